@@ -7,7 +7,7 @@ setup: .venv/ready
 run: setup ; @$(BIN)/diptych demo
 test: setup ; @sh tools/test $(BIN)
 check: setup ; @sh tools/check $(BIN)
-format: setup ; @$(BIN)/ruff check --fix . ; $(BIN)/ruff format . ; sh tools/references $(BIN)
+format: setup ; @$(BIN)/ruff check --fix . ; $(BIN)/ruff format . ; sh tools/generate $(BIN)
 kind: setup ; @sh tools/kind $(BIN)
 e2e: setup ; @sh tools/e2e $(BIN)
 rotate-keys: setup ; @sh tools/e2e_script $(BIN) rotate_keys

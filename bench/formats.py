@@ -18,19 +18,11 @@ from diptych.config.settings import ModelConfig
 from diptych.loop.catalog import Catalog, Tool
 from diptych.loop.codec import catalog_blob
 from diptych.loop.commands import AskModel, Command, Emit, MakeCall
-from diptych.loop.events import (
-    Called,
-    CallFormat,
-    Event,
-    Offered,
-    Replied,
-    Returned,
-    RunRequested,
-    RunSettings,
-)
+from diptych.loop.events import Called, CallFormat, Event, Offered, Replied, Returned, RunRequested
 from diptych.loop.messages import Message, NativeCall, Result
 from diptych.loop.prompt import native_system_prompt, system_prompt
 from diptych.loop.reducer import advance
+from diptych.loop.run_settings import RunSettings
 from diptych.loop.state import Run
 
 STEPS = 5

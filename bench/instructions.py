@@ -100,6 +100,7 @@ _BESIDE: Mapping[str, str] = {
     "budgets": "plain",
     "50 rules, one about the tool": "plain",
     "50 rules, all about the tool": "plain",
+    "budgets, 50 rules, one about the tool": "plain",
     "budgets, 50 rules, all about the tool": "plain",
     "no governor": "",
     "open": "no governor",

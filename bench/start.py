@@ -15,7 +15,7 @@ _IMPORTS = {
     "python, with nothing": "pass",
     "import diptych.cli (any command)": "import diptych.cli",
     "import diptych.Agent (the library)": "from diptych import Agent",
-    "import all that a pod serves with": "import diptych.cli.commands.serve, diptych.serve.server",
+    "import all that a pod serves with": "import diptych.cli.commands.serve, diptych.serve.process",
 }
 
 

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 from harness.clusters import Cluster
-from harness.kubectl import AGENT_PODS, eventually
+from harness.kubectl import eventually
 from harness.objects import agent, call, delegations
-from harness.probe import Answer, Probe
+from harness.pods import crash, owner, ready_pods
+from harness.probe import Answer
 from harness.sharing import Run
 from harness.space import Space
 from harness.streams import Followed, following
@@ -177,15 +178,14 @@ def test_what_was_asked_for_on_a_pod_that_is_gone_is_decided_on_another(
     payer = agent("payer", PAY, tools=TOOLS, policy=ASK, access=access, sessions=REDIS, replicas=2)
     space.serve(payer)
     space.kubectl.wait_for_condition("payer", "Degraded", "False")
-    first, second = _both_pods(space)
+    ready_pods(space, 2)
     run_id = start(space, "payer")
     with following(space, "payer", run_id) as reader:
         wait_until(space, "payer", run_id, "input-required")
-        owner, other = (first, second) if _has_the_run(space, first) else (second, first)
-        space.kubectl.kill(owner["metadata"]["name"])
+        crash(space, gone := owner(space, "payer", seconds=10))
         began = time.monotonic()
-        # Its process may outlive its pod by its whole grace, and would take the decision itself.
-        eventually(lambda: _has_the_run(space, other), seconds=95, what="the other has the run")
+        other = owner(space, "payer", seconds=60)
+        assert other["metadata"]["name"] != gone["metadata"]["name"]
         gone_after = time.monotonic() - began
         url = f"http://{other['status']['podIP']}:8000/v1/runs/{run_id}/approvals/call_1_1"
         body, headers = {"decision": "approve"}, proof(space, "payer", "lead")
@@ -200,22 +200,3 @@ def test_what_was_asked_for_on_a_pod_that_is_gone_is_decided_on_another(
     assert got.types[-1] == "completed"
     again = space.probe.request(url, body, headers=headers, agent="payer")
     assert again.status == 409, again
-
-
-def _both_pods(space: Space) -> list[dict[str, Any]]:
-    def both() -> list[dict[str, Any]]:
-        found = space.kubectl.list("pods", AGENT_PODS)
-        return found if len(found) == 2 and all(map(_is_ready, found)) else []
-
-    return list(eventually(both, seconds=90, what="two pods are ready"))
-
-
-def _is_ready(pod: dict[str, Any]) -> bool:
-    conditions = pod["status"].get("conditions", ())
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-
-
-def _has_the_run(space: Space, pod: dict[str, Any]) -> bool:
-    inside = Probe(space.kubectl, pod["metadata"]["name"])
-    metrics = inside.request("http://localhost:9090/metrics", agent="payer")
-    return "diptych_live_runs 1.0" in metrics.text

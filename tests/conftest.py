@@ -1,11 +1,43 @@
-"""What holds for every test."""
+"""What holds for every test, and the order in which tests run."""
 
 import copy
-from collections.abc import Iterator
+import fcntl
+import functools
+import os
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
+from support.order import TIMELESS, UNTRACED
 
 from diptych.net.redaction import SECRETS
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have the timeless tests first: the others may have to wait for a machine that is quiet."""
+    items.sort(key=lambda item: not _is_timeless(item))
+    for item in items:
+        if item.nodeid.startswith(UNTRACED):
+            item.add_marker(pytest.mark.no_cover)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    if not _is_timeless(item):
+        _wait_until_quiet()
+    return (yield)
+
+
+@functools.cache
+def _wait_until_quiet() -> None:
+    """Wait until nobody has the lock on the file `TESTS_QUIET`, if there is one (`.ci/run`)."""
+    if name := os.environ.get("TESTS_QUIET"):
+        with Path(name).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+
+
+def _is_timeless(item: pytest.Item) -> bool:
+    return item.nodeid.startswith(TIMELESS)
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from support.order import TIMELESS, UNTRACED
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -178,6 +179,11 @@ def test_the_tests_that_the_readme_names_are_there():
     assert named
     for pattern in named:
         assert list(ROOT.glob(pattern)), pattern
+
+
+@pytest.mark.parametrize("start", sorted({*TIMELESS, *UNTRACED}))
+def test_the_tests_that_their_order_names_are_there(start: str):
+    assert list(ROOT.glob(f"{start}*"))
 
 
 def test_lines_of_documents_end_at_120_characters():

@@ -285,14 +285,25 @@ async def test_a_tool_of_a_server_that_is_away_is_a_result_and_no_error_of_the_r
         assert "calc" in model.requests[0]["messages"][0]["content"]
 
 
-async def test_a_server_that_is_away_is_not_blamed_for_a_name_that_it_never_had(
+async def test_of_a_server_that_was_away_from_the_start_any_name_may_be_a_tool(
     model: ModelServer,
 ) -> None:
     away = ToolServerConfig("calc", url="http://127.0.0.1:9/mcp")
     async with stage(model=model, tools=(box(add), away)) as helper:
         events = await asked(helper, model, call("sub"), "{}", "Sorry.")
-    assert types(events) == ["user_message", "action_error", "agent_response"]
-    assert 'there is no tool "sub"; tools available: add' in model.told(1)
+    assert types(events) == ["user_message", "tool_error", "agent_response"]
+    assert "unavailable: calc; tools available: add" in model.told(1)
+
+
+async def test_a_server_that_is_away_is_not_blamed_for_a_name_that_it_cannot_have(
+    model: ModelServer,
+) -> None:
+    away = ToolServerConfig("calc", url="http://127.0.0.1:9/mcp", allow=("mul",))
+    async with stage(model=model, tools=(box(add), away)) as helper:
+        events = await asked(helper, model, call("sub"), "{}", "Sorry.")
+        assert types(events) == ["user_message", "action_error", "agent_response"]
+        assert 'there is no tool "sub"; tools available: add' in model.told(1)
+        assert "tool_error" in types(await asked(helper, model, call("mul"), "{}", "Sorry."))
 
 
 async def test_references_are_filled_and_text_that_looks_like_one_is_let_be(

@@ -10,7 +10,7 @@ from support.stack import agent, box, call, frames, stage, stages, text_of
 from diptych import Agent, RunError
 from diptych.config.settings import PeerConfig
 from diptych.errors import InvalidRequest
-from diptych.loop.events import RunSettings
+from diptych.loop.run_settings import RunSettings
 
 ADD = call("add", a=1, b=2)
 NATIVE = {"tool_calls": [{"function": {"name": "add", "arguments": '{"a": 1, "b": 2}'}}]}

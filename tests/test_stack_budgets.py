@@ -11,7 +11,7 @@ from support.trees import delegates_to
 from diptych.config.settings import PeerConfig
 from diptych.errors import InvalidRequest
 from diptych.loop.budget import Budget, Prices, SharedBudgets
-from diptych.loop.events import RunSettings
+from diptych.loop.run_settings import RunSettings
 from diptych.net.a2a_extension import read_metadata
 
 PRICES = Prices(Decimal(1), Decimal(2))

@@ -20,7 +20,7 @@ from diptych.adapters.redis.settings import read_url
 from diptych.config.loader import LocalOptions, load_agents
 from diptych.net.redaction import MARK
 from diptych.serve.logs import set_up_logging
-from diptych.serve.server import ListenAddress, Sockets, serve_agents
+from diptych.serve.process import ListenAddress, Sockets, serve_agents
 
 MODEL = "sk-canary-Model7q2Zx9Lw"
 MODEL_HEADER = "hdr-canary-Tenant4Yp8Rk"

@@ -18,7 +18,7 @@ from support.model_server import (
 from support.stack import Stage, box, call, frames, stages
 
 from diptych.config.settings import AgentConfig, ModelConfig, TimeoutConfig
-from diptych.loop.events import RunSettings
+from diptych.loop.run_settings import RunSettings
 from diptych.runtime.definition import AgentDefinition
 
 pytestmark = pytest.mark.asyncio

@@ -15,7 +15,7 @@ from support.stack import agent, box, call, stage, stages
 
 from diptych.config.settings import AgentConfig, ModelConfig, ToolServerConfig
 from diptych.http import sse_response
-from diptych.loop.events import RunSettings
+from diptych.loop.run_settings import RunSettings
 
 CONNECT = 5.0  # seconds
 

@@ -21,7 +21,7 @@ from diptych.config.settings import (
 from diptych.errors import ConfigError
 from diptych.http import sse_response as sse
 from diptych.http.chat import routes as chat
-from diptych.serve.server import ListenAddress, Sockets, serve_agents
+from diptych.serve.process import ListenAddress, Sockets, serve_agents
 
 AWAY = "http://127.0.0.1:9"
 PATIENT = TimeoutConfig(connect=1, first_byte=30, idle=30, total=30)

@@ -18,7 +18,7 @@ from diptych.adapters.a2a.event_gate import MAX_APPROVAL_BYTES
 from diptych.config.settings import PeerConfig
 from diptych.loop.budget import Budget
 from diptych.loop.child_approvals import MAX_OPEN
-from diptych.loop.events import RunSettings
+from diptych.loop.run_settings import RunSettings
 from diptych.net.a2a_tree import MAX_NODES
 
 TOKENS, OWN = 1_000, 12  # of the run, and of its own first model call

@@ -9,7 +9,7 @@ from support.model_server import Exchange, Step, model_server, usage
 from support.stack import agent, box, call, stage, stages
 
 from diptych.config.settings import PeerConfig
-from diptych.loop.events import RunSettings
+from diptych.loop.run_settings import RunSettings
 
 pytestmark = pytest.mark.asyncio
 
@@ -23,21 +23,29 @@ async def echo(text: str) -> str:
     return f"echo: {text}"
 
 
-def asks(*calls: tuple[str, str, dict[str, Any]]) -> Step:
-    """A step that calls natively: id, name and arguments of each call."""
+def asks(*calls: tuple[str, str, dict[str, Any]], ended: str = "tool_calls") -> Step:
+    """A step that calls natively: id, name and arguments of each call; `ended` is why it ended."""
 
-    async def ask(exchange: Exchange) -> web.Response:
+    async def ask(exchange: Exchange) -> web.StreamResponse:
         asked = [
             {
+                "index": place,
                 "id": call_id,
                 "type": "function",
                 "function": {"name": name, "arguments": json.dumps(arguments)},
             }
-            for call_id, name, arguments in calls
+            for place, (call_id, name, arguments) in enumerate(calls)
         ]
         message = {"role": "assistant", "content": None, "tool_calls": asked}
-        choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
-        return web.json_response({"choices": [choice], "usage": usage("x")})
+        choice = {"index": 0, "finish_reason": ended}
+        if not exchange.body["stream"]:
+            whole = {"choices": [{**choice, "message": message}], "usage": usage("x")}
+            return web.json_response(whole)
+        stream = await exchange.open()
+        await stream.write(b"data: " + json.dumps({"choices": [{"delta": message}]}).encode())
+        last = json.dumps({"choices": [{**choice, "delta": {}}], "usage": usage("x")})
+        await stream.write(f"\n\ndata: {last}\n\ndata: [DONE]\n\n".encode())
+        return stream
 
     return ask
 
@@ -98,6 +106,51 @@ async def test_auto_learns_that_an_endpoint_takes_no_tools_and_says_so() -> None
     assert ["tools" in request for request in model.requests].count(True) == 1
 
 
+NO_SCHEMA = (  # Groq
+    '{"error": {"message": "invalid JSON schema for tool echo, tools[0].function.parameters: '
+    '\'required\' present but \'properties\' is missing", "type": "invalid_request_error"}}'
+)
+
+
+async def refuses_one_tool(exchange: Exchange) -> web.StreamResponse:
+    """A step of an endpoint that does not take the schema of one tool."""
+    if "tools" in exchange.body:
+        return web.Response(status=400, text=NO_SCHEMA, content_type="application/json")
+    return await refuses_tools(exchange)
+
+
+async def test_auto_goes_on_in_json_where_one_tool_s_schema_is_refused() -> None:
+    async with (
+        model_server(refuses_one_tool) as model,
+        stage(model=model, tools=(box(echo),), loop=AUTO) as helper,
+    ):
+        run_id = await helper.start()
+        assert (await helper.ended(run_id))["status"] == "completed"
+        await helper.ended(await helper.start())
+        ready = (await helper.http.get("/ready")).json()
+        events = (await helper.http.get(f"/v1/runs/{run_id}/events")).text
+        assert (await helper.facts()).count("tool_result") == 2
+    assert ready["action_format"] == "json"
+    assert (
+        "the model's endpoint refuses the tool 'echo': calls are asked for as JSON"
+        in (ready["notes"])
+    )
+    assert events.count("event: action_format") == 1
+    assert "It does not take the tool 'echo'" in events
+    assert ["tools" in request for request in model.requests].count(True) == 1
+
+
+async def test_native_by_order_names_the_tool_whose_schema_is_refused() -> None:
+    async with (
+        model_server(refuses_one_tool) as model,
+        stage(model=model, tools=(box(echo),), loop=NATIVE) as helper,
+    ):
+        refused = await helper.chat()
+    said = refused.json()["error"]["message"]
+    assert "It does not take the tool 'echo'. Change its input schema, leave it out" in said
+    assert len(model.requests) == 1
+
+
 def cannot_read_call(status: int, body: str) -> Step:
     """A step in which the model's server could not read the call that the model wrote."""
 
@@ -117,6 +170,25 @@ TOOL_USE_FAILED = (  # Groq
     '"invalid_request_error", "code": "tool_use_failed", "failed_generation": '
     '"<function=echo>{\\"text\\": \\"x\\"}</function>"}}'
 )
+
+
+@pytest.mark.parametrize("mode", ["separate", "direct"], ids=["whole", "streamed"])
+@pytest.mark.parametrize("ended", ["content_filter", "length", "SAFETY"])
+async def test_calls_of_a_reply_that_was_cut_off_or_filtered_are_not_made(
+    mode: Any, ended: str
+) -> None:
+    cut = asks(("a", "echo", {"text": "x"}), ended=ended)
+    settings = RunSettings(action_format="native", answer_mode=mode)
+    async with (
+        model_server(cut, "I can not.", "I can not.") as model,
+        stage(model=model, tools=(box(echo),), loop=settings) as helper,
+    ):
+        assert await helper.answer() == "I can not."
+        (error,) = [e for e in await helper.memory() if e["event_type"] == "action_error"]
+        facts = await helper.facts()
+    assert error["metadata"]["error_type"] == "truncated"
+    assert ("length limit" if ended == "length" else "content filter") in error["content"]
+    assert "tool_call" not in facts
 
 
 @pytest.mark.parametrize("mode", ["separate", "direct"])

@@ -17,7 +17,7 @@ from diptych.net.a2a_extension import URI
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
 from diptych.serve.hosted_agent import HostedAgent
-from diptych.serve.server import ListenAddress, Sockets, serve_agents
+from diptych.serve.process import ListenAddress, Sockets, serve_agents
 
 ADA, FRONT = "key-of-ada-canary-5Tq8", "key-of-front-canary-2Wn7"
 

@@ -10,7 +10,7 @@ from support.model_server import model_server
 from support.stack import agent, box, call, stage, stages, tool_server, until
 
 from diptych.config.settings import OverrideConfig, PeerConfig
-from diptych.loop.events import RunSettings
+from diptych.loop.run_settings import RunSettings
 
 
 async def slow(value: int = 0, seconds: float = 1.0) -> int:

@@ -14,7 +14,7 @@ from support.stack import frames, script, text_of, until
 
 SERVE = """
 import asyncio, sys
-from diptych.serve.server import ListenAddress, Sockets, serve_until_signal
+from diptych.serve.process import ListenAddress, Sockets, serve_until_signal
 from diptych.config.settings import AgentConfig
 
 async def announce(agents):

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 from support.stack import Stage, stage
 
-from diptych.serve.server import SEND_BUFFER_BYTES, ListenAddress, Sockets
+from diptych.serve.process import SEND_BUFFER_BYTES, ListenAddress, Sockets
 
 HEAD = (
     b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"

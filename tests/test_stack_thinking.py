@@ -14,7 +14,7 @@ from support.model_server import Exchange, model_server, usage
 from support.stack import Stage, agent, box, stage, stages
 
 from diptych.config.settings import PeerConfig
-from diptych.loop.events import RunSettings
+from diptych.loop.run_settings import RunSettings
 
 pytestmark = pytest.mark.asyncio
 

@@ -9,7 +9,7 @@ from support.stack import Stage, box, call, until
 from support.trees import USAGE, chain, differences, said, told, tree_of
 
 from diptych.loop.budget import Prices
-from diptych.loop.events import RunSettings
+from diptych.loop.run_settings import RunSettings
 
 
 async def broken() -> str:

@@ -57,7 +57,7 @@ from diptych.run_result import (
 )
 from diptych.runtime.answers import collect
 from diptych.serve.hosted_agent import HostedAgent, InProcessBackends
-from diptych.serve.server import ListenAddress, Sockets, serve_agents
+from diptych.serve.process import ListenAddress, Sockets, serve_agents
 from diptych.serve.stores import check_store_url
 
 __all__ = ["Agent", "CallInfo", "Deny", "Memory", "ResultInfo", "RunError", "RunInfo", "StepInfo"]
@@ -210,12 +210,12 @@ class Agent(AgentControl):
     ) -> Any:
         """Start a run with a message, and give its answer (at `max_steps`, the text of loop.md §2).
 
-        `max_steps` bounds its steps, below the agent's own. With `output` the answer is JSON: a
-        pydantic model gives an object of it, a JSON schema the value. Raises `RunError`, with the
-        code `invalid_output` if the model gave no such answer,
-        `max_steps` if it came to none, and `handed_over` when this agent is closed meanwhile and
-        its store has the run for another one; `InvalidRequest` for a schema that cannot be used;
-        `StoreError` while the store cannot be used.
+        `max_steps` bounds its steps, at most at the agent's own number. With `output` the answer is
+        JSON: a pydantic model gives an object of it, a JSON schema the value. Raises `RunError`,
+        with the code `invalid_output` if the model gave no such answer, `max_steps` if it came to
+        none, and `handed_over` when this agent is closed meanwhile and its store has the run for
+        another one; `InvalidRequest` for a schema that cannot be used, and for more steps than the
+        agent's; `StoreError` while the store cannot be used.
         """
         records: list[Record] = []
         stream = self.stream(message, session_id=session_id, output=output, max_steps=max_steps)

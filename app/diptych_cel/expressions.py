@@ -8,7 +8,7 @@ Not here: rules (`diptych.policy.rules`), what an expression may cost (`cost`).
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import orjson
@@ -49,6 +49,7 @@ class CallFacts:
         self.variables = variables
         self._activation: cel.Activation | None = None
         self._cost = 0  # of all evaluations that the activation was for
+        self._args_size: tuple[int, int] | None = None
 
     def activation(self, cost: int) -> "cel.Activation":
         """Give the variables as the library reads them, for an evaluation of such a cost.
@@ -63,19 +64,21 @@ class CallFacts:
             self._cost = cost
         return self._activation
 
-    @cached_property
+    @property
     def args_size(self) -> tuple[int, int]:
         """The bytes of the arguments as JSON, and how many elements are in them at most.
 
         Raises `EvaluationFailed` if they are no JSON.
         """
-        try:
-            written = orjson.dumps(self.variables["args"])
-        except (TypeError, RecursionError) as error:
-            raise EvaluationFailed("the arguments are no plain JSON") from error
-        return len(written), written.count(b",") + 1
+        if self._args_size is None:  # not a cached property, whose lock takes longer than this
+            try:
+                written = orjson.dumps(self.variables["args"])
+            except (TypeError, RecursionError) as error:
+                raise EvaluationFailed("the arguments are no plain JSON") from error
+            self._args_size = len(written), written.count(b",") + 1
+        return self._args_size
 
-    @cached_property
+    @property
     def has_usual_args(self) -> bool:
         """Whether the costs hold that expressions have been checked for. Raises as `args_size`."""
         size, elements = self.args_size

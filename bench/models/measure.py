@@ -97,13 +97,14 @@ def digest() -> str:
 def measure(name: SetName, *, quick: bool = False) -> tuple[str, bool]:
     """Give the table of a set, and whether the aims are met.
 
-    Each way is asked with the model's own template, "as it is" with others too; `quick` is "as it
-    is" with its own alone.
+    Each way is asked with the model's own template, "as it is" with others too, of the set that has
+    all kinds; `quick` is "as it is" with its own alone.
     """
     rows = [_row(WAYS[-1], name)]
     if not quick:
-        by_name = {path.stem: path for path in templates()}
         rows = [*(_row(way, name) for way in WAYS[:-1]), *rows, _both_phases(name)]
+    if not quick and name == "judge":
+        by_name = {path.stem: path for path in templates()}
         rows += [_row(WAYS[-1], name, by_name[other]) for other in OTHER_TEMPLATES]
     kinds = [kind for kind in KINDS if chosen(kind, name)]
     missed = [f"{kind}: below the aim of {aim}." for kind, aim in _missed(rows, name)]
@@ -146,7 +147,8 @@ def _row(way: Way, name: SetName, template: Path | None = None) -> _Row:
     named: dict[Kind, int | None] = {}
     with model_servers(template) as servers:
         for kind in KINDS:
-            told = _told(way, kind, name, servers)
+            is_kept = way is WAYS[-1] and template is None  # both phases ask the same, and more
+            told = _told(way, kind, name, servers, whole=is_kept or kind in CALLING)
             counts[kind] = sum(is_right(kind, q, a) for q, a in told) if told else None
             if kind in CALLING:
                 named[kind] = sum(names_it(q, a) for q, a in told) if told else None
@@ -156,12 +158,16 @@ def _row(way: Way, name: SetName, template: Path | None = None) -> _Row:
 
 
 def _told(
-    way: Way, kind: Kind, name: SetName, servers: Sequence[ModelServer]
+    way: Way, kind: Kind, name: SetName, servers: Sequence[ModelServer], *, whole: bool
 ) -> list[tuple[Question, str]]:
-    """Ask the questions of a set; give each with the reply; nothing if it has no meaning."""
+    """Ask the questions of a set; give each with the reply; nothing if it has no meaning.
+
+    A reply is read as far as its judgment needs it, unless it is to be `whole`.
+    """
     asked = [(q, way.messages(kind, q)) for q in chosen(kind, name)]
     sent = [(q, messages) for q, messages in asked if messages is not None]
-    answers = replies(servers, [messages for _, messages in sent])
+    judged_by = None if whole else [q for q, _ in sent]
+    answers = replies(servers, [messages for _, messages in sent], judged_by=judged_by)
     return [(q, answer) for (q, _), answer in zip(sent, answers, strict=True)]
 
 

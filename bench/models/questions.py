@@ -15,6 +15,7 @@ import yaml
 FOLDER = Path(__file__).parent / "questions"
 Kind = Literal["plain", "results", "calls", "delegations", "histories"]
 SetName = Literal["tune", "judge", "blind", "everyday_tune", "everyday"]
+_AFTER_A_WORD = 8  # characters that say whether it ends there: ",000.5", and what is cut off
 KINDS: tuple[Kind, ...] = ("plain", "results", "calls", "delegations", "histories")
 
 
@@ -28,13 +29,29 @@ class Question:
 
     def is_right(self, answer: str) -> bool:
         """Whether an answer names what it must, as a word of its own, in any case."""
-        plain = re.sub(r"(?<=\d),(?=\d{3})", "", answer).replace("\u2212", "-")
+        plain = _plain(answer)
         right = [str(word) for word in self.fields["right"]]
         options = [str(word) for word in self.fields.get("first", ())]
         if options:
             named = _first_of(options, plain)
             return named is not None and named.lower() in {word.lower() for word in right}
         return _first_of(right, plain) is not None
+
+    def is_settled(self, answer: str) -> bool:
+        """Whether nothing that may follow changes how an answer is judged.
+
+        It names a word that decides, and enough follows to see that the word ends there.
+        """
+        plain = _plain(answer)
+        places = _places(self.words, plain)
+        if not places:
+            return False
+        return min(places)[0] + max(map(len, self.words)) + _AFTER_A_WORD <= len(plain)
+
+    @property
+    def words(self) -> list[str]:
+        """The words by which an answer is judged: the first of them decides."""
+        return [str(word) for word in self.fields.get("first") or self.fields["right"]]
 
 
 def pool(kind: Kind) -> list[Question]:
@@ -49,11 +66,21 @@ def chosen(kind: Kind, name: SetName) -> list[Question]:
     return [question for question in pool(kind) if question.ask in asks]
 
 
+def _plain(answer: str) -> str:
+    """Write numbers without commas, and with the sign that has a key."""
+    return re.sub(r"(?<=\d),(?=\d{3})", "", answer).replace("\u2212", "-")
+
+
 def _first_of(words: list[str], text: str) -> str | None:
-    """Give the word that is named first. A sign or a decimal point is part of a number."""
-    found = [
+    """Give the word that is named first."""
+    found = _places(words, text)
+    return min(found)[2] if found else None
+
+
+def _places(words: list[str], text: str) -> list[tuple[int, int, str]]:
+    """Give where each word is named first. A sign or a decimal point is part of a number."""
+    return [
         (match.start(), -len(word), word)
         for word in words
         if (match := re.search(rf"(?<![\w.-]){re.escape(word)}(?![\w]|\.\d)", text, re.IGNORECASE))
     ]
-    return min(found)[2] if found else None

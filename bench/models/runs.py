@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +40,8 @@ MAX_STEPS = 2
 MAX_REPAIRS = 2  # of an answer that does not fit a schema: the default
 MAX_MODEL_CALLS = MAX_STEPS + 1 + 1 + MAX_REPAIRS  # the answer, which is asked for once more
 RUN_SECONDS = 900.0  # a model on a busy machine is slow
-AT_ONCE = 4
+AT_ONCE = 4  # runs of one server
+TEMPLATES_AT_ONCE = 2  # each server has one thread
 TOKENS = 24  # of a reply: what it says matters less than that it is said
 MAX_NUMBER = 99
 SHARED = ("-np", "4", "-c", "12288", "-t", "1", "-tb", "1")
@@ -126,21 +128,30 @@ def measure(per_template: int, *, only_schema: bool = False) -> tuple[str, bool]
     With `only_schema` the latter alone. Give the table, and whether all is as it must be.
     """
     by_name = {path.stem: path for path in templates()}
-    rows, problems = [], list[str]()
-    for name in TEMPLATES:
-        with model_server(*SHARED, template=by_name.get(name)) as server:
-            for way, share in shares(per_template):
-                if only_schema and not way.has_schema:
-                    continue
-                begun = time.monotonic()
-                ends, found = asyncio.run(_runs_with(server, share, way))
-                told = ", ".join(f"{count} {end}" for end, count in ends.most_common())
-                seconds = f"{time.monotonic() - begun:.0f}"
-                rows.append([name, str(way), str(ends.total()), told, seconds, str(len(found))])
-                print(*rows[-1], *found, sep=" | ", file=sys.stderr, flush=True)
-                problems += [f"- {name}, {way}: {problem}" for problem in found]
+    ways = [(w, share) for w, share in shares(per_template) if w.has_schema or not only_schema]
+    with ThreadPoolExecutor(TEMPLATES_AT_ONCE) as threads:
+        played = threads.map(lambda name: _under(name, by_name.get(name), ways), TEMPLATES)
+        rows, problems = zip(*(row for rows in played for row in rows), strict=True)
     head = ["chat template", "asked in", "runs", "how they ended", "seconds", "problems"]
-    return "\n".join([table(head, rows), "", *problems]), not problems
+    found = [problem for some in problems for problem in some]
+    return "\n".join([table(head, rows), "", *found]), not found
+
+
+def _under(
+    name: str, template: Path | None, ways: Sequence[tuple[Way, list[str]]]
+) -> list[tuple[list[str], list[str]]]:
+    """Make the runs of one template; give a row for each way, and what is wrong with its runs."""
+    made = []
+    with model_server(*SHARED, template=template) as server:
+        for way, messages in ways:
+            begun = time.monotonic()
+            ends, found = asyncio.run(_runs_with(server, messages, way))
+            told = ", ".join(f"{count} {end}" for end, count in ends.most_common())
+            seconds = f"{time.monotonic() - begun:.0f}"
+            row = [name, str(way), str(ends.total()), told, seconds, str(len(found))]
+            print(*row, *found, sep=" | ", file=sys.stderr, flush=True)
+            made.append((row, [f"- {name}, {way}: {problem}" for problem in found]))
+    return made
 
 
 def shares(per_template: int) -> list[tuple[Way, list[str]]]:

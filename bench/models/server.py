@@ -8,7 +8,7 @@ import functools
 import json
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
@@ -20,8 +20,6 @@ FINDER = ROOT / "tools" / "llm"
 START_SECONDS = 120.0
 START_ATTEMPTS = 3
 REPLY_SECONDS = 300.0
-SEED = 1
-MAX_TOKENS = 80  # of a reply that is measured; this model seldom stops by itself
 # One request at a time, on one thread: no reply depends on what is asked beside it.
 ALONE = ("-np", "1", "-c", "4096", "-t", "1", "-tb", "1")
 
@@ -32,7 +30,10 @@ class NotToBeHad(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ModelServer:
+    """A server on a port; `identity` says what it runs: its build, its model, its template."""
+
     port: int
+    identity: str = ""
 
     @property
     def url(self) -> str:
@@ -49,16 +50,34 @@ class ModelServer:
         finally:
             connection.close()
 
-    def reply(
-        self, messages: Sequence[dict[str, Any]], *, temperature: float = 0, seed: int = SEED
-    ) -> str:
-        """Give the model's reply to messages, cut at `MAX_TOKENS`."""
-        sampled = {"temperature": temperature, "seed": seed, "max_tokens": MAX_TOKENS}
-        body = {"messages": messages, **sampled}
-        status, found = self.post("/v1/chat/completions", body)
-        if status != 200:
-            raise RuntimeError(f"{status}: {found}")
-        return str(found["choices"][0]["message"].get("content") or "")
+    def reply(self, body: dict[str, Any], is_settled: Callable[[str], bool] | None = None) -> str:
+        """Give the model's reply to a request; only up to where `is_settled`, if that says so."""
+        text = ""
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=REPLY_SECONDS)
+        try:
+            headers = {"Content-Type": "application/json"}
+            sent = json.dumps({**body, "stream": True})
+            connection.request("POST", "/v1/chat/completions", sent, headers)
+            response = connection.getresponse()
+            if response.status != 200:
+                raise RuntimeError(f"{response.status}: {response.read().decode()}")
+            for line in response:
+                text += _text_in(line)
+                if is_settled and is_settled(text):
+                    break
+        finally:
+            connection.close()  # the server stops there, too
+        return text
+
+
+def _text_in(line: bytes) -> str:
+    """Give the text in a line of a streamed reply."""
+    if not line.startswith(b"data: {"):
+        return ""
+    found = json.loads(line.removeprefix(b"data: "))
+    if "error" in found:
+        raise RuntimeError(f"in a stream: {found}")
+    return "".join(choice["delta"].get("content") or "" for choice in found["choices"])
 
 
 @functools.cache
@@ -88,9 +107,21 @@ def model_server(*options: str, template: Path | None = None) -> Iterator[ModelS
     more = [] if template is None else ["--chat-template-file", str(template)]
     process, port = _started([*more, *options])
     try:
-        yield ModelServer(port)
+        yield ModelServer(port, _identity(port))
     finally:
         _end(process)
+
+
+def _identity(port: int) -> str:
+    """Say what a server runs, in its own words and by the size of its model."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=REPLY_SECONDS)
+    try:
+        connection.request("GET", "/props")
+        found = json.loads(connection.getresponse().read())
+    finally:
+        connection.close()
+    said = [found[name] for name in ("build_info", "model_path", "chat_template")]
+    return json.dumps([*said, Path(found["model_path"]).stat().st_size])
 
 
 def _started(options: Sequence[str]) -> "tuple[subprocess.Popen[bytes], int]":

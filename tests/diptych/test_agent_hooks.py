@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from diptych import Agent, CallInfo, Deny, ResultInfo, RunError, StepInfo
-from diptych.errors import AlreadyDecided, ConfigError, RunEnded
+from diptych.errors import AlreadyDecided, ConfigError, InvalidRequest, RunEnded
 
 PAID = []
 
@@ -178,6 +178,9 @@ async def test_a_paused_run_can_be_steered_cancelled_or_let_go():
 
 async def test_max_steps_of_one_run():
     async with cashier(CALL, CALL, CALL, "{}", "Paid.") as agent:
+        for steps in (0, 1000):
+            with pytest.raises(InvalidRequest, match="at least 1 and at most"):
+                await agent.run("Pay.", max_steps=steps)
         assert "(1)" in await agent.run("Pay.", max_steps=1)
         assert PAID == [80]
 

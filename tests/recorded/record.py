@@ -17,10 +17,11 @@ from diptych.errors import DelegationError, ToolError
 from diptych.loop.catalog import Unavailable
 from diptych.loop.codec import decode, encode
 from diptych.loop.commands import AskModel, Judge, MakeCall
-from diptych.loop.events import Origin, RunSettings
+from diptych.loop.events import Origin
 from diptych.loop.messages import CallOutput, Message
 from diptych.loop.queue_events import Steered
 from diptych.loop.reducer import replay
+from diptych.loop.run_settings import RunSettings
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
 from diptych.runtime.decision_request import DecisionRequest

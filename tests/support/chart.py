@@ -17,7 +17,8 @@ POLICIES = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
 
 def rendered(*settings: str) -> list[dict[str, Any]]:
     """Give all objects of a release `diptych` in namespace `here`; a setting is `key=value`."""
-    return [found for found in yaml.safe_load_all(template(*settings)) if found]
+    objects = yaml.load_all(template(*settings), Loader=yaml.CSafeLoader)
+    return [found for found in objects if found]
 
 
 @functools.cache

@@ -4,9 +4,10 @@ from support.doubles import catalog
 
 from diptych.loop.catalog import Catalog
 from diptych.loop.commands import Emit, MakeCall
-from diptych.loop.events import Offered, Returned, RunRequested, RunSettings
+from diptych.loop.events import Offered, Returned, RunRequested
 from diptych.loop.messages import Result
 from diptych.loop.reducer import advance
+from diptych.loop.run_settings import RunSettings
 from diptych.loop.state import Run
 
 

@@ -26,10 +26,10 @@ from diptych.config.settings import (
     TimeoutConfig,
     ToolServerConfig,
 )
-from diptych.loop.events import RunSettings
+from diptych.loop.run_settings import RunSettings
 from diptych.runtime.definition import AgentDefinition
 from diptych.serve.hosted_agent import HostedAgent
-from diptych.serve.server import SEND_BUFFER_BYTES, ListenAddress, Sockets, serve_agents
+from diptych.serve.process import SEND_BUFFER_BYTES, ListenAddress, Sockets, serve_agents
 
 QUICK = TimeoutConfig(connect=0.5, first_byte=0.2, idle=0.2, total=2.0)
 

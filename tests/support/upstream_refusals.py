@@ -4,6 +4,7 @@ And what is no such refusal although it sounds like one.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from support.upstream_habits import PLAIN, WITH_TOOLS, Habit, Refusal, error, refusal
@@ -259,21 +260,112 @@ TOOLS = [
         "Jinja Exception: Only user and assistant roles are supported!", code=500), 500,
         ModelRequest(_HISTORY)),
     # What is no refusal of tools
-    _refused("schema", error("Invalid schema for function 'get_weather': None is not of type "
-                             "'object'.", param="tools[0].function.parameters"),
-             code="model_refused"),
-    _refused("name", error("Invalid 'tools[0].function.name': string does not match pattern.",
-                           param="tools[0].function.name"), code="model_refused"),
-    _refused("too many", error("Invalid 'tools': array too long. Expected an array with maximum "
-                               "length 128, but got an array with length 200 instead.",
-                               param="tools"), code="model_refused"),
     _refused("order", error("messages with role 'tool' must be a response to a preceeding message "
                             "with 'tool_calls'."), code="model_refused"),
     _refused("no such model", error("The model `x` does not exist.", code=404), 404,
              code="model_refused"),
+    _refused("a call of the model's that does not fit: ItzCrazyKns/Vane#980", error(
+        "tool call validation failed: parameters for tool get_weather did not match schema: errors:"
+        " [missing properties: 'city']", type="invalid_request_error", code="tool_use_failed"),
+             code="malformed_call"),
+    _refused("a call in the history", error(
+        "The arguments to a tool_call with ID 'a' are not a valid JSON string.",
+        param="messages[1].tool_calls[0].function.arguments"), code="model_refused"),
+    _refused("a schema, and no tools were sent", error(
+        "Invalid schema for function 'get_weather': schema must have a 'type' key.",
+        param="tools[0].function.parameters"), request=PLAIN, code="model_refused"),
     _refused("no tools were sent", error("x does not support tools"), request=PLAIN,
              code="model_refused"),
     _refused("a value out of range", error(
         "Invalid 'temperature': decimal above maximum value. Expected a value <= 2.",
         param="temperature", code="decimal_above_max_value"), code="model_refused"),
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OneTool:
+    """How a server refuses the tool that is called `name`; "" if it does not say which."""
+
+    habit: Habit
+    name: str
+
+
+def _one(seen: str, name: str, body: Any, status: int = 400) -> OneTool:
+    return OneTool(_refused(seen, body, status), name)
+
+
+# Bodies are as seen, with the names and places of our own two tools: get_weather, get_time.
+ONE_TOOL = [
+    _one("Azure/azure-mcp#197", "get_time", error(
+        "Invalid schema for function 'get_time': In context=(), object schema missing properties.",
+        type="invalid_request_error", param="tools[1].function.parameters",
+        code="invalid_function_parameters")),
+    _one("anomalyco/opencode#441", "get_weather", error(
+        "Invalid schema for function 'get_weather': In context=(), 'required' is required to be "
+        "supplied and to be an array including every key in properties. Missing 'city'.",
+        type="invalid_request_error", param="tools[0].function.parameters",
+        code="invalid_function_parameters")),
+    _one("farion1231/cc-switch#5490", "get_weather", error(  # DeepSeek names no parameter
+        "Invalid schema for function 'get_weather': schema must be a JSON Schema of 'type: "
+        "\"object\"', got 'type: null'.", type="invalid_request_error", param=None,
+        code="invalid_request_error")),
+    _one("usestrix/strix#1088", "get_time", error(  # Groq
+        "invalid JSON schema for tool get_time, tools[1].function.parameters: 'required' present "
+        "but 'properties' is missing", type="invalid_request_error",
+        param="tool get_time, tools[1].function.parameters")),
+    _one("SylphxAI/pdf-reader-mcp#63", "", {  # Mistral
+        "object": "error", "message": "Invalid tool schema: {'anyOf': [{'type': 'array'}]} is not "
+        "valid under any of the given schemas", "type": "invalid_request_error", "param": None,
+        "code": None}),
+    _one("mistralai/client-python#91", "get_weather", {"object": "error", "message": {"detail": [{
+        "type": "extra_forbidden", "loc": ["body", "tools", 0, "function", "required"],
+        "msg": "Extra inputs are not permitted", "input": ["content"]}]},
+        "type": "invalid_request_error", "param": None, "code": None}, 422),
+    _one("own: pydantic's errors as a text, as vLLM has them", "get_time", {
+        "object": "error", "type": "BadRequestError", "param": None, "code": 400, "message":
+        "[{'type': 'missing', 'loc': ('body', 'tools', 1, 'function', 'name'), 'msg': 'Field "
+        "required', 'input': {}}]"}),
+    _one("vllm-project/vllm#16321", "", {
+        "object": "error", "message": "The provided JSON schema contains features not supported by "
+        "xgrammar.", "type": "BadRequestError", "param": None, "code": 400}),
+    _one("browser-use/browser-use#7", "get_time", [error(
+        "* GenerateContentRequest.tools[0].function_declarations[1].parameters.properties[action]"
+        ".properties: should be non-empty for OBJECT type\n", code=400,
+        status="INVALID_ARGUMENT")]),
+    _one("zed-industries/zed#44875", "get_time", [error(
+        "Invalid JSON payload received. Unknown name \"const\" at 'tools[0].function_declarations"
+        "[1].parameters.properties[8].value.any_of[0]': Cannot find field.", code=400,
+        status="INVALID_ARGUMENT")]),
+    _one("can1357/oh-my-pi#1101", "get_time", {"type": "error", "error": {  # Anthropic
+        "type": "invalid_request_error", "message": "tools.1.custom.input_schema: JSON schema is "
+        "invalid. It must match JSON Schema draft 2020-12."}}),
+    _one("browseros-ai/BrowserOS#255", "", error(  # llama.cpp, as the next two
+        'JSON schema conversion failed:\nUnrecognized schema: {"description":"Arguments"}',
+        code=400, type="invalid_request_error")),
+    _one("openclaw/openclaw#107430", "", error(
+        "Unable to generate parser for this template. Automatic parser generation failed: JSON "
+        "schema conversion failed:\nPattern must start with '^' and end with '$'", code=400)),
+    _one("lidge-jun/opencodex#2135", "", error(
+        "Failed to initialize samplers: failed to parse grammar", code=400,
+        type="invalid_request_error")),
+    _one("ollama/ollama#10328", "", error(
+        "json: cannot unmarshal array into Go struct field .tools.function.parameters.properties"
+        ".type of type string", type="invalid_request_error", param=None, code=None)),
+    _one("leonardcser/smelt#26", "", error(
+        "json: cannot unmarshal object into Go struct field ToolFunctionParameters.tools.function."
+        "parameters.required of type []string", type="invalid_request_error")),
+    _one("mrexodia/ida-pro-mcp#129", "get_time", error(
+        "Invalid 'tools[1].function.name': string too long. Expected a string with maximum length "
+        "64, but got a string with length 71 instead.", type="invalid_request_error")),
+    _one("getsentry/sentry-mcp#106", "get_weather", error(
+        "Invalid 'tools[0].function.description': string too long. Expected a string with maximum "
+        "length 1024, but got a string with length 1103 instead.", type="invalid_request_error",
+        param="tools[0].function.description", code="string_above_max_length")),
+    _one("QwenLM/Qwen3-VL#2069", "", error(
+        "<400> InternalError.Algo.InvalidParameter: The length of the tool name cannot exceed 64.",
+        type="invalid_request_error", code="invalid_parameter_error")),
+    _one("vishalmysore/Tools4AI#16", "", error(
+        "Invalid 'tools': array too long. Expected an array with maximum length 128, but got an "
+        "array with length 325 instead.", type="invalid_request_error", param="tools",
+        code="array_above_max_length")),
 ]  # fmt: skip

@@ -26,8 +26,8 @@ from diptych.errors import (
     ToolError,
 )
 from diptych.loop.codec import Record
-from diptych.loop.events import RunSettings
 from diptych.loop.queue_events import Steered
+from diptych.loop.run_settings import RunSettings
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
 from diptych.ports import Notice

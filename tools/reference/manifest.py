@@ -5,7 +5,7 @@
 the CRD has (`crds/generate.py`). A field that came after version 0.1 says so in its model:
 `Field(json_schema_extra={"since": "0.2"})`.
 
-Not here: HTTP (`http.py`).
+Not here: HTTP (`http_api.py`).
 """
 
 import json

@@ -39,6 +39,7 @@ class Metrics:
 
     `in_process_model` names a model that reports no attempts, a script or a Python object: its
     replies are counted as they are recorded. `prices` are those of the model, if it has any.
+    `of_day` says what is used of the day's budget.
     """
 
     def __init__(
@@ -46,10 +47,12 @@ class Metrics:
         live_runs: Callable[[], int],
         dropped_runs: Callable[[], int],
         *,
+        of_day: Callable[[], tuple[Account, Used] | None] = lambda: None,
         in_process_model: str | None = None,
         prices: Prices | None = None,
     ) -> None:
         self._prices = prices
+        self._of_day = of_day
         self._in_process_model = in_process_model
         self._registry = CollectorRegistry()
         self._runs = self._counter("diptych_runs", "Runs that have ended.", "status")
@@ -99,7 +102,6 @@ class Metrics:
             ["limit"],
             registry=self._registry,
         )
-        self._day: tuple[Account, Used] | None = None
 
     def _add_hook_metrics(self) -> None:
         names = ("at", "hook")
@@ -144,19 +146,14 @@ class Metrics:
         self._hooks.labels(point, name, outcome).inc()
         self._hook_seconds.labels(point, name).observe(seconds)
 
-    def observe_budget(self, account: Account, used: Used) -> None:
-        """Keep how much of the day's budget is used, until somebody asks."""
-        if account.scope == "perDay":
-            self._day = (account, used)
-
     def count_refused(self, reason: str) -> None:
         """Count a request that was refused; `reason` is one of a few words."""
         self._refused.labels(reason).inc()
 
     def render(self) -> tuple[bytes, str]:
         """Give the metrics as text, and the text's media type."""
-        if self._day:
-            account, used = self._day
+        if of_day := self._of_day():
+            account, used = of_day
             for name, limit in account.budget.limits:
                 self._budget_used.labels(name).set(float(getattr(used, name) / limit))
         return generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4

@@ -1,7 +1,7 @@
 """What signals do to a command: the first cancels its coroutine, the second ends the process.
 
 Not here: what is cleaned up on cancellation (the coroutine does that); `diptych serve`, which
-handles signals itself (`serve.server`).
+handles signals itself (`serve.process`).
 """
 
 import asyncio

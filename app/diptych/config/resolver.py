@@ -43,7 +43,7 @@ from diptych.config.settings import (
 from diptych.config.source_location import FieldPath, SourceLocation
 from diptych.config.validation import raise_problems
 from diptych.config.variables import MOCK, PUBLIC_URL
-from diptych.loop.events import RunSettings
+from diptych.loop.run_settings import RunSettings
 from diptych.ports import ValueProvider
 from diptych.runtime.definition import AgentDefinition
 

@@ -1,8 +1,8 @@
 """What an agent and its process are configured with: resolved, checked, frozen. And the defaults.
 
-All times are seconds. The default of a value stands once, here or in what holds for every run
-(`runtime.definition`, `loop.run_settings`); the manifest's models and the environment's form read
-it.
+All times are seconds. The default of a value stands once: here, for `spec.loop` in
+`loop.run_settings`, or in `runtime.definition`; the manifest's models and the environment's form
+read it.
 
 Not here: where the values come from (`loader`, `environment`), what they do.
 """

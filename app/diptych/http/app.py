@@ -1,6 +1,7 @@
 """The web application of one agent, where each request begins: all guards, then all routes.
 
-`create_app` puts them together; the guard that it adds last sees a request first.
+`create_app` puts them together; the guard that it adds last sees a request first. Of what is sent
+back, request ids and CORS add headers, and `MemoryGuard` counts it; no guard waits with it.
 
 Not here: the server before it (`serve.http_server`), what a guard or a route does.
 """
@@ -39,7 +40,6 @@ from diptych.http.runs.queues import queue_routes
 from diptych.http.runs.routes import RunPolicy, run_routes
 from diptych.http.runs.tree import tree_routes
 from diptych.http.session_memory import memory_routes
-from diptych.loop.events import RunSettings
 from diptych.net.memory_budget import MemoryBudget
 from diptych.runtime.agent_budgets import AgentBudgets
 from diptych.runtime.service import RunService
@@ -53,8 +53,8 @@ class AppDependencies:
     """What the routes of an application use.
 
     `metrics` gives a text and its media type; it is None if the metrics have a port of their own.
-    `inputs` is what the model takes besides text, `max_steps` the most steps that a run may ask
-    for. With `has_docs` people can read and try the API at `/docs` and `/redoc`.
+    `inputs` is what the model takes besides text. With `has_docs` people can read and try the API
+    at `/docs` and `/redoc`.
     """
 
     profile: AgentProfile
@@ -68,7 +68,6 @@ class AppDependencies:
     has_docs: bool = False
     chat: ChatConfig = field(default_factory=ChatConfig)
     inputs: tuple[str, ...] = ()
-    max_steps: int = RunSettings().max_steps
     budgets: AgentBudgets | None = None  # None: nothing is counted
 
 
@@ -106,12 +105,12 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     runs = GuardedRuns(
         dependencies.runs,
         RunLimiter(dependencies.limits, time.monotonic),
-        takes_system=dependencies.chat.caller_system == "quote",
+        dependencies.chat,
     )
     terms = ChatTerms(name, dependencies.chat, dependencies.inputs)
     app.router.routes.append(completion_route(terms, runs))
     app.include_router(model_routes(name))
-    run_policy = RunPolicy(dependencies.inputs, dependencies.max_steps, dependencies.budgets)
+    run_policy = RunPolicy(dependencies.inputs, dependencies.budgets)
     app.include_router(run_routes(runs, run_policy))
     app.include_router(tree_routes(runs, name, dependencies.runs))
     app.include_router(queue_routes(runs))

@@ -23,6 +23,7 @@ _WHEN_BUSY = (
     "What happens while another run of the session is not finished, in place of the manifest's "
     "`sessions.whenBusy`: wait for it, refuse the request (409), or cancel that run."
 )
+_MAX_STEPS = "The most steps of this run; at most the manifest's `maxSteps`."
 _SESSION_ID: JsonDict = {"pattern": "^[A-Za-z0-9._-]{1,128}$"}  # the runtime checks it
 
 
@@ -64,6 +65,7 @@ class ChatBody(BaseModel):
     session_id: str | None = Field(None, description=_SESSION, json_schema_extra=_SESSION_ID)
     on_disconnect: OnDisconnect | None = Field(None, description=_ON_DISCONNECT)
     when_busy: WhenBusy | None = Field(None, description=_WHEN_BUSY)
+    max_steps: int | None = Field(None, ge=1, description=_MAX_STEPS)
     n: Literal[1] | None = Field(None, description="There is one choice.")
 
 
@@ -88,9 +90,7 @@ class RunBody(BaseModel):
     output_schema: dict[str, Any] | None = Field(
         None, description="A JSON Schema that the answer fits, as JSON."
     )
-    max_steps: int | None = Field(
-        None, ge=1, description="The most steps of this run; at most the manifest's `maxSteps`."
-    )
+    max_steps: int | None = Field(None, ge=1, description=_MAX_STEPS)
     budget: BudgetBody | None = Field(None, description="What this run may use.")
 
 
@@ -172,7 +172,7 @@ async def read_body(request: Request, model: type[Body]) -> Body:
 def first_problem(error: ValidationError) -> InvalidRequest:
     """Describe the first problem of a body in one sentence, without repeating the input."""
     problems = error.errors(include_url=False, include_context=True, include_input=False)
-    problem = max(problems, key=lambda p: len(p["loc"])) if _is_union(problems) else problems[0]
+    problem = max(problems, key=_closeness) if _is_union(problems) else problems[0]
     path = _path(problem["loc"])
     match problem["type"]:
         case "missing":
@@ -205,7 +205,15 @@ def sentence(path: str, message: str) -> str:
 
 
 def _is_union(problems: list[Any]) -> bool:
-    return len(problems) > 1 and len({p["loc"][:3] for p in problems}) == 1
+    """Say whether problems are those of one value with the members of a union."""
+    locations = [p["loc"] for p in problems]
+    depth = 1 if all(isinstance(place, str) for loc in locations for place in loc) else 3
+    return len(problems) > 1 and len({loc[:depth] for loc in locations}) == 1
+
+
+def _closeness(problem: Any) -> tuple[int, bool]:  # noqa: ANN401 - pydantic's
+    """Say how near a value came to this member of a union: the deepest, and of the right type."""
+    return len(problem["loc"]), not str(problem["type"]).endswith("_type")
 
 
 def _path(location: tuple[int | str, ...]) -> str:

@@ -30,7 +30,7 @@ async def disconnected(receive: Receive) -> None:
         pass
 
 
-async def ended_by_disconnect(
+async def disconnected_before(
     receive: Receive, work: "asyncio.Future[Any]", *, seconds: float | None = None
 ) -> bool:
     """Wait until the work is done, the caller hangs up, or `seconds` are over; say if it hung up.
@@ -50,7 +50,7 @@ async def result_unless_disconnected(receive: Receive, work: Coroutine[Any, Any,
     """Do the work; cancel it and raise `ClientDisconnect` if the caller hangs up meanwhile."""
     task = asyncio.ensure_future(work)
     try:
-        if await ended_by_disconnect(receive, task):
+        if await disconnected_before(receive, task):
             raise ClientDisconnect
         return task.result()
     finally:

@@ -13,6 +13,7 @@ from functools import partial
 from diptych.access.caller import Caller, ForeignRun, current_caller
 from diptych.access.grants import Right
 from diptych.access.limits import RunLimiter
+from diptych.config.settings import ChatConfig
 from diptych.errors import RunNotFound
 from diptych.http.audit import audited
 from diptych.http.own_entries import own_entries
@@ -34,11 +35,10 @@ MAX_OWN = 10_000  # runs of a caller's own that lists look at, and sessions of e
 class GuardedRuns:
     """`RunService` for the current caller. Every method raises `Forbidden` too."""
 
-    def __init__(self, runs: RunService, limiter: RunLimiter, *, takes_system: bool = True) -> None:
-        """Without `takes_system` the callers' own system text is left out."""
+    def __init__(self, runs: RunService, limiter: RunLimiter, chat: ChatConfig) -> None:
         self._runs = runs
         self._limiter = limiter
-        self._takes_system = takes_system
+        self._chat = chat
 
     async def start(self, request: RunRequest) -> RunEntry:
         """Start a run in a session of the caller's; see `RunService.start`.
@@ -49,7 +49,7 @@ class GuardedRuns:
         Raises `LimitExceeded`.
         """
         caller = current_caller()
-        if not self._takes_system:
+        if self._chat.caller_system == "off":
             request = replace(request, system="")
         with audited(caller, Right.ASK, "start") as noted:
             self._admit(caller)

@@ -69,6 +69,7 @@ class AnswerGate:
     """Lets an answer through as it comes, but for what may be an action.
 
     `is_action` says of a whole value or fenced block whether it is a call; None lets all through.
+    `is_attempt` says so, in its place, of what stands before anything was let through.
     `names` are those of what may be called. With `watches_lines` each line is looked at, and not
     only the beginning: for replies that may be an answer or calls (`answerMode: direct`).
     Nothing is let through before there are `min_chars`.
@@ -78,11 +79,14 @@ class AnswerGate:
         self,
         is_action: Callable[[str], bool] | None,
         *,
+        is_attempt: Callable[[str], bool] | None = None,
         names: frozenset[str] = frozenset(),
         watches_lines: bool = False,
         min_chars: int = 0,
     ) -> None:
         self._is_action = is_action
+        self._judge_opening = is_attempt or is_action
+        self._has_flowed = False
         self._bare = BareOpenings(names)
         self._watches_lines = watches_lines
         self._min_chars = min_chars
@@ -158,7 +162,9 @@ class AnswerGate:
         self._held.append(unit)
         if _EMPTY.fullmatch(unit):
             self._kind = None
-        elif self._is_action and self._is_action(unit):
+        elif (judge := self._is_action if self._has_flowed else self._judge_opening) and judge(
+            unit
+        ):
             self._kind = _Kind.ACTION
         else:
             self._kind = _Kind.FLOW
@@ -188,6 +194,7 @@ class AnswerGate:
         return place + len(closing) - len(self._tail)
 
     def _release(self) -> None:
+        self._has_flowed = True
         self._released += self._held
         self._held.clear()
 

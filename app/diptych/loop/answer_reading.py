@@ -9,6 +9,7 @@ Not here: holding text back while it comes (`answer_gate`), what becomes of an a
 import re
 
 from diptych.loop.actions import ActionError, Calls, Rules, parse
+from diptych.loop.actions.other_forms import offered_name
 from diptych.loop.catalog import Catalog
 
 _NAME = re.compile(
@@ -30,6 +31,20 @@ def is_call(text: str, catalog: Catalog, rules: Rules) -> bool:
             return True
         case ActionError(type=kind) if kind != "ambiguous":
             names = {match[1] for match in _NAME.finditer(text)}
-            return any(catalog.tool(name) or catalog.agent(name) for name in names)
+            return any(offered_name(name, catalog, may_be_away=True) for name in names)
+        case _:
+            return False
+
+
+def is_attempt(text: str, catalog: Catalog, rules: Rules) -> bool:
+    """Whether phase 1 takes a text for calls, or for an attempt at one that the model is told of.
+
+    So does what begins a direct answer: a call of something that nobody offers is none (§3).
+    """
+    match parse(text, catalog, rules):
+        case Calls():
+            return True
+        case ActionError(type=kind):
+            return kind != "ambiguous"
         case _:
             return False

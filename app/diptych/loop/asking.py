@@ -53,10 +53,10 @@ def ask_for_actions(run: Run) -> Next:
 
 
 def may_answer(run: Run) -> bool:
-    """Whether a phase-1 reply without an action is the answer (`answerMode: direct`).
+    """Whether a phase-1 reply without an action is the answer: with `answerMode: direct`.
 
-    With a schema, a hook that validates answers, or a parameter that is about the answer alone, it
-    is not: only phase 2 asks so.
+    That is not the default. With a schema, a hook that validates answers, or a parameter that is
+    about the answer alone, it is not: only phase 2 asks so.
     """
     is_bound = run.output_schema is not None or not ANSWER_PARAMETERS.isdisjoint(run.parameters)
     is_bound = is_bound or "validateAnswer" in run.settings.hooks

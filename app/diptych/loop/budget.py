@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from decimal import ROUND_DOWN, Decimal
 from functools import cached_property
 from math import ceil
+from operator import ge
 from typing import Any, Literal, TypeAlias
 
 from diptych.loop.messages import JSON, Usage, Used
@@ -33,9 +34,10 @@ LIMITS: tuple[Limit, ...] = (
 WARNING_SHARE = Decimal("0.8")
 """Of a limit: who watches the run is told when so much of it is used."""
 Amount: TypeAlias = int | Decimal
+_NO_LIMITS: tuple[Amount, ...] = (2**63, Decimal("Infinity"), 2**63, 2**63, 2**63, 2**63)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Prices:
     """What a model costs, per million tokens, in whatever currency the budget is in."""
 
@@ -44,8 +46,12 @@ class Prices:
 
     def cost(self, usage: Usage) -> Decimal:
         """Give what tokens cost, exactly."""
-        cost = self.input * usage.prompt_tokens + self.output * usage.completion_tokens
-        return cost / MILLION
+        prompt, completion = self._of_one
+        return prompt * usage.prompt_tokens + completion * usage.completion_tokens
+
+    @cached_property
+    def _of_one(self) -> tuple[Decimal, Decimal]:
+        return self.input / MILLION, self.output / MILLION
 
 
 @dataclass(frozen=True)
@@ -89,29 +95,35 @@ class Budget:
 
     def gone(self, used: Used, *names: Limit) -> Limit | None:
         """Name a limit of which nothing is left, one of `names` if there are any."""
+        if self.is_left(used):
+            return None
         for name, limit in self.limits:
             if getattr(used, name) >= limit and (not names or name in names):
                 return name
         return None
 
+    def is_left(self, used: Used) -> bool:
+        """Whether something is left of each limit."""
+        return True not in map(ge, used, self._ends)  # type: ignore[arg-type]
+
     def warnings(self, before: Used, after: Used) -> list[Limit]:
         """Name the limits of which 80 % are used after something, and were not before it."""
-        return [
-            name
-            for name, due in self._warned
-            if getattr(after, name) >= due > getattr(before, name)
-        ]
+        limits = ((name, _warned_at(limit)) for name, limit in self.limits)
+        return [n for n, due in limits if getattr(after, n) >= due > getattr(before, n)]
 
     def is_near(self, used: Used) -> bool:
         """Whether 80 % of a limit are used."""
-        for name, due in self._warned:  # noqa: SIM110 - asked after each event, `any` takes twice as long
-            if getattr(used, name) >= due:
-                return True
-        return False
+        return True in map(ge, used, self._nears)  # type: ignore[arg-type]
 
     @cached_property
-    def _warned(self) -> tuple[tuple[Limit, Amount], ...]:
-        return tuple((name, _warned_at(limit)) for name, limit in self.limits)
+    def _ends(self) -> tuple[Amount, ...]:
+        """What no amount may reach, by its place in `Used`: each call looks several times."""
+        limits = dict(self.limits)
+        return tuple(limits.get(name, end) for name, end in zip(LIMITS, _NO_LIMITS, strict=True))
+
+    @cached_property
+    def _nears(self) -> tuple[Amount, ...]:
+        return tuple(map(_warned_at, self._ends))
 
 
 UNLIMITED = Budget()
@@ -150,12 +162,10 @@ def limit_text(name: Limit, used: Used, budget: Budget) -> str:
 
 def encode_budget(budget: Budget | Used) -> dict[str, JSON]:
     """Give a budget, or what was used, as JSON: money as a decimal string, nothing for None."""
-    found: Iterable[tuple[Limit, Amount]] = (
-        budget.limits if isinstance(budget, Budget) else zip(LIMITS, budget, strict=True)
-    )
-    return {
-        name: decimal_text(value) if isinstance(value, Decimal) else value for name, value in found
-    }
+    found: dict[str, Any] = budget._asdict() if isinstance(budget, Used) else dict(budget.limits)
+    if "cost" in found:
+        found["cost"] = decimal_text(found["cost"])
+    return found
 
 
 def decode_budget(stored: Mapping[str, Any]) -> Budget:

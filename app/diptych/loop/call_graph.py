@@ -10,6 +10,7 @@ from diptych.errors import CallErrorKind
 from diptych.loop import prompt
 from diptych.loop.actions.arguments import check_arguments
 from diptych.loop.actions.references import fill_references, reference_value
+from diptych.loop.actions.wording import listed
 from diptych.loop.catalog import Catalog
 from diptych.loop.events import Returned
 from diptych.loop.messages import Call, ChildRun, Delegation, Result, ToolCall
@@ -90,8 +91,7 @@ class Graph:
             return call
         tool = self.catalog.tool(call.name)
         if tool is None:
-            missing = self.catalog.missing_for_tool(call.name)
-            return failure(call, "unavailable", f"unavailable: {missing}")
+            return failure(call, "unavailable", _unavailable(call.name, self.catalog))
         problem = check_arguments(tool, call.arguments, references_fit=False)
         return failure(call, "invalid_arguments", problem) if problem else call
 
@@ -106,6 +106,15 @@ class Graph:
         """The server of a call, and whether the call must be alone there."""
         tool = self.catalog.tool(call.name) if isinstance(call, ToolCall) else None
         return (tool.server, tool.sequential) if tool else (None, False)
+
+
+def _unavailable(name: str, catalog: Catalog) -> str:
+    """Say which server a tool belongs to that cannot be had, or may belong to."""
+    known = catalog.known_missing(name)
+    if known:
+        return f"unavailable: {known}"
+    tools = listed(tool for tool, _ in catalog.listed())
+    return f"unavailable: {catalog.possibly_missing(name)}; tools available: {tools}"
 
 
 def failure(call: Call, kind: CallErrorKind, text: str, child: ChildRun | None = None) -> Returned:

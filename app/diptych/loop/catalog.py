@@ -71,8 +71,8 @@ class Unavailable:
 
     A `tool` stands for some tools of the server of its name, which are left out. A run is told of
     servers, tools and agents only. `tools` are the names of the tools that a server offered when it
-    was last connected, or of the pinned ones that have changed. They are None in catalogs that
-    version 0.1 recorded, which took any unknown name for one of its tools.
+    was last connected, or of the pinned ones that have changed. They are None for a server that was
+    never connected, and in catalogs that version 0.1 recorded: any unknown name may be its tool's.
     """
 
     kind: Literal["server", "tool", "agent", "key", "model", "store"]
@@ -80,11 +80,9 @@ class Unavailable:
     reason: str
     tools: tuple[str, ...] | None = None
 
-    def may_have_tool(self, name: str) -> bool:
-        """Say whether a tool name that no connected server offers may be this server's."""
-        if self.kind != "server":
-            return False
-        return self.tools is None or name in self.tools
+    def had_tool(self, name: str) -> bool:
+        """Say whether a tool name that no connected server offers is this server's."""
+        return self.kind == "server" and self.tools is not None and name in self.tools
 
 
 @dataclass(frozen=True)
@@ -126,9 +124,14 @@ class Catalog:
     def missing_for_tool(self, name: str) -> str | None:
         """Name the unavailable server or servers that a tool name nobody offers belongs to.
 
-        It does if it has the server's prefix, or if the server offered a tool of that name before.
-        Of a tool that has changed since it was pinned, this gives the reason.
+        It does if it has the server's prefix, or if the server offered a tool of that name before;
+        any other name may belong to those servers whose tools nobody knows (decision 204). Of a
+        tool that has changed since it was pinned, this gives the reason.
         """
+        return self.known_missing(name) or self.possibly_missing(name)
+
+    def known_missing(self, name: str) -> str | None:
+        """Name what a tool name that nobody offers is known to belong to; see the above."""
         for left_out in self.unavailable:
             if left_out.kind == "tool" and left_out.tools:
                 long_names = (f"{left_out.name}{SEPARATOR}{tool}" for tool in left_out.tools)
@@ -136,8 +139,13 @@ class Catalog:
                     return left_out.reason
         servers = [u.name for u in self.unavailable if u.kind == "server"]
         owner = next((s for s in servers if name.startswith(s + SEPARATOR)), None)
-        earlier = (u.name for u in self.unavailable if u.may_have_tool(name))
+        earlier = (u.name for u in self.unavailable if u.had_tool(name))
         return owner or (", ".join(earlier) or None)
+
+    def possibly_missing(self, name: str) -> str | None:
+        """Name the unavailable servers that may have a tool, as nobody knows what they have."""
+        unknown = (u.name for u in self.unavailable if u.kind == "server" and u.tools is None)
+        return (", ".join(unknown) or None) if name else None
 
     def is_unavailable_agent(self, name: str) -> bool:
         return any(u.kind == "agent" and u.name == name for u in self.unavailable)

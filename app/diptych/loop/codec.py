@@ -65,7 +65,6 @@ from diptych.loop.events import (
     ReplyRejected,
     Returned,
     RunRequested,
-    RunSettings,
     StepsExhausted,
     Streamed,
 )
@@ -74,7 +73,7 @@ from diptych.loop.hook_rows import judged_row, read_judged
 from diptych.loop.messages import JSON
 from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.queue_rows import queue_row, read_cleared, read_steered
-from diptych.loop.run_settings import decode_settings, encode_settings
+from diptych.loop.run_settings import RunSettings, decode_settings, encode_settings
 
 EVENT_TYPES: Mapping[type, tuple[str, ...]] = {
     RunRequested: ("user_message",),

@@ -17,7 +17,7 @@ is of its own conversation (loop.md §11)."""
 
 @dataclass(frozen=True, slots=True)
 class AskModel:
-    """Send this request to the model; stream its reply if it is or may be the answer.
+    """Send this request to the model; stream its reply if the command `is_streamed`.
 
     `recorded` is the text on record of an answer that was cut off and is asked for again. If the
     endpoint refuses the request's tools, the run fails, unless it `may_change_format`. `keeps` is
@@ -30,6 +30,11 @@ class AskModel:
     may_change_format: bool = False
     keeps: int = 0
     weight: int | None = None
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether its reply is, or may be, the answer."""
+        return self.purpose in ("answer", "either")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from diptych.loop.hook_events import HookEvent
 from diptych.loop.messages import JSON, Call, JSONObject, Message, NativeCall, Result, Usage
 from diptych.loop.origin import Origin as Origin  # noqa: PLC0414 - of an event, for its readers
 from diptych.loop.queue_events import QueueCleared, Steered
-from diptych.loop.run_settings import RunSettings as RunSettings  # noqa: PLC0414 - for all
+from diptych.loop.run_settings import RunSettings
 
 CallKind = Literal["tool", "agent"]
 CallFormat = Literal["json", "native"]
@@ -159,7 +159,7 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """A piece of the answer."""
+    """A piece of the answer: `text` on record, and to whoever reads a stream."""
 
     text: str
 

@@ -2,10 +2,21 @@
 
     advance(run, event) -> (run, commands)
 
-Phase 1 (ACT, CALL: `act`) asks the model for actions and makes the calls; phase 2 (ANSWER:
-`answer`) asks for the answer (loop.md §2, §3, §5, §6, §12). Nothing here waits, reads a clock or
-draws a number: `replay` of a run's events gives the same run, so another process can continue a
-run from its log.
+Phase 1 asks the model for actions and makes the calls; phase 2 asks for the answer (loop.md §2,
+§3, §5, §6, §12). The main way of a run, in which phase 1 is asked also where nothing can be called:
+
+    phase   event                     command                       given by
+    QUEUED  Offered                   AskModel, whole: "actions"    `asking.ask_for_actions`
+    ACT     Replied, with calls       MakeCall of each              `act.take_reply`
+    CALL    Returned, the last one    AskModel, whole: "actions"    `act.take_result`
+    ACT     Replied, prose or `{}`    AskModel, streamed: "answer"  `act.take_reply`
+    ANSWER  Streamed, of each piece   (recorded, and told)          `_take_text`
+    ANSWER  Replied, its end          Emit Answered, then its end   `answer.take_answer`
+
+With `answerMode: direct` the first request is streamed too ("either"): its prose is the answer.
+
+Nothing here waits, reads a clock or draws a number: `replay` of a run's events gives the same run,
+so another process can continue a run from its log.
 
 Not here: what the model is asked (`asking`, which gives the command `AskModel`), reading a reply
 (`actions`), which calls can start (`call_graph`, for the command `MakeCall`), what a new owner does

@@ -1,4 +1,4 @@
-"""The settings of a run, from the manifest, and their form on record; they join `events`.
+"""The settings of a run, from the manifest, and their form on record, with its `Offered`.
 
 On record a new setting is left out at its default: a replica of an older version, which cannot
 take over a run with a setting that it does not know, can then take over all runs without it.
@@ -9,7 +9,7 @@ Not here: their form in a manifest (`config.manifest`), who makes them (`config.
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from diptych.loop.actions import RULES_0_1, Rules
 from diptych.loop.budget import (
@@ -22,6 +22,11 @@ from diptych.loop.budget import (
 )
 from diptych.loop.hook_events import HookPoint
 from diptych.loop.messages import JSON, JSONObject
+
+OnMaxSteps: TypeAlias = Literal["stop", "answer"]
+AnswerMode: TypeAlias = Literal["separate", "direct"]
+ActionFormat: TypeAlias = Literal["json", "native", "auto"]
+QueueMode: TypeAlias = Literal["one", "all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +42,17 @@ class RunSettings:
     """
 
     max_steps: int = 5
-    on_max_steps: Literal["stop", "answer"] = "stop"
+    on_max_steps: OnMaxSteps = "stop"
     max_retries: int = 3
     max_calls_per_step: int = 16
     max_parallel_calls: int = 8
     memory_context_limit: int = 6
-    answer_mode: Literal["separate", "direct"] = "separate"
+    answer_mode: AnswerMode = "separate"
     answer_repairs: int = 2
     output_schema: JSONObject | None = None
     reply_rules: int = 2
-    action_format: Literal["json", "native", "auto"] = "json"
-    queue_mode: Literal["one", "all"] = "one"
+    action_format: ActionFormat = "json"
+    queue_mode: QueueMode = "one"
     hooks: tuple[HookPoint, ...] = ()
     budget: Budget = UNLIMITED
     prices: Prices | None = None

@@ -55,11 +55,10 @@ def ends_phase_1(run: Run) -> Limit | None:
     """
     if not run.budget:
         return None
-    used = used_by(run)
-    if run.budget.gone(used, "steps"):
+    steps, most, below = run.budget.steps, run.budget.model_calls, run.delegated
+    if steps is not None and run.step + below.steps >= steps:
         return "steps"
-    most = run.budget.model_calls
-    is_last = most is not None and most - used.model_calls == 1
+    is_last = most is not None and most - run.model_calls - below.model_calls == 1
     keeps_one = run.settings.on_max_steps == "answer"
     return "model_calls" if is_last and keeps_one and run.step else None
 
@@ -123,8 +122,10 @@ def shares(run: Run, commands: Sequence[MakeCall]) -> dict[str, Budget]:
     The delegations of a step that have no result share it evenly; together they get all of it.
     """
     delegations = [each.call for each in commands if isinstance(each.call, Delegation)]
-    if not run.budget or not delegations:
-        return {call.id: UNLIMITED for call in delegations}
+    if not delegations:
+        return {}
+    if not run.budget:
+        return dict.fromkeys((call.id for call in delegations), UNLIMITED)
     done = {result.call_id for result in run.results} | run.shares.keys()
     unfinished = sum(isinstance(call, Delegation) and call.id not in done for call in run.calls)
     left = run.budget.left(used_by(run))
@@ -182,7 +183,7 @@ def as_used(budget: Budget) -> Used:
 def warnings(before: Run, after: Run) -> list[Limit]:
     """Name the limits of which 80 % are used after an event, and were not before it."""
     is_same = before.usage is after.usage and before.delegated is after.delegated
-    if is_same and (before.tool_calls, before.step) == (after.tool_calls, after.step):
+    if is_same and before.tool_calls == after.tool_calls and before.step == after.step:
         return []
     used = used_by(after)
     return after.budget.warnings(used_by(before), used) if after.budget.is_near(used) else []

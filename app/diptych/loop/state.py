@@ -14,7 +14,7 @@ from diptych.loop.budget import UNLIMITED, Budget
 from diptych.loop.catalog import Catalog
 from diptych.loop.commands import Command, Emit
 from diptych.loop.context_window import ContextWindow
-from diptych.loop.events import CallFormat, Origin, Returned, RunSettings, Terminal
+from diptych.loop.events import CallFormat, Origin, Returned, Terminal
 from diptych.loop.messages import (
     JSON,
     NO_USE,
@@ -27,6 +27,7 @@ from diptych.loop.messages import (
     Used,
 )
 from diptych.loop.queue_events import Steered
+from diptych.loop.run_settings import RunSettings
 
 MAX_MESSAGES_PER_RUN = 100  # sent to it after its start
 

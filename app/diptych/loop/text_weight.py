@@ -22,7 +22,7 @@ def weight(text: str) -> int:
     data = text.encode(errors="replace")
     no_blanks = data.translate(None, _BLANKS)
     no_letters = no_blanks.translate(None, _LETTERS)
-    high = len(no_letters.translate(None, _ASCII))
+    high = 0 if text.isascii() else len(no_letters.translate(None, _ASCII))
     blanks, letters = len(data) - len(no_blanks), len(no_blanks) - len(no_letters)
     dense = max(0, letters - _LONGEST_WORD * (blanks + 1))
     return ceil(

@@ -18,10 +18,12 @@ def message_weight(message: Message) -> int:
     """Estimate the tokens of a message, with what a chat template puts around it."""
     if message.role == "system":
         return _MESSAGE_WEIGHT + prompt_weight(message.content)
-    calls = sum(weight(call.arguments) + weight(call.name) for call in message.calls)
-    parts = PART_WEIGHT * len(message.parts)
-    thoughts = weight(message.reasoning) if message.reasoning else 0
-    return _MESSAGE_WEIGHT + weight(message.content) + thoughts + calls + parts
+    found = _MESSAGE_WEIGHT + weight(message.content) + PART_WEIGHT * len(message.parts)
+    if message.reasoning:
+        found += weight(message.reasoning)
+    for call in message.calls:
+        found += weight(call.arguments) + weight(call.name)
+    return found
 
 
 def total_weight(messages: Iterable[Message]) -> int:
@@ -34,9 +36,9 @@ def request_weight(request: ModelRequest, known: Mapping[int, int] | None = None
 
     `known` has the weights of messages that were weighed before, by the ids of these objects.
     """
-    functions = functions_weight(request.tools)
+    functions = functions_weight(request.tools) if request.tools else 0
     if not known:
-        return total_weight(request.messages) + functions
+        return functions + sum(map(message_weight, request.messages))
     return functions + sum(known.get(id(m)) or message_weight(m) for m in request.messages)
 
 

@@ -58,6 +58,7 @@ __all__ = [
     "Tools",
     "ValueProvider",
     "may_want_reasoning",
+    "refused_tools",
     "refuses_tools",
 ]
 
@@ -97,15 +98,18 @@ class Delta:
 
 
 class Model(Protocol):
-    """A language model.
+    """A language model: `adapters.openai_chat.chat_model.ChatModel`, or `adapters.scripted`.
+
+    `runtime.model_caller` asks it.
 
     Both methods raise `ModelError`, after retries of their own where those cannot do harm, and
     only before the first `Delta`. A stream that ends without a `finish_reason` raises `model_cut`:
     a truncated reply never looks whole.
 
     It may have an attribute `takes_tools`: False once its endpoint has refused `request.tools`,
-    which is the code `tools_refused`. And one `wants_reasoning`: whether its endpoint wants the
-    reasoning of a reply back beside its native calls, None while that is not known.
+    which is the code `tools_refused`; and `refused_tool`, the one of them that it refused, or ""
+    for what it did not name. And one `wants_reasoning`: whether its endpoint wants the reasoning of
+    a reply back beside its native calls, None while that is not known.
     """
 
     async def complete(self, request: ModelRequest) -> Reply: ...
@@ -116,6 +120,14 @@ class Model(Protocol):
 def refuses_tools(model: Model) -> bool:
     """Say whether a model is known to take no native calls."""
     return getattr(model, "takes_tools", None) is False
+
+
+def refused_tools(model: Model) -> str:
+    """Say in words what a model that takes no native calls has refused."""
+    name: str | None = getattr(model, "refused_tool", None)
+    if name is None:
+        return "tools"
+    return f"the tool {name!r}" if name else "these tools"
 
 
 def may_want_reasoning(model: Model) -> bool:
@@ -220,6 +232,9 @@ FeedItem: TypeAlias = Item | Gap
 class Feed(Protocol):
     """Live updates of runs between processes; some may be lost, for the log is the truth.
 
+    It is `adapters.redis.feed`, which `runtime.subscription` subscribes to; one process with a
+    store in memory has nobody to tell.
+
     Records are published by `EventLog.append`, in the same step; notices by `publish_notice`.
     """
 
@@ -228,7 +243,10 @@ class Feed(Protocol):
         ...
 
     async def subscribe(self, run_id: str, put: Callable[[FeedItem], None]) -> Callable[[], None]:
-        """Call `put` with every update of a run from now on. Gives what ends the subscription."""
+        """Call `put`, of a subscriber's buffer, with every update of a run from now on.
+
+        Gives what ends the subscription.
+        """
         ...
 
     def on_signal(self, callback: Callable[[str, str, Signal], None]) -> None:

@@ -10,7 +10,7 @@ Not here: what is reserved when (`runtime.shared_budget_meter`), the budget of o
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from diptych.loop.budget import Budget, Limit
 from diptych.loop.messages import NO_USE, Used
@@ -33,17 +33,16 @@ class Account:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Reserved:
-    """What came of a reservation; `used` is what was used of each account, and is not reserved.
+class Reserved(NamedTuple):
+    """What came of a reservation; `used` is what is used of each account, and is not reserved.
 
     `busy`: nothing is left beside what others have reserved; ask again. `gone`: nothing is left of
-    `limit` of the account with this `index`. What was `lent` is told by `lend` alone.
+    `limit` of the account at this `place`. What was `lent` is told by `lend` alone.
     """
 
     outcome: Literal["ok", "busy", "gone"]
     used: Sequence[Used]
-    index: int = 0
+    place: int = 0
     limit: Limit = "tokens"
     lent: Used = NO_USE
 
@@ -66,6 +65,12 @@ class Ledger(Protocol):
 
         Where the entry is held already, that is what was lent, and it is held for longer.
         """
+        ...
+
+    async def spend(
+        self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
+    ) -> Reserved:
+        """Reserve and settle in one step: for what is known before it is used."""
         ...
 
     async def renew(self, accounts: Sequence[Account], entries: Sequence[str]) -> None:

@@ -14,6 +14,8 @@ from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry, RunPa
 class EventLog(Protocol):
     """The record of all runs: append-only, the only truth (loop.md §9).
 
+    It is `adapters.redis.event_log` where a store is configured, else `adapters.in_memory.store`.
+
     A run's records have `seq` 1, 2, 3 … without gaps. Every method raises `StoreError` when the
     store cannot be reached; `RunNotFound` for a run that never was, `RunLost` for one whose record
     is gone.
@@ -43,9 +45,10 @@ class EventLog(Protocol):
     async def append(
         self, records: Sequence[Record], lease: Lease, *, awaits_input: bool = False
     ) -> None:
-        """Add the next records of one run. They are on record, and told, when this returns.
+        """Add the next records of one run, and publish them to other processes.
 
-        With them the run waits for a decision of somebody, or does not (`awaits_input`).
+        They are on record when this returns. With them the run waits for a decision of somebody,
+        or does not (`awaits_input`).
 
         A store that is away is waited for: the caller sets the limit. What is on record already
         is not added again. Raises `LeaseLost` if the lease is not the newest, `LogTruncated` if the

@@ -8,7 +8,4 @@
 
 A signal goes the same way: `run_signals` → `scheduler` → `active_run` → the runner's inbox. What a
 run records goes back by `run_log` to each `subscription`.
-
-With `answerMode: separate`, the default, phase 1 is always asked first. So on the way of a chat to
-its first byte a reply is read (`loop.act`), and the model is asked twice.
 """

@@ -9,8 +9,8 @@ from itertools import groupby
 
 from diptych.loop.budget import Budget, SharedBudgets
 from diptych.loop.codec import Record
-from diptych.loop.events import RunSettings
 from diptych.loop.messages import NO_USE, Used
+from diptych.loop.run_settings import RunSettings
 from diptych.ports import Clock, Notice
 from diptych.ports.budgets import Account, Ledger
 from diptych.runtime.approval_records import waited_seconds
@@ -23,9 +23,6 @@ from diptych.runtime.ledger_client import (
 from diptych.runtime.recorded_use import RecordedUse
 from diptych.runtime.run_meter import EstimatingMeter, RunMeter
 from diptych.runtime.shared_budget_meter import CountedRun, SharedBudgetMeter
-
-Observer = Callable[[Account, Used], None]
-"""Told what is used of an account, each time it changes. Must not block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +42,21 @@ class BudgetTerms:
 class AgentBudgets:
     """Counts all runs of an agent that this process executes."""
 
-    def __init__(
-        self, terms: BudgetTerms, ledger: Ledger, clock: Clock, observe: Observer | None = None
-    ) -> None:
+    def __init__(self, terms: BudgetTerms, ledger: Ledger, clock: Clock) -> None:
         self._terms = terms
         self._clock = clock
-        self._observe = observe or _ignore
-        estimate = Estimate(terms.reply_tokens)
-        self._client = LedgerClient(ledger, terms.shared, estimate, terms.session_seconds)
+        estimate, name = Estimate(terms.reply_tokens), clock.token()[-12:]
+        self._client = LedgerClient(ledger, terms.shared, estimate, terms.session_seconds, name)
 
     @property
     def settings(self) -> RunSettings:
         """The settings of each run: its budget, and the prices."""
         return self._terms.settings
+
+    @property
+    def of_day(self) -> tuple[Account, Used] | None:
+        """What is used of the day's account, as this process knows it; None before the first."""
+        return self._client.of_day
 
     def of_run(
         self,
@@ -77,7 +76,8 @@ class AgentBudgets:
             is_limited = budget.tokens is not None or budget.cost is not None
             return EstimatingMeter() if is_limited else RunMeter()
         clock, began = self._clock, self._clock.now()
-        waited = waited_seconds(records(), began)
+        has_run = len(records()) > 1  # the first is the request
+        waited = waited_seconds(records(), began) if has_run else 0.0
 
         def executed_ms() -> int:
             now = clock.now()
@@ -85,10 +85,9 @@ class AgentBudgets:
             return max(0, round(seconds * 1000))
 
         counted = CountedRun(
-            clock.token()[-12:],
+            has_run,
             clock.now,
             notify,
-            self._observe,
             executed_ms,
             lambda: self._recorded(records()),
         )
@@ -119,7 +118,3 @@ class AgentBudgets:
             found.append((day, use.used - before))
             before = use.used
         return [(day_key(day * SECONDS_OF_A_DAY), used) for day, used in found if used != NO_USE]
-
-
-def _ignore(account: Account, used: Used) -> None:
-    """Observe nothing."""

@@ -1,22 +1,18 @@
 """The way of a streamed reply from the model's pieces to the text that may be told.
 
     reasoning off -> cut where it repeats itself -> held while it may open an action
-        -> compared with what is on record (AnswerReplay) -> merged into batches (TextBatcher)
+        -> compared with what is on record (AnswerReplay) -> given to `inbox.TextBatcher`
 
 Not here: the first three (`loop.actions`, `loop.answer_gate`), asking the model (`model_caller`),
-recording the batches (`runner`).
+merging pieces of text into batches (`inbox`), recording these (`runner`).
 """
 
-import asyncio
-from collections import deque
 from collections.abc import Callable
 
 from diptych.loop.actions import ReasoningSplitter, RepetitionFilter
 from diptych.loop.actions.leading_reasoning import Split
 from diptych.loop.answer_gate import AnswerGate
-from diptych.runtime.tasks import Inbox, TextArrived
-
-TEXT_INTERVAL = 0.025  # seconds in which pieces of an answer are merged into one event (loop.md §9)
+from diptych.runtime.inbox import TextBatcher
 
 
 class AnswerFilter:
@@ -29,7 +25,7 @@ class AnswerFilter:
 
     def __init__(
         self,
-        batcher: "TextBatcher",
+        batcher: TextBatcher,
         recorded: str,
         new_gate: Callable[[], AnswerGate] | None,
         on_reasoning: Callable[[str], None],
@@ -92,60 +88,6 @@ class AnswerFilter:
     def _reason(self, reasoning: str) -> None:
         if reasoning and not self._reasoning_cut.is_cut:
             self._on_reasoning(self._reasoning_cut.feed(reasoning))
-
-
-class TextBatcher:
-    """Merges pieces of an answer: the first is due at once, later ones in batches of 25 ms.
-
-    When there is a batch to take, the `inbox` of its run gets `TextArrived`.
-    """
-
-    def __init__(self, inbox: Inbox) -> None:
-        self._inbox = inbox
-        self._pieces: deque[str] = deque()
-        self._is_void = False
-        self._is_due = False
-        self._next_at = 0.0
-
-    @property
-    def has_text(self) -> bool:
-        """Whether there is text to be told, or text that is void."""
-        return bool(self._pieces) or self._is_void
-
-    def add(self, text: str) -> None:
-        if not text:
-            return
-        self._pieces.append(text)
-        self._put_when_due()
-
-    def void(self) -> None:
-        """Drop what has not been taken; `take` says that all text before is void."""
-        self._pieces.clear()
-        self._is_void = True
-        self._put_when_due()
-
-    def take(self) -> tuple[bool, str]:
-        """Give all text that has arrived, and begin the next batch.
-
-        The first value says that all text before it is void.
-        """
-        self._is_due = False
-        text, is_void = "".join(self._pieces), self._is_void
-        self._is_void = False
-        if text or is_void:
-            self._pieces.clear()
-            self._next_at = asyncio.get_running_loop().time() + TEXT_INTERVAL
-        return is_void, text
-
-    def _put_when_due(self) -> None:
-        if self._is_due:
-            return
-        self._is_due = True
-        loop = asyncio.get_running_loop()
-        if loop.time() >= self._next_at:
-            self._inbox.put_nowait(TextArrived())
-        else:
-            loop.call_at(self._next_at, self._inbox.put_nowait, TextArrived())
 
 
 class AnswerReplay:

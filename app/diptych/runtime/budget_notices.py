@@ -21,9 +21,11 @@ def budget_notices(before: Run, after: Run) -> list[Notice]:
     """
     if not after.budget:
         return []
-    names = warnings(before, after)
-    found = [budget_warning(name, used_by(after), after.budget) for name in names]
-    return [*found, *budget_summary(after)] if after.phase is Phase.DONE else found
+    found = budget_summary(after) if after.phase is Phase.DONE else []
+    if names := warnings(before, after):
+        used = used_by(after)
+        return [*(budget_warning(name, used, after.budget) for name in names), *found]
+    return found
 
 
 def budget_summary(run: Run) -> list[Notice]:

@@ -1,6 +1,7 @@
 """The bounded queue of items for one subscriber; once it is full, the log is read instead.
 
-Not here: who fills it (`run_log`), who takes from it, or reads what it dropped (`subscription`).
+Not here: who fills it (`run_log`, or the feed for a run that another process owns), who takes from
+it, or reads what it dropped (`subscription`).
 """
 
 import asyncio

@@ -37,8 +37,8 @@ from diptych.runtime.call_notices import delegation_notice, progress_notice, tar
 from diptych.runtime.child_events import child_approval
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.hook_caller import HookCaller
+from diptych.runtime.inbox import RunTasks
 from diptych.runtime.run_log import RunWriter
-from diptych.runtime.tasks import RunTasks
 
 Withheld: TypeAlias = Returned | ApprovalRequested
 """What happens in place of a call that is not made now: it is denied, or waits for a decision."""

@@ -8,8 +8,9 @@ from dataclasses import replace
 from diptych.loop.catalog import Catalog
 from diptych.loop.codec import catalog_blob
 from diptych.loop.context_window import ContextWindow
-from diptych.loop.events import CallFormat, Offered, RunSettings
+from diptych.loop.events import CallFormat, Offered
 from diptych.loop.prompt import native_system_prompt, system_prompt
+from diptych.loop.run_settings import RunSettings
 from diptych.loop.short_catalog import SHARE, shorter_catalogs
 from diptych.loop.text_weight import weight
 from diptych.ports import Clock, Model, refuses_tools
@@ -41,10 +42,10 @@ class CatalogRecorder:
         self._basis: tuple[str, Catalog, float] | None = None
         self._offered: tuple[Offered, bytes] | None = None  # made of `_basis`
 
-    async def current(self) -> Offered:
-        """Give the catalog, prompt and settings for a run that starts now. Raises `StoreError`.
+    async def offered_now(self) -> Offered:
+        """Give the event by which a run starts now: its catalog, prompt and settings.
 
-        The prompt is written again only when something has changed.
+        The prompt is written again only when something has changed. Raises `StoreError`.
         """
         tools, servers = self._backends.tools.snapshot()
         self._backends.tools.retry_unavailable()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from diptych.loop.events import RunSettings
+from diptych.loop.run_settings import RunSettings
 
 WhenBusy: TypeAlias = Literal["enqueue", "reject", "interrupt"]
 """What becomes of a request while a run of its session has not ended: it waits its turn, it is

@@ -126,7 +126,7 @@ class Executor:
         if run.phase is Phase.QUEUED:
             if await self._may_be_truncated(log):
                 first.append(OwnerChanged(lost_tail=True))  # it may have been further
-            offered = await self._catalogs.current()
+            offered = await self._catalogs.offered_now()
             first += [*active.take_messages(), offered]  # before the model is asked
         elif sum(r.event_type == "owner_changed" for r in log.records) >= MAX_OWNER_CHANGES:
             runner.stop(Failed("too_many_owners", "every process that took this run up has died"))

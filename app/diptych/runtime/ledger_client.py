@@ -6,9 +6,10 @@ Not here: the ledger itself (`ports.budgets`), what one run reserves and settles
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
 from diptych.errors import StoreError
@@ -67,7 +68,8 @@ def day_key(now: float) -> str:
 class LedgerClient:
     """Reaches the ledger of an agent, for its runs in this process; settles until it is done.
 
-    The account of a session is kept for `session_seconds` after it was used last.
+    The account of a session is kept for `session_seconds` after it was used last. No process has
+    the `name` of another one, or of one before.
     """
 
     def __init__(
@@ -76,15 +78,24 @@ class LedgerClient:
         budgets: SharedBudgets,
         estimate: Estimate,
         session_seconds: float,
+        name: str,
     ) -> None:
         self.ledger = ledger
         self.budgets = budgets
+        limits = (budgets.per_session.wall_clock, budgets.per_day.wall_clock)
+        self.is_timed = limits != (None, None)
+        """Whether the time is limited that runs execute."""
         self.estimate = estimate
         self.session_seconds = session_seconds
+        self._day = -1
         self._held: dict[str, Sequence[Account]] = {}
         self._renewing: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._late: dict[str, set[asyncio.Task[Any]]] = {}  # settlements, by their runs
+        self.entries: Iterator[str] = map(f"{name}/{{}}".format, count(1))
+        """Names for uses of the ledger; each is new."""
+        self.of_day: tuple[Account, Used] | None = None
+        """What this process knows to be used of the newest day."""
 
     def accounts(self, session_id: str, now: float) -> list[Account]:
         """Give the accounts that a run of a session shares at a time: those with limits."""
@@ -93,8 +104,15 @@ class LedgerClient:
             key, seconds = session_key(session_id), self.session_seconds
             accounts.append(Account("perSession", key, budgets.per_session, seconds))
         if budgets.per_day:
-            accounts.append(Account("perDay", day_key(now), budgets.per_day, DAY_SECONDS))
+            accounts.append(self._account_of_day(now))
         return accounts
+
+    def _account_of_day(self, now: float) -> Account:
+        """Give the account of a day: the same one to all runs, as its key is dear to write."""
+        if (day := int(now // SECONDS_OF_A_DAY)) != self._day:
+            self._day = day
+            self._day_account = Account("perDay", day_key(now), self.budgets.per_day, DAY_SECONDS)
+        return self._day_account
 
     def hold(self, accounts: Sequence[Account], entry: str) -> None:
         """Hold a reservation until it is settled."""
@@ -114,7 +132,7 @@ class LedgerClient:
         Gives nothing if it is not done yet.
         """
         try:
-            return await self.settle(accounts, entry, run_id, used)
+            sums = await self.ledger.settle(accounts, entry, run_id, used)
         except (StoreError, asyncio.CancelledError) as error:
             late = self.surely(lambda: self.settle(accounts, entry, run_id, used))
             self._late.setdefault(run_id, set()).add(late)
@@ -122,14 +140,15 @@ class LedgerClient:
             if isinstance(error, asyncio.CancelledError):
                 raise
             return ()
+        self._held.pop(entry, None)
+        return sums
 
     async def settle(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
-    ) -> Sequence[Used]:
+    ) -> None:
         """Settle, once. Raises `StoreError`."""
-        sums = await self.ledger.settle(accounts, entry, run_id, used)
+        await self.ledger.settle(accounts, entry, run_id, used)
         self.let_go(entry)
-        return sums
 
     async def wait_settled(self, run_id: str, seconds: float) -> None:
         """Wait until what a run has used is settled, at most so long."""

@@ -1,5 +1,9 @@
 """Asks a run's model: for a whole reply, or for one that is streamed because it may be the answer.
 
+Each piece of a streamed one goes through `answer_filter`, which holds back what may open an action,
+to `inbox.TextBatcher`. The first is due there at once, later ones every 25 ms: `TextDue` has
+`Runner._write_text` take and record what has come.
+
 Not here: when it is asked (`loop.asking`), what becomes of a reply (`loop.act`, `loop.answer`), the
 text of a streamed one (`answer_filter`).
 """
@@ -13,17 +17,18 @@ from diptych.errors import ModelError
 from diptych.loop.actions import strip_lead
 from diptych.loop.answer import CHECKED_ANSWERS
 from diptych.loop.answer_gate import AnswerGate
-from diptych.loop.answer_reading import is_call
+from diptych.loop.answer_reading import is_attempt, is_call
 from diptych.loop.commands import AskModel
 from diptych.loop.events import Event, Failed, Replied
 from diptych.loop.messages import NativeCall, Usage
 from diptych.loop.reply_event import event_of_failure, event_of_reply
 from diptych.loop.state import Run
 from diptych.ports import Notice, may_want_reasoning
-from diptych.runtime.answer_filter import AnswerFilter, TextBatcher
+from diptych.runtime.answer_filter import AnswerFilter
 from diptych.runtime.backends import Backends
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.hook_caller import HookCaller
+from diptych.runtime.inbox import TextBatcher
 from diptych.runtime.redacted_replies import RedactedDeltas, redacted_failure, redacted_reply
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.run_meter import BudgetRefused
@@ -33,7 +38,11 @@ MAX_KEPT_REASONING = 100_000  # characters, of one reply
 
 
 class ModelCaller:
-    """Asks the model of one run. Text of a streamed answer goes to `batcher` as it comes."""
+    """Asks the model of one run. Text that may be told goes to `batcher`.
+
+    The model is `adapters.openai_chat.chat_model.ChatModel`, or with `DEBUG_MOCK_RESPONSES`
+    `adapters.scripted`.
+    """
 
     def __init__(
         self,
@@ -86,9 +95,9 @@ class ModelCaller:
 
     async def _send(self, command: AskModel, run: Run) -> Replied:
         self._has_reasoned, self._is_reasoning = self._has_reasoned or self._is_reasoning, False
-        if command.purpose in ("actions", "summary"):
-            return await self._complete(command)
-        return await self._stream(command, run)
+        if command.is_streamed:
+            return await self._stream(command, run)
+        return await self._complete(command)
 
     async def _complete(self, command: AskModel) -> Replied:
         reply = redacted_reply(await self._model.complete(command.request))
@@ -150,10 +159,12 @@ def _gate(command: AskModel, run: Run) -> Callable[[], AnswerGate] | None:
         return partial(AnswerGate, is_action=None)
     reads_as_call = partial(is_call, catalog=run.catalog, rules=run.settings.rules)
     is_direct = command.purpose == "either"
+    attempts = partial(is_attempt, catalog=run.catalog, rules=run.settings.rules)
     preamble = PREAMBLE_CHARS if is_direct and request.tools else 0
     return partial(
         AnswerGate,
         reads_as_call,
+        is_attempt=attempts if is_direct else None,
         names=run.catalog.names,
         watches_lines=is_direct,
         min_chars=preamble,

@@ -30,7 +30,8 @@ class RunRequest:
     after the last answer are new (loop.md §2). A request with
     the `idempotency_key` of an earlier one is that one, sent again. `output_schema` is the JSON
     schema that the answer must fit (`{}`: any JSON object), `parameters` overlay the manifest's
-    for the model, `max_steps` and `budget` hold where the manifest allows as much. Sessions and
+    for the model, `budget` holds where the manifest allows as much, and `max_steps` is at most the
+    manifest's. Sessions and
     idempotency keys of one `owner` are apart from those of others; "" is nobody's. `subject` and
     `caller` are who asks, as `RunRequested` has them. `when_busy` takes the place of the
     manifest's.
@@ -62,6 +63,16 @@ def requested_session(request: RunRequest) -> str | None:
     )
 
 
+def check_steps(asked: int | None, most: int) -> None:
+    """Refuse a run that asks for more steps than its agent's, or none. Raises `InvalidRequest`."""
+    if asked is not None and not 1 <= asked <= most:
+        raise InvalidRequest(
+            f"max_steps: this agent's runs have at least 1 and at most {most}",
+            param="max_steps",
+            code="invalid_value",
+        )
+
+
 def owned_key(request: RunRequest) -> IdempotencyKey | None:
     """Give the request's idempotency key, apart from those of other owners."""
     key = request.idempotency_key
@@ -78,7 +89,7 @@ def continues_answer(request: RunRequest) -> bool:
     return bool(request.messages) and request.messages[-1].role == "assistant"
 
 
-def first_event(
+def run_requested(
     request: RunRequest, *, is_known: bool, last_answer: str | None = None
 ) -> RunRequested:
     """Give what is new in a request: in a known session, what follows the last answer.

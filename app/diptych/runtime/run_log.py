@@ -2,8 +2,9 @@
 
 `RunWriter` says when the runner's events are written, `RunLog` puts them on record and tells them.
 
-Not here: what is written (`runner`), the store behind it (`adapters`), subscribers that read a
-run which another process owns (`subscription`).
+Not here: what is written (`runner`), the store behind it (`adapters.redis.event_log`,
+`adapters.in_memory.store`), subscribers that read a run which another process owns
+(`subscription`).
 """
 
 import asyncio
@@ -21,8 +22,8 @@ from diptych.ports.entries import IdempotencyKey, Lease, Opened
 from diptych.runtime.approval_records import note_approvals, open_approvals
 from diptych.runtime.buffer import SubscriberBuffer
 from diptych.runtime.call_notices import PROGRESS
+from diptych.runtime.inbox import Inbox, TaskCrashed
 from diptych.runtime.stores import Stores
-from diptych.runtime.tasks import Inbox, TaskCrashed
 
 DEFERRED_SECONDS = 0.1  # for which a write is deferred that can be merged with the next
 FIRST_DEFERRED_SECONDS = 0.025  # for a run's first write; until then it shows as queued
@@ -58,7 +59,7 @@ class RunLog:
         self.was_loaded = False  # from the store: another process may have written it
         self._stores = stores
         self._observers = observers
-        self._buffers: dict[SubscriberBuffer, None] = {}  # in the order of their coming
+        self._buffers: dict[SubscriberBuffer, None] = {}  # one for each `Subscription` here
         self._open_approvals: set[str] = set()  # ids of the calls that wait for a decision
         self._progress: list[tuple[int, Notice]] = []  # each with the seq of the record before it
         self._is_closed = False
@@ -68,7 +69,7 @@ class RunLog:
     ) -> Opened:
         """Put the run on record, with its first event, if there is memory for it.
 
-        Raises as `EventLog.open` does.
+        A session that nobody owns is claimed with it (`Opened.lease`). Raises as `EventLog.open`.
         """
         (first,) = self._next_records([asked])
         self.share.admit(RUN_SIZE + record_size(first))
@@ -87,6 +88,8 @@ class RunLog:
 
     async def append(self, items: Sequence[Event | Notice]) -> None:
         """Put the events on record; then tell them, with the notices between them.
+
+        Other processes learn of them from the store, subscribers here from `_tell`.
 
         Raises `OutOfMemory` if the run has grown beyond what there is; its end is always recorded.
         """

@@ -42,8 +42,9 @@ class ModelCall:
 
     def settled(self, replied: Replied) -> Replied:
         """Give a reply with its usage: an estimate, where the endpoint does not say it."""
+        usage = replied.usage
         is_written = replied.text or replied.calls or replied.finish_reason == MALFORMED_CALL
-        if replied.usage == Usage() and is_written:
+        if is_written and not (usage.prompt_tokens or usage.completion_tokens):
             written = replied.text + "".join(call.arguments for call in replied.calls)
             replied = replace(replied, usage=Usage(self.request_tokens, weight(written)))
         self.used = replied.usage

@@ -37,17 +37,24 @@ from diptych.loop.queues import clearing
 from diptych.loop.reducer import advance, closing_events
 from diptych.loop.state import Phase, Run
 from diptych.ports import Notice
-from diptych.runtime.answer_filter import TextBatcher
 from diptych.runtime.backends import Backends
 from diptych.runtime.budget_notices import budget_notices, budget_summary
 from diptych.runtime.call_maker import CallMaker, Withheld
 from diptych.runtime.catalog_recorder import CatalogRecorder
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.hook_caller import HookCaller
+from diptych.runtime.inbox import (
+    HandOver,
+    Inbox,
+    InboxItem,
+    RunTasks,
+    TaskCrashed,
+    TextBatcher,
+    TextDue,
+)
 from diptych.runtime.model_caller import ModelCaller
 from diptych.runtime.run_log import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS, RunLog, RunWriter
 from diptych.runtime.stale_items import is_stale
-from diptych.runtime.tasks import HandOver, Inbox, InboxItem, RunTasks, TaskCrashed, TextArrived
 from diptych.runtime.timers import RunTimers
 
 DEADLINE_EXCEEDED = Failed("deadline_exceeded", "the run ran out of time")
@@ -141,7 +148,7 @@ class Runner:
         match item:
             case TaskCrashed(cause):
                 raise cause
-            case TextArrived():
+            case TextDue():
                 await self._write_text()
             case Aborted() | Failed():
                 await self._end(item)

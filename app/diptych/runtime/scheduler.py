@@ -85,10 +85,10 @@ class Scheduler:
         active = self._active.get(run_id)
         return active if active and active.log.records else None
 
-    def add(
+    def register(
         self, run_id: str, session_id: str, *, is_new_session: bool = False, subject: str = ""
     ) -> ActiveRun:
-        """Make a run active that is about to be opened; see `schedule` and `remove`."""
+        """Make a run active whose log nothing is in yet; see `schedule` and `remove`."""
         share = self.admission.memory_budget.share(subject)
         log = RunLog(run_id, session_id, self._stores, self._observers, share)
         active = self._active[run_id] = ActiveRun(log, is_new_session=is_new_session)
@@ -221,7 +221,7 @@ class Scheduler:
 
     async def _execute_one(self, run_id: str, lease: Lease) -> str | None:
         """Execute the run whose turn it is. Gives the next one; None if the session is let go."""
-        active = self._active.get(run_id) or self.add(run_id, lease.session_id)
+        active = self._active.get(run_id) or self.register(run_id, lease.session_id)
         if not active.begin(Stage.EXECUTING):  # it is being cancelled
             await active.released.wait()
             return await self._stores.leases.next_run(lease)
@@ -278,7 +278,7 @@ class Scheduler:
                     active.signal(signal)
             case Aborted() | Failed():
                 if active is None and session:  # another process put it into the queue
-                    active = self.add(run_id, session_id)
+                    active = self.register(run_id, session_id)
                     active.log.lease = session.lease
                 if active:
                     self.stop(active, signal)

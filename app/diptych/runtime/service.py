@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from diptych.errors import InvalidRequest, Overloaded
+from diptych.errors import Overloaded
 from diptych.loop.codec import TERMINAL, Record
 from diptych.loop.events import Aborted, Origin, RunRequested
 from diptych.loop.messages import JSON
@@ -32,10 +32,11 @@ from diptych.runtime.passed_decisions import PassedDecisions, is_below
 from diptych.runtime.rebuilding import UnreadableRecord
 from diptych.runtime.request import (
     RunRequest,
+    check_steps,
     continues_answer,
-    first_event,
     owned_key,
     requested_session,
+    run_requested,
 )
 from diptych.runtime.resuming import find_resumable, resume_key, resuming_event
 from diptych.runtime.run_log import Observer
@@ -92,7 +93,7 @@ class RunService:
         self._lease_keeper.start()
 
     async def start(self, request: RunRequest) -> RunEntry:
-        """Accept a run: it is on record when this returns, and goes on whoever listens.
+        """Accept a run: it is on record when this returns, and goes on whoever subscribes.
 
         In a busy session it waits, is refused by `SessionBusy`, or interrupts what goes before it.
 
@@ -100,13 +101,14 @@ class RunService:
         room or the process is about to end, `StoreError`.
         """
         self._admit()
+        check_steps(request.max_steps, self._max_steps)
         stores = self._stores
         requested = requested_session(request)
         is_known = requested is not None and await stores.sessions.session_exists(requested)
         last_answer = None
         if requested and is_known and continues_answer(request):
             last_answer = await self._last_answer(requested)
-        first = first_event(request, is_known=is_known, last_answer=last_answer)
+        first = run_requested(request, is_known=is_known, last_answer=last_answer)
         when_busy = request.when_busy or self._when_busy
         session_id = requested or owned_session(request.owner, f"session-{stores.clock.token()}")
         opened = await self._open(
@@ -133,9 +135,7 @@ class RunService:
         `InvalidRequest` for too many steps, and as `start` and `entry` do.
         """
         self._admit()
-        if max_steps is not None and max_steps > self._max_steps:
-            message = f"max_steps: this agent's runs have at most {self._max_steps}"
-            raise InvalidRequest(message, param="max_steps", code="invalid_value")
+        check_steps(max_steps, self._max_steps)
         records, resumed = await find_resumable(self._stores.log, run_id)
         if resumed:
             return resumed
@@ -152,10 +152,10 @@ class RunService:
         is_new_session: bool = False,
         if_idle: bool = False,
     ) -> Opened:
-        """Put a run on record in a session."""
+        """Put a run on record in a session, whose task at the scheduler then executes it."""
         stores, scheduler = self._stores, self._scheduler
         run_id = run_id_of(stores.log.epoch, stores.clock.token())
-        active = scheduler.add(
+        active = scheduler.register(
             run_id, session_id, is_new_session=is_new_session, subject=first.subject
         )
         try:

@@ -14,8 +14,9 @@ from diptych.errors import StoreError
 from diptych.loop.budget import Budget
 from diptych.loop.call_graph import failure
 from diptych.loop.commands import AskModel, MakeCall
-from diptych.loop.events import Failed, Returned, RunSettings
+from diptych.loop.events import Failed, Returned
 from diptych.loop.messages import NO_USE, Delegation, Result, Usage, Used
+from diptych.loop.run_settings import RunSettings
 from diptych.loop.spending import as_used, failed, is_counted, lent_out, shares
 from diptych.loop.state import Run
 from diptych.net.backoff import Backoff
@@ -23,27 +24,26 @@ from diptych.ports import Notice
 from diptych.ports.budgets import Account, Reserved
 from diptych.runtime.budget_notices import budget_warning
 from diptych.runtime.ledger_client import SECONDS_OF_A_DAY, LedgerClient
-from diptych.runtime.metered_call import MeteredCall, Reservation
+from diptych.runtime.metered_call import MeteredCall
 from diptych.runtime.run_meter import BudgetRefused, RunMeter
 
 AWAY_SECONDS = 10.0  # for which a call waits for a ledger that is away; then it is not made
 _LENT_PARTS = 4  # of what is left, for one delegation of a run without a limit of its own
 _FIRST_WAIT, _LONGEST_WAIT = 0.02, 0.5  # seconds, for what others have reserved
-UNAVAILABLE = "budget_unavailable"
+_ONE_CALL = Used(tool_calls=1)
 
 
 @dataclass
 class CountedRun:
     """The run that is metered, as its executor knows it.
 
-    `token` is new for each owner of the run. `executed_ms` says for how long the run has executed
-    here, `recorded` what its record said it had used when this process took it up, by days.
+    `has_run` says whether it has run elsewhere before, `executed_ms` for how long it has run here,
+    `recorded` what its record says it has used, by days.
     """
 
-    token: str
+    has_run: bool
     now: Callable[[], float]
     notify: Callable[[Notice], None]
-    observe: Callable[[Account, Used], None]
     executed_ms: Callable[[], int]
     recorded: Callable[[], Sequence[tuple[str, Used]]]
 
@@ -65,13 +65,10 @@ class SharedBudgetMeter(RunMeter):
         self._settings = settings
         self._client = client
         self._counted = counted
-        self._owner = counted.token
-        self._must_adopt = bool(counted.recorded())
-        limits = (client.budgets.per_session.wall_clock, client.budgets.per_day.wall_clock)
-        self._is_timed = limits != (None, None)
+        self._must_adopt = counted.has_run
+        self._is_timed = client.is_timed
         self._day = -1
         self._shared: Sequence[Account] = ()  # of that day
-        self._entries = 0
         self._settled_ms = 0
         self._used: dict[str, Account] = {}
         self._lent: dict[str, tuple[Sequence[Account], str]] = {}  # to delegations, by their calls
@@ -81,28 +78,28 @@ class SharedBudgetMeter(RunMeter):
     def model_call(self, command: AskModel) -> MeteredCall:
         return MeteredCall(self, command)
 
-    async def reserve(self, command: AskModel, sent: int) -> Reservation:
-        """Reserve what a request of the weight `sent` will use. Raises `BudgetRefused`."""
-        is_step = command.purpose in ("actions", "either")
-        expected = self._amount(self._client.estimate.reserved(command, sent), is_step=is_step)
-        accounts = self._accounts()
-        return Reservation(accounts, await self._reserve(accounts, expected), is_step)
+    async def reserve(self, call: MeteredCall) -> None:
+        client, command = self._client, call.command
+        call.sent = call.request_tokens
+        expected = self._amount(command, client.estimate.reserved(command, call.sent))
+        call.accounts = accounts = self._accounts()
+        call.entry = entry = next(client.entries)
+        await self._ask(client.ledger.reserve, accounts, entry, expected)
+        client.hold(accounts, entry)
 
-    async def settle(self, reserved: Reservation, used: Usage | None) -> None:
-        """Settle what a request has used; None if nothing, as it failed."""
-        amount = self._amount(used, is_step=reserved.is_step) if used is not None else NO_USE
-        await self._settle(reserved.accounts, reserved.entry, amount)
-
-    def learn(self, sent: int, used: Usage) -> None:
-        """Learn from a reply to a request of the weight `sent`."""
-        self._client.estimate.learn(sent, used)
+    async def settle(self, call: MeteredCall, *, has_failed: bool) -> None:
+        used = call.used
+        amount = NO_USE if used is None else self._amount(call.command, used)
+        await self._settle(call.accounts, call.entry, amount)
+        if used is not None and not has_failed:
+            self._client.estimate.learn(call.sent, used)
 
     async def admit(
         self, commands: Sequence[MakeCall], run: Run, refuse: Callable[[Returned], None]
     ) -> Sequence[MakeCall]:
         self.shares = shares(run, commands)
         admitted: list[MakeCall] = []
-        accounts, one = self._accounts(), Used(tool_calls=1)
+        accounts = self._accounts()
         for command in commands:
             call = command.call
             try:
@@ -110,8 +107,7 @@ class SharedBudgetMeter(RunMeter):
                     sent = run.shares.get(call.id) if command.is_retry else None
                     await self._lend(accounts, call, sent)
                 elif is_counted(call) and not command.is_retry:
-                    entry = await self._reserve(accounts, one, waits=not self._lent)
-                    await self._settle(accounts, entry, one)
+                    await self._spend(accounts, _ONE_CALL)
             except BudgetRefused as refused:
                 if not command.is_retry:
                     refuse(failure(call, "denied", f"denied: {refused.end.message}"))
@@ -129,8 +125,9 @@ class SharedBudgetMeter(RunMeter):
 
     async def close(self, *, has_ended: bool) -> None:
         try:
-            if elapsed := self._elapsed():
-                entry = self._new_entry()
+            if self._is_timed:
+                elapsed = self._elapsed()
+                entry = next(self._client.entries)
                 await self._client.settle_surely(self._accounts(), entry, self._run_id, elapsed)
             if self._settling:
                 await asyncio.wait(self._settling)
@@ -168,15 +165,12 @@ class SharedBudgetMeter(RunMeter):
             self._used |= {account.key: account for account in self._shared}
         return self._shared
 
-    def _amount(self, usage: Usage, *, is_step: bool) -> Used:
+    def _amount(self, command: AskModel, usage: Usage) -> Used:
         tokens = usage.prompt_tokens + usage.completion_tokens
         prices = self._settings.prices
         cost = prices.cost(usage) if prices else NO_USE.cost
-        return Used(tokens, cost, model_calls=1, steps=int(is_step))
-
-    def _new_entry(self) -> str:
-        self._entries += 1
-        return f"{self._run_id}/{self._owner}/{self._entries}"
+        is_step = command.purpose in ("actions", "either")
+        return Used(tokens, cost, 1, 0, int(is_step))
 
     def _lent_entry(self, call_id: str) -> str:
         """Name what a delegation is lent: each owner of the run holds the same."""
@@ -195,7 +189,8 @@ class SharedBudgetMeter(RunMeter):
         if sent is None:
             share = await self._part(accounts, share)
         lend, waits = self._client.ledger.lend, sent is None and not self._lent
-        lent = await self._ask(lend, accounts, entry, as_used(share), waits=waits)
+        lent = (await self._ask(lend, accounts, entry, as_used(share), waits=waits)).lent
+        self._client.hold(accounts, entry)
         self._lent[call.id] = (accounts, entry)
         self.shares[call.id] = Budget(**{name: getattr(lent, name) for name, _ in share.limits})
 
@@ -211,13 +206,15 @@ class SharedBudgetMeter(RunMeter):
             share = share.tightened(replace(part, wall_clock=None))
         return share
 
-    async def _reserve(
-        self, accounts: Sequence[Account], amount: Used, *, waits: bool = True
-    ) -> str:
-        """Reserve an amount for one call; gives its entry. Raises as `_ask`."""
-        entry = self._new_entry()
-        await self._ask(self._client.ledger.reserve, accounts, entry, amount, waits=waits)
-        return entry
+    async def _spend(self, accounts: Sequence[Account], used: Used) -> None:
+        """Count what is about to be used, in one step. Raises `BudgetRefused`."""
+
+        def spend(accounts: Sequence[Account], entry: str, used: Used) -> Awaitable[Reserved]:
+            return self._client.ledger.spend(accounts, entry, self._run_id, used)
+
+        entry = next(self._client.entries)
+        found = await self._ask(spend, accounts, entry, used, waits=not self._lent)
+        self._watch(accounts, used, found.used)
 
     async def _ask(
         self,
@@ -226,9 +223,9 @@ class SharedBudgetMeter(RunMeter):
         entry: str,
         amount: Used,
         *,
-        waits: bool,
-    ) -> Used:
-        """Reserve or lend; `waits` for what others have reserved. Raises `BudgetRefused`.
+        waits: bool = True,
+    ) -> Reserved:
+        """Reserve, lend or spend; `waits` for what others have reserved. Raises `BudgetRefused`.
 
         While a call waits, its run takes no results, and so no share of its children back.
         """
@@ -243,35 +240,33 @@ class SharedBudgetMeter(RunMeter):
                 if loop.time() >= away_until:
                     raise BudgetRefused(_unavailable()) from error
             else:
-                if found.outcome == "gone":
-                    account, used = accounts[found.index], found.used[found.index]
-                    end = failed(found.limit, used, account.budget, account.scope)
-                    raise BudgetRefused(end)
-                if found.outcome == "busy" and not waits:
-                    raise BudgetRefused(lent_out(found.limit, accounts[found.index].scope))
                 if found.outcome == "ok":
-                    self._client.hold(accounts, entry)
-                    return found.lent
+                    return found
+                if found.outcome == "gone" or not waits:
+                    raise BudgetRefused(_refusal(accounts, found))
                 away_until = loop.time() + AWAY_SECONDS
             backoff = backoff or Backoff(_FIRST_WAIT, _LONGEST_WAIT)
             await asyncio.sleep(_FIRST_WAIT / 2 + backoff.next_delay())
 
     async def _settle(self, accounts: Sequence[Account], entry: str, used: Used) -> None:
-        if elapsed := self._elapsed():
-            used += elapsed
+        if self._is_timed:
+            used += self._elapsed()
         sums = await self._client.settle_surely(accounts, entry, self._run_id, used)
-        for account, after in zip(accounts, sums, strict=False):
-            self._counted.observe(account, after)
-            if not account.budget.is_near(after):
+        self._watch(accounts, used, sums)
+
+    def _watch(self, accounts: Sequence[Account], added: Used, sums: Sequence[Used]) -> None:
+        """Note what is used now, and tell who watches when it is 80 % of a limit."""
+        for account, used in zip(accounts, sums, strict=False):
+            if account.scope == "perDay":
+                self._client.of_day = account, used
+            if not account.budget.is_near(used):
                 continue
-            for name in account.budget.warnings(after - used, after):
-                notice = budget_warning(name, after, account.budget, account.scope)
+            for name in account.budget.warnings(used - added, used):
+                notice = budget_warning(name, used, account.budget, account.scope)
                 self._counted.notify(notice)
 
-    def _elapsed(self) -> Used | None:
-        """Give the time that was not settled yet, where it is limited."""
-        if not self._is_timed:
-            return None
+    def _elapsed(self) -> Used:
+        """Give the time that was not settled yet."""
         executed = self._counted.executed_ms()
         due, self._settled_ms = executed - self._settled_ms, executed
         return Used(wall_clock=max(0, due))
@@ -291,8 +286,15 @@ class SharedBudgetMeter(RunMeter):
         self._must_adopt = False
 
 
+def _refusal(accounts: Sequence[Account], found: Reserved) -> Failed:
+    account = accounts[found.place]
+    if found.outcome == "busy":
+        return lent_out(found.limit, account.scope)
+    return failed(found.limit, found.used[found.place], account.budget, account.scope)
+
+
 def _unavailable() -> Failed:
     return Failed(
-        UNAVAILABLE,
+        "budget_unavailable",
         "the store that counts the budgets of this agent cannot be reached, so no call is made",
     )

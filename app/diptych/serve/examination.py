@@ -5,6 +5,7 @@ Not here: what a model's endpoint is asked (`adapters.openai_chat.probe`), and w
 """
 
 import asyncio
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -13,7 +14,7 @@ from typing import TypeAlias
 import aiohttp
 
 from diptych.adapters.mcp import McpTools
-from diptych.adapters.openai_chat.probe import EndpointFindings, probe_endpoint
+from diptych.adapters.openai_chat.probe import EndpointFindings, probe_endpoint, probe_tools
 from diptych.config.settings import (
     ALL_TOOLS,
     AgentConfig,
@@ -21,6 +22,8 @@ from diptych.config.settings import (
     PeerConfig,
     ToolServerConfig,
 )
+from diptych.loop.catalog import Catalog, Tool
+from diptych.loop.model_request import FunctionTool
 
 HTTP_SECONDS = 6.0  # for a tool server or an agent to be tried once
 COMMAND_SECONDS = 60.0  # for a command, which may have to be downloaded first
@@ -90,21 +93,31 @@ class Examiner:
         servers = [asyncio.create_task(_examine_server(server)) for server in config.tools]
         peers = asyncio.create_task(self._examine_peers(config.agents))
         try:
+            found = [await server for server in servers]
+            functions = Catalog(tuple(tool for _, tools in found for tool in tools)).functions.tools
             models: list[EndpointFindings] = []
             if config.model is not None and config.mock_responses is None:
                 for model in (config.model, *config.model.fallbacks):
-                    models.append(await self._examine_model(model))  # noqa: PERF401 - in turn
-            found = tuple([await server for server in servers])
-            return AgentFindings(config.name, tuple(models), found, await peers)
+                    models.append(await self._examine_model(model, functions))  # noqa: PERF401 - in turn
+            about = tuple(findings for findings, _ in found)
+            return AgentFindings(config.name, tuple(models), about, await peers)
         finally:
             for task in (*servers, peers):
                 task.cancel()
 
-    async def _examine_model(self, model: ModelConfig) -> EndpointFindings:
+    async def _examine_model(
+        self, model: ModelConfig, functions: tuple[FunctionTool, ...]
+    ) -> EndpointFindings:
         key = _key(model)
         if key not in self._known:
             self._known[key] = await probe_endpoint(self._session, model)
-        return self._known[key]
+        known = self._known[key]
+        if not functions or known.tools is None or not known.tools.is_taken:
+            return known
+        schemas = (*key, *((f.name, f.description, json.dumps(f.parameters)) for f in functions))
+        if schemas not in self._known:
+            self._known[schemas] = await probe_tools(self._session, model, functions, known)
+        return self._known[schemas]
 
     async def _examine_peers(self, peers: Sequence[PeerConfig]) -> tuple[PeerFindings, ...]:
         others = [peer for peer in peers if peer.url not in self._own_urls]
@@ -117,7 +130,9 @@ class Examiner:
         )
 
 
-async def _examine_server(server: ToolServerConfig) -> ToolServerFindings:
+async def _examine_server(
+    server: ToolServerConfig,
+) -> tuple[ToolServerFindings, tuple[Tool, ...]]:
     loop = asyncio.get_running_loop()
     began_at = loop.time()
     async with McpTools([server]) as connected:
@@ -128,7 +143,7 @@ async def _examine_server(server: ToolServerConfig) -> ToolServerFindings:
     patterns = () if server.allow == ALL_TOOLS else server.allow
     unmatched = tuple(p for p in patterns if not any(fnmatchcase(name, p) for name in names))
     reason = unavailable[0].reason if unavailable else None
-    return ToolServerFindings(server.name, reason, names, seconds, unmatched)
+    return ToolServerFindings(server.name, reason, names, seconds, unmatched), tools
 
 
 async def _reasons(peers: Sequence[PeerConfig]) -> dict[str, str]:

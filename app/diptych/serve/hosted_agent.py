@@ -2,7 +2,7 @@
 
 This is the composition root: the only place that knows both the ports and the adapters.
 
-Not here: sockets and signals (`server`), where the configuration comes from (`config`).
+Not here: sockets and signals (`process`), where the configuration comes from (`config`).
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from diptych.http.app import AppDependencies, create_app, create_metrics_app
 from diptych.http.health import Readiness
 from diptych.loop.catalog import Unavailable
 from diptych.net.memory_budget import MemoryBudget
-from diptych.ports import Model, refuses_tools
+from diptych.ports import Model, refused_tools, refuses_tools
 from diptych.runtime.backends import Backends
 from diptych.runtime.catalog_recorder import starting_format
 from diptych.runtime.hooks import Hooks
@@ -86,6 +86,7 @@ class HostedAgent:
         self._metrics = Metrics(
             lambda: self.runs.active_count,
             lambda: self._memory.dropped,
+            of_day=lambda: self._budgets.of_day,
             in_process_model=in_process_name(config, in_process.model),
             prices=config.definition.settings.prices,
         )
@@ -94,7 +95,7 @@ class HostedAgent:
         self._http_hooks = _http_hooks(config)
         hooks = Hooks(self._http_hooks.hooks) if self._http_hooks else in_process.hooks
         hooks = replace(hooks, observe=self._metrics.observe_hook)
-        self._budgets = agent_budgets(config, self._redis, clock, self._metrics.observe_budget)
+        self._budgets = agent_budgets(config, self._redis, clock)
         settings = replace(config.definition.settings, hooks=hooks.points)
         self.runs = RunService(
             replace(config.definition, settings=settings),
@@ -194,7 +195,6 @@ class HostedAgent:
             access=None if self._is_open else policy,
             chat=config.chat,
             inputs=config.model.inputs if config.model else (),
-            max_steps=config.definition.settings.max_steps,
             budgets=self._budgets,
             has_docs=has_docs,
         )
@@ -245,7 +245,8 @@ class HostedAgent:
         if self._is_scripted:
             notes.append("DEBUG_MOCK_RESPONSES is on: a script answers instead of a model")
         if self._config.definition.settings.action_format == "auto" and refuses_tools(self._model):
-            notes.append("the model's endpoint refuses tools: calls are asked for as JSON")
+            what = refused_tools(self._model)
+            notes.append(f"the model's endpoint refuses {what}: calls are asked for as JSON")
         return notes
 
     async def _try_all(self, seconds: float) -> None:

@@ -30,7 +30,8 @@ _SDKS = ("a2a", "httpcore", "httpcore2", "httpx", "httpx2", "mcp")
 
 def set_up_logging(level: str, form: Literal["text", "json"]) -> None:
     """Log records of `level` and above to stderr, in place of any earlier set-up."""
-    logging.logThreads = logging.logProcesses = False  # no line says them, and each would ask
+    # No line says these, and each would ask for them.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)

@@ -13,7 +13,7 @@ from diptych.adapters.in_memory.store import MemoryStore
 from diptych.config.settings import RETENTION, AgentConfig
 from diptych.errors import ConfigError
 from diptych.ports import Clock
-from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms, Observer
+from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.runtime.stores import Stores
 
 if TYPE_CHECKING:
@@ -63,9 +63,7 @@ def stores(redis: "RedisStore | None", memory: MemoryStore, clock: Clock) -> Sto
     return Stores(log=memory, sessions=memory, leases=memory.leases, feed=NullFeed(), clock=clock)
 
 
-def agent_budgets(
-    config: AgentConfig, redis: "RedisStore | None", clock: Clock, observe: Observer
-) -> AgentBudgets:
+def agent_budgets(config: AgentConfig, redis: "RedisStore | None", clock: Clock) -> AgentBudgets:
     """Give what counts the runs of an agent."""
     terms = BudgetTerms(
         config.definition.settings,
@@ -73,4 +71,4 @@ def agent_budgets(
         config.model.max_tokens if config.model else None,
         config.store.retention if config.store else RETENTION,
     )
-    return AgentBudgets(terms, redis.ledger if redis else MemoryLedger(), clock, observe)
+    return AgentBudgets(terms, redis.ledger if redis else MemoryLedger(), clock)

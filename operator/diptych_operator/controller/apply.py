@@ -48,7 +48,7 @@ class Applier:
         for kind in (*CHILD_KINDS, *ROUTE_KINDS):
             self._applied.pop((kind, name), None)
 
-    async def apply(self, agent: Agent, desired: Object, live: Object | None) -> None:
+    async def apply_if_drifted(self, agent: Agent, desired: Object, live: Object | None) -> None:
         """Apply a child if it does not exist or has drifted.
 
         Raises `InvalidError` if the API does not accept it in any way, and other `ApiError`s.

@@ -170,7 +170,7 @@ class ObjectCache:
         """Give the Jobs that purge, or shall purge, the sessions of Agents of a name."""
         return tuple(self._labelled.get((JOB, name), {}).values())
 
-    def observe(self, agent: Agent) -> ObservedState:
+    def observe_and_track(self, agent: Agent) -> ObservedState:
         """Give what a decision about an Agent depends on.
 
         From now on a change of any of it affects the Agent.

@@ -166,7 +166,7 @@ class Reconciler:
     async def _reconcile(self, agent: Agent) -> float | None:
         """Reconcile an Agent that is there, in a namespace that this operator serves."""
         name = agent.namespaced_name
-        observed = self._cache.observe(agent)
+        observed = self._cache.observe_and_track(agent)
         rejection = blocker = failure = None
         try:
             await self._make_children(agent, observed)
@@ -257,7 +257,7 @@ class Reconciler:
             return kind_missing(child)
         if kind is DEPLOYMENT and not self._throttle.try_begin(agent, child, live[kind]):
             return waits_for_others(self._throttle.at_once)
-        await self._applier.apply(agent, child, live[kind])
+        await self._applier.apply_if_drifted(agent, child, live[kind])
         return None
 
     async def _find_live(self, agent: Agent, children: Children) -> dict[Kind, Object | None]:

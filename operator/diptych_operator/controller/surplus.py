@@ -42,7 +42,7 @@ class Surplus:
             if kind in ROUTE_KINDS:
                 await self._delete(agent, kind, live, "the Agent may not be exposed like that")
             elif kind is NETWORK_POLICY:
-                await self._applier.apply(agent, network_policy, live)
+                await self._applier.apply_if_drifted(agent, network_policy, live)
 
     async def _delete(self, agent: Agent, kind: Kind, live: Object, why: str) -> None:
         if "deletionTimestamp" in live["metadata"]:

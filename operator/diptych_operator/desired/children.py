@@ -29,9 +29,9 @@ from diptych_operator.desired.purge import purge_job
 from diptych_operator.desired.references import may_delegate
 from diptych_operator.desired.resolved_manifest import (
     FILE,
-    config_map_name,
     manifest_text,
     resolved_manifest,
+    versioned_name,
 )
 from diptych_operator.desired.rollout import (
     FORMER_CONFIG_MAPS,
@@ -150,12 +150,13 @@ def access_config_map(agent: Agent, text: str, metadata: MetadataSettings) -> Ob
 
 def _deployment(
     agent: Agent,
-    config_map: str,
+    config_map_name: str,
     former: tuple[str, ...],
     observed: ObservedState,
     platform: Platform,
 ) -> Object:
-    spec = deployment_spec(agent, config_map, platform.pods, _peers(agent, observed))
+    """Give the Deployment. It rolls its pods when the manifest changes: they mount another name."""
+    spec = deployment_spec(agent, config_map_name, platform.pods, _peers(agent, observed))
     annotations = {FORMER_CONFIG_MAPS: ",".join(former)} if former else {}
     if platform.pods.rollout.at_once:
         mark = rollout_mark(agent, spec["template"], observed.deployment)
@@ -176,7 +177,7 @@ def _config_map(agent: Agent, manifest: Object) -> Object:
             "KiB is the most; move texts to ConfigMaps (instructionsFrom) or shorten them"
         )
     config_map = _child(agent, CONFIG_MAP, immutable=True, data={FILE: text})
-    config_map["metadata"]["name"] = config_map_name(agent, text)
+    config_map["metadata"]["name"] = versioned_name(agent, text)
     return config_map
 
 

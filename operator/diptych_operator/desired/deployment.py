@@ -115,7 +115,7 @@ def pod_template(
     pod = _pod_spec(agent, _sources(agent, config_map, peers), defaults)
     template: dict[str, Any] = {"metadata": {"labels": child_labels(agent.name)}, "spec": pod}
     template = strategic_merge(template, defaults.template, "the operator's pod template")
-    for said_in, merge in _AGENTS_WORD:
+    for said_in, merge in _TEMPLATE_OVERRIDES:
         before, template = template, merge(template, agent)
         check_locked(before, template, defaults.locked, said_in)
     for label, value in selector_labels(agent.name).items():
@@ -157,7 +157,7 @@ def _with_pod_template(template: Object, agent: Agent) -> Object:
 
 
 _REPLACED_FIELDS = ("image", "imagePullPolicy", "resources")
-_AGENTS_WORD = (
+_TEMPLATE_OVERRIDES = (
     ("spec.metadata", _with_metadata),
     ("spec.container", _with_container),
     ("spec.podTemplate", _with_pod_template),

@@ -73,7 +73,7 @@ def manifest_text(manifest: Object) -> str:
     return _NOT_PLAIN_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def config_map_name(agent: Agent, text: str) -> str:
+def versioned_name(agent: Agent, text: str) -> str:
     """Name a ConfigMap after its content, the Agent's uid and its `spec.metadata`.
 
     An Agent that is deleted and created again gets another name, because the garbage collector

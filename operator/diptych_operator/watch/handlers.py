@@ -1,5 +1,7 @@
 """kopf's event handlers: an event goes into the cache, the affected Agents into the work queue.
 
+From there `controller.reconciler.Workers` take them.
+
 Only `event` handlers are used, so that kopf writes nothing on any object, neither finalizers nor
 annotations. docs/decisions/0020 says why, and why kopf's indices are not used.
 
@@ -64,6 +66,7 @@ def _register(
 ) -> None:
     @kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)
     async def on_event(event: Mapping[str, Any], **_: object) -> None:
-        change = cache.remove if event["type"] == "DELETED" else cache.put
-        for agent_name in change(kind, event["object"]):
+        update = cache.remove if event["type"] == "DELETED" else cache.put
+        affected_agents = update(kind, event["object"])
+        for agent_name in affected_agents:
             queue.add(agent_name)

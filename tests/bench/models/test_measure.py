@@ -150,3 +150,28 @@ def test_a_record_that_is_not_as_it_must_be_is_named(events, wrong):
         record(n, name, content, **more) for n, (name, content, more) in enumerate(events, 1)
     ]
     assert any(wrong in problem for problem in runs.wrong_with(records))
+
+
+@pytest.mark.parametrize(
+    ("fields", "answer"),
+    [
+        ({"right": ["1000"]}, "It is 1,000 metres, as everybody knows."),
+        ({"right": ["5"]}, "It is 5.5, or 50, or 5 of them in all."),
+        ({"right": ["New York"]}, "New England? No: New York, where it stands."),
+        ({"right": ["yes"], "first": ["yes", "no"]}, "Nobody: no, it is not, yes it is not."),
+        ({"right": ["yes"], "first": ["yes", "no"]}, "Yesterday: yes, it is, and no more of it."),
+        ({"right": ["-3"]}, "It was \u22123 degrees, and then 7 degrees."),
+    ],
+)
+def test_a_reply_is_read_until_nothing_that_follows_changes_its_judgment(fields, answer):
+    question = Question("?", "plain", fields)
+    settled = [end for end in range(len(answer) + 1) if question.is_settled(answer[:end])]
+    assert settled
+    assert settled == [*range(settled[0], len(answer) + 1)]
+    for end in settled:
+        assert question.is_right(answer[:end]) == question.is_right(answer)
+
+
+def test_what_names_nothing_that_decides_is_read_to_its_end():
+    question = Question("?", "plain", {"right": ["5"]})
+    assert not question.is_settled("It is 15, and there is no more to be said of it.")

@@ -100,12 +100,27 @@ async def test_each_step_may_be_repeated(books: Books) -> None:
     assert (await books.ledger.reserve([day], "e3", TOKENS)).outcome == "busy"
 
 
+async def test_what_is_spent_is_reserved_and_settled_in_one_step(books: Books) -> None:
+    day, one = account(tool_calls=2), Used(tool_calls=1)
+    for _ in range(3):  # a repeated step counts once
+        spent = await books.ledger.spend([day], "e1", "run-1", one)
+        assert (spent.outcome, spent.used) == ("ok", [one])
+    await books.other.reserve([day], "e2", one)
+    busy = await books.ledger.spend([day], "e3", "run-1", one)
+    assert (busy.outcome, busy.limit, busy.used) == ("busy", "tool_calls", [one])
+    await books.other.settle([day], "e2", "run-2", one)
+    gone = await books.ledger.spend([day], "e3", "run-1", one)
+    assert (gone.outcome, gone.place, gone.used) == ("gone", 0, [Used(tool_calls=2)])
+    await books.ledger.adopt(day, "run-1", one)  # it is counted already
+    assert await books.other.used([day]) == [Used(tool_calls=2)]
+
+
 async def test_one_account_that_has_nothing_left_stands_for_both(books: Books) -> None:
     talk, day = account(tokens=1_000), account(tokens=10)
     assert (await books.ledger.reserve([talk, day], "e1", TOKENS)).outcome == "ok"
     await books.ledger.settle([talk, day], "e1", "run-1", TOKENS)
     gone = await books.ledger.reserve([talk, day], "e2", TOKENS)
-    assert (gone.outcome, gone.index) == ("gone", 1)
+    assert (gone.outcome, gone.place) == ("gone", 1)
     assert (await books.ledger.reserve([talk], "e3", Used(tokens=900))).outcome == "ok"
 
 
@@ -245,3 +260,16 @@ async def test_what_a_counter_cannot_hold_counts_as_used_up(books: Books) -> Non
     assert used.model_calls == 3
     assert used.tokens >= 2**62
     assert (await books.ledger.reserve([day], "e9", absurd)).outcome == "gone"
+
+
+async def test_of_too_many_accounts_those_are_forgotten_that_were_used_longest_ago() -> None:
+    now = [0.0]
+    ledger = MemoryLedger(lambda: now[0])
+    accounts = [account(tokens=1_000) for _ in range(11_001)]
+    for each in accounts:
+        now[0] += 0.01
+        await ledger.settle([each], each.key, "run-1", TOKENS)
+        await ledger.used([accounts[0]])  # it is used all the time
+    assert await ledger.used([accounts[1]]) == [Used()]
+    assert await ledger.used([accounts[0], accounts[-1]]) == [TOKENS, TOKENS]
+    assert await ledger.used(accounts[-9_000:]) == [TOKENS] * 9_000

@@ -153,7 +153,7 @@ async def test_the_older_protocol_is_spoken_too() -> None:
 async def test_a_server_that_is_down_at_the_start_is_offered_when_it_is_up() -> None:
     port = free_port()
     async with connected(ToolServerConfig("c", url=f"http://127.0.0.1:{port}/mcp")) as tools:
-        down = Unavailable("server", "c", "connection refused", ())
+        down = Unavailable("server", "c", "connection refused", None)
         assert tools.snapshot() == ((), (down,))
         async with serving(app_of(calculator()), port):
             tool = await tool_of(tools, "c__add")
@@ -740,7 +740,7 @@ async def test_what_is_wrong_with_a_server_is_said_in_a_few_words(
     server: ToolServerConfig, reason: str
 ) -> None:
     async with connected(server) as tools:
-        assert tools.snapshot() == ((), (Unavailable("server", "x", reason, ()),))
+        assert tools.snapshot() == ((), (Unavailable("server", "x", reason, None),))
         with ends_as("unavailable", f"^tool server x: {reason}$"):
             await tools.call(Tool("x", "t", "", {}), {}, unheard)
 

@@ -8,8 +8,9 @@ import pytest
 from support.redis_server import RedisServer, redis_server
 from support.redis_stores import end, first, record, soon, stores
 
+from diptych.adapters.redis.feed import RunChannel
 from diptych.adapters.redis.locator import MasterLocator
-from diptych.adapters.redis.pubsub import Channel, PubSubConnection
+from diptych.adapters.redis.pubsub import PubSubConnection
 from diptych.errors import RunNotFound, StoreError, StoreFull, TooManyMessages
 from diptych.loop.approval_events import ApprovalDecided
 from diptych.loop.events import Aborted, Failed
@@ -175,7 +176,7 @@ async def test_who_stops_and_watches_again_at_once_hears_what_follows(server):
 async def test_a_subscription_counts_from_its_own_confirmation_on():
     pubsub = PubSubConnection(MasterLocator(lambda: None))
     pubsub._is_connected = True
-    dropped, wanted = [Channel(b"run", lambda _: None, lambda: None) for _ in range(2)]
+    dropped, wanted = [RunChannel("run", b"run") for _ in range(2)]
     pubsub.subscribe(dropped)
     pubsub.unsubscribe(dropped)  # before it was confirmed
     pubsub.subscribe(wanted)
@@ -248,6 +249,6 @@ async def test_a_watch_that_is_not_confirmed_in_time_is_refused_and_leaves_nothi
             server.pause()
             with pytest.raises(StoreError, match="does not answer"):
                 await store.subscribe(opened.entry.run_id, lambda _: None)
-            assert store._subscribers_by_run == {}
+            assert store._channels_by_run == {}
             server.resume()
             await store.subscribe(opened.entry.run_id, lambda _: None)

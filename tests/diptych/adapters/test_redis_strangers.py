@@ -13,8 +13,8 @@ from support.redis_stores import end, first, record, stores
 
 from diptych.errors import LoopError, RunLost, RunNotFound
 from diptych.loop.codec import Record, catalog_blob, decode
-from diptych.loop.events import RunSettings
 from diptych.loop.messages import Message
+from diptych.loop.run_settings import RunSettings
 from diptych.runtime.stores import Stores
 from diptych.runtime.subscription import Subscriptions
 

@@ -15,7 +15,7 @@ from support.upstream_calls import CALLS
 from support.upstream_errors import ERRORS
 from support.upstream_habits import Habit, Meant, Refusal, as_bytes, said, whole
 from support.upstream_limits import LIMITS
-from support.upstream_refusals import FORMATS, PARAMETERS, SYSTEM_ROLE, TOOLS
+from support.upstream_refusals import FORMATS, ONE_TOOL, PARAMETERS, SYSTEM_ROLE, TOOLS, OneTool
 from support.upstream_server import Answer, Respond, upstream_server
 
 from diptych.adapters.openai_chat.chat_model import ChatModel
@@ -26,7 +26,7 @@ from diptych.loop.messages import Usage
 from diptych.loop.model_request import ModelRequest
 from diptych.ports import Delta
 
-HABITS = [*ANSWERS, *CALLS, *ERRORS, *LIMITS, *TOOLS]
+HABITS = [*ANSWERS, *CALLS, *ERRORS, *LIMITS, *TOOLS, *(one.habit for one in ONE_TOOL)]
 REFUSALS = [*PARAMETERS, *SYSTEM_ROLE, *FORMATS]
 SHORT = TimeoutConfig(connect=0.5, first_byte=0.15, idle=0.15, total=2)
 
@@ -110,6 +110,23 @@ async def test_what_was_meant_comes_out_or_an_error(
             assert caught.value.prompt_tokens == habit.prompt_tokens
         if habit.tries is not None:
             assert len(there.requests) == habit.tries
+
+
+@pytest.mark.parametrize("refused", ONE_TOOL, ids=lambda one: one.habit.seen)
+async def test_a_tool_that_is_refused_is_named_with_what_to_do(
+    session: aiohttp.ClientSession, refused: OneTool
+) -> None:
+    assert refused.habit.whole
+    async with upstream_server(always(refused.habit.whole)) as there:
+        asked = model(session, there.url)
+        with pytest.raises(ModelError) as caught:
+            await asked.complete(refused.habit.request)
+    said = caught.value.message
+    assert (f"the tool {refused.name!r}" if refused.name else "one of the tools") in said
+    assert "tools[].allow" in said
+    assert "actionFormat json" in said
+    assert (asked.takes_tools, asked.refused_tool) == (False, refused.name)
+    assert len(there.requests) == 1
 
 
 CUTS = [

@@ -6,7 +6,7 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE
 
 from diptych.config.settings import AgentConfig, ToolServerConfig
-from diptych.serve.server import ListenAddress, Sockets, serve_agents
+from diptych.serve.process import ListenAddress, Sockets, serve_agents
 
 
 def add(a: int, b: int) -> int:

@@ -11,7 +11,7 @@ from support.stack import Frame, call, frames, text_of
 
 from diptych.config.settings import ChatConfig
 from diptych.errors import ToolError
-from diptych.loop.events import RunSettings
+from diptych.loop.run_settings import RunSettings
 from diptych.runtime.definition import AgentDefinition
 
 CHAT = "/v1/chat/completions"

@@ -97,7 +97,7 @@ async def test_a_field_without_effect_is_named(fields: Any, warning: str | None)
         ("max_tokens", 0, "invalid_value"),
         ("max_tokens", 1.5, "invalid_type"),
         ("stop", 7, "invalid_type"),
-        ("stop", ["x"] * 17, "invalid_type"),
+        ("stop", ["x"] * 17, "array_above_max_length"),
         ("seed", True, "invalid_type"),
         ("logit_bias", {"1": "x"}, "invalid_type"),
         ("reasoning_effort", "", "invalid_type"),

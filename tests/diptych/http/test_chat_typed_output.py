@@ -9,7 +9,8 @@ from support.face import HI, Face, face, openai_error
 from support.stack import call, frames
 
 from diptych.config.settings import ChatConfig
-from diptych.loop.events import RunRequested, RunSettings
+from diptych.loop.events import RunRequested
+from diptych.loop.run_settings import RunSettings
 from diptych.runtime.definition import AgentDefinition
 
 CHAT = "/v1/chat/completions"
@@ -157,15 +158,43 @@ async def test_a_form_that_cannot_be_had_is_refused(fields: Any, param: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("steps", "message"),
-    [pytest.param(6, "at most 5", id="too many"), pytest.param(0, "", id="none")],
+    ("path", "body"),
+    [
+        pytest.param(RUNS, {"input": "hi"}, id="run"),
+        pytest.param(CHAT, HI, id="chat"),
+        pytest.param(CHAT, {**HI, "stream": True}, id="streamed chat"),
+    ],
 )
-async def test_steps_outside_the_agent_s_bound_are_refused(steps: int, message: str) -> None:
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        pytest.param(6, "at least 1 and at most 5", id="too many"),
+        pytest.param(0, "greater than or equal to 1", id="none"),
+    ],
+)
+async def test_steps_outside_the_agent_s_bound_are_refused(
+    path: str, body: Any, steps: Any, message: str
+) -> None:
     async with face() as helper:
-        response = await helper.http.post(RUNS, json={"input": "hi", "max_steps": steps})
+        response = await helper.http.post(path, json={**body, "max_steps": steps})
         error = openai_error(response, 400)
         assert (error["param"], error["code"]) == ("max_steps", "invalid_value")
         assert message in error["message"]
+        assert await helper.house.runs.entries() == []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_chat_asks_for_fewer_steps_than_its_agent_has(stream: bool) -> None:
+    async def echo(text: str = "") -> str:
+        return text
+
+    async with face(call("echo"), call("echo"), tools=FunctionTools({"echo": echo})) as helper:
+        body = {**HI, "max_steps": 1, "stream": stream}
+        response = await helper.http.post(CHAT, json=body)
+        assert "Reached maximum reasoning steps (1)" in response.text
+        assert '"finish_reason":"length"' in response.text
+        assert "X-Diptych-Warning" not in response.headers
+        assert (await recorded(helper)).max_steps == 1
 
 
 @pytest.mark.parametrize(

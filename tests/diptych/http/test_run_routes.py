@@ -9,7 +9,7 @@ from support.face import Face, Speaker, face, openai_error
 from support.stack import call, frames, until
 
 from diptych.adapters.in_memory.store import Bounds
-from diptych.loop.events import RunSettings
+from diptych.loop.run_settings import RunSettings
 from diptych.runtime.definition import AgentDefinition
 
 ECHO = call("echo", text="hello")

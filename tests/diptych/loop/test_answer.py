@@ -16,12 +16,12 @@ from diptych.loop.events import (
     OwnerChanged,
     Replied,
     RunRequested,
-    RunSettings,
     Streamed,
 )
 from diptych.loop.messages import Message, NativeCall, Usage
 from diptych.loop.queue_events import Steered
 from diptych.loop.reducer import advance
+from diptych.loop.run_settings import RunSettings
 from diptych.loop.state import Phase, Run
 from diptych.loop.tokens import request_weight
 

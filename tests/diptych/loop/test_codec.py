@@ -40,7 +40,6 @@ from diptych.loop.events import (
     ReplyRejected,
     Returned,
     RunRequested,
-    RunSettings,
     StepsExhausted,
     Streamed,
     Terminal,
@@ -57,6 +56,7 @@ from diptych.loop.messages import (
     Usage,
 )
 from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.run_settings import RunSettings
 
 RICH_OFFERS = Catalog(
     (Tool("calc", "add", "adds", {"type": "object", "properties": {"a": {}}}, read_only=True),),

@@ -6,8 +6,9 @@ from support.feeding import feed, started
 from diptych.loop.catalog import Catalog
 from diptych.loop.commands import AskModel
 from diptych.loop.context_window import LEAST_LIMIT, ContextWindow
-from diptych.loop.events import ContextRefused, Offered, RunRequested, RunSettings
+from diptych.loop.events import ContextRefused, Offered, RunRequested
 from diptych.loop.messages import Message
+from diptych.loop.run_settings import RunSettings
 from diptych.loop.state import Run
 
 

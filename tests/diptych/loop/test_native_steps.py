@@ -25,13 +25,13 @@ from diptych.loop.events import (
     Replied,
     ReplyRejected,
     RunRequested,
-    RunSettings,
     Streamed,
 )
 from diptych.loop.messages import Delegation, Message, NativeCall, ToolCall, Usage
 from diptych.loop.prompt import native_system_prompt, system_prompt
 from diptych.loop.queue_events import Steered
 from diptych.loop.reducer import advance, closing_events, replay
+from diptych.loop.run_settings import RunSettings
 from diptych.loop.state import Phase, Run
 from diptych.loop.tokens import request_weight
 

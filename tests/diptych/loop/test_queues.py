@@ -3,17 +3,10 @@
 from support.feeding import feed, made, returned, started
 
 from diptych.loop.catalog import Catalog
-from diptych.loop.events import (
-    Aborted,
-    Offered,
-    Replied,
-    RunRequested,
-    RunSettings,
-    StepsExhausted,
-    Streamed,
-)
+from diptych.loop.events import Aborted, Offered, Replied, RunRequested, StepsExhausted, Streamed
 from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.reducer import closing_events
+from diptych.loop.run_settings import RunSettings
 from diptych.loop.state import Phase, Run, conversation
 
 ONE, TWO, THREE = (Steered(text, text) for text in ("one", "two", "three"))

@@ -24,7 +24,6 @@ from diptych.loop.events import (
     ReplyRejected,
     Returned,
     RunRequested,
-    RunSettings,
     StepsExhausted,
     Streamed,
 )
@@ -33,6 +32,7 @@ from diptych.loop.model_request import ModelRequest
 from diptych.loop.prompt import action_rules, final_prompt
 from diptych.loop.queue_events import Steered
 from diptych.loop.reducer import advance, closing_events, replay
+from diptych.loop.run_settings import RunSettings
 from diptych.loop.state import Phase, Run, conversation
 
 ECHO = '{"tool": "echo", "arguments": {"text": "a"}}'
@@ -212,7 +212,8 @@ def test_in_a_catalog_of_version_0_1_any_unknown_name_is_blamed_on_the_server_th
     away = Unavailable("server", "calc", "connection refused")
     run, _ = started(with_offers=Catalog((tool("x"),), unavailable=(away,)))
     run, (ask,) = feed(run, Replied('{"tool": "add"}'))
-    assert run.results == (Result("call_1_1", "unavailable: calc", error="unavailable"),)
+    text = "unavailable: calc; tools available: x"
+    assert run.results == (Result("call_1_1", text, error="unavailable"),)
     assert run.started == ()
     assert "unavailable: calc" in ask.request.messages[-1].content
 
@@ -253,10 +254,17 @@ def test_a_good_action_resets_the_count_of_errors():
     assert run.errors == 3
 
 
-def test_a_reply_cut_off_by_the_length_limit_never_runs_its_calls():
-    _, commands = feed(started("echo")[0], Replied(ECHO, finish_reason="length"))
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+def test_a_reply_cut_off_by_the_length_limit_or_a_filter_never_runs_its_calls(reason):
+    _, commands = feed(started("echo")[0], Replied(ECHO, finish_reason=reason))
     assert made(commands) == []
     assert "error_type: truncated" in commands[0].request.messages[-1].content
+
+
+def test_a_filtered_reply_of_version_0_1_is_replayed_as_it_was():
+    run, _ = started("echo", settings=RunSettings(reply_rules=1))
+    _, commands = feed(run, Replied(ECHO, finish_reason="content_filter"))
+    assert [call.name for call in made(commands)] == ["echo"]
 
 
 def test_prose_cut_off_by_the_length_limit_is_still_no_action():

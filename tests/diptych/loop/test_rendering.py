@@ -10,15 +10,7 @@ from support.feeding import feed, returned
 
 from diptych.loop.actions import ActionError
 from diptych.loop.catalog import Catalog
-from diptych.loop.events import (
-    Called,
-    Offered,
-    Replied,
-    ReplyRejected,
-    RunRequested,
-    RunSettings,
-    Streamed,
-)
+from diptych.loop.events import Called, Offered, Replied, ReplyRejected, RunRequested, Streamed
 from diptych.loop.messages import Message, NativeCall, ToolCall
 from diptych.loop.prompt import OPENING, action_rules, final_prompt
 from diptych.loop.queue_events import Steered
@@ -28,6 +20,7 @@ from diptych.loop.rendering import (
     summary_request,
     without_native_calls,
 )
+from diptych.loop.run_settings import RunSettings
 from diptych.loop.state import Run
 
 ECHO = '{"tool": "echo", "arguments": {"text": "a"}}'

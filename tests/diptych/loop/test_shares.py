@@ -12,8 +12,9 @@ from support.feeding import feed, started
 from diptych.loop.budget import Budget, Prices
 from diptych.loop.codec import decode, encode
 from diptych.loop.commands import MakeCall
-from diptych.loop.events import Called, Replied, Returned, RunSettings
+from diptych.loop.events import Called, Replied, Returned
 from diptych.loop.messages import ChildRun, Delegation, Result, Usage, Used
+from diptych.loop.run_settings import RunSettings
 from diptych.loop.spending import child_use, denied_call, shares, used_by
 
 PRICES = Prices(Decimal(1), Decimal(2))

@@ -10,17 +10,10 @@ from support.feeding import feed, made, returned, started
 from diptych.loop.budget import Budget, Prices
 from diptych.loop.codec import catalog_blob, decode, encode
 from diptych.loop.commands import AskModel, MakeCall
-from diptych.loop.events import (
-    Called,
-    Failed,
-    Offered,
-    Replied,
-    RunRequested,
-    RunSettings,
-    Steered,
-)
+from diptych.loop.events import Called, Failed, Offered, Replied, RunRequested, Steered
 from diptych.loop.messages import ToolCall, Usage, Used
 from diptych.loop.reducer import advance
+from diptych.loop.run_settings import RunSettings
 from diptych.loop.spending import denied_call, used_by, warnings
 from diptych.loop.state import Phase, Run
 

@@ -6,8 +6,9 @@ from support.feeding import feed, made, returned, started
 
 from diptych.loop.catalog import Catalog
 from diptych.loop.commands import AskModel
-from diptych.loop.events import Called, OwnerChanged, Replied, RunSettings, Steered
+from diptych.loop.events import Called, OwnerChanged, Replied, Steered
 from diptych.loop.reducer import advance
+from diptych.loop.run_settings import RunSettings
 from diptych.loop.stuck import repeats
 
 CATALOG = Catalog((tool("pay"), tool("look", read_only=True)))

@@ -11,10 +11,10 @@ from diptych.loop.events import (
     Replied,
     Returned,
     RunRequested,
-    RunSettings,
     Steered,
 )
 from diptych.loop.reducer import advance, apply_all
+from diptych.loop.run_settings import RunSettings
 from diptych.loop.state import Run
 
 CALLS = '[{"tool": "a"}, {"tool": "b"}, {"tool": "c"}]'

@@ -11,10 +11,11 @@ from support.doubles import catalog, facts, house, types
 from diptych.loop.actions import Rules
 from diptych.loop.answer_gate import AnswerGate
 from diptych.loop.answer_reading import is_call
-from diptych.loop.events import RunSettings
+from diptych.loop.run_settings import RunSettings
 from diptych.ports import Delta, Notice, Reply
-from diptych.runtime.answer_filter import AnswerFilter, TextBatcher
+from diptych.runtime.answer_filter import AnswerFilter
 from diptych.runtime.definition import AgentDefinition
+from diptych.runtime.inbox import TextBatcher
 
 ADD = '{"tool": "add"}'
 PARTS = [ADD, "{}", "word ", "\n", "<think>", "</think>", "```json\n", "```", '{"a": 1}', "{", "é"]

@@ -8,7 +8,7 @@ from support.replicas import replica, told
 from support.shared_store import SharedStore
 from support.stories import CALL, SLOWLY, Counted, begin, content, text_of, virtually
 
-from diptych.loop.events import RunSettings
+from diptych.loop.run_settings import RunSettings
 from diptych.runtime.definition import AgentDefinition
 
 DIRECT = AgentDefinition("", RunSettings(answer_mode="direct"))

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.virtual_time import run_virtually
 
-from diptych.runtime.answer_filter import TEXT_INTERVAL, AnswerReplay, TextBatcher
-from diptych.runtime.tasks import TextArrived
+from diptych.runtime.answer_filter import AnswerReplay
+from diptych.runtime.inbox import TEXT_INTERVAL, TextBatcher, TextDue
 
 
 def retold(told, *pieces):
@@ -58,7 +58,7 @@ async def _batches(*arrivals):
 
     async def take():
         while True:
-            assert await inbox.get() == TextArrived()
+            assert await inbox.get() == TextDue()
             batches.append((round(loop.time() - begun, 3), pieces.take()[1]))
 
     taking = asyncio.create_task(take())

@@ -9,9 +9,9 @@ from support.stories import now, virtually
 from diptych.errors import AlreadyDecided, ApprovalNotFound, InvalidRequest, RunEnded
 from diptych.loop.approval_events import ApprovalDecided
 from diptych.loop.codec import Record
-from diptych.loop.events import RunSettings
 from diptych.loop.messages import ChildRun
 from diptych.loop.queue_events import Steered
+from diptych.loop.run_settings import RunSettings
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
 from diptych.ports import ChildEvent

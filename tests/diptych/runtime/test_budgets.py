@@ -13,9 +13,9 @@ from diptych.errors import ModelError, StoreError
 from diptych.loop.budget import Budget, Prices, SharedBudgets
 from diptych.loop.codec import Record
 from diptych.loop.commands import MakeCall
-from diptych.loop.events import RunSettings
 from diptych.loop.messages import Delegation, Message, Result, Usage, Used
 from diptych.loop.reducer import replay
+from diptych.loop.run_settings import RunSettings
 from diptych.loop.spending import used_by
 from diptych.loop.state import Run
 from diptych.policy.rule_groups import Rule
@@ -359,6 +359,11 @@ class Flaky(MemoryLedger):
         if self.is_away:
             raise StoreError("away")
         return await super().reserve(*arguments)
+
+    async def spend(self, *arguments):
+        if self.is_away:
+            raise StoreError("away")
+        return await super().spend(*arguments)
 
     async def settle(self, *arguments):
         if self.is_away:

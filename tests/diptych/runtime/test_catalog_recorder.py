@@ -5,7 +5,7 @@ from support.doubles import EPOCH, CountingClock, FunctionAgents, FunctionTools,
 
 from diptych.adapters.in_memory.store import MemoryStore
 from diptych.loop.catalog import Unavailable
-from diptych.loop.events import RunSettings
+from diptych.loop.run_settings import RunSettings
 from diptych.runtime.backends import Backends
 from diptych.runtime.catalog_recorder import CatalogRecorder
 from diptych.runtime.definition import AgentDefinition
@@ -57,7 +57,7 @@ def test_instructions_may_stand_in_a_file_that_changes(read, current):
 
 async def test_a_run_is_offered_what_there_is_when_it_starts():
     catalogs, tools, store = recorder(instructions="Be brief.", settings=RunSettings(max_steps=3))
-    offered = await catalogs.current()
+    offered = await catalogs.offered_now()
     assert offered.catalog.tools == tools.snapshot()[0]
     assert [agent.name for agent in offered.catalog.agents] == ["writer"]
     assert offered.catalog.unavailable == (TOOLS_AWAY, AGENT_AWAY)
@@ -69,25 +69,25 @@ async def test_a_run_is_offered_what_there_is_when_it_starts():
 
 async def test_while_nothing_changes_the_prompt_is_not_written_again():
     catalogs, _, _ = recorder()
-    first, second = await catalogs.current(), await catalogs.current()
+    first, second = await catalogs.offered_now(), await catalogs.offered_now()
     assert first.prompt is second.prompt
     assert first.nonce != second.nonce
 
 
 async def test_what_is_offered_is_stored_for_each_run_as_each_keeps_it():
     catalogs, _, store = recorder()
-    offered = [await catalogs.current() for _ in range(2)]
+    offered = [await catalogs.offered_now() for _ in range(2)]
     assert store.stored == [o.key for o in offered]
 
 
 async def test_a_run_is_offered_what_has_changed_since_the_last_one():
     instructions = ["Be brief."]
     catalogs, tools, _ = recorder(read_instructions=lambda: instructions[0])
-    first = await catalogs.current()
+    first = await catalogs.offered_now()
     tools.unavailable = ()
-    second = await catalogs.current()
+    second = await catalogs.offered_now()
     assert second.catalog.unavailable == (AGENT_AWAY,)
     instructions[0] = "Rhyme."
-    third = await catalogs.current()
+    third = await catalogs.offered_now()
     assert third.prompt.startswith("Rhyme.")
     assert len({first.key, second.key, third.key}) == 3

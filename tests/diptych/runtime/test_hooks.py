@@ -11,9 +11,9 @@ from support.shared_store import SharedStore
 from support.stories import begin, log, virtually
 
 from diptych.loop.catalog import Catalog
-from diptych.loop.events import RunSettings
 from diptych.loop.messages import Message, ToolCall
 from diptych.loop.queue_events import Steered
+from diptych.loop.run_settings import RunSettings
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
 from diptych.runtime.decision_request import DecisionRequest

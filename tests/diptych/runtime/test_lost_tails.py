@@ -11,7 +11,8 @@ from support.shared_store import SharedStore
 from support.stories import SLOWLY, Counted, begin, ends, log, virtually
 
 from diptych.loop.codec import Record
-from diptych.loop.events import Origin, RunSettings
+from diptych.loop.events import Origin
+from diptych.loop.run_settings import RunSettings
 from diptych.ports import Notice
 from diptych.runtime.definition import AgentDefinition
 

@@ -11,8 +11,8 @@ from support.shared_store import SharedStore
 from support.virtual_time import run_virtually
 
 from diptych.loop.codec import NOT_IN_MEMORY_VIEW, Record
-from diptych.loop.events import RunSettings
 from diptych.loop.messages import Message
+from diptych.loop.run_settings import RunSettings
 from diptych.runtime.catalog_recorder import starting_format
 from diptych.runtime.definition import AgentDefinition
 

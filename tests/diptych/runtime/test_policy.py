@@ -5,7 +5,7 @@ import asyncio
 from support.doubles import facts, house
 from support.stories import virtually
 
-from diptych.loop.events import RunSettings
+from diptych.loop.run_settings import RunSettings
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
 from diptych.runtime.definition import AgentDefinition

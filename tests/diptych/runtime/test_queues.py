@@ -12,9 +12,9 @@ from support.stories import begin, log, virtually
 from support.virtual_time import VirtualLoop, run_virtually
 
 from diptych.errors import RunEnded, StoreError
-from diptych.loop.events import RunSettings
 from diptych.loop.messages import Message
 from diptych.loop.queue_events import Steered
+from diptych.loop.run_settings import RunSettings
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.request import RunRequest
 

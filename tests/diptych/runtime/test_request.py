@@ -6,7 +6,7 @@ from diptych.errors import InvalidRequest
 from diptych.loop import prompt
 from diptych.loop.events import Origin, RunRequested
 from diptych.loop.messages import Message, NativeCall
-from diptych.runtime.request import RunRequest, continues_answer, first_event, requested_session
+from diptych.runtime.request import RunRequest, continues_answer, requested_session, run_requested
 
 U1, U2, U3 = (Message("user", f"u{n}") for n in (1, 2, 3))
 CALLED = Message("assistant", "", (NativeCall("c1", "City", "{}"),))
@@ -16,7 +16,7 @@ TRACEPARENT = f"00-{'a' * 32}-{'b' * 16}-01"
 
 
 def asked(*messages, is_known=False, **rest):
-    return first_event(RunRequest(messages, **rest), is_known=is_known)
+    return run_requested(RunRequest(messages, **rest), is_known=is_known)
 
 
 @pytest.mark.parametrize("session_id", [None, "s", "A-z.0_9", "x" * 128])
@@ -66,7 +66,7 @@ def test_of_a_known_session_only_what_follows_the_last_answer_is_new(messages, e
 def test_an_assistant_s_last_message_is_continued(messages, known, last_answer, earlier):
     request = RunRequest(messages)
     assert continues_answer(request)
-    found = first_event(request, is_known=known, last_answer=last_answer)
+    found = run_requested(request, is_known=known, last_answer=last_answer)
     assert found == RunRequested(prompt.CONTINUE_ANSWER, earlier)
 
 

@@ -9,8 +9,9 @@ from support.shared_store import SharedStore
 from support.stories import CALL, Counted, Hung, begin, content, ends, virtually
 
 from diptych.errors import InvalidRequest, NotResumable, RunNotFound
-from diptych.loop.events import Origin, RunSettings
+from diptych.loop.events import Origin
 from diptych.loop.prompt import final_prompt
+from diptych.loop.run_settings import RunSettings
 from diptych.runtime.definition import AgentDefinition
 
 FAILS = {"error": "the model is ill"}

@@ -8,7 +8,7 @@ from support.shared_store import SharedStore
 from support.stories import begin, log, virtually
 from support.virtual_time import run_virtually
 
-from diptych.loop.events import RunSettings
+from diptych.loop.run_settings import RunSettings
 from diptych.runtime.definition import AgentDefinition
 
 MISREAD = '{"tool": "nope"}'

@@ -26,10 +26,10 @@ from diptych.loop.events import (
     ReplyRejected,
     Returned,
     RunRequested,
-    RunSettings,
 )
 from diptych.loop.messages import Result
 from diptych.loop.reducer import replay
+from diptych.loop.run_settings import RunSettings
 from diptych.ports import Gap, Notice
 from diptych.ports.entries import IdempotencyKey, Lease
 from diptych.runtime.backends import Backends

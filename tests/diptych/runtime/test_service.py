@@ -17,9 +17,9 @@ from diptych.errors import (
 )
 from diptych.loop.catalog import Unavailable
 from diptych.loop.codec import Record
-from diptych.loop.events import RunSettings
 from diptych.loop.messages import CallOutput, Message
 from diptych.loop.reducer import replay
+from diptych.loop.run_settings import RunSettings
 from diptych.ports import Delta, Notice, Reply
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.request import RunRequest

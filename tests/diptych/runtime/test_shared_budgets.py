@@ -15,8 +15,8 @@ from support.redis_stores import soon, stores
 from diptych.adapters.redis import RedisStore
 from diptych.errors import StoreError
 from diptych.loop.budget import Budget, SharedBudgets
-from diptych.loop.events import RunSettings
 from diptych.loop.messages import Message, Usage, Used
+from diptych.loop.run_settings import RunSettings
 from diptych.ports import Delta, Reply
 from diptych.ports.budgets import Account
 from diptych.runtime import shared_budget_meter

@@ -24,11 +24,12 @@ from diptych.errors import DelegationError, ModelError, RunEnded, ToolError
 from diptych.loop.answer_reading import is_call
 from diptych.loop.catalog import Unavailable
 from diptych.loop.codec import TERMINAL, Record
-from diptych.loop.events import Failed, RunSettings
+from diptych.loop.events import Failed
 from diptych.loop.messages import Message, NativeCall, Usage
 from diptych.loop.queue_events import Steered
 from diptych.loop.reducer import replay
 from diptych.loop.rendering import with_whole_calls
+from diptych.loop.run_settings import RunSettings
 from diptych.loop.state import Phase, conversation
 from diptych.ports import Delta, Reply
 from diptych.runtime.definition import AgentDefinition

@@ -15,8 +15,9 @@ from support.world import World, now
 
 from diptych.adapters.in_memory.budgets import MemoryLedger
 from diptych.loop.budget import LIMITS, Budget, SharedBudgets
-from diptych.loop.events import RunSettings
 from diptych.loop.messages import Used
+from diptych.loop.run_settings import RunSettings
+from diptych.ports.budgets import Reserved
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.runtime.recorded_use import RecordedUse, recorded_use
 from diptych.runtime.service import RunService
@@ -104,6 +105,10 @@ class Generous(MemoryLedger):
     async def reserve(self, accounts, entry, amount):
         free = [replace(account, budget=Budget()) for account in accounts]
         return await super().reserve(free, entry, amount)
+
+    async def spend(self, accounts, entry, run_id, used):
+        await self.settle(accounts, entry, run_id, used)
+        return Reserved("ok", await self.used(accounts))
 
 
 class Lossy(MemoryLedger):

@@ -10,16 +10,12 @@ quarter of the seeds last beyond midnight.
 `support.seeds` says how many seeds are tried. A seed that once failed stays in `ONCE_FAILED`.
 """
 
-from dataclasses import replace
-
 import pytest
 from support.full_world import FullWorld
 from support.seeds import NATIVE, blocks, quiet
 from support.world import found
 from support.world_below import Workers
 
-from diptych.adapters.in_memory.budgets import MemoryLedger
-from diptych.loop.budget import Budget
 from diptych.loop.hook_events import CallJudged
 from diptych.runtime.shared_budget_meter import SharedBudgetMeter
 
@@ -89,13 +85,7 @@ def unadopted(patch):
 def overdrawn(patch):
     """The ledger lets everything be reserved."""
 
-    reserved = MemoryLedger._reserve
-
-    def reserve(self, accounts, entry, amount, *, is_lent):
-        free = [replace(account, budget=Budget()) for account in accounts]
-        return reserved(self, free, entry, amount, is_lent=is_lent)
-
-    patch.setattr(MemoryLedger, "_reserve", reserve)
+    patch.setattr("diptych.adapters.in_memory.budgets._refused", lambda *_: None)
 
 
 def waiting_for_its_own(patch):
@@ -107,7 +97,7 @@ def waiting_for_its_own(patch):
         return await asked(self, *about, waits=True)
 
     patch.setattr(SharedBudgetMeter, "_ask", ask)
-    patch.setattr("diptych.runtime.tasks.RunTasks.cancel_awaited", lambda self: None)
+    patch.setattr("diptych.runtime.inbox.RunTasks.cancel_awaited", lambda self: None)
 
 
 def unasked(patch):

@@ -23,13 +23,13 @@ from diptych.loop.events import (
     Origin,
     Replied,
     RunRequested,
-    RunSettings,
     StepsExhausted,
     Streamed,
 )
 from diptych.loop.messages import Message
 from diptych.loop.queue_events import Steered
 from diptych.loop.reducer import closing_events, replay
+from diptych.loop.run_settings import RunSettings
 from diptych.loop.state import MAX_MESSAGES_PER_RUN, Phase, Run, conversation
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.request import RunRequest

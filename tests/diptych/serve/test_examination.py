@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from support.stack import stage
-from support.upstream_habits import said, whole
+from support.upstream_habits import error, refusal, said, whole
 from support.upstream_server import Answer, upstream_server
 
 from diptych.adapters.openai_chat.connection import open_http_session
@@ -72,6 +72,29 @@ async def test_an_endpoint_is_asked_once_for_each_name_and_key() -> None:
         (more,), examiner = await examined(AgentConfig("c", model=model))
     assert [each.failure is None for each in more.models] == [True, True, True, False]
     assert examiner.requests == 12  # without its key the last one is not sent anything
+
+
+async def test_an_endpoint_is_asked_with_the_tools_that_the_agent_has() -> None:
+    def picky(body: Mapping[str, Any]) -> Answer:
+        names = [tool["function"]["name"] for tool in body.get("tools", ())]
+        if "echo" in names:
+            place = f"tools[{names.index('echo')}].function.parameters"
+            return refusal(error("Invalid schema for function 'echo'.", param=place))
+        return hello(body)
+
+    command = (sys.executable, "-m", "diptych", "demo-tools")
+    async with upstream_server(picky) as there:
+        model = ModelConfig("m", there.url)
+        server = ToolServerConfig("demo", command=command, allow=("echo", "planet"))
+        (with_tools, without), _ = await examined(
+            AgentConfig("a", model=model, tools=(server,)), AgentConfig("b", model=model)
+        )
+    (found,), (other,) = with_tools.models, without.models
+    assert found.tools
+    assert other.tools
+    assert not found.tools.is_taken
+    assert "It does not take the tool 'echo'" in found.tools.refusal
+    assert (other.tools.is_taken, other.tools.refusal) == (True, "")
 
 
 async def test_an_endpoint_is_asked_again_for_another_patience_and_not_for_another_length() -> None:

@@ -29,31 +29,33 @@ def pod(name="p", version=1, uid="1"):
 
 def test_an_agent_concerns_itself_and_those_that_refer_to_it():
     cache = seen(agent_object(agents=[{"name": "researcher"}]))
-    cache.observe(cache.agent(COORDINATOR))
+    cache.observe_and_track(cache.agent(COORDINATOR))
     assert cache.put(AGENT, agent_object("researcher")) == {COORDINATOR, RESEARCHER}
 
 
 def test_a_service_concerns_those_that_refer_to_it_though_it_was_never_there():
     cache = seen(agent_object(tools=[{"name": "t", "serviceRef": {"name": "wiki"}}]))
-    cache.observe(cache.agent(COORDINATOR))
+    cache.observe_and_track(cache.agent(COORDINATOR))
     assert cache.put(SERVICE, service("wiki")) == {COORDINATOR}
     assert cache.put(SERVICE, service("other")) == set()
 
 
 def test_what_is_no_longer_referred_to_concerns_nobody():
     cache = seen(agent_object(tools=[{"name": "t", "serviceRef": {"name": "wiki"}}]))
-    cache.observe(cache.agent(COORDINATOR))
+    cache.observe_and_track(cache.agent(COORDINATOR))
     cache.put(AGENT, versioned(agent_object(), 2))
-    cache.observe(cache.agent(COORDINATOR))
+    cache.observe_and_track(cache.agent(COORDINATOR))
     assert cache.put(SERVICE, service("wiki")) == set()
 
 
 def test_a_namespace_affects_its_agents_that_delegate_to_another_namespace():
     cache = seen(agent_object(agents=[{"name": "lawyer", "namespace": "legal"}]))
-    cache.observe(cache.agent(COORDINATOR))
+    cache.observe_and_track(cache.agent(COORDINATOR))
     namespace = {"metadata": {"name": "team", "labels": {"a": "b"}}}
     assert cache.put(NAMESPACE, namespace) == {COORDINATOR}
-    assert cache.observe(cache.agent(COORDINATOR)).namespace_labels == {"team": {"a": "b"}}
+    assert cache.observe_and_track(cache.agent(COORDINATOR)).namespace_labels == {
+        "team": {"a": "b"}
+    }
 
 
 def test_pods_and_children_concern_their_agent():
@@ -114,7 +116,7 @@ def with_readiness(content, status, version):
 
 def test_a_readiness_change_is_given_once_to_agents_that_refer_to_the_agent():
     cache = seen(agent_object(agents=[{"name": "researcher"}]))
-    cache.observe(cache.agent(COORDINATOR))
+    cache.observe_and_track(cache.agent(COORDINATOR))
     for version, status, is_change in ((5, "False", True), (6, "False", False), (7, "True", True)):
         cache.put(AGENT, with_readiness(agent_object("researcher"), status, version))
         assert cache.pop_readiness_changes() == ({COORDINATOR} if is_change else set())
@@ -124,14 +126,14 @@ def test_a_readiness_change_is_given_once_to_agents_that_refer_to_the_agent():
 
 def test_a_readiness_change_reaches_agents_that_refer_by_url():
     cache = seen(agent_object(agents=[{"as": "r", "url": "http://researcher:8000"}]))
-    cache.observe(cache.agent(COORDINATOR))
+    cache.observe_and_track(cache.agent(COORDINATOR))
     cache.put(AGENT, with_readiness(agent_object("researcher"), "True", 5))
     assert cache.pop_readiness_changes() == {COORDINATOR}
 
 
 def test_pods_and_services_that_come_or_go_are_readiness_changes():
     cache = seen(agent_object(tools=[{"name": "t", "serviceRef": {"name": "wiki"}}]))
-    cache.observe(cache.agent(COORDINATOR))
+    cache.observe_and_track(cache.agent(COORDINATOR))
     for change in (cache.put, cache.remove):
         change(SERVICE, versioned(service("wiki"), 5))
         assert cache.pop_readiness_changes() == {COORDINATOR}

@@ -6,25 +6,31 @@ It ends with the process, and so does what was counted.
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from time import monotonic
 
 from diptych.loop.budget import Limit
 from diptych.loop.messages import NO_USE, Used
 from diptych.ports.budgets import RESERVED_SECONDS, Account, Reserved
 
-_MAX_ACCOUNTS = 10_000
+_KEPT_ACCOUNTS, _MOST_ACCOUNTS = 10_000, 11_000
 _SETTLED = 60.0  # seconds for which it is known that an entry was settled
 _FORGOTTEN = 600.0  # seconds for which it is known that all of a run was counted
 
 
 @dataclass(slots=True)
 class _Account:
-    """What is known of one account; most have one run, and are idle from its end on."""
+    """What is known of one account; most have one run, and are idle from its end on.
+
+    What each run has used is kept as it was settled: only `adopt` adds it up. Before `due` no
+    reservation ends.
+    """
 
     used: Used = NO_USE
     reserved: dict[str, tuple[float, Used]] = field(default_factory=dict)
-    runs: dict[str, Used] = field(default_factory=dict)
+    runs: dict[str, list[Used]] = field(default_factory=dict)
     last_use: float = 0.0
+    due: float = inf
 
     def claimed(self) -> Used:
         """What is used, or reserved."""
@@ -33,13 +39,18 @@ class _Account:
             claimed += amount
         return claimed
 
+    def free(self, now: float) -> None:
+        """Drop reservations that nobody holds any more."""
+        self.reserved = {name: held for name, held in self.reserved.items() if held[0] >= now}
+        self.due = min((until for until, _ in self.reserved.values()), default=inf)
+
 
 class MemoryLedger:
     """Fulfils `ports.budgets.Ledger`; no method waits for anything."""
 
     def __init__(self, now: Callable[[], float] = monotonic) -> None:
         self._now = now
-        self._accounts: OrderedDict[str, _Account] = OrderedDict()
+        self._accounts: dict[str, _Account] = {}
         self._settled: OrderedDict[str, float] = OrderedDict()  # entries, until when
         self._forgotten: OrderedDict[tuple[str, str], float] = OrderedDict()  # runs of accounts
 
@@ -49,33 +60,35 @@ class MemoryLedger:
     async def lend(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
         return self._reserve(accounts, entry, amount, is_lent=True)
 
+    async def spend(
+        self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
+    ) -> Reserved:
+        rows = self._rows(accounts, self._now())
+        if entry not in self._settled and (refused := _refused(accounts, rows, used)):
+            return refused
+        return Reserved("ok", await self.settle(accounts, entry, run_id, used))
+
     def _reserve(
         self, accounts: Sequence[Account], entry: str, amount: Used, *, is_lent: bool
     ) -> Reserved:
         now = self._now()
-        rows = [self._account(each, now) for each in accounts]
-        used = [row.used for row in rows]
-        reserved = [row.reserved for row in rows if row.reserved]
-        if len(reserved) == len(rows) and all(entry in held for held in reserved):
-            for entries in reserved:
-                entries[entry] = (now + RESERVED_SECONDS, entries[entry][1])
-            return Reserved("ok", used, lent=reserved[0][entry][1] if reserved else amount)
-        if gone := _first_without(accounts, used, amount):
-            return Reserved("gone", used, *gone)
-        if reserved:
-            claimed = [row.claimed() for row in rows]
-            if busy := _first_without(accounts, claimed, amount):
-                return Reserved("busy", used, *busy)
-        if is_lent:
+        rows = self._rows(accounts, now)
+        if held := _held(rows, entry):
+            amount = held
+        elif refused := _refused(accounts, rows, amount):
+            return refused
+        elif is_lent:
             amount = _within(accounts, [row.claimed() for row in rows], amount)
-        reservation = (now + RESERVED_SECONDS, amount)
+        until, used = now + RESERVED_SECONDS, []
         for row in rows:
-            row.reserved[entry] = reservation
+            row.reserved[entry] = (until, amount)
+            row.due = min(row.due, until)
+            used.append(row.used)
         return Reserved("ok", used, lent=amount)
 
     async def renew(self, accounts: Sequence[Account], entries: Sequence[str]) -> None:
         now = self._now()
-        for row in [self._account(each, now) for each in accounts]:
+        for row in self._rows(accounts, now):
             for entry in entries:
                 if entry in row.reserved:
                     row.reserved[entry] = (now + RESERVED_SECONDS, row.reserved[entry][1])
@@ -83,25 +96,29 @@ class MemoryLedger:
     async def settle(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Sequence[Used]:
-        now = self._now()
-        rows = [self._row(each, now) for each in accounts]
-        is_first = self._note_settled(entry, now)
-        for row in rows:
+        now, settled, sums = self._now(), self._settled, []
+        while settled and next(iter(settled.values())) < now:
+            settled.popitem(last=False)
+        is_first = entry not in settled
+        if is_first:
+            settled[entry] = now + _SETTLED
+        for row in self._rows(accounts, now):
             row.reserved.pop(entry, None)
             if is_first:
                 row.used += used
-                row.runs[run_id] = row.runs[run_id] + used if run_id in row.runs else used
-        return [row.used for row in rows]
+                row.runs.setdefault(run_id, []).append(used)
+            sums.append(row.used)
+        return sums
 
     async def adopt(self, account: Account, run_id: str, recorded: Used) -> None:
         now = self._now()
-        row = self._account(account, now)
+        (row,) = self._rows([account], now)
         if self._forgotten.get((account.key, run_id), now - 1) >= now:
             return
-        known = row.runs.get(run_id, NO_USE)
-        missing = _beyond(recorded, known)
+        parts = row.runs.setdefault(run_id, [])
+        missing = _beyond(recorded, sum(parts, NO_USE))
         row.used += missing
-        row.runs[run_id] = known + missing
+        parts.append(missing)
 
     async def forget(self, accounts: Sequence[Account], run_id: str) -> None:
         now, forgotten = self._now(), self._forgotten
@@ -113,36 +130,56 @@ class MemoryLedger:
                 forgotten.setdefault((account.key, run_id), now + _FORGOTTEN)
 
     async def used(self, accounts: Sequence[Account]) -> Sequence[Used]:
-        now = self._now()
-        return [self._account(each, now).used for each in accounts]
+        return [row.used for row in self._rows(accounts, self._now())]
 
-    def _note_settled(self, entry: str, now: float) -> bool:
-        """Note that an entry is settled; False if it was before."""
-        settled = self._settled
-        while settled and next(iter(settled.values())) < now:
-            settled.popitem(last=False)
-        is_first = entry not in settled
-        if is_first:
-            settled[entry] = now + _SETTLED
-        return is_first
+    def _rows(self, accounts: Sequence[Account], now: float) -> Sequence[_Account]:
+        """Give accounts without reservations that nobody holds any more."""
+        rows = []
+        for account in accounts:
+            row = self._accounts.get(account.key)
+            if row is None or row.last_use + account.seconds < now:
+                row = self._open(account.key)
+            elif row.due < now:
+                row.free(now)
+            row.last_use = now
+            rows.append(row)
+        return rows
 
-    def _account(self, account: Account, now: float) -> _Account:
-        """Give an account without reservations that nobody holds any more."""
-        row = self._row(account, now)
-        if row.reserved and any(until < now for until, _ in row.reserved.values()):
-            row.reserved = {name: held for name, held in row.reserved.items() if held[0] >= now}
+    def _open(self, key: str) -> _Account:
+        """Begin an account anew; of too many, those are forgotten that were used longest ago."""
+        accounts = self._accounts
+        row = accounts[key] = _Account()
+        if len(accounts) > _MOST_ACCOUNTS:
+            by_use = sorted(accounts, key=lambda key: accounts[key].last_use, reverse=True)
+            for oldest in by_use[_KEPT_ACCOUNTS:]:
+                del accounts[oldest]
+            accounts[key] = row
         return row
 
-    def _row(self, account: Account, now: float) -> _Account:
-        """Give an account, with all its reservations."""
-        row = self._accounts.get(account.key)
-        if row is None or row.last_use + account.seconds < now:
-            row = self._accounts[account.key] = _Account()
-        row.last_use = now
-        self._accounts.move_to_end(account.key)
-        while len(self._accounts) > _MAX_ACCOUNTS:
-            self._accounts.popitem(last=False)
-        return row
+
+def _held(rows: Sequence[_Account], entry: str) -> Used | None:
+    """Give what an entry holds of accounts, None unless it does so of each."""
+    for row in rows:
+        if entry not in row.reserved:
+            return None
+    return rows[0].reserved[entry][1] if rows else None
+
+
+def _refused(
+    accounts: Sequence[Account], rows: Sequence[_Account], wanted: Used
+) -> Reserved | None:
+    """Say why an amount cannot be had, None if it can."""
+    claimed = [row.claimed() if row.reserved else row.used for row in rows]
+    for account, taken in zip(accounts, claimed, strict=True):
+        if not account.budget.is_left(taken):
+            break
+    else:
+        return None
+    used = [row.used for row in rows]
+    if gone := _first_without(accounts, used, wanted):
+        return Reserved("gone", used, *gone)
+    busy = _first_without(accounts, claimed, wanted)
+    return Reserved("busy", used, *busy) if busy else None
 
 
 def _beyond(one: Used, other: Used) -> Used:

@@ -17,7 +17,7 @@ from typing import Self
 from diptych.adapters.mcp.output import call_output
 from diptych.adapters.mcp.pins import CHANGED
 from diptych.adapters.mcp.supervisor import ConnectionSettings, ServerSupervisor
-from diptych.adapters.mcp.tool_rules import allows
+from diptych.adapters.mcp.tool_rules import allows, named_by
 from diptych.config.settings import ToolServerConfig
 from diptych.errors import ConfigError, ToolError
 from diptych.loop.catalog import Tool, Unavailable
@@ -79,7 +79,8 @@ class McpTools:
                 tools += supervisor.tools
                 unavailable += supervisor.left_out
             else:
-                names = tuple(tool.name for tool in supervisor.tools)
+                offered = tuple(tool.name for tool in supervisor.tools)
+                names = offered if supervisor.has_listed else named_by(supervisor.server)
                 unavailable.append(Unavailable("server", name, reason, names))
         return tuple(tools), tuple(unavailable)
 

@@ -63,9 +63,9 @@ class ConnectionSettings:
 class ServerSupervisor:
     """Supervises one server from `start` to `close`: no failure of the server ends it.
 
-    `tools` are what the server offered last, `left_out` what it lists besides and nobody can use,
-    `changed` the tools that are not as they were pinned. `first_attempt` is set when the first
-    attempt to connect is over.
+    `tools` are what the server offered last, if it `has_listed` them yet, `left_out` what it lists
+    besides and nobody can use, `changed` the tools that are not as they were pinned.
+    `first_attempt` is set when the first attempt to connect is over.
     """
 
     def __init__(self, server: ToolServerConfig, settings: ConnectionSettings) -> None:
@@ -73,6 +73,7 @@ class ServerSupervisor:
         self.tools: tuple[Tool, ...] = ()
         self.left_out: tuple[Unavailable, ...] = ()
         self.changed: Collection[str] = ()
+        self.has_listed = False
         self._unknown: Collection[str] = ()  # names of the manifest that the server does not list
         self.first_attempt = asyncio.Event()
         self._settings = settings
@@ -223,6 +224,7 @@ class ServerSupervisor:
         return self._settings.refresh_interval * random.uniform(0.75, 1.0)  # noqa: S311 - jitter
 
     def _set_tools(self, listed: Sequence[mcp_types.Tool]) -> None:
+        self.has_listed = True
         allowed = [tool for tool in listed if allows(self.server, tool.name)]
         changed = changed_tools(self.server.pins, allowed)
         usable = usable_tools(tool for tool in allowed if tool.name not in changed)

@@ -21,6 +21,11 @@ def allows(server: ToolServerConfig, tool: str) -> bool:
     return any(fnmatchcase(tool, glob) for glob in server.allow)
 
 
+def named_by(server: ToolServerConfig) -> tuple[str, ...] | None:
+    """Give the names that `allow` has, if it names each tool; None if it has globs."""
+    return None if any(map(_GLOB.intersection, server.allow)) else tuple(server.allow)
+
+
 def unknown_names(server: ToolServerConfig, listed: Iterable[mcp_types.Tool]) -> list[str]:
     """Give what `allow` and `overrides` name and the server does not list; globs may match none."""
     names = {*server.allow, *(override.tool for override in server.overrides)}

@@ -1,5 +1,7 @@
 """A model behind an OpenAI-compatible `/chat/completions` endpoint; fulfils `ports.Model`.
 
+Each run asks it through `runtime.model_caller`.
+
 Not here: one endpoint and what it takes (`endpoint`), what a failure is called (`failures`), and
 what a reply means (`loop.actions`).
 """
@@ -8,6 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 import aiohttp
@@ -73,6 +76,11 @@ class ChatModel:
         return self._endpoints[0].takes_tools
 
     @property
+    def refused_tool(self) -> str | None:
+        """The tool for which the model's own endpoint takes none; "" if it did not say which."""
+        return self._endpoints[0].refused_tool
+
+    @property
     def wants_reasoning(self) -> bool | None:
         """Whether some endpoint wants reasoning back; False if all took native calls without."""
         known = [endpoint.wants_reasoning for endpoint in self._endpoints]
@@ -80,9 +88,7 @@ class ChatModel:
 
     async def complete(self, request: ModelRequest) -> Reply:
         """Ask for a whole reply; see `ports.Model`."""
-        reply, endpoint = await self._ask(
-            lambda endpoint, limits: endpoint.complete(request, limits), request.seconds_left
-        )
+        reply, endpoint = await self._ask(ModelEndpoint.complete, request)
         self._report_success(endpoint)
         return reply
 
@@ -91,9 +97,7 @@ class ChatModel:
 
         Closing the iterator, or cancelling the task that waits for it, closes the connection.
         """
-        (reader, delta), endpoint = await self._ask(
-            lambda endpoint, limits: endpoint.stream(request, limits), request.seconds_left
-        )
+        (reader, delta), endpoint = await self._ask(ModelEndpoint.stream, request)
         is_reported = False
         try:
             while delta.finish_reason is None:
@@ -113,8 +117,8 @@ class ChatModel:
 
     async def _ask(
         self,
-        ask: Callable[[ModelEndpoint, Limits], Awaitable[_T]],
-        seconds_left: float | None,
+        ask: Callable[[ModelEndpoint, ModelRequest, Limits], Awaitable[_T]],
+        request: ModelRequest,
     ) -> tuple[_T, ModelEndpoint]:
         """Ask one endpoint after the other; raises the first one's failure if all fail.
 
@@ -123,16 +127,16 @@ class ChatModel:
         """
         now = asyncio.get_running_loop().time()
         deadline = now + self._total
+        seconds_left = request.seconds_left
         end = deadline if seconds_left is None else min(deadline, now + seconds_left)
         admitted = [endpoint for endpoint in self._endpoints if endpoint.circuit.admit()]
         endpoints = admitted or self._endpoints[:1]
         failures: list[AttemptFailure] = []
         for position, endpoint in enumerate(endpoints):
             others = len(endpoints) - position - 1
+            attempt = partial(ask, endpoint, request)
             try:
-                result = await self._with_retries(
-                    endpoint, lambda e, seconds: ask(e, Limits(seconds, deadline)), end, others
-                )
+                result = await self._with_retries(endpoint, attempt, deadline, end, others)
             except AttemptFailure as failure:
                 failures.append(failure)
                 if not failure.may_fall_back:
@@ -151,11 +155,12 @@ class ChatModel:
     async def _with_retries(
         self,
         endpoint: ModelEndpoint,
-        ask: Callable[[ModelEndpoint, float], Awaitable[_T]],
+        attempt: Callable[[Limits], Awaitable[_T]],
+        deadline: float,
         end: float,
         others: int,
     ) -> _T:
-        """Ask one endpoint until `end`; `ask` takes the seconds that its first byte may take."""
+        """Ask one endpoint until `end`; a reply that has begun may take until `deadline`."""
         loop = asyncio.get_running_loop()
         backoff = Backoff(INITIAL_DELAY, MAX_DELAY, random=self._random)
         while True:
@@ -163,7 +168,8 @@ class ChatModel:
             share = (end - loop.time()) / (others + 1)
             first_byte = endpoint.settings.timeouts.first_byte
             try:
-                return await ask(endpoint, min(first_byte, share) if others else first_byte)
+                seconds = min(first_byte, share) if others else first_byte
+                return await attempt(Limits(seconds, deadline))
             except AttemptFailure as failure:
                 self._report_failure(endpoint, failure, is_outage=failure.is_outage)
                 delay = self._retry_delay(failure, backoff)

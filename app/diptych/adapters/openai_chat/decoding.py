@@ -12,7 +12,12 @@ from typing import Any
 
 import orjson
 
-from diptych.adapters.openai_chat.error_report import ErrorReport, read_error
+from diptych.adapters.openai_chat.error_report import (
+    ErrorReport,
+    groq_error,
+    is_error,
+    read_error,
+)
 from diptych.adapters.openai_chat.failures import ReportedError, malformed_reply
 from diptych.adapters.openai_chat.finish_reasons import canonical_reason, is_failure
 from diptych.adapters.openai_chat.native_calls import CallAssembler
@@ -23,7 +28,6 @@ from diptych.ports import Reply
 
 DONE = b"[DONE]"
 _MAX_DONE = 16  # bytes, with blanks around it
-_ERROR_FIELDS = ("detail", "message", "error_msg", "msg", "errors", "fault")
 
 
 def decode_reply(body: bytes, names: frozenset[str] = frozenset()) -> Reply:
@@ -94,8 +98,7 @@ class ChunkDecoder:
             elif (choice := _first_choice(chunk)) is not None:
                 self._apply_choice(chunk, choice, texts, thoughts)
             else:
-                _check_is_no_error(chunk)
-                self.usage = usage_of(chunk, {}) or self.usage
+                self._apply_without_choice(chunk)
         return self._joined(texts), well_formed("".join(thoughts))
 
     def _text_alone(self, chunk: Mapping[str, Any]) -> str:
@@ -106,9 +109,20 @@ class ChunkDecoder:
             text = delta["content"]
         except (LookupError, TypeError, ValueError):
             return ""
-        has_more = len(delta) > 1 or choice.get("finish_reason") or "error" in choice
-        is_other = choice.get("index") != self._index or "usage" in chunk
-        return "" if has_more or is_other or type(text) is not str else text
+        is_alone = (
+            type(text) is str
+            and len(delta) == 1
+            and choice.get("index") == self._index
+            and not choice.get("finish_reason")
+            and "error" not in choice
+            and "usage" not in chunk
+            and "x_groq" not in chunk
+        )
+        return text if is_alone else ""
+
+    def _apply_without_choice(self, chunk: Mapping[str, Any]) -> None:
+        _check_is_no_error(chunk)
+        self.usage = usage_of(chunk, {}) or self.usage
 
     def _apply_choice(
         self,
@@ -223,14 +237,7 @@ def _in_words(payload: bytes) -> ErrorReport:
 
 def _check_is_no_error(found: Mapping[str, Any]) -> None:
     """Raise `ReportedError` if an object without choices is an error that has no `error`."""
-    has_failed = (
-        found.get("object") == "error"  # vLLM, Mistral
-        or found.get("type") == "error"  # Anthropic
-        or found.get("success") is False
-        or _groq_error(found)
-        or ("choices" not in found and any(found.get(name) for name in _ERROR_FIELDS))
-    )
-    if has_failed:
+    if is_error(found):
         raise ReportedError(read_error(found))
 
 
@@ -239,18 +246,13 @@ def _check_choice(found: Mapping[str, Any], choice: Mapping[str, Any]) -> None:
     if choice.get("error"):  # OpenRouter
         raise ReportedError(read_error(choice["error"]))
     reason = choice.get("finish_reason")
-    if is_failure(reason) or _groq_error(found):
-        said = _groq_error(found) or f"the reply ended with finish_reason {reason!r}"
+    if is_failure(reason) or groq_error(found):
+        said = groq_error(found) or f"the reply ended with finish_reason {reason!r}"
         raise ReportedError(ErrorReport(0, said, said.lower()))
 
 
 def _reason(said: object) -> str:
     return canonical_reason(said) if isinstance(said, str) else ""
-
-
-def _groq_error(found: Mapping[str, Any]) -> str:
-    extra = found.get("x_groq")
-    return str(extra.get("error") or "") if isinstance(extra, dict) else ""
 
 
 def _first_choice(found: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -21,6 +21,7 @@ from diptych.adapters.openai_chat.failures import AttemptFailure, status_failure
 from diptych.adapters.openai_chat.refusals import refuses_tools
 from diptych.adapters.openai_chat.reply_reader import ReplyReader, read_whole
 from diptych.adapters.openai_chat.timed_body import TimedBody
+from diptych.adapters.openai_chat.tool_refusals import refused_tool, tool_refused
 from diptych.config.settings import ModelConfig
 from diptych.loop.model_request import ModelRequest
 from diptych.net.sse import MEBIBYTE
@@ -59,7 +60,8 @@ class _Attempt:
 class ModelEndpoint:
     """Asks one endpoint, in the way that it takes.
 
-    `takes_tools` says whether it takes the `tools` field; None until it was sent once.
+    `takes_tools` says whether it takes the `tools` field; None until it was sent once. It also does
+    not if it refused one of them: `refused_tool`, "" where it does not say which.
     `wants_reasoning` says whether it wants reasoning back beside native calls; None until calls
     were sent whose reasoning is kept. `dialect` is what else was learned of it.
     """
@@ -72,6 +74,7 @@ class ModelEndpoint:
         self.settings = settings
         self.circuit = CircuitBreaker()
         self.takes_tools: bool | None = None
+        self.refused_tool: str | None = None
         self.wants_reasoning: bool | None = None
         self.connection = Connection(session, settings)
         self.dialect = Dialect()
@@ -90,7 +93,10 @@ class ModelEndpoint:
         return await self._in_its_dialect(self._complete, request, limits, streamed=False)
 
     async def stream(self, request: ModelRequest, limits: Limits) -> tuple[ReplyReader, Delta]:
-        """Ask for a streamed reply; give it with its first piece. Raises `AttemptFailure`."""
+        """Ask for a streamed reply; give it with its first piece, before which it can be retried.
+
+        Raises `AttemptFailure`.
+        """
         return await self._in_its_dialect(self._stream, request, limits, streamed=True)
 
     async def _in_its_dialect(
@@ -134,14 +140,19 @@ class ModelEndpoint:
         adapted = dialect.adapted(failure.report, fields, request)
         if adapted is not None:
             return adapted
+        if failure.code in {"context_too_long", "malformed_call"}:
+            raise failure
         has_tool_messages = dialect.has_tool_messages(request)
-        if (
-            failure.code != "context_too_long"
-            and ("tools" in fields or has_tool_messages)
-            and refuses_tools(failure.report, has_tool_messages=has_tool_messages)
+        if ("tools" in fields or has_tool_messages) and refuses_tools(
+            failure.report, has_tool_messages=has_tool_messages
         ):
-            self.takes_tools = False
+            self.takes_tools, self.refused_tool = False, None
             raise tools_refused(failure) from None
+        if "tools" in fields:
+            name = refused_tool(failure.report, [tool.name for tool in request.tools])
+            if name is not None:
+                self.takes_tools, self.refused_tool = False, name
+                raise tool_refused(failure, name) from None
         raise failure
 
     def _learn(self, dialect: Dialect, fields: Mapping[str, Any], request: ModelRequest) -> None:

@@ -17,6 +17,7 @@ _STATUSES = range(400, 600)
 # What a server repeats of the request: a user's words must not be read as the server's.
 _ECHOES = frozenset({"input", "failed_generation", "ctx", "url", "request_id", "headers", "stack"})
 _CODES = ("code", "type", "status", "error_type", "reason")
+_ERROR_FIELDS = ("detail", "message", "error_msg", "msg", "errors", "fault")
 _SENTENCES = ("error", "message", "detail", "msg", "error_msg", "errors", "errorMessage")
 
 
@@ -47,6 +48,23 @@ def read_error_body(body: bytes, status: int) -> ErrorReport:
     except orjson.JSONDecodeError:
         return ErrorReport(status, text=body.decode(errors="replace").lower())
     return read_error(found, status)
+
+
+def is_error(found: Mapping[str, Any]) -> bool:
+    """Say whether an object without choices is an error that has no `error`."""
+    return bool(
+        found.get("object") == "error"  # vLLM, Mistral
+        or found.get("type") == "error"  # Anthropic
+        or found.get("success") is False
+        or groq_error(found)
+        or ("choices" not in found and any(found.get(name) for name in _ERROR_FIELDS))
+    )
+
+
+def groq_error(found: Mapping[str, Any]) -> str:
+    """Give what Groq says beside the choices; empty if that is nothing."""
+    extra = found.get("x_groq")
+    return str(extra.get("error") or "") if isinstance(extra, dict) else ""
 
 
 def read_error(found: object, status: int = 0) -> ErrorReport:

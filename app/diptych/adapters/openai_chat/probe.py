@@ -1,7 +1,7 @@
 """Finds out what an endpoint is and takes, with as few tokens as possible.
 
-Three chats of a few tokens each, and what the server says of its models. What fails is not tried
-again: who asks wants to know what is wrong now.
+Three chats of a few tokens each, a fourth with an agent's own tools, and what the server says of
+its models. What fails is not tried again: who asks wants to know what is wrong now.
 
 Not here: what a person is told of it (`cli.commands.check`), what servers say of their models
 (`model_list`).
@@ -10,7 +10,7 @@ Not here: what a person is told of it (`cli.commands.check`), what servers say o
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 import orjson
@@ -61,12 +61,14 @@ class Failed:
 class Capability:
     """Whether an endpoint takes a part of the API, and whether its model makes use of it.
 
-    `failure` is there if the request failed for another reason than a refusal of that part.
+    `failure` is there if the request failed for another reason than a refusal of that part. Of
+    tools, `refusal` says why the agent's own are refused where one of ours was taken.
     """
 
     is_taken: bool = False
     is_used: bool = False
     failure: Failed | None = None
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,19 @@ async def probe_endpoint(session: aiohttp.ClientSession, settings: ModelConfig) 
     return await _Probe(session, with_proxies(settings)).run()
 
 
+async def probe_tools(
+    session: aiohttp.ClientSession,
+    settings: ModelConfig,
+    functions: tuple[FunctionTool, ...],
+    found: EndpointFindings,
+) -> EndpointFindings:
+    """Ask an endpoint that takes tools whether it takes these; give what was found, with that."""
+    probe = _Probe(session, with_proxies(settings))
+    refusal = await probe.refusal_of(functions)
+    tools = replace(found.tools or Capability(), is_taken=not refusal, refusal=refusal)
+    return replace(found, tools=tools, **probe.cost)
+
+
 class _Probe:
     def __init__(self, session: aiohttp.ClientSession, settings: ModelConfig) -> None:
         self._settings = settings
@@ -126,9 +141,13 @@ class _Probe:
             found,
             schema_kind=endpoint.dialect.format_for(SCHEMA),
             refused=tuple(endpoint.refused()),
-            requests=endpoint.connection.request_count,
-            tokens=self._tokens,
+            **self.cost,
         )
+
+    @property
+    def cost(self) -> dict[str, Any]:
+        """The requests that were made, and the tokens that they took."""
+        return {"requests": self._endpoint.connection.request_count, "tokens": self._tokens}
 
     async def _try_tools(self) -> Capability:
         reply = await self._attempt(
@@ -137,6 +156,13 @@ class _Probe:
         if isinstance(reply, Reply):
             return Capability(is_taken=True, is_used=bool(reply.calls))
         return Capability(failure=None if reply.code == "tools_refused" else reply)
+
+    async def refusal_of(self, functions: tuple[FunctionTool, ...]) -> str:
+        """Say why an agent's tools are refused: endpoints check them more strictly than MCP."""
+        reply = await self._attempt(lambda: self._whole("Say ok.", CHAT_TOKENS, tools=functions))
+        if isinstance(reply, Failed) and reply.code == "tools_refused":
+            return reply.message
+        return ""  # it was taken, or is ill now, and then nothing is said of tools
 
     async def _try_schema(self) -> Capability:
         reply = await self._attempt(

@@ -3,7 +3,8 @@
 Pure. Each question is only asked of what the request holds, and says no where the words may mean
 something else: a wrong no costs an error that says what is wrong, a wrong yes drops what works.
 
-Not here: what is done about it (`dialect`), requests that are too long (`context_limits`).
+Not here: what is done about it (`dialect`), requests that are too long (`context_limits`), a tool
+that is refused where others are taken (`tool_refusals`).
 """
 # ruff: noqa: ERA001, ISC004 - each pattern stands below the sentence that it is for
 
@@ -15,7 +16,7 @@ from diptych.adapters.openai_chat.error_report import ErrorReport
 # Statuses whose bodies say what is wrong with a request. llama.cpp and SGLang answer 500 when a
 # template refuses, DeepInfra 405 where a model has no tools, OpenRouter 404. 0 is an error object
 # in a 200 that has no code of its own.
-_TELLING_STATUSES = frozenset({0, 400, 404, 405, 413, 415, 422, 424, 429, 500, 501})
+TELLING_STATUSES = frozenset({0, 400, 404, 405, 413, 415, 422, 424, 429, 500, 501})
 
 _NOT_TAKEN = (
     r"(?:unsupported|unrecognized|unrecognised|unknown|unexpected keyword|unavailable|deprecated"
@@ -97,7 +98,7 @@ _FORMAT_REFUSED = re.compile(
 
 def refuses_tools(report: ErrorReport, *, has_tool_messages: bool = False) -> bool:
     """Say whether the endpoint does not take the `tools` field, or messages of the role `tool`."""
-    if report.status not in _TELLING_STATUSES:
+    if report.status not in TELLING_STATUSES:
         return False
     if has_tool_messages and _TOOL_ROLE_REFUSED.search(report.text):
         return True
@@ -108,14 +109,14 @@ def refuses_tools(report: ErrorReport, *, has_tool_messages: bool = False) -> bo
 
 def refuses_system_role(report: ErrorReport) -> bool:
     """Say whether the endpoint takes no messages of the role `system`."""
-    if report.status not in _TELLING_STATUSES:
+    if report.status not in TELLING_STATUSES:
         return False
     return any(pattern.search(report.text) for pattern in _SYSTEM_REFUSED)
 
 
 def refuses_format(report: ErrorReport) -> bool:
     """Say whether the endpoint takes no such `response_format`."""
-    if report.status not in _TELLING_STATUSES:
+    if report.status not in TELLING_STATUSES:
         return False
     return bool(
         refused_parameters(report, ("response_format",)) or _FORMAT_REFUSED.search(report.text)
@@ -133,7 +134,7 @@ def refused_parameters(report: ErrorReport, names: Collection[str]) -> set[str]:
     A parameter that it takes with other values is not refused: "Invalid 'temperature'" is an error
     of the one who set it. "Only the default (1) value is supported" is a refusal.
     """
-    if report.status not in _TELLING_STATUSES:
+    if report.status not in TELLING_STATUSES:
         return set()
     named = {
         name

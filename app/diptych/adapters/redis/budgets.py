@@ -15,7 +15,7 @@ _HELD_MS = round(RESERVED_SECONDS * 1000)
 _MOST = 2**62  # of an amount: Redis counts in 64 bits
 _KNOWN_MS = 60_000  # for which an entry is known as settled: it may be settled again
 _FORGOTTEN_MS = 600_000  # for which it is known that all of a run was counted
-_What = Literal["reserve", "lend", "renew", "settle", "adopt", "forget", "read"]
+_What = Literal["reserve", "lend", "spend", "renew", "settle", "adopt", "forget", "read"]
 _NOTHING = Used()
 
 
@@ -28,10 +28,20 @@ class RedisLedger(StoreClient):
     async def lend(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
         return await self._reserve("lend", accounts, entry, amount)
 
-    async def _reserve(
-        self, what: _What, accounts: Sequence[Account], entry: str, amount: Used
+    async def spend(
+        self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Reserved:
-        reply = await self._run(what, accounts, entry, "", amount)
+        return await self._reserve("spend", accounts, entry, used, run_id)
+
+    async def _reserve(
+        self,
+        what: _What,
+        accounts: Sequence[Account],
+        entry: str,
+        amount: Used,
+        run_id: str = "",
+    ) -> Reserved:
+        reply = await self._run(what, accounts, entry, run_id, amount)
         outcome = cast("Literal['ok', 'busy', 'gone']", reply[0].decode())
         place, limit = max(0, reply[1] - 1), LIMITS[max(0, reply[2] - 1)]
         lent = from_integers(map(int, reply[4])) if outcome == "ok" else amount

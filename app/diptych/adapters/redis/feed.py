@@ -11,7 +11,7 @@ Not here: how records are published (`append.lua` does it in the step that adds 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from diptych.adapters.redis.client import StoreClient
 from diptych.adapters.redis.connection import MultiplexedConnection
@@ -46,13 +46,14 @@ class RedisFeed(StoreClient):
     ) -> None:
         super().__init__(settings, connection)
         self._pubsub = pubsub
-        self._subscribers_by_run: dict[str, _RunSubscribers] = {}
+        self._channels_by_run: dict[str, RunChannel] = {}
         self._signal_callbacks: list[SignalCallback] = []
         self._hand_over_callbacks: list[Callable[[str], None]] = []
         self._unpublished: deque[tuple[str, bytes]] = deque(maxlen=MAX_UNPUBLISHED)
         self._has_unpublished = asyncio.Event()
-        control = f"{settings.prefix}:control".encode()
-        pubsub.subscribe(Channel(control, self._on_control_message, _ignore_gap))
+        name = f"{settings.prefix}:control".encode()
+        control = _ControlChannel(name, self._signal_callbacks, self._hand_over_callbacks)
+        pubsub.subscribe(control)
         connection.on_new_epoch(self._report_gap)
 
     def publish_notice(self, run_id: str, notice: Notice) -> None:
@@ -62,21 +63,21 @@ class RedisFeed(StoreClient):
     async def subscribe(self, run_id: str, put: ItemCallback) -> Callable[[], None]:
         if reason := self._connection.unavailable_reason():
             raise StoreError(f"{reason}; try again later")
-        subscribers = self._subscribers_by_run.get(run_id)
-        if subscribers is None:
-            subscribers = _RunSubscribers(run_id, self._key("told", run_id))
-            self._subscribers_by_run[run_id] = subscribers
-            self._pubsub.subscribe(subscribers.channel)
-        subscribers.callbacks.append(put)
+        channel = self._channels_by_run.get(run_id)
+        if channel is None:
+            channel = RunChannel(run_id, self._key("told", run_id).encode())
+            self._channels_by_run[run_id] = channel
+            self._pubsub.subscribe(channel)
+        channel.callbacks.append(put)
         try:
             async with asyncio.timeout(SUBSCRIBE_TIMEOUT_SECONDS):
-                await subscribers.channel.confirmed.wait()
+                await channel.confirmed.wait()
         except BaseException as error:
-            self._unsubscribe(subscribers, put)
+            self._unsubscribe(channel, put)
             if isinstance(error, TimeoutError):
                 raise StoreError("the store does not answer; try again later") from None
             raise
-        return lambda: self._unsubscribe(subscribers, put)
+        return lambda: self._unsubscribe(channel, put)
 
     def on_signal(self, callback: SignalCallback) -> None:
         self._signal_callbacks.append(callback)
@@ -101,19 +102,36 @@ class RedisFeed(StoreClient):
             )
             await asyncio.sleep(PUBLISH_SECONDS)
 
-    def _unsubscribe(self, subscribers: "_RunSubscribers", put: ItemCallback) -> None:
-        run_id = subscribers.run_id
-        if put in subscribers.callbacks:
-            subscribers.callbacks.remove(put)
-        if not subscribers.callbacks and self._subscribers_by_run.get(run_id) is subscribers:
-            del self._subscribers_by_run[run_id]
-            self._pubsub.unsubscribe(subscribers.channel)
+    def _unsubscribe(self, channel: "RunChannel", put: ItemCallback) -> None:
+        run_id = channel.run_id
+        if put in channel.callbacks:
+            channel.callbacks.remove(put)
+        if not channel.callbacks and self._channels_by_run.get(run_id) is channel:
+            del self._channels_by_run[run_id]
+            self._pubsub.unsubscribe(channel)
 
     def _report_gap(self) -> None:
-        for subscribers in tuple(self._subscribers_by_run.values()):
-            subscribers.on_gap()
+        for channel in tuple(self._channels_by_run.values()):
+            channel.on_gap()
 
-    def _on_control_message(self, message: bytes) -> None:
+
+class _ControlChannel(Channel):
+    """Where signals to runs come, and word of sessions that are handed over."""
+
+    def __init__(
+        self,
+        name: bytes,
+        signal_callbacks: Sequence[SignalCallback],
+        hand_over_callbacks: Sequence[Callable[[str], None]],
+    ) -> None:
+        super().__init__(name)
+        self._signal_callbacks = signal_callbacks
+        self._hand_over_callbacks = hand_over_callbacks
+
+    def on_gap(self) -> None:
+        """Signals that were missed are not lost: they are stored with the run as well."""
+
+    def on_message(self, message: bytes) -> None:
         try:
             match loads(message):
                 case {"released": str(session_id)}:
@@ -131,14 +149,14 @@ class RedisFeed(StoreClient):
                 signal_received(session_id, run_id, signal)
 
 
-class _RunSubscribers:
-    """The subscribers of one run in this process, and the owner whose records came last."""
+class RunChannel(Channel):
+    """Where the records and notices of one run come; `callbacks` are its subscribers here."""
 
-    def __init__(self, run_id: str, channel: str) -> None:
+    def __init__(self, run_id: str, name: bytes) -> None:
+        super().__init__(name)
         self.run_id = run_id
-        self.channel = Channel(channel.encode(), self.on_message, self.on_gap)
         self.callbacks: list[ItemCallback] = []
-        self._token: str | None = None
+        self._token: str | None = None  # of the owner whose records came last
 
     def on_gap(self) -> None:
         self._put_all([Gap()])
@@ -165,7 +183,3 @@ class _RunSubscribers:
         for put in tuple(self.callbacks):
             for item in items:
                 put(item)
-
-
-def _ignore_gap() -> None:
-    """Signals that were missed are not lost: they are stored with the run as well."""

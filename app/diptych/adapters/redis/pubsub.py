@@ -5,10 +5,9 @@ Not here: what the messages mean (`feed`).
 
 import asyncio
 import math
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from enum import Enum
 
 from diptych.adapters.redis.locator import (
@@ -33,15 +32,21 @@ class ChannelState(Enum):
     INTERRUPTED = "interrupted"  # messages are missed, until it is confirmed again
 
 
-@dataclass(slots=True, eq=False)
-class Channel:
-    """A channel and what is called for its messages, and after messages may have been missed."""
+class Channel(ABC):
+    """A channel that this process listens to; `feed` has the kinds of them."""
 
-    name: bytes
-    on_message: Callable[[bytes], None]
-    on_gap: Callable[[], None]
-    state: ChannelState = ChannelState.PENDING
-    confirmed: asyncio.Event = field(default_factory=asyncio.Event)
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+        self.state = ChannelState.PENDING
+        self.confirmed = asyncio.Event()
+
+    @abstractmethod
+    def on_message(self, message: bytes) -> None:
+        """Take a message that was published to the channel."""
+
+    @abstractmethod
+    def on_gap(self) -> None:
+        """Learn that messages may have been missed."""
 
     def confirm(self) -> None:
         was_interrupted = self.state is ChannelState.INTERRUPTED

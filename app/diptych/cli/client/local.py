@@ -1,6 +1,6 @@
 """Serves the agents of a file in this process, on free loopback ports, while a block lasts.
 
-Not here: how they are served (`serve.server`), rendering their runs (`follow`).
+Not here: how they are served (`serve.process`), rendering their runs (`follow`).
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from diptych.ports import Item
 from diptych.runtime.decision_request import DecisionRequest
 from diptych.runtime.request import RunRequest
 from diptych.serve.hosted_agent import HostedAgent
-from diptych.serve.server import ListenAddress, Sockets, serve_agents
+from diptych.serve.process import ListenAddress, Sockets, serve_agents
 from diptych.serve.undumpable import make_undumpable
 
 SAY_AFTER_SECONDS = 3.0

@@ -1,6 +1,6 @@
 """`diptych serve`: serves agents over HTTP until a signal ends it.
 
-Not here: binding sockets and shutting down (`serve.server`), logging (`serve.logs`).
+Not here: binding sockets and shutting down (`serve.process`), logging (`serve.logs`).
 """
 
 import asyncio
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from diptych.cli.output.screen import Part
     from diptych.config.settings import AgentConfig, ProcessSettings
     from diptych.serve.hosted_agent import HostedAgent
-    from diptych.serve.server import Sockets
+    from diptych.serve.process import Sockets
 
 _logger = logging.getLogger(__name__)
 _LOOPBACK = "127.0.0.1"
@@ -63,7 +63,7 @@ def serve(
     from diptych.config.loader import config_from_environment, load_agents
     from diptych.config.settings import opened
     from diptych.serve.logs import set_up_logging
-    from diptych.serve.server import ListenAddress, Sockets
+    from diptych.serve.process import ListenAddress, Sockets
 
     settings = process_settings(os.environ)
     loaded = load_agents(files, local_options(secrets, service)) if files else None
@@ -85,7 +85,7 @@ def _serve(
     has_docs: bool,
 ) -> None:
     from diptych.cli.signals import loop_factory
-    from diptych.serve.server import ListenAddress, ServeOptions, Sockets, serve_until_signal
+    from diptych.serve.process import ListenAddress, ServeOptions, Sockets, serve_until_signal
 
     metrics_sockets = None
     if (at := settings.metrics_port) is not None:

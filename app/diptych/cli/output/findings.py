@@ -102,6 +102,9 @@ def _tools(tools: "Capability", action_format: str, *, has_calls: bool) -> Sente
         better = "json serves it" if is_json else "set it to json"
         return Sentence(mark, f"  fails when it is sent tools, actionFormat: {better}. "
                         f"{tools.failure.message}")  # fmt: skip
+    if tools.refusal:
+        mark = Mark.OK if is_json else Mark.FAILED if action_format == "native" else Mark.NOTE
+        return Sentence(mark, f"  takes no calls of this agent's tools. {tools.refusal}")
     if not tools.is_taken:
         match action_format:
             case "native" if has_calls:

@@ -149,7 +149,8 @@ class Timeline:
                 self._is_native = record.metadata.get("action_format") == "native"
             case "action_format":
                 self._is_native = False
-                self._warn("the model's endpoint refuses tools; calls are asked for as JSON")
+                why = one_line(str(record.metadata.get("reason")), 400)
+                self._warn(f"calls are asked for as JSON from here on: {why}")
             case "owner_changed":
                 self._warn("another process has taken the run over")
             case "agent_response":

@@ -1,6 +1,10 @@
 """The part of a manifest that says what the callers of an agent's HTTP API may bring.
 
-Not here: what becomes of it (`http`), who may ask at all (a later version's `access`).
+A new field stands here and, under the same name and with its default, in `ChatConfig`
+(`config.settings`), which `http.chat` reads as `ChatTerms.config` and `http.guarded_runs` as it is;
+then `make format` writes CRD and reference. `config.resolver` copies all fields.
+
+Not here: what becomes of it (`http`), who may ask at all (`access`).
 """
 
 from typing import Annotated, Literal, TypeAlias

@@ -1,18 +1,16 @@
 """The part of a manifest that bounds a run.
 
-Not here: what the bounds do. Those of steps and calls act in `loop.asking`, `loop.act` and
-`loop.actions`, those of the answer in `loop.answer`; `runtime.call_maker` bounds what a delegation
-carries, `runtime.executor` makes the deadline of a run.
+Not here: what the bounds do. They act wherever the settings of a run are read, above all in `loop`.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from diptych.config.manifest.durations import Duration
 from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.settings import DEADLINE
-from diptych.loop.events import RunSettings
+from diptych.loop.run_settings import AnswerMode, OnMaxSteps, RunSettings
 
 _DEFAULTS = RunSettings()
 
@@ -20,15 +18,18 @@ _DEFAULTS = RunSettings()
 class LoopSpec(StrictModel):
     """The bounds of a run.
 
-    `RunSettings` has each field under the same name, but for `deadline`; `resolver` copies them.
+    A new field stands here and, under the same name, in `RunSettings`, where a run reads it; then
+    `make format` writes CRD and reference (after a release it says since when: see
+    `tools/reference/manifest.py`). `config.resolver`, the record and the Python API take all fields
+    as they are (but `deadline`, which is no setting of the loop).
     """
 
     max_steps: Annotated[int, Field(ge=1, le=100)] = _DEFAULTS.max_steps
     """The most steps of a run. In each step the model asks for calls, and gets their results."""
-    on_max_steps: Literal["stop", "answer"] = _DEFAULTS.on_max_steps
+    on_max_steps: OnMaxSteps = _DEFAULTS.on_max_steps
     """What happens after the last step: `stop` ends the run with a text that says so, `answer` lets
     the model answer from the results so far."""
-    answer_mode: Literal["separate", "direct"] = _DEFAULTS.answer_mode
+    answer_mode: AnswerMode = _DEFAULTS.answer_mode
     """How the answer is made: `separate` asks the model for it in a request of its own; with
     `direct` a reply that calls nothing is the answer, which saves a request."""
     max_calls_per_step: Annotated[int, Field(ge=1, le=64)] = _DEFAULTS.max_calls_per_step

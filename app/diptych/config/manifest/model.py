@@ -6,7 +6,7 @@ Its values go to `config.settings.ModelConfig`; `action_format` and `prices` to
 Not here: what is asked (`loop.asking`), how (`adapters.openai_chat`).
 """
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
@@ -19,7 +19,7 @@ from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.manifest.urls import Url
 from diptych.config.manifest.validators import CelRule, rule_error
 from diptych.config.settings import InputKind, TimeoutConfig
-from diptych.loop.events import RunSettings
+from diptych.loop.run_settings import ActionFormat, RunSettings
 
 _TIMEOUTS = TimeoutConfig()
 _TWO_KEYS = "needs only one of apiKey and a header Authorization"
@@ -88,7 +88,7 @@ class FallbackSpec(_Endpoint):
 class ModelSpec(_Endpoint):
     """A model behind any OpenAI-compatible endpoint."""
 
-    action_format: Literal["json", "native", "auto"] = RunSettings().action_format
+    action_format: ActionFormat = RunSettings().action_format
     """How the model says which tools and agents to call: `json` as JSON in the text of its reply,
     `native` in the API's own `tool_calls`, `auto` natively unless the endpoint refuses tools."""
     inputs: ShortList[InputKind] = ()

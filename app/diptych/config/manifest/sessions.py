@@ -16,7 +16,7 @@ from diptych.config.manifest.references import SecretSource
 from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.manifest.validators import CelRule, rule_error
 from diptych.config.settings import RETENTION
-from diptych.loop.run_settings import RunSettings
+from diptych.loop.run_settings import QueueMode, RunSettings
 from diptych.runtime.definition import AgentDefinition
 
 _RETENTION_NEEDS_REDIS = "retention needs redis: without it sessions end with their pod"
@@ -74,7 +74,7 @@ class SessionsSpec(StrictModel):
     when_busy: Literal["enqueue", "reject", "interrupt"] = AgentDefinition().when_busy
     """What happens to a request while another run of its session is active: `enqueue` lets it wait
     its turn, `reject` refuses it (409), `interrupt` cancels the other run."""
-    queue_mode: Literal["one", "all"] = RunSettings().queue_mode
+    queue_mode: QueueMode = RunSettings().queue_mode
     """How many of the messages that wait in a run's queue join the run at a time."""
 
     @model_validator(mode="after")

@@ -44,7 +44,7 @@ class ChatRequest:
     `warnings` are headers for the response: they name what of the chat has no effect.
     """
 
-    run: RunRequest
+    run_request: RunRequest
     tools: tuple[str, ...]
     streams: bool
     includes_usage: bool
@@ -68,10 +68,11 @@ async def read_chat(request: Request, terms: ChatTerms) -> ChatRequest:
     is_left_out = bool(run.system) and terms.config.caller_system == "off"
     left_out = ("system",) if is_left_out else ()
     return ChatRequest(
-        run=replace(
+        run_request=replace(
             run,
             output_schema=output.schema,
             parameters=parameters.allowed,
+            max_steps=body.max_steps,
             when_busy=body.when_busy,
         ),
         tools=output.tools,

@@ -24,7 +24,7 @@ from diptych.http.chat.completion_format import APPROVAL_REQUESTED, CompletionFo
 from diptych.http.direct_route import DirectRoute
 from diptych.http.disconnect import (
     cancel_if_abandoned,
-    ended_by_disconnect,
+    disconnected_before,
     result_unless_disconnected,
 )
 from diptych.http.errors import RunFailed, run_error_body, store_failure
@@ -44,15 +44,18 @@ _logger = logging.getLogger(__name__)
 
 
 def completion_route(terms: ChatTerms, runs: GuardedRuns) -> DirectRoute:
-    """Give the route of an agent whose chats may bring what `terms` says."""
+    """Give the route of an agent whose chats may bring what `terms` says.
+
+    `runs` is `runtime.service.RunService`, as far as the caller has rights to it.
+    """
 
     async def complete(request: Request) -> Response:
         chat = await read_chat(request, terms)
-        entry = await runs.start(chat.run)
-        written = CompletionFormat(entry, terms.name, chat.tools)
-        reader = ChatReader(runs, entry, written, chat.warnings)
+        entry = await runs.start(chat.run_request)
+        form = CompletionFormat(entry, terms.name, chat.tools)
+        reader = ChatReader(runs, entry, form, chat.warnings)
         on_disconnect = None
-        if chat.run.origin.cancels_on_disconnect:
+        if chat.run_request.origin.cancels_on_disconnect:
             on_disconnect = partial(cancel_if_abandoned, runs, entry.run_id)
         if chat.streams:
             frames = reader.frames(include_usage=chat.includes_usage)
@@ -79,12 +82,14 @@ async def _whole(
 
 
 async def _wait_for_first(request: Request, first: "asyncio.Future[bytes]") -> None:
-    """Wait for the first frame. Raises what comes in its place: it can still be an HTTP error.
+    """Wait for the first frame, with which the head of the response goes out.
+
+    Raises what comes in its place: it can still be an HTTP error.
 
     After 10 s the stream opens without it, because proxies and people want to see headers. It also
     opens when the caller hangs up: an open stream notices that and ends.
     """
-    await ended_by_disconnect(request.receive, first, seconds=FIRST_FRAME_SECONDS)
+    await disconnected_before(request.receive, first, seconds=FIRST_FRAME_SECONDS)
     if first.done():
         first.result()
 
@@ -112,7 +117,7 @@ class ChatReader:
         self,
         runs: GuardedRuns,
         entry: RunEntry,
-        written: CompletionFormat,
+        form: CompletionFormat,
         warnings: Mapping[str, str] | None = None,
     ) -> None:
         self.headers = {
@@ -122,10 +127,10 @@ class ChatReader:
         }
         self._runs = runs
         self._run_id = entry.run_id
-        self._format = written
+        self._format = form
         self._has_made_calls = False
         self._sent_seq = 0  # of the newest text that was sent
-        self._call_frame = written.call_frame()  # to send before the first text
+        self._call_frame = form.call_frame()  # to send before the first text
         self._separator = ""  # to send before the next text
 
     async def completion(self) -> dict[str, Any]:

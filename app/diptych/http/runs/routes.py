@@ -27,7 +27,6 @@ from diptych.http.sse_response import SseResponse
 from diptych.http.typed_output import check_schema
 from diptych.http.views import queue_view, run_view
 from diptych.loop.codec import TERMINAL
-from diptych.loop.events import RunSettings
 from diptych.loop.messages import Message
 from diptych.ports.entries import RunEntry
 from diptych.runtime.agent_budgets import AgentBudgets
@@ -56,13 +55,12 @@ StartingAfter = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class RunPolicy:
-    """What a run may ask for: what its model takes besides text, the bound of its steps, budgets.
+    """What a run may ask for: what its model takes besides text, and budgets.
 
     Without `budgets` nothing is counted.
     """
 
     inputs: tuple[str, ...] = ()
-    max_steps: int = RunSettings().max_steps
     budgets: AgentBudgets | None = None
 
 
@@ -131,12 +129,6 @@ def _json(view: dict[str, Any], status: int = 200) -> Response:
 
 async def _read_start(request: Request, policy: RunPolicy) -> RunRequest:
     body = await read_body(request, RunBody)
-    if body.max_steps is not None and body.max_steps > policy.max_steps:
-        raise InvalidRequest(
-            f"max_steps: this agent's runs have at most {policy.max_steps}",
-            param="max_steps",
-            code="invalid_value",
-        )
     schema = None
     if body.output_schema is not None:
         schema = await asyncio.to_thread(check_schema, body.output_schema, "output_schema")

@@ -111,7 +111,7 @@ def _action_input(text: str, place: tuple[int, int], catalog: Catalog) -> str:
     before, _, last = text[: place[0]].rstrip().rpartition("\n")
     label, _, name = last.strip().partition("Action:")
     name = name.strip("`* \t")
-    if label.strip("* ") or not name or not offered_name(name, catalog):
+    if label.strip("* ") or not name or not offered_name(name, catalog, may_be_away=True):
         return text
     begin = blank_end(text, place[1])
     if fence := _FENCE_START.match(text, begin):

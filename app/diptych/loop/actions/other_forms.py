@@ -25,12 +25,16 @@ _NAMESPACE = re.compile(r"(?:functions|tools|default_api)[.:]")
 _NUMBER = re.compile(r":\d{1,4}\Z")  # the place of a call, as in Kimi's `functions.read:0`
 
 
-def offered_name(name: str, catalog: Catalog) -> tuple[str, bool] | None:
+def offered_name(
+    name: str, catalog: Catalog, *, may_be_away: bool = False
+) -> tuple[str, bool] | None:
     """Give the tool's or agent's name that a model means, and whether it is an agent's.
 
     None if nothing of that name is offered. The prefixes `functions.` and `delegate_to_` and a
     number after a colon are taken off where the name is not offered with them. A name of both a
-    tool and an agent is the tool's. What is unavailable counts as offered: it has a result.
+    tool and an agent is the tool's. What is unavailable counts as offered: it has a result. So does
+    any name, with `may_be_away`, while nobody knows which tools a server has that cannot be
+    reached: for texts that are hardly anything but calls.
     """
     plain = _NUMBER.sub("", _NAMESPACE.sub("", name.strip(), count=1))
     for tried in (name, plain):
@@ -39,7 +43,8 @@ def offered_name(name: str, catalog: Catalog) -> tuple[str, bool] | None:
     for tried in (name, plain, plain.removeprefix(DELEGATE_PREFIX)):
         if catalog.agent(tried) or catalog.is_unavailable_agent(tried):
             return tried, True
-    return (plain, False) if catalog.missing_for_tool(plain) else None
+    missing = catalog.missing_for_tool if may_be_away else catalog.known_missing
+    return (plain, False) if missing(plain) else None
 
 
 def to_own_form(name: str, arguments: JSON, catalog: Catalog) -> dict[str, Any]:
@@ -48,7 +53,7 @@ def to_own_form(name: str, arguments: JSON, catalog: Catalog) -> dict[str, Any]:
     The task is the argument `task`, else the only argument if that is a text. A name that is not
     offered stays a tool's, and is refused as unknown.
     """
-    offered = offered_name(name, catalog)
+    offered = offered_name(name, catalog, may_be_away=True)
     if offered is None:
         return {"tool": name, "arguments": arguments}
     if not offered[1]:
@@ -116,7 +121,9 @@ def _untagged(value: JSONObject, catalog: Catalog) -> list[JSONObject] | None:
     if len(names) != 1 or len(fields) != 1 or not _is_plain(value, {names[0], fields[0]}):
         return None
     name, arguments = str(value[names[0]]), _decoded(value[fields[0]])
-    if not isinstance(arguments, Mapping | None) or not offered_name(name, catalog):
+    if not isinstance(arguments, Mapping | None):
+        return None
+    if not offered_name(name, catalog, may_be_away=True):
         return None
     if fields[0] == "parameters" and _is_schema(name, arguments, catalog):
         return None

@@ -19,6 +19,12 @@ MALFORMED_CALL = "malformed_call"
 
 _Found = TypeVar("_Found", bound=Verdict)
 _THINK, _THINK_END = "<think>", "</think>"
+_FILTERED = "content_filter"
+_CUT = {
+    "length": "your reply was cut off by the length limit; be brief",
+    _FILTERED: "your reply was stopped by a content filter, and nothing of it was done; ask for "
+    "something else, or answer without it",
+}
 
 
 class Reading(NamedTuple):
@@ -31,12 +37,14 @@ class Reading(NamedTuple):
 def read_reply(text: str, finish_reason: str, catalog: Catalog, rules: Rules) -> Reading:
     """Read a reply of phase 1. Never raises, and takes time in proportion to its length.
 
-    A reply that the model's length limit cut off, or that repeats itself, never has its calls run:
-    both are `truncated`. What only repeats whole calls is no such: the same call is made once.
+    A reply that the model's length limit or a filter cut off, or that repeats itself, never has its
+    calls run: all are `truncated`. What only repeats whole calls is no such: the same call is made
+    once.
     """
     if not rules.other_forms:
         said = _without_think(text)
-        return Reading(said, unless_broken(parse(said, catalog, rules), finish_reason))
+        ended = "stop" if finish_reason == _FILTERED else finish_reason  # as version 0.1 took it
+        return Reading(said, unless_broken(parse(said, catalog, rules), ended))
     said, _ = strip_lead(text)
     found = parse(said, catalog, rules)
     end = repetition_end(said)
@@ -49,9 +57,12 @@ def read_reply(text: str, finish_reason: str, catalog: Catalog, rules: Rules) ->
 
 
 def unless_broken(found: _Found, finish_reason: str) -> _Found | ActionError:
-    """Give what was found, or why it does not count: a reply cut off, or an unreadable call."""
-    if finish_reason == "length" and isinstance(found, Calls | ActionError):
-        return ActionError("truncated", "your reply was cut off by the length limit; be brief")
+    """Give what was found, or why it does not count: a reply cut off, or an unreadable call.
+
+    Nobody knows what else a reply would have said that was cut off, by its length or by a filter.
+    """
+    if finish_reason in _CUT and isinstance(found, Calls | ActionError):
+        return ActionError("truncated", _CUT[finish_reason])
     if finish_reason == MALFORMED_CALL and not isinstance(found, Calls):
         return ActionError("json_syntax", "your call could not be read; write it anew, as a whole")
     return found

@@ -25,7 +25,7 @@ from diptych.cli.follow import start_and_follow
 from diptych.cli.notices import RECONNECTING
 from diptych.config.settings import AgentConfig
 from diptych.ports import Item, Notice
-from diptych.serve.server import ListenAddress, Sockets, serve_agents
+from diptych.serve.process import ListenAddress, Sockets, serve_agents
 
 Type = Callable[..., Any]
 Object = dict[str, Any]

@@ -17,7 +17,7 @@ from diptych.config.settings import AgentConfig, ToolServerConfig
 from diptych.loop.codec import Record
 from diptych.net.backoff import Backoff
 from diptych.ports import Item
-from diptych.serve.server import ListenAddress, Sockets, serve_agents
+from diptych.serve.process import ListenAddress, Sockets, serve_agents
 
 
 class NoRetries(Backoff):

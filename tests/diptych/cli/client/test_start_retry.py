@@ -19,7 +19,7 @@ from diptych.cli.notices import RETRYING_START
 from diptych.config.settings import AgentConfig
 from diptych.ports import Item, Notice
 from diptych.runtime.service import RunService
-from diptych.serve.server import ListenAddress, Sockets, serve_agents
+from diptych.serve.process import ListenAddress, Sockets, serve_agents
 
 NEVER = 600.0  # seconds by which a reply is late that does not come
 

@@ -14,7 +14,7 @@ import pytest
 from diptych.config.settings import AgentConfig, ToolServerConfig
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
-from diptych.serve.server import ListenAddress, Sockets, serve_agents
+from diptych.serve.process import ListenAddress, Sockets, serve_agents
 
 CALL = json.dumps({"tool": "pay", "arguments": {"amount": 5}})
 SCRIPT = json.dumps([CALL, "{}", "That is that."])

@@ -61,7 +61,8 @@ def test_it_says_what_works_and_what_would_serve_better(typed: Type, tmp_path: P
             agent("two", there.url),
         )
         outcome = typed("check", "--online", file)
-        assert len(there.paths) == 4  # both agents have one model, which is asked once
+        # Both agents have one model, which is asked once; and once with the tools of the first.
+        assert len(there.paths) == 5
         assert there.headers[0]["authorization"] == f"bearer {CANARY}"
     assert outcome.code == 0, outcome.out
     out = outcome.out
@@ -69,7 +70,7 @@ def test_it_says_what_works_and_what_would_serve_better(typed: Type, tmp_path: P
     assert "✓ tool server demo: 3 tools in" in out
     assert "✓ agent two: is in these files, and was not asked" in out
     assert out.count("✓ model m: answers at http://127.0.0.1:") == 2
-    assert out.endswith("models were sent 4 requests, which took 0 tokens\n")
+    assert out.endswith("models were sent 5 requests, which took 0 tokens\n")
     assert CANARY not in out + outcome.err
 
 

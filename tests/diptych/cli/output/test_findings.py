@@ -15,6 +15,7 @@ from diptych.serve.examination import AgentFindings, PeerFindings, ToolServerFin
 CALLS = Capability(is_taken=True, is_used=True)
 TALKS = Capability(is_taken=True)
 REFUSED = Capability()
+PICKY = Capability(is_used=True, refusal="It does not take the tool 'add'.")
 BREAKS = Capability(failure=Failed("model_failed", "It failed (HTTP 500).", 500))
 TOOL = {"name": "calc", "url": "http://calc:8000/mcp"}
 
@@ -58,6 +59,9 @@ def said(found: AgentFindings, about: AgentManifest | None = None) -> list[tuple
         (REFUSED, "json", Mark.OK, "takes no tools: actionFormat: json serves it"),
         (REFUSED, "native", Mark.FAILED, "takes no tools: set actionFormat to json or auto"),
         (REFUSED, "auto", Mark.OK, "takes no tools: actionFormat: auto will use json"),
+        (PICKY, "json", Mark.OK, "of this agent's tools. It does not take the tool 'add'."),
+        (PICKY, "auto", Mark.NOTE, "It does not take the tool 'add'."),
+        (PICKY, "native", Mark.FAILED, "It does not take the tool 'add'."),
         (BREAKS, "json", Mark.NOTE, "actionFormat: json serves it. It failed (HTTP 500)."),
         (BREAKS, "native", Mark.FAILED, "actionFormat: set it to json. It failed (HTTP 500)."),
         (BREAKS, "auto", Mark.FAILED, "actionFormat: set it to json. It failed (HTTP 500)."),

@@ -206,7 +206,7 @@ def test_native_calls_and_their_refusal_are_told() -> None:
     lines, _ = rendered([native, w.completed()])
     assert "native tool calls · " in lines[-1]
     lines, _ = rendered([native, w("action_format", "json", reason="no tools"), w.completed()])
-    assert lines[0] == "! the model's endpoint refuses tools; calls are asked for as JSON"
+    assert lines[0] == "! calls are asked for as JSON from here on: no tools"
     assert "native" not in lines[-1]
 
 

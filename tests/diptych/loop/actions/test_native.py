@@ -81,9 +81,10 @@ def test_arguments_are_held_against_the_schema():
     assert read(("a", '{"x": []}'), offered=offered).type == "invalid_arguments"
 
 
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
 @pytest.mark.parametrize("calls", [[("echo", "{}")], [("echo", '{"a')], [("nope", "{}")]])
-def test_a_reply_that_was_cut_off_never_runs_its_calls(calls):
-    assert read(*calls, finish_reason="length").type == "truncated"
+def test_a_reply_that_was_cut_off_never_runs_its_calls(calls, reason):
+    assert read(*calls, finish_reason=reason).type == "truncated"
 
 
 def test_a_tool_of_a_server_that_is_away_is_a_call():

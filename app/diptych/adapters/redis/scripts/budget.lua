@@ -1,5 +1,5 @@
 #!lua
--- Budgets that runs share: reserves, lends, renews, settles, adopts, forgets or reads, on all accounts.
+-- Budgets that runs share: reserves, lends, spends, renews, settles, adopts, forgets or reads, on all accounts.
 -- ARGV: prefix, what, entry, run, ms for which a reservation is held, ms for which a settled entry
 --       is known, then for each account: name, ms for which it is kept, 6 limits ('' for none),
 --       6 amounts.
@@ -106,6 +106,21 @@ local function without(field)
   end
 end
 
+local function settle()
+  for _, account in ipairs(accounts) do
+    if release(account, entry) ~= 'settled' then
+      note(account, 'settled', known)
+      for i = 1, N do
+        add(account, 'u', i, account.amounts[i])
+        add(account, 'c', i, account.amounts[i])
+        if account.amounts[i] ~= '0' then
+          add(account, 't' .. i .. ':' .. run, '', account.amounts[i])
+        end
+      end
+    end
+  end
+end
+
 for _, account in ipairs(accounts) do
   for _, name in ipairs(redis.call('ZRANGEBYSCORE', account.due, '-inf', now, 'LIMIT', 0, 100)) do
     release(account, name)
@@ -115,7 +130,7 @@ for _, account in ipairs(accounts) do
 end
 
 local amounts
-if what == 'reserve' or what == 'lend' then
+if what == 'reserve' or what == 'lend' or what == 'spend' then
   local state = redis.call('HGET', accounts[1].name, 'r:' .. entry)
   if state then
     local lent = {}
@@ -145,27 +160,19 @@ if what == 'reserve' or what == 'lend' then
       end
     end
   end
-  for _, account in ipairs(accounts) do
+  for _, account in ipairs(what ~= 'spend' and accounts or {}) do
     note(account, table.concat(amounts, ' '), held)
     for j = 1, N do
       add(account, 'c', j, amounts[j])
     end
   end
+  if what == 'spend' then
+    settle()
+  end
 elseif what == 'renew' then
   hold_on()
 elseif what == 'settle' then
-  for _, account in ipairs(accounts) do
-    if release(account, entry) ~= 'settled' then
-      note(account, 'settled', known)
-      for i = 1, N do
-        add(account, 'u', i, account.amounts[i])
-        add(account, 'c', i, account.amounts[i])
-        if account.amounts[i] ~= '0' then
-          add(account, 't' .. i .. ':' .. run, '', account.amounts[i])
-        end
-      end
-    end
-  end
+  settle()
 elseif what == 'adopt' then
   for _, account in ipairs(accounts) do
     local is_forgotten = redis.call('HGET', account.name, 'r:' .. entry)

@@ -1,16 +1,22 @@
-"""What one run waits for: its inbox, and the tasks whose outcomes come into it.
+"""The inbox of one run, from which `Runner.drive` takes, and all that puts something into it.
+
+    RunTasks      what a task returns: `Replied` of the model, `Returned` of a call
+    TextBatcher   `TextDue`, when text of a streamed answer is to be taken and recorded
+    Runner        stops, messages and decisions that come from outside
 
 Not here: what the tasks do (`model_caller`, `call_maker`, `hook_caller`), what follows from what
 they bring (`runner`).
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from diptych.loop.events import Event
 
+TEXT_INTERVAL = 0.025  # seconds in which pieces of an answer are merged into one event (loop.md §9)
 CANCEL_SECONDS = 0.9  # for cancelled tasks to tell their servers: an abort takes effect in 1 s
 
 
@@ -22,8 +28,8 @@ class TaskCrashed:
 
 
 @dataclass(frozen=True, slots=True)
-class TextArrived:
-    """Text of the answer is due to be taken and recorded."""
+class TextDue:
+    """`TextBatcher` has text of the answer; `Runner` takes and records it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +37,7 @@ class HandOver:
     """Another process is to go on with the run."""
 
 
-InboxItem: TypeAlias = Event | TaskCrashed | TextArrived | HandOver
+InboxItem: TypeAlias = Event | TaskCrashed | TextDue | HandOver
 Inbox: TypeAlias = "asyncio.Queue[InboxItem]"
 Outcome = TypeVar("Outcome")
 
@@ -96,3 +102,57 @@ class RunTasks:
         if not task.cancelled():
             cause = task.exception()
             self.inbox.put_nowait(TaskCrashed(cause) if cause else task.result())
+
+
+class TextBatcher:
+    """Merges pieces of an answer: the first is due at once, later ones in batches of 25 ms.
+
+    When there is a batch to take, the `inbox` of its run gets `TextDue`.
+    """
+
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self._pieces: deque[str] = deque()
+        self._is_void = False
+        self._is_due = False
+        self._next_at = 0.0
+
+    @property
+    def has_text(self) -> bool:
+        """Whether there is text to be told, or text that is void."""
+        return bool(self._pieces) or self._is_void
+
+    def add(self, text: str) -> None:
+        if not text:
+            return
+        self._pieces.append(text)
+        self._put_when_due()
+
+    def void(self) -> None:
+        """Drop what has not been taken; `take` says that all text before is void."""
+        self._pieces.clear()
+        self._is_void = True
+        self._put_when_due()
+
+    def take(self) -> tuple[bool, str]:
+        """Give all text that has arrived, and begin the next batch.
+
+        The first value says that all text before it is void.
+        """
+        self._is_due = False
+        text, is_void = "".join(self._pieces), self._is_void
+        self._is_void = False
+        if text or is_void:
+            self._pieces.clear()
+            self._next_at = asyncio.get_running_loop().time() + TEXT_INTERVAL
+        return is_void, text
+
+    def _put_when_due(self) -> None:
+        if self._is_due:
+            return
+        self._is_due = True
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._next_at:
+            self._inbox.put_nowait(TextDue())
+        else:
+            loop.call_at(self._next_at, self._inbox.put_nowait, TextDue())

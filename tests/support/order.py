@@ -1,0 +1,33 @@
+"""Which tests can run beside others, and which are untraced; `conftest` at the root sees to both.
+
+Not here: which of them wait for a quiet machine, and for what (`conftest`, `.ci/run`).
+"""
+
+TIMELESS = (
+    "tests/diptych/config/",
+    "tests/diptych/loop/",
+    "tests/diptych/policy/",
+    "tests/diptych/runtime/test_hostile_model.py",
+    "tests/diptych/runtime/test_long_conversations.py",
+    "tests/diptych/runtime/test_simulation",
+    "tests/diptych_cel/",
+    "tests/diptych_operator/desired/",
+    "tests/diptych_operator/resources/",
+    "tests/diptych_operator/status/",
+    "tests/test_chart.py",
+    "tests/test_citations.py",
+    "tests/test_layout.py",
+)
+"""They know no time, or one of their own: a busy machine makes them slower, and nothing else."""
+
+UNTRACED = (
+    "tests/diptych/adapters/test_recorded_streams.py",
+    "tests/diptych/http/test_fuzz.py",
+    "tests/diptych/loop/actions/test_parser_properties.py",
+    "tests/diptych/runtime/test_hostile_model.py",
+    "tests/diptych/runtime/test_long_conversations.py",
+    "tests/diptych/runtime/test_simulation",
+    "tests/test_chart.py",
+)
+"""They walk thousands of times where others have walked before. The gate of coverage holds without
+them: tracing makes Python more than twice as slow (3.11 to 3.13 know no cheaper way)."""
