@@ -78,18 +78,7 @@ class Metrics:
         self._refused = self._counter(
             "diptych_refused_requests", "Requests that access refused.", "reason"
         )
-        self._duration = Histogram(
-            "diptych_run_seconds",
-            "From the request to its end.",
-            buckets=_BUCKETS,
-            registry=self._registry,
-        )
-        self._first_text = Histogram(
-            "diptych_first_text_seconds",
-            "From the request to the first text of its answer.",
-            buckets=_BUCKETS,
-            registry=self._registry,
-        )
+        self._add_times()
         self._gauge("diptych_live_runs", "Runs that are queued or running.", live_runs)
         self._gauge("diptych_dropped_runs", "Finished runs dropped to make room.", dropped_runs)
         self._started_at: dict[str, float] = {}
@@ -102,6 +91,20 @@ class Metrics:
             "diptych_budget_used_ratio",
             "How much of the day's budget is used, as this process knows it; 1 is all of it.",
             ["limit"],
+            registry=self._registry,
+        )
+
+    def _add_times(self) -> None:
+        self._duration = Histogram(
+            "diptych_run_seconds",
+            "From the request to its end.",
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+        self._first_text = Histogram(
+            "diptych_first_text_seconds",
+            "From the request to the first text of its answer.",
+            buckets=_BUCKETS,
             registry=self._registry,
         )
 
