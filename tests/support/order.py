@@ -4,7 +4,14 @@ Not here: which of them wait for a quiet machine, and for what (`conftest`, `.ci
 """
 
 TIMELESS = (
+    "tests/bench/",
+    "tests/diptych/access/",
+    "tests/diptych/adapters/test_recorded_streams.py",
+    "tests/diptych/adapters/test_upstream_habits.py",
     "tests/diptych/config/",
+    "tests/diptych/http/test_bad_input.py",
+    "tests/diptych/http/test_fuzz.py",
+    "tests/diptych/http/test_openapi.py",
     "tests/diptych/loop/",
     "tests/diptych/policy/",
     "tests/diptych/runtime/test_hostile_model.py",
@@ -16,7 +23,11 @@ TIMELESS = (
     "tests/diptych_operator/status/",
     "tests/test_chart.py",
     "tests/test_citations.py",
+    "tests/test_contract.py",
+    "tests/test_gitops.py",
     "tests/test_layout.py",
+    "tests/test_policy_form.py",
+    "tests/tools/",
 )
 """They know no time, or one of their own: a busy machine makes them slower, and nothing else."""
 
