@@ -8,6 +8,7 @@ Not here: the route `/metrics` (`http`).
 
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -55,6 +56,7 @@ class Metrics:
         self._of_day = of_day
         self._in_process_model = in_process_model
         self._registry = CollectorRegistry()
+        self._labelled = cache(_labelled)  # to look one up takes as long as to count
         self._runs = self._counter("diptych_runs", "Runs that have ended.", "status")
         self._model_calls = self._counter(
             "diptych_model_calls",
@@ -76,18 +78,7 @@ class Metrics:
         self._refused = self._counter(
             "diptych_refused_requests", "Requests that access refused.", "reason"
         )
-        self._duration = Histogram(
-            "diptych_run_seconds",
-            "From the request to its end.",
-            buckets=_BUCKETS,
-            registry=self._registry,
-        )
-        self._first_text = Histogram(
-            "diptych_first_text_seconds",
-            "From the request to the first text of its answer.",
-            buckets=_BUCKETS,
-            registry=self._registry,
-        )
+        self._add_times()
         self._gauge("diptych_live_runs", "Runs that are queued or running.", live_runs)
         self._gauge("diptych_dropped_runs", "Finished runs dropped to make room.", dropped_runs)
         self._started_at: dict[str, float] = {}
@@ -100,6 +91,20 @@ class Metrics:
             "diptych_budget_used_ratio",
             "How much of the day's budget is used, as this process knows it; 1 is all of it.",
             ["limit"],
+            registry=self._registry,
+        )
+
+    def _add_times(self) -> None:
+        self._duration = Histogram(
+            "diptych_run_seconds",
+            "From the request to its end.",
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+        self._first_text = Histogram(
+            "diptych_first_text_seconds",
+            "From the request to the first text of its answer.",
+            buckets=_BUCKETS,
             registry=self._registry,
         )
 
@@ -129,7 +134,7 @@ class Metrics:
             case "action_error":
                 self._action_errors.labels(item.metadata["error_type"]).inc()
             case event_type if event_type in _CALL_OUTCOMES:
-                self._calls.labels(*_CALL_OUTCOMES[event_type]).inc()
+                self._labelled(self._calls, *_CALL_OUTCOMES[event_type]).inc()
             case event_type if event_type in TERMINAL:
                 self._observe_end(item)
                 self._observe_failure(item.metadata.get("code"))
@@ -137,7 +142,7 @@ class Metrics:
     def observe_model(self, model: str, endpoint: str, outcome: str) -> None:
         """Count an attempt that ended as `ok`, as `cancelled` or by an error of that code."""
         is_error = outcome not in _GOOD_OUTCOMES
-        self._model_calls.labels(model, endpoint, "error" if is_error else outcome).inc()
+        self._labelled(self._model_calls, model, endpoint, "error" if is_error else outcome).inc()
         if is_error:
             self._model_errors.labels(outcome).inc()
 
@@ -175,8 +180,8 @@ class Metrics:
         usage = metadata["usage"]
         if self._in_process_model is not None:
             self.observe_model(self._in_process_model, "", "ok")
-        self._tokens.labels("prompt").inc(usage["prompt_tokens"])
-        self._tokens.labels("completion").inc(usage["completion_tokens"])
+        self._labelled(self._tokens, "prompt").inc(usage["prompt_tokens"])
+        self._labelled(self._tokens, "completion").inc(usage["completion_tokens"])
         if self._prices:
             self._cost.inc(float(self._prices.cost(read_usage(usage))))
 
@@ -187,7 +192,7 @@ class Metrics:
             self.observe_model(self._in_process_model, "", str(code))
 
     def _observe_end(self, end: Record) -> None:
-        self._runs.labels(end.event_type).inc()
+        self._labelled(self._runs, end.event_type).inc()
         self._without_text.discard(end.run_id)
         if (started_at := self._started_at.pop(end.run_id, None)) is not None:
             self._duration.observe(time.monotonic() - started_at)
@@ -197,3 +202,7 @@ class Metrics:
 
     def _gauge(self, name: str, text: str, read: Callable[[], int]) -> None:
         Gauge(name, text, registry=self._registry).set_function(read)
+
+
+def _labelled(counter: Counter, *labels: str) -> Counter:
+    return counter.labels(*labels)
