@@ -17,7 +17,7 @@ from diptych.loop.actions import (
     read_reply,
 )
 from diptych.loop.answer import give_answer, reset_answer
-from diptych.loop.answer_reading import is_no_op
+from diptych.loop.answer_reading import is_only_brackets
 from diptych.loop.asking import ask_for_answer, may_answer, next_step
 from diptych.loop.call_graph import Graph, failure
 from diptych.loop.commands import Command, Emit, JudgeCall, JudgeStep, MakeCall, Warn
@@ -60,7 +60,7 @@ def take_reply(run: Run, reply: Replied) -> Next:
         case NoOp() | Prose():
             if run.undelivered:
                 return next_step(run)
-            is_answer = isinstance(found, Prose) and said.strip() and not is_no_op(said)
+            is_answer = isinstance(found, Prose) and said.strip() and not is_only_brackets(said)
             if is_answer and may_answer(run):
                 return give_answer(updated(run, phase=Phase.ANSWER), said, reply.finish_reason)
             return ask_for_answer(run)

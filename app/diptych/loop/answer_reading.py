@@ -19,7 +19,7 @@ _NAME = re.compile(
 _NO_OP = re.compile(r"\s*(?:```(?:json)?|~~~)?\s*(?:<>|[\[\]{},\s]+)\s*(?:```|~~~)?\s*")
 
 
-def is_no_op(text: str) -> bool:
+def is_only_brackets(text: str) -> bool:
     """Whether all of a text is `{}`, `[]` or `<>`, fenced or not. Beside words it is text."""
     return bool(_NO_OP.fullmatch(text)) and bool(text.strip())
 

@@ -1,7 +1,7 @@
 """Approvals: calls of a step that wait for somebody to decide on them (loop.md §6).
 
-Not here: which calls are asked about (`diptych.policy`), what else a step does (`act`), who may
-decide (`http`).
+Not here: who asks the policy about a call and gives `ApprovalRequested` (`runtime.call_maker`),
+what else a step does (`act`), who may decide (`http`).
 """
 
 from diptych.loop import prompt
@@ -20,12 +20,12 @@ def may_wait(run: Run, event: ApprovalRequested) -> bool:
     return is_due and call_id not in run.started and call_id not in calls_awaiting_decision(run)
 
 
-def request_approval(run: Run, event: ApprovalRequested) -> Next:
+def take_approval_request(run: Run, event: ApprovalRequested) -> Next:
     """Let a call wait; it takes no place, so another one may start."""
     return start_ready(updated(run, open_approvals=(*run.open_approvals, event)))
 
 
-def decide(run: Run, event: ApprovalDecided) -> Next:
+def take_decision(run: Run, event: ApprovalDecided) -> Next:
     """Make a call that waits as it was decided, as soon as there is a place; or reject it."""
     requested = next(each for each in run.open_approvals if each.call.id == event.call_id)
     others = tuple(each for each in run.open_approvals if each is not requested)

@@ -142,10 +142,10 @@ def _fitting(run: Run) -> _Asked:
 def _command(run: Run) -> AskModel:
     if run.phase is not Phase.ACT:
         return AskModel(answer_request(run), "answer", run.answer[run.answer_from :])
-    is_direct = may_answer(run)
-    purpose: Purpose = "either" if is_direct else "actions"
+    may_be_answer = may_answer(run)
+    purpose: Purpose = "either" if may_be_answer else "actions"
     may_change = run.action_format == "native" and run.settings.action_format == "auto"
-    request = action_request(run, may_answer=is_direct)
+    request = action_request(run, may_answer=may_be_answer)
     return AskModel(request, purpose, may_change_format=may_change)
 
 

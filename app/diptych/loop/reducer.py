@@ -8,6 +8,8 @@ Phase 1 asks the model for actions and makes the calls; phase 2 asks for the ans
     phase   event                     command                       given by
     QUEUED  Offered                   AskModel, whole: "actions"    `asking.ask_for_actions`
     ACT     Replied, with calls       MakeCall of each              `act.take_reply`
+    CALL    ApprovalRequested         (the call waits, in place of being made: `runtime.call_maker`)
+    CALL    ApprovalDecided           MakeCall again, is_approved   `take_decision`
     CALL    Returned, the last one    AskModel, whole: "actions"    `act.take_result`
     ACT     Replied, prose or `{}`    AskModel, streamed: "answer"  `act.take_reply`
     ANSWER  Streamed, of each piece   (recorded, and told)          `_take_text`
@@ -38,7 +40,7 @@ from diptych.loop.act import (
     take_result,
 )
 from diptych.loop.answer import end_turn, take_answer, take_reset
-from diptych.loop.approval_decisions import decide, may_wait, request_approval
+from diptych.loop.approval_decisions import may_wait, take_approval_request, take_decision
 from diptych.loop.approval_events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -144,9 +146,9 @@ def _advance_phase_1(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - p
         case Phase.CALL, StepJudged(step) if step == run.step and not run.calls:
             return take_judged_step(run, event)
         case Phase.CALL, ApprovalRequested() if may_wait(run, event):
-            return request_approval(run, event)
+            return take_approval_request(run, event)
         case Phase.CALL, ApprovalDecided(call_id) if call_id in calls_awaiting_decision(run):
-            return decide(run, event)
+            return take_decision(run, event)
         case Phase.CALL, ChildApprovalRequested() | ChildApprovalDecided() if may_take(run, event):
             return take(run, event), ()
         case Phase.CALL, Called(call) if call.id in run.issued and call.id not in run.started:

@@ -1,7 +1,7 @@
 """Makes the calls of one run: from the command `MakeCall` to the event `Returned`.
 
-Each call is checked against policy and budget, which may withhold it; then it is counted,
-announced, recorded and sent, in this order.
+The runner first asks `withheld`, whether policy or budget withhold a call; `make` then counts,
+announces, records and sends it, in this order.
 
 Not here: when one is made (`loop.act`), rules and their conditions (`diptych.policy`), what is left
 of a budget (`loop.spending`), budgets that runs share (`shared_budget_meter`), what becomes of a

@@ -1,4 +1,4 @@
-"""Asks a run's model: for a whole reply, or for one that is streamed because it may be the answer.
+"""Asks a run's model: whole in phase 1, streamed in phase 2 (`answerMode: direct`: in both).
 
 Each piece of a streamed one goes through `answer_filter`, which holds back what may open an action,
 to `inbox.TextBatcher`. The first is due there at once, later ones every 25 ms: `TextDue` has

@@ -130,7 +130,7 @@ class ChatReader:
         self._format = form
         self._has_made_calls = False
         self._sent_seq = 0  # of the newest text that was sent
-        self._call_frame = form.call_frame()  # to send before the first text
+        self._caller_tool_frame = form.call_frame()  # before the first text; mostly none
         self._separator = ""  # to send before the next text
 
     async def completion(self) -> dict[str, Any]:
@@ -195,8 +195,8 @@ class ChatReader:
                 if self._separator:
                     frames.append((0, self._format.content_frame({"content": self._separator})))
                     self._separator = ""
-                frames.append((0, self._call_frame))
-                self._call_frame = b""
+                frames.append((0, self._caller_tool_frame))
+                self._caller_tool_frame = b""
                 frames.append((item.seq, self._format.text_frame(item)))
             elif item.event_type == APPROVAL_REQUESTED:
                 frames.append((0, self._format.approval_frame(item)))

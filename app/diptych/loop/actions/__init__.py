@@ -3,10 +3,10 @@
 `reply` is the way in for text, and `native` for calls in the API's own form. `reply` takes the
 reasoning off (`leading_reasoning`) and looks for text without end (`repetition`). `parser` makes
 calls of the rest: `tagged` and `bare_forms` write those of other models in our own form,
-`extraction` finds JSON in text, by one pass over `brackets`, decoded by `strict_json`;
-`other_forms` and `own_form` make calls of it, `typed_arguments` and `arguments` hold them against
-schemas, `linking` makes them a graph; `references` are `${id.path}`. What all of it comes to is a
-`verdict`.
+`extraction` finds values in text, or that it is prose or a no-op, by one pass over `brackets`,
+decoded by `strict_json`; `other_forms` and `own_form` make calls of it, `typed_arguments` and
+`arguments` hold them against schemas, `linking` makes them a graph; `references` are `${id.path}`.
+What all of it comes to is a `verdict`.
 """
 
 from diptych.loop.actions.leading_reasoning import ReasoningSplitter, strip_lead

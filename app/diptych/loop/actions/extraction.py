@@ -1,4 +1,6 @@
-"""Finds the JSON in a model's reply that may be an action (loop.md §3, "Reading a reply").
+"""Finds the values in a model's reply that look like actions; a reply without is a no-op or prose.
+
+loop.md §3, "Reading a reply".
 
 One pass finds the partner of every bracket. That works because a JSON string never spans lines,
 so the quotation marks of a line of prose mean nothing after its end. Nothing is scanned twice: a
@@ -39,14 +41,14 @@ _JSON_TAG = re.compile(r"json[5cl]?\b", re.IGNORECASE)
 _ALONE = "put the JSON alone in the reply, without other text"
 
 
-def find_actions(
+def find_values(
     text: str, catalog: Catalog | None = None
 ) -> tuple[JSON, ...] | NoOp | Prose | ActionError:
     """Find the values in a reply, after its lead, that look like actions, in order.
 
-    `{}` and `[]` beside them are noise. The values are not checked, except that each is an object
-    with an action's key, a list that holds one, or a call of something in the catalog in another
-    form (`other_forms`); and none is deeper than `MAX_DEPTH`.
+    Without one, it is a no-op or prose. `{}` and `[]` beside them are noise. The values are not
+    checked, except that each is an object with an action's key, a list that holds one, or a call of
+    something in the catalog in another form (`other_forms`); and none is deeper than `MAX_DEPTH`.
     """
     text = _without_fences(text.replace("\r\n", "\n").replace("\r", "\n"))
     if _BRACELESS.match(text):

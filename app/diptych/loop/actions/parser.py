@@ -2,9 +2,9 @@
 
 Implements loop.md §3. The whole reply is checked before anything of it runs.
 
-Not here: finding JSON in text (`extraction`), the forms of calls (`own_form`, `other_forms`,
-`tagged`, `bare_forms`), schemas (`arguments`), filling references (`references`), what a reply
-begins with and whether it was cut off (`reply`).
+Not here: finding values in text, and what is prose or a no-op without any (`extraction`), the forms
+of calls (`own_form`, `other_forms`, `tagged`, `bare_forms`), schemas (`arguments`), filling
+references (`references`), what a reply begins with and whether it was cut off (`reply`).
 """
 
 import json
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from diptych.loop.actions.arguments import check_arguments
 from diptych.loop.actions.bare_forms import code_in_fence, rewrite_bare
-from diptych.loop.actions.extraction import find_actions
+from diptych.loop.actions.extraction import find_values
 from diptych.loop.actions.linking import linked_calls
 from diptych.loop.actions.other_forms import calls_in, is_labelled, with_arguments
 from diptych.loop.actions.own_form import call_objects, read_call
@@ -53,11 +53,11 @@ def parse(reply: str, catalog: Catalog, rules: Rules = Rules()) -> Verdict:
     if reply == "{}":  # as nearly every phase 1 ends
         return NoOp()
     if not rules.other_forms:
-        found = find_actions(reply)
+        found = find_values(reply)
         return check_calls(found, catalog, rules) if isinstance(found, tuple) else found
     text = reply.replace("\r\n", "\n").replace("\r", "\n")
     text = rewrite_bare(rewrite_tagged(text, catalog), catalog)
-    found = find_actions(text, catalog)
+    found = find_values(text, catalog)
     if isinstance(found, tuple):
         return check_calls(found, catalog, rules)
     if isinstance(found, Prose) and (right := code_in_fence(text, catalog)):

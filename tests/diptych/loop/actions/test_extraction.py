@@ -3,7 +3,7 @@
 import pytest
 
 from diptych.loop.actions import ActionError, NoOp, Prose
-from diptych.loop.actions.extraction import find_actions as find_in_text
+from diptych.loop.actions.extraction import find_values as find_in_text
 from diptych.loop.actions.leading_reasoning import strip_lead
 from diptych.loop.actions.strict_json import decode_json
 
@@ -12,7 +12,7 @@ VALUE_A, VALUE_B = {"tool": "a"}, {"tool": "b"}
 PY = "```python\n"
 
 
-def find_actions(reply: str):
+def find_values(reply: str):
     return find_in_text(strip_lead(reply)[0])
 
 
@@ -63,7 +63,7 @@ def find_actions(reply: str):
     ],
 )
 def test_one_call_is_found(reply: str) -> None:
-    assert find_actions(reply) == (VALUE_A,)
+    assert find_values(reply) == (VALUE_A,)
 
 
 @pytest.mark.parametrize(
@@ -79,17 +79,17 @@ def test_one_call_is_found(reply: str) -> None:
     ],
 )
 def test_several_calls_with_only_blanks_or_fences_between_are_several_calls(reply: str) -> None:
-    assert find_actions(reply) == (VALUE_A, VALUE_B)
+    assert find_values(reply) == (VALUE_A, VALUE_B)
 
 
 @pytest.mark.parametrize("key", ["tool", "agent", "arguments", "calls"])
 def test_any_key_of_an_action_makes_one(key: str) -> None:
-    assert find_actions(f'{{"{key}": 1}}') == ({key: 1},)
+    assert find_values(f'{{"{key}": 1}}') == ({key: 1},)
 
 
 def test_a_list_is_one_value() -> None:
-    assert find_actions(f"[\n{A},\n{B}\n]") == ([VALUE_A, VALUE_B],)
-    assert find_actions(f'{{"calls": [{A}, {B}]}}') == ({"calls": [VALUE_A, VALUE_B]},)
+    assert find_values(f"[\n{A},\n{B}\n]") == ([VALUE_A, VALUE_B],)
+    assert find_values(f'{{"calls": [{A}, {B}]}}') == ({"calls": [VALUE_A, VALUE_B]},)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_list_is_one_value() -> None:
     ],
 )
 def test_a_reply_may_say_that_no_action_is_needed(reply: str) -> None:
-    assert find_actions(reply) == NoOp()
+    assert find_values(reply) == NoOp()
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_reply_may_say_that_no_action_is_needed(reply: str) -> None:
     ],
 )
 def test_the_rest_is_prose(reply: str) -> None:
-    assert find_actions(reply) == Prose()
+    assert find_values(reply) == Prose()
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_the_rest_is_prose(reply: str) -> None:
     ],
 )
 def test_a_call_in_the_middle_of_a_line_is_ambiguous(reply: str) -> None:
-    found = find_actions(reply)
+    found = find_values(reply)
     assert isinstance(found, ActionError)
     assert found.type in {"ambiguous", "truncated"}
     assert found.type == "ambiguous" or reply.startswith("{")
@@ -200,7 +200,7 @@ def test_a_call_in_the_middle_of_a_line_is_ambiguous(reply: str) -> None:
     ],
 )
 def test_several_calls_with_prose_between_are_ambiguous(reply: str) -> None:
-    found = find_actions(reply)
+    found = find_values(reply)
     assert isinstance(found, ActionError)
     assert found.type == "ambiguous"
 
@@ -235,7 +235,7 @@ def test_several_calls_with_prose_between_are_ambiguous(reply: str) -> None:
     ],
 )
 def test_what_looks_like_an_action_and_is_no_json_is_an_error(reply: str, named: str) -> None:
-    found = find_actions(reply)
+    found = find_values(reply)
     assert isinstance(found, ActionError)
     assert found.type == "json_syntax"
     assert named in found.detail
@@ -262,7 +262,7 @@ def test_what_looks_like_an_action_and_is_no_json_is_an_error(reply: str, named:
     ],
 )
 def test_what_opens_and_never_closes_is_truncated(reply: str) -> None:
-    found = find_actions(reply)
+    found = find_values(reply)
     assert isinstance(found, ActionError)
     assert found.type == "truncated"
 
@@ -278,15 +278,15 @@ def test_what_opens_and_never_closes_is_truncated(reply: str) -> None:
     ],
 )
 def test_a_reply_that_is_a_call_wrapped_in_other_json_is_an_error(reply: str) -> None:
-    found = find_actions(reply)
+    found = find_values(reply)
     assert isinstance(found, ActionError)
     assert found.type == "missing_field"
-    assert find_actions(f"This is what I did:\n{reply}") == Prose()
-    assert find_actions(f"{reply}\nThis is what I did.") == Prose()
+    assert find_values(f"This is what I did:\n{reply}") == Prose()
+    assert find_values(f"{reply}\nThis is what I did.") == Prose()
 
 
 def test_a_brace_in_prose_does_not_hide_the_call_after_it() -> None:
-    assert find_actions(f"So:\n{{ hmm\n{A}") == (VALUE_A,)
+    assert find_values(f"So:\n{{ hmm\n{A}") == (VALUE_A,)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_a_brace_in_prose_does_not_hide_the_call_after_it() -> None:
 )
 def test_a_call_may_be_nested_so_deep(depth: int, *, is_read: bool) -> None:
     lists = depth - 1
-    found = find_actions('{"tool": "x", "arguments": ' + "[" * lists + "]" * lists + "}")
+    found = find_values('{"tool": "x", "arguments": ' + "[" * lists + "]" * lists + "}")
     assert isinstance(found, tuple) == is_read
 
 
