@@ -24,12 +24,20 @@ from diptych.config.settings import OverrideConfig, ToolServerConfig
 from diptych.errors import ToolError
 from diptych.loop.catalog import Tool, Unavailable
 from diptych.loop.messages import CallOutput
+from diptych.net.received import ANSWERS
 
 App = Callable[..., Any]
 QUICK = ConnectionSettings(
     initial_delay=0.02, max_delay=0.1, refresh_interval=0.1, connect_timeout=2.0
 )
 TALLY = Path(__file__).parent / "servers" / "tally.py"
+
+
+@pytest.fixture(autouse=True)
+def _what_was_received_is_given_back() -> Iterator[None]:
+    """Otherwise the answers of all servers would some day take too much memory together."""
+    yield
+    assert ANSWERS.used == 0
 
 
 def unheard(text: str) -> None:

@@ -98,4 +98,4 @@ _CURRENT: ContextVar[RequestOutcome] = ContextVar("mcp_request_outcome")
 
 def current_outcome() -> RequestOutcome:
     """Give the outcome that the running request is recorded in; a new one if nobody asked."""
-    return _CURRENT.get(None) or RequestOutcome()
+    return _CURRENT.get(None) or RequestOutcome(received=None)

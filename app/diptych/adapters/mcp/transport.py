@@ -73,7 +73,7 @@ class RecordingTransport(httpx2.AsyncBaseTransport):
             if _is_event_stream(response):
                 outcome.record(Stage.STREAMING)
                 return _with_stream(response, _RecordedStream(response, outcome))
-            body = await _read_body(response, outcome.received or Received())
+            body = await _read_body(response, outcome.received)
             _record_status(request, response.status_code, body, outcome)
             return httpx2.Response(response.status_code, headers=response.headers, content=body)
         except HandshakeAborted:
@@ -193,14 +193,20 @@ def _is_event_stream(response: httpx2.Response) -> bool:
     return response.is_success and media_type.startswith("text/event-stream")
 
 
-async def _read_body(response: httpx2.Response, received: Received) -> bytes:
-    """Read a body that is no stream here, where its failures are seen. Raises `TooMuchReceived`."""
+async def _read_body(response: httpx2.Response, received: Received | None) -> bytes:
+    """Read a body that is no stream here, where its failures are seen. Raises `TooMuchReceived`.
+
+    What nobody has `received` is counted while it is read.
+    """
+    counted = received or Received()
     chunks = []
     try:
         async for chunk in _chunks(response):
-            received.add(chunk)
+            counted.add(chunk)
             chunks.append(chunk)
     finally:
+        if received is None:
+            counted.release()
         await response.aclose()
     return b"".join(chunks)
 
