@@ -1,17 +1,15 @@
 """A chat whose run was sent a message: what it tells of several answers, whatever becomes void."""
 
 import asyncio
-import time
 
+from support.guarded import guarded
 from support.replicas import replica, told
 from support.shared_store import SharedStore
 from support.stack import frames, text_of
 from support.stories import begin, log, virtually
 
-from diptych.access.limits import Limits, RunLimiter
 from diptych.http.chat.completion_format import CompletionFormat
 from diptych.http.chat.routes import ChatReader
-from diptych.http.guarded_runs import GuardedRuns
 from diptych.loop.queue_events import Steered
 
 
@@ -20,8 +18,7 @@ def event_types(store, run_id):
 
 
 def reader_of(pod, entry):
-    runs = GuardedRuns(pod.runs, RunLimiter(Limits(), time.monotonic))
-    return ChatReader(runs, entry, CompletionFormat(entry, "x"))
+    return ChatReader(guarded(pod.runs), entry, CompletionFormat(entry, "x"))
 
 
 async def reader(pod, run_id):

@@ -6,7 +6,6 @@ Not here: what they cost a real pod (`chaos/test_slow_readers`).
 import asyncio
 import gc
 import socket
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -14,11 +13,10 @@ from typing import Any
 
 import pytest
 from support.face import Face, Speaker, face
+from support.guarded import guarded
 from support.stack import frames, listening, until
 
-from diptych.access.limits import Limits, RunLimiter
 from diptych.http import sse_response as sse
-from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.runs import event_stream
 from diptych.http.runs.event_stream import event_frames
 from diptych.http.sse_response import WRITE_BYTES, SseResponse
@@ -102,7 +100,7 @@ async def test_all_readers_of_a_large_event_hold_one_frame_between_them() -> Non
     async with face("{}", LARGE) as helper:
         run_id = (await helper.http.post("/v1/runs", json={"input": "hi"})).json()["id"]
         await until(lambda: helper.house.runs.active_count == 0)
-        runs = GuardedRuns(helper.house.runs, RunLimiter(Limits(), time.monotonic))
+        runs = guarded(helper.house.runs)
         reading = [event_frames(runs, run_id, 0) for _ in range(5)]
         held = [await large(each) for each in reading]
         assert all(frame is held[0] for frame in held)

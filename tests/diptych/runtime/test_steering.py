@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from support.doubles import FunctionTools, facts, house, types
 from support.feeding import feed, made, returned, started
+from support.guarded import guarded
 from support.replicas import replica, told
 from support.shared_store import SharedStore
 from support.stories import begin, log, records, virtually
@@ -344,7 +345,7 @@ async def test_who_only_waits_for_a_message_to_join_is_no_follower_of_the_run():
     )
     steering = asyncio.create_task(rooms.runs.steer(mine.run_id, Steered("more", "m-1")))
     await asyncio.sleep(0.1)
-    await cancel_if_abandoned(rooms.runs, mine.run_id)  # its only reader hangs up
+    await cancel_if_abandoned(guarded(rooms.runs), mine.run_id)  # its only reader hangs up
     await asyncio.gather(steering, return_exceptions=True)
     status = (await rooms.runs.entry(mine.run_id)).status
     await rooms.runs.close()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.doubles import EPOCH, CountingClock
 from support.face import Face, Speaker, replicas
+from support.guarded import guarded
 from support.replicas import replica, told
 from support.shared_store import SharedStore
 from support.stack import until
@@ -153,7 +154,7 @@ async def test_who_hangs_up_has_no_more_than_the_beginning_read() -> None:
             return await read(*asked)
 
         store.read = noted  # type: ignore[method-assign]
-        await cancel_if_abandoned(other.house.runs, entry.run_id)
+        await cancel_if_abandoned(guarded(other.house.runs), entry.run_id)
         assert len(reads) == 1
         assert reads[0][2] < 100
 
