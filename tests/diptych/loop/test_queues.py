@@ -5,9 +5,10 @@ from support.feeding import feed, made, returned, started
 from diptych.loop.catalog import Catalog
 from diptych.loop.events import Aborted, Offered, Replied, RunRequested, StepsExhausted, Streamed
 from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.queues import takes
 from diptych.loop.reducer import closing_events
 from diptych.loop.run_settings import RunSettings
-from diptych.loop.state import Phase, Run, conversation
+from diptych.loop.state import MAX_MESSAGES_PER_RUN, Phase, Run, conversation
 
 ONE, TWO, THREE = (Steered(text, text) for text in ("one", "two", "three"))
 LATER, LAST = (Steered(text, text, is_follow_up=True) for text in ("later", "last"))
@@ -106,3 +107,9 @@ def test_at_max_steps_what_steers_stands_before_the_text_and_follow_ups_after_it
     run, _ = feed(run, returned("call_1_1"))
     assert isinstance(run.end, StepsExhausted)
     assert said(run)[-4:] == ["one", "two", "Reached maximum reasoning steps (1)", "later"]
+
+
+def test_as_many_clears_are_taken_as_messages():
+    ids = frozenset(map(str, range(MAX_MESSAGES_PER_RUN)))
+    assert takes(Run(clear_ids=ids - {"0"}), QueueCleared("new"))
+    assert not takes(Run(clear_ids=ids), QueueCleared("new"))

@@ -7,9 +7,10 @@ from support.feeding import feed, made, returned, started
 from diptych.loop.catalog import Catalog
 from diptych.loop.commands import AskModel
 from diptych.loop.events import Called, OwnerChanged, Replied, Steered
+from diptych.loop.messages import Delegation, ToolCall
 from diptych.loop.reducer import advance
 from diptych.loop.run_settings import RunSettings
-from diptych.loop.stuck import repeats
+from diptych.loop.stuck import note_side_effect, repeats
 
 CATALOG = Catalog((tool("pay"), tool("look", read_only=True)))
 LOOK = '{"tool": "look", "arguments": {"at": "a"}}'
@@ -126,3 +127,11 @@ def test_reading_has_no_effect():
     run, _ = step(run_with(), (LOOK, "1", None), (LOOK, "2", None))
     run, commands = feed(run, Replied(LOOK))
     assert repeats(run, made(commands)[0]) == 0
+
+
+def test_a_delegation_is_no_side_effect_and_one_call_does_not_count_for_another():
+    begun = run_with()
+    assert note_side_effect(begun, Delegation("call_1_1", "worker", "t")) is begun
+    run, _ = step(begun, (PAY, "paid", None))
+    assert repeats(run, ToolCall("call_2_1", "pay", {"to": "a"})) == 1
+    assert repeats(run, ToolCall("call_2_1", "pay", {"to": "b"})) == 0
