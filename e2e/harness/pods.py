@@ -38,11 +38,11 @@ def crash(space: Space, pod: Pod) -> None:
     kind's; elsewhere nothing reaches a node.
     """
     node = pod["spec"]["nodeName"]
-    for container in pod["status"]["containerStatuses"]:
+    containers = pod["status"]["containerStatuses"] if _is_container(node) else ()
+    for container in containers:
         _, _, name = container["containerID"].partition("://")
-        if _is_container(node):
-            kill = ("ctr", "--namespace", "k8s.io", "tasks", "kill", "--signal", "SIGKILL", name)
-            output("docker", "exec", node, *kill)
+        kill = ("ctr", "--namespace", "k8s.io", "tasks", "kill", "--signal", "SIGKILL", name)
+        output("docker", "exec", node, *kill)
     space.kubectl.kill(pod["metadata"]["name"])
 
 

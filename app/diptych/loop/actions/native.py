@@ -24,8 +24,7 @@ from diptych.loop.messages import JSON, NativeCall
 def read_native(
     calls: Sequence[NativeCall], finish_reason: str, catalog: Catalog, rules: Rules
 ) -> Calls | ActionError:
-    """Read at least one native call; of a reply that was cut off, by its length or a filter, none
-    counts.
+    """Read at least one native call; none counts of a reply that its length or a filter cut off.
 
     `Calls.places` says for each of them which call's result it gets, as in `parse`.
     """
