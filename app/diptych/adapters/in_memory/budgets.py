@@ -71,11 +71,13 @@ class MemoryLedger:
     async def spend(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Reserved:
-        for account, row in zip(accounts, self._rows(accounts, self._now()), strict=True):
-            if True in map(ge, row.claimed, account.budget.ends):  # type: ignore[arg-type]
-                rows = self._rows(accounts, self._now())
-                if entry not in self._settled and (refused := _refused(accounts, rows, used)):
-                    return refused
+        rows = self._rows(accounts, self._now())
+        for account, row in zip(accounts, rows, strict=True):
+            is_left = True not in map(ge, row.claimed, account.budget.ends)  # type: ignore[arg-type]
+            if is_left or entry in self._settled:
+                continue
+            if refused := _refused(accounts, rows, used):
+                return refused
         return Reserved("ok", await self.settle(accounts, entry, run_id, used))
 
     def _reserve(
