@@ -23,8 +23,8 @@ SEARCH = "is too costly; use a constant pattern with fewer repeats"
 
 def holds(text, about="tool", **args):
     caller = {"subject": "user:ada", "kind": "user", "name": "ada"}
-    variables = {"args": args, about: TOOL, "caller": caller}
-    return check_expression(text, about).holds(CallFacts(variables))
+    facts = CallFacts(about, args, lambda: {about: TOOL, "caller": caller})
+    return check_expression(text, about).holds(facts)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_the_worst_search_that_is_still_allowed_is_timed(pattern):
 
 
 def test_the_rules_about_a_call_read_it_once_up_to_what_one_may_cost():
-    facts = CallFacts({"args": {"amount": 1}, "tool": TOOL, "caller": {}})
+    facts = CallFacts("tool", {"amount": 1}, lambda: {"tool": TOOL, "caller": {}})
     expression = check_expression("args.amount > 5", "tool")
     first = facts.activation(0)
     assert [expression.holds(facts) for _ in range(50)] == [False] * 50
@@ -192,7 +192,7 @@ def worst_allowed(expression, arguments, most):
     least, took = 0, 0.0
     while most - least > 1:
         size = (least + most) // 2
-        facts = CallFacts({"args": arguments(size), "tool": TOOL, "caller": {}})
+        facts = CallFacts("tool", arguments(size), lambda: {"tool": TOOL, "caller": {}})
         begun = time.process_time()
         try:
             expression.holds(facts)
