@@ -21,9 +21,11 @@ from diptych.adapters.openai_chat.error_report import (
 from diptych.adapters.openai_chat.failures import ReportedError, malformed_reply
 from diptych.adapters.openai_chat.finish_reasons import canonical_reason, is_failure
 from diptych.adapters.openai_chat.native_calls import CallAssembler
+from diptych.adapters.openai_chat.text_frame import TextFrame
 from diptych.adapters.openai_chat.usage import usage_of
 from diptych.loop.messages import NativeCall, Usage
 from diptych.loop.text import well_formed
+from diptych.net.sse import SseEvent
 from diptych.ports import Reply
 
 DONE = b"[DONE]"
@@ -68,6 +70,7 @@ class ChunkDecoder:
         self._high_surrogate = ""  # of a surrogate pair that is split between two chunks
         self._names = names
         self._calls: CallAssembler | None = None
+        self._frame = TextFrame(lambda event: self._text_alone(orjson.loads(event)))
 
     @property
     def is_complete(self) -> bool:
@@ -79,7 +82,7 @@ class ChunkDecoder:
         """The native calls that have arrived; whole once the reply is."""
         return self._calls.calls() if self._calls else ()
 
-    def apply(self, events: Sequence[bytes]) -> tuple[str, str]:
+    def apply(self, events: Sequence[SseEvent]) -> tuple[str, str]:
         """Apply the events that arrived together; give their text and their reasoning.
 
         Chunks without choices are fine, with usage or without. Raises `AttemptFailure`
@@ -87,7 +90,14 @@ class ChunkDecoder:
         """
         texts: list[str] = []
         thoughts: list[str] = []
-        for event in events:
+        for kind, event, _ in events:
+            if kind == "error":
+                raise error_event(event)
+            if text := self._frame.text_of(event):
+                texts.append(text)
+                continue
+            if not event:
+                continue
             if event == DONE or (len(event) < _MAX_DONE and event.strip() == DONE):
                 self.is_done = True
                 break
@@ -95,6 +105,7 @@ class ChunkDecoder:
             if text := self._text_alone(chunk):
                 self.has_choice = True
                 texts.append(text)
+                self._frame.learn(event)
             elif (choice := _first_choice(chunk)) is not None:
                 self._apply_choice(chunk, choice, texts, thoughts)
             else:
@@ -161,6 +172,7 @@ class ChunkDecoder:
             if index < self._index:
                 raise malformed_reply("several choices, where one was asked for")
             self._index = index
+            self._frame.forget()
 
     def _add_calls(self, delta: Mapping[str, Any], *, is_whole: bool) -> None:
         if self._calls is None:

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import orjson
 
-from diptych.adapters.openai_chat.decoding import ChunkDecoder, decode_reply, error_event
+from diptych.adapters.openai_chat.decoding import ChunkDecoder, decode_reply
 from diptych.adapters.openai_chat.failures import (
     AttemptFailure,
     ReportedError,
@@ -17,7 +17,7 @@ from diptych.adapters.openai_chat.failures import (
 )
 from diptych.adapters.openai_chat.timed_body import TimedBody
 from diptych.net.received import ReceiveBudget, Received
-from diptych.net.sse import MEBIBYTE, SseParser, SseTooLong
+from diptych.net.sse import MEBIBYTE, SseEvent, SseParser, SseTooLong
 from diptych.ports import Delta, Reply
 
 MAX_REPLY_SIZE = 8 * MEBIBYTE  # bytes of a whole reply, characters of a streamed one
@@ -98,20 +98,14 @@ class ReplyReader:
                 return b""  # only usage may be missing
             raise
 
-    def _events_in(self, chunk: bytes) -> list[bytes]:
+    def _events_in(self, chunk: bytes) -> list[SseEvent]:
         try:
             events = self._events.feed(chunk)
         except SseTooLong as error:
             raise malformed_reply("an event of more than 1 MiB") from error
         if self._unframed is not None:
             self._unframed = None if events else [*self._unframed, chunk]
-        payloads = []
-        for kind, data, _ in events:
-            if kind == "error":
-                raise error_event(data)
-            if data:
-                payloads.append(data)
-        return payloads
+        return events
 
     def _trailing_event(self) -> tuple[str, str]:
         """Read the last event, which no blank line ends; an incomplete one is left out."""
@@ -119,10 +113,9 @@ class ReplyReader:
             events = self._events.finish()
         except SseTooLong:
             return "", ""
-        whole = [data for _, data, _ in events if data and _is_whole(data)]
-        if events and events[-1][0] == "error":
-            raise error_event(events[-1][1])
-        return self._decoder.apply(whole)
+        return self._decoder.apply(
+            [event for event in events if event[0] == "error" or _is_whole(event[1])]
+        )
 
     def _final_delta(self, text: str, reasoning: str) -> Delta:
         decoder = self._decoder
