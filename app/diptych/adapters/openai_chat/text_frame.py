@@ -26,15 +26,16 @@ class TextFrame:
         self._text_alone = text_alone
         self._before = b""  # up to the quote that opens the text
         self._after = b""  # from the quote that closes it
+        self._opens_at = self._closes_at = 0  # where both stand, from the start and from the end
         self._has_served = True  # else another one is not looked for: each event differs
 
     def text_of(self, event: bytes) -> str:
         """Give the text of an event with this frame; of others none."""
-        before, after = self._before, self._after
-        if not (before and event.startswith(before) and event.endswith(after)):
+        before = self._before
+        if not (before and event.startswith(before) and event.endswith(self._after)):
             return ""
         try:
-            text: str = orjson.loads(event[len(before) - 1 : len(event) - len(after) + 1])
+            text: str = orjson.loads(event[self._opens_at : self._closes_at])
         except orjson.JSONDecodeError:  # half a character, or two ends that overlap
             return ""
         self._has_served = True
@@ -63,3 +64,4 @@ class TextFrame:
         except orjson.JSONDecodeError:
             is_read = False
         self._before, self._after = (before, after) if is_read else (b"", b"")
+        self._opens_at, self._closes_at = len(before) - 1, 1 - len(after)
