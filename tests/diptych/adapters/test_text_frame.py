@@ -129,9 +129,17 @@ def test_what_is_like_the_event_before_is_not_parsed(monkeypatch: pytest.MonkeyP
     assert decoded(monkeypatch, [event(text) for text in texts]) == 2  # one, and a look at it
 
 
-def test_where_each_event_is_another_it_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_each_event_is_another_it_is_soon_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     events = [event("a", obfuscation=str(n)) for n in range(50)]
-    assert decoded(monkeypatch, events) == 51
+    assert decoded(monkeypatch, events) == 54
+
+
+def test_two_changes_one_after_another_are_no_reason_to_give_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """llama.cpp says with each event which second it is (`created`)."""
+    seconds = [1, 2, 3, *[4] * 20, 5, 6, *[7] * 20]
+    assert decoded(monkeypatch, [event("a", created=second) for second in seconds]) == 14
 
 
 def test_what_changes_from_time_to_time_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import orjson
 
 _OPENINGS = (b'"content":"', b'"content": "')  # as compact and as spaced JSON have it
 _PROBE = "another text"
+_MOST_UNSERVED = 4  # frames in a row that no other event had: then each event differs
 
 
 class TextFrame:
@@ -27,7 +28,7 @@ class TextFrame:
         self._before = b""  # up to the quote that opens the text
         self._after = b""  # from the quote that closes it
         self._opens_at = self._closes_at = 0  # where both stand, from the start and from the end
-        self._has_served = True  # else another one is not looked for: each event differs
+        self._unserved = 0  # frames in a row, up to this one, that no other event had
 
     def text_of(self, event: bytes) -> str:
         """Give the text of an event with this frame; of others none."""
@@ -38,12 +39,12 @@ class TextFrame:
             text: str = orjson.loads(event[self._opens_at : self._closes_at])
         except orjson.JSONDecodeError:  # half a character, or two ends that overlap
             return ""
-        self._has_served = True
+        self._unserved = 0
         return text
 
     def learn(self, event: bytes) -> None:
-        """Take the frame of an event that has text alone, unless no other one had the last."""
-        if not self._has_served:
+        """Take the frame of an event that has text alone, unless each event has another one."""
+        if self._unserved == _MOST_UNSERVED:
             self.forget()
             return
         for opening in _OPENINGS:
@@ -58,7 +59,7 @@ class TextFrame:
 
     def _take(self, before: bytes, after: bytes) -> None:
         """Take a frame, if another text in it is decoded as just that."""
-        self._has_served = False
+        self._unserved += 1
         try:
             is_read = self._text_alone(before + _PROBE.encode() + after) == _PROBE
         except orjson.JSONDecodeError:
