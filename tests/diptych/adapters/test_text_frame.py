@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from diptych.adapters.openai_chat.decoding import DONE, ChunkDecoder
 from diptych.adapters.openai_chat.failures import AttemptFailure, ReportedError
+from diptych.adapters.openai_chat.text_frame import _PROBE
 
 Said = tuple[str, str, bool, object]
 
@@ -106,6 +107,20 @@ def test_an_error_that_looks_like_text_is_an_error() -> None:
     reply.apply([("message", LIKE, ""), ("message", event("a"), "")])
     with pytest.raises(ReportedError):
         reply.apply([("error", event("b"), "")])
+
+
+@pytest.mark.parametrize(
+    "twofold",
+    [
+        b'{"note":{"content":"%b"},"choices":[{"index":0,"delta":{"content":"%b"}}]}',
+        b'{"choices":[{"index":0,"delta":{"content":"%b","content":"%b"}}]}',
+    ],
+)
+@pytest.mark.parametrize("text", [_PROBE, "x"])
+def test_the_other_of_two_contents_is_never_the_text(twofold: bytes, text: str) -> None:
+    reply = ChunkDecoder()
+    for other in (b"a", b"b"):
+        assert said(reply, [twofold % (other, text.encode())]) == (text, "", False, None)
 
 
 def decoded(monkeypatch: pytest.MonkeyPatch, events: list[bytes]) -> int:

@@ -105,7 +105,7 @@ class ChunkDecoder:
             if text := self._text_alone(chunk):
                 self.has_choice = True
                 texts.append(text)
-                self._frame.learn(event)
+                self._frame.learn(event, text)
             elif (choice := _first_choice(chunk)) is not None:
                 self._apply_choice(chunk, choice, texts, thoughts)
             else:

@@ -42,9 +42,9 @@ class TextFrame:
         self._unserved = 0
         return text
 
-    def learn(self, event: bytes) -> None:
-        """Take the frame of an event that has text alone, unless each event has another one."""
-        if self._unserved == _MOST_UNSERVED:
+    def learn(self, event: bytes, said: str) -> None:
+        """Take the frame of an event that says this alone, unless each event has another one."""
+        if self._unserved >= _MOST_UNSERVED or said == _PROBE:  # which no probe would tell apart
             self.forget()
             return
         for opening in _OPENINGS:
