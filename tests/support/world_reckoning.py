@@ -94,11 +94,16 @@ def undecided(world):
                     yield f"{run_id} made {call_id}, which nobody approved"
         if approvals := [a.call_id for a in approvals_of(run.records) if a.is_open]:
             yield f"{run_id} ended, and {approvals} wait"
-        for decided_run, call_id, decision in world.decided:
-            if world.losing or decided_run != run_id or decisions.get(call_id) == decision:
-                continue
-            if not _stands_below_only(world, run, call_id, decision):
-                yield f"{run_id} took {decision} for {call_id}, and has {decisions.get(call_id)}"
+        yield from _forgotten(world, run_id, run, decisions)
+
+
+def _forgotten(world, run_id, run, decisions):
+    """Look for decisions that were taken, and are not on record."""
+    for decided_run, call_id, decision in () if world.losing else world.decided:
+        if decided_run != run_id or decisions.get(call_id) == decision:
+            continue
+        if not _stands_below_only(world, run, call_id, decision):
+            yield f"{run_id} took {decision} for {call_id}, and has {decisions.get(call_id)}"
 
 
 def _stands_below_only(world, run, call_id, decision):
