@@ -29,6 +29,7 @@ CALL_VARIABLES: Mapping[About, tuple[str, ...]] = {
 MAX_EXPRESSION = 2_048  # characters
 USUAL_ARGS = 4_096  # characters of JSON, for which an expression must not be too costly
 USUAL_ELEMENTS = 512  # of all lists and maps in these
+_ARGS = ("ident", "args")
 _ERROR = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
 _MAX_REASON = 200  # characters
 _REMEDY = "hold each element against itself or constants only"
@@ -78,6 +79,13 @@ class CallFacts:
             self._args_size = len(written), written.count(b",") + 1
         return self._args_size
 
+    def lack(self, names: frozenset[str]) -> bool:
+        """Whether the call has none of these arguments, and the library could read those it has."""
+        try:
+            return names.isdisjoint(self.variables["args"]) and self.has_usual_args
+        except EvaluationFailed:
+            return False
+
     @property
     def has_usual_args(self) -> bool:
         """Whether the costs hold that expressions have been checked for. Raises as `args_size`."""
@@ -102,6 +110,18 @@ class Expression:
         One that iterates may not: the iterations of one evaluation are limited, in all its parts.
         """
         return not any(node.kind == "comprehension" for node in _nodes(self._tree))
+
+    @property
+    def asks_for(self) -> str | None:
+        """The argument that it asks for before all else, with `has(args.x) && …`; None if none.
+
+        Without that argument it is false, whatever follows: CEL looks no further.
+        """
+        node = self._tree
+        while node.kind == "call" and node.name == "_&&_":
+            node = node.parts[0]
+        is_argument = node.kind == "has" and (node.parts[0].kind, node.parts[0].name) == _ARGS
+        return node.name if is_argument else None
 
     def holds(self, facts: CallFacts) -> bool:
         """Evaluate it. Raises `EvaluationFailed` if it fails, is too costly, or is no bool."""

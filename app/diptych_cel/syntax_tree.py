@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 _VARINT, _FIXED_64, _BYTES = 0, 1, 2  # wire types; any other is four bytes
 _WIRE_TYPE = 7  # the bits of a tag that say it
 _LAST_BYTE = 0x80
-Kind = Literal["const", "ident", "select", "call", "list", "struct", "comprehension"]
+Kind = Literal["const", "ident", "select", "has", "call", "list", "struct", "comprehension"]
 _KINDS: Mapping[int, Kind] = {
     3: "const",
     4: "ident",
@@ -23,6 +23,7 @@ _KINDS: Mapping[int, Kind] = {
     9: "comprehension",
 }
 _CONSTANT_TEXTS = (6, 7)  # string, bytes
+_ONLY_TESTED = 3  # of a select: it asks whether the field is there
 
 _Message: TypeAlias = Mapping[int, list[Any]]
 """The fields of a message by their numbers: numbers or bytes, as often as they stand there."""
@@ -33,8 +34,8 @@ class Node:
     """One part of an expression; `offset` is where it stands, in characters from 0.
 
     `name` is that of a variable, field or function, or the variable of a comprehension; `text` a
-    constant's. `parts` are the nodes inside: of a call its target first; of a comprehension range,
-    start, condition, step and result.
+    constant's. `has` is the macro, and else as `select`. `parts` are the nodes inside: of a call
+    its target first; of a comprehension range, start, condition, step and result.
     """
 
     kind: Kind
@@ -71,8 +72,9 @@ def _node(encoded: bytes, positions: Mapping[int, int]) -> Node:
             return Node(kind, offset, text=text)
         case "ident":
             return Node(kind, offset, _name(inner, 1))
-        case "select":
-            return Node(kind, offset, _name(inner, 2), parts=nodes(1))
+        case "select" | "has":
+            is_test = inner.get(_ONLY_TESTED) == [1]
+            return Node("has" if is_test else kind, offset, _name(inner, 2), parts=nodes(1))
         case "call":
             return Node(kind, offset, _name(inner, 2), parts=nodes(1, 3))
         case "list":

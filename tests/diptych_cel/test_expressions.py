@@ -202,3 +202,22 @@ def worst_allowed(expression, arguments, most):
             least, took = size, time.process_time() - begun
     assert least
     return took
+
+
+@pytest.mark.parametrize(
+    ("text", "argument"),
+    [
+        ("has(args.to)", "to"),
+        ("has(args.to) && args.to > 1 && !tool.annotations.readOnlyHint && true", "to"),
+        ("(has(args.to) && args.a) && (has(args.b) && args.b)", "to"),
+        ("has(args.to) || true", None),
+        ("!has(args.to) && true", None),
+        ("args.to > 1 && has(args.to)", None),
+        ("has(args.to.name) && true", None),
+        ("has(tool.to) && true", None),
+        ("args.to && true", None),
+        ("has(args.to) ? args.a : args.b", None),
+    ],
+)
+def test_an_expression_says_which_argument_it_asks_for_first(text, argument):
+    assert check_expression(text, "tool").asks_for == argument

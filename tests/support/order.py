@@ -1,4 +1,6 @@
-"""Which tests can run beside others, and which are untraced; `conftest` at the root sees to both.
+"""Which tests can run beside others, which begin early, and which are untraced.
+
+`conftest` at the root sees to it.
 
 Not here: which of them wait for a quiet machine, and for what (`conftest`, `.ci/run`).
 """
@@ -30,6 +32,19 @@ TIMELESS = (
     "tests/tools/",
 )
 """They know no time, or one of their own: a busy machine makes them slower, and nothing else."""
+
+LONG = (
+    "tests/test_stack_schemathesis.py",
+    "tests/chaos/",
+    "tests/diptych/cli/test_failover.py",
+    "tests/diptych/runtime/test_subscription.py",
+    "tests/diptych_operator/controller/test_reconciler_faults.py",
+    "tests/diptych_operator/test_crd_versions.py",
+    "tests/test_stack_cancelling.py",
+    "tests/test_stack_clients.py",
+    "tests/test_stack_hostile_peers.py",
+)
+"""They have tests of ten seconds and more: begun last, one alone would hold up the end."""
 
 UNTRACED = (
     "tests/diptych/adapters/test_recorded_streams.py",

@@ -46,11 +46,12 @@ class Prices:
 
     def cost(self, usage: Usage) -> Decimal:
         """Give what tokens cost, exactly."""
-        prompt, completion = self._of_one
+        prompt, completion = self.of_one
         return prompt * usage.prompt_tokens + completion * usage.completion_tokens
 
     @cached_property
-    def _of_one(self) -> tuple[Decimal, Decimal]:
+    def of_one(self) -> tuple[Decimal, Decimal]:
+        """What one token of a prompt costs, and one of a reply."""
         return self.input / MILLION, self.output / MILLION
 
 
@@ -104,26 +105,28 @@ class Budget:
 
     def is_left(self, used: Used) -> bool:
         """Whether something is left of each limit."""
-        return True not in map(ge, used, self._ends)  # type: ignore[arg-type]
+        return True not in map(ge, used, self.ends)  # type: ignore[arg-type]
 
     def warnings(self, before: Used, after: Used) -> list[Limit]:
         """Name the limits of which 80 % are used after something, and were not before it."""
         limits = ((name, _warned_at(limit)) for name, limit in self.limits)
         return [n for n, due in limits if getattr(after, n) >= due > getattr(before, n)]
 
-    def is_near(self, used: Used) -> bool:
-        """Whether 80 % of a limit are used."""
-        return True in map(ge, used, self._nears)  # type: ignore[arg-type]
+    @cached_property
+    def encoded(self) -> dict[str, JSON]:
+        """The limits as `encode_budget` gives them; nobody changes what it is."""
+        return encode_budget(self)
 
     @cached_property
-    def _ends(self) -> tuple[Amount, ...]:
+    def ends(self) -> tuple[Any, ...]:
         """What no amount may reach, by its place in `Used`: each call looks several times."""
         limits = dict(self.limits)
         return tuple(limits.get(name, end) for name, end in zip(LIMITS, _NO_LIMITS, strict=True))
 
     @cached_property
-    def _nears(self) -> tuple[Amount, ...]:
-        return tuple(map(_warned_at, self._ends))
+    def nears(self) -> tuple[Any, ...]:
+        """What 80 % of each limit are, by its place in `Used`."""
+        return tuple(map(_warned_at, self.ends))
 
 
 UNLIMITED = Budget()

@@ -38,6 +38,7 @@ READ_RESULT: Final = Tool(
     read_only=True,
     idempotent=True,
 )
+_READER: Final = READ_RESULT.long_name  # which each call is compared with
 """The tool `result__read`; no server has it, the loop itself answers its calls."""
 
 
@@ -113,7 +114,7 @@ def mark_results(message: Message, results: Iterable[str]) -> Message:
 
 def is_reader(call: Call) -> bool:
     """Whether a call is one of `result__read`, which the loop answers itself."""
-    return isinstance(call, ToolCall) and call.name == READ_RESULT.long_name
+    return isinstance(call, ToolCall) and call.name == _READER
 
 
 def with_reader(catalog: Catalog, *, is_offered: bool) -> Catalog:

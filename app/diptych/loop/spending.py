@@ -8,6 +8,7 @@ Not here: the arithmetic (`budget`), the budgets of sessions and days (`ports.bu
 """
 
 from collections.abc import Sequence
+from operator import ge
 from typing import Any
 
 from diptych.loop.budget import UNLIMITED, Budget, Limit, Prices, limit_text
@@ -32,14 +33,12 @@ _MANIFEST_NAMES = {
 
 def used_by(run: Run) -> Used:
     """What a run has used, with what its children have."""
-    prices = run.settings.prices
-    own = Used(
-        run.usage.prompt_tokens + run.usage.completion_tokens,
-        prices.cost(run.usage) if prices else NO_USE.cost,
-        run.model_calls,
-        run.tool_calls,
-        run.step,
-    )
+    usage, prices = run.usage, run.settings.prices
+    prompt, reply, cost = usage.prompt_tokens, usage.completion_tokens, NO_USE.cost
+    if prices:
+        of_prompt, of_reply = prices.of_one
+        cost = of_prompt * prompt + of_reply * reply
+    own = Used(prompt + reply, cost, run.model_calls, run.tool_calls, run.step)
     return own if run.delegated is NO_USE else own + run.delegated
 
 
@@ -53,7 +52,7 @@ def ends_phase_1(run: Run) -> Limit | None:
 
     With `on_max_steps: answer` the last model call is kept for the answer.
     """
-    if not run.budget:
+    if not run.budget.limits:
         return None
     steps, most, below = run.budget.steps, run.budget.model_calls, run.delegated
     if steps is not None and run.step + below.steps >= steps:
@@ -65,11 +64,14 @@ def ends_phase_1(run: Run) -> Limit | None:
 
 def exhausted(run: Run) -> Failed | None:
     """Give the end of a run that may not ask the model again."""
-    if not run.budget:
+    budget = run.budget
+    if not budget.limits:
         return None
     used = used_by(run)
-    limit = run.budget.gone(used, *_FOR_A_MODEL_CALL)
-    return failed(limit, used, run.budget) if limit else None
+    if True not in map(ge, used, budget.ends):  # type: ignore[arg-type] # as a rule
+        return None
+    limit = budget.gone(used, *_FOR_A_MODEL_CALL)
+    return failed(limit, used, budget) if limit else None
 
 
 def failed(limit: Limit, used: Used, budget: Budget, scope: str = "") -> Failed:
@@ -96,7 +98,7 @@ def denied_call(run: Run, command: MakeCall, before: Sequence[MakeCall]) -> Retu
 
     `before` are the calls that are about to be made, and not begun.
     """
-    if not run.budget or command.is_retry:
+    if not run.budget.limits or command.is_retry:
         return None
     if isinstance(command.call, Delegation):
         share = shares(run, [*before, command])[command.call.id]
@@ -105,9 +107,10 @@ def denied_call(run: Run, command: MakeCall, before: Sequence[MakeCall]) -> Retu
             return None
         text = f"{limit_place(gone)} is used up, or given to other agents"
         return failure(command.call, "denied", f"denied: {text}")
-    limit, others = run.budget.tool_calls, sum(is_counted(each.call) for each in before)
+    limit = run.budget.tool_calls
     if limit is None or not is_counted(command.call):
         return None
+    others = sum(is_counted(each.call) for each in before) if before else 0
     if run.tool_calls + run.delegated.tool_calls + others < limit:
         return None
     used = used_by(run) + Used(tool_calls=others)
@@ -186,4 +189,6 @@ def warnings(before: Run, after: Run) -> list[Limit]:
     if is_same and before.tool_calls == after.tool_calls and before.step == after.step:
         return []
     used = used_by(after)
-    return after.budget.warnings(used_by(before), used) if after.budget.is_near(used) else []
+    if True not in map(ge, used, after.budget.nears):  # type: ignore[arg-type] # as a rule
+        return []
+    return after.budget.warnings(used_by(before), used)

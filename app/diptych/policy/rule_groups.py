@@ -44,24 +44,45 @@ class Rule:
 class RuleGroup:
     """Rules in their order, with their places in the policy.
 
-    `conditions` is what their conditions are together, None if that says nothing.
+    `conditions` is what their conditions are together, None if that says nothing. Those that ask
+    for an argument first are false without it: `asked` is what all these ask for, and `others` are
+    the rest of the conditions.
     """
 
     rules: Sequence[tuple[int, Rule]]
     conditions: Disjunction | None = None
+    asked: frozenset[str] = frozenset()
+    others: Disjunction | None = None
 
     def is_false(self, facts: CallFacts) -> bool:
         """Whether no rule of it holds for a call, and none fails."""
-        return self.conditions is not None and self.conditions.is_false(facts)
+        conditions = self.conditions
+        if self.asked and facts.lack(self.asked):
+            if self.others is None:
+                return True
+            conditions = self.others
+        return conditions is not None and conditions.is_false(facts)
 
 
 def grouped(rules: Iterable[tuple[int, Rule]]) -> Sequence[RuleGroup]:
     """Group rules whose conditions can be evaluated together."""
     return [
-        RuleGroup(part, _joined(part) if is_joinable else None)
+        _group(part, is_joinable=is_joinable)
         for is_joinable, neighbours in groupby(rules, key=_is_joinable)
         for part in _parts(neighbours)
     ]
+
+
+def _group(rules: Sequence[tuple[int, Rule]], *, is_joinable: bool) -> RuleGroup:
+    conditions = [rule.when for _, rule in rules]
+    asked = frozenset(when.asks_for for when in conditions if when and when.asks_for)
+    rest = [when for when in conditions if when is None or not when.asks_for]
+    others = _joined(rest) if is_joinable else None
+    if rest and others is None:
+        asked = frozenset()
+    # One condition is as quickly asked itself.
+    joined = _joined(conditions) if is_joinable and len(conditions) > 1 else None
+    return RuleGroup(rules, joined, asked, others)
 
 
 def _parts(rules: Iterable[tuple[int, Rule]]) -> Iterator[Sequence[tuple[int, Rule]]]:
@@ -82,11 +103,8 @@ def _is_joinable(placed: tuple[int, Rule]) -> bool:
     return condition is not None and condition.is_joinable
 
 
-def _joined(rules: Sequence[tuple[int, Rule]]) -> Disjunction | None:
-    conditions = [rule.when for _, rule in rules if rule.when]
-    if len(conditions) < 2:  # noqa: PLR2004 - one is as quickly asked itself
-        return None
+def _joined(conditions: Sequence[Expression | None]) -> Disjunction | None:
     try:
-        return Disjunction(conditions)
+        return Disjunction([each for each in conditions if each]) if conditions else None
     except ValueError:  # a depth that each of them just had is too much for all
         return None

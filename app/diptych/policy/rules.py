@@ -6,11 +6,12 @@ Not here: expressions (`diptych_cel`), two policies at once (`layers`), the mani
 (`config.manifest.policy`).
 """
 
-import json
 import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from json.encoder import encode_basestring_ascii as _quoted
 from typing import Literal
 
 from diptych.loop.catalog import Catalog, Tool
@@ -31,6 +32,7 @@ _AUDITED: Mapping[Outcome, str] = {
 }
 _logger = logging.getLogger(__name__)
 _audit = logging.getLogger("diptych.audit")
+_NO_RECORD = vars(logging.makeLogRecord({"name": _audit.name}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,18 +169,31 @@ class Policy:
         if not _audit.isEnabledFor(level):
             return
         outcome = _AUDITED[verdict.outcome]
-        line = {
-            "subject": caller.subject or "anybody",
-            "outcome": f"would be {outcome}" if is_dry_run else outcome,
-            "run": caller.run_id,
-            "call": call.id,
-            "what": f"tool {call.name}" if isinstance(call, ToolCall) else f"agent {call.agent}",
-            "policy": self._owner,
-            "rule": None if number is None else number + 1,
-            "why": verdict.reason[:_MAX_WHY],
-        }
-        # `log` would look up who calls it: no line says that, and it takes as long as the rest.
-        _audit.handle(_audit.makeRecord(_audit.name, level, "", 0, json.dumps(line), (), None))
+        if is_dry_run:
+            outcome = f"would be {outcome}"
+        what = f"tool {call.name}" if isinstance(call, ToolCall) else f"agent {call.agent}"
+        _audit.handle(
+            _record(
+                level,
+                f'{{"subject": {_quoted(caller.subject or "anybody")}, "outcome": "{outcome}", '
+                f'"run": {_quoted(caller.run_id)}, "call": {_quoted(call.id)}, '
+                f'"what": {_quoted(what)}, "policy": "{self._owner}", '
+                f'"rule": {"null" if number is None else number + 1}, '
+                f'"why": {_quoted(verdict.reason[:_MAX_WHY])}}}',
+            )
+        )
+
+
+def _record(level: int, text: str) -> logging.LogRecord:
+    """Give a record of the audit as `log` makes it, but without where in the code that is.
+
+    No line says that, and to look it up takes as long as all else.
+    """
+    record, now = logging.LogRecord.__new__(logging.LogRecord), time.time()
+    name = "INFO" if level == logging.INFO else "WARNING"
+    about = {"levelno": level, "levelname": name, "created": now, "msecs": now % 1 * 1000}
+    vars(record).update(_NO_RECORD, msg=text, **about)
+    return record
 
 
 def _is_named(rule: Rule, kind: About, names: tuple[str, ...]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from diptych.loop.budget import Budget, SharedBudgets
+from diptych.loop.budget import Budget, Prices, SharedBudgets
 from diptych.loop.codec import Record
 from diptych.loop.messages import NO_USE, Used
 from diptych.loop.run_settings import RunSettings
@@ -21,8 +21,9 @@ from diptych.runtime.ledger_client import (
     day_key,
 )
 from diptych.runtime.recorded_use import RecordedUse
+from diptych.runtime.run_accounts import CountedRun, RunAccounts
 from diptych.runtime.run_meter import EstimatingMeter, RunMeter
-from diptych.runtime.shared_budget_meter import CountedRun, SharedBudgetMeter
+from diptych.runtime.shared_budget_meter import SharedBudgetMeter
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,8 @@ class AgentBudgets:
     def __init__(self, terms: BudgetTerms, ledger: Ledger, clock: Clock) -> None:
         self._terms = terms
         self._clock = clock
-        estimate, name = Estimate(terms.reply_tokens), clock.token()[-12:]
+        prices, name = terms.settings.prices or Prices(), clock.token()[-12:]
+        estimate = Estimate(prices, terms.reply_tokens)
         self._client = LedgerClient(ledger, terms.shared, estimate, terms.session_seconds, name)
 
     @property
@@ -91,7 +93,8 @@ class AgentBudgets:
             executed_ms,
             lambda: self._recorded(records()),
         )
-        return SharedBudgetMeter(run_id, session_id, settings, self._client, counted)
+        accounts = RunAccounts(run_id, session_id, self._client, counted)
+        return SharedBudgetMeter(accounts, self._client)
 
     async def used(self, session_id: str) -> Mapping[str, tuple[Budget, Used]]:
         """Say what is used of the budgets that runs of a session share, by their scope.

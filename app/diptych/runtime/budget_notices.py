@@ -19,7 +19,7 @@ def budget_notices(before: Run, after: Run) -> list[Notice]:
 
     And the one before its end.
     """
-    if not after.budget:
+    if not after.budget.limits:
         return []
     found = budget_summary(after) if after.phase is Phase.DONE else []
     if names := warnings(before, after):
@@ -30,9 +30,9 @@ def budget_notices(before: Run, after: Run) -> list[Notice]:
 
 def budget_summary(run: Run) -> list[Notice]:
     """Give the notice of what a run has used, if it has limits."""
-    if not run.budget:
+    if not run.budget.limits:
         return []
-    used, limits = encode_budget(used_by(run)), encode_budget(run.budget)
+    used, limits = encode_budget(used_by(run)), run.budget.encoded
     shown: dict[str, JSON] = {name: used[name] for name in limits}
     return [Notice(BUDGET, {"used": shown, "limits": limits})]
 

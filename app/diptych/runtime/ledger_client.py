@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any
 
 from diptych.errors import StoreError
-from diptych.loop.budget import SharedBudgets
+from diptych.loop.budget import Prices, SharedBudgets
 from diptych.loop.commands import AskModel
 from diptych.loop.messages import Usage, Used
 from diptych.net.backoff import Backoff
@@ -30,22 +30,29 @@ _FIRST_RETRY, _LONGEST_RETRY = 0.02, 1.0  # seconds
 class Estimate:
     """How large requests and replies turned out to be, over all runs of a process.
 
-    `reply_tokens` is the manifest's bound of a reply. What an endpoint adds to a request is not
-    known before its first reply: until then `overhead` is generous.
+    `prices` and `reply_tokens`, the bound of a reply, are the manifest's. What an endpoint adds to
+    a request is not known before its first reply: until then `overhead` is generous.
     """
 
+    prices: Prices
     reply_tokens: int | None = None
     overhead: int | None = None  # tokens of a prompt beyond our estimate
     factor: float = 1.0  # tokens of a unit of weight, of prompts that are long enough to say so
     longest: int = 0  # of the replies
 
-    def reserved(self, command: AskModel, sent: int) -> Usage:
+    def reserved(self, command: AskModel, sent: int) -> Used:
         """Give what a request of the weight `sent` will use at most, as far as one can know."""
         overhead = REPLY_TOKENS if self.overhead is None else self.overhead
         prompt = max(sent + overhead, math.ceil(sent * self.factor))
         bound = command.request.parameters.get("max_tokens", self.reply_tokens)
         reply = bound if isinstance(bound, int) else max(REPLY_TOKENS, self.longest)
-        return Usage(prompt, reply)
+        return self.amount(command, prompt, reply)
+
+    def amount(self, command: AskModel, prompt: int, reply: int) -> Used:
+        """Give what a request uses that has so many tokens."""
+        of_prompt, of_reply = self.prices.of_one
+        is_step = command.purpose in ("actions", "either")
+        return Used(prompt + reply, of_prompt * prompt + of_reply * reply, 1, 0, int(is_step))
 
     def learn(self, sent: int, used: Usage) -> None:
         """Learn from a reply."""
@@ -89,7 +96,7 @@ class LedgerClient:
         self.session_seconds = session_seconds
         self._day = -1
         self._held: dict[str, Sequence[Account]] = {}
-        self._renewing: asyncio.Task[None] | None = None
+        self._is_renewing = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._late: dict[str, set[asyncio.Task[Any]]] = {}  # settlements, by their runs
         self.entries: Iterator[str] = map(f"{name}/{{}}".format, count(1))
@@ -117,31 +124,19 @@ class LedgerClient:
     def hold(self, accounts: Sequence[Account], entry: str) -> None:
         """Hold a reservation until it is settled."""
         self._held[entry] = accounts
-        if self._renewing is None or self._renewing.done():
-            self._renewing = self.spawn(self._renew())
+        if not self._is_renewing:
+            self._is_renewing = True
+            self.spawn(self._renew())
 
     def let_go(self, entry: str) -> None:
         """Renew a reservation no more: another process holds it, or it ends by itself."""
         self._held.pop(entry, None)
 
-    async def settle_surely(
-        self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
-    ) -> Sequence[Used]:
-        """Settle, whoever cancels the caller, and however long the store is away.
-
-        Gives nothing if it is not done yet.
-        """
-        try:
-            sums = await self.ledger.settle(accounts, entry, run_id, used)
-        except (StoreError, asyncio.CancelledError) as error:
-            late = self.surely(lambda: self.settle(accounts, entry, run_id, used))
-            self._late.setdefault(run_id, set()).add(late)
-            late.add_done_callback(lambda done: self._is_settled(run_id, done))
-            if isinstance(error, asyncio.CancelledError):
-                raise
-            return ()
-        self._held.pop(entry, None)
-        return sums
+    def settle_late(self, accounts: Sequence[Account], entry: str, run_id: str, used: Used) -> None:
+        """Settle, whoever cancels the run, and however long the store is away; do not wait."""
+        late = self.surely(lambda: self.settle(accounts, entry, run_id, used))
+        self._late.setdefault(run_id, set()).add(late)
+        late.add_done_callback(lambda done: self._is_settled(run_id, done))
 
     async def settle(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
@@ -180,17 +175,23 @@ class LedgerClient:
             self._late.pop(run_id, None)
 
     async def _renew(self) -> None:
-        while self._held:
-            await asyncio.sleep(RESERVED_SECONDS / 3)
-            by_account: dict[str, tuple[Sequence[Account], list[str]]] = {}
-            for entry, accounts in self._held.items():
-                name = " ".join(account.key for account in accounts)
-                by_account.setdefault(name, (accounts, []))[1].append(entry)
-            for accounts, entries in by_account.values():
-                try:
-                    await self.ledger.renew(accounts, entries)
-                except StoreError:
-                    break
+        try:
+            while self._held:
+                await asyncio.sleep(RESERVED_SECONDS / 3)
+                await self._renew_once()
+        finally:
+            self._is_renewing = False
+
+    async def _renew_once(self) -> None:
+        by_account: dict[str, tuple[Sequence[Account], list[str]]] = {}
+        for entry, accounts in self._held.items():
+            name = " ".join(account.key for account in accounts)
+            by_account.setdefault(name, (accounts, []))[1].append(entry)
+        for accounts, entries in by_account.values():
+            try:
+                await self.ledger.renew(accounts, entries)
+            except StoreError:
+                break
 
 
 async def _until_done(step: Callable[[], Coroutine[Any, Any, Any]]) -> None:

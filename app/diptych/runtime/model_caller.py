@@ -82,16 +82,23 @@ class ModelCaller:
         A failure that is a reply for the loop (a call that the server could not read) counts as
         one, as the run itself counts it.
         """
+        meter, broken = self._backends.meter, None
         try:
-            async with self._backends.meter.model_call(command) as call:
-                try:
-                    replied = await self._send(command, run)
-                except ModelError as error:
-                    event = event_of_failure(command, redacted_failure(error))
-                    return call.settled(event) if call and isinstance(event, Replied) else event
-                return event_of_reply(command, call.settled(replied) if call else replied)
+            call = await meter.begin(command)
         except BudgetRefused as refused:
             return refused.end
+        try:
+            replied = await self._send(command, run)
+            return event_of_reply(command, call.settled(replied) if call else replied)
+        except ModelError as error:
+            event = event_of_failure(command, redacted_failure(error))
+            return call.settled(event) if call and isinstance(event, Replied) else event
+        except BaseException as error:
+            broken = error
+            raise
+        finally:
+            if call:
+                await meter.end(call, broken)
 
     async def _send(self, command: AskModel, run: Run) -> Replied:
         self._has_reasoned, self._is_reasoning = self._has_reasoned or self._is_reasoning, False

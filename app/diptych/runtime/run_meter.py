@@ -5,18 +5,18 @@ what happens when one is used up (`loop.spending`).
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from diptych.loop.actions import MALFORMED_CALL
 from diptych.loop.budget import Budget
 from diptych.loop.commands import AskModel, MakeCall
 from diptych.loop.events import Failed, Replied, Returned
-from diptych.loop.messages import Result, Usage, Used
+from diptych.loop.messages import NO_USE, Result, Usage, Used
 from diptych.loop.spending import shares
 from diptych.loop.state import Run
 from diptych.loop.text_weight import weight
 from diptych.loop.tokens import request_weight
+from diptych.ports.budgets import Account
 
 
 class BudgetRefused(Exception):
@@ -29,10 +29,18 @@ class BudgetRefused(Exception):
 
 @dataclass
 class ModelCall:
-    """One request to a model, while it is counted; `used` is None if it has used nothing."""
+    """One request to a model, while it is counted; `used` is None if it has used nothing.
+
+    Where budgets are shared it is `expected` to use so much at most, which its `entry` reserves of
+    `accounts`, and it was `sent` with this weight, None if it was not weighed.
+    """
 
     command: AskModel
     used: Usage | None = None
+    accounts: Sequence[Account] = ()
+    entry: str = ""
+    sent: int | None = None
+    expected: Used = NO_USE
 
     @property
     def request_tokens(self) -> int:
@@ -62,10 +70,16 @@ class RunMeter:
     def __init__(self) -> None:
         self.shares: dict[str, Budget] = {}
 
-    def model_call(self, command: AskModel) -> AbstractAsyncContextManager[ModelCall | None]:
-        """Count a request to the model, in a block. To enter it raises `BudgetRefused`."""
+    async def begin(self, command: AskModel) -> ModelCall | None:
+        """Begin to count a request to the model, if that is to be counted by itself.
+
+        What it gives is given to `end` when there is a reply, or none. Raises `BudgetRefused`.
+        """
         del command
-        return nullcontext()
+        return None
+
+    async def end(self, call: ModelCall, error: BaseException | None) -> None:
+        """Count what a request has used; `error` is what ended it, if something did."""
 
     async def admit(
         self, commands: Sequence[MakeCall], run: Run, refuse: Callable[[Returned], None]
@@ -85,5 +99,5 @@ class RunMeter:
 class EstimatingMeter(RunMeter):
     """For a run that shares no budget: estimates the usage of replies that do not say theirs."""
 
-    def model_call(self, command: AskModel) -> AbstractAsyncContextManager[ModelCall | None]:
-        return nullcontext(ModelCall(command))
+    async def begin(self, command: AskModel) -> ModelCall | None:
+        return ModelCall(command)

@@ -273,3 +273,27 @@ async def test_of_too_many_accounts_those_are_forgotten_that_were_used_longest_a
     assert await ledger.used([accounts[1]]) == [Used()]
     assert await ledger.used([accounts[0], accounts[-1]]) == [TOKENS, TOKENS]
     assert await ledger.used(accounts[-9_000:]) == [TOKENS] * 9_000
+
+
+async def test_what_is_claimed_in_memory_is_what_is_used_and_reserved() -> None:
+    now, chance = [0.0], random.Random(7)
+    ledger = MemoryLedger(lambda: now[0])
+    accounts = [account(tokens=1_000), account(tokens=2_000, cost=MUCH)]
+    for number in range(1_500):
+        some = chance.choice([accounts, accounts[:1], accounts[1:]])
+        entry, run_id = f"e{number - chance.randrange(40)}", f"run-{number // 100}"
+        amount = Used(chance.randrange(60), Decimal(chance.randrange(9)) / 10**12, 1)
+        now[0] += chance.choice([0, 0.1, 2])
+        match chance.randrange(7):
+            case 0 | 1:
+                await ledger.reserve(some, entry, amount)
+            case 2:
+                await ledger.lend(some, entry, amount)
+            case 3 | 4:
+                await ledger.settle(some, entry, run_id, Used(1))
+            case 5:
+                await ledger.spend(some, entry, run_id, Used(1))
+            case 6:
+                await ledger.adopt(some[0], run_id, Used(number // 10))
+        for row in ledger._accounts.values():
+            assert row.claimed == sum((held for _, held in row.reserved.values()), row.used)

@@ -6,16 +6,21 @@ import pytest
 from support.doubles import catalog
 
 from diptych.loop.messages import ToolCall
-from diptych.policy.rule_groups import Rule, grouped
+from diptych.policy.rule_groups import Rule, RuleGroup, grouped
 from diptych.policy.rules import Policy, RunCaller
 from diptych_cel.cost import COST_LIMIT
-from diptych_cel.expressions import Disjunction, Expression, check_expression
+from diptych_cel.expressions import CallFacts, Expression, check_expression
 
+activate = CallFacts.activation
 ADA = RunCaller("run-1", "user:ada")
 CONDITIONS = [
     "args.amount > 100",
     "args.amount > 100 // a comment",
     "has(args.amount) && args.amount > 200",
+    "has(args.note) && args.note",
+    "(has(args.note) || args.missing > 1) && true",
+    "has(args.name.first) && args.amount > 1",  # fails where the name is no map
+    "has(args.items) && args.items.exists(i, i > 2)",
     "args.missing > 1",  # fails
     "args.note",  # true, false, or no bool
     'args.name.startsWith("x")',
@@ -64,7 +69,7 @@ def test_a_policy_decides_as_if_each_rule_was_asked_for_itself(monkeypatch, capl
         together = decide(Policy(some), arguments), caplog.messages[:]
         caplog.clear()
         with monkeypatch.context() as patched:
-            patched.setattr(Disjunction, "is_false", lambda *_: False)
+            patched.setattr(RuleGroup, "is_false", lambda *_: False)
             alone = decide(Policy(some), arguments), caplog.messages[:]
         assert together == alone
 
@@ -78,6 +83,26 @@ def test_rules_that_do_not_hold_take_one_evaluation(monkeypatch):
     assert not asked
     assert decide(policy, {"amount": 120}).outcome == "deny"
     assert asked
+
+
+def test_rules_about_an_argument_that_a_call_has_not_take_no_evaluation(monkeypatch):
+    guarded = [f"has(args.amount) && args.amount > {n}" for n in range(60)]
+    policy = Policy(rules(*guarded, "has(args.items) && args.items.all(i, i > 2)"))
+    mixed = Policy(rules(*guarded, 'args.note == "stop"'))
+    evaluated = []
+    monkeypatch.setattr(CallFacts, "activation", lambda *a: evaluated.append(a) or activate(*a))
+    assert decide(policy, {"note": "go"}).outcome == "allow"
+    assert not evaluated
+    assert decide(mixed, {"note": "go"}).outcome == "allow"
+    assert len(evaluated) == 1  # of the others
+    assert decide(mixed, {"note": "stop"}).outcome == "deny"
+    assert decide(policy, {"amount": 70}).outcome == "deny"
+
+
+def test_arguments_that_the_library_cannot_read_deny_also_without_those_that_rules_ask_for():
+    policy = Policy(rules(*["has(args.amount) && args.amount > 1"] * 3))
+    for unreadable in (2**70, "\ud800", {"deep": object()}):
+        assert decide(policy, {"note": unreadable}).outcome == "deny"
 
 
 @pytest.mark.parametrize(

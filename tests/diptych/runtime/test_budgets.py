@@ -22,6 +22,7 @@ from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
 from diptych.ports import Delta, Notice, Reply
 from diptych.ports.budgets import RESERVED_SECONDS, Account
+from diptych.runtime import run_meter
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.ledger_client import day_key
@@ -261,6 +262,53 @@ async def test_a_hundred_runs_at_once_go_over_by_one_call_at_most():
     ends = [end_of(items)[:2] for items in all_items]
     assert set(ends) <= {("failed", "budget_exhausted"), ("completed", None)}
     assert all(types(items).count(items[-1].event_type) == 1 for items in all_items)
+
+
+@virtually
+async def test_runs_that_begin_far_from_the_end_go_over_by_one_call_at_most(monkeypatch):
+    weighed, weigh = [], run_meter.request_weight
+    monkeypatch.setattr(run_meter, "request_weight", lambda r: weighed.append(r) or weigh(r))
+    home = home_with(model=Slow(4_000), day={"tokens": 1_500_000}, reply_tokens=20)
+    await asyncio.gather(*(home.ask() for _ in range(250)))
+    total = (await used(home)).tokens
+    assert 1_500_000 <= total < 1_504_000
+    assert home.model.asked * 4_000 == total
+    assert 0 < len(weighed) < home.model.asked
+
+
+@pytest.mark.parametrize(("limit", "is_weighed"), [(10**7, False), (10**5, True)])
+@virtually
+async def test_a_request_is_weighed_only_where_so_little_is_left_that_it_matters(limit, is_weighed):
+    reserved = []
+
+    class Watched(MemoryLedger):
+        async def reserve(self, accounts, entry, amount):
+            reserved.append(amount.tokens)
+            return await super().reserve(accounts, entry, amount)
+
+    ledger = Watched(asyncio.get_running_loop().time)
+    home = home_with("{}", "Hi.", day={"tokens": limit}, ledger=ledger, reply_tokens=20)
+    await home.ask()
+    most = [4_096 + 20 + sum(len(m.content) + 9 for m in r) for r in home.model.requests]
+    assert all(0 < each <= bound for each, bound in zip(reserved, most, strict=True))
+    assert (reserved == most) is not is_weighed
+
+
+@virtually
+async def test_a_request_that_uses_more_than_was_reserved_is_learned_from_though_not_weighed():
+    home = home_with(said("{}", 50_000), *[said("Hi.", 50_000)] * 9, day={"tokens": 10**8})
+    await home.ask()
+    assert home.budgets._client.estimate.overhead > 40_000
+
+
+@virtually
+async def test_a_request_that_was_not_weighed_and_is_cancelled_counts_as_its_weight():
+    home = home_with(model=Slow(), day={"tokens": 10**8})
+    entry = await home.runs.start(RunRequest((Message("user", "word " * 1_000),)))
+    await asyncio.sleep(0.5)
+    await home.runs.cancel(entry.run_id)
+    await home.told(entry.run_id)
+    assert 1_000 < (await used(home)).tokens < 3_000
 
 
 @virtually

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from operator import add, ge
 from time import monotonic
 
 from diptych.loop.budget import Limit
@@ -16,46 +17,53 @@ from diptych.ports.budgets import RESERVED_SECONDS, Account, Reserved
 _KEPT_ACCOUNTS, _MOST_ACCOUNTS = 10_000, 11_000
 _SETTLED = 60.0  # seconds for which it is known that an entry was settled
 _FORGOTTEN = 600.0  # seconds for which it is known that all of a run was counted
+_new = tuple.__new__
 
 
 @dataclass(slots=True)
 class _Account:
     """What is known of one account; most have one run, and are idle from its end on.
 
-    What each run has used is kept as it was settled: only `adopt` adds it up. Before `due` no
-    reservation ends.
+    `claimed` is what is used or reserved. What each run has used is kept as it was settled: only
+    `adopt` adds it up. Before `due` no reservation ends.
     """
 
     used: Used = NO_USE
+    claimed: Used = NO_USE
     reserved: dict[str, tuple[float, Used]] = field(default_factory=dict)
     runs: dict[str, list[Used]] = field(default_factory=dict)
     last_use: float = 0.0
     due: float = inf
 
-    def claimed(self) -> Used:
-        """What is used, or reserved."""
-        claimed = self.used
-        for _, amount in self.reserved.values():
-            claimed += amount
-        return claimed
-
     def free(self, now: float) -> None:
         """Drop reservations that nobody holds any more."""
         self.reserved = {name: held for name, held in self.reserved.items() if held[0] >= now}
         self.due = min((until for until, _ in self.reserved.values()), default=inf)
+        self.claimed = sum((amount for _, amount in self.reserved.values()), self.used)
 
 
 class MemoryLedger:
-    """Fulfils `ports.budgets.Ledger`; no method waits for anything."""
+    """Fulfils `ports.budgets.Ledger`; no method waits for anything.
+
+    `reserve` and `settle` run for each request to a model: as a rule they are one loop over the
+    accounts, with sums (`_new`) that call no function of Python.
+    """
 
     def __init__(self, now: Callable[[], float] = monotonic) -> None:
         self._now = now
         self._accounts: dict[str, _Account] = {}
-        self._settled: OrderedDict[str, float] = OrderedDict()  # entries, until when
+        self._settled: dict[str, float] = {}  # entries, until when; some for longer
+        self._settled_due = inf
         self._forgotten: OrderedDict[tuple[str, str], float] = OrderedDict()  # runs of accounts
 
     async def reserve(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
-        return self._reserve(accounts, entry, amount, is_lent=False)
+        now = self._now()
+        rows = self._rows(accounts, now)
+        for account, row in zip(accounts, rows, strict=True):
+            is_left = True not in map(ge, row.claimed, account.budget.ends)  # type: ignore[arg-type]
+            if not is_left or entry in row.reserved:
+                return self._reserve(accounts, entry, amount, is_lent=False)
+        return _hold(rows, entry, amount, now)
 
     async def lend(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
         return self._reserve(accounts, entry, amount, is_lent=True)
@@ -64,8 +72,12 @@ class MemoryLedger:
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Reserved:
         rows = self._rows(accounts, self._now())
-        if entry not in self._settled and (refused := _refused(accounts, rows, used)):
-            return refused
+        for account, row in zip(accounts, rows, strict=True):
+            is_left = True not in map(ge, row.claimed, account.budget.ends)  # type: ignore[arg-type]
+            if is_left or entry in self._settled:
+                continue
+            if refused := _refused(accounts, rows, used):
+                return refused
         return Reserved("ok", await self.settle(accounts, entry, run_id, used))
 
     def _reserve(
@@ -78,13 +90,10 @@ class MemoryLedger:
         elif refused := _refused(accounts, rows, amount):
             return refused
         elif is_lent:
-            amount = _within(accounts, [row.claimed() for row in rows], amount)
-        until, used = now + RESERVED_SECONDS, []
+            amount = _within(accounts, [row.claimed for row in rows], amount)
         for row in rows:
-            row.reserved[entry] = (until, amount)
-            row.due = min(row.due, until)
-            used.append(row.used)
-        return Reserved("ok", used, lent=amount)
+            row.claimed -= row.reserved.pop(entry, (0, NO_USE))[1]
+        return _hold(rows, entry, amount, now)
 
     async def renew(self, accounts: Sequence[Account], entries: Sequence[str]) -> None:
         now = self._now()
@@ -97,16 +106,21 @@ class MemoryLedger:
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Sequence[Used]:
         now, settled, sums = self._now(), self._settled, []
-        while settled and next(iter(settled.values())) < now:
-            settled.popitem(last=False)
-        is_first = entry not in settled
-        if is_first:
-            settled[entry] = now + _SETTLED
+        if self._settled_due < now:
+            self._settled = settled = {e: until for e, until in settled.items() if until >= now}
+            self._settled_due = inf
+        if is_first := entry not in settled:
+            settled[entry] = until = now + _SETTLED
+            self._settled_due = min(self._settled_due, until)
         for row in self._rows(accounts, now):
-            row.reserved.pop(entry, None)
+            held = row.reserved.pop(entry, None)
             if is_first:
-                row.used += used
+                row.used = _new(Used, map(add, row.used, used))
                 row.runs.setdefault(run_id, []).append(used)
+            if not row.reserved:
+                row.claimed = row.used
+            else:
+                row.claimed += (used if is_first else NO_USE) - (held[1] if held else NO_USE)
             sums.append(row.used)
         return sums
 
@@ -118,6 +132,7 @@ class MemoryLedger:
         parts = row.runs.setdefault(run_id, [])
         missing = _beyond(recorded, sum(parts, NO_USE))
         row.used += missing
+        row.claimed += missing
         parts.append(missing)
 
     async def forget(self, accounts: Sequence[Account], run_id: str) -> None:
@@ -157,6 +172,17 @@ class MemoryLedger:
         return row
 
 
+def _hold(rows: Sequence[_Account], entry: str, amount: Used, now: float) -> Reserved:
+    """Reserve an amount under an entry that holds nothing."""
+    held, used = (now + RESERVED_SECONDS, amount), []
+    for row in rows:
+        row.claimed = _new(Used, map(add, row.claimed, amount))
+        row.reserved[entry] = held
+        row.due = min(row.due, held[0])
+        used.append(row.used)
+    return Reserved("ok", used, lent=amount)
+
+
 def _held(rows: Sequence[_Account], entry: str) -> Used | None:
     """Give what an entry holds of accounts, None unless it does so of each."""
     for row in rows:
@@ -169,8 +195,7 @@ def _refused(
     accounts: Sequence[Account], rows: Sequence[_Account], wanted: Used
 ) -> Reserved | None:
     """Say why an amount cannot be had, None if it can."""
-    claimed = [row.claimed() if row.reserved else row.used for row in rows]
-    busy = _first_without(accounts, claimed, wanted)
+    busy = _first_without(accounts, [row.claimed for row in rows], wanted)
     if busy is None:
         return None
     used = [row.used for row in rows]

@@ -1,0 +1,186 @@
+"""The accounts that a run shares with others: its session's, and the day's.
+
+Not here: the ledger that has them (`ports.budgets`), what is reserved and spent of them when
+(`shared_budget_meter`).
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from operator import ge
+
+from diptych.errors import StoreError
+from diptych.loop.events import Failed
+from diptych.loop.messages import NO_USE, Used
+from diptych.loop.spending import failed, lent_out
+from diptych.net.backoff import Backoff
+from diptych.ports import Notice
+from diptych.ports.budgets import Account, Reserved
+from diptych.runtime.budget_notices import budget_warning
+from diptych.runtime.ledger_client import SECONDS_OF_A_DAY, LedgerClient
+from diptych.runtime.run_meter import BudgetRefused
+
+AWAY_SECONDS = 10.0  # for which a call waits for a ledger that is away; then it is not made
+_FIRST_WAIT, _LONGEST_WAIT = 0.02, 0.5  # seconds, for what others have reserved
+
+
+@dataclass
+class CountedRun:
+    """The run that is metered, as its executor knows it.
+
+    `has_run` says whether it has run elsewhere before, `executed_ms` for how long it has run here,
+    `recorded` what its record says it has used, by days.
+    """
+
+    has_run: bool
+    now: Callable[[], float]
+    notify: Callable[[Notice], None]
+    executed_ms: Callable[[], int]
+    recorded: Callable[[], Sequence[tuple[str, Used]]]
+
+
+class RunAccounts:
+    """Asks the ledger for one run, and tells it what the run has used."""
+
+    def __init__(
+        self, run_id: str, session_id: str, client: LedgerClient, counted: CountedRun
+    ) -> None:
+        self.run_id = run_id
+        self._session_id = session_id
+        self._client = client
+        self._counted = counted
+        self.must_adopt = counted.has_run
+        """Whether a former owner may have left something that is not counted."""
+        self._is_timed = client.is_timed
+        self._midnight = -math.inf  # the end of the day of these:
+        self._accounts: Sequence[Account] = ()
+        self.known: Sequence[Used] = ()
+        """What is used of the accounts of today, as far as this run has heard."""
+        self._settled_ms = 0
+        self._seen: dict[str, Account] = {}
+
+    def today(self) -> Sequence[Account]:
+        """Give the accounts that the run shares now."""
+        now = self._counted.now()
+        if now >= self._midnight:
+            self._midnight = (now // SECONDS_OF_A_DAY + 1) * SECONDS_OF_A_DAY
+            self._accounts = accounts = self._client.accounts(self._session_id, now)
+            self.known = (NO_USE,) * len(accounts)
+            for account in accounts:
+                self._seen[account.key] = account
+        return self._accounts
+
+    async def ask(
+        self,
+        reserve: Callable[[Sequence[Account], str, Used], Awaitable[Reserved]],
+        accounts: Sequence[Account],
+        entry: str,
+        amount: Used,
+        *,
+        waits: bool = True,
+    ) -> Reserved:
+        """Reserve, lend or spend; `waits` for what others have reserved. Raises `BudgetRefused`.
+
+        While a call waits, its run takes no results, and so no share of its children back.
+        """
+        loop = asyncio.get_running_loop()
+        backoff, away_until = None, loop.time() + AWAY_SECONDS
+        while True:
+            try:
+                if self.must_adopt:
+                    await self.adopt()
+                found = await reserve(accounts, entry, amount)
+            except StoreError as error:
+                if loop.time() >= away_until:
+                    raise BudgetRefused(_unavailable()) from error
+            else:
+                if found.outcome == "ok":
+                    return found
+                if found.outcome == "gone" or not waits:
+                    raise BudgetRefused(_refusal(accounts, found))
+                away_until = loop.time() + AWAY_SECONDS
+            backoff = backoff or Backoff(_FIRST_WAIT, _LONGEST_WAIT)
+            await asyncio.sleep(_FIRST_WAIT / 2 + backoff.next_delay())
+
+    async def used(self, accounts: Sequence[Account]) -> Sequence[Used]:
+        """Say what is used of each account. Raises `BudgetRefused` if nobody can."""
+        try:
+            return await self._client.ledger.used(accounts)
+        except StoreError as error:
+            raise BudgetRefused(_unavailable()) from error
+
+    async def settle(self, accounts: Sequence[Account], entry: str, used: Used) -> None:
+        """Replace a reservation, if there is one, by what was used; surely, if maybe later.
+
+        So do whoever cancels the run, and a store that is away.
+        """
+        client = self._client
+        if self._is_timed:
+            used += self._elapsed()
+        try:
+            sums = await client.ledger.settle(accounts, entry, self.run_id, used)
+        except StoreError:
+            client.settle_late(accounts, entry, self.run_id, used)
+        except asyncio.CancelledError:
+            client.settle_late(accounts, entry, self.run_id, used)
+            raise
+        else:
+            client.let_go(entry)
+            self.note(accounts, used, sums)
+
+    async def settle_time(self) -> None:
+        """Count the time that the run has executed, and that was not counted yet."""
+        if self._is_timed:
+            await self.settle(self.today(), next(self._client.entries), NO_USE)
+
+    def note(self, accounts: Sequence[Account], added: Used, sums: Sequence[Used]) -> None:
+        """Note what is used now, and tell who watches when it is 80 % of a limit."""
+        if accounts is self._accounts and sums:
+            self.known = sums
+        for account, used in zip(accounts, sums, strict=False):
+            if account.scope == "perDay":
+                self._client.of_day = account, used
+            if True in map(ge, used, account.budget.nears):  # type: ignore[arg-type]
+                for name in account.budget.warnings(used - added, used):
+                    notice = budget_warning(name, used, account.budget, account.scope)
+                    self._counted.notify(notice)
+
+    async def adopt(self) -> None:
+        """Count what the record has, and a former owner did not come to settle."""
+        ledger, recorded = self._client.ledger, self._counted.recorded()
+        whole = Used()
+        for account in self.today():
+            if account.scope == "perDay":
+                for day, used in recorded:
+                    await ledger.adopt(replace(account, key=day), self.run_id, used)
+            else:
+                for _, used in recorded:
+                    whole += used
+                await ledger.adopt(account, self.run_id, whole)
+        self.must_adopt = False
+
+    async def forget(self) -> None:
+        """Have the ledger forget what the run has used of it all; it has ended."""
+        self.today()
+        await self._client.ledger.forget(list(self._seen.values()), self.run_id)
+
+    def _elapsed(self) -> Used:
+        """Give the time that was not settled yet."""
+        executed = self._counted.executed_ms()
+        due, self._settled_ms = executed - self._settled_ms, executed
+        return Used(wall_clock=max(0, due))
+
+
+def _refusal(accounts: Sequence[Account], found: Reserved) -> Failed:
+    account = accounts[found.place]
+    if found.outcome == "busy":
+        return lent_out(found.limit, account.scope)
+    return failed(found.limit, found.used[found.place], account.budget, account.scope)
+
+
+def _unavailable() -> Failed:
+    return Failed(
+        "budget_unavailable",
+        "the store that counts the budgets of this agent cannot be reached, so no call is made",
+    )
