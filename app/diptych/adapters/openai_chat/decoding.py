@@ -82,6 +82,11 @@ class ChunkDecoder:
         """The native calls that have arrived; whole once the reply is."""
         return self._calls.calls() if self._calls else ()
 
+    @property
+    def calls_size(self) -> int:
+        """The characters of the native calls that have arrived, and something for each call."""
+        return self._calls.size if self._calls else 0
+
     def apply(self, events: Sequence[SseEvent]) -> tuple[str, str]:
         """Apply the events that arrived together; give their text and their reasoning.
 

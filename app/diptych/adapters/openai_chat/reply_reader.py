@@ -54,7 +54,7 @@ class ReplyReader:
         self._events = SseParser()
         self._decoder = ChunkDecoder(names)
         self._size = 0
-        self._unframed: list[bytes] | None = []  # what came before the first event
+        self._unframed: bytearray | None = bytearray()  # what came before the first event
 
     async def next(self) -> Delta:
         """Give what arrives next, as one `Delta`. Raises `AttemptFailure`."""
@@ -73,7 +73,7 @@ class ReplyReader:
                 return self._final_delta(*self._trailing_event())
             text, reasoning = self._decoder.apply(self._events_in(chunk))
             self._size += len(text) + len(reasoning)
-            if self._size > MAX_REPLY_SIZE:
+            if self._size + self._decoder.calls_size > MAX_REPLY_SIZE:
                 raise malformed_reply(f"a reply of more than {MAX_REPLY_SIZE} characters")
             if self._decoder.is_done:
                 return self._final_delta(text, reasoning)
@@ -104,7 +104,9 @@ class ReplyReader:
         except SseTooLong as error:
             raise malformed_reply("an event of more than 1 MiB") from error
         if self._unframed is not None:
-            self._unframed = None if events else [*self._unframed, chunk]
+            self._unframed += chunk
+            if events or len(self._unframed) > MEBIBYTE:  # of comments, or of blank lines
+                self._unframed = None
         return events
 
     def _trailing_event(self) -> tuple[str, str]:
@@ -124,7 +126,7 @@ class ReplyReader:
             return Delta(text, reasoning, decoder.usage, reason, decoder.calls)
         if self._unframed:
             # Some gateways send a whole reply, or an error, under the name of a stream.
-            unframed = b"".join(self._unframed).strip()
+            unframed = bytes(self._unframed).strip()
             if unframed[:1] in {b"{", b"["} and _is_whole(unframed):
                 return _as_delta(_decode_whole(unframed, self._names, self._secrets))
         if self._body.response.content_type != "text/event-stream" and not decoder.has_choice:
