@@ -587,3 +587,32 @@ async def test_what_was_taken_of_a_pipeline_is_answered_before_it_is_closed(
         assert b"connection: close" in line.head
         assert await line.is_closed()
         assert len(here.app.asked) == taken
+
+
+@pytest.mark.parametrize("answered", [0, 1])
+async def test_a_request_is_told_that_its_caller_hung_up_though_others_wait_behind_it(
+    answered: int,
+) -> None:
+    asked: list[str] = []
+    told: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        asked.append(scope["path"])
+        while (await receive())["type"] != "http.disconnect":
+            if len(asked) <= answered:
+                await send({"type": "http.response.start", "status": 204, "headers": []})
+                await send({"type": "http.response.body"})
+                return
+        told.append(scope["path"])
+
+    async with listening(app, protocol=partial(BoundedProtocol, Connections(None, 9))) as url:
+        _, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        writer.write(b"".join(GET.replace(b"/x", b"/%d" % n) for n in range(4)))
+        await until(lambda: len(asked) > answered)
+        writer.transport.abort()
+        await until(lambda: told)
+        await asyncio.sleep(0.05)
+    assert told == [f"/{answered}"]
+    assert len(asked) == answered + 1
