@@ -8,14 +8,17 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from support.order import TIMELESS, UNTRACED
+from support.order import LONG, TIMELESS, UNTRACED
 
 from diptych.net.redaction import SECRETS
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have the timeless tests first: the others may have to wait for a machine that is quiet."""
-    items.sort(key=lambda item: not _is_timeless(item))
+    """Have the timeless tests first: the others may have to wait for a machine that is quiet.
+
+    Of these the long ones come first.
+    """
+    items.sort(key=lambda item: (not _is_timeless(item), not item.nodeid.startswith(LONG)))
     for item in items:
         if item.nodeid.startswith(UNTRACED):
             item.add_marker(pytest.mark.no_cover)

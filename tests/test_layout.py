@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from support.order import TIMELESS, UNTRACED
+from support.order import LONG, TIMELESS, UNTRACED
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -181,9 +181,12 @@ def test_the_tests_that_the_readme_names_are_there():
         assert list(ROOT.glob(pattern)), pattern
 
 
-@pytest.mark.parametrize("start", sorted({*TIMELESS, *UNTRACED}))
+@pytest.mark.parametrize("start", sorted({*TIMELESS, *LONG, *UNTRACED}))
 def test_the_tests_that_their_order_names_are_there(start: str):
-    assert list(ROOT.glob(f"{start}*"))
+    file, _, test = start.partition("::")
+    found = list(ROOT.glob(f"{file}*"))
+    assert found
+    assert not test or any(f"def {test}" in path.read_text() for path in found)
 
 
 def test_lines_of_documents_end_at_120_characters():

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.responses import StreamingResponse
 from support.hostile import serving
-from support.hostile_peer import HostilePeer, event
+from support.hostile_peer import HostilePeer, event, status
 from support.stack import Stage, agent, stages
 from support.trees import delegates_to, recorded, said
 
@@ -78,6 +78,87 @@ async def test_a_child_counts_for_what_it_could_use_at_most_and_for_what_it_show
         (line,) = audited(caplog)
         assert (line["subject"], line["given"]) == ("agent evil", {"tokens": GIVEN})
         assert why in caplog.text
+
+
+NAN, INFINITY = float("nan"), float("inf")  # on the wire as Python writes them
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        pytest.param({"used": {"tokens": NAN}}, id="NaN"),
+        pytest.param({"used": {"tokens": INFINITY}}, id="infinity"),
+        pytest.param({"used": {"tokens": -INFINITY}}, id="less than nothing"),
+        pytest.param({"used": {"tokens": 1e300}}, id="huge"),
+        pytest.param({"used": {"tokens": "NaN"}}, id="a text"),
+        pytest.param({"used": {"tokens": {}}}, id="an object"),
+        pytest.param({"used": {"tokens": 1.5}}, id="a part of a token"),
+        pytest.param({"used": {"tokens": True}}, id="a truth"),
+        pytest.param({"used": {"tokens": 5, "cost": NAN}}, id="money that is none"),
+        pytest.param({"used": {"tokens": 5, "cost": "1e5"}}, id="money with an exponent"),
+        pytest.param({"usage": {"prompt_tokens": NAN, "completion_tokens": 1}}, id="usage"),
+        pytest.param({"used": NAN}, id="not even an object"),
+        pytest.param({"code": NAN}, id="another field"),
+        pytest.param(NAN, id="no report"),
+    ],
+)
+@pytest.mark.parametrize("before", [[], SHOWN], ids=["in silence", "after events"])
+async def test_amounts_that_are_none_count_as_all_that_was_given(
+    report: Any, before: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    peer = HostilePeer(before, report)
+    async with asking(peer, loop=RunSettings(budget=Budget(tokens=TOKENS))) as top:
+        run = await top.ended(await top.start())
+        (result,) = [e for e in await top.memory() if e["event_type"].startswith("delegation_r")][
+            1:
+        ]
+    assert (result["event_type"], result["metadata"]["child"]["state"]) == (
+        "delegation_response",
+        "completed",
+    )
+    assert run["budget"]["run"]["used"]["tokens"] == OWN + GIVEN
+    assert [line["why"] for line in audited(caplog)] == ["names amounts that are none"]
+
+
+EARLIER = {"used": {"tokens": 5}}
+
+
+@pytest.mark.parametrize("before", [[], SHOWN, [EARLIER]], ids=["silence", "events", "a claim"])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        pytest.param({"result": "word"}, id="no object"),
+        pytest.param({"result": {"task": {"id": 7}}}, id="a wrong type"),
+        pytest.param({"error": {"code": -32000, "message": "no"}}, id="an error"),
+        pytest.param({"result": status("WORKING", 10**400)}, id="more than a float holds"),
+    ],
+)
+async def test_a_task_that_is_broken_off_counts_as_all_that_was_given(
+    before: Any, broken: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    peer = HostilePeer(before, {"used": {"tokens": 1}}, breaks_off_with=broken)
+    async with asking(peer, loop=RunSettings(budget=Budget(tokens=TOKENS))) as top:
+        run = await top.ended(await top.start())
+        (error,) = [e for e in await top.memory() if e["event_type"] == "delegation_error"]
+    assert error["metadata"]["child"]["used"]["tokens"] == GIVEN
+    assert run["budget"]["run"]["used"]["tokens"] == OWN + GIVEN
+    assert ["broke off" in line["why"] for line in audited(caplog)] == [True]
+
+
+async def test_a_task_that_asks_for_input_counts_for_what_it_has_shown() -> None:
+    peer = HostilePeer(SHOWN, ends_as="INPUT_REQUIRED")
+    async with asking(peer, loop=RunSettings(budget=Budget(tokens=TOKENS))) as top:
+        run = await top.ended(await top.start())
+    assert run["budget"]["run"]["used"]["tokens"] == 3 * OWN + 300
+
+
+async def test_a_claim_counts_no_more_once_amounts_that_are_none_have_followed() -> None:
+    peer = HostilePeer([EARLIER], {"used": {"tokens": NAN}})
+    async with asking(peer, loop=RunSettings(budget=Budget(tokens=TOKENS))) as top:
+        run = await top.ended(await top.start())
+    assert run["budget"]["run"]["used"]["tokens"] == OWN + GIVEN
 
 
 @pytest.mark.parametrize(

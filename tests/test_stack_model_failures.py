@@ -22,7 +22,7 @@ from support.model_server import (
     stalls,
     status,
 )
-from support.stack import Stage, box, call, frames, stage, text_of
+from support.stack import QUICK, Stage, box, call, frames, stage, text_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -43,7 +43,7 @@ async def model() -> AsyncIterator[ModelServer]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def helper(model: ModelServer) -> AsyncIterator[Stage]:
-    async with stage(model=model, tools=(box(echo),)) as served:
+    async with stage(model=model, timeouts=QUICK, tools=(box(echo),)) as served:
         yield served
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from support.model_server import ModelServer, breaks_off, model_server, silence, status
 from support.stack import Stage, box, call, stage
 
-from diptych.config.settings import ChatConfig
+from diptych.config.settings import ChatConfig, TimeoutConfig
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -22,6 +22,7 @@ ANSWER = "The echo returned: hello - and Grüße 🤝."
 WITH_CALL = (call("echo", text="hello"), "{}", ANSWER)
 HI: Any = [{"role": "user", "content": "hi"}]
 USAGE = (30, 1 + 1 + 8)  # three calls of the model; words of each reply
+SOON_SILENT = TimeoutConfig(connect=5.0, first_byte=1.0, idle=1.0, total=3.0)
 called: list[str] = []
 
 
@@ -39,7 +40,7 @@ async def model() -> AsyncIterator[ModelServer]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def helper(model: ModelServer) -> AsyncIterator[Stage]:
-    async with stage(model=model, tools=(box(echo),)) as served:
+    async with stage(model=model, timeouts=SOON_SILENT, tools=(box(echo),)) as served:
         yield served
 
 

@@ -199,3 +199,36 @@ async def test_a_decision_that_does_not_come_back_up_in_time_counts_all_the_same
         assert (again.status_code, again.json()["error"]["code"]) == (409, "already_decided")
         go_on.set()
         assert (await served[0].ended(run_id))["status"] == "completed"
+
+
+async def test_who_decides_below_while_all_is_cancelled_is_told_both(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go_on = asyncio.Event()
+
+    async def pay(amount: int) -> str:
+        """Pay, when it may."""
+        await go_on.wait()
+        return f"paid {amount}"
+
+    real = call_maker.child_approval
+
+    def deaf(call_: Any, child: Any, event: Any) -> Any:
+        return real(call_, child, event) if event.type == "approval_requested" else None
+
+    monkeypatch.setattr(call_maker, "child_approval", deaf)
+    leaf = [said(call("pay", amount=5)), said("{}"), said("Leaf.")]
+    async with chain(*leaf, depth=2, tools=(box(pay),), policy=ASK) as (top, below):
+        run_id, call_id = await waiting_at_the_top(top), "call_1_1.call_1_1"
+        deciding = asyncio.create_task(decide(top, run_id, call_id, decision="approve"))
+
+        async def is_decided() -> bool:
+            return "approval_decided" in await below.facts()
+
+        await until(is_decided)
+        await top.http.post(f"/v1/runs/{run_id}/cancel")
+        decided = await deciding
+        assert (decided.status_code, decided.json()["status"]) == (200, "closed")
+        assert decided.json()["decision"] == "approve"
+        (shown,) = (await top.run(run_id))["approvals"]
+        assert (shown["status"], "decision" in shown) == ("closed", False)

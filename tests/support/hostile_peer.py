@@ -17,11 +17,16 @@ TASK = "t-1"
 
 @dataclass
 class HostilePeer:
-    """Streams a task that begins, `says`, and is completed with `report`; `tree` is its run's."""
+    """Streams a task that begins, `says`, and is completed with `report`; `tree` is its run's.
+
+    Or it `ends_as` something else, or sends what is not valid in place of its end.
+    """
 
     says: Iterable[Any] = ()
     report: Any = None
     tree: Any = None
+    ends_as: str = "COMPLETED"
+    breaks_off_with: Any = None
     methods: list[str] = field(default_factory=list)
 
     def app(self) -> Starlette:
@@ -73,7 +78,9 @@ class HostilePeer:
             yield _frame(request_id, {"task": begun})
             for each in self.says:
                 yield _frame(request_id, status("WORKING", each))
-            yield _frame(request_id, status("COMPLETED", self.report))
+            if self.breaks_off_with is not None:
+                yield _frame(request_id, None, self.breaks_off_with)
+            yield _frame(request_id, status(self.ends_as, self.report))
 
         return StreamingResponse(frames(), media_type="text/event-stream")
 
@@ -92,5 +99,6 @@ def event(kind: str, seq: int, content: Any = "", **metadata: Any) -> dict[str, 
     return {"event": {**about, "content": content, "metadata": metadata}}
 
 
-def _frame(request_id: str, result: Any) -> str:
-    return f"data: {json.dumps({'jsonrpc': '2.0', 'id': request_id, 'result': result})}\n\n"
+def _frame(request_id: str, result: Any, broken: Any = None) -> str:
+    reply = {"jsonrpc": "2.0", "id": request_id, **(broken or {"result": result})}
+    return f"data: {json.dumps(reply)}\n\n"

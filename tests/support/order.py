@@ -1,4 +1,6 @@
-"""Which tests can run beside others, and which are untraced; `conftest` at the root sees to both.
+"""Which tests can run beside others, which begin early, and which are untraced.
+
+`conftest` at the root sees to it.
 
 Not here: which of them wait for a quiet machine, and for what (`conftest`, `.ci/run`).
 """
@@ -6,6 +8,7 @@ Not here: which of them wait for a quiet machine, and for what (`conftest`, `.ci
 TIMELESS = (
     "tests/bench/",
     "tests/diptych/access/",
+    "tests/diptych/adapters/test_a2a_task_progress.py",
     "tests/diptych/adapters/test_recorded_streams.py",
     "tests/diptych/adapters/test_upstream_habits.py",
     "tests/diptych/config/",
@@ -13,11 +16,20 @@ TIMELESS = (
     "tests/diptych/http/test_fuzz.py",
     "tests/diptych/http/test_openapi.py",
     "tests/diptych/loop/",
+    "tests/diptych/net/test_a2a_events.py",
     "tests/diptych/policy/",
     "tests/diptych/runtime/test_hostile_model.py",
     "tests/diptych/runtime/test_long_conversations.py",
+    "tests/diptych/runtime/test_queues.py",
     "tests/diptych/runtime/test_simulation",
+    "tests/diptych/runtime/test_subscription.py::test_readers_who_fall_behind_at_every_step",
     "tests/diptych_cel/",
+    "tests/diptych_operator/controller/test_apply.py",
+    "tests/diptych_operator/controller/test_claims.py",
+    "tests/diptych_operator/controller/test_expose.py",
+    "tests/diptych_operator/controller/test_reconciler.py",
+    "tests/diptych_operator/controller/test_reconciler_faults.py",
+    "tests/diptych_operator/controller/test_rollout_throttle.py",
     "tests/diptych_operator/desired/",
     "tests/diptych_operator/resources/",
     "tests/diptych_operator/status/",
@@ -30,6 +42,17 @@ TIMELESS = (
     "tests/tools/",
 )
 """They know no time, or one of their own: a busy machine makes them slower, and nothing else."""
+
+LONG = (
+    "tests/test_stack_schemathesis.py",
+    "tests/chaos/",
+    "tests/diptych/cli/test_failover.py",
+    "tests/diptych_operator/test_crd_versions.py",
+    "tests/test_stack_cancelling.py",
+    "tests/test_stack_clients.py",
+    "tests/test_stack_hostile_peers.py",
+)
+"""They have tests of ten seconds and more: begun last, one alone would hold up the end."""
 
 UNTRACED = (
     "tests/diptych/adapters/test_recorded_streams.py",

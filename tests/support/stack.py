@@ -31,7 +31,9 @@ from diptych.runtime.definition import AgentDefinition
 from diptych.serve.hosted_agent import HostedAgent
 from diptych.serve.process import SEND_BUFFER_BYTES, ListenAddress, Sockets, serve_agents
 
+USUAL = TimeoutConfig(connect=5.0, first_byte=20.0, idle=20.0, total=60.0)
 QUICK = TimeoutConfig(connect=0.5, first_byte=0.2, idle=0.2, total=2.0)
+"""For tests that wait until a model has said nothing for too long."""
 
 
 def script(*replies: Any) -> str:
@@ -190,7 +192,7 @@ def agent(
     asked = {key: fields.pop(key) for key in ("api_key", "timeouts", "inputs") if key in fields}
     if model is None:
         return AgentConfig(name, mock_responses=script(*replies), **fields)
-    timeouts = asked.pop("timeouts", QUICK)
+    timeouts = asked.pop("timeouts", USUAL)
     return AgentConfig(
         name, model=ModelConfig("m", model.url, timeouts=timeouts, **asked), **fields
     )

@@ -94,9 +94,35 @@ def undecided(world):
                     yield f"{run_id} made {call_id}, which nobody approved"
         if approvals := [a.call_id for a in approvals_of(run.records) if a.is_open]:
             yield f"{run_id} ended, and {approvals} wait"
-        for decided_run, call_id, decision in world.decided:
-            if not world.losing and decided_run == run_id and decisions.get(call_id) != decision:
-                yield f"{run_id} took {decision} for {call_id}, and has {decisions.get(call_id)}"
+        yield from _forgotten(world, run_id, run, decisions)
+
+
+def _forgotten(world, run_id, run, decisions):
+    """Look for decisions that were taken, and are not on record."""
+    for decided_run, call_id, decision in () if world.losing else world.decided:
+        if decided_run != run_id or decisions.get(call_id) == decision:
+            continue
+        if not _stands_below_only(world, run, call_id, decision):
+            yield f"{run_id} took {decision} for {call_id}, and has {decisions.get(call_id)}"
+
+
+def _stands_below_only(world, run, call_id, decision):
+    """Whether a run was ended over a decision that the agent below had recorded (decision 186).
+
+    Nothing follows a terminal event, so what comes up after it stands on no record here.
+    """
+    approval = next(a for a in approvals_of(run.records) if a.call_id == call_id)
+    is_cut = approval.closed.metadata.get("error") == "interrupted"
+    if approval.decided or not is_cut or run.records[-1].event_type not in {"aborted", "failed"}:
+        return False
+    of_child = approval.requested.metadata.get("child", {})
+    below = world.below.store.runs[of_child["task_id"]].records if of_child else ()
+    _, _, id_below = call_id.partition(".")
+    return any(
+        r.event_type == "approval_decided"
+        and (r.metadata["call_id"], r.content) == (id_below, decision)
+        for r in below
+    )
 
 
 def untrue(store):

@@ -30,32 +30,18 @@ async def disconnected(receive: Receive) -> None:
         pass
 
 
-async def disconnected_before(
-    receive: Receive, work: "asyncio.Future[Any]", *, seconds: float | None = None
-) -> bool:
-    """Wait until the work is done, the caller hangs up, or `seconds` are over; say if it hung up.
-
-    The work is not cancelled.
-    """
-    listener = asyncio.ensure_future(disconnected(receive))
-    try:
-        await asyncio.wait([work, listener], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        return listener.done() and not work.done()
-    finally:
-        listener.cancel()
-        await asyncio.wait([listener])
-
-
 async def result_unless_disconnected(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
     """Do the work; cancel it and raise `ClientDisconnect` if the caller hangs up meanwhile."""
-    task = asyncio.ensure_future(work)
+    task, listener = asyncio.ensure_future(work), asyncio.ensure_future(disconnected(receive))
     try:
-        if await disconnected_before(receive, task):
+        await asyncio.wait([task, listener], return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
             raise ClientDisconnect
         return task.result()
     finally:
         task.cancel()
-        await asyncio.wait([task])
+        listener.cancel()
+        await asyncio.wait([task, listener])
 
 
 async def cancel_if_abandoned(runs: GuardedRuns, run_id: str) -> None:

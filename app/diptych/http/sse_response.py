@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from diptych.http.disconnect import disconnected
+from diptych.http.errors import RunFailed
 
 PING_SECONDS = 15
 WRITE_BYTES = 2**15  # given to the server at once; it takes more when it has sent most of it
@@ -24,6 +25,10 @@ _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 class SseResponse(Response):
     """Streams frames until they end or the caller hangs up; closes `frames` either way.
+
+    The head goes out with the first frame, or after `open_after` seconds, because proxies and
+    people want to see headers. `RunFailed` in place of the first frame is raised, and so becomes
+    an HTTP error; once the head is out, `failure_frame` makes the last frame of it.
 
     A comment is sent every 15 s, so that no proxy takes silence for death. The response waits for
     a slow caller and asks `frames` for nothing meanwhile; the server closes the connection of one
@@ -38,12 +43,18 @@ class SseResponse(Response):
         frames: AsyncGenerator[bytes],
         headers: Mapping[str, str] | None = None,
         on_disconnect: Callable[[], Awaitable[None]] | None = None,
+        *,
+        open_after: float = 0.0,
+        failure_frame: Callable[[RunFailed], bytes] | None = None,
     ) -> None:
         self.status_code = 200
         self.background = None
         self.init_headers({**_HEADERS, **(headers or {})})
         self._frames = frames
         self._on_disconnect = on_disconnect
+        self._open_after = open_after
+        self._failure_frame = failure_frame
+        self._is_open = False
         self._has_ended = False
         self._send_lock = asyncio.Lock()  # a ping comes between two frames, and never last
 
@@ -52,13 +63,15 @@ class SseResponse(Response):
         writer = asyncio.create_task(self._write_all(send))
         listener = asyncio.create_task(disconnected(receive))
         tasks = (writer, listener)
+        silence = self._open_after or PING_SECONDS
         try:
             while not (writer.done() or listener.done()):
                 done, _ = await asyncio.wait(
-                    tasks, timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                    tasks, timeout=silence, return_when=asyncio.FIRST_COMPLETED
                 )
                 if not done:
                     await self._ping(send)
+                    silence = PING_SECONDS
         finally:
             for task in tasks:
                 task.cancel()
@@ -71,28 +84,44 @@ class SseResponse(Response):
     async def _write_all(self, send: Send) -> None:
         """Write head and frames; a frame that is there already goes out with the head."""
         async with aclosing(self._frames) as frames:
-            await send(
-                {
-                    "type": "http.response.start",
-                    "status": self.status_code,
-                    "headers": self.raw_headers,
-                }
-            )
-            async for chunk in frames:
-                async with self._send_lock:
+            if not self._open_after:
+                await self._open(send)
+            try:
+                async for chunk in frames:
                     await self._write(chunk, send)
+            except RunFailed as error:
+                if not (self._is_open and self._failure_frame):
+                    raise
+                await self._write(self._failure_frame(error), send)
         async with self._send_lock:
+            await self._open(send)
             await send(_body(b"", more=False))
             self._has_ended = True
 
     async def _write(self, chunk: bytes, send: Send) -> None:
-        for start in range(0, len(chunk), WRITE_BYTES):
-            await send(_body(chunk[start : start + WRITE_BYTES]))
+        async with self._send_lock:
+            await self._open(send)
+            for start in range(0, len(chunk), WRITE_BYTES):
+                await send(_body(chunk[start : start + WRITE_BYTES]))
+
+    async def _open(self, send: Send) -> None:
+        """Send the head, once."""
+        if self._is_open:
+            return
+        self._is_open = True
+        await send(
+            {
+                "type": "http.response.start",
+                "status": self.status_code,
+                "headers": self.raw_headers,
+            }
+        )
 
     async def _ping(self, send: Send) -> None:
         """Send a comment, when nothing else is being sent."""
         async with self._send_lock:
             if not self._has_ended:
+                await self._open(send)
                 await send(_body(_PING))
 
 

@@ -64,15 +64,14 @@ class SseParser:
             chunk = b"".join((*self._pending, chunk))
             self._pending.clear()
             self._pending_size = 0
-        blocks = chunk.split(b"\n\n")
-        if rest := blocks.pop():
-            self._keep(rest)
-        if self._at_start and blocks:
+        whole, found, rest = chunk.rpartition(b"\n\n")
+        self._keep(rest)
+        if not found:
+            return []
+        if self._at_start:
             self._at_start = False
-            blocks[0] = blocks[0].removeprefix(_BYTE_ORDER_MARK)
-        if len(chunk) > self._limit and max(map(len, blocks), default=0) > self._limit:
-            raise SseTooLong
-        return self._parse(blocks)
+            whole = whole.removeprefix(_BYTE_ORDER_MARK)
+        return self._parse(whole)
 
     def finish(self) -> list[SseEvent]:
         """Give the event that the stream ended in, if any. Raises `SseTooLong`.
@@ -96,18 +95,18 @@ class SseParser:
         if self._pending_size > self._limit:
             raise SseTooLong
 
-    def _parse(self, blocks: list[bytes]) -> list[SseEvent]:
-        events: list[SseEvent] = []
-        last_id = self.last_id
-        for block in blocks:
-            if block[:6] == b"data: " and b"\n" not in block:  # as all events of models are
-                events.append(("message", block[6:], last_id))
-            elif block:
-                event = self._parse_lines(block)
+    def _parse(self, whole: bytes) -> list[SseEvent]:
+        """Parse events, of which the last has lost its blank line."""
+        is_large = len(whole) > self._limit
+        if whole.startswith(b"data: ") and not is_large:
+            datas = whole[6:].split(b"\n\ndata: ")
+            if whole.count(b"\n") == 2 * (len(datas) - 1):  # all have that one line, as a model's
                 last_id = self.last_id
-                if event:
-                    events.append(event)
-        return events
+                return [("message", data, last_id) for data in datas]
+        blocks = whole.split(b"\n\n")
+        if is_large and max(map(len, blocks)) > self._limit:
+            raise SseTooLong
+        return list(filter(None, map(self._parse_lines, blocks)))
 
     def _parse_lines(self, block: bytes) -> SseEvent | None:
         """Parse the lines before a blank one; None if they have no data."""

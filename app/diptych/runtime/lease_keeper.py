@@ -64,7 +64,7 @@ class LeaseKeeper:
                 found = list(self._released) or await self._stores.leases.unowned_sessions()
                 self._released.clear()
                 for session_id in found:
-                    await self._take_over(session_id)
+                    await self._take_over_or_leave(session_id)
             except StoreError as error:
                 _logger.warning("sessions without an owner cannot be looked for now: %s", error)
             if not self._scheduler.has_room:  # there may be more of them: look when there is room
@@ -78,6 +78,13 @@ class LeaseKeeper:
         self._wake.clear()
         while not (self.takes_over and self._scheduler.has_room):  # noqa: ASYNC110 - it is cheap
             await asyncio.sleep(ROOM_SECONDS)
+
+    async def _take_over_or_leave(self, session_id: str) -> None:
+        """Take over one session; one that cannot be had keeps nobody from the next."""
+        try:
+            await self._take_over(session_id)
+        except StoreError as error:
+            _logger.warning("session %s cannot be taken over now: %s", session_id, error)
 
     async def _take_over(self, session_id: str) -> None:
         scheduler, stores = self._scheduler, self._stores

@@ -9,16 +9,16 @@ Not here: how many connections there may be (`serve.connections`), how large a b
 
 import asyncio
 import logging
-import re
 from typing import Any, cast
 
 import httptools
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from diptych.net.memory_budget import Share
 from diptych.serve.connections import Connections
+from diptych.serve.host_header import has_one_host
 from diptych.serve.joined_writes import JoinedWrites
 from diptych.serve.protocol_errors import error_response
 
@@ -30,7 +30,6 @@ STALL_SECONDS = 300.0  # for which a peer may take nothing of an answer
 LINGER_SECONDS = 1.0  # for which a refused peer may go on sending, so that it reads the refusal
 MAX_PIPELINED = 16  # requests that wait for the answers before them
 _FULL = 503
-_HOST = re.compile(rb"([\w.~%!$&'()*+,;=-]*|\[[\w.:%~-]+\])(:\d*)?", re.ASCII)  # RFC 3986, 3.2
 _ALWAYS = frozenset({b"/health", b"/ready"})
 _logger = logging.getLogger(__name__)
 
@@ -48,6 +47,7 @@ class BoundedProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._bounded = connections
+        self._answered: RequestResponseCycle | None = None  # `cycle` is the last of a pipeline
         self._head: Share | None = None  # of the budget, while a head is incomplete
         self._is_in_head = False
         self._is_in_body = False
@@ -70,6 +70,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._bounded.remove(self)
         self._end_receiving()
         self._end_sending()
+        if self.pipeline and self._answered:  # of the others, none has begun, and none will
+            self._answered.disconnected = True
+            self._answered.message_event.set()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
 
@@ -175,7 +178,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(431)
         elif len(self.pipeline) >= MAX_PIPELINED:
             self._take_no_more()
-        elif not _has_one_host(self.headers, self.parser.get_http_version()):
+        elif not has_one_host(self.headers, self.parser.get_http_version()):
             self._refuse_next(400)
         elif self.parser.get_method() == b"CONNECT":
             self._refuse_next(501)
@@ -188,6 +191,8 @@ class BoundedProtocol(HttpToolsProtocol):
                 return
             self._is_in_body = True
             super().on_headers_complete()
+            if not self.pipeline:
+                self._answered = self.cycle
             if not has_room:
                 self.cycle.keep_alive = False
 
@@ -219,6 +224,8 @@ class BoundedProtocol(HttpToolsProtocol):
     # What is sent
 
     def on_response_complete(self) -> None:
+        if self.pipeline:
+            self._answered = self.pipeline[-1][0]
         super().on_response_complete()
         if self.transport.is_closing():
             self._abort_later(STALL_SECONDS)
@@ -290,11 +297,3 @@ class BoundedProtocol(HttpToolsProtocol):
     def eof_received(self) -> None:
         if self._is_refused:
             self.abort()
-
-
-def _has_one_host(headers: list[tuple[bytes, bytes]], version: str) -> bool:
-    """Whether a head names its host as HTTP/1.1 demands (RFC 9112, section 3.2)."""
-    hosts = [value for name, value in headers if name == b"host"]
-    if not hosts:
-        return version == "1.0"
-    return len(hosts) == 1 and _HOST.fullmatch(hosts[0]) is not None

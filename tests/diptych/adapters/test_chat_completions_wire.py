@@ -30,6 +30,10 @@ def chunk(delta: object = None, **choice: object) -> bytes:
     return orjson.dumps({"choices": [{"index": 0, "delta": delta, **choice}]})
 
 
+def apply(reply: ChunkDecoder, payloads: list[bytes]) -> tuple[str, str]:
+    return reply.apply([("message", payload, "") for payload in payloads])
+
+
 def test_a_request_holds_the_conversation_and_the_fields() -> None:
     body = encode_request({"model": "m", "stream": True}, [Message("user", "grüße 😀")])
     assert json.loads(body) == {
@@ -69,7 +73,7 @@ def test_text_and_reasoning_are_found(message: object, text: str, reasoning: str
     body = orjson.dumps({"choices": [{"message": message, "finish_reason": "length"}]})
     assert decode_reply(body) == Reply(text, Usage(), "length", reasoning)
     streamed = ChunkDecoder()
-    assert streamed.apply([chunk(message)]) == (text, reasoning)
+    assert apply(streamed, [chunk(message)]) == (text, reasoning)
 
 
 def test_usage_is_read_as_far_as_it_is_known() -> None:
@@ -115,10 +119,10 @@ def test_what_orjson_refuses_and_servers_send_is_read() -> None:
 
 def test_a_character_that_two_chunks_share_is_put_together() -> None:
     reply = ChunkDecoder()
-    assert reply.apply([b'{"choices": [{"delta": {"content": "a\\ud83d"}}]}']) == ("a", "")
-    assert reply.apply([b'{"choices": [{"delta": {"content": "\\ude00b"}}]}']) == ("😀b", "")
+    assert apply(reply, [b'{"choices": [{"delta": {"content": "a\\ud83d"}}]}']) == ("a", "")
+    assert apply(reply, [b'{"choices": [{"delta": {"content": "\\ude00b"}}]}']) == ("😀b", "")
     halves = [b'{"choices": [{"delta": {"content": "\\ud83d"}}]}', chunk({"content": "x"}), DONE]
-    assert reply.apply(halves) == ("\ufffdx", "")
+    assert apply(reply, halves) == ("\ufffdx", "")
 
 
 def test_chunks_that_arrive_together_are_one_piece() -> None:
@@ -135,7 +139,7 @@ def test_chunks_that_arrive_together_are_one_piece() -> None:
         DONE,
         b"not read any more",
     ]
-    assert reply.apply(together) == ("ab", "hm")
+    assert apply(reply, together) == ("ab", "hm")
     assert reply.is_complete
     assert (reply.finish_reason, reply.usage) == ("length", Usage(1, 2))
 
@@ -152,15 +156,15 @@ def test_chunks_that_arrive_together_are_one_piece() -> None:
 )
 def test_a_reply_is_whole_when_it_says_so(events: list[bytes], is_complete: bool) -> None:
     reply = ChunkDecoder()
-    reply.apply(events)
+    apply(reply, events)
     assert reply.is_complete is is_complete
 
 
 def test_an_error_among_the_chunks_is_a_failure() -> None:
     with pytest.raises(ReportedError) as caught:
-        ChunkDecoder().apply([chunk({"content": "a"}), b'{"error": {"message": "oops"}}'])
+        apply(ChunkDecoder(), [chunk({"content": "a"}), b'{"error": {"message": "oops"}}'])
     assert caught.value.report.sentence == "oops"
-    ChunkDecoder().apply([b'{"error": null, "choices": []}'])
+    apply(ChunkDecoder(), [b'{"error": null, "choices": []}'])
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """`McpTools` against real MCP servers: in this loop, and in processes that can be killed."""
 
 import asyncio
+import contextlib
 import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ App = Callable[..., Any]
 QUICK = ConnectionSettings(
     initial_delay=0.02, max_delay=0.1, refresh_interval=0.1, connect_timeout=2.0
 )
+START_SECONDS = 60.0  # of a cold process on a machine that has other work
 TALLY = Path(__file__).parent / "servers" / "tally.py"
 
 
@@ -277,6 +280,17 @@ class Killable:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, str(TALLY), self.era, str(self.file), str(self.port), stderr=-3
         )
+        await self._listens()
+
+    async def _listens(self) -> None:
+        """Wait until it takes connections: on a busy machine it takes long to start."""
+        async with asyncio.timeout(START_SECONDS):
+            while True:
+                with contextlib.suppress(ConnectionRefusedError):
+                    _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                    writer.close()
+                    return
+                await asyncio.sleep(0.02)
 
     def stop(self) -> None:
         """Let it hang: its connections stay, and nothing answers."""
@@ -301,9 +315,8 @@ async def killable(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncItera
 async def test_a_server_killed_between_two_questions_is_unavailable_and_then_back(
     killable: Killable,
 ) -> None:
-    async with connected(
-        killable.server, settings=ConnectionSettings(refresh_interval=60)
-    ) as tools:
+    patient = replace(QUICK, refresh_interval=60)
+    async with connected(killable.server, settings=patient) as tools:
         tool = await tool_of(tools, "tally__add_line")
         await tools.call(tool, {"text": "first"}, unheard)
 

@@ -158,3 +158,47 @@ def outcome(*pieces: bytes) -> Delta | str:
         return read(*pieces)
     except AttemptFailure as failure:
         return failure.code
+
+
+def call_event(**call: object) -> bytes:
+    delta = {"tool_calls": [call]}
+    return b"data: " + orjson.dumps({"choices": [{"index": 0, "delta": delta}]}) + b"\n\n"
+
+
+LONG = "x" * 2**15
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [call_event(index=0, function={"name": "add", "arguments": LONG})] * 300,
+        [call_event(index=n, function={"name": "add", "arguments": [LONG]}) for n in range(300)],
+        [call_event(index=n, id=LONG, function={"name": "add"}) for n in range(300)],
+        [call_event(index=n, extra_content={"of": LONG}) for n in range(300)],
+        [
+            b"".join(call_event(index=n, id="c") for n in range(first, first + 250))
+            for first in range(0, 9_000, 250)
+        ],
+    ],
+    ids=["one call", "values", "ids", "extras", "empty calls"],
+)
+def test_the_calls_of_a_reply_count_towards_its_size(events: list[bytes]) -> None:
+    """A model that writes calls for ever takes no more memory than one that writes text."""
+    with pytest.raises(AttemptFailure, match="more than 8388608 characters"):
+        read(*events)
+
+
+@pytest.mark.parametrize("filler", [b": waits\n\n", b"\n\n", b"retry: 1\n\n"])
+def test_what_comes_before_the_first_event_is_not_kept_without_end(filler: bytes) -> None:
+    pieces = [filler * (2**16 // len(filler))] * 20
+    assert read(*pieces, REAL["answer"]) == read(REAL["answer"])
+    body = Body(*pieces, REAL["answer"])
+    reader = ReplyReader(body, frozenset(), ())  # type: ignore[arg-type]
+    for piece in pieces:
+        reader._events_in(piece)
+    assert not reader._unframed
+
+
+def test_a_whole_reply_under_the_name_of_a_stream_may_have_blank_lines() -> None:
+    whole = b'\n\n{"choices": [\n\n{"message": {"content": "Hi."}}]}'
+    assert read(b"\n\n", whole).text == "Hi."

@@ -218,7 +218,8 @@ async def test_a_reader_that_takes_nothing_is_cut_and_goes_on_after_its_last_id(
         headers = {"Last-Event-ID": last}
         rest = (await helper.http.get(events_of(run_id), headers=headers)).text
         whole = (await helper.http.get(events_of(run_id))).text
-        assert "".join(f"{frame}\n\n" for frame in first) + rest == whole
+        told = "".join(f"{frame}\n\n" for frame in first) + rest
+        assert told.replace(": ping\n\n", "") == whole.replace(": ping\n\n", "")
         assert "event: completed" in rest
         assert not reader.got.endswith(b"0\r\n\r\n")  # as if the stream were whole
 

@@ -70,6 +70,12 @@ def test_what_cannot_open_an_action_flows_from_there_on(text, after):
     assert told.startswith(text[:after])
 
 
+@pytest.mark.parametrize("text", ["add it", "address", "[add] or not"])
+def test_where_nothing_is_offered_no_name_holds_prose(text):
+    gate = AnswerGate(reads_as_call, names=frozenset())
+    assert "".join(map(gate.feed, text)) == text
+
+
 @pytest.mark.parametrize(
     "text",
     [

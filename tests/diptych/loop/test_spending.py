@@ -2,6 +2,7 @@
 
 from decimal import Decimal
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.doubles import catalog
@@ -11,11 +12,11 @@ from diptych.loop.budget import Budget, Prices
 from diptych.loop.codec import catalog_blob, decode, encode
 from diptych.loop.commands import AskModel, MakeCall
 from diptych.loop.events import Called, Failed, Offered, Replied, RunRequested, Steered
-from diptych.loop.messages import ToolCall, Usage, Used
+from diptych.loop.messages import Delegation, ToolCall, Usage, Used
 from diptych.loop.reducer import advance
 from diptych.loop.run_settings import RunSettings
-from diptych.loop.spending import denied_call, used_by, warnings
-from diptych.loop.state import Phase, Run
+from diptych.loop.spending import denied_call, ends_phase_1, is_counted, used_by, warnings
+from diptych.loop.state import Phase, Run, updated
 
 PRICES = Prices(Decimal("0.25"), Decimal("2.00"))
 
@@ -110,6 +111,49 @@ def test_a_call_that_is_made_again_counts_once():
     call = ToolCall("call_1_1", "echo", {"n": 1})
     run, _ = feed(run, Replied(echo(1)), Called(call, 1))
     assert denied_call(run, MakeCall(call, 1, is_retry=True), []) is None
+
+
+READ = ToolCall("call_1_1", "result__read", {"result": "r1"})
+
+
+def test_delegations_and_reading_on_in_a_text_are_no_tool_calls():
+    assert is_counted(ToolCall("c", "echo", {}))
+    assert not is_counted(READ)
+    assert not is_counted(Delegation("c", "a", "do it"))
+    used_up = updated(limited(tool_calls=1), tool_calls=1)
+    assert denied_call(used_up, MakeCall(READ, 1), []) is None
+    assert denied_call(used_up, MakeCall(ToolCall("c", "echo", {}), 1), []) is not None
+    nothing_limits_it = updated(limited(tokens=5), tool_calls=1)
+    assert denied_call(nothing_limits_it, MakeCall(ToolCall("c", "echo", {}), 1), []) is None
+
+
+def test_what_children_used_counts_where_a_run_ends():
+    below = Used(model_calls=1, tool_calls=1, steps=1)
+    run = updated(limited(steps=2), step=1, delegated=below)
+    assert ends_phase_1(run) == "steps"
+    assert ends_phase_1(updated(run, delegated=Used())) is None
+    run = updated(limited(model_calls=3, on_max_steps="answer"), step=1, model_calls=1)
+    assert ends_phase_1(updated(run, delegated=below)) == "model_calls"
+    assert ends_phase_1(run) is None
+    call = MakeCall(ToolCall("c", "echo", {}), 1)
+    run = updated(limited(tool_calls=3), tool_calls=1, delegated=below)
+    assert denied_call(run, call, []) is None
+    assert denied_call(run, call, [call]) is not None
+
+
+@pytest.mark.parametrize(
+    ("limits", "before", "after"),
+    [
+        ({"tokens": 100}, {}, {"usage": Usage(80, 0)}),
+        ({"tokens": 100}, {}, {"delegated": Used(tokens=80)}),
+        ({"tool_calls": 5}, {"tool_calls": 3}, {"tool_calls": 4}),
+        ({"steps": 5}, {"step": 3}, {"step": 4}),
+    ],
+    ids=["tokens", "what a child used", "tool calls", "steps"],
+)
+def test_a_warning_comes_whatever_alone_has_changed(limits, before, after):
+    run = updated(limited(**limits), **before)
+    assert warnings(run, updated(run, **after)) == list(limits)
 
 
 def test_a_request_can_only_tighten():

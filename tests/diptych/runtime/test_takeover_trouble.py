@@ -332,6 +332,27 @@ async def test_a_log_of_a_newer_version_is_left_alone(what, caplog):
 
 
 @virtually
+async def test_a_session_that_cannot_be_asked_for_keeps_nobody_from_the_next(monkeypatch):
+    store = SharedStore()
+    a = replica(store, "a", model=Hung())
+    replica(store, "b", "{}", "Hello.")
+    broken, beside = await begin(a, "Q", "broken"), await begin(a, "Q", "beside")
+    await asyncio.sleep(1)
+    a.kill()
+    queue_head = store.queue_head
+
+    def refused(session_id):
+        if session_id == "broken":
+            raise StoreError("the store refuses a command")
+        return queue_head(session_id)
+
+    monkeypatch.setattr(store, "queue_head", refused)
+    await asyncio.sleep(30)
+    assert ends(log(store, beside)) == ["completed"]
+    assert not ends(log(store, broken))
+
+
+@virtually
 async def test_a_process_that_can_read_it_takes_it_up(caplog):
     store = SharedStore()
     a, b = replica(store, "a", model=Hung()), replica(store, "b", "{}", "Hello.")

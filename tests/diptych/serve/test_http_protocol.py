@@ -24,10 +24,19 @@ CHUNKED_HEAD = b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r
 LARGE = b"x" * (8 * 2**20)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HEAD_SECONDS", "BODY_SECONDS", "STALL_SECONDS", "LINGER_SECONDS"):
+    """Have what comes too late be late soon. Elsewhere a busy machine must not make it late."""
+    for name in ("HEAD_SECONDS", "BODY_SECONDS", "STALL_SECONDS"):
         monkeypatch.setattr(protocol, name, QUICK)
+
+
+@pytest.fixture(autouse=True)
+def _refused_go_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "LINGER_SECONDS", QUICK)
+
+
+late = pytest.mark.usefixtures("_soon")
 
 
 @dataclass
@@ -132,6 +141,7 @@ async def served(
 # Heads
 
 
+@late
 async def test_a_usual_request_is_answered_and_leaves_no_timer_but_that_of_silence() -> None:
     async with served() as here:
         line = await here.connect()
@@ -188,6 +198,7 @@ async def test_64_kib_in_128_headers_are_taken() -> None:
         assert await (await here.connect()).ask(head + b"\r\n") == 200
 
 
+@late
 async def test_a_head_that_does_not_end_is_counted_and_refused_in_time() -> None:
     budget = MemoryBudget(2**20)
     async with served(budget=budget) as here:
@@ -220,6 +231,7 @@ async def test_a_head_in_pieces_that_comes_in_time_is_taken() -> None:
 # Bodies
 
 
+@late
 async def test_a_body_that_dribbles_is_refused_and_the_application_hears_of_it() -> None:
     async with served() as here:
         line = await here.connect()
@@ -232,6 +244,7 @@ async def test_a_body_that_dribbles_is_refused_and_the_application_hears_of_it()
         assert await line.is_closed()
 
 
+@late
 async def test_a_body_that_nobody_reads_is_not_sent_for_ever_either() -> None:
     async def deaf(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
@@ -370,6 +383,7 @@ async def deaf(here: Served) -> socket.socket:
     return own
 
 
+@late
 async def test_a_peer_that_takes_nothing_of_an_answer_is_cut(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -419,6 +433,7 @@ async def test_without_room_the_one_that_has_taken_nothing_for_longest_goes(
             peer.close()
 
 
+@late
 async def test_the_rest_of_a_whole_answer_is_not_kept_for_one_that_never_takes_it() -> None:
     async with served(App(b"x" * 600_000)) as here:
         peer = socket.socket()
@@ -572,3 +587,32 @@ async def test_what_was_taken_of_a_pipeline_is_answered_before_it_is_closed(
         assert b"connection: close" in line.head
         assert await line.is_closed()
         assert len(here.app.asked) == taken
+
+
+@pytest.mark.parametrize("answered", [0, 1])
+async def test_a_request_is_told_that_its_caller_hung_up_though_others_wait_behind_it(
+    answered: int,
+) -> None:
+    asked: list[str] = []
+    told: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        asked.append(scope["path"])
+        while (await receive())["type"] != "http.disconnect":
+            if len(asked) <= answered:
+                await send({"type": "http.response.start", "status": 204, "headers": []})
+                await send({"type": "http.response.body"})
+                return
+        told.append(scope["path"])
+
+    async with listening(app, protocol=partial(BoundedProtocol, Connections(None, 9))) as url:
+        _, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        writer.write(b"".join(GET.replace(b"/x", b"/%d" % n) for n in range(4)))
+        await until(lambda: len(asked) > answered)
+        writer.transport.abort()
+        await until(lambda: told)
+        await asyncio.sleep(0.05)
+    assert told == [f"/{answered}"]
+    assert len(asked) == answered + 1

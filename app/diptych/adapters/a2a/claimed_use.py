@@ -26,6 +26,7 @@ class ClaimedUse:
     """The claims of one delegation's task; `request` says what the task was given."""
 
     def __init__(self, request: DelegationRequest) -> None:
+        self.is_broken_off = False  # by us, as what came is not valid; it may still work
         self._request = request
         self._shown = Used()
         self._is_whole = not request.is_taken_over
@@ -54,7 +55,8 @@ class ClaimedUse:
         """Give what the task counts for by now; None if it says nothing that could be counted.
 
         One that has ended and claims nothing counts for what it has shown. Before that its silence
-        says nothing: if it is lost, it counts for all that it was given.
+        says nothing: if it is lost, it counts for all that it was given, and so does one that is
+        broken off.
         """
         self._report = report
         if not self._request.budget:
@@ -79,6 +81,8 @@ class ClaimedUse:
         claim = report.used
         if report.is_unreadable and granted:
             self._note("names amounts that are none")
+        if self.is_broken_off and granted:
+            self._note("broke off its task with what is not valid, and may still work")
         if self._is_silent:
             self._note("claims nothing, and its events show use")
         if claim is None:
@@ -91,7 +95,7 @@ class ClaimedUse:
             self._note("claims more than its events show")
 
     def _claim(self, report: TaskReport) -> Used | None:
-        if report.used is None and report.is_unreadable:
+        if report.is_unreadable or self.is_broken_off:
             return as_used(self._request.budget)
         if report.used is None and report.usage is not None:
             return Used(report.usage.prompt_tokens + report.usage.completion_tokens)

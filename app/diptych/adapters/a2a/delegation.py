@@ -23,17 +23,16 @@ from a2a.types import (
     Task,
 )
 from a2a.utils.errors import A2AError, InternalError
-from google.protobuf.json_format import MessageToDict
 
 from diptych.adapters.a2a.claimed_use import ClaimedUse
 from diptych.adapters.a2a.event_gate import EventGate
 from diptych.adapters.a2a.http_client import MALFORMED_ANSWER_ERRORS
+from diptych.adapters.a2a.metadata import extension_value
 from diptych.adapters.a2a.task_progress import Stage, TaskProgress
 from diptych.adapters.a2a.time_limit import TimeLimit
 from diptych.errors import DelegationError
 from diptych.loop import prompt
 from diptych.loop.messages import JSON, CallOutput, ChildRun, Usage, Used
-from diptych.net import a2a_extension
 from diptych.net.a2a_events import CLOSING, read_event
 from diptych.net.backoff import Backoff
 from diptych.ports import ChildEvent, DelegationProgress, DelegationRequest
@@ -93,6 +92,7 @@ class DelegationTask:
             await self._follow(self._client.send_message(request, context=self._context))
         except (A2AError, *MALFORMED_ANSWER_ERRORS) as error:
             if not (self._progress.task_id and _is_lost(error)):
+                self.claims.is_broken_off = bool(self._progress.task_id)
                 raise self._explain(error) from error
         if not self._progress.is_settled:
             await self._resume(is_streamed=not request.configuration.return_immediately)
@@ -201,15 +201,14 @@ class DelegationTask:
         """Tell what happened in the task, if the update says so."""
         if not (self._takes_events and update.HasField("status_update")):
             return
-        metadata = update.status_update.metadata
-        if a2a_extension.URI in metadata:
-            self._admit(MessageToDict(metadata)[a2a_extension.URI])
+        if (about := extension_value(update.status_update.metadata)) is not None:
+            self._admit(about)
 
     async def _get(self, task_id: str) -> Task:
         """Read a task, and tell what happened in it that was missed."""
         task = await self._client.get_task(GetTaskRequest(id=task_id), context=self._context)
-        if self._takes_events and a2a_extension.URI in task.metadata:
-            match MessageToDict(task.metadata)[a2a_extension.URI]:
+        if self._takes_events:
+            match extension_value(task.metadata):
                 case {"events": list(events)}:
                     for event in events:
                         self._admit({"event": event})

@@ -28,6 +28,7 @@ MALFORMED_ANSWER_ERRORS = (
     TypeError,
     KeyError,
     AttributeError,
+    OverflowError,
     RecursionError,
 )
 """What the SDK raises, besides its own errors, for an answer that is not valid."""

@@ -12,6 +12,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Struct
 
 from diptych.adapters.a2a.claimed_use import ClaimedUse
+from diptych.adapters.a2a.metadata import extension_value
 from diptych.errors import DelegationError
 from diptych.loop.messages import JSON, CallOutput, ChildRun, FinishReason, Usage, Used
 from diptych.loop.text import one_line, well_formed
@@ -161,7 +162,7 @@ class TaskProgress:
     def _used(self) -> Used | None:
         if self._claims is None:
             return self.report.used
-        return self._claims.counted(self.report, has_ended=self.stage is Stage.ENDED)
+        return self._claims.counted(self.report, has_ended=self.is_settled)
 
     def child(self) -> ChildRun:
         """Say what is known of the task by now."""
@@ -189,8 +190,8 @@ class TaskProgress:
 
     def apply_report(self, metadata: Struct) -> None:
         """Keep what the agent says of the task, if it speaks our extension."""
-        if a2a_extension.URI in metadata:
-            report = read_report(MessageToDict(metadata)[a2a_extension.URI])
+        if (about := extension_value(metadata)) is not None:
+            report = read_report(about)
             known = self.report
             usage, used = report.usage or known.usage, report.used or known.used
             self.report = TaskReport(usage, report.code, used, report.is_unreadable)
@@ -210,8 +211,7 @@ class TaskProgress:
                 return ""
             self._artifacts[artifact.artifact_id] = _Content()
         content = self._artifacts[artifact.artifact_id]
-        if a2a_extension.URI in artifact.metadata:
-            about = MessageToDict(artifact.metadata)[a2a_extension.URI]
+        if (about := extension_value(artifact.metadata)) is not None:
             content.finish_reason = a2a_extension.read_finish_reason(about)
         return content.add(artifact.parts)
 

@@ -6,7 +6,6 @@ Not here: requests (`encoding`), native calls (`native_calls`), tokens (`usage`)
 (`net`), retries (`chat_model`).
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,9 +20,12 @@ from diptych.adapters.openai_chat.error_report import (
 from diptych.adapters.openai_chat.failures import ReportedError, malformed_reply
 from diptych.adapters.openai_chat.finish_reasons import canonical_reason, is_failure
 from diptych.adapters.openai_chat.native_calls import CallAssembler
+from diptych.adapters.openai_chat.payloads import decode_chunk, decode_object, error_event
+from diptych.adapters.openai_chat.text_frame import TextFrame
 from diptych.adapters.openai_chat.usage import usage_of
 from diptych.loop.messages import NativeCall, Usage
 from diptych.loop.text import well_formed
+from diptych.net.sse import SseEvent
 from diptych.ports import Reply
 
 DONE = b"[DONE]"
@@ -35,7 +37,7 @@ def decode_reply(body: bytes, names: frozenset[str] = frozenset()) -> Reply:
 
     Raises `AttemptFailure` `model_garbage`, and `ReportedError` for an error object in a success.
     """
-    found = _decode(body)
+    found = decode_object(body)
     choice = _first_choice(found)
     if choice is None:
         _check_is_no_error(found)
@@ -68,6 +70,7 @@ class ChunkDecoder:
         self._high_surrogate = ""  # of a surrogate pair that is split between two chunks
         self._names = names
         self._calls: CallAssembler | None = None
+        self._frame = TextFrame(lambda event: self._text_alone(orjson.loads(event)))
 
     @property
     def is_complete(self) -> bool:
@@ -79,7 +82,12 @@ class ChunkDecoder:
         """The native calls that have arrived; whole once the reply is."""
         return self._calls.calls() if self._calls else ()
 
-    def apply(self, events: Sequence[bytes]) -> tuple[str, str]:
+    @property
+    def calls_size(self) -> int:
+        """The characters of the native calls that have arrived, and something for each call."""
+        return self._calls.size if self._calls else 0
+
+    def apply(self, events: Sequence[SseEvent]) -> tuple[str, str]:
         """Apply the events that arrived together; give their text and their reasoning.
 
         Chunks without choices are fine, with usage or without. Raises `AttemptFailure`
@@ -87,14 +95,22 @@ class ChunkDecoder:
         """
         texts: list[str] = []
         thoughts: list[str] = []
-        for event in events:
+        for kind, event, _ in events:
+            if kind == "error":
+                raise error_event(event)
+            if text := self._frame.text_of(event):
+                texts.append(text)
+                continue
+            if not event:
+                continue
             if event == DONE or (len(event) < _MAX_DONE and event.strip() == DONE):
                 self.is_done = True
                 break
-            chunk = _decode_chunk(event)
+            chunk = decode_chunk(event)
             if text := self._text_alone(chunk):
                 self.has_choice = True
                 texts.append(text)
+                self._frame.learn(event, text)
             elif (choice := _first_choice(chunk)) is not None:
                 self._apply_choice(chunk, choice, texts, thoughts)
             else:
@@ -161,6 +177,7 @@ class ChunkDecoder:
             if index < self._index:
                 raise malformed_reply("several choices, where one was asked for")
             self._index = index
+            self._frame.forget()
 
     def _add_calls(self, delta: Mapping[str, Any], *, is_whole: bool) -> None:
         if self._calls is None:
@@ -179,60 +196,6 @@ class ChunkDecoder:
         if "\ud800" <= text[-1] <= "\udbff" and not self.is_done:
             text, self._high_surrogate = text[:-1], text[-1]
         return well_formed(text)
-
-
-def error_event(payload: bytes) -> ReportedError:
-    """Read what an `event: error` carries: an error object, or a sentence."""
-    try:
-        return ReportedError(read_error(orjson.loads(payload)))
-    except orjson.JSONDecodeError:
-        return ReportedError(_in_words(payload))
-
-
-def _decode(payload: bytes) -> dict[str, Any]:
-    try:
-        return _object(_parsed(payload))
-    except (ValueError, RecursionError) as error:
-        raise malformed_reply("something that is not JSON") from error
-
-
-def _decode_chunk(payload: bytes) -> dict[str, Any]:
-    """Decode a chunk. One that cannot be read is the server's failure: it did speak the API."""
-    try:
-        found = orjson.loads(payload)
-    except orjson.JSONDecodeError:
-        try:
-            found = _parsed(payload)
-        except (ValueError, RecursionError):
-            raise ReportedError(_in_words(payload)) from None
-    if isinstance(found, dict) and not found.get("error"):
-        return found
-    return _object(found)
-
-
-def _parsed(payload: bytes) -> object:
-    """Parse JSON, also what orjson refuses but servers send: NaN, surrogates, invalid UTF-8."""
-    try:
-        return orjson.loads(payload)
-    except orjson.JSONDecodeError:
-        return json.loads(payload.decode(errors="replace"))
-
-
-def _object(found: object) -> dict[str, Any]:
-    if isinstance(found, list) and len(found) == 1:
-        found = found[0]  # Gemini wraps its errors
-    if not isinstance(found, dict):
-        raise malformed_reply("JSON that is no object")
-    if found.get("error"):
-        raise ReportedError(read_error(found))
-    return found
-
-
-def _in_words(payload: bytes) -> ErrorReport:
-    """Read a payload that is no JSON: a sentence if it looks like one, else part of a chunk."""
-    words = payload.decode(errors="replace").strip()
-    sentence = "" if words[:1] in {"{", "["} else words
-    return ErrorReport(0, sentence or "a chunk that cannot be read", words.lower())
 
 
 def _check_is_no_error(found: Mapping[str, Any]) -> None:

@@ -17,6 +17,7 @@ from diptych.loop.messages import NativeCall
 from diptych.loop.text import well_formed
 
 MAX_EXTRA_BYTES = 256 * 1024  # of what is kept beside a call
+_SLOT_SIZE = 1024  # characters that a call counts as, besides its own: each is looked for among all
 _LEGACY_INDEX = -1  # of the one `function_call` of the API before tools
 
 
@@ -31,6 +32,11 @@ class _Slot:
     extra: Mapping[str, Any] | None = None
 
     @property
+    def size(self) -> int:
+        """The characters of its texts."""
+        return len(self.id) + len(self.name) + len(self.arguments)
+
+    @property
     def is_complete(self) -> bool:
         """Whether the arguments are a whole JSON value, which nothing can be added to."""
         return self.arguments.lstrip()[:1] in {"{", "["} and _is_json(self.arguments)
@@ -42,6 +48,12 @@ class CallAssembler:
     def __init__(self, names: frozenset[str] = frozenset()) -> None:
         self._names = names
         self._slots: list[_Slot] = []
+        self._size = 0
+
+    @property
+    def size(self) -> int:
+        """The characters that the calls take, and some for each call."""
+        return self._size + _SLOT_SIZE * len(self._slots)
 
     def add_whole(self, message: Mapping[str, Any]) -> None:
         """Take the calls of a whole message: each entry is a call, whatever its index says."""
@@ -117,8 +129,11 @@ class CallAssembler:
         return self._slots[-1] if self._slots else None
 
     def _fill(self, slot: _Slot, entry: Mapping[str, Any]) -> None:
+        before = slot.size
         slot.id = slot.id or _text(entry.get("id"))
-        slot.extra = slot.extra or _extra(entry.get("extra_content"))
+        if not slot.extra and (extra := _extra(entry.get("extra_content"))):
+            slot.extra = extra
+            self._size += len(orjson.dumps(extra))
         function = entry.get("function")
         if not isinstance(function, dict):
             function = entry  # some gateways leave the object out
@@ -130,6 +145,7 @@ class CallAssembler:
             slot.arguments += arguments
         elif isinstance(arguments, dict | list) and not slot.is_complete:
             slot.arguments = orjson.dumps(arguments).decode()
+        self._size += slot.size - before
 
     def _fill_name(self, slot: _Slot, piece: str) -> None:
         """Add a piece of the name, unless the name is whole and merely repeated."""

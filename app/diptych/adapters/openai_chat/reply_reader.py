@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import orjson
 
-from diptych.adapters.openai_chat.decoding import ChunkDecoder, decode_reply, error_event
+from diptych.adapters.openai_chat.decoding import ChunkDecoder, decode_reply
 from diptych.adapters.openai_chat.failures import (
     AttemptFailure,
     ReportedError,
@@ -17,7 +17,7 @@ from diptych.adapters.openai_chat.failures import (
 )
 from diptych.adapters.openai_chat.timed_body import TimedBody
 from diptych.net.received import ReceiveBudget, Received
-from diptych.net.sse import MEBIBYTE, SseParser, SseTooLong
+from diptych.net.sse import MEBIBYTE, SseEvent, SseParser, SseTooLong
 from diptych.ports import Delta, Reply
 
 MAX_REPLY_SIZE = 8 * MEBIBYTE  # bytes of a whole reply, characters of a streamed one
@@ -54,7 +54,7 @@ class ReplyReader:
         self._events = SseParser()
         self._decoder = ChunkDecoder(names)
         self._size = 0
-        self._unframed: list[bytes] | None = []  # what came before the first event
+        self._unframed: bytearray | None = bytearray()  # what came before the first event
 
     async def next(self) -> Delta:
         """Give what arrives next, as one `Delta`. Raises `AttemptFailure`."""
@@ -73,7 +73,7 @@ class ReplyReader:
                 return self._final_delta(*self._trailing_event())
             text, reasoning = self._decoder.apply(self._events_in(chunk))
             self._size += len(text) + len(reasoning)
-            if self._size > MAX_REPLY_SIZE:
+            if self._size + self._decoder.calls_size > MAX_REPLY_SIZE:
                 raise malformed_reply(f"a reply of more than {MAX_REPLY_SIZE} characters")
             if self._decoder.is_done:
                 return self._final_delta(text, reasoning)
@@ -98,20 +98,16 @@ class ReplyReader:
                 return b""  # only usage may be missing
             raise
 
-    def _events_in(self, chunk: bytes) -> list[bytes]:
+    def _events_in(self, chunk: bytes) -> list[SseEvent]:
         try:
             events = self._events.feed(chunk)
         except SseTooLong as error:
             raise malformed_reply("an event of more than 1 MiB") from error
         if self._unframed is not None:
-            self._unframed = None if events else [*self._unframed, chunk]
-        payloads = []
-        for kind, data, _ in events:
-            if kind == "error":
-                raise error_event(data)
-            if data:
-                payloads.append(data)
-        return payloads
+            self._unframed += chunk
+            if events or len(self._unframed) > MEBIBYTE:  # of comments, or of blank lines
+                self._unframed = None
+        return events
 
     def _trailing_event(self) -> tuple[str, str]:
         """Read the last event, which no blank line ends; an incomplete one is left out."""
@@ -119,10 +115,9 @@ class ReplyReader:
             events = self._events.finish()
         except SseTooLong:
             return "", ""
-        whole = [data for _, data, _ in events if data and _is_whole(data)]
-        if events and events[-1][0] == "error":
-            raise error_event(events[-1][1])
-        return self._decoder.apply(whole)
+        return self._decoder.apply(
+            [event for event in events if event[0] == "error" or _is_whole(event[1])]
+        )
 
     def _final_delta(self, text: str, reasoning: str) -> Delta:
         decoder = self._decoder
@@ -131,7 +126,7 @@ class ReplyReader:
             return Delta(text, reasoning, decoder.usage, reason, decoder.calls)
         if self._unframed:
             # Some gateways send a whole reply, or an error, under the name of a stream.
-            unframed = b"".join(self._unframed).strip()
+            unframed = bytes(self._unframed).strip()
             if unframed[:1] in {b"{", b"["} and _is_whole(unframed):
                 return _as_delta(_decode_whole(unframed, self._names, self._secrets))
         if self._body.response.content_type != "text/event-stream" and not decoder.has_choice:

@@ -7,7 +7,6 @@ Not here: reading the request (`chat_request`), OpenAI's JSON (`completion_forma
 hang up (`http.disconnect`).
 """
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -22,11 +21,7 @@ from diptych.errors import RequestError, StoreError
 from diptych.http.chat.chat_request import ChatTerms, read_chat
 from diptych.http.chat.completion_format import APPROVAL_REQUESTED, CompletionFormat, failure
 from diptych.http.direct_route import DirectRoute
-from diptych.http.disconnect import (
-    cancel_if_abandoned,
-    disconnected_before,
-    result_unless_disconnected,
-)
+from diptych.http.disconnect import cancel_if_abandoned, result_unless_disconnected
 from diptych.http.errors import RunFailed, run_error_body, store_failure
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.openapi import operations
@@ -59,9 +54,13 @@ def completion_route(terms: ChatTerms, runs: GuardedRuns) -> DirectRoute:
             on_disconnect = partial(cancel_if_abandoned, runs, entry.run_id)
         if chat.streams:
             frames = reader.frames(include_usage=chat.includes_usage)
-            first = asyncio.ensure_future(anext(frames, b""))
-            await _wait_for_first(request, first)
-            return SseResponse(_all_frames(first, frames), reader.headers, on_disconnect)
+            return SseResponse(
+                frames,
+                reader.headers,
+                on_disconnect,
+                open_after=FIRST_FRAME_SECONDS,
+                failure_frame=_failure_frame,
+            )
         return await _whole(request, reader, on_disconnect)
 
     return DirectRoute(PATH, complete, methods=["POST"], **operations.COMPLETE_CHAT)
@@ -81,30 +80,8 @@ async def _whole(
     return Response(orjson.dumps(completion), 200, reader.headers, "application/json")
 
 
-async def _wait_for_first(request: Request, first: "asyncio.Future[bytes]") -> None:
-    """Wait for the first frame, with which the head of the response goes out.
-
-    Raises what comes in its place: it can still be an HTTP error.
-
-    After 10 s the stream opens without it, because proxies and people want to see headers. It also
-    opens when the caller hangs up: an open stream notices that and ends.
-    """
-    await disconnected_before(request.receive, first, seconds=FIRST_FRAME_SECONDS)
-    if first.done():
-        first.result()
-
-
-async def _all_frames(
-    first: "asyncio.Future[bytes]", frames: AsyncGenerator[bytes]
-) -> AsyncGenerator[bytes]:
-    """Give all frames; a failure becomes the last one, because the headers are sent already."""
-    async with aclosing(frames):
-        try:
-            yield await first
-            async for content in frames:
-                yield content
-        except RunFailed as error:
-            yield frame(run_error_body(error.code, error.message))
+def _failure_frame(error: RunFailed) -> bytes:
+    return frame(run_error_body(error.code, error.message))
 
 
 class ChatReader:

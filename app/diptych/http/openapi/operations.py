@@ -226,7 +226,10 @@ DECIDE = _operation(
     "Decides on a call that waits, at whatever replica its run is; the first decision counts. The "
     "reply comes when it is on record.",
     {
-        200: _json("Approval", "The approval, decided."),
+        200: _json(
+            "Approval",
+            "The approval, decided; or `closed`, if the run was ended while it was decided below.",
+        ),
         202: _json(
             "Approval",
             "The agent below that has the call has decided so; this run does not know it yet.",

@@ -39,9 +39,10 @@ def approval_routes(approvals: GuardedApprovals) -> APIRouter:
         wanted = DecisionRequest(body.decision, reason, body.arguments, body.call, given)
         records = await approvals.decide(run_id, call_id, wanted)
         found = next(a for a in approvals_of(records) if a.call_id == call_id)
-        if not found.is_open:
+        if found.decided:
             return approval_view(found)
-        response.status_code = 202  # decided below, and known here as soon as that comes up
+        if found.is_open:
+            response.status_code = 202  # decided below, and known here as soon as that comes up
         return approval_view(found) | {"decision": body.decision}
 
     return router

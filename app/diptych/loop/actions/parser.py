@@ -8,6 +8,7 @@ references (`references`), what a reply begins with and whether it was cut off (
 """
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -31,6 +32,8 @@ from diptych.loop.actions.wording import cut, listed, quoted
 from diptych.loop.catalog import Catalog
 from diptych.loop.messages import JSON, Call, Delegation, ToolCall
 
+_MAY_ACT = re.compile(r"[{\[<`~]|\A\s*\"")  # what each form has one of, and each error
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -52,6 +55,8 @@ def parse(reply: str, catalog: Catalog, rules: Rules = Rules()) -> Verdict:
     """Read a phase-1 reply, after its lead (`strip_lead`). Never raises, whatever the text."""
     if reply == "{}":  # as nearly every phase 1 ends
         return NoOp()
+    if not _MAY_ACT.search(reply):  # as nearly every answer
+        return Prose()
     if not rules.other_forms:
         found = find_values(reply)
         return check_calls(found, catalog, rules) if isinstance(found, tuple) else found

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from diptych.loop.actions import (
@@ -18,6 +18,7 @@ from diptych.loop.actions import (
     Prose,
     Rules,
     parse,
+    parser,
     read_reply,
     strip_lead,
 )
@@ -82,6 +83,19 @@ def test_any_reply_can_be_read(reply: str) -> None:
     assert said == strip_lead(reply)[0]
     assert read == parse(said, OFFERS)
     assert read_reply(reply, "length", OFFERS, RULES_0_1).said in reply
+
+
+@example(['~~~\n"tool": "echo"\n~~~'], "~")
+@given(st.lists(st.sampled_from(TAGGED) | pieces | anything, max_size=12), st.sampled_from("{[<`~"))
+def test_a_text_that_no_form_can_be_in_is_prose(parts: list[str], kept: str) -> None:
+    """The whole reading gives what the first look gives, which most answers end at."""
+    stripped = re.sub(rf"[^\S\n]*[{re.escape('{[<`~'.replace(kept, ''))}]", "", "".join(parts))
+    for text in (stripped, re.sub(re.escape(kept), "", stripped)):
+        for rules in (Rules(), RULES_0_1):
+            found = parse(text, OFFERS, rules)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(parser, "_MAY_ACT", re.compile(""))
+                assert parse(text, OFFERS, rules) == found
 
 
 @given(prose, prose)

@@ -1,0 +1,24 @@
+"""Reads what an agent says under our extension's URI in the metadata of A2A.
+
+Not here: what it means (`net.a2a_reports`, `net.a2a_events`, `net.a2a_extension`).
+"""
+
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.struct_pb2 import Struct
+
+from diptych.loop.messages import JSON
+from diptych.net import a2a_extension
+
+UNREADABLE: JSON = {"event": "", "used": ""}
+"""Stands for what no JSON has, as NaN: an event and amounts that cannot be read either."""
+
+
+def extension_value(metadata: Struct) -> JSON:
+    """Give what stands under our URI; None if nothing does."""
+    if a2a_extension.URI not in metadata.fields:
+        return None
+    try:
+        value: JSON = MessageToDict(metadata.fields[a2a_extension.URI])
+    except ValueError:
+        return UNREADABLE
+    return value

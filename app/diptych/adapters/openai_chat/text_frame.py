@@ -1,0 +1,68 @@
+"""Takes the text out of events that differ from an earlier one in nothing but their text.
+
+Nearly all events of a streamed reply are such, and there is one for each token; to see that, and
+to take the text, costs less than half of parsing the event (docs/performance.md).
+
+Pure. Not here: what other events hold (`decoding`).
+"""
+
+from collections.abc import Callable
+
+import orjson
+
+_OPENINGS = (b'"content":"', b'"content": "')  # as compact and as spaced JSON have it
+_PROBE = "another text"
+_MOST_UNSERVED = 4  # frames in a row that no other event had: then each event differs
+
+
+class TextFrame:
+    """The bytes before and after the text of an event that was decoded.
+
+    Bytes that have both hold the same JSON around another text, if what is between is the inside
+    of one JSON string: it cannot end that string earlier, and what follows reads as before.
+    """
+
+    def __init__(self, text_alone: Callable[[bytes], str]) -> None:
+        """Take what decodes an event, and gives its text if it has nothing else."""
+        self._text_alone = text_alone
+        self._before = b""  # up to the quote that opens the text
+        self._after = b""  # from the quote that closes it
+        self._opens_at = self._closes_at = 0  # where both stand, from the start and from the end
+        self._unserved = 0  # frames in a row, up to this one, that no other event had
+
+    def text_of(self, event: bytes) -> str:
+        """Give the text of an event with this frame; of others none."""
+        before = self._before
+        if not (before and event.startswith(before) and event.endswith(self._after)):
+            return ""
+        try:
+            text: str = orjson.loads(event[self._opens_at : self._closes_at])
+        except orjson.JSONDecodeError:  # half a character, or two ends that overlap
+            return ""
+        self._unserved = 0
+        return text
+
+    def learn(self, event: bytes, said: str) -> None:
+        """Take the frame of an event that says this alone, unless each event has another one."""
+        if self._unserved >= _MOST_UNSERVED or said == _PROBE:  # which no probe would tell apart
+            self.forget()
+            return
+        for opening in _OPENINGS:
+            before, found, rest = event.partition(opening)
+            text, _, _ = rest.partition(b'"')
+            if found and b"\\" not in text:
+                self._take(before + found, rest[len(text) :])
+
+    def forget(self) -> None:
+        """Take no event for one of this frame until another one is learnt."""
+        self._before = b""
+
+    def _take(self, before: bytes, after: bytes) -> None:
+        """Take a frame, if another text in it is decoded as just that."""
+        self._unserved += 1
+        try:
+            is_read = self._text_alone(before + _PROBE.encode() + after) == _PROBE
+        except orjson.JSONDecodeError:
+            is_read = False
+        self._before, self._after = (before, after) if is_read else (b"", b"")
+        self._opens_at, self._closes_at = len(before) - 1, 1 - len(after)
