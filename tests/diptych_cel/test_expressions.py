@@ -221,3 +221,16 @@ def worst_allowed(expression, arguments, most):
 )
 def test_an_expression_says_which_argument_it_asks_for_first(text, argument):
     assert check_expression(text, "tool").asks_for == argument
+
+
+def test_an_expression_is_false_without_the_argument_that_it_asks_for_first_whatever_follows():
+    chance = random.Random(1)
+    deep = "args.l.all(i, args.l.all(j, args.l.all(k, args.l.all(m, true))))"  # too many iterations
+    follow = [deep, "args.a > 1", "1 / int(args.z) > 0", "tool.nope == 1", "args.s", "!has(args.a)"]
+    args = {"l": [*range(30)], "z": 0, "s": "x"}
+    for _ in range(150):
+        text = " && ".join(["has(args.to)", *chance.choices(follow, k=chance.randrange(12))])
+        if chance.random() < 0.3:
+            text = f"({text}) && {chance.choice(follow)}"
+        assert check_expression(text, "tool").asks_for == "to"
+        assert holds(text, **args) is False
