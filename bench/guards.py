@@ -1,7 +1,9 @@
-"""What a policy of 50 rules and budgets of every kind cost a run: agents side by side.
+"""What a policy of 50 rules and budgets cost a run: agents side by side.
 
-Each rule about the tool that is called has a condition that is evaluated and does not hold. Nothing
-is ever used up.
+"Budgets" are those of a run, its session and the day.
+
+Each rule about the tool that is called has a condition that does not hold. It is evaluated, except
+where it asks for an argument first that the call has not (decision 210). Nothing is ever used up.
 
 Not here: the cost of single expressions (`tests/diptych/policy`).
 """
@@ -30,36 +32,47 @@ spec:
   - {{name: echo, url: "{tools}"}}
   loop: {{maxSteps: 8}}
 """
-_BUDGET = """\
+_RUN_BUDGET = """\
   budget:
     tokens: 1000000000
     toolCalls: 1000
     modelCalls: 1000
     steps: 1000
     cost: "999"
+"""
+_SHARED_BUDGET = """\
     perSession: {tokens: 1000000000, toolCalls: 1000000, cost: "9999"}
     perDay: {tokens: 100000000000, toolCalls: 100000000, cost: "99999"}
 """
 _RULE = """\
   - match: {{tool: "{glob}"}}
-    when: has(args.amount) && args.amount > {number} && !tool.annotations.readOnlyHint
+    when: {condition}
     do: deny
 """
+_OF_TEXT = "has(args.text) && args.text == 'secret {number}' && !tool.annotations.readOnlyHint"
+_OF_AMOUNT = "has(args.amount) && args.amount > {number} && !tool.annotations.readOnlyHint"
 
 
-def _policy(globs: Sequence[str]) -> str:
-    rules = (_RULE.format(glob=glob, number=number) for number, glob in enumerate(globs))
+def _policy(globs: Sequence[str], condition: str = _OF_TEXT) -> str:
+    rules = (
+        _RULE.format(glob=glob, condition=condition.format(number=number))
+        for number, glob in enumerate(globs)
+    )
     return "  policy:\n" + "".join(rules)
 
 
+_BUDGET = _RUN_BUDGET + _SHARED_BUDGET
 _NAMED = _policy([f"bank{n}__*" for n in range(RULES - 1)] + ["echo*"])
 _ALL = _policy(["*"] * RULES)
 CASES: Mapping[str, str] = {
     "plain": "",
     "plain, again": "",
+    "budget of the run": _RUN_BUDGET,
     "budgets": _BUDGET,
     f"{RULES} rules, one about the tool": _NAMED,
     f"{RULES} rules, all about the tool": _ALL,
+    f"{RULES} rules, all about an argument it has not": _policy(["*"] * RULES, _OF_AMOUNT),
+    f"budget of the run, {RULES} rules, all about the tool": _RUN_BUDGET + _ALL,
     f"budgets, {RULES} rules, one about the tool": _BUDGET + _NAMED,
     f"budgets, {RULES} rules, all about the tool": _BUDGET + _ALL,
 }
