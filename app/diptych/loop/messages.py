@@ -131,6 +131,11 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
+    @property
+    def is_known(self) -> bool:
+        """Whether an endpoint has said something; none takes no tokens."""
+        return bool(self.prompt_tokens or self.completion_tokens)
+
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
             self.prompt_tokens + other.prompt_tokens,

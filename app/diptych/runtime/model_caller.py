@@ -58,6 +58,7 @@ class ModelCaller:
         self._log = log
         self._deadline = deadline
         self._batcher = batcher
+        self._written = ""  # what this reply says, told or not, where it does not say its usage
         self._has_reasoned = False  # in a reply before
         self._is_reasoning = False  # in this reply
 
@@ -89,10 +90,14 @@ class ModelCaller:
             return refused.end
         try:
             replied = await self._send(command, run)
-            return event_of_reply(command, call.settled(replied) if call else replied)
+            if call:
+                replied = call.with_usage(replied, self._written)
+            return event_of_reply(command, replied)
         except ModelError as error:
             event = event_of_failure(command, redacted_failure(error))
-            return call.settled(event) if call and isinstance(event, Replied) else event
+            return (
+                call.with_usage(event, event.text) if call and isinstance(event, Replied) else event
+            )
         except BaseException as error:
             broken = error
             raise
@@ -102,6 +107,7 @@ class ModelCaller:
 
     async def _send(self, command: AskModel, run: Run) -> Replied:
         self._has_reasoned, self._is_reasoning = self._has_reasoned or self._is_reasoning, False
+        self._written = ""
         if command.is_streamed:
             return await self._stream(command, run)
         return await self._complete(command)
@@ -113,10 +119,12 @@ class ModelCaller:
             self._backends.habits.opens_reasoning = True
         self._notify_reasoning("\n\n".join(filter(None, (reply.reasoning, reasoning))))
         kept = self._kept(reply.reasoning, reply.calls)
+        self._note_written(reply.usage, reply.text, reply.reasoning)
         return Replied(reply.text, reply.usage, reply.finish_reason, reply.calls, kept)
 
     async def _stream(self, command: AskModel, run: Run) -> Replied:
         usage, finish_reason, calls = Usage(), "stop", tuple[NativeCall, ...]()
+        texts: list[str] = []
         reasoning: list[str] = []
         answer_filter = AnswerFilter(
             self._batcher,
@@ -130,6 +138,7 @@ class ModelCaller:
             async for heard in deltas:
                 delta = redaction.redacted(heard)
                 answer_filter.feed(delta.text, delta.reasoning)
+                texts.append(delta.text)
                 reasoning.append(delta.reasoning)
                 usage = delta.usage or usage
                 finish_reason = delta.finish_reason or finish_reason
@@ -140,7 +149,12 @@ class ModelCaller:
         held = answer_filter.finish()
         self._backends.habits.opens_reasoning = answer_filter.began_in_reasoning
         kept = self._kept("".join(reasoning), calls)
+        self._note_written(usage, *texts, *reasoning)
         return Replied(held, usage, finish_reason, calls, kept)
+
+    def _note_written(self, usage: Usage, *texts: str) -> None:
+        if not usage.is_known:
+            self._written = "".join(texts)
 
     def _kept(self, reasoning: str, calls: tuple[NativeCall, ...]) -> str:
         """Give what is kept of a reply's reasoning: nothing, unless the endpoint may want it."""

@@ -48,13 +48,15 @@ class ModelCall:
         weight = self.command.weight
         return request_weight(self.command.request) if weight is None else weight
 
-    def settled(self, replied: Replied) -> Replied:
-        """Give a reply with its usage: an estimate, where the endpoint does not say it."""
-        usage = replied.usage
-        is_written = replied.text or replied.calls or replied.finish_reason == MALFORMED_CALL
-        if is_written and not (usage.prompt_tokens or usage.completion_tokens):
-            written = replied.text + "".join(call.arguments for call in replied.calls)
-            replied = replace(replied, usage=Usage(self.request_tokens, weight(written)))
+    def with_usage(self, replied: Replied, written: str = "") -> Replied:
+        """Give a reply with its usage: an estimate, where the endpoint does not say it.
+
+        `written` is all text that came with it, also what has been told by now.
+        """
+        is_written = written or replied.calls or replied.finish_reason == MALFORMED_CALL
+        if is_written and not replied.usage.is_known:
+            tokens = weight(written + "".join(call.arguments for call in replied.calls))
+            replied = replace(replied, usage=Usage(self.request_tokens, tokens))
         self.used = replied.usage
         return replied
 

@@ -126,6 +126,31 @@ async def test_tokens_are_estimated_where_the_endpoint_does_not_say_them():
     assert all(r.metadata["usage"]["prompt_tokens"] > 0 for r in replies)
 
 
+@virtually
+async def test_a_streamed_answer_whose_usage_nobody_says_counts_as_what_was_told():
+    class Slow(ListeningModel):
+        async def stream(self, request):
+            async for delta in super().stream(request):
+                for word in delta.text.split():
+                    await asyncio.sleep(0.01)
+                    yield Delta(f"{word} ")
+
+    answer = " ".join(f"Sentence {n} is here." for n in range(500))
+    home = home_with(model=Slow("{}", answer), run={"tokens": 100_000})
+    items = await home.ask()
+    told = [i for i in items if getattr(i, "event_type", "") == "model_reply"][-1]
+    assert told.metadata["usage"]["completion_tokens"] > 1000
+
+
+@virtually
+async def test_a_reply_that_is_cut_as_it_repeats_itself_counts_as_what_was_heard():
+    home = home_with("{}", "and so on, " * 3000, run={"tokens": 100_000})
+    items = await home.ask()
+    cut = [i for i in items if getattr(i, "event_type", "") == "model_reply"][-1]
+    assert cut.metadata["finish_reason"] == "length"
+    assert cut.metadata["usage"]["completion_tokens"] > 200
+
+
 # Runs that are stuck
 
 
