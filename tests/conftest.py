@@ -4,6 +4,7 @@ import copy
 import fcntl
 import functools
 import os
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -16,9 +17,17 @@ from diptych.net.redaction import SECRETS
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Have the timeless tests first: the others may have to wait for a machine that is quiet.
 
-    Of these the long ones come first.
+    Of each kind the long ones come first, one of each file in turn: processes take neighbours at
+    the same time, and two of a file, as two floods, may both need the whole machine.
     """
-    items.sort(key=lambda item: (not _is_timeless(item), not item.nodeid.startswith(LONG)))
+    turns: Counter[Path] = Counter()
+
+    def place(item: pytest.Item) -> tuple[bool, bool, int]:
+        is_long = item.nodeid.startswith(LONG)
+        turns[item.path] += is_long
+        return not _is_timeless(item), not is_long, turns[item.path] if is_long else 0
+
+    items.sort(key=place)
     for item in items:
         if item.nodeid.startswith(UNTRACED):
             item.add_marker(pytest.mark.no_cover)
