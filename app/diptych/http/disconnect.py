@@ -1,9 +1,9 @@
-"""What becomes of an answer whose caller hangs up: nobody waits for it; its run may be cancelled.
+"""What becomes of a run whose caller hangs up: it may be cancelled, if its request asked for that.
 
-`on_disconnect: cancel` stands in a run's first record. So it holds for every connection that
-reads the run, and a run that has another reader at this process goes on.
+`on_disconnect: cancel` stands in a run's first record, where each connection that reads its events
+finds it. A run that has another reader at this process goes on.
 
-Not here: an answer whose caller stays (`http.sse_response`).
+Not here: the answers that are streamed until then (`http.sse_response`).
 """
 
 import asyncio

@@ -26,11 +26,12 @@ _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 class SseResponse(Response):
     """Streams frames until they end or the caller hangs up; closes `frames` either way.
 
-    The head goes out with the first frame, or after `open_after` seconds, because proxies and
-    people want to see headers. `RunFailed` in place of the first frame is raised, and so becomes
-    an HTTP error; once the head is out, `failure_frame` makes the last frame of it.
+    The head goes out at once. With `open_after` it waits for the first frame, at most so many
+    seconds, because proxies and people want to see headers. `RunFailed` before it is out is raised,
+    and so becomes an HTTP error; after that, `failure_frame` makes the last frame of it.
 
-    A comment is sent every 15 s, so that no proxy takes silence for death. The response waits for
+    A comment is sent every 15 s, whether frames come or not: no proxy may take silence for death.
+    The response waits for
     a slow caller and asks `frames` for nothing meanwhile; the server closes the connection of one
     that takes nothing (`serve.http_protocol`). `on_disconnect` is called if the caller has gone
     before the end, after `frames` is closed.
@@ -63,15 +64,15 @@ class SseResponse(Response):
         writer = asyncio.create_task(self._write_all(send))
         listener = asyncio.create_task(disconnected(receive))
         tasks = (writer, listener)
-        silence = self._open_after or PING_SECONDS
+        until_ping = self._open_after or PING_SECONDS
         try:
             while not (writer.done() or listener.done()):
                 done, _ = await asyncio.wait(
-                    tasks, timeout=silence, return_when=asyncio.FIRST_COMPLETED
+                    tasks, timeout=until_ping, return_when=asyncio.FIRST_COMPLETED
                 )
                 if not done:
                     await self._ping(send)
-                    silence = PING_SECONDS
+                    until_ping = PING_SECONDS
         finally:
             for task in tasks:
                 task.cancel()
@@ -82,7 +83,7 @@ class SseResponse(Response):
             await self._on_disconnect()
 
     async def _write_all(self, send: Send) -> None:
-        """Write head and frames; a frame that is there already goes out with the head."""
+        """Write the frames; one that is there already goes out with the head."""
         async with aclosing(self._frames) as frames:
             if not self._open_after:
                 await self._open(send)
@@ -118,7 +119,7 @@ class SseResponse(Response):
         )
 
     async def _ping(self, send: Send) -> None:
-        """Send a comment, when nothing else is being sent."""
+        """Send a comment, and the head before it, when nothing else is being sent."""
         async with self._send_lock:
             if not self._has_ended:
                 await self._open(send)

@@ -119,7 +119,7 @@ class Budget:
 
     @cached_property
     def ends(self) -> tuple[Any, ...]:
-        """What no amount may reach, by its place in `Used`: each call looks several times."""
+        """At which nothing is left of each limit, by its place in `Used`."""
         limits = dict(self.limits)
         return tuple(limits.get(name, end) for name, end in zip(LIMITS, _NO_LIMITS, strict=True))
 

@@ -43,7 +43,10 @@ def request_weight(request: ModelRequest, known: Mapping[int, int] | None = None
 
 
 def most_weight(request: ModelRequest) -> int:
-    """Give what a request cannot weigh more than: no token is less than a byte of UTF-8."""
+    """Give a bound of what a request weighs, without reading its texts.
+
+    A character of ASCII weighs 1 at most, any other 4. Parts, calls and functions are weighed.
+    """
     found = functions_weight(request.tools) if request.tools else 0
     for message in request.messages:
         text = message.content

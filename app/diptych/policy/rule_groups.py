@@ -45,19 +45,19 @@ class RuleGroup:
     """Rules in their order, with their places in the policy.
 
     `conditions` is what their conditions are together, None if that says nothing. Those that ask
-    for an argument first are false without it: `asked` is what all these ask for, and `others` are
+    for an argument first are false without it: `needed` is what all these ask for, and `others` are
     the rest of the conditions.
     """
 
     rules: Sequence[tuple[int, Rule]]
     conditions: Disjunction | None = None
-    asked: frozenset[str] = frozenset()
+    needed: frozenset[str] = frozenset()
     others: Disjunction | None = None
 
-    def is_false(self, facts: CallFacts) -> bool:
+    def is_surely_false(self, facts: CallFacts) -> bool:
         """Whether no rule of it holds for a call, and none fails."""
         conditions = self.conditions
-        if self.asked and facts.lack(self.asked):
+        if self.needed and facts.lack(self.needed):
             if self.others is None:
                 return True
             conditions = self.others
@@ -75,14 +75,14 @@ def grouped(rules: Iterable[tuple[int, Rule]]) -> Sequence[RuleGroup]:
 
 def _group(rules: Sequence[tuple[int, Rule]], *, is_joinable: bool) -> RuleGroup:
     conditions = [rule.when for _, rule in rules]
-    asked = frozenset(when.asks_for for when in conditions if when and when.asks_for)
+    needed = frozenset(when.asks_for for when in conditions if when and when.asks_for)
     rest = [when for when in conditions if when is None or not when.asks_for]
     others = _joined(rest) if is_joinable else None
     if rest and others is None:
-        asked = frozenset()
+        needed = frozenset()
     # One condition is as quickly asked itself.
     joined = _joined(conditions) if is_joinable and len(conditions) > 1 else None
-    return RuleGroup(rules, joined, asked, others)
+    return RuleGroup(rules, joined, needed, others)
 
 
 def _parts(rules: Iterable[tuple[int, Rule]]) -> Iterator[Sequence[tuple[int, Rule]]]:

@@ -133,7 +133,7 @@ class Policy:
     ) -> Iterator[tuple[int, Rule]]:
         """Give the rules for what a call is called, but those that surely do not hold."""
         for group in self._groups(call, tool):
-            if not group.is_false(facts):
+            if not group.is_surely_false(facts):
                 yield from group.rules
 
     def _groups(self, call: Call, tool: Tool | None) -> Sequence[RuleGroup]:

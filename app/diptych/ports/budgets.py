@@ -1,8 +1,8 @@
 """The contract of the ledger: what the runs of a session, and of a day, have used together.
 
 What is about to be used is reserved first and settled after: what is reserved counts as used, so
-that many who ask at once go over by one call at most. A reservation is held as long as its owner
-renews it.
+that many who ask at once go over by one call at most, if none takes more than it reserved. A
+reservation is held as long as its owner renews it.
 
 Not here: what is reserved when (`runtime.shared_budget_meter`), the budget of one run
 (`loop.spending`).
@@ -82,7 +82,7 @@ class Ledger(Protocol):
     ) -> Sequence[Used]:
         """Replace a reservation, if there is one, by what was used; gives what is used now.
 
-        What an entry has used is counted once, however often it is settled.
+        What an entry has used is counted once, however often it is settled within a minute.
         """
         ...
 

@@ -15,13 +15,14 @@ from typing import Any
 from diptych.errors import StoreError
 from diptych.loop.budget import Prices, SharedBudgets
 from diptych.loop.commands import AskModel
-from diptych.loop.messages import Usage, Used
+from diptych.loop.messages import NO_USE, Usage, Used
 from diptych.net.backoff import Backoff
 from diptych.ports.budgets import RESERVED_SECONDS, Account, Ledger
 
 REPLY_TOKENS = 4_096  # that a reply may have, until a longer one came, if nothing bounds it
 SECONDS_OF_A_DAY = 24 * 3600  # of Unix time, which knows no leap seconds
 DAY_SECONDS = 2.0 * SECONDS_OF_A_DAY  # for which a day's account is kept
+_UNKNOWN_OVERHEAD = 4_096  # tokens of a prompt beyond its weight, until something is known
 _TELLING_WEIGHT = 200  # of a prompt: a shorter one is mostly the template
 _FIRST_RETRY, _LONGEST_RETRY = 0.02, 1.0  # seconds
 
@@ -31,7 +32,7 @@ class Estimate:
     """How large requests and replies turned out to be, over all runs of a process.
 
     `prices` and `reply_tokens`, the bound of a reply, are the manifest's. What an endpoint adds to
-    a request is not known before its first reply: until then `overhead` is generous.
+    a request is not known before a request was weighed, or took more than was reserved for it.
     """
 
     prices: Prices
@@ -40,10 +41,10 @@ class Estimate:
     factor: float = 1.0  # tokens of a unit of weight, of prompts that are long enough to say so
     longest: int = 0  # of the replies
 
-    def reserved(self, command: AskModel, sent: int) -> Used:
-        """Give what a request of the weight `sent` will use at most, as far as one can know."""
-        overhead = REPLY_TOKENS if self.overhead is None else self.overhead
-        prompt = max(sent + overhead, math.ceil(sent * self.factor))
+    def at_most(self, command: AskModel, weight: int) -> Used:
+        """Give what a request of a weight, or a bound of it, uses at most, as far as one knows."""
+        overhead = _UNKNOWN_OVERHEAD if self.overhead is None else self.overhead
+        prompt = max(weight + overhead, math.ceil(weight * self.factor))
         bound = command.request.parameters.get("max_tokens", self.reply_tokens)
         reply = bound if isinstance(bound, int) else max(REPLY_TOKENS, self.longest)
         return self.amount(command, prompt, reply)
@@ -54,12 +55,12 @@ class Estimate:
         is_step = command.purpose in ("actions", "either")
         return Used(prompt + reply, of_prompt * prompt + of_reply * reply, 1, 0, int(is_step))
 
-    def learn(self, sent: int, used: Usage) -> None:
-        """Learn from a reply."""
+    def learn(self, weight: int, used: Usage) -> None:
+        """Learn from the reply to a request of a weight."""
         self.longest = max(self.longest, used.completion_tokens)
-        self.overhead = max(self.overhead or 0, used.prompt_tokens - sent)
-        if sent >= _TELLING_WEIGHT:
-            self.factor = max(self.factor, used.prompt_tokens / sent)
+        self.overhead = max(self.overhead or 0, used.prompt_tokens - weight)
+        if weight >= _TELLING_WEIGHT:
+            self.factor = max(self.factor, used.prompt_tokens / weight)
 
 
 def session_key(session_id: str) -> str:
@@ -121,6 +122,11 @@ class LedgerClient:
             self._day_account = Account("perDay", day_key(now), self.budgets.per_day, DAY_SECONDS)
         return self._day_account
 
+    def heard_of(self, account: Account) -> Used:
+        """Say what this process knows to be used of an account; nothing of most."""
+        of_day = self.of_day
+        return of_day[1] if of_day and of_day[0] is account else NO_USE
+
     def hold(self, accounts: Sequence[Account], entry: str) -> None:
         """Hold a reservation until it is settled."""
         self._held[entry] = accounts
@@ -129,7 +135,7 @@ class LedgerClient:
             self.spawn(self._renew())
 
     def let_go(self, entry: str) -> None:
-        """Renew a reservation no more: another process holds it, or it ends by itself."""
+        """Renew a reservation no more: it is settled, held by another process, or to run out."""
         self._held.pop(entry, None)
 
     def settle_late(self, accounts: Sequence[Account], entry: str, run_id: str, used: Used) -> None:

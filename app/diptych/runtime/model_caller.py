@@ -95,9 +95,9 @@ class ModelCaller:
             return event_of_reply(command, replied)
         except ModelError as error:
             event = event_of_failure(command, redacted_failure(error))
-            return (
-                call.with_usage(event, event.text) if call and isinstance(event, Replied) else event
-            )
+            if call and isinstance(event, Replied):
+                return call.with_usage(event, event.text)
+            return event
         except BaseException as error:
             broken = error
             raise

@@ -66,7 +66,7 @@ class RunAccounts:
         if now >= self._midnight:
             self._midnight = (now // SECONDS_OF_A_DAY + 1) * SECONDS_OF_A_DAY
             self._accounts = accounts = self._client.accounts(self._session_id, now)
-            self.known = (NO_USE,) * len(accounts)
+            self.known = [self._client.heard_of(account) for account in accounts]
             for account in accounts:
                 self._seen[account.key] = account
         return self._accounts
@@ -111,9 +111,9 @@ class RunAccounts:
             raise BudgetRefused(_unavailable()) from error
 
     async def settle(self, accounts: Sequence[Account], entry: str, used: Used) -> None:
-        """Replace a reservation, if there is one, by what was used; surely, if maybe later.
+        """Replace a reservation, if there is one, by what was used, and the time since the last.
 
-        So do whoever cancels the run, and a store that is away.
+        Where the store is away, or the run is cancelled meanwhile, that is done in the background.
         """
         client = self._client
         if self._is_timed:
@@ -134,10 +134,14 @@ class RunAccounts:
         if self._is_timed:
             await self.settle(self.today(), next(self._client.entries), NO_USE)
 
-    def note(self, accounts: Sequence[Account], added: Used, sums: Sequence[Used]) -> None:
-        """Note what is used now, and tell who watches when it is 80 % of a limit."""
+    def hear(self, accounts: Sequence[Account], sums: Sequence[Used]) -> None:
+        """Note what is used of today's accounts."""
         if accounts is self._accounts and sums:
             self.known = sums
+
+    def note(self, accounts: Sequence[Account], added: Used, sums: Sequence[Used]) -> None:
+        """Note what is used now, and tell who watches when it is 80 % of a limit."""
+        self.hear(accounts, sums)
         for account, used in zip(accounts, sums, strict=False):
             if account.scope == "perDay":
                 self._client.of_day = account, used

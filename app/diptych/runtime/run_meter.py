@@ -29,17 +29,17 @@ class BudgetRefused(Exception):
 
 @dataclass
 class ModelCall:
-    """One request to a model, while it is counted; `used` is None if it has used nothing.
+    """One request to a model, while it is counted; `used` is None until a reply counts.
 
     Where budgets are shared it is `expected` to use so much at most, which its `entry` reserves of
-    `accounts`, and it was `sent` with this weight, None if it was not weighed.
+    `accounts`; `weighed` is its weight, None if it was not weighed.
     """
 
     command: AskModel
     used: Usage | None = None
     accounts: Sequence[Account] = ()
     entry: str = ""
-    sent: int | None = None
+    weighed: int | None = None
     expected: Used = NO_USE
 
     @property
@@ -64,8 +64,8 @@ class ModelCall:
 class RunMeter:
     """The meter of a run, which counts nothing by itself: the loop does (`loop.spending`).
 
-    `AgentBudgets.of_run` says which one a run gets: this one, `EstimatingMeter` if the tokens of
-    the run are limited, or `SharedBudgetMeter` where it shares a budget with others.
+    `AgentBudgets.of_run` says which one a run gets: this one, `EstimatingMeter` if the tokens or
+    the money of the run are limited, or `SharedBudgetMeter` where it shares a budget with others.
     `shares` is what delegations that are admitted are given of the budget, by their ids.
     """
 

@@ -27,7 +27,7 @@ from diptych.runtime.run_meter import BudgetRefused, ModelCall, RunMeter
 
 _LENT_PARTS = 4  # of what is left, for one delegation of a run without a limit of its own
 _ONE_CALL = Used(tool_calls=1)
-_MANY = 256  # requests as large as one could be at most: while these are left, it is not weighed
+_MANY = 256  # times what a request may use at most: while that is left, it is not weighed
 
 
 class SharedBudgetMeter(RunMeter):
@@ -46,7 +46,8 @@ class SharedBudgetMeter(RunMeter):
         entry = next(client.entries)
         call = ModelCall(command, None, accounts, entry)
         call.expected = expected = self._expected(call)
-        await self._accounts.ask(client.ledger.reserve, accounts, entry, expected)
+        found = await self._accounts.ask(client.ledger.reserve, accounts, entry, expected)
+        self._accounts.hear(accounts, found.used)
         client.hold(accounts, entry)
         return call
 
@@ -60,22 +61,23 @@ class SharedBudgetMeter(RunMeter):
         await self._accounts.settle(call.accounts, call.entry, amount)
         if used is not None and error is None:
             was_enough = amount.tokens <= expected.tokens and amount.cost <= expected.cost
-            if call.sent is None and not was_enough:
-                call.sent = call.request_tokens  # there is something to learn of it
-            if call.sent is not None:
-                estimate.learn(call.sent, used)
+            if call.weighed is None and not was_enough:
+                call.weighed = call.request_tokens  # there is something to learn of it
+            if call.weighed is not None:
+                estimate.learn(call.weighed, used)
             elif used.completion_tokens > estimate.longest:
                 estimate.longest = used.completion_tokens
 
     def _expected(self, call: ModelCall) -> Used:
         """Estimate what a request will use at most.
 
-        It is not weighed while little depends on that: while of each limit, as far as is known, so
-        much is left that many fit which are as large as this one could be at most.
+        It is not weighed while little depends on that: while of each limit many times as much is
+        left as a bound of its weight allows it. What others use and reserve now is not known here;
+        of a session's account nothing is, before the first request of a run.
         """
         command, estimate = call.command, self._client.estimate
         if command.weight is None:
-            most = estimate.reserved(command, most_weight(command.request))
+            most = estimate.at_most(command, most_weight(command.request))
             tokens, cost = most.tokens * _MANY, most.cost * _MANY
             for account, used in zip(call.accounts, self._accounts.known, strict=True):
                 ends = account.budget.ends
@@ -83,8 +85,8 @@ class SharedBudgetMeter(RunMeter):
                     break
             else:
                 return most
-        call.sent = call.request_tokens
-        return estimate.reserved(command, call.sent)
+        call.weighed = call.request_tokens
+        return estimate.at_most(command, call.weighed)
 
     async def admit(
         self, commands: Sequence[MakeCall], run: Run, refuse: Callable[[Returned], None]

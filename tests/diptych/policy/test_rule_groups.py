@@ -69,7 +69,7 @@ def test_a_policy_decides_as_if_each_rule_was_asked_for_itself(monkeypatch, capl
         together = decide(Policy(some), arguments), caplog.messages[:]
         caplog.clear()
         with monkeypatch.context() as patched:
-            patched.setattr(RuleGroup, "is_false", lambda *_: False)
+            patched.setattr(RuleGroup, "is_surely_false", lambda *_: False)
             alone = decide(Policy(some), arguments), caplog.messages[:]
         assert together == alone
 

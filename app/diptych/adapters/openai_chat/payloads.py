@@ -21,7 +21,7 @@ def error_event(payload: bytes) -> ReportedError:
 
 
 def decode_object(payload: bytes) -> dict[str, Any]:
-    """Decode a reply. Raises `AttemptFailure` for what is no JSON object, `ReportedError`."""
+    """Decode a reply. Raises `ReportedError` if it is an error; `AttemptFailure` if no object."""
     try:
         return _object(_parsed(payload))
     except (ValueError, RecursionError) as error:
@@ -29,7 +29,10 @@ def decode_object(payload: bytes) -> dict[str, Any]:
 
 
 def decode_chunk(payload: bytes) -> dict[str, Any]:
-    """Decode a chunk. One that cannot be read is the server's failure: it did speak the API."""
+    """Decode a chunk. Raises as `decode_object`, and `ReportedError` for what is no JSON.
+
+    A server that has begun to stream speaks the API: such a chunk is a failure of its own.
+    """
     try:
         found = orjson.loads(payload)
     except orjson.JSONDecodeError:

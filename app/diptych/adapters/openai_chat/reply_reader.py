@@ -1,4 +1,4 @@
-"""Reads a reply: whole, or streamed as one `Delta` for each network read.
+"""Reads a reply: whole, or streamed as one `Delta` for what arrives together.
 
 Not here: the limits of time (`timed_body`), what chunks mean (`decoding`), retries (`chat_model`).
 """
@@ -54,7 +54,7 @@ class ReplyReader:
         self._events = SseParser()
         self._decoder = ChunkDecoder(names)
         self._size = 0
-        self._unframed: bytearray | None = bytearray()  # what came before the first event
+        self._before_events: bytearray | None = bytearray()  # what came before the first one
 
     async def next(self) -> Delta:
         """Give what arrives next, as one `Delta`. Raises `AttemptFailure`."""
@@ -103,10 +103,10 @@ class ReplyReader:
             events = self._events.feed(chunk)
         except SseTooLong as error:
             raise malformed_reply("an event of more than 1 MiB") from error
-        if self._unframed is not None:
-            self._unframed += chunk
-            if events or len(self._unframed) > MEBIBYTE:  # of comments, or of blank lines
-                self._unframed = None
+        if self._before_events is not None:
+            self._before_events += chunk
+            if events or len(self._before_events) > MEBIBYTE:  # many comments are no reply
+                self._before_events = None
         return events
 
     def _trailing_event(self) -> tuple[str, str]:
@@ -124,9 +124,9 @@ class ReplyReader:
         if decoder.is_complete:
             reason = decoder.finish_reason or "stop"
             return Delta(text, reasoning, decoder.usage, reason, decoder.calls)
-        if self._unframed:
+        if self._before_events:
             # Some gateways send a whole reply, or an error, under the name of a stream.
-            unframed = bytes(self._unframed).strip()
+            unframed = bytes(self._before_events).strip()
             if unframed[:1] in {b"{", b"["} and _is_whole(unframed):
                 return _as_delta(_decode_whole(unframed, self._names, self._secrets))
         if self._body.response.content_type != "text/event-stream" and not decoder.has_choice:

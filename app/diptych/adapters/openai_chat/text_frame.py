@@ -12,7 +12,7 @@ import orjson
 
 _OPENINGS = (b'"content":"', b'"content": "')  # as compact and as spaced JSON have it
 _PROBE = "another text"
-_MOST_UNSERVED = 4  # frames in a row that no other event had: then each event differs
+_TRIES = 4  # frames in a row that no other event had: then none is learnt again
 
 
 class TextFrame:
@@ -28,7 +28,7 @@ class TextFrame:
         self._before = b""  # up to the quote that opens the text
         self._after = b""  # from the quote that closes it
         self._opens_at = self._closes_at = 0  # where both stand, from the start and from the end
-        self._unserved = 0  # frames in a row, up to this one, that no other event had
+        self._tries = 0  # frames in a row, up to this one, that no other event had
 
     def text_of(self, event: bytes) -> str:
         """Give the text of an event with this frame; of others none."""
@@ -39,13 +39,16 @@ class TextFrame:
             text: str = orjson.loads(event[self._opens_at : self._closes_at])
         except orjson.JSONDecodeError:  # half a character, or two ends that overlap
             return ""
-        self._unserved = 0
+        self._tries = 0
         return text
 
     def learn(self, event: bytes, said: str) -> None:
-        """Take the frame of an event that says this alone, unless each event has another one."""
-        if self._unserved >= _MOST_UNSERVED or said == _PROBE:  # which no probe would tell apart
-            self.forget()
+        """Take the frame of an event that says this alone, in place of the former one.
+
+        Where each event has another frame, that is given up for the rest of the reply.
+        """
+        self.forget()
+        if self._tries == _TRIES or said == _PROBE:  # which no probe would tell apart
             return
         for opening in _OPENINGS:
             before, found, rest = event.partition(opening)
@@ -54,12 +57,12 @@ class TextFrame:
                 self._take(before + found, rest[len(text) :])
 
     def forget(self) -> None:
-        """Take no event for one of this frame until another one is learnt."""
+        """Have no frame: what it was learnt of does not hold any more."""
         self._before = b""
 
     def _take(self, before: bytes, after: bytes) -> None:
         """Take a frame, if another text in it is decoded as just that."""
-        self._unserved += 1
+        self._tries += 1
         try:
             is_read = self._text_alone(before + _PROBE.encode() + after) == _PROBE
         except orjson.JSONDecodeError:

@@ -137,7 +137,7 @@ class ChatReader:
                 content = self._content_frames(batch)
                 end = _terminal_record(batch)
                 if end:
-                    if opening and not content:
+                    if opening:
                         self._raise_if_failed(end)
                     yield opening + content + self._last_frames(end, include_usage=include_usage)
                     return
