@@ -131,7 +131,8 @@ class ChunkDecoder:
             and choice.get("index") == self._index
             and not choice.get("finish_reason")
             and "error" not in choice
-            and "usage" not in chunk
+            and chunk.get("usage") is None  # as OpenAI and Azure have it, up to the last chunk
+            and "usage" not in choice
             and "x_groq" not in chunk
         )
         return text if is_alone else ""
