@@ -151,6 +151,27 @@ def test_a_usage_that_is_yet_to_come_is_nothing(monkeypatch: pytest.MonkeyPatch)
     assert decoded(monkeypatch, [event(text, usage=None) for text in "abcdefgh"]) == 2
 
 
+@pytest.mark.parametrize(
+    ("beside", "reasoning", "parsed"),
+    [
+        ({"role": "assistant"}, "", 2),  # Ollama, Gemini
+        ({"role": "assistant", "reasoning": None, "reasoning_details": []}, "", 2),  # OpenRouter
+        ({"reasoning_content": ""}, "", 2),
+        ({"reasoning_content": "hm"}, "hmhmhm", 3),
+        ({"tool_calls": [{"index": 0, "function": {"name": "f"}}]}, "", 3),
+    ],
+)
+def test_what_stands_beside_the_text_is_read_if_there_is_anything(
+    monkeypatch: pytest.MonkeyPatch, beside: dict[str, object], reasoning: str, parsed: int
+) -> None:
+    delta = json.dumps({"content": "MARK", **beside}, separators=(",", ":")).encode()
+    like = LIKE.replace(b'{"content":"MARK"}', delta)
+    events = [like.replace(b"MARK", text) for text in (b"a", b"b", b"c")]
+    assert said(reply := ChunkDecoder(), events) == ("abc", reasoning, False, None)
+    assert [call.name for call in reply.calls] == (["f"] if "tool_calls" in beside else [])
+    assert decoded(monkeypatch, events) == parsed
+
+
 def test_the_usage_of_a_choice_is_read_beside_that_of_no_chunk() -> None:
     """Moonshot counts in the choice."""
     reply = ChunkDecoder()
