@@ -6,7 +6,7 @@ Not here: rules (`diptych.policy.rules`), what an expression may cost (`cost`).
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -44,10 +44,20 @@ class EvaluationFailed(Exception):
 
 
 class CallFacts:
-    """What the expressions of a policy know of one call; `variables` are by `CALL_VARIABLES`."""
+    """What the expressions of a policy know of one call, by `CALL_VARIABLES`.
 
-    def __init__(self, variables: Mapping[str, Mapping[str, Any]]) -> None:
-        self.variables = variables
+    `others` gives the variables beside the arguments, once an expression is evaluated.
+    """
+
+    def __init__(
+        self,
+        about: About,
+        args: Mapping[str, Any],
+        others: Callable[[], Mapping[str, Mapping[str, Any]]],
+    ) -> None:
+        self._about = about
+        self._args = args
+        self._others = others
         self._activation: cel.Activation | None = None
         self._cost = 0  # of all evaluations that the activation was for
         self._args_size: tuple[int, int] | None = None
@@ -60,8 +70,8 @@ class CallFacts:
         """
         self._cost += cost
         if self._activation is None or self._cost > COST_LIMIT:
-            about: About = "tool" if "tool" in self.variables else "agent"
-            self._activation = _environment(about).Activation(data=self.variables)
+            data = {"args": self._args, **self._others()}
+            self._activation = _environment(self._about).Activation(data=data)
             self._cost = cost
         return self._activation
 
@@ -73,7 +83,7 @@ class CallFacts:
         """
         if self._args_size is None:  # not a cached property, whose lock takes longer than this
             try:
-                written = orjson.dumps(self.variables["args"])
+                written = orjson.dumps(self._args)
             except (TypeError, RecursionError) as error:
                 raise EvaluationFailed("the arguments are no plain JSON") from error
             self._args_size = len(written), written.count(b",") + 1
@@ -82,7 +92,7 @@ class CallFacts:
     def lack(self, names: frozenset[str]) -> bool:
         """Whether the call has none of these arguments, and the library could read those it has."""
         try:
-            return names.isdisjoint(self.variables["args"]) and self.has_usual_args
+            return names.isdisjoint(self._args) and self.has_usual_args
         except EvaluationFailed:
             return False
 

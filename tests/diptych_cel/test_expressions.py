@@ -23,8 +23,8 @@ SEARCH = "is too costly; use a constant pattern with fewer repeats"
 
 def holds(text, about="tool", **args):
     caller = {"subject": "user:ada", "kind": "user", "name": "ada"}
-    variables = {"args": args, about: TOOL, "caller": caller}
-    return check_expression(text, about).holds(CallFacts(variables))
+    facts = CallFacts(about, args, lambda: {about: TOOL, "caller": caller})
+    return check_expression(text, about).holds(facts)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_the_worst_search_that_is_still_allowed_is_timed(pattern):
 
 
 def test_the_rules_about_a_call_read_it_once_up_to_what_one_may_cost():
-    facts = CallFacts({"args": {"amount": 1}, "tool": TOOL, "caller": {}})
+    facts = CallFacts("tool", {"amount": 1}, lambda: {"tool": TOOL, "caller": {}})
     expression = check_expression("args.amount > 5", "tool")
     first = facts.activation(0)
     assert [expression.holds(facts) for _ in range(50)] == [False] * 50
@@ -192,7 +192,7 @@ def worst_allowed(expression, arguments, most):
     least, took = 0, 0.0
     while most - least > 1:
         size = (least + most) // 2
-        facts = CallFacts({"args": arguments(size), "tool": TOOL, "caller": {}})
+        facts = CallFacts("tool", arguments(size), lambda: {"tool": TOOL, "caller": {}})
         begun = time.process_time()
         try:
             expression.holds(facts)
@@ -221,3 +221,16 @@ def worst_allowed(expression, arguments, most):
 )
 def test_an_expression_says_which_argument_it_asks_for_first(text, argument):
     assert check_expression(text, "tool").asks_for == argument
+
+
+def test_an_expression_is_false_without_the_argument_that_it_asks_for_first_whatever_follows():
+    chance = random.Random(1)
+    deep = "args.l.all(i, args.l.all(j, args.l.all(k, args.l.all(m, true))))"  # too many iterations
+    follow = [deep, "args.a > 1", "1 / int(args.z) > 0", "tool.nope == 1", "args.s", "!has(args.a)"]
+    args = {"l": [*range(30)], "z": 0, "s": "x"}
+    for _ in range(150):
+        text = " && ".join(["has(args.to)", *chance.choices(follow, k=chance.randrange(12))])
+        if chance.random() < 0.3:
+            text = f"({text}) && {chance.choice(follow)}"
+        assert check_expression(text, "tool").asks_for == "to"
+        assert holds(text, **args) is False

@@ -18,7 +18,6 @@ from diptych.loop.budget import (
     Prices,
     decimal_text,
     decode_budget,
-    encode_budget,
 )
 from diptych.loop.hook_events import HookPoint
 from diptych.loop.messages import JSON, JSONObject
@@ -98,7 +97,7 @@ def budget_terms(settings: RunSettings) -> dict[str, JSON]:
     """Give budget and prices as JSON; nothing where there are none."""
     terms: dict[str, JSON] = {}
     if settings.budget:
-        terms["budget"] = encode_budget(settings.budget)
+        terms["budget"] = settings.budget.encoded
     if prices := settings.prices:
         terms["prices"] = [decimal_text(prices.input), decimal_text(prices.output)]
     return terms

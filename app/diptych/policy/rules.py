@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Literal
 
@@ -106,8 +107,13 @@ class Policy:
     def _evaluate(
         self, call: Call, catalog: Catalog, caller: RunCaller, is_approved: bool, repeats: int
     ) -> Verdict:
-        facts = CallFacts(_variables(call, catalog, caller))
-        for number, rule in self._undecided(facts):
+        if isinstance(call, ToolCall):
+            tool = catalog.tool(call.name)
+            facts = CallFacts("tool", call.arguments, partial(_about_tool, call, tool, caller))
+        else:
+            tool = None
+            facts = CallFacts("agent", {"task": call.task}, partial(_about_agent, call, caller))
+        for number, rule in self._undecided(facts, call, tool):
             verdict = self._verdict(rule, number, facts)
             if verdict is None:
                 continue
@@ -122,25 +128,31 @@ class Policy:
         self._note(call, caller, verdict, None)
         return verdict
 
-    def _undecided(self, facts: CallFacts) -> Iterator[tuple[int, Rule]]:
+    def _undecided(
+        self, facts: CallFacts, call: Call, tool: Tool | None
+    ) -> Iterator[tuple[int, Rule]]:
         """Give the rules for what a call is called, but those that surely do not hold."""
-        for group in self._groups(facts.variables):
+        for group in self._groups(call, tool):
             if not group.is_false(facts):
                 yield from group.rules
 
-    def _groups(self, variables: Mapping[str, JSONObject]) -> Sequence[RuleGroup]:
+    def _groups(self, call: Call, tool: Tool | None) -> Sequence[RuleGroup]:
         """Give the rules for what a call is called, with their places; found once for a name."""
-        kind: About = "tool" if "tool" in variables else "agent"
-        about = variables[kind]
-        names = tuple(map(str, filter(None, (about["name"], about.get("longName")))))
-        found = self._by_name.get((kind, *names))
+        key: tuple[str, ...]
+        if isinstance(call, Delegation):
+            key = ("agent", call.agent)
+        else:
+            key = ("tool", tool.name, tool.server) if tool else ("tool", call.name)
+        found = self._by_name.get(key)
         if found is None:
+            kind: About = "agent" if isinstance(call, Delegation) else "tool"
+            names = (tool.name, tool.long_name) if tool else key[1:]
             rules = enumerate(self._rules)
             named = [(number, rule) for number, rule in rules if _is_named(rule, kind, names)]
             numbers = tuple(number for number, _ in named)
             found = self._by_numbers.get(numbers) or grouped(named)
             if len(self._by_name) < _MOST_NAMES:
-                self._by_name[kind, *names] = self._by_numbers[numbers] = found
+                self._by_name[key] = self._by_numbers[numbers] = found
         return found
 
     def _verdict(self, rule: Rule, number: int, facts: CallFacts) -> Verdict | None:
@@ -214,13 +226,13 @@ def _repeated(rule: Rule, repeats: int) -> Verdict:
             return Verdict("allow", rule.reason)
 
 
-def _variables(call: Call, catalog: Catalog, caller: RunCaller) -> dict[str, JSONObject]:
-    if isinstance(call, Delegation):
-        arguments: JSONObject = {"task": call.task}
-        return {"args": arguments, "agent": {"name": call.agent}, "caller": caller.variables}
-    tool = catalog.tool(call.name)
+def _about_agent(call: Delegation, caller: RunCaller) -> dict[str, JSONObject]:
+    return {"agent": {"name": call.agent}, "caller": caller.variables}
+
+
+def _about_tool(call: ToolCall, tool: Tool | None, caller: RunCaller) -> dict[str, JSONObject]:
     about = _tool_variables(tool) if tool else {"name": call.name}
-    return {"args": call.arguments, "tool": about, "caller": caller.variables}
+    return {"tool": about, "caller": caller.variables}
 
 
 def _tool_variables(tool: Tool) -> dict[str, JSON]:

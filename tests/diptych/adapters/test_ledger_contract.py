@@ -275,7 +275,7 @@ async def test_of_too_many_accounts_those_are_forgotten_that_were_used_longest_a
     assert await ledger.used(accounts[-9_000:]) == [TOKENS] * 9_000
 
 
-async def test_what_is_claimed_in_memory_is_what_is_used_and_reserved() -> None:
+async def test_what_is_held_in_memory_is_the_sum_of_what_is_reserved() -> None:
     now, chance = [0.0], random.Random(7)
     ledger = MemoryLedger(lambda: now[0])
     accounts = [account(tokens=1_000), account(tokens=2_000, cost=MUCH)]
@@ -296,4 +296,4 @@ async def test_what_is_claimed_in_memory_is_what_is_used_and_reserved() -> None:
             case 6:
                 await ledger.adopt(some[0], run_id, Used(number // 10))
         for row in ledger._accounts.values():
-            assert row.claimed == sum((held for _, held in row.reserved.values()), row.used)
+            assert row.held == sum((held for _, held in row.reserved.values()), Used())

@@ -24,22 +24,31 @@ _new = tuple.__new__
 class _Account:
     """What is known of one account; most have one run, and are idle from its end on.
 
-    `claimed` is what is used or reserved. What each run has used is kept as it was settled: only
-    `adopt` adds it up. Before `due` no reservation ends.
+    `held` is all that is `reserved`. What each run has used is kept as it was settled: only `adopt`
+    adds it up. Before `due` no reservation ends.
     """
 
     used: Used = NO_USE
-    claimed: Used = NO_USE
+    held: Used = NO_USE
     reserved: dict[str, tuple[float, Used]] = field(default_factory=dict)
     runs: dict[str, list[Used]] = field(default_factory=dict)
     last_use: float = 0.0
     due: float = inf
 
+    def claimed(self) -> Used:
+        """What is used, or reserved."""
+        return self.used + self.held
+
     def free(self, now: float) -> None:
         """Drop reservations that nobody holds any more."""
         self.reserved = {name: held for name, held in self.reserved.items() if held[0] >= now}
         self.due = min((until for until, _ in self.reserved.values()), default=inf)
-        self.claimed = sum((amount for _, amount in self.reserved.values()), self.used)
+        self.held = sum((amount for _, amount in self.reserved.values()), NO_USE)
+
+    def let_go(self, entry: str) -> None:
+        """End a reservation, if there is one."""
+        if held := self.reserved.pop(entry, None):
+            self.held = self.held - held[1] if self.reserved else NO_USE
 
 
 class MemoryLedger:
@@ -60,7 +69,8 @@ class MemoryLedger:
         now = self._now()
         rows = self._rows(accounts, now)
         for account, row in zip(accounts, rows, strict=True):
-            is_left = True not in map(ge, row.claimed, account.budget.ends)  # type: ignore[arg-type]
+            claimed = row.claimed() if row.reserved else row.used
+            is_left = True not in map(ge, claimed, account.budget.ends)  # type: ignore[arg-type]
             if not is_left or entry in row.reserved:
                 return self._reserve(accounts, entry, amount, is_lent=False)
         return _hold(rows, entry, amount, now)
@@ -73,7 +83,8 @@ class MemoryLedger:
     ) -> Reserved:
         rows = self._rows(accounts, self._now())
         for account, row in zip(accounts, rows, strict=True):
-            is_left = True not in map(ge, row.claimed, account.budget.ends)  # type: ignore[arg-type]
+            claimed = row.claimed() if row.reserved else row.used
+            is_left = True not in map(ge, claimed, account.budget.ends)  # type: ignore[arg-type]
             if is_left or entry in self._settled:
                 continue
             if refused := _refused(accounts, rows, used):
@@ -90,9 +101,9 @@ class MemoryLedger:
         elif refused := _refused(accounts, rows, amount):
             return refused
         elif is_lent:
-            amount = _within(accounts, [row.claimed for row in rows], amount)
+            amount = _within(accounts, [row.claimed() for row in rows], amount)
         for row in rows:
-            row.claimed -= row.reserved.pop(entry, (0, NO_USE))[1]
+            row.let_go(entry)
         return _hold(rows, entry, amount, now)
 
     async def renew(self, accounts: Sequence[Account], entries: Sequence[str]) -> None:
@@ -113,14 +124,11 @@ class MemoryLedger:
             settled[entry] = until = now + _SETTLED
             self._settled_due = min(self._settled_due, until)
         for row in self._rows(accounts, now):
-            held = row.reserved.pop(entry, None)
+            if entry in row.reserved:
+                row.let_go(entry)
             if is_first:
                 row.used = _new(Used, map(add, row.used, used))
                 row.runs.setdefault(run_id, []).append(used)
-            if not row.reserved:
-                row.claimed = row.used
-            else:
-                row.claimed += (used if is_first else NO_USE) - (held[1] if held else NO_USE)
             sums.append(row.used)
         return sums
 
@@ -132,7 +140,6 @@ class MemoryLedger:
         parts = row.runs.setdefault(run_id, [])
         missing = _beyond(recorded, sum(parts, NO_USE))
         row.used += missing
-        row.claimed += missing
         parts.append(missing)
 
     async def forget(self, accounts: Sequence[Account], run_id: str) -> None:
@@ -174,11 +181,12 @@ class MemoryLedger:
 
 def _hold(rows: Sequence[_Account], entry: str, amount: Used, now: float) -> Reserved:
     """Reserve an amount under an entry that holds nothing."""
-    held, used = (now + RESERVED_SECONDS, amount), []
+    until, used = now + RESERVED_SECONDS, []
+    held = (until, amount)
     for row in rows:
-        row.claimed = _new(Used, map(add, row.claimed, amount))
+        row.held = _new(Used, map(add, row.held, amount)) if row.reserved else amount
         row.reserved[entry] = held
-        row.due = min(row.due, held[0])
+        row.due = min(row.due, until)
         used.append(row.used)
     return Reserved("ok", used, lent=amount)
 
@@ -195,7 +203,7 @@ def _refused(
     accounts: Sequence[Account], rows: Sequence[_Account], wanted: Used
 ) -> Reserved | None:
     """Say why an amount cannot be had, None if it can."""
-    busy = _first_without(accounts, [row.claimed for row in rows], wanted)
+    busy = _first_without(accounts, [row.claimed() for row in rows], wanted)
     if busy is None:
         return None
     used = [row.used for row in rows]
