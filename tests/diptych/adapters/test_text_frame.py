@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from diptych.adapters.openai_chat.decoding import DONE, ChunkDecoder
 from diptych.adapters.openai_chat.failures import AttemptFailure, ReportedError
 from diptych.adapters.openai_chat.text_frame import _PROBE
+from diptych.loop.messages import Usage
 
 Said = tuple[str, str, bool, object]
 
@@ -48,6 +49,7 @@ _events = st.one_of(
     st.builds(event, _texts, compact=st.just(False)),
     st.builds(event, _texts, index=st.sampled_from([0, 1])),
     st.builds(event, _texts, usage=st.just({"prompt_tokens": 1, "completion_tokens": 2})),
+    st.builds(event, _texts, usage=st.none()),
     _insides.map(lambda inside: BEFORE + inside + AFTER),
     st.sampled_from([BEFORE, AFTER, BEFORE[:-1] + AFTER, BEFORE + AFTER[1:], DONE, b"", b"{}"]),
 )
@@ -142,6 +144,41 @@ def decoded(monkeypatch: pytest.MonkeyPatch, events: list[bytes]) -> int:
 def test_what_is_like_the_event_before_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["a", "\n", 'b"', "ü", *map(str, range(50))]
     assert decoded(monkeypatch, [event(text) for text in texts]) == 2  # one, and a look at it
+
+
+def test_a_usage_that_is_yet_to_come_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenAI and Azure say `"usage": null` in each chunk but the last."""
+    assert decoded(monkeypatch, [event(text, usage=None) for text in "abcdefgh"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("beside", "reasoning", "parsed"),
+    [
+        ({"role": "assistant"}, "", 2),  # Ollama, Gemini
+        ({"role": "assistant", "reasoning": None, "reasoning_details": []}, "", 2),  # OpenRouter
+        ({"reasoning_content": ""}, "", 2),
+        ({"reasoning_content": "hm"}, "hmhmhm", 3),
+        ({"tool_calls": [{"index": 0, "function": {"name": "f"}}]}, "", 3),
+    ],
+)
+def test_what_stands_beside_the_text_is_read_if_there_is_anything(
+    monkeypatch: pytest.MonkeyPatch, beside: dict[str, object], reasoning: str, parsed: int
+) -> None:
+    delta = json.dumps({"content": "MARK", **beside}, separators=(",", ":")).encode()
+    like = LIKE.replace(b'{"content":"MARK"}', delta)
+    events = [like.replace(b"MARK", text) for text in (b"a", b"b", b"c")]
+    assert said(reply := ChunkDecoder(), events) == ("abc", reasoning, False, None)
+    assert [call.name for call in reply.calls] == (["f"] if "tool_calls" in beside else [])
+    assert decoded(monkeypatch, events) == parsed
+
+
+def test_the_usage_of_a_choice_is_read_beside_that_of_no_chunk() -> None:
+    """Moonshot counts in the choice."""
+    reply = ChunkDecoder()
+    counted = b'{"index":0,"delta":{"content":"b"},"usage":{"prompt_tokens":1}}'
+    for data in (event("a", usage=None), b'{"choices":[%b],"usage":null}' % counted):
+        assert isinstance(said(reply, [data]), tuple)
+    assert reply.usage == Usage(1, 0)
 
 
 def test_where_each_event_is_another_it_is_soon_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ from diptych.ports import Reply
 
 DONE = b"[DONE]"
 _MAX_DONE = 16  # bytes, with blanks around it
+_BESIDE_TEXT = ("reasoning_content", "reasoning", "tool_calls", "function_call")  # all we read
 
 
 def decode_reply(body: bytes, names: frozenset[str] = frozenset()) -> Reply:
@@ -127,11 +128,12 @@ class ChunkDecoder:
             return ""
         is_alone = (
             type(text) is str
-            and len(delta) == 1
+            and (len(delta) == 1 or not any(map(delta.get, _BESIDE_TEXT)))
             and choice.get("index") == self._index
             and not choice.get("finish_reason")
             and "error" not in choice
-            and "usage" not in chunk
+            and chunk.get("usage") is None  # as OpenAI and Azure have it, up to the last chunk
+            and "usage" not in choice
             and "x_groq" not in chunk
         )
         return text if is_alone else ""
