@@ -38,8 +38,8 @@ READ_RESULT: Final = Tool(
     read_only=True,
     idempotent=True,
 )
-_READER: Final = READ_RESULT.long_name  # which each call is compared with
 """The tool `result__read`; no server has it, the loop itself answers its calls."""
+_READER: Final = READ_RESULT.long_name  # which each call is compared with
 
 
 def text_id(text: str) -> str:
