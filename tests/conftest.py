@@ -8,10 +8,15 @@ from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from support.order import LONG, TIMELESS, UNTRACED
 
 from diptych.net.redaction import SECRETS
+
+# No test is timed: a machine that has other work stops a process for a second.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

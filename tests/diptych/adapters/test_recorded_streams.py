@@ -196,7 +196,7 @@ def test_what_comes_before_the_first_event_is_not_kept_without_end(filler: bytes
     reader = ReplyReader(body, frozenset(), ())  # type: ignore[arg-type]
     for piece in pieces:
         reader._events_in(piece)
-    assert not reader._unframed
+    assert not reader._before_events
 
 
 def test_a_whole_reply_under_the_name_of_a_stream_may_have_blank_lines() -> None:
