@@ -1,6 +1,7 @@
 """Calls far down a tree of agents wait for approval: asked about and decided at the top."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -170,23 +171,31 @@ async def test_a_chat_is_told_what_waits_below_with_its_path() -> None:
         assert text.endswith("data: [DONE]\n\n")
 
 
-async def test_a_decision_that_does_not_come_back_up_in_time_counts_all_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    go_on = asyncio.Event()
-
+def paying_after(go_on: asyncio.Event) -> Callable[[int], Awaitable[str]]:
     async def pay(amount: int) -> str:
         """Pay, when it may."""
         await go_on.wait()
         return f"paid {amount}"
 
+    return pay
+
+
+def hear_no_decisions_from_below(monkeypatch: pytest.MonkeyPatch) -> None:
     real = call_maker.child_approval
 
     def deaf(call_: Any, child: Any, event: Any) -> Any:
         return real(call_, child, event) if event.type == "approval_requested" else None
 
-    monkeypatch.setattr(passed_decisions, "RECORD_SECONDS", 0.3)
     monkeypatch.setattr(call_maker, "child_approval", deaf)
+
+
+async def test_a_decision_that_does_not_come_back_up_in_time_counts_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go_on = asyncio.Event()
+    pay = paying_after(go_on)
+    monkeypatch.setattr(passed_decisions, "RECORD_SECONDS", 0.3)
+    hear_no_decisions_from_below(monkeypatch)
     leaf = [said(call("pay", amount=5)), said("{}"), said("Leaf.")]
     async with chain(*leaf, depth=3, tools=(box(pay),), policy=ASK) as served:
         run_id, call_id = await waiting_at_the_top(served[0]), "call_1_1.call_1_1.call_1_1"
@@ -205,18 +214,8 @@ async def test_who_decides_below_while_all_is_cancelled_is_told_both(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     go_on = asyncio.Event()
-
-    async def pay(amount: int) -> str:
-        """Pay, when it may."""
-        await go_on.wait()
-        return f"paid {amount}"
-
-    real = call_maker.child_approval
-
-    def deaf(call_: Any, child: Any, event: Any) -> Any:
-        return real(call_, child, event) if event.type == "approval_requested" else None
-
-    monkeypatch.setattr(call_maker, "child_approval", deaf)
+    pay = paying_after(go_on)
+    hear_no_decisions_from_below(monkeypatch)
     leaf = [said(call("pay", amount=5)), said("{}"), said("Leaf.")]
     async with chain(*leaf, depth=2, tools=(box(pay),), policy=ASK) as (top, below):
         run_id, call_id = await waiting_at_the_top(top), "call_1_1.call_1_1"

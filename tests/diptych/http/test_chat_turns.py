@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from support.guarded import guarded
 from support.replicas import replica, told
 from support.shared_store import SharedStore
@@ -10,7 +11,9 @@ from support.stories import begin, log, virtually
 
 from diptych.http.chat.completion_format import CompletionFormat
 from diptych.http.chat.routes import ChatReader
+from diptych.http.errors import RunFailed
 from diptych.loop.queue_events import Steered
+from diptych.ports import Notice
 
 
 def event_types(store, run_id):
@@ -68,3 +71,27 @@ async def test_a_chat_that_is_not_streamed_leaves_out_an_answer_that_the_store_h
     got = (await whole)["choices"][0]["message"]["content"]
     kept = [r.content for r in log(store, run_id) if r.event_type == "agent_response"]
     assert got == "\n\n".join(kept), (got, kept)
+
+
+@virtually
+async def test_a_chat_that_failed_before_anything_was_sent_of_it_is_an_http_error():
+    """Also if something to tell arrives in the same batch."""
+    store = SharedStore()
+    a = replica(store, "a", "{}", *[{"error": "it broke off"}] * 4)
+    run_id = await begin(a)
+    await told(a, run_id)
+
+    class Together:
+        async def subscribe(self, run_id):
+            return self.batches(run_id)
+
+        async def batches(self, run_id):
+            yield [Notice("reasoning", {"content": "Hm."}), log(store, run_id)[-1]]
+
+    entry = await a.runs.entry(run_id)
+    frames_ = ChatReader(Together(), entry, CompletionFormat(entry, "x")).frames(
+        include_usage=False
+    )
+    with pytest.raises(RunFailed) as failed:
+        await anext(frames_)
+    assert failed.value.code == "model_failed"

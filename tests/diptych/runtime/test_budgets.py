@@ -320,6 +320,18 @@ async def test_a_request_is_weighed_only_where_so_little_is_left_that_it_matters
 
 
 @virtually
+async def test_a_runs_first_request_is_weighed_where_nearly_all_of_the_day_is_used(monkeypatch):
+    weighed, weigh = [], run_meter.request_weight
+    monkeypatch.setattr(run_meter, "request_weight", lambda r: weighed.append(r) or weigh(r))
+    replies = [said("{}", 9, 9), said("Much.", 9, 9_998_000), said("{}", 9, 9), said("Hi.", 9, 9)]
+    home = home_with(*replies, day={"tokens": 10**7}, reply_tokens=20)
+    await home.ask()
+    weighed.clear()
+    await home.ask()
+    assert len(weighed) == 2
+
+
+@virtually
 async def test_a_request_that_uses_more_than_was_reserved_is_learned_from_though_not_weighed():
     home = home_with(said("{}", 50_000), *[said("Hi.", 50_000)] * 9, day={"tokens": 10**8})
     await home.ask()
