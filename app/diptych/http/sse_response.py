@@ -31,10 +31,9 @@ class SseResponse(Response):
     and so becomes an HTTP error; after that, `failure_frame` makes the last frame of it.
 
     A comment is sent every 15 s, whether frames come or not: no proxy may take silence for death.
-    The response waits for
-    a slow caller and asks `frames` for nothing meanwhile; the server closes the connection of one
-    that takes nothing (`serve.http_protocol`). `on_disconnect` is called if the caller has gone
-    before the end, after `frames` is closed.
+    The response waits for a slow caller and asks `frames` for nothing meanwhile; the server closes
+    the connection of one that takes nothing (`serve.http_protocol`). `on_disconnect` is called if
+    the caller has gone before the end, after `frames` is closed.
     """
 
     media_type = "text/event-stream"

@@ -112,6 +112,10 @@ class Budget:
         limits = ((name, _warned_at(limit)) for name, limit in self.limits)
         return [n for n, due in limits if getattr(after, n) >= due > getattr(before, n)]
 
+    def is_near(self, used: Used) -> bool:
+        """Whether 80 % of a limit are used."""
+        return True in map(ge, used, self._nears)  # type: ignore[arg-type]
+
     @cached_property
     def encoded(self) -> dict[str, JSON]:
         """The limits as `encode_budget` gives them; nobody changes what it is."""
@@ -124,7 +128,7 @@ class Budget:
         return tuple(limits.get(name, end) for name, end in zip(LIMITS, _NO_LIMITS, strict=True))
 
     @cached_property
-    def nears(self) -> tuple[Any, ...]:
+    def _nears(self) -> tuple[Any, ...]:
         """What 80 % of each limit are, by its place in `Used`."""
         return tuple(map(_warned_at, self.ends))
 

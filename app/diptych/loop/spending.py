@@ -8,7 +8,6 @@ Not here: the arithmetic (`budget`), the budgets of sessions and days (`ports.bu
 """
 
 from collections.abc import Sequence
-from operator import ge
 from typing import Any
 
 from diptych.loop.budget import UNLIMITED, Budget, Limit, Prices, limit_text
@@ -68,7 +67,7 @@ def exhausted(run: Run) -> Failed | None:
     if not budget.limits:
         return None
     used = used_by(run)
-    if True not in map(ge, used, budget.ends):  # type: ignore[arg-type] # as a rule
+    if budget.is_left(used):  # as a rule
         return None
     limit = budget.gone(used, *_FOR_A_MODEL_CALL)
     return failed(limit, used, budget) if limit else None
@@ -189,6 +188,4 @@ def warnings(before: Run, after: Run) -> list[Limit]:
     if is_same and before.tool_calls == after.tool_calls and before.step == after.step:
         return []
     used = used_by(after)
-    if True not in map(ge, used, after.budget.nears):  # type: ignore[arg-type] # as a rule
-        return []
-    return after.budget.warnings(used_by(before), used)
+    return after.budget.warnings(used_by(before), used) if after.budget.is_near(used) else []

@@ -6,13 +6,13 @@ Not here: expressions (`diptych_cel`), two policies at once (`layers`), the mani
 (`config.manifest.policy`).
 """
 
+import json
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
-from json.encoder import encode_basestring_ascii as _quoted
 from typing import Literal
 
 from diptych.loop.catalog import Catalog, Tool
@@ -181,19 +181,17 @@ class Policy:
         if not _audit.isEnabledFor(level):
             return
         outcome = _AUDITED[verdict.outcome]
-        if is_dry_run:
-            outcome = f"would be {outcome}"
-        what = f"tool {call.name}" if isinstance(call, ToolCall) else f"agent {call.agent}"
-        _audit.handle(
-            _record(
-                level,
-                f'{{"subject": {_quoted(caller.subject or "anybody")}, "outcome": "{outcome}", '
-                f'"run": {_quoted(caller.run_id)}, "call": {_quoted(call.id)}, '
-                f'"what": {_quoted(what)}, "policy": "{self._owner}", '
-                f'"rule": {"null" if number is None else number + 1}, '
-                f'"why": {_quoted(verdict.reason[:_MAX_WHY])}}}',
-            )
-        )
+        line = {
+            "subject": caller.subject or "anybody",
+            "outcome": f"would be {outcome}" if is_dry_run else outcome,
+            "run": caller.run_id,
+            "call": call.id,
+            "what": f"tool {call.name}" if isinstance(call, ToolCall) else f"agent {call.agent}",
+            "policy": self._owner,
+            "rule": None if number is None else number + 1,
+            "why": verdict.reason[:_MAX_WHY],
+        }
+        _audit.handle(_record(level, json.dumps(line)))
 
 
 def _record(level: int, text: str) -> logging.LogRecord:

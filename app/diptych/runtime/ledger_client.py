@@ -55,9 +55,11 @@ class Estimate:
         is_step = command.purpose in ("actions", "either")
         return Used(prompt + reply, of_prompt * prompt + of_reply * reply, 1, 0, int(is_step))
 
-    def learn(self, weight: int, used: Usage) -> None:
-        """Learn from the reply to a request of a weight."""
+    def learn(self, weight: int | None, used: Usage) -> None:
+        """Learn from a reply, and from the weight of its request if that was weighed."""
         self.longest = max(self.longest, used.completion_tokens)
+        if weight is None:
+            return
         self.overhead = max(self.overhead or 0, used.prompt_tokens - weight)
         if weight >= _TELLING_WEIGHT:
             self.factor = max(self.factor, used.prompt_tokens / weight)

@@ -8,7 +8,6 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from operator import ge
 
 from diptych.errors import StoreError
 from diptych.loop.events import Failed
@@ -145,7 +144,7 @@ class RunAccounts:
         for account, used in zip(accounts, sums, strict=False):
             if account.scope == "perDay":
                 self._client.of_day = account, used
-            if True in map(ge, used, account.budget.nears):  # type: ignore[arg-type]
+            if account.budget.is_near(used):
                 for name in account.budget.warnings(used - added, used):
                     notice = budget_warning(name, used, account.budget, account.scope)
                     self._counted.notify(notice)

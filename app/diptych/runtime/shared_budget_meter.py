@@ -63,10 +63,7 @@ class SharedBudgetMeter(RunMeter):
             was_enough = amount.tokens <= expected.tokens and amount.cost <= expected.cost
             if call.weighed is None and not was_enough:
                 call.weighed = call.request_tokens  # there is something to learn of it
-            if call.weighed is not None:
-                estimate.learn(call.weighed, used)
-            elif used.completion_tokens > estimate.longest:
-                estimate.longest = used.completion_tokens
+            estimate.learn(call.weighed, used)
 
     def _expected(self, call: ModelCall) -> Used:
         """Estimate what a request will use at most.

@@ -34,7 +34,8 @@ def set_up_logging(level: str, form: Literal["text", "json"]) -> None:
     """Log records of `level` and above to stderr, in place of any earlier set-up."""
     # No line says these, and each would ask for them.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    handler = _LineHandler(_JsonFormatter() if form == "json" else _TextFormatter())
+    handler = _LineHandler(sys.stderr)
+    handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for name in (*_VERBOSE_LIBRARIES, *_SDKS):
         logging.getLogger(name).setLevel(max(logging.getLevelName(level), logging.WARNING))
@@ -72,14 +73,9 @@ def _escaped(text: str) -> str:
 class _LineHandler(logging.StreamHandler[TextIO]):
     """Writes each record in one piece. Nothing filters here, so it takes one step and not six."""
 
-    def __init__(self, formatter: logging.Formatter) -> None:
-        super().__init__(sys.stderr)
-        self.setFormatter(formatter)
-        self._form = formatter
-
     def handle(self, record: logging.LogRecord) -> bool:
         try:
-            line = self._form.format(record) + self.terminator
+            line = self.format(record) + self.terminator
             with self.lock or nullcontext():
                 self.stream.write(line)
                 self.stream.flush()

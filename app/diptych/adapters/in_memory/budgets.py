@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from operator import add, ge
+from operator import add
 from time import monotonic
 
 from diptych.loop.budget import Limit
@@ -69,9 +69,7 @@ class MemoryLedger:
         now = self._now()
         rows = self._rows(accounts, now)
         for account, row in zip(accounts, rows, strict=True):
-            claimed = row.claimed() if row.reserved else row.used
-            is_left = True not in map(ge, claimed, account.budget.ends)  # type: ignore[arg-type]
-            if not is_left or entry in row.reserved:
+            if entry in row.reserved or not account.budget.is_left(row.claimed()):
                 return self._reserve(accounts, entry, amount, is_lent=False)
         return _hold(rows, entry, amount, now)
 
@@ -82,13 +80,8 @@ class MemoryLedger:
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Reserved:
         rows = self._rows(accounts, self._now())
-        for account, row in zip(accounts, rows, strict=True):
-            claimed = row.claimed() if row.reserved else row.used
-            is_left = True not in map(ge, claimed, account.budget.ends)  # type: ignore[arg-type]
-            if is_left or entry in self._settled:
-                continue
-            if refused := _refused(accounts, rows, used):
-                return refused
+        if entry not in self._settled and (refused := _refused(accounts, rows, used)):
+            return refused
         return Reserved("ok", await self.settle(accounts, entry, run_id, used))
 
     def _reserve(

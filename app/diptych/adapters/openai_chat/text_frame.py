@@ -1,7 +1,7 @@
 """Takes the text out of events that differ from an earlier one in nothing but their text.
 
 Nearly all events of a streamed reply are such, and there is one for each token; to see that, and
-to take the text, costs less than half of parsing the event (docs/performance.md).
+to take the text, costs less than to parse the event (docs/performance.md).
 
 Pure. Not here: what other events hold (`decoding`).
 """
