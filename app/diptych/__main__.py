@@ -1,6 +1,36 @@
-"""`python -m diptych` is `diptych`."""
+"""The program `diptych`, also as `python -m diptych`: Ctrl-C first, then the command line.
 
-from diptych.cli import main
+Not here: Ctrl-C while a command is at work (`diptych.cli.signals`).
+"""
+
+import os
+import signal
+from types import FrameType
+
+_IMPORT_MACHINERY = "<frozen importlib._bootstrap>"
+
+
+def main() -> None:
+    """Run the command of `sys.argv`, and exit."""
+    signal.signal(signal.SIGINT, _raise_interrupt)  # the next import takes a tenth of a second
+    from diptych.cli import main as run_command  # noqa: PLC0415
+
+    run_command()
+
+
+def _raise_interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt, or end the process at once in the middle of an import.
+
+    Raised there it may be lost, become another error, or leave an import lock taken for ever:
+    `except` clauses, `__set_name__` and weak references' callbacks are on its way.
+    """
+    caller = frame
+    while caller:
+        if caller.f_code.co_filename == _IMPORT_MACHINERY:
+            os._exit(128 + number)  # as shells report a signal
+        caller = caller.f_back
+    signal.default_int_handler(number, frame)
+
 
 if __name__ == "__main__":
     main()

@@ -130,11 +130,13 @@ def _diptych(
 def _interrupt_exits_130() -> Iterator[None]:
     """Exit with 130 on Ctrl-C where no command handles it; typer would exit with 1."""
     is_interrupted = False
+    before = signal.getsignal(signal.SIGINT)  # `diptych.__main__` has one
+    raise_interrupt = before if callable(before) else signal.default_int_handler
 
     def on_interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal is_interrupted
         is_interrupted = True
-        signal.default_int_handler(number, frame)
+        raise_interrupt(number, frame)
 
     with interrupt_handler(on_interrupt):
         try:

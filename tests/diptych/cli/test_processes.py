@@ -28,9 +28,16 @@ spec:
 """.replace("WORDS", "word " * 1000)
 
 
+def heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @contextmanager
 def started(*words: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
-    """Start a command with a PATH that does not name its own environment."""
+    """Start a command with a PATH that does not name its own environment.
+
+    Ctrl-C is not ignored by it, as it would be if these tests were a shell's background job.
+    """
     process = subprocess.Popen(
         [sys.executable, "-m", "diptych", *words],
         stdin=subprocess.DEVNULL,
@@ -38,6 +45,7 @@ def started(*words: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
         stderr=subprocess.PIPE,
         text=True,
         env={"PATH": os.defpath, "HOME": os.environ.get("HOME", "/"), **environ},
+        preexec_fn=heed_interrupts,  # noqa: PLW1509 - it takes no lock
     )
     try:
         yield process
@@ -88,12 +96,33 @@ def test_ctrl_c_aborts_the_run_and_leaves_no_tool_server(slow: str) -> None:
         assert not process.stderr.read()
 
 
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "NAME":
+            sys.meta_path.remove(self)
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                any(range(9))  # Python calls handlers between two steps
+            except BaseException:
+                pass
+
+sys.meta_path.insert(0, Interrupting())
+"""
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
-def test_a_signal_before_the_run_begins_is_an_end_as_well(slow: str) -> None:
-    with started("chat", slow) as process:
-        time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(10) in {130, -signal.SIGINT}  # the latter: Python was just starting
+@pytest.mark.parametrize("module", ["typer", "diptych.cli.approver", "diptych.config"])
+def test_a_signal_in_an_import_that_would_swallow_it_is_an_end(
+    module: str, slow: str, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED_IMPORT.replace("NAME", module))
+    with started("chat", slow, PYTHONPATH=str(tmp_path)) as process:
+        assert process.wait(20) == 130
+        assert process.stderr
+        assert not process.stderr.read()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT, runs a shell's script")
