@@ -196,9 +196,9 @@ def _read_error(place: str, error: _JSON) -> ModelError | None:
     if isinstance(error, str):
         error = {"message": error}
     if not isinstance(error, dict) or not isinstance(error.get("message"), str):
-        raise ConfigError(f"{place}.error: must be a string, not {_kind(error)}")
+        raise ConfigError(f'{place}.error: must be a string or look like {{"message": "…"}}')
     code = error.get("code", "model_failed")
-    if code not in _CODES:
+    if not isinstance(code, str) or code not in _CODES:
         raise ConfigError(f"{place}.error.code: must be one of {', '.join(sorted(_CODES))}")
     limits = [error.get(name) for name in ("max_tokens", "prompt_tokens")]
     if not all(limit is None or type(limit) is int for limit in limits):
