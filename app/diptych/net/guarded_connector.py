@@ -42,14 +42,29 @@ class GuardedConnector(aiohttp.TCPConnector):
         self._factory = cast("partial[ResponseHandler]", partial(_ResponseHandler, loop=self._loop))
 
 
+class StaleConnection(aiohttp.ServerDisconnectedError):
+    """A connection that had answered before was closed in place of an answer."""
+
+
 class _ResponseHandler(ResponseHandler):
-    """aiohttp's protocol; what was not paused is not resumed.
+    """aiohttp's protocol; it tells stale connections, and what was not paused is not resumed.
 
     aiohttp 3.14 resumes it after each HTTP chunk that is read, and parses nothing each time. That
     took a twentieth of the instructions of a chat whose answer arrived at once (decision 191).
     """
 
     _is_paused = False
+    _requests = 0  # that it has carried
+
+    def set_response_params(self, **params: Any) -> None:  # noqa: ANN401 - aiohttp's, for each request
+        self._requests += 1
+        super().set_response_params(**params)
+
+    def set_exception(self, exc: BaseException, *cause: BaseException) -> None:
+        is_closed = isinstance(exc, aiohttp.ClientOSError | aiohttp.ServerDisconnectedError)
+        if is_closed and self._requests > 1:
+            exc = StaleConnection()
+        super().set_exception(exc, *cause)
 
     def pause_reading(self) -> None:
         self._is_paused = True
