@@ -364,7 +364,13 @@ async def test_the_card_tells_where_it_was_asked_and_what_the_agent_can_do() -> 
         forged = await http.get("/.well-known/agent-card.json", headers={"Host": 'a"/b c'})
     card = response.json()
     assert card["supportedInterfaces"] == [
-        {"url": "http://pod:81/a2a", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+        {"url": f"http://pod:81{path}", "protocolBinding": binding, "protocolVersion": version}
+        for version in ("1.0", "0.3")
+        for binding, path in (("JSONRPC", "/a2a"), ("HTTP+JSON", "/a2a/rest"))
+    ]
+    assert (card["protocolVersion"], card["url"]) == ("0.3", "http://pod:81/a2a")
+    assert card["additionalInterfaces"] == [
+        {"transport": "HTTP+JSON", "url": "http://pod:81/a2a/rest"}
     ]
     assert (card["name"], card["description"], card["version"]) == (
         "clerk",
