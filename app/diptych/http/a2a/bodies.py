@@ -16,9 +16,11 @@ Endpoint = Callable[[Request], Awaitable[Any]]
 
 async def json_problem(request: Request) -> str | None:
     """Say why a body is no JSON that can be read and echoed; None if it is."""
+    content = await request.body()
     try:
+        content.decode()  # Python's reader takes UTF-16 and halves of surrogate pairs, too
         body = await request.json()
-        if b"\\u" in await request.body():  # half a surrogate pair cannot be echoed as UTF-8
+        if b"\\u" in content:  # half a surrogate pair cannot be echoed as UTF-8
             json.dumps(body, ensure_ascii=False).encode()
     except RecursionError:
         return "the body is nested too deeply"

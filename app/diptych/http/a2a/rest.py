@@ -6,10 +6,12 @@ the root, and would take every path that has two parts.
 Not here: the methods (`http.a2a.handler`), errors before them (`http.rest_errors`).
 """
 
+from typing import Any
+
 import orjson
 from a2a.server.routes import create_rest_routes
 from a2a.utils.error_handlers import build_rest_error_payload
-from a2a.utils.errors import InvalidRequestError
+from a2a.utils.errors import A2A_REASON_TO_ERROR, InternalError, InvalidRequestError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -53,24 +55,28 @@ def _answered(endpoint: Endpoint, *, is_older: bool) -> Endpoint:
 
     async def answer(request: Request) -> Response:
         if await request.body() and (problem := await json_problem(request)):
-            return JSONResponse(build_rest_error_payload(InvalidRequestError(problem)), 400)
+            return _error(build_rest_error_payload(InvalidRequestError(problem)), is_older=is_older)
         response: Response = await endpoint(request)
         if response.status_code >= _FIRST_ERROR:
-            return _with_own_status(response)
+            return _error(orjson.loads(response.body), is_older=is_older)
         name_extension(request, response, is_older=is_older)
         return response
 
     return answer
 
 
-def _with_own_status(response: Response) -> Response:
-    """Give an error that we have a code for the status of that code, and `Retry-After`."""
-    body = orjson.loads(response.body)
+def _error(body: dict[str, Any], *, is_older: bool) -> Response:
+    """Answer with an error: one of ours with the status of its code, and `Retry-After`.
+
+    Clients of A2A 0.3 look for its message and type beside `error`.
+    """
     error = body["error"]
-    about: dict[str, str] = next((i["metadata"] for i in error.get("details", ())), {})
-    status = _STATUS_OF_CODE.get(about.get("code", ""))
-    if status is None:
-        return response
-    error |= {"code": status, "status": status_name(status)}
+    info: dict[str, Any] = next(iter(error.get("details", ())), {})
+    about = info.get("metadata", {})
+    if status := _STATUS_OF_CODE.get(about.get("code")):
+        error |= {"code": status, "status": status_name(status)}
+    if is_older:
+        kind = A2A_REASON_TO_ERROR.get(info.get("reason", ""), InternalError)
+        body = {**body, "message": error["message"], "type": kind.__name__}
     seconds = about.get("retryAfterSeconds")
-    return JSONResponse(body, status, {"Retry-After": seconds} if seconds else None)
+    return JSONResponse(body, error["code"], {"Retry-After": seconds} if seconds else None)
