@@ -10,7 +10,9 @@ from typing import Any, cast
 import httpx
 import pytest
 import uvicorn
+from a2a.client.card_resolver import parse_agent_card
 from a2a.client.client import Client
+from a2a.compat.v0_3 import types as types_03
 from a2a.types import (
     CancelTaskRequest,
     GetTaskRequest,
@@ -400,6 +402,24 @@ async def test_the_card_tells_where_it_was_asked_and_what_the_agent_can_do() -> 
     assert card["skills"][0]["id"] == "clerk"
     assert again.status_code == 304
     assert "/b c" not in forged.text
+
+
+async def test_the_card_of_a_closed_agent_says_to_each_version_how_to_prove_who_asks() -> None:
+    profile = AgentProfile(
+        "clerk", "", "1", asks_for_token=True, issuers=("https://issuer.example.com",)
+    )
+    async with httpx.AsyncClient(
+        transport=asgi(ScriptedRuns(), profile), base_url="http://pod"
+    ) as http:
+        card = (await http.get("/.well-known/agent-card.json")).json()
+    older = types_03.AgentCard.model_validate(card)
+    assert older.security == [{"bearer": []}, {"oidc1": []}]
+    assert older.security_schemes
+    kinds = {name: scheme.root.type for name, scheme in older.security_schemes.items()}
+    assert kinds == {"bearer": "http", "oidc1": "openIdConnect"}
+    newer = parse_agent_card(card)
+    assert set(newer.security_schemes) == {"bearer", "oidc1"}
+    assert len(newer.supported_interfaces) == 4
 
 
 async def test_the_card_says_the_public_url_when_there_is_one() -> None:

@@ -361,6 +361,23 @@ async def test_push_notifications_are_refused_by_their_own_error(wire: Wire) -> 
         assert await helper.house.runs.entries() == []
 
 
+@over_each_wire
+async def test_a_body_of_very_many_values_is_refused_before_it_is_read_for_seconds(
+    wire: Wire,
+) -> None:
+    async with face() as helper:
+        for many in ({"metadata": {"x": [{}] * 200_000}}, {"extensions": ["x"] * 200_000}):
+            begun = time.process_time()
+            reply = await ask(helper.http, wire, "send", said(wire, **many))
+            took = time.process_time() - begun
+            is_rpc = wire[0] == "JSONRPC"
+            error = reply.json()["error"] if is_rpc else error_of(reply, 400)
+            assert "values" in error["message"]
+            assert took < 1
+        reply = await ask(helper.http, wire, "send", said(wire, "a,b:[c]" * 100_000))
+        assert "Hello!" in reply.text
+
+
 class FailingRuns:
     """Whose every method fails, or whose streams do once they are open."""
 
