@@ -17,7 +17,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
 
-from diptych.net.outgoing import OutgoingPolicy
+from diptych.net.outgoing import KEEP_SECONDS, OutgoingPolicy
 
 _MAX_KNOWN = 4_096  # addresses, the newest; one that is connected to was looked up just before
 
@@ -25,13 +25,20 @@ _MAX_KNOWN = 4_096  # addresses, the newest; one that is connected to was looked
 class GuardedConnector(aiohttp.TCPConnector):
     """aiohttp's connector, held to a policy; needs a running loop. `options` are aiohttp's.
 
-    Hosts that may have private addresses are named by `policy.allow`.
+    It has no limit on connections: each run needs its own. Hosts that may have private addresses
+    are named by `policy.allow`.
     """
 
     def __init__(self, policy: OutgoingPolicy, **options: Any) -> None:  # noqa: ANN401 - aiohttp's
         self.policy = policy
         resolver = _GuardedResolver(policy)
-        super().__init__(resolver=resolver, socket_factory=resolver.make_socket, **options)
+        super().__init__(
+            resolver=resolver,
+            socket_factory=resolver.make_socket,
+            limit=0,
+            keepalive_timeout=KEEP_SECONDS,
+            **options,
+        )
         self._factory = cast("partial[ResponseHandler]", partial(_ResponseHandler, loop=self._loop))
 
 

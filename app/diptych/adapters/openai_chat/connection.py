@@ -39,12 +39,12 @@ def open_http_session() -> aiohttp.ClientSession:
     """Open the one HTTP client of the process; needs a running loop, and must be closed.
 
     It connects to public addresses, and to others only where a host is named (`allow_url`).
-    It has no limit on connections (each run needs its own), no cookies, and no timeouts of its own.
+    It has no limit on connections, no cookies, and no timeouts of its own.
     `trust_env` is off: it would cost a thread switch for each request, and send what is in
     `.netrc`.
     """
     return aiohttp.ClientSession(
-        connector=GuardedConnector(OutgoingPolicy(()), limit=0, keepalive_timeout=30),
+        connector=GuardedConnector(OutgoingPolicy(())),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None),
         # Compression would delay tokens. A response that is compressed all the same can be read.
