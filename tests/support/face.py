@@ -245,7 +245,8 @@ def rest_error(response: httpx.Response, status: int) -> Mapping[str, Any]:
     error: dict[str, Any] = body["error"]
     has_method = error["details"][0]["domain"] != "diptych.dev"
     if response.request.url.path.startswith("/a2a/rest/v1/") and has_method:  # A2A 0.3
-        assert body.keys() == {"error", "message", "type"}
+        assert body.keys() == {"error", "message", "type", "code"}
+        assert body["message"] == error["message"]
     else:
         assert body.keys() == {"error"}
     assert error["code"] == status

@@ -127,6 +127,11 @@ async def test_a_foreign_task_is_the_same_as_an_unknown_one(wire: Wire) -> None:
                 asked = said(wire, taskId=task_id) if is_message else task_id
                 reply = await ask(helper.http, wire, what, asked, as_("bob"))
                 error_over(wire, reply, -32001, 404)
+                if wire == OLDER_REST:
+                    assert (reply.json()["code"], reply.json()["type"]) == (
+                        -32001,
+                        "TaskNotFoundError",
+                    )
                 texts.append(reply.text.replace(task_id, ""))
             assert texts[0] == texts[1], what
 

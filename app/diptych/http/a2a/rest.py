@@ -11,7 +11,12 @@ from typing import Any
 import orjson
 from a2a.server.routes import create_rest_routes
 from a2a.utils.error_handlers import build_rest_error_payload
-from a2a.utils.errors import A2A_REASON_TO_ERROR, InternalError, InvalidRequestError
+from a2a.utils.errors import (
+    A2A_REASON_TO_ERROR,
+    JSON_RPC_ERROR_CODE_MAP,
+    InternalError,
+    InvalidRequestError,
+)
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -68,7 +73,8 @@ def _answered(endpoint: Endpoint, *, is_older: bool) -> Endpoint:
 def _error(body: dict[str, Any], *, is_older: bool) -> Response:
     """Answer with an error: one of ours with the status of its code, and `Retry-After`.
 
-    Clients of A2A 0.3 look for its message and type beside `error`.
+    Clients of A2A 0.3 look for its message, its type (Python) or its code over JSON-RPC
+    (JavaScript) beside `error`.
     """
     error = body["error"]
     info: dict[str, Any] = next(iter(error.get("details", ())), {})
@@ -77,6 +83,7 @@ def _error(body: dict[str, Any], *, is_older: bool) -> Response:
         error |= {"code": status, "status": status_name(status)}
     if is_older:
         kind = A2A_REASON_TO_ERROR.get(info.get("reason", ""), InternalError)
-        body = {**body, "message": error["message"], "type": kind.__name__}
+        code = JSON_RPC_ERROR_CODE_MAP[kind]
+        body = {**body, "message": error["message"], "type": kind.__name__, "code": code}
     seconds = about.get("retryAfterSeconds")
     return JSONResponse(body, error["code"], {"Retry-After": seconds} if seconds else None)
