@@ -20,7 +20,7 @@ from diptych.http.page.routes import PAGE_PATHS
 from diptych.net.redaction import without_tokens
 
 OPEN_PATHS = PAGE_PATHS | {"/health", "/ready", "/.well-known/agent-card.json"}
-"""Need no proof: a platform's probes, what an agent says of itself, and the page without contents."""
+"""Need no proof: a platform's probes, what an agent says of itself, and the empty page."""
 
 _NOT_DESCRIBING = re.compile(r"[^ !#-[\]-~]")
 """What an `error_description` must not have (RFC 6750, section 3); a claim's name may."""

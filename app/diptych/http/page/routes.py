@@ -4,7 +4,7 @@ They need no token, as `/health` needs none (`http.access_guard`): a browser can
 address that somebody types. All that the page shows it asks for itself, with the token that it is
 given (decision 217).
 
-Not here: the page (`index.html`, `page.js` and what that imports).
+Not here: the page itself, which are the files beside this one.
 """
 
 import hashlib
