@@ -34,6 +34,7 @@ from diptych.http.guards import BodyGuard, LoopbackGuard
 from diptych.http.health import Readiness, health_routes, metrics_routes
 from diptych.http.lazy_routes import LazyRoutes
 from diptych.http.memory_guard import MemoryGuard
+from diptych.http.page.routes import page_routes
 from diptych.http.request_id import RequestIds
 from diptych.http.rest_errors import REST_PATH
 from diptych.http.runs.approvals import approval_routes
@@ -125,6 +126,7 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
             A2A_PATHS, partial(_a2a_routes, runs, dependencies.profile), prefix=f"{REST_PATH}/"
         )
     )
+    app.router.routes.extend(page_routes(dependencies.profile))
     add_error_handlers(app)
     app.add_exception_handler(RequestValidationError, _on_invalid_parameter)
     app.add_middleware(BodyGuard)
