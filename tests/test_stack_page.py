@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 from support.browser import CHROMIUM, ask, browsing, shows
 from support.stack import agent, box, call, listening, stage, stages, until
 from support.tcp_proxy import tcp_proxy
@@ -165,6 +165,48 @@ async def test_arguments_are_edited() -> None:
         assert paid == ["bob"]
 
 
+async def test_large_numbers_are_shown_and_sent_as_they_are() -> None:
+    account = 2**53 + 1  # no number of JavaScript is this one
+    sent: list[int] = []
+
+    async def pay(account: int) -> str:
+        """Pay."""
+        sent.append(account)
+        return "paid"
+
+    async with (
+        stage(call("pay", account=account), "{}", "Well.", tools=(box(pay),), policy=ASK) as helper,
+        browsing(f"{helper.url}/") as page,
+    ):
+        await ask(page, "Pay")
+        card = page.get_by_role("group", name="May this call be made?")
+        await expect(card.locator("pre")).to_contain_text(str(account))
+        await page.get_by_text("Change the arguments").click()
+        await page.get_by_role("button", name="Approve with these arguments").click()
+        await shows(page, "done after")
+        assert sent == [account]
+        assert str(account) in (await page.locator(".steps .brief").text_content() or "")
+
+
+async def test_a_message_is_sent_once_however_often_enter_is_pressed() -> None:
+    async with stage("{}", "Once.") as helper, browsing(f"{helper.url}/") as page:
+        held, go = asyncio.Event(), asyncio.Event()
+
+        async def hold(route: Route) -> None:
+            held.set()
+            await go.wait()
+            await route.continue_()
+
+        await page.route("**/v1/runs", hold)
+        await ask(page, "Go")
+        await held.wait()
+        for _ in range(3):
+            await page.keyboard.press("Enter")
+        go.set()
+        await shows(page, "done after")
+        assert len((await helper.http.get("/v1/runs")).json()["data"]) == 1
+
+
 async def test_a_run_is_steered_then_cancelled_then_resumed() -> None:
     begun, end = asyncio.Event(), asyncio.Event()
 
@@ -238,6 +280,7 @@ async def test_it_asks_for_a_token_and_keeps_it_in_memory() -> None:
         beyond(agent("{}", "Hello, ada.", access=access)) as url,
         browsing(f"{url}/", "401") as page,
     ):
+        await expect(page.locator("#state")).to_have_text("ready")  # that is told to everybody
         secret = page.get_by_label("Token or key")
         await secret.fill("key-of-nobody")
         await secret.press("Enter")
