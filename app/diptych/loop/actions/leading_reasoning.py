@@ -49,9 +49,8 @@ def strip_lead(reply: str) -> tuple[str, str]:
 
     A byte order mark is dropped. What follows a `<think>` that never closes is all reasoning.
     """
-    if not _may_hold_tag(reply):
-        text = reply.lstrip("\ufeff")
-        return (_without_marks(text) if _BLANKS.fullmatch(text) else text), ""
+    if not (_may_hold_tag(reply) or _BLANKS.fullmatch(reply)):
+        return reply.lstrip("\ufeff"), ""
     splitter = ReasoningSplitter()
     text, reasoning = "", ""
     for split in (splitter.feed(reply), splitter.finish()):
@@ -60,11 +59,6 @@ def strip_lead(reply: str) -> tuple[str, str]:
         text += split.text
         reasoning += split.reasoning
     return text or splitter.blank, reasoning.strip()
-
-
-def _without_marks(blank: str) -> str:
-    """Give a blank text without its byte order marks, which nobody sees and `strip` leaves."""
-    return blank.replace("\ufeff", "")
 
 
 @dataclass(slots=True)
@@ -123,7 +117,7 @@ class ReasoningSplitter:
         held = self.release()
         if self._block is None:
             if not self._is_text and not _BLANKS.sub("", held):
-                self.blank = "" if self._had_block else _without_marks(held)
+                self.blank = "" if self._had_block else held.replace("\ufeff", "")
                 return Split()
             return Split("" if self._ends and held in self._ends else held)
         if self._unclosed is not None:
