@@ -69,9 +69,21 @@ async def markup_in(page: Page) -> int:
 
 
 async def test_a_question_its_steps_below_too_and_its_answer() -> None:
+    followed = asyncio.Event()
+
+    async def wait() -> str:
+        """Wait until somebody follows the run: what happens below is told live only."""
+        await followed.wait()
+        return "go on"
+
     asks = json.dumps({"agent": "researcher", "task": "How much is 1 and 2?"})
     below = agent(
-        call("add", a=1, b=2), "{}", "Three, I found.", name="researcher", tools=(box(add),)
+        call("wait"),
+        call("add", a=1, b=2),
+        "{}",
+        "Three, I found.",
+        name="researcher",
+        tools=(box(add, wait),),
     )
     streamed = {"content": "It is 42.\nReally: 42.", "chunk_ms": 20}
     top = agent(
@@ -87,6 +99,8 @@ async def test_a_question_its_steps_below_too_and_its_answer() -> None:
     async with stages(top, below) as (coordinator, _), browsing(f"{coordinator.url}/") as page:
         await shows(page, "coordinator", "Adds up.", "ready")
         await ask(page, "What is it?")
+        await shows(page, "How much is 1 and 2?")
+        followed.set()
         await shows(page, "done after", "tokens: ")
         answer = page.locator(".answer p")
         assert await answer.text_content() == streamed["content"]
@@ -95,7 +109,8 @@ async def test_a_question_its_steps_below_too_and_its_answer() -> None:
             "researcher",
             "add",
         ]
-        assert "1" in (await calls.first.locator("ol .brief").text_content() or "")
+        seen = await calls.first.locator("ol .brief").last.text_content()
+        assert json.loads(seen or "") == {"a": 1, "b": 2}  # protobuf keeps no order
         assert await page.locator(".reasoning p").text_content() == "Let me think."
         await page.reload()  # the session stands in the address
         await shows(page, "done after")
@@ -224,6 +239,9 @@ async def test_a_run_is_steered_then_cancelled_then_resumed() -> None:
         await asyncio.wait_for(begun.wait(), 20)
         await ask(page, "Rather left")
         await expect(page.get_by_label("Message to the agent")).to_have_value("")
+        (run,) = (await helper.http.get("/v1/runs")).json()["data"]
+        waiting = (await helper.run(run["id"]))["queue"]["steer"]
+        assert ["Rather left" in str(each) for each in waiting] == [True]
         await page.get_by_role("button", name="Cancel the run").click()
         await shows(page, "aborted after")
         end.set()
