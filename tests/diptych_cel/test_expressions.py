@@ -97,6 +97,28 @@ def test_what_cannot_be_evaluated_fails(text, args):
         holds(text, **args)
 
 
+@pytest.mark.parametrize(
+    "args",
+    [{"path": "ok\0/etc/shadow"}, {"path": {"in": ["ok\\\0"]}}, {"path": "ok", "amount\0": 1}],
+)
+@pytest.mark.parametrize("text", ['has(args.path) && args.path.contains("shadow")', "true", "false"])
+def test_what_stands_behind_a_nul_is_not_hidden_from_a_rule(text, args):
+    with pytest.raises(EvaluationFailed, match="NUL"):
+        holds(text, **args)
+
+
+def test_a_backslash_before_a_u_is_no_nul():
+    assert holds("size(args.path) == 6", path="\\u0000")
+    assert holds("size(args.path) == 7", path="\\\\u0000")
+
+
+def test_a_caller_cannot_pass_for_one_whose_name_ends_where_its_own_has_a_nul():
+    caller = {"subject": "user:ada\0m", "kind": "user", "name": "ada\0m"}
+    facts = CallFacts("tool", {}, lambda: {"tool": TOOL, "caller": caller})
+    with pytest.raises(EvaluationFailed, match="NUL"):
+        check_expression('caller.subject == "user:ada"', "tool").holds(facts)
+
+
 def test_long_arguments_are_bounded_by_what_they_may_cost():
     text = "args.items.all(i, i in args.allowed)"
     assert holds(text, items=["a"], allowed=["a"])
