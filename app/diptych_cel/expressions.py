@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import orjson
 
+from diptych_cel.call_fields import find_unknown_fields
 from diptych_cel.cost import COST_LIMIT, estimate
 from diptych_cel.syntax_tree import Node, read_tree
 
@@ -205,6 +206,8 @@ def check_expression(text: str, about: About) -> Expression:
     tree = read_tree(program.serialize())
     for pattern in _patterns(tree):
         _check_pattern(text, pattern, environment)
+    for node, reason in find_unknown_fields(tree):
+        raise InvalidExpression(f"{_place(text, node.offset)}: {reason}")
     usual = estimate(tree, USUAL_ARGS, USUAL_ELEMENTS)
     if usual.cost > COST_LIMIT:
         place = _place(text, usual.worst.offset if usual.worst else 0)
@@ -219,7 +222,9 @@ def _environment(about: About) -> "cel.Env":
     from cel_expr_python import cel  # noqa: PLC0415 - 14 MB that only policies need
 
     fields = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
-    return cel.NewEnv(variables=dict.fromkeys(CALL_VARIABLES[about], fields))
+    texts = cel.Type.Map(cel.Type.STRING, cel.Type.STRING)
+    kinds = {"args": fields, "tool": fields, "agent": texts, "caller": texts}
+    return cel.NewEnv(variables={name: kinds[name] for name in CALL_VARIABLES[about]})
 
 
 def _patterns(tree: Node) -> Iterator[Node]:
