@@ -50,7 +50,7 @@ def holds(text, about="tool", **args):
         ('args.to.matches(tool.name + "x")', f"column 16: {SEARCH}"),
         ("args.items.exists(i, i.matches(args.pattern))", f"column 31: {SEARCH}"),
         ("args.a.all(x, args.a.filter(y, y > 1) != [])", f"column 11: {COSTLY}"),
-        ("tool.naem == 'x'", "column 5: tool has no naem; it has annotations, longName, name, server"),
+        ("tool.naem == 1", "column 5: tool has no naem; it has annotations, longName, name,"),
         ("args.a && tool.annotations.readonlyHint", "column 27: tool.annotations has no readonly"),
         ("has(tool.annotations.readOnly)", "column 4: tool.annotations has no readOnly;"),
         ("!has(caller.groups)", "column 5: caller has no groups; it has kind, name, onBehalfOf,"),
@@ -110,7 +110,7 @@ def test_what_cannot_be_evaluated_fails(text, args):
     "args",
     [{"path": "ok\0/etc/shadow"}, {"path": {"in": ["ok\\\0"]}}, {"path": "ok", "amount\0": 1}],
 )
-@pytest.mark.parametrize("text", ['has(args.path) && args.path.contains("shadow")', "true", "false"])
+@pytest.mark.parametrize("text", ['args.path.contains("shadow")', "true", "false"])
 def test_what_stands_behind_a_nul_is_not_hidden_from_a_rule(text, args):
     with pytest.raises(EvaluationFailed, match="NUL"):
         holds(text, **args)
@@ -257,7 +257,8 @@ def test_an_expression_says_which_argument_it_asks_for_first(text, argument):
 def test_an_expression_is_false_without_the_argument_that_it_asks_for_first_whatever_follows():
     chance = random.Random(1)
     deep = "args.l.all(i, args.l.all(j, args.l.all(k, args.l.all(m, true))))"  # too many iterations
-    follow = [deep, "args.a > 1", "1 / int(args.z) > 0", "tool.longName == 'x'", "args.s", "!has(args.a)"]
+    follow = [deep, "args.a > 1", "1 / int(args.z) > 0", "tool.longName == 1", "args.s"]
+    follow.append("!has(args.a)")
     args = {"l": [*range(30)], "z": 0, "s": "x"}
     for _ in range(150):
         text = " && ".join(["has(args.to)", *chance.choices(follow, k=chance.randrange(12))])
