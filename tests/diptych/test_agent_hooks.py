@@ -152,7 +152,7 @@ async def test_what_a_function_does_to_a_call_or_result_that_it_was_shown_change
         PAID.append(amount)
         return {"paid": amount}
 
-    replies = [f'[{CALL.replace("pay", "pay_with_value")}]', "{}", "Paid."]
+    replies = [f"[{CALL.replace('pay', 'pay_with_value')}]", "{}", "Paid."]
     agent = Agent(
         "cashier",
         tools=[pay_with_value],
@@ -205,9 +205,8 @@ async def test_a_run_is_taken_step_by_step():
         assert first[-1].event_type == "tool_result"
         await agent.step(run_id)
         assert PAID == [80, 80]
-        await agent.step(run_id)  # the model has nothing more to call
-        last = await agent.step(run_id)
-        assert last[-1].event_type == "completed"
+        last = await agent.step(run_id)  # the model has nothing more to call, and answers
+        assert [record.event_type for record in last[-2:]] == ["agent_response", "completed"]
         assert await agent.step(run_id) == []
 
 
@@ -229,6 +228,20 @@ async def test_a_paused_run_can_be_steered_cancelled_or_let_go():
         await agent.cancel(other)
         assert (await agent.step(other)) == []
         assert await agent.run("Pay again.") == "One.", "other runs are not held"
+
+
+async def test_a_loop_over_steps_ends_with_the_run():
+    async with cashier(CALL, '{"tool": "pay"', CALL, "{}", "Paid.") as agent:
+        run_id = await agent.begin("Pay.", paused=True)
+        seen = []
+        while records := await asyncio.wait_for(agent.step(run_id), 10):
+            seen += [record.event_type for record in records]
+        assert seen[-1] == "completed"
+        assert seen.count("tool_call") == 2
+        other = await agent.begin("Pay.", paused=True)
+        await agent.unpause(other)
+        while await asyncio.wait_for(agent.step(other), 10):
+            pass
 
 
 async def test_max_steps_of_one_run():
