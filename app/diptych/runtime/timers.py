@@ -60,6 +60,14 @@ class RunTimers:
         if self._deadline.stand_still(awaits_decision=is_asking):
             self.start()
 
+    def in_time(self, run: Run, decided: Expired) -> Expired:
+        """Give a decision as it counts: one that comes too late is that the call has expired.
+
+        The timer says so itself, unless nobody owned the run at that time.
+        """
+        due = _due(run).get(decided.call_id) if isinstance(decided, ApprovalDecided) else None
+        return due[1] if due and due[0] <= self._now() else decided
+
     def cancel(self) -> None:
         """Time nothing any more."""
         self._time_approvals(None)
