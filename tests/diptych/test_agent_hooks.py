@@ -246,7 +246,7 @@ async def test_a_loop_over_steps_ends_with_the_run():
 
 async def test_max_steps_of_one_run():
     async with cashier(CALL, CALL, CALL, "{}", "Paid.") as agent:
-        for steps in (0, 1000):
+        for steps in (0, 1000, "3", 2.0, True):
             with pytest.raises(InvalidRequest, match="at least 1 and at most"):
                 await agent.run("Pay.", max_steps=steps)
         assert "(1)" in await agent.run("Pay.", max_steps=1)

@@ -65,7 +65,7 @@ def requested_session(request: RunRequest) -> str | None:
 
 def check_steps(asked: int | None, most: int) -> None:
     """Refuse a run that asks for more steps than its agent's, or none. Raises `InvalidRequest`."""
-    if asked is not None and not 1 <= asked <= most:
+    if asked is not None and not (type(asked) is int and 1 <= asked <= most):
         raise InvalidRequest(
             f"max_steps: this agent's runs have at least 1 and at most {most}",
             param="max_steps",
