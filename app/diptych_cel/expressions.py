@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import orjson
 
+from diptych_cel.call_fields import find_unknown_fields
 from diptych_cel.cost import COST_LIMIT, estimate
 from diptych_cel.syntax_tree import Node, read_tree
 
@@ -31,6 +32,8 @@ USUAL_ARGS = 4_096  # characters of JSON, for which an expression must not be to
 USUAL_ELEMENTS = 512  # of all lists and maps in these
 _ARGS = ("ident", "args")
 _ERROR = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+"""The character as JSON writes it; its backslash is not the second of a pair."""
 _MAX_REASON = 200  # characters
 _REMEDY = "hold each element against itself or constants only"
 
@@ -70,7 +73,10 @@ class CallFacts:
         """
         self._cost += cost
         if self._activation is None or self._cost > COST_LIMIT:
-            data = {"args": self._args, **self._others()}
+            others = self._others()
+            if any("\0" in str(text) for text in others.get("caller", {}).values()):
+                raise EvaluationFailed("the caller's name holds a NUL character")
+            data = {"args": self._args, **others}
             self._activation = _environment(self._about).Activation(data=data)
             self._cost = cost
         return self._activation
@@ -79,13 +85,16 @@ class CallFacts:
     def args_size(self) -> tuple[int, int]:
         """The bytes of the arguments as JSON, and how many elements are in them at most.
 
-        Raises `EvaluationFailed` if they are no JSON.
+        Raises `EvaluationFailed` if they are no JSON, or hold a NUL: the library reads a text only
+        up to there, and what follows would be hidden from every rule.
         """
         if self._args_size is None:  # not a cached property, whose lock takes longer than this
             try:
                 written = orjson.dumps(self._args)
             except (TypeError, RecursionError) as error:
                 raise EvaluationFailed("the arguments are no plain JSON") from error
+            if b"\\u0000" in written and _NUL.search(written):
+                raise EvaluationFailed("the arguments hold a NUL character")
             self._args_size = len(written), written.count(b",") + 1
         return self._args_size
 
@@ -197,6 +206,8 @@ def check_expression(text: str, about: About) -> Expression:
     tree = read_tree(program.serialize())
     for pattern in _patterns(tree):
         _check_pattern(text, pattern, environment)
+    for node, reason in find_unknown_fields(tree):
+        raise InvalidExpression(f"{_place(text, node.offset)}: {reason}")
     usual = estimate(tree, USUAL_ARGS, USUAL_ELEMENTS)
     if usual.cost > COST_LIMIT:
         place = _place(text, usual.worst.offset if usual.worst else 0)
@@ -211,7 +222,9 @@ def _environment(about: About) -> "cel.Env":
     from cel_expr_python import cel  # noqa: PLC0415 - 14 MB that only policies need
 
     fields = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
-    return cel.NewEnv(variables=dict.fromkeys(CALL_VARIABLES[about], fields))
+    texts = cel.Type.Map(cel.Type.STRING, cel.Type.STRING)
+    kinds = {"args": fields, "tool": fields, "agent": texts, "caller": texts}
+    return cel.NewEnv(variables={name: kinds[name] for name in CALL_VARIABLES[about]})
 
 
 def _patterns(tree: Node) -> Iterator[Node]:
