@@ -23,9 +23,9 @@ from diptych.config.settings import ChatConfig
 from diptych.http.access_guard import AccessGuard, AccessPolicy
 from diptych.http.agent_profile import AgentProfile
 from diptych.http.bodies import sentence
-from diptych.http.chat.chat_request import ChatTerms
 from diptych.http.chat.models import model_routes
 from diptych.http.chat.routes import completion_route
+from diptych.http.chat_terms import ChatTerms
 from diptych.http.cors import CorsForApi
 from diptych.http.errors import add_error_handlers, error_body, error_response
 from diptych.http.guarded_approvals import GuardedApprovals

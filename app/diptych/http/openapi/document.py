@@ -23,7 +23,7 @@ from diptych.http.openapi import (
     schemas,
     tree_schemas,
 )
-from diptych.http.openapi.operations import json_content
+from diptych.http.openapi.describing import json_content
 
 REPLIES: tuple[type[BaseModel], ...] = (
     schemas.Run,
