@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 import pytest
-from a2a.client import A2ACardResolver, Client, ClientConfig, ClientFactory
+from a2a.client import Client
 from a2a.types import (
     CancelTaskRequest,
     GetTaskRequest,
@@ -18,6 +18,7 @@ from a2a.types import (
     Task,
     TaskState,
 )
+from support.a2a_wires import USUAL, Wire, client_over, over_each_wire
 from support.model_server import breaks_off, model_server, silence
 from support.stack import Stage, box, call, stage
 
@@ -33,11 +34,9 @@ async def echo(text: str) -> str:
 
 
 @asynccontextmanager
-async def client_of(helper: Stage, *, streaming: bool) -> AsyncIterator[Client]:
+async def client_of(helper: Stage, wire: Wire = USUAL, *, streaming: bool) -> AsyncIterator[Client]:
     async with httpx.AsyncClient(timeout=10) as http:
-        card = await A2ACardResolver(http, helper.url).get_agent_card()
-        assert card.name == helper.name
-        yield ClientFactory(ClientConfig(httpx_client=http, streaming=streaming)).create(card)
+        yield await client_over(wire, http, helper.url, streaming=streaming)
 
 
 def message(text: str = "hi", context_id: str = "") -> SendMessageRequest:
@@ -55,11 +54,12 @@ def answer_of(task: Task) -> str:
     return "".join(part.text for artifact in task.artifacts for part in artifact.parts)
 
 
-async def test_a_blocking_client_gets_a_whole_task() -> None:
+@over_each_wire
+async def test_a_blocking_client_gets_a_whole_task(wire: Wire) -> None:
     replies = (call("echo", text="hello"), "{}", ANSWER)
     async with (
         stage(*replies, tools=(box(echo),)) as helper,
-        client_of(helper, streaming=False) as client,
+        client_of(helper, wire, streaming=False) as client,
     ):
         (event,) = await heard(client, message())
         assert event.task.status.state == TaskState.TASK_STATE_COMPLETED
@@ -75,11 +75,12 @@ async def test_a_blocking_client_gets_a_whole_task() -> None:
         ]
 
 
-async def test_a_streaming_client_gets_the_same_piece_by_piece() -> None:
+@over_each_wire
+async def test_a_streaming_client_gets_the_same_piece_by_piece(wire: Wire) -> None:
     replies = (call("echo", text="hello"), "{}", {"content": ANSWER, "chunk_ms": 30})
     async with (
         stage(*replies, tools=(box(echo),)) as helper,
-        client_of(helper, streaming=True) as client,
+        client_of(helper, wire, streaming=True) as client,
     ):
         events = await heard(client, message())
         kinds = [event.WhichOneof("payload") for event in events]
@@ -117,11 +118,12 @@ async def test_a_model_that_breaks_off_is_a_failed_task_and_says_why(streaming: 
         assert "broke off" in status.message.parts[0].text
 
 
-async def test_a_cancelled_task_stops_the_model_too() -> None:
+@over_each_wire
+async def test_a_cancelled_task_stops_the_model_too(wire: Wire) -> None:
     async with (
         model_server(silence) as model,
         stage(model=model, timeouts=PATIENT) as helper,
-        client_of(helper, streaming=True) as client,
+        client_of(helper, wire, streaming=True) as client,
     ):
         asking = asyncio.create_task(heard(client, message()))
         await asyncio.wait_for(model.asked.wait(), 5)

@@ -7,6 +7,9 @@ from typing import Any
 
 import httpx
 import pytest
+from a2a.client import Client
+from a2a.types import Message, Part, Role, SendMessageRequest
+from support.a2a_wires import Wire, client_over, over_each_wire
 from support.model_server import ModelServer, model_server, silence, stalls
 from support.stack import Stage, box, call, frames, stage, text_of, until
 
@@ -52,6 +55,34 @@ async def test_a_run_goes_on_when_its_client_has_gone(stream: bool) -> None:
         go_on.set()
         assert (await helper.ended(run_id))["answer"] == "Here it is."
         assert not model.hung_up.is_set()
+
+
+@over_each_wire
+@pytest.mark.parametrize("stream", STREAM)
+async def test_a_task_goes_on_when_its_a2a_client_has_gone(wire: Wire, stream: bool) -> None:
+    go_on = asyncio.Event()
+
+    async def thinks(exchange: Any) -> Any:
+        await go_on.wait()
+        return await exchange.say("{}")
+
+    said = Message(message_id="m-1", role=Role.ROLE_USER, parts=[Part(text="hi")])
+    async with waiting(thinks, "Here it is.") as (helper, model):
+        async with httpx.AsyncClient(timeout=10) as http:
+            client = await client_over(wire, http, helper.url, streaming=stream)
+            asking = asyncio.create_task(told(client, SendMessageRequest(message=said)))
+            await asyncio.wait_for(model.asked.wait(), 5)
+            asking.cancel()
+            await asyncio.wait([asking])
+        (entry,) = await helper.served.runs.entries()
+        await asyncio.sleep(0.05)
+        go_on.set()
+        assert (await helper.ended(entry.run_id))["answer"] == "Here it is."
+        assert not model.hung_up.is_set()
+
+
+async def told(client: Client, request: SendMessageRequest) -> list[Any]:
+    return [event async for event in client.send_message(request)]
 
 
 @pytest.mark.parametrize("stream", STREAM)

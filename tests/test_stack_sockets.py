@@ -55,7 +55,7 @@ async def test_a_client_that_hangs_up_in_its_own_body_is_no_error_of_ours(
 ) -> None:
     caplog.set_level(logging.INFO)
     async with stage("{}", "x") as helper:
-        for path in (b"/v1/chat/completions", b"/v1/runs", b"/a2a"):
+        for path in (b"/v1/chat/completions", b"/v1/runs", b"/a2a", b"/a2a/rest/message:send"):
             _, writer = await connect(helper)
             head = (HEAD % len(HI)).replace(b"/v1/chat/completions", path)
             writer.write(head + HI[:20])

@@ -237,11 +237,35 @@ def rpc_error(response: httpx.Response, status: int) -> Mapping[str, Any]:
     return error
 
 
+def rest_error(response: httpx.Response, status: int) -> Mapping[str, Any]:
+    """Check that a response is an error of A2A's REST binding, and give it."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    body: dict[str, Any] = response.json()
+    error: dict[str, Any] = body["error"]
+    has_method = error["details"][0]["domain"] != "diptych.dev"
+    if response.request.url.path.startswith("/a2a/rest/v1/") and has_method:  # A2A 0.3
+        assert body.keys() == {"error", "message", "type", "code"}
+        assert body["message"] == error["message"]
+    else:
+        assert body.keys() == {"error"}
+    assert error["code"] == status
+    assert error["message"]
+    assert error["status"].isupper()
+    info = error["details"][0]
+    assert info["@type"] == "type.googleapis.com/google.rpc.ErrorInfo"
+    assert info["reason"]
+    assert info["domain"]
+    return error
+
+
 def error_of(response: httpx.Response, status: int) -> Mapping[str, Any]:
     """Check that a response is an error, in the form that its path speaks."""
     path = response.request.url.path
     if path.rstrip("/") == "/a2a":
         return rpc_error(response, status)
+    if path == "/a2a/rest" or path.startswith("/a2a/rest/"):
+        return rest_error(response, status)
     return (openai_error if path.startswith("/v1/") else problem)(response, status)
 
 

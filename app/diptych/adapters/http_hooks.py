@@ -118,7 +118,7 @@ def _client(policy: OutgoingPolicy) -> httpx.AsyncClient:
     """Make a client that follows no redirects, and connects where the policy allows it."""
     context = httpx.create_ssl_context()
     transport = httpx.AsyncHTTPTransport(verify=context)
-    limits = PoolLimits(_MAX_CONNECTIONS, kept_alive=10, keep_seconds=3.0)
+    limits = PoolLimits(_MAX_CONNECTIONS, kept_alive=10)
     use_guarded_pool(transport, policy, context, limits)
     return httpx.AsyncClient(
         transport=transport,

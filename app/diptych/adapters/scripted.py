@@ -32,7 +32,7 @@ _FIELDS = {
     "chunk_ms",
     "usage",
 }
-_CODES: frozenset[str] = frozenset(get_args(ModelCode))
+_CODES: tuple[ModelCode, ...] = get_args(ModelCode)
 _JSON = Any  # not checked yet
 _CHUNK = re.compile(r"\s*\S+\s?|\s+")  # a word with the space after it
 
@@ -196,7 +196,7 @@ def _read_error(place: str, error: _JSON) -> ModelError | None:
     if isinstance(error, str):
         error = {"message": error}
     if not isinstance(error, dict) or not isinstance(error.get("message"), str):
-        raise ConfigError(f"{place}.error: must be a string, not {_kind(error)}")
+        raise ConfigError(f'{place}.error: must be a string or look like {{"message": "…"}}')
     code = error.get("code", "model_failed")
     if code not in _CODES:
         raise ConfigError(f"{place}.error.code: must be one of {', '.join(sorted(_CODES))}")

@@ -16,10 +16,11 @@ from diptych.access.bearer import Authenticator, Unauthorized
 from diptych.access.caller import Caller, set_caller
 from diptych.access.grants import Grant, Right, rights_of
 from diptych.http.errors import error_body, error_response
+from diptych.http.page.routes import PAGE_PATHS
 from diptych.net.redaction import without_tokens
 
-OPEN_PATHS = frozenset({"/health", "/ready", "/.well-known/agent-card.json"})
-"""Need no proof: a platform's probes, and what an agent says of itself."""
+OPEN_PATHS = PAGE_PATHS | {"/health", "/ready", "/.well-known/agent-card.json"}
+"""Need no proof: a platform's probes, what an agent says of itself, and the empty page."""
 
 _NOT_DESCRIBING = re.compile(r"[^ !#-[\]-~]")
 """What an `error_description` must not have (RFC 6750, section 3); a claim's name may."""

@@ -34,7 +34,9 @@ from diptych.http.guards import BodyGuard, LoopbackGuard
 from diptych.http.health import Readiness, health_routes, metrics_routes
 from diptych.http.lazy_routes import LazyRoutes
 from diptych.http.memory_guard import MemoryGuard
+from diptych.http.page.routes import page_routes
 from diptych.http.request_id import RequestIds
+from diptych.http.rest_errors import REST_PATH
 from diptych.http.runs.approvals import approval_routes
 from diptych.http.runs.queues import queue_routes
 from diptych.http.runs.routes import RunPolicy, run_routes
@@ -45,7 +47,7 @@ from diptych.runtime.agent_budgets import AgentBudgets
 from diptych.runtime.service import RunService
 from diptych.runtime.stores import Stores
 
-A2A_PATHS = ("/.well-known/agent-card.json", "/a2a", "/a2a/")
+A2A_PATHS = ("/.well-known/agent-card.json", "/a2a", "/a2a/", REST_PATH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +122,11 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     if dependencies.metrics:
         app.include_router(metrics_routes(dependencies.metrics))
     app.router.routes.append(
-        LazyRoutes(A2A_PATHS, partial(_a2a_routes, runs, dependencies.profile))
+        LazyRoutes(
+            A2A_PATHS, partial(_a2a_routes, runs, dependencies.profile), prefix=f"{REST_PATH}/"
+        )
     )
+    app.router.routes.extend(page_routes(dependencies.profile))
     add_error_handlers(app)
     app.add_exception_handler(RequestValidationError, _on_invalid_parameter)
     app.add_middleware(BodyGuard)

@@ -1,9 +1,9 @@
-"""The one table of HTTP statuses, and the three forms of an error's body.
+"""The one table of HTTP statuses, and the four forms of an error's body.
 
-`/v1/*` has OpenAI's form, `/a2a` JSON-RPC's, every other path RFC 9457 problem+json (agent.md
-"HTTP of the pod").
+`/v1/*` has OpenAI's form, `/a2a` JSON-RPC's, `/a2a/rest/*` that of A2A's REST binding
+(`http.rest_errors`), every other path RFC 9457 problem+json (agent.md "HTTP of the pod").
 
-Not here: errors of A2A's methods, whose status is 200 (`http.a2a.errors`).
+Not here: errors of A2A's methods (`http.a2a.errors`).
 """
 
 import logging
@@ -30,6 +30,7 @@ from diptych.errors import (
     SubjectOverloaded,
 )
 from diptych.http.request_id import SCOPE_KEY
+from diptych.http.rest_errors import ERROR_INFO, OWN_DOMAIN, is_rest_path, rest_error
 from diptych.net.redaction import SECRETS
 
 _logger = logging.getLogger(__name__)
@@ -80,7 +81,6 @@ _STATUS_OF_CODE = {
 }
 _RETRY_AFTER = {"store_away": "2", "store_full": "10", "handed_over": "1"}  # seconds
 _RPC_PATHS = frozenset({"/a2a", "/a2a/"})
-_ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 _RPC_INVALID_REQUEST, _RPC_INTERNAL_ERROR = -32600, -32603  # JSON-RPC 2.0, section 5.1
 _JSON = "application/json"
 _SERVER_ERRORS = range(500, 600)
@@ -163,8 +163,12 @@ def error_response(
         return Response(orjson.dumps(body), status, headers, _JSON)
     error = body["error"]
     assert isinstance(error, dict)
+    reason = str(error["code"] or _title(status)).upper()
     if path in _RPC_PATHS:
-        return Response(orjson.dumps(_rpc_error(status, error)), status, headers, _JSON)
+        return Response(orjson.dumps(_rpc_error(status, error, reason)), status, headers, _JSON)
+    if is_rest_path(path):
+        body = rest_error(status, error["message"], reason)
+        return Response(orjson.dumps(body), status, headers, _JSON)
     problem = {
         "type": "about:blank",
         "title": _title(status),
@@ -175,11 +179,10 @@ def error_response(
     return Response(orjson.dumps(problem), status, headers, "application/problem+json")
 
 
-def _rpc_error(status: int, error: Mapping[str, object]) -> dict[str, object]:
+def _rpc_error(status: int, error: Mapping[str, object], reason: str) -> dict[str, object]:
     """Write an error of a request whose id nobody has read, as A2A 1.0 has them."""
     is_ours = status in _SERVER_ERRORS or status == HTTPStatus.TOO_MANY_REQUESTS
-    reason = str(error["code"] or _title(status)).upper()
-    info = {"@type": _ERROR_INFO, "reason": reason, "domain": "diptych.dev"}
+    info = {"@type": ERROR_INFO, "reason": reason, "domain": OWN_DOMAIN}
     code = _RPC_INTERNAL_ERROR if is_ours else _RPC_INVALID_REQUEST
     content = {"code": code, "message": error["message"], "data": [info]}
     return {"jsonrpc": "2.0", "id": None, "error": content}

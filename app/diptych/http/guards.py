@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diptych.http.errors import error_body, error_response
+from diptych.http.rest_errors import is_rest_path
 
 MAX_BODY = 2**20  # bytes
 DRAIN_BYTES = 8 * MAX_BODY  # of a refused body, read after the answer …
@@ -149,7 +150,10 @@ def _body_refusal(scope: Scope) -> Refusal | None:
         return _TOO_LARGE
     has_body = length != b"0" or b"transfer-encoding" in headers
     media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    return _NOT_JSON if has_body and media_type != b"application/json" else None
+    is_json = media_type == b"application/json" or (
+        media_type == b"application/a2a+json" and is_rest_path(scope["path"])
+    )
+    return _NOT_JSON if has_body and not is_json else None
 
 
 def _host_refusal(scope: Scope) -> Refusal | None:

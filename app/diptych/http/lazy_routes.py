@@ -12,20 +12,30 @@ from starlette.types import Receive, Scope, Send
 
 
 class LazyRoutes(BaseRoute):
-    """Stands in for the routes that `build` gives; only `paths` lead to them."""
+    """Stands in for the routes that `build` gives.
 
-    def __init__(self, paths: Collection[str], build: Callable[[], Sequence[BaseRoute]]) -> None:
+    Only `paths` lead to them, and what begins with `prefix`.
+    """
+
+    def __init__(
+        self, paths: Collection[str], build: Callable[[], Sequence[BaseRoute]], *, prefix: str
+    ) -> None:
         self._paths = frozenset(paths)
+        self._prefix = prefix
         self._build = build
         self._router: Router | None = None
         self._build_lock = asyncio.Lock()
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        is_match = scope["type"] == "http" and scope["path"] in self._paths
+        if scope["type"] != "http":
+            return Match.NONE, {}
+        path = scope["path"]
+        is_match = path in self._paths or path.startswith(self._prefix)
         return (Match.FULL if is_match else Match.NONE), {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._build_lock:
             if self._router is None:
-                self._router = Router(await asyncio.to_thread(self._build))
+                routes = await asyncio.to_thread(self._build)
+                self._router = Router(routes, redirect_slashes=False)
         await self._router(scope, receive, send)

@@ -14,19 +14,15 @@ from typing import Any
 import httpcore
 import httpx
 
-from diptych.net.outgoing import OutgoingPolicy
+from diptych.net.outgoing import KEEP_SECONDS, OutgoingPolicy
 
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """How many connections there may be, and how many wait for how many seconds to be used again.
-
-    None is no limit.
-    """
+    """How many connections there may be (None: any number), and how many wait to be used again."""
 
     connections: int | None
     kept_alive: int
-    keep_seconds: float
 
 
 def use_guarded_pool(
@@ -43,7 +39,7 @@ def use_guarded_pool(
         ssl_context=tls,
         max_connections=limits.connections,
         max_keepalive_connections=limits.kept_alive,
-        keepalive_expiry=limits.keep_seconds,
+        keepalive_expiry=KEEP_SECONDS,
         network_backend=GuardedBackend(policy) if policy else None,
     )
 

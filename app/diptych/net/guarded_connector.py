@@ -17,7 +17,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
 
-from diptych.net.outgoing import OutgoingPolicy
+from diptych.net.outgoing import KEEP_SECONDS, OutgoingPolicy
 
 _MAX_KNOWN = 4_096  # addresses, the newest; one that is connected to was looked up just before
 
@@ -25,24 +25,46 @@ _MAX_KNOWN = 4_096  # addresses, the newest; one that is connected to was looked
 class GuardedConnector(aiohttp.TCPConnector):
     """aiohttp's connector, held to a policy; needs a running loop. `options` are aiohttp's.
 
-    Hosts that may have private addresses are named by `policy.allow`.
+    It has no limit on connections: each run needs its own. Hosts that may have private addresses
+    are named by `policy.allow`.
     """
 
     def __init__(self, policy: OutgoingPolicy, **options: Any) -> None:  # noqa: ANN401 - aiohttp's
         self.policy = policy
         resolver = _GuardedResolver(policy)
-        super().__init__(resolver=resolver, socket_factory=resolver.make_socket, **options)
+        super().__init__(
+            resolver=resolver,
+            socket_factory=resolver.make_socket,
+            limit=0,
+            keepalive_timeout=KEEP_SECONDS,
+            **options,
+        )
         self._factory = cast("partial[ResponseHandler]", partial(_ResponseHandler, loop=self._loop))
 
 
+class StaleConnection(aiohttp.ServerDisconnectedError):
+    """A connection that had answered before was closed in place of an answer."""
+
+
 class _ResponseHandler(ResponseHandler):
-    """aiohttp's protocol; what was not paused is not resumed.
+    """aiohttp's protocol; it tells stale connections, and what was not paused is not resumed.
 
     aiohttp 3.14 resumes it after each HTTP chunk that is read, and parses nothing each time. That
     took a twentieth of the instructions of a chat whose answer arrived at once (decision 191).
     """
 
     _is_paused = False
+    _requests = 0  # that it has carried
+
+    def set_response_params(self, **params: Any) -> None:  # noqa: ANN401 - aiohttp's, for each request
+        self._requests += 1
+        super().set_response_params(**params)
+
+    def set_exception(self, exc: BaseException, *cause: BaseException) -> None:
+        is_closed = isinstance(exc, aiohttp.ClientOSError | aiohttp.ServerDisconnectedError)
+        if is_closed and self._requests > 1:
+            exc = StaleConnection()
+        super().set_exception(exc, *cause)
 
     def pause_reading(self) -> None:
         self._is_paused = True

@@ -16,6 +16,10 @@ from urllib.parse import urlsplit
 
 IPAddress: TypeAlias = IPv4Address | IPv6Address
 
+KEEP_SECONDS = 3.0
+"""For which an idle connection is used again: less than the 5 s after which uvicorn, llama.cpp and
+most other servers close it. A request that meets that fails, and may have been read or not."""
+
 METADATA_ADDRESSES = frozenset(
     map(
         ip_address,

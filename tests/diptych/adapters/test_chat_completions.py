@@ -438,6 +438,21 @@ async def test_a_connection_that_breaks_before_the_response_is_made_again(
         assert (await streamed(model(session, there.url)))[-1].finish_reason == "stop"
 
 
+@pytest.mark.parametrize("end", [then_resets(), then_closes(b"")], ids=["reset", "closed"])
+async def test_a_kept_connection_that_is_closed_says_nothing_of_its_server(
+    session: aiohttp.ClientSession, end: Step, caplog: pytest.LogCaptureFixture
+) -> None:
+    """llama.cpp closes some of them after a stream, though it says that it keeps them."""
+    pauses = Pauses()
+    async with upstream(reply("one"), end, reply("two"), end, reply("three")) as there:
+        asked = model(session, there.url, pauses=pauses)
+        texts = [(await asked.complete(REQUEST)).text for _ in range(3)]
+        assert texts == ["one", "two", "three"]
+        assert there.connections == 3
+    assert not pauses.seconds
+    assert not caplog.records
+
+
 async def test_a_reply_that_breaks_before_its_first_piece_is_asked_for_again(
     session: aiohttp.ClientSession,
 ) -> None:

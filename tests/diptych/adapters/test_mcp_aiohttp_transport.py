@@ -40,7 +40,7 @@ async def server(*replies: bytes) -> AsyncIterator[tuple[str, list[bytes]]]:
 @asynccontextmanager
 async def client(url: str) -> AsyncIterator[httpx2.AsyncClient]:
     policy, tls = OutgoingPolicy([url]), httpx2.create_ssl_context()
-    transport = AiohttpTransport(policy, tls, keep_seconds=3.0)
+    transport = AiohttpTransport(policy, tls)
     async with httpx2.AsyncClient(transport=transport) as opened:
         yield opened
 

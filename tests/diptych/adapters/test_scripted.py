@@ -118,6 +118,8 @@ async def test_an_entry_may_be_an_error(written: Any, code: str, limits: Any) ->
         ),
         pytest.param({"content": "", "finish_reason": 1}, "must be a string", id="a number"),
         pytest.param({"error": {"message": "x", "code": "y"}}, "must be one of", id="no code"),
+        pytest.param({"error": {"message": "x", "code": []}}, "must be one of", id="code a list"),
+        pytest.param({"error": {}}, 'look like {"message"', id="no message"),
         pytest.param(
             {"error": {"message": "x", "max_tokens": "8"}}, "whole numbers", id="no number"
         ),

@@ -1,6 +1,6 @@
 """A2A messages with a `taskId`: they join the task that they name, at whatever replica it is.
 
-Asked by the SDK's own client, over two replicas that share a store.
+Asked by the SDK's own client over each wire, at two replicas that share a store.
 """
 
 import asyncio
@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx
 import pytest
-from a2a.client import ClientConfig, create_client
 from a2a.client.client import Client
 from a2a.types import (
     GetTaskRequest,
@@ -25,6 +24,7 @@ from a2a.types import (
     TaskState,
 )
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
+from support.a2a_wires import Wire, client_over, over_each_wire
 from support.doubles import ListeningModel
 from support.face import LOCAL, Face, Speaker, replicas
 from support.stack import until
@@ -35,14 +35,14 @@ SLOW = {"content": "{}", "delay_ms": 600}
 
 
 @asynccontextmanager
-async def agents(*models: Model, redis_url: str = "") -> AsyncIterator[tuple[list[Face], Any]]:
+async def agents(wire: Wire, *models: Model) -> AsyncIterator[tuple[list[Face], Any]]:
     """Make two replicas of an agent, and give them with what makes a client of one."""
-    async with replicas(*models, redis_url=redis_url) as faces:
+    async with replicas(*models) as faces:
 
         async def client(at: Face, *, streaming: bool = False) -> Client:
             transport = httpx.ASGITransport(at.app)
             http = httpx.AsyncClient(transport=transport, base_url=LOCAL)
-            return await create_client(LOCAL, ClientConfig(httpx_client=http, streaming=streaming))
+            return await client_over(wire, http, LOCAL, streaming=streaming)
 
         yield faces, client
 
@@ -73,9 +73,10 @@ def texts(task: Task) -> list[tuple[str, str]]:
     return [(a.artifact_id, "".join(p.text for p in a.parts)) for a in task.artifacts]
 
 
-async def test_a_message_joins_a_task_that_another_replica_works_on() -> None:
+@over_each_wire
+async def test_a_message_joins_a_task_that_another_replica_works_on(wire: Wire) -> None:
     model = ListeningModel(SLOW, "{}", "Voilà.")
-    async with agents(model, Speaker()) as ([here, there], client):
+    async with agents(wire, model, Speaker()) as ([here, there], client):
         task = await begun(await client(here))
         follow_up = asking("and in French", "m-2", task)
         ended = await task_of((await client(there)).send_message(follow_up))
@@ -86,9 +87,12 @@ async def test_a_message_joins_a_task_that_another_replica_works_on() -> None:
     assert "and in French" in model.requests[1][-1].content
 
 
-async def test_a_message_that_comes_while_the_answer_is_told_is_answered_in_the_same_task() -> None:
+@over_each_wire
+async def test_a_message_that_comes_while_the_answer_is_told_is_answered_in_the_same_task(
+    wire: Wire,
+) -> None:
     speaker = Speaker("One.", ...)
-    async with agents(speaker, Speaker()) as ([here, there], client):
+    async with agents(wire, speaker, Speaker()) as ([here, there], client):
         task = await begun(await client(here))
         watching = asyncio.create_task(watched(await client(there, streaming=True), task))
         await speaker.has_stopped.wait()
@@ -118,8 +122,12 @@ async def watched(client: Client, task: Task) -> dict[str, str]:
     return told
 
 
-async def test_a_stream_for_a_message_to_a_task_begins_with_the_task_as_it_is() -> None:
-    async with agents(ListeningModel(SLOW, "{}", "Done."), Speaker()) as ([here, there], client):
+@over_each_wire
+async def test_a_stream_for_a_message_to_a_task_begins_with_the_task_as_it_is(wire: Wire) -> None:
+    async with agents(wire, ListeningModel(SLOW, "{}", "Done."), Speaker()) as (
+        [here, there],
+        client,
+    ):
         task = await begun(await client(here))
         streaming = await client(there, streaming=True)
         events = [e async for e in streaming.send_message(asking("more", "m-2", task))]
@@ -129,8 +137,12 @@ async def test_a_stream_for_a_message_to_a_task_begins_with_the_task_as_it_is() 
     assert last.status_update.status.state == TaskState.TASK_STATE_COMPLETED
 
 
-async def test_a_message_that_is_sent_again_joins_once() -> None:
-    async with agents(ListeningModel(SLOW, "{}", "Done."), Speaker()) as ([here, there], client):
+@over_each_wire
+async def test_a_message_that_is_sent_again_joins_once(wire: Wire) -> None:
+    async with agents(wire, ListeningModel(SLOW, "{}", "Done."), Speaker()) as (
+        [here, there],
+        client,
+    ):
         task = await begun(await client(here))
         clients = [await client(at) for at in (here, there, there)]
         ended = await asyncio.gather(
@@ -144,8 +156,11 @@ async def test_a_message_that_is_sent_again_joins_once() -> None:
             await task_of((await client(there)).send_message(other))
 
 
-async def test_a_task_that_has_ended_takes_no_message_and_one_that_never_was_is_not_found() -> None:
-    async with agents(ListeningModel("{}", "Done."), Speaker()) as ([here, there], client):
+@over_each_wire
+async def test_a_task_that_has_ended_takes_no_message_and_one_that_never_was_is_not_found(
+    wire: Wire,
+) -> None:
+    async with agents(wire, ListeningModel("{}", "Done."), Speaker()) as ([here, there], client):
         task = await task_of((await client(here)).send_message(asking("hi", "m-1")))
         with pytest.raises(UnsupportedOperationError, match="contextId and no taskId"):
             await task_of((await client(there)).send_message(asking("more", "m-2", task)))
@@ -154,8 +169,9 @@ async def test_a_task_that_has_ended_takes_no_message_and_one_that_never_was_is_
             await task_of((await client(there)).send_message(asking("more", "m-2", task)))
 
 
-async def test_a_message_that_names_another_context_than_its_tasks_is_refused() -> None:
-    async with agents(ListeningModel(SLOW, "{}"), Speaker()) as ([here, there], client):
+@over_each_wire
+async def test_a_message_that_names_another_context_than_its_tasks_is_refused(wire: Wire) -> None:
+    async with agents(wire, ListeningModel(SLOW, "{}"), Speaker()) as ([here, there], client):
         task = await begun(await client(here))
         wrong = asking("more", "m-2", task, context_id="another")
         with pytest.raises(InvalidParamsError, match="contextId"):
@@ -164,10 +180,11 @@ async def test_a_message_that_names_another_context_than_its_tasks_is_refused() 
         await task_of((await client(there)).send_message(at_once(right)))
 
 
-async def test_a_task_whose_process_has_died_hears_it_from_its_next_owner() -> None:
+@over_each_wire
+async def test_a_task_whose_process_has_died_hears_it_from_its_next_owner(wire: Wire) -> None:
     """Its owner is gone for good when the message comes."""
     models = [ListeningModel(SLOW, "{}", "One."), ListeningModel(SLOW, "{}", "Two.")]
-    async with agents(*models) as ([here, there], client):
+    async with agents(wire, *models) as ([here, there], client):
         task = await begun(await client(here))
         await until(lambda: models[0].requests, 5)
         await here.house.runs.close()

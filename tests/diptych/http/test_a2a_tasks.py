@@ -10,8 +10,9 @@ from typing import Any, cast
 import httpx
 import pytest
 import uvicorn
-from a2a.client import ClientConfig, create_client
+from a2a.client.card_resolver import parse_agent_card
 from a2a.client.client import Client
+from a2a.compat.v0_3 import types as types_03
 from a2a.types import (
     CancelTaskRequest,
     GetTaskRequest,
@@ -25,6 +26,7 @@ from a2a.types import (
 )
 from a2a.utils.errors import TaskNotCancelableError, UnsupportedOperationError
 from starlette.applications import Starlette
+from support.a2a_wires import Wire, client_over, over_each_wire
 
 from diptych.adapters.a2a import A2aAgents
 from diptych.config.settings import PeerConfig
@@ -133,8 +135,9 @@ class ScriptedRuns:
             self._changed.notify_all()
 
 
-async def test_a_blocking_message_gives_the_whole_task() -> None:
-    async with client_of(ScriptedRuns(), streaming=False) as client:
+@over_each_wire
+async def test_a_blocking_message_gives_the_whole_task(wire: Wire) -> None:
+    async with client_of(wire, ScriptedRuns(), streaming=False) as client:
         (event,) = await heard(client, message("hi", context_id="my-session"))
     task = event.task
     assert task.status.state == TaskState.TASK_STATE_COMPLETED
@@ -145,8 +148,9 @@ async def test_a_blocking_message_gives_the_whole_task() -> None:
     assert [(m.message_id, m.parts[0].text) for m in task.history] == [("m-1", "hi")]
 
 
-async def test_a_stream_tells_task_work_pieces_and_end_in_that_order() -> None:
-    async with client_of(ScriptedRuns()) as client:
+@over_each_wire
+async def test_a_stream_tells_task_work_pieces_and_end_in_that_order(wire: Wire) -> None:
+    async with client_of(wire, ScriptedRuns()) as client:
         events = await heard(client, message("hi"))
     kinds = [event.WhichOneof("payload") for event in events]
     assert kinds == ["task", "status_update", *["artifact_update"] * 3, "status_update"]
@@ -161,9 +165,10 @@ async def test_a_stream_tells_task_work_pieces_and_end_in_that_order() -> None:
     ]
 
 
-async def test_text_reaches_the_client_while_the_run_goes_on() -> None:
+@over_each_wire
+async def test_text_reaches_the_client_while_the_run_goes_on(wire: Wire) -> None:
     runs = ScriptedRuns(("text", "first"), ..., ("agent_response", "first"), ("completed", None))
-    async with serving(runs) as base, client_at(base) as client:
+    async with serving(runs) as base, client_at(wire, base) as client:
         seen: list[str] = []
         async for event in client.send_message(message("hi")):
             if event.HasField("artifact_update"):
@@ -172,15 +177,17 @@ async def test_text_reaches_the_client_while_the_run_goes_on() -> None:
     assert seen == ["first", ""]
 
 
-async def test_an_answer_that_was_not_streamed_is_told_whole_and_once() -> None:
+@over_each_wire
+async def test_an_answer_that_was_not_streamed_is_told_whole_and_once(wire: Wire) -> None:
     runs = ScriptedRuns(("agent_response", "42"), ("completed", None))
-    async with client_of(runs) as client:
+    async with client_of(wire, runs) as client:
         events = await heard(client, message("hi"))
     (piece,) = [e.artifact_update for e in events if e.HasField("artifact_update")]
     assert (piece.artifact.parts[0].text, piece.append, piece.last_chunk) == ("42", False, True)
 
 
-async def test_an_answer_that_starts_over_replaces_what_was_told() -> None:
+@over_each_wire
+async def test_an_answer_that_starts_over_replaces_what_was_told(wire: Wire) -> None:
     runs = ScriptedRuns(
         ("text", "wrong"),
         ("answer_reset", None),
@@ -188,7 +195,7 @@ async def test_an_answer_that_starts_over_replaces_what_was_told() -> None:
         ("agent_response", "right"),
         ("completed", None),
     )
-    async with client_of(runs) as client:
+    async with client_of(wire, runs) as client:
         events = await heard(client, message("hi"))
         task = await client.get_task(GetTaskRequest(id="run-1"))
     pieces = [e.artifact_update for e in events if e.HasField("artifact_update")]
@@ -197,6 +204,7 @@ async def test_an_answer_that_starts_over_replaces_what_was_told() -> None:
     assert task.artifacts[0].parts[0].text == "right"
 
 
+@over_each_wire
 @pytest.mark.parametrize(
     ("end", "state", "words"),
     [
@@ -221,9 +229,9 @@ async def test_an_answer_that_starts_over_replaces_what_was_told() -> None:
     ],
 )
 async def test_each_end_of_a_run_is_a_state_with_its_words(
-    end: tuple[str, str], state: TaskState, words: str
+    wire: Wire, end: tuple[str, str], state: TaskState, words: str
 ) -> None:
-    async with client_of(ScriptedRuns(("offered", ""), end)) as client:
+    async with client_of(wire, ScriptedRuns(("offered", ""), end)) as client:
         events = await heard(client, message("hi"))
         task = await client.get_task(GetTaskRequest(id="run-1"))
     for status in (events[-1].status_update.status, task.status):
@@ -231,17 +239,19 @@ async def test_each_end_of_a_run_is_a_state_with_its_words(
         assert status.message.parts[0].text == words
 
 
-async def test_a_task_that_waits_for_its_session_is_submitted() -> None:
+@over_each_wire
+async def test_a_task_that_waits_for_its_session_is_submitted(wire: Wire) -> None:
     runs = ScriptedRuns(..., ("completed", None))
-    async with client_of(runs) as client:
+    async with client_of(wire, runs) as client:
         await post(runs, "SendMessage", asking("hi", returnImmediately=True))
         task = await client.get_task(GetTaskRequest(id="run-1"))
         assert task.status.state == TaskState.TASK_STATE_SUBMITTED
 
 
-async def test_a_message_with_return_immediately_gives_the_task_before_its_end() -> None:
+@over_each_wire
+async def test_a_message_with_return_immediately_gives_the_task_before_its_end(wire: Wire) -> None:
     runs = ScriptedRuns(("offered", ""), ("text", "so far"), ...)
-    async with client_of(runs, streaming=False) as client:
+    async with client_of(wire, runs, streaming=False) as client:
         at_once = await post(runs, "SendMessage", asking("hi", returnImmediately=True))
         await asyncio.sleep(0.02)  # the script runs on to where it waits
         task = await client.get_task(GetTaskRequest(id="run-1"))
@@ -250,19 +260,21 @@ async def test_a_message_with_return_immediately_gives_the_task_before_its_end()
     assert task.artifacts[0].parts[0].text == "so far"
 
 
-async def test_history_length_cuts_the_history() -> None:
+@over_each_wire
+async def test_history_length_cuts_the_history(wire: Wire) -> None:
     runs = ScriptedRuns()
-    async with client_of(runs, streaming=False) as client:
+    async with client_of(wire, runs, streaming=False) as client:
         sent = await post(runs, "SendMessage", asking("hi", historyLength=0))
         whole = await client.get_task(GetTaskRequest(id="run-1"))
         none = await client.get_task(GetTaskRequest(id="run-1", history_length=0))
     assert "history" not in sent["result"]["task"]
     assert [m.parts[0].text for m in whole.history] == ["hi"]
-    assert not none.history
+    assert bool(none.history) == (wire[1] == "0.3"), "in which 0 means all"
 
 
-async def test_cancel_ends_a_running_task_and_its_stream() -> None:
-    async with serving(ScriptedRuns(("text", "so"), ...)) as base, client_at(base) as client:
+@over_each_wire
+async def test_cancel_ends_a_running_task_and_its_stream(wire: Wire) -> None:
+    async with serving(ScriptedRuns(("text", "so"), ...)) as base, client_at(wire, base) as client:
         states = []
         async for event in client.send_message(message("hi")):
             if event.HasField("artifact_update"):
@@ -276,9 +288,12 @@ async def test_cancel_ends_a_running_task_and_its_stream() -> None:
     assert states == [TaskState.TASK_STATE_WORKING, canceled, canceled]
 
 
-async def test_a_stream_whose_store_lost_what_was_told_ends_and_a_new_one_begins_with_all() -> None:
+@over_each_wire
+async def test_a_stream_whose_store_lost_what_was_told_ends_and_a_new_one_begins_with_all(
+    wire: Wire,
+) -> None:
     runs = ScriptedRuns(("text", "one "), ...)
-    async with asyncio.timeout(5), serving(runs) as base, client_at(base) as client:
+    async with asyncio.timeout(5), serving(runs) as base, client_at(wire, base) as client:
         events = []
         async for event in client.send_message(message("hi")):
             events.append(event)
@@ -291,9 +306,10 @@ async def test_a_stream_whose_store_lost_what_was_told_ends_and_a_new_one_begins
     assert again.task.artifacts[0].parts[0].text == "one "
 
 
-async def test_a_blocking_message_forgets_what_the_store_has_lost() -> None:
+@over_each_wire
+async def test_a_blocking_message_forgets_what_the_store_has_lost(wire: Wire) -> None:
     runs = ScriptedRuns(("text", "wrong"), ...)
-    async with client_of(runs, streaming=False) as client:
+    async with client_of(wire, runs, streaming=False) as client:
         asking = asyncio.create_task(heard(client, message("hi")))
         await asyncio.sleep(0.02)
         await runs.lose(after=1)
@@ -303,21 +319,25 @@ async def test_a_blocking_message_forgets_what_the_store_has_lost() -> None:
     assert event.task.artifacts[0].parts[0].text == "right"
 
 
-async def test_a_cancellation_that_takes_its_time_gives_the_task_as_it_is() -> None:
+@over_each_wire
+async def test_a_cancellation_that_takes_its_time_gives_the_task_as_it_is(wire: Wire) -> None:
     runs = ScriptedRuns(("text", "one "), ...)
 
     async def as_it_is(run_id: str) -> RunEntry:
         return await runs.entry(run_id)
 
     runs.cancel = as_it_is  # type: ignore[method-assign]
-    async with client_of(runs) as client:
+    async with client_of(wire, runs) as client:
         await post(runs, "SendMessage", asking("hi", returnImmediately=True))
         await asyncio.sleep(0.02)
         task = await client.cancel_task(CancelTaskRequest(id="run-1"))
     assert task.status.state == TaskState.TASK_STATE_WORKING
 
 
-async def test_a_subscriber_gets_what_was_and_what_comes_without_gap_or_repetition() -> None:
+@over_each_wire
+async def test_a_subscriber_gets_what_was_and_what_comes_without_gap_or_repetition(
+    wire: Wire,
+) -> None:
     runs = ScriptedRuns(
         ("text", "one "),
         ("text", "two "),
@@ -326,7 +346,7 @@ async def test_a_subscriber_gets_what_was_and_what_comes_without_gap_or_repetiti
         ("agent_response", "one two three"),
         ("completed", None),
     )
-    async with serving(runs) as base, client_at(base) as client:
+    async with serving(runs) as base, client_at(wire, base) as client:
         await post(runs, "SendMessage", asking("hi", returnImmediately=True))
         await asyncio.sleep(0.02)  # the script runs on to where it waits
         events = []
@@ -364,7 +384,13 @@ async def test_the_card_tells_where_it_was_asked_and_what_the_agent_can_do() -> 
         forged = await http.get("/.well-known/agent-card.json", headers={"Host": 'a"/b c'})
     card = response.json()
     assert card["supportedInterfaces"] == [
-        {"url": "http://pod:81/a2a", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+        {"url": f"http://pod:81{path}", "protocolBinding": binding, "protocolVersion": version}
+        for version in ("1.0", "0.3")
+        for binding, path in (("JSONRPC", "/a2a"), ("HTTP+JSON", "/a2a/rest"))
+    ]
+    assert (card["protocolVersion"], card["url"]) == ("0.3", "http://pod:81/a2a")
+    assert card["additionalInterfaces"] == [
+        {"transport": "HTTP+JSON", "url": "http://pod:81/a2a/rest"}
     ]
     assert (card["name"], card["description"], card["version"]) == (
         "clerk",
@@ -376,6 +402,24 @@ async def test_the_card_tells_where_it_was_asked_and_what_the_agent_can_do() -> 
     assert card["skills"][0]["id"] == "clerk"
     assert again.status_code == 304
     assert "/b c" not in forged.text
+
+
+async def test_the_card_of_a_closed_agent_says_to_each_version_how_to_prove_who_asks() -> None:
+    profile = AgentProfile(
+        "clerk", "", "1", asks_for_token=True, issuers=("https://issuer.example.com",)
+    )
+    async with httpx.AsyncClient(
+        transport=asgi(ScriptedRuns(), profile), base_url="http://pod"
+    ) as http:
+        card = (await http.get("/.well-known/agent-card.json")).json()
+    older = types_03.AgentCard.model_validate(card)
+    assert older.security == [{"bearer": []}, {"oidc1": []}]
+    assert older.security_schemes
+    kinds = {name: scheme.root.type for name, scheme in older.security_schemes.items()}
+    assert kinds == {"bearer": "http", "oidc1": "openIdConnect"}
+    newer = parse_agent_card(card)
+    assert set(newer.security_schemes) == {"bearer", "oidc1"}
+    assert len(newer.supported_interfaces) == 4
 
 
 async def test_the_card_says_the_public_url_when_there_is_one() -> None:
@@ -439,9 +483,10 @@ async def test_a_caller_that_activates_the_extension_is_told_so() -> None:
     assert response.headers["A2A-Extensions"] == a2a_extension.URI
 
 
-async def test_a_client_that_hangs_up_does_not_end_the_task() -> None:
+@over_each_wire
+async def test_a_client_that_hangs_up_does_not_end_the_task(wire: Wire) -> None:
     runs = ScriptedRuns(("text", "so"), ..., ("agent_response", "so"), ("completed", None))
-    async with serving(runs) as base, client_at(base) as client:
+    async with serving(runs) as base, client_at(wire, base) as client:
         stream = cast("Any", client.send_message(message("hi")))
         async for event in stream:
             if event.HasField("artifact_update"):
@@ -524,15 +569,15 @@ async def serving(runs: ScriptedRuns) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def client_of(runs: ScriptedRuns, *, streaming: bool = True) -> AsyncIterator[Client]:
+async def client_of(
+    wire: Wire, runs: ScriptedRuns, *, streaming: bool = True
+) -> AsyncIterator[Client]:
     """Give a client that hears a stream only when it is over."""
     async with httpx.AsyncClient(transport=asgi(runs)) as http:
-        yield await create_client(
-            "http://pod", ClientConfig(streaming=streaming, httpx_client=http)
-        )
+        yield await client_over(wire, http, "http://pod", streaming=streaming)
 
 
 @asynccontextmanager
-async def client_at(base: str) -> AsyncIterator[Client]:
+async def client_at(wire: Wire, base: str) -> AsyncIterator[Client]:
     async with httpx.AsyncClient(timeout=5, trust_env=False) as http:
-        yield await create_client(base, ClientConfig(httpx_client=http))
+        yield await client_over(wire, http, base)

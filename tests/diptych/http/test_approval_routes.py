@@ -11,7 +11,6 @@ from typing import Any
 
 import httpx
 import pytest
-from a2a.client import ClientConfig, create_client
 from a2a.types import (
     Message,
     Part,
@@ -20,6 +19,7 @@ from a2a.types import (
     SubscribeToTaskRequest,
     TaskState,
 )
+from support.a2a_wires import Wire, client_over, over_each_wire
 from support.face import LOCAL, Face, face, openai_error
 from support.stack import until
 
@@ -364,15 +364,16 @@ async def test_a_chat_is_told_that_a_call_waits_in_a_valid_chunk() -> None:
         assert "Paid" in text
 
 
-async def test_a_task_is_input_required_while_a_call_waits() -> None:
+@over_each_wire
+async def test_a_task_is_input_required_while_a_call_waits(wire: Wire) -> None:
     message = Message(message_id="m", role=Role.ROLE_USER, parts=[Part(text="hi")])
     async with face(PAY, "{}", "Paid.", tools={"pay": pay}, policy=ASK) as helper:
         http = httpx.AsyncClient(transport=httpx.ASGITransport(helper.app), base_url=LOCAL)
-        client = await create_client(LOCAL, ClientConfig(httpx_client=http, streaming=False))
+        client = await client_over(wire, http, LOCAL, streaming=False)
         [event] = [e async for e in client.send_message(SendMessageRequest(message=message))]
         assert event.task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
         assert "money" in event.task.status.message.parts[0].text
-        streaming = await create_client(LOCAL, ClientConfig(httpx_client=http, streaming=True))
+        streaming = await client_over(wire, http, LOCAL)
         states = []
 
         async def follow() -> None:

@@ -8,6 +8,7 @@ import pytest
 from support.face import HI, NAME, error_of, face, openai_error, problem
 
 CHAT, RUNS, A2A = "/v1/chat/completions", "/v1/runs", "/a2a"
+REST, OLDER_REST = "/a2a/rest/message:send", "/a2a/rest/v1/message:send"
 JSON = {"Content-Type": "application/json"}
 MEBIBYTE = 2**20
 
@@ -190,6 +191,8 @@ async def test_a_body_that_is_no_json_object_is_refused(body: bytes) -> None:
         response = await helper.http.post(A2A, content=body, headers=headers)
         assert response.status_code == 200, response.text
         assert response.json()["error"]["code"] in (-32700, -32600)
+        for path, as_sent in ((REST, headers), (OLDER_REST, JSON)):
+            error_of(await helper.http.post(path, content=body, headers=as_sent), 400)
         assert await helper.house.runs.entries() == []
 
 
@@ -209,7 +212,7 @@ async def in_pieces(size: int) -> AsyncIterator[bytes]:
     yield b'"}]}'
 
 
-@pytest.mark.parametrize("path", [CHAT, RUNS, A2A])
+@pytest.mark.parametrize("path", [CHAT, RUNS, A2A, REST, OLDER_REST])
 async def test_a_body_over_1_mib_is_refused_whether_its_length_is_known_or_not(path: str) -> None:
     async with face() as helper:
         for content in (b" " * (MEBIBYTE + 1), in_pieces(2 * MEBIBYTE)):
@@ -241,7 +244,7 @@ async def test_a_body_that_does_not_say_it_is_json_is_refused(media_type: str) -
     async with face() as helper:
         content = json.dumps(HI)
         headers = {"Content-Type": media_type}
-        for path in (CHAT, RUNS, A2A):
+        for path in (CHAT, RUNS, A2A, REST, OLDER_REST):
             response = await helper.http.post(path, content=content, headers=headers)
             error_of(response, 415)
         assert await helper.house.runs.entries() == []
@@ -301,6 +304,17 @@ async def test_a_session_header_of_other_letters_is_refused() -> None:
         pytest.param("PUT", "/v1/models", 405, id="putting a model"),
         pytest.param("POST", "/memory/events", 405, id="writing events"),
         pytest.param("GET", "/a2a", 405, id="reading A2A"),
+        pytest.param("GET", "/a2a/rest", 404, id="the root of REST"),
+        pytest.param("GET", "/a2a/rest/", 404, id="the root of REST with a slash"),
+        pytest.param("GET", "/a2a/rest/nothing", 404, id="an unknown path of REST"),
+        pytest.param("GET", "/a2a/rest/tasks/", 404, id="a path of REST with a slash more"),
+        pytest.param("GET", "/a2a/rest/acme/tasks", 404, id="a tenant, of which there are none"),
+        pytest.param("GET", "/a2a/rest/tasks/a%2fb", 404, id="a task id with a slash"),
+        pytest.param("GET", "/a2a/rest/v2/tasks/x", 404, id="a version of REST that is none"),
+        pytest.param("GET", REST, 405, id="reading a message"),
+        pytest.param("PUT", "/a2a/rest/tasks/x", 405, id="writing a task"),
+        pytest.param("GET", "/acme/tasks", 404, id="a tenant at the root"),
+        pytest.param("GET", "/a2a/restful", 404, id="a path beside REST"),
         pytest.param("POST", "/health", 405, id="writing health"),
         pytest.param("GET", "/v1/runs/nothing", 404, id="a run that is none"),
         pytest.param("GET", "/v1/runs/nothing/events", 404, id="events of a run that is none"),

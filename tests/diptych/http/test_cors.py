@@ -73,7 +73,15 @@ async def test_all_pages_may_be_allowed() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/memory/events", "/health", "/metrics", "/a2a", "/.well-known/agent-card.json"]
+    "path",
+    [
+        "/memory/events",
+        "/health",
+        "/metrics",
+        "/a2a",
+        "/a2a/rest/tasks",
+        "/.well-known/agent-card.json",
+    ],
 )
 async def test_what_no_page_needs_is_open_to_none(path: str) -> None:
     async with face(chat=ChatConfig(cors_origins=("*",))) as helper:

@@ -10,7 +10,19 @@ from support.face import NAME, error_of, face
 
 from diptych.config.settings import ChatConfig
 
-ROUTES = ["/v1/chat/completions", "/v1/runs", "/a2a", "/v1/runs/run-1/cancel", "/memory/events"]
+ROUTES = [
+    "/v1/chat/completions",
+    "/v1/runs",
+    "/a2a",
+    "/a2a/rest/message:send",
+    "/a2a/rest/message:stream",
+    "/v1/runs/run-1/cancel",
+    "/memory/events",
+]
+
+OLDER_ROUTES = [
+    (route, "0.3") for route in ("/a2a", "/a2a/rest/v1/message:send", "/a2a/rest/v1/message:stream")
+]
 
 texts = st.text(max_size=8) | st.sampled_from(["hi", "user", "text", NAME, "\ud800", "a/b"])
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | texts
@@ -30,7 +42,8 @@ messages = st.lists(
     | values,
     max_size=3,
 )
-parts = st.lists(st.fixed_dictionaries({}, optional={"text": texts, "data": values}) | values)
+part_fields = {"kind": st.sampled_from(["text", "data", "file"]), "text": texts, "data": values}
+parts = st.lists(st.fixed_dictionaries({}, optional=part_fields) | values)
 a2a_params = st.fixed_dictionaries(
     {},
     optional={
@@ -39,8 +52,9 @@ a2a_params = st.fixed_dictionaries(
             {},
             optional={
                 "messageId": st.just("m") | values,
-                "role": st.just("ROLE_USER") | values,
+                "role": st.sampled_from(["ROLE_USER", "user"]) | values,
                 "parts": parts,
+                "content": parts,  # in A2A 0.3 over REST
                 "contextId": texts,
                 "taskId": texts,
                 "metadata": values,
@@ -50,7 +64,10 @@ a2a_params = st.fixed_dictionaries(
         "configuration": values,
     },
 )
-METHODS = ["SendMessage", "SendStreamingMessage", "GetTask", "CancelTask", "SubscribeToTask"]
+METHODS = [
+    *("SendMessage", "SendStreamingMessage", "GetTask", "CancelTask", "SubscribeToTask"),
+    *("message/send", "message/stream", "tasks/get", "tasks/cancel", "tasks/resubscribe"),
+]
 bodies = st.fixed_dictionaries(
     {},
     optional={
@@ -145,9 +162,9 @@ def test_random_headers_and_queries_are_answered_or_refused(
 
 
 async def post_everywhere(content: bytes) -> None:
-    headers = {"Content-Type": "application/json", "A2A-Version": "1.0"}
     async with face() as helper:
-        for route in ROUTES:
+        for route, version in [*((route, "1.0") for route in ROUTES), *OLDER_ROUTES]:
+            headers = {"Content-Type": "application/json", "A2A-Version": version}
             response = await helper.http.post(route, content=content, headers=headers)
             assert response.status_code < 500, response.text
             if response.status_code >= 400:

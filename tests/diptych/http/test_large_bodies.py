@@ -22,7 +22,7 @@ SIZES = [
     pytest.param(3 * MEBIBYTE // 2, id="1.5 MiB"),
     pytest.param(8 * MEBIBYTE, id="8 MiB"),
 ]
-PATHS = ["/v1/chat/completions", "/v1/runs", "/a2a"]
+PATHS = ["/v1/chat/completions", "/v1/runs", "/a2a", "/a2a/rest/message:send"]
 JSON = {"Content-Type": "application/json"}
 HEAD = (
     "POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: %s\r\n"

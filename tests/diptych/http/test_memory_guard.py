@@ -30,7 +30,7 @@ async def test_what_a_request_held_is_given_back_when_it_has_ended() -> None:
         assert budget.used == 0
 
 
-@pytest.mark.parametrize("path", ["/v1/runs", CHAT, "/a2a"])
+@pytest.mark.parametrize("path", ["/v1/runs", CHAT, "/a2a", "/a2a/rest/message:send"])
 async def test_without_room_a_body_is_refused_at_once_with_when_to_try_again(path: str) -> None:
     budget = MemoryBudget(8 * MI)
     async with face(memory_budget=budget) as helper:

@@ -57,7 +57,7 @@ def validate(document: dict[str, Any], schema: dict[str, Any], value: Any) -> No
 
 
 def _matches(template: str, path: str) -> bool:
-    return bool(re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path))
+    return bool(re.fullmatch(re.sub(r"\{\w+\}", "[^/:]+", template), path))
 
 
 def walk(value: Any) -> Iterator[dict[str, Any]]:
@@ -80,6 +80,13 @@ async def test_every_route_is_described_and_every_reference_leads_somewhere() ->
         assert described == {
             ("GET", "/.well-known/agent-card.json"),
             ("POST", "/a2a"),
+            ("POST", "/a2a/rest/message:send"),
+            ("POST", "/a2a/rest/message:stream"),
+            ("GET", "/a2a/rest/tasks"),
+            ("GET", "/a2a/rest/tasks/{id}"),
+            ("POST", "/a2a/rest/tasks/{id}:cancel"),
+            ("GET", "/a2a/rest/tasks/{id}:subscribe"),
+            ("POST", "/a2a/rest/tasks/{id}:subscribe"),
             *((method, route.path_format) for route in routes for method in route.methods),
         }
         for each in walk(document):
@@ -181,6 +188,7 @@ async def test_runs_that_fail_are_what_the_document_says() -> None:
         pytest.param("DELETE", "/memory/sessions/x", None, 404, id="an unknown session"),
         pytest.param("GET", "/memory/events?limit=x", None, 400, id="a limit"),
         pytest.param("POST", "/a2a", {"x": "y" * 2**20}, 413, id="a large task"),
+        pytest.param("POST", "/a2a/rest/message:send", {"x": "y" * 2**20}, 413, id="over REST"),
     ],
 )
 async def test_errors_are_what_the_document_says(
@@ -200,7 +208,17 @@ async def test_the_rest_is_what_the_document_says() -> None:
         known = {"If-None-Match": card.headers["etag"]}
         check(helper, await helper.http.get("/.well-known/agent-card.json", headers=known))
         body = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}
-        check(helper, await helper.http.post("/a2a", json=body, headers={"A2A-Version": "1.0"}))
+        newer = {"A2A-Version": "1.0"}
+        check(helper, await helper.http.post("/a2a", json=body, headers=newer))
+        sent = {"message": {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "hi"}]}}
+        for path, body in (("message:send", sent), ("message:stream", sent), ("message:send", {})):
+            check(helper, await helper.http.post(f"/a2a/rest/{path}", json=body, headers=newer))
+        tasks = check(helper, await helper.http.get("/a2a/rest/tasks", headers=newer)).json()
+        for task_id in (tasks["tasks"][0]["id"], "never-was"):
+            path = f"/a2a/rest/tasks/{task_id}"
+            check(helper, await helper.http.get(path, headers=newer))
+            check(helper, await helper.http.post(f"{path}:cancel", headers=newer))
+            check(helper, await helper.http.get(f"{path}:subscribe", headers=newer))
         form = {"Content-Type": "text/plain"}
         check(helper, await helper.http.post("/v1/runs", content=b"hi", headers=form))
         session = (await helper.http.get("/memory/sessions")).json()["sessions"][0]["session_id"]

@@ -18,7 +18,6 @@ from diptych.net.received import Received, TooMuchReceived, is_compressed
 
 CONNECT_TIMEOUT = 5.0  # seconds
 READ_TIMEOUT = 60.0  # streams of A2A servers carry a ping every 15 s
-KEEPALIVE_EXPIRY = 3.0  # less than the 5 s after which uvicorn closes an idle connection
 MAX_CONNECTIONS = 1_000
 MAX_STREAM_BYTES = 64 * 1024 * 1024  # of one stream; each event has the bounds of an answer
 
@@ -45,7 +44,7 @@ def http_client(policy: OutgoingPolicy | None = None) -> httpx.AsyncClient:
     of `net.received` with an `httpx.ReadError`.
     """
     transport = _BoundedTransport(verify=_tls_context())
-    limits = PoolLimits(MAX_CONNECTIONS, kept_alive=20, keep_seconds=KEEPALIVE_EXPIRY)
+    limits = PoolLimits(MAX_CONNECTIONS, kept_alive=20)
     use_guarded_pool(transport, policy, _tls_context(), limits)
     return httpx.AsyncClient(
         transport=transport,

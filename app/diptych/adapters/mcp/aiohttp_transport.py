@@ -32,11 +32,10 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
     It has no limit on connections: each run needs its own.
     """
 
-    def __init__(self, policy: OutgoingPolicy, tls: ssl.SSLContext, keep_seconds: float) -> None:
-        """Connect where `policy` allows it; an idle connection is used again for so long."""
+    def __init__(self, policy: OutgoingPolicy, tls: ssl.SSLContext) -> None:
+        """Connect where `policy` allows it."""
         self._policy = policy
         self._tls = tls
-        self._keep_seconds = keep_seconds
         self._session: aiohttp.ClientSession | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -69,9 +68,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
     def _open_session(self) -> aiohttp.ClientSession:
         """Open the client, which needs a running loop."""
         return aiohttp.ClientSession(
-            connector=GuardedConnector(
-                self._policy, ssl=self._tls, limit=0, keepalive_timeout=self._keep_seconds
-            ),
+            connector=GuardedConnector(self._policy, ssl=self._tls),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             max_line_size=MAX_HEADER_BYTES,

@@ -32,10 +32,6 @@ AUTH_STATUSES = frozenset({401, 403, 407, 421})
 REJECTED_STATUSES = AUTH_STATUSES | {404, 410}
 """Statuses that say that no tool was reached, and that a further request would reach none."""
 
-KEEPALIVE_EXPIRY = 3.0
-"""How long an idle connection is used again: less than the 5 s after which most servers close it,
-because a call that meets a closing connection may have run or not."""
-
 CONNECT_REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (httpx2.ConnectTimeout, f"did not answer within {CONNECT_TIMEOUT:g} s"),
     (httpx2.UnsupportedProtocol, "its URL must begin with http:// or https://"),
@@ -270,7 +266,7 @@ def http_client(url: str, headers: Mapping[str, ValueProvider]) -> httpx2.AsyncC
     It does not use the proxies of the environment, and follows no redirects. `headers` go to the
     origin of `url` only.
     """
-    inner = AiohttpTransport(OutgoingPolicy([url]), _tls_context(), KEEPALIVE_EXPIRY)
+    inner = AiohttpTransport(OutgoingPolicy([url]), _tls_context())
     return httpx2.AsyncClient(
         transport=RecordingTransport(inner, url, headers),
         follow_redirects=False,

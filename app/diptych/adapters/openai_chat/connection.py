@@ -24,7 +24,7 @@ from diptych.adapters.openai_chat.failures import (
 )
 from diptych.config.settings import ModelConfig
 from diptych.errors import ConfigError
-from diptych.net.guarded_connector import GuardedConnector
+from diptych.net.guarded_connector import GuardedConnector, StaleConnection
 from diptych.net.outgoing import OutgoingPolicy
 from diptych.net.received import is_compressed
 from diptych.net.redaction import SECRETS
@@ -39,12 +39,12 @@ def open_http_session() -> aiohttp.ClientSession:
     """Open the one HTTP client of the process; needs a running loop, and must be closed.
 
     It connects to public addresses, and to others only where a host is named (`allow_url`).
-    It has no limit on connections (each run needs its own), no cookies, and no timeouts of its own.
+    It has no limit on connections, no cookies, and no timeouts of its own.
     `trust_env` is off: it would cost a thread switch for each request, and send what is in
     `.netrc`.
     """
     return aiohttp.ClientSession(
-        connector=GuardedConnector(OutgoingPolicy(()), limit=0, keepalive_timeout=30),
+        connector=GuardedConnector(OutgoingPolicy(())),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None),
         # Compression would delay tokens. A response that is compressed all the same can be read.
@@ -190,18 +190,9 @@ class Connection:
         first_byte_deadline: float,
         deadline: float,
     ) -> aiohttp.ClientResponse:
-        self.request_count += 1
         try:
             async with asyncio.timeout_at(min(first_byte_deadline, deadline)):
-                response = await self._session.post(
-                    url,
-                    # aiohttp writes bytes at once, and warns if they are many.
-                    data=body if len(body) < MEBIBYTE else io.BytesIO(body),
-                    headers=headers,
-                    allow_redirects=False,
-                    timeout=self._connect,
-                    proxy=self._settings.proxy,
-                )
+                response = await self._send(url, body, headers)
         except aiohttp.ClientError as error:
             # Other causes name the URL with its query, or hold the headers of the request.
             cause = error if isinstance(error, aiohttp.ClientConnectorError) else None
@@ -213,6 +204,25 @@ class Connection:
             response.close()
             raise malformed_reply("a compressed answer, which nobody asked for")
         return response
+
+    async def _send(self, url: URL, body: bytes, headers: dict[str, str]) -> aiohttp.ClientResponse:
+        """Send a request, and again at once if a connection that was kept turns out to be closed.
+
+        A server may close it in the moment in which it is used again: that says nothing of the
+        server, and of the request neither (RFC 9112, section 9.3.1).
+        """
+        while True:  # on a new connection at the latest
+            self.request_count += 1
+            with suppress(StaleConnection):
+                return await self._session.post(
+                    url,
+                    # aiohttp writes bytes at once, and warns if they are many.
+                    data=body if len(body) < MEBIBYTE else io.BytesIO(body),
+                    headers=headers,
+                    allow_redirects=False,
+                    timeout=self._connect,
+                    proxy=self._settings.proxy,
+                )
 
 
 def _secret(value: str | None, what: str) -> str:

@@ -17,11 +17,11 @@ from diptych.adapters.openai_chat.error_report import (
     is_error,
     read_error,
 )
+from diptych.adapters.openai_chat.event_shape import EventShape
 from diptych.adapters.openai_chat.failures import ReportedError, malformed_reply
 from diptych.adapters.openai_chat.finish_reasons import canonical_reason, is_failure
 from diptych.adapters.openai_chat.native_calls import CallAssembler
 from diptych.adapters.openai_chat.payloads import decode_chunk, decode_object, error_event
-from diptych.adapters.openai_chat.text_frame import TextFrame
 from diptych.adapters.openai_chat.usage import usage_of
 from diptych.loop.messages import NativeCall, Usage
 from diptych.loop.text import well_formed
@@ -71,7 +71,7 @@ class ChunkDecoder:
         self._high_surrogate = ""  # of a surrogate pair that is split between two chunks
         self._names = names
         self._calls: CallAssembler | None = None
-        self._frame = TextFrame(lambda event: self._text_alone(orjson.loads(event)))
+        self._shape = EventShape(lambda event: self._text_alone(orjson.loads(event)))
 
     @property
     def is_complete(self) -> bool:
@@ -99,7 +99,7 @@ class ChunkDecoder:
         for kind, event, _ in events:
             if kind == "error":
                 raise error_event(event)
-            if text := self._frame.text_of(event):
+            if text := self._shape.text_of(event):
                 texts.append(text)
                 continue
             if not event:
@@ -111,7 +111,7 @@ class ChunkDecoder:
             if text := self._text_alone(chunk):
                 self.has_choice = True
                 texts.append(text)
-                self._frame.learn(event, text)
+                self._shape.learn(event, text)
             elif (choice := _first_choice(chunk)) is not None:
                 self._apply_choice(chunk, choice, texts, thoughts)
             else:
@@ -179,7 +179,7 @@ class ChunkDecoder:
             if index < self._index:
                 raise malformed_reply("several choices, where one was asked for")
             self._index = index
-            self._frame.forget()
+            self._shape.forget()
 
     def _add_calls(self, delta: Mapping[str, Any], *, is_whole: bool) -> None:
         if self._calls is None:

@@ -156,7 +156,7 @@ def _usage_lines(url: str) -> Sequence[str]:
     body = '{"messages": [{"role": "user", "content": "Hello!"}]}'
     return (
         "",
-        f"  ask:    diptych chat {url}",
+        f"  ask:    diptych chat {url}, or {url}/ in a browser",
         f"  or:     curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'",
         f"  watch:  diptych events {url}",
         "  end:    Ctrl-C",

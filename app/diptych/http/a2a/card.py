@@ -19,12 +19,17 @@ from a2a.types import (
     SecurityScheme,
     StringList,
 )
-from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH, PROTOCOL_VERSION_1_0
+from a2a.utils.constants import (
+    AGENT_CARD_WELL_KNOWN_PATH,
+    PROTOCOL_VERSION_0_3,
+    PROTOCOL_VERSION_1_0,
+)
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from diptych.http.agent_profile import AgentProfile
+from diptych.http.rest_errors import REST_PATH
 from diptych.net import a2a_extension
 
 RPC_PATH = "/a2a"
@@ -59,12 +64,10 @@ def agent_card(profile: AgentProfile, base: str) -> AgentCard:
         name=profile.name,
         description=description,
         version=profile.version,
-        supported_interfaces=[
-            AgentInterface(
-                url=base + RPC_PATH,
-                protocol_binding="JSONRPC",
-                protocol_version=PROTOCOL_VERSION_1_0,
-            )
+        supported_interfaces=[  # the preferred one first; for those of 0.3 its fields are added
+            AgentInterface(url=base + path, protocol_binding=binding, protocol_version=version)
+            for version in (PROTOCOL_VERSION_1_0, PROTOCOL_VERSION_0_3)
+            for binding, path in (("JSONRPC", RPC_PATH), ("HTTP+JSON", REST_PATH))
         ],
         capabilities=AgentCapabilities(
             streaming=True,

@@ -27,7 +27,7 @@ from diptych.errors import (
 _SAME_ID = "message.messageId came with other parts before; give each new message a new id"
 _TASK_ENDED = "the task has ended; to go on, send the message with its contextId and no taskId"
 _CONTEXT_BUSY = "another task of this context is not finished; cancel it or wait for its end"
-_STORE_FULL_SECONDS = "10"
+_STORE_FULL_SECONDS = 10
 
 _logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class ErrorTranslation:
     """Turns exceptions that leave its block into errors of A2A; cancellation passes through.
 
     The SDK sends the text of any other exception to the caller. Callers learn of our own bugs only
-    that there was one.
+    that there was one. A `code` says what A2A has no error for; over REST it decides the status.
     """
 
     def __enter__(self) -> None: ...
@@ -53,13 +53,12 @@ class ErrorTranslation:
             case RunNotFound() | RunLost():
                 raise TaskNotFoundError(error.message) from error
             case Forbidden():
-                raise UnsupportedOperationError(str(error)) from error
+                raise UnsupportedOperationError(str(error), {"code": "forbidden"}) from error
             case LimitExceeded():
-                retry = {"retryAfterSeconds": str(error.retry_after)}
+                retry = _retry("too_many_runs", error.retry_after)
                 raise InternalError(error.message, retry) from error
             case Overloaded():
-                retry = {"retryAfterSeconds": str(error.retry_after)}
-                raise InternalError(str(error), retry) from error
+                raise InternalError(str(error), _retry(error.code, error.retry_after)) from error
             case RunEnded():
                 raise UnsupportedOperationError(_TASK_ENDED) from error
             case SessionBusy():
@@ -69,10 +68,15 @@ class ErrorTranslation:
             case RequestError():
                 raise InvalidParamsError(error.message) from error
             case StoreFull():
-                retry = {"retryAfterSeconds": _STORE_FULL_SECONDS}
+                retry = _retry("store_full", _STORE_FULL_SECONDS)
                 raise InternalError("the store of tasks has no room now", retry) from error
             case StoreError():
-                raise InternalError("the record of tasks cannot be reached now") from error
+                data = {"code": "store_away"}
+                raise InternalError("the record of tasks cannot be reached now", data) from error
             case Exception():
                 _logger.error("an A2A request failed unexpectedly", exc_info=error)
                 raise InternalError("internal error") from error
+
+
+def _retry(code: str, seconds: int) -> dict[str, str]:
+    return {"code": code, "retryAfterSeconds": str(seconds)}

@@ -23,7 +23,9 @@ from diptych.http.openapi import (
     schemas,
     tree_schemas,
 )
+from diptych.http.openapi.a2a_paths import A2A_PATHS, JSONRPC, REST_ERROR
 from diptych.http.openapi.describing import json_content
+from diptych.http.rest_errors import is_rest_path
 
 REPLIES: tuple[type[BaseModel], ...] = (
     schemas.Run,
@@ -120,8 +122,8 @@ _HEADERS = {
 }
 _DESCRIPTION = """
 
-Errors under `/v1/` have OpenAI's form (`Error`), those of `/a2a` JSON-RPC's, and those of other
-paths are problem+json (`Problem`).
+Errors under `/v1/` have OpenAI's form (`Error`), those of `/a2a` JSON-RPC's, those under
+`/a2a/rest/` that of A2A's REST binding, and those of other paths are problem+json (`Problem`).
 Every response has an `X-Request-Id`: the request's own, if it is 1 to 128 of the characters
 `A-Z a-z 0-9 _ . : / + = @ ~ -`, else one that was made.
 An agent on loopback answers a foreign `Host` with 421 and a foreign `Origin` with 403."""
@@ -139,7 +141,7 @@ def document(app: FastAPI, *, needs_credential: bool) -> dict[str, Any]:
         description=f"{app.description}{_DESCRIPTION}".strip(),
         routes=app.routes,
     )
-    built["paths"] |= deepcopy(_A2A_PATHS)  # what is below changes it
+    built["paths"] |= deepcopy(A2A_PATHS)  # what is below changes it
     for path, operation in operations(built):
         if needs_credential:
             is_open = path in OPEN_PATHS
@@ -208,7 +210,9 @@ def _only_ref(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _error(path: str, status: int) -> dict[str, Any]:
     if path == "/a2a":
-        content: dict[str, Any] = {"application/json": {"schema": _JSONRPC}}
+        content: dict[str, Any] = {"application/json": {"schema": JSONRPC}}
+    elif is_rest_path(path):
+        content = REST_ERROR
     elif path.startswith("/v1/"):
         content = json_content("Error")
     else:
@@ -225,48 +229,4 @@ def _error(path: str, status: int) -> dict[str, Any]:
 
 
 _RETRIED = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
-_JSONRPC = {"type": "object", "description": "JSON-RPC 2.0, as the A2A specification has it."}
 _BEARER: dict[str, list[str]] = {"bearer": []}
-_A2A_PATHS: dict[str, Any] = {
-    "/.well-known/agent-card.json": {
-        "get": {
-            "summary": "Read the agent card",
-            "description": "The A2A 1.0 card of the agent, with an `ETag`.",
-            "operationId": "agent_card",
-            "responses": {
-                "200": {
-                    "description": "An A2A AgentCard.",
-                    "content": {
-                        "application/json": {"schema": {"type": "object", "description": "A2A."}}
-                    },
-                },
-                "304": {"description": "The card has the `ETag` of `If-None-Match`."},
-            },
-        }
-    },
-    "/a2a": {
-        "post": {
-            "summary": "Call a method of A2A",
-            "description": "SendMessage, SendStreamingMessage, GetTask, ListTasks, CancelTask or "
-            "SubscribeToTask of A2A 1.0. Errors of a method are JSON-RPC errors with status 200.",
-            "operationId": "a2a",
-            "requestBody": {
-                "required": True,
-                "content": {"application/json": {"schema": _JSONRPC}},
-            },
-            "responses": {
-                "200": {
-                    "description": "The result, or the events of a stream.",
-                    "content": {
-                        "application/json": {"schema": _JSONRPC},
-                        "text/event-stream": {
-                            "schema": {"type": "string", "description": "Each `data:` is a reply."}
-                        },
-                    },
-                },
-                "413": {},
-                "415": {},
-            },
-        }
-    },
-}

@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from diptych.adapters.openai_chat.decoding import DONE, ChunkDecoder
+from diptych.adapters.openai_chat.event_shape import _PROBE
 from diptych.adapters.openai_chat.failures import AttemptFailure, ReportedError
-from diptych.adapters.openai_chat.text_frame import _PROBE
 from diptych.loop.messages import Usage
 
 Said = tuple[str, str, bool, object]
@@ -64,11 +64,11 @@ def said(reply: ChunkDecoder, events: list[bytes]) -> Said | str:
 
 
 def said_one_by_one(events: list[bytes]) -> list[Said | str]:
-    """Decode each event without a frame that was learnt from another one."""
+    """Decode each event without a shape that was learnt from another one."""
     reply = ChunkDecoder()
     found = []
     for data in events:
-        reply._frame.forget()
+        reply._shape.forget()
         found.append(said(reply, [data]))
         if isinstance(found[-1], str) or reply.is_done:
             break
@@ -81,7 +81,7 @@ def said_one_by_one(events: list[bytes]) -> list[Said | str]:
 @example([LIKE, event("a"), BEFORE[:-1] + AFTER])
 @example([LIKE, event("a"), event("b", index=1), event("c"), event("d")])
 @example([LIKE, event("a"), BEFORE + b"\\ud83d" + AFTER, event("b")])
-def test_a_frame_changes_nothing_of_what_is_decoded(events: list[bytes]) -> None:
+def test_a_shape_changes_nothing_of_what_is_decoded(events: list[bytes]) -> None:
     reply = ChunkDecoder()
     found = []
     for data in [LIKE, *events]:

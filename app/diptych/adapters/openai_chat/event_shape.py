@@ -12,10 +12,10 @@ import orjson
 
 _OPENINGS = (b'"content":"', b'"content": "')  # as compact and as spaced JSON have it
 _PROBE = "another text"
-_TRIES = 4  # frames in a row that no other event had: then none is learnt again
+_TRIES = 4  # shapes in a row that no other event had: then none is learnt again
 
 
-class TextFrame:
+class EventShape:
     """The bytes before and after the text of an event that was decoded.
 
     Bytes that have both hold the same JSON around another text, if what is between is the inside
@@ -28,10 +28,10 @@ class TextFrame:
         self._before = b""  # up to the quote that opens the text
         self._after = b""  # from the quote that closes it
         self._opens_at = self._closes_at = 0  # where both stand, from the start and from the end
-        self._tries = 0  # frames in a row, up to this one, that no other event had
+        self._tries = 0  # shapes in a row, up to this one, that no other event had
 
     def text_of(self, event: bytes) -> str:
-        """Give the text of an event with this frame; of others none."""
+        """Give the text of an event with this shape; of others none."""
         before = self._before
         if not (before and event.startswith(before) and event.endswith(self._after)):
             return ""
@@ -43,9 +43,9 @@ class TextFrame:
         return text
 
     def learn(self, event: bytes, said: str) -> None:
-        """Take the frame of an event that says this alone, in place of the former one.
+        """Take the shape of an event that says this alone, in place of the former one.
 
-        Where each event has another frame, that is given up for the rest of the reply.
+        Where each event has another shape, that is given up for the rest of the reply.
         """
         self.forget()
         if self._tries == _TRIES or said == _PROBE:  # which no probe would tell apart
@@ -57,11 +57,11 @@ class TextFrame:
                 self._take(before + found, rest[len(text) :])
 
     def forget(self) -> None:
-        """Have no frame: what it was learnt of does not hold any more."""
+        """Have no shape: what it was learnt of does not hold any more."""
         self._before = b""
 
     def _take(self, before: bytes, after: bytes) -> None:
-        """Take a frame, if another text in it is decoded as just that."""
+        """Take a shape, if another text in it is decoded as just that."""
         self._tries += 1
         try:
             is_read = self._text_alone(before + _PROBE.encode() + after) == _PROBE

@@ -1,0 +1,79 @@
+// Draws a call that waits for a decision, whole, and sends what somebody decides on it.
+//
+// Not here: who may decide; the agent knows, and says so (docs/approvals.md).
+
+import {act} from "./api.js";
+import {editableJson, el, shown, shownJson} from "./text.js";
+
+const CALM = 700; // ms for which a card takes no click: it may come up below the pointer
+const CLOSED = new Set([403, 404, 409, 410]); // it is decided, or not by this caller
+let cards = 0;
+
+// Give a card. `about` has runId, callId, call, reason, expires (a Date), and of a call below `agent`.
+export class ApprovalCard {
+  #about;
+  #problem = el("p", {className: "problem", role: "alert"});
+  #reason = el("input", {type: "text", maxLength: 4096});
+  #arguments = el("textarea", {rows: 6, spellcheck: false});
+  #controls;
+
+  constructor(about) {
+    this.#about = about;
+    const {call, agent} = about;
+    const isTool = "tool" in call;
+    const id = `approval-${cards += 1}`;
+    const given = isTool ? call.arguments : {task: call.task};
+    this.#arguments.value = editableJson(given);
+    this.#controls = this.#makeControls();
+    this.node = el("section", {className: "approval"},
+      el("h3", {id}, "May this call be made?"),
+      el("p", {}, isTool ? "Tool " : "Delegation to the agent ", el("bdi", {className: "name"}, ...shown(call.tool ?? call.agent, Infinity)),
+        ...(agent ? [", asked for below the agent ", el("bdi", {className: "name"}, ...shown(agent))] : [])),
+      el("pre", {tabIndex: 0, ariaLabel: isTool ? "Arguments" : "Task"}, ...(isTool ? shownJson(given, Infinity) : shown(call.task, Infinity))),
+      el("p", {className: "hint"}, ...(about.reason ? shown(`${about.reason} `) : []), `Rejected by itself at ${about.expires.toLocaleTimeString()}.`),
+      this.#controls, this.#problem);
+    this.node.setAttribute("role", "group");
+    this.node.setAttribute("aria-labelledby", id);
+  }
+
+  // Say what became of it, if that is known; nobody can decide any more.
+  close(text = "") {
+    this.#controls.remove();
+    if (text) this.#problem.replaceChildren(...shown(text));
+  }
+
+  #makeControls() {
+    const button = (text, decide, className = "") => el("button", {type: "button", className, disabled: true, onclick: decide}, text);
+    const buttons = [
+      button("Approve", () => this.#decide({decision: "approve"})),
+      button("Reject", () => this.#decide({decision: "reject", reason: this.#reason.value}), "quiet"),
+      button("Approve with these arguments", () => this.#edit(), "quiet"),
+    ];
+    setTimeout(() => buttons.forEach((each) => { each.disabled = false; }), CALM);
+    return el("div", {},
+      el("div", {className: "buttons"}, buttons[0], buttons[1]),
+      el("label", {}, "Reason, if it is rejected (the model reads it)", this.#reason),
+      el("details", {}, el("summary", {}, "Change the arguments"),
+        el("label", {}, "Arguments, as JSON", this.#arguments), buttons[2]));
+  }
+
+  #edit() {
+    try {
+      this.#decide({decision: "edit", arguments: JSON.parse(this.#arguments.value)});
+    } catch (error) {
+      this.#problem.replaceChildren(...shown(`That is no JSON: ${error.message}`));
+    }
+  }
+
+  async #decide(decision) {
+    const {runId, callId} = this.#about;
+    this.#problem.replaceChildren("Sent …");
+    try {
+      const told = await act(`v1/runs/${encodeURIComponent(runId)}/approvals/${encodeURIComponent(callId)}`, decision);
+      this.close(`Decided: ${told.decision}.`);
+    } catch (error) {
+      if (CLOSED.has(error.status)) this.close(error.message);
+      else this.#problem.replaceChildren(...shown(error.message));
+    }
+  }
+}

@@ -1,0 +1,237 @@
+// Joins the page: the agent and whether it is ready, tokens, the session, and the form that asks.
+//
+// The session stands in the address (#session=…): it stays over reloads, and each tab has its own.
+//
+// Not here: requests (api.js), following a run (events.js), drawing one (run_view.js).
+
+import {ApprovalCard} from "./approval.js";
+import {act, read, requireToken, send, useTokens} from "./api.js";
+import {follow} from "./events.js";
+import {RunView} from "./run_view.js";
+import {el, oneLine, shown} from "./text.js";
+
+const READY_SECONDS = 10;
+const SHOWN_RUNS = 20; // of a session, and sessions in the list
+const $ = (id) => document.getElementById(id);
+const [conversation, form, message] = [$("conversation"), $("ask"), $("message")];
+const {ask, steer, later, cancel} = form.elements;
+
+let reading = new AbortController(); // of the session that is shown
+let lastRun = Promise.resolve(); // runs of a session go one after another, and are read so
+let active = null; // the view of the run that works
+
+const say = (text) => { $("said").textContent = oneLine(text, 1000); };
+const inAddress = (name) => new URLSearchParams(location.hash.slice(1)).get(name) ?? "";
+const sessionId = () => inAddress("session");
+const sessionHash = (session, owner) => `#${new URLSearchParams({session, ...(owner && {owner})})}`;
+
+function tell(error) {
+  if (error?.name !== "AbortError") $("problem").replaceChildren(...shown(error?.message ?? ""));
+}
+
+// Do what a person asked for; what goes wrong is said beside the form.
+const attempt = (work) => async (...given) => {
+  $("problem").replaceChildren();
+  try {
+    await work(...given);
+  } catch (error) {
+    tell(error);
+  }
+};
+
+// ---- The agent
+
+useTokens((why) => new Promise((give) => {
+  $("why").replaceChildren(...shown(why));
+  $("token").hidden = false;
+  $("secret").focus();
+  $("token").onsubmit = (event) => {
+    event.preventDefault();
+    $("token").hidden = true;
+    give($("secret").value.trim());
+    $("secret").value = "";
+    message.focus();
+  };
+}));
+
+async function showReadiness() {
+  try {
+    const {status, reason, missing = [], notes = []} = await (await send("ready", {accepts: 503})).json();
+    $("state").replaceChildren(...shown(reason ? `${status}: ${reason}` : status));
+    $("state").className = status === "ready" ? "good" : "bad";
+    const lines = [...missing.map((each) => `unavailable: ${each.kind} ${each.name}: ${each.reason}`), ...notes];
+    const key = lines.join("\n");
+    if ($("missing").dataset.key === key) return;
+    $("missing").dataset.key = key;
+    $("missing").replaceChildren(...lines.map((line) => el("li", {}, ...shown(line))));
+  } catch {
+    $("state").textContent = "cannot be reached";
+    $("state").className = "bad";
+  } finally {
+    setTimeout(showReadiness, 1000 * READY_SECONDS);
+  }
+}
+
+async function start() {
+  $("state").textContent = "";
+  const agent = await read("page/agent.json");
+  document.title = agent.name;
+  $("name").replaceChildren(...shown(agent.name));
+  $("description").replaceChildren(...shown(agent.description));
+  if (agent.asks_for_token) await requireToken("This agent asks who you are.");
+  showReadiness();
+  addEventListener("hashchange", attempt(open));
+  await open();
+}
+
+// ---- The session
+
+async function open() {
+  reading.abort();
+  reading = new AbortController();
+  const {signal} = reading;
+  const id = sessionId();
+  lastRun = Promise.resolve();
+  conversation.replaceChildren();
+  setActive(null);
+  form.hidden = false;
+  if (!id) return;
+  let found = await runsOf(id, signal);
+  if (!found.data.length && inAddress("owner")) { // somebody else's, for who may read all
+    found = await runsOf(`${inAddress("owner")}/${id}`, signal);
+    form.hidden = found.data.length > 0;
+  }
+  if (found.has_more) conversation.append(el("p", {className: "note"}, "Earlier runs of this session are not shown."));
+  found.data.forEach((run) => add(run.id));
+}
+
+const runsOf = (id, signal) => read(`v1/runs?${new URLSearchParams({session_id: id, limit: SHOWN_RUNS})}`, signal);
+
+// Add a run to the conversation, and read it once those before it have ended.
+function add(runId) {
+  const {signal} = reading;
+  const view = new RunView(runId, say, attempt(resume));
+  conversation.append(view.node);
+  lastRun = lastRun.then(() => watch(view, signal)).catch(tell);
+  scrollDown(true);
+}
+
+async function watch(view, signal) {
+  if (signal.aborted) return;
+  setActive(view);
+  try {
+    for await (const event of follow(view.runId, signal)) {
+      const isAtBottom = innerHeight + scrollY > document.documentElement.scrollHeight - 80;
+      view.take(event);
+      scrollDown(isAtBottom);
+    }
+  } finally {
+    if (!signal.aborted) setActive(null);
+  }
+  if (view.isAtEnd) await showUse(view, signal);
+}
+
+async function showUse(view, signal) {
+  const path = `v1/runs/${encodeURIComponent(view.runId)}`;
+  view.addUse(await read(path, signal), await read(`${path}/tree?depth=0`, signal));
+}
+
+let isScrolling = false;
+function scrollDown(wanted) {
+  if (!wanted || isScrolling) return;
+  isScrolling = true;
+  requestAnimationFrame(() => {
+    isScrolling = false;
+    scrollTo(0, document.documentElement.scrollHeight);
+  });
+}
+
+function setActive(view) {
+  active = view;
+  conversation.setAttribute("aria-busy", String(Boolean(view)));
+  ask.hidden = Boolean(view);
+  steer.hidden = later.hidden = cancel.hidden = !view;
+}
+
+// ---- What a person asks for
+
+async function sendMessage(how) {
+  const text = message.value;
+  if (!text.trim()) return;
+  const buttons = [ask, steer, later];
+  buttons.forEach((each) => { each.disabled = true; });
+  try {
+    await (active ? sendTo(active.runId, how, text) : begin(text));
+    if (message.value === text) message.value = "";
+  } finally {
+    buttons.forEach((each) => { each.disabled = false; });
+  }
+}
+
+async function sendTo(runId, how, text) {
+  try {
+    await act(`v1/runs/${encodeURIComponent(runId)}/${how}`, {message: text});
+  } catch (error) {
+    if (error.code !== "run_over") throw error;
+    await begin(text);
+  }
+}
+
+async function begin(text) {
+  const id = sessionId();
+  const run = await act("v1/runs", {input: text, ...(id && {session_id: id})});
+  if (sessionId() !== id) return; // another session is shown by now
+  if (!id) history.pushState(null, "", sessionHash(run.session_id));
+  add(run.id);
+}
+
+async function resume(view) {
+  const run = await act(`v1/runs/${encodeURIComponent(view.runId)}/resume`);
+  view.node.querySelector("button")?.remove();
+  add(run.id);
+}
+
+form.addEventListener("submit", attempt(async (event) => {
+  event.preventDefault();
+  await sendMessage(event.submitter === later ? "follow-up" : "steer");
+}));
+message.addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  event.preventDefault();
+  attempt(sendMessage)("steer");
+});
+cancel.addEventListener("click", attempt(async () => {
+  await act(`v1/runs/${encodeURIComponent(active.runId)}/cancel`);
+}));
+$("new").addEventListener("click", attempt(async () => {
+  history.pushState(null, "", location.pathname + location.search);
+  await open();
+  message.focus();
+}));
+
+// ---- Lists, read when they are unfolded
+
+function onUnfold(details, fill) {
+  details.addEventListener("toggle", attempt(async () => {
+    if (details.open) details.lastElementChild.replaceChildren(...await fill());
+  }));
+}
+
+onUnfold($("sessions"), async () => {
+  const {sessions} = await read(`memory/sessions?limit=${SHOWN_RUNS}`);
+  const {events} = await read("memory/events?limit=500");
+  const questions = new Map(events.filter((each) => each.event_type === "user_message")
+    .reverse().map((each) => [each.session_id, each.content]));
+  const item = ({session_id: id, updated_at: at, owner}) => el("li", {}, el("a", {href: sessionHash(id, owner)},
+    ...shown(oneLine(questions.get(id) || id, 80))), ` ${new Date(at).toLocaleString()}`, ...(owner ? shown(`, ${owner}`) : []));
+  return sessions.length ? sessions.reverse().map(item) : ["There is none yet."];
+});
+
+onUnfold($("approvals"), async () => {
+  const {data} = await read("v1/approvals?limit=20");
+  return data.length ? data.map((each) => new ApprovalCard({
+    ...each, runId: each.run_id, callId: each.call_id, expires: new Date(each.expires_at),
+  }).node) : ["No call waits for a decision that you may see."];
+});
+
+start().catch(tell);

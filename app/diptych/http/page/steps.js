@@ -1,0 +1,124 @@
+// Draws the calls of a run with what became of them, and below each delegation what happens there.
+//
+// Not here: what else a run shows (run_view.js), calls that wait (approval.js).
+
+import {el, oneLine, shown, shownJson} from "./text.js";
+
+const MAX_LINES = 500; // drawn below one call of the run; an agent below may say far more
+const CALLS = new Set(["tool_call", "delegation_request"]);
+const RESULTS = new Set(["tool_result", "delegation_response", "tool_error", "delegation_error"]);
+
+export const isCall = (type) => CALLS.has(type);
+export const isResult = (type) => RESULTS.has(type);
+
+// Give what took from one time to another, as people read it.
+export function duration(ms) {
+  if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`;
+  const seconds = ms / 1000;
+  return seconds < 60 ? `${seconds.toFixed(1)} s` : `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+}
+
+class CallNode {
+  #mark = el("span", {className: "mark"}, "running");
+  #took = el("span", {className: "took"});
+  #body;
+  #said = null; // what the agent below says, as it comes
+  #began;
+  lines = 0;
+
+  constructor(content, began) {
+    const {tool, agent, arguments: given, task} = content ?? {};
+    const name = tool ?? agent ?? "?";
+    this.#began = began;
+    this.#body = el("div", {className: "body"},
+      el("pre", {tabIndex: 0, ariaLabel: "What it was called with"}, ...(tool === undefined ? shown(String(task)) : shownJson(given))));
+    this.node = el("li", {}, el("details", {open: tool === undefined},
+      el("summary", {}, this.#mark, tool === undefined ? "→ " : "", el("bdi", {className: "name"}, ...shown(String(name), 200)), " ",
+        el("bdi", {className: "brief"}, ...shown(oneLine(tool === undefined ? String(task) : given))), this.#took),
+      this.#body));
+  }
+
+  finish(type, content, ended) {
+    const failed = type.endsWith("error");
+    this.#said?.remove();
+    this.#mark.textContent = failed ? "failed" : "done";
+    this.#mark.classList.add(failed ? "failed" : "done");
+    this.#took.textContent = duration(ended - this.#began);
+    this.#body.append(el("pre", {tabIndex: 0, className: failed ? "failed" : "", ariaLabel: failed ? "Error" : "Result"}, ...shown(content ?? "")));
+  }
+
+  say(text) {
+    if (!this.#said) this.#body.append(this.#said = el("p", {className: "said", dir: "auto"}));
+    this.#said.append(text);
+  }
+
+  add(node) {
+    let list = this.#body.querySelector(":scope > ol");
+    if (!list) this.#body.append(list = el("ol", {className: "steps"}));
+    list.append(node);
+  }
+}
+
+export class Steps {
+  #calls = new Map(); // by the path of call ids that leads there
+  #told = new Map(); // by path, the newest seq: after a death below, events come again
+  node = el("ol", {className: "steps"});
+
+  // Take the record of a call or of its result; false if its call is not drawn here.
+  take(type, content, about, time) {
+    return this.#draw([about.call_id], type, content, time, (node) => this.node.append(node));
+  }
+
+  #draw(path, type, content, time, append) {
+    const key = path.join(" ");
+    if (isCall(type)) {
+      const call = new CallNode(content, time);
+      this.#calls.set(key, call);
+      append(call.node);
+      return true;
+    }
+    this.#calls.get(key)?.finish(type, content, time);
+    return this.#calls.has(key);
+  }
+
+  // Take a notice `delegation_progress`: text of the agent below, or what happened in a run there.
+  takeBelow({path, content, event}) {
+    const root = this.#calls.get(path[0]);
+    if (!root) return;
+    if (!event) {
+      root.say(content);
+      return;
+    }
+    const key = path.join(" ");
+    const {type, seq = 0, metadata, timestamp} = event;
+    if (seq && seq <= (this.#told.get(key) ?? 0)) return;
+    if (seq) this.#told.set(key, seq);
+    const parent = this.#calls.get(key) ?? root;
+    const line = this.#lineOf(type, event);
+    const inside = isCall(type) || isResult(type);
+    if (type === "text") parent.say(String(event.content));
+    if (!inside && !line) return;
+    root.lines += 1;
+    if (root.lines > MAX_LINES) {
+      if (root.lines === MAX_LINES + 1) root.add(el("li", {}, "What else happens below is not drawn."));
+      return;
+    }
+    if (line) parent.add(el("li", {className: "note"}, ...shown(line)));
+    const below = [...path, String(metadata?.call_id)];
+    if (inside) this.#draw(below, type, event.content, 1000 * timestamp, (node) => parent.add(node));
+  }
+
+  #lineOf(type, {content, metadata, skipped}) {
+    const text = oneLine(content ?? "", 300);
+    const lines = {
+      approval_requested: `waits for a decision: ${text}`,
+      approval_decided: `decided: ${text}`,
+      action_error: `a reply could not be used (${metadata?.error_type}): ${text}`,
+      owner_changed: "another process has taken the run over",
+      failed: `failed: ${text}`,
+      aborted: `aborted: ${text}`,
+      max_steps: "stopped at its limit of steps",
+    };
+    return skipped ? `${skipped} events were not told` : lines[type];
+  }
+}

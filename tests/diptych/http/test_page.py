@@ -1,0 +1,72 @@
+"""The page's files over HTTP; what it does in a browser is in `tests/test_stack_page.py`."""
+
+import re
+from pathlib import Path
+
+import pytest
+from support.face import face
+
+from diptych.http.page import routes
+from diptych.http.page.routes import AGENT_PATH, PAGE_PATHS
+
+FOLDER = Path(routes.__file__).parent
+TEXTS = {
+    file.name: file.read_text()
+    for file in FOLDER.iterdir()
+    if file.suffix != ".py" and file.is_file()
+}
+
+
+@pytest.mark.parametrize("path", sorted(PAGE_PATHS))
+async def test_a_file_is_served_closed_and_asked_about_each_time(path: str) -> None:
+    async with face() as helper:
+        first = await helper.http.get(path)
+        assert first.status_code == 200
+        assert first.headers["cache-control"] == "no-cache"
+        assert first.headers["x-content-type-options"] == "nosniff"
+        assert first.headers["referrer-policy"] == "no-referrer"
+        policy = first.headers["content-security-policy"].split("; ")
+        assert {"default-src 'none'", "frame-ancestors 'none'", "script-src 'self'"} <= set(policy)
+        assert not any("unsafe" in each or "http" in each for each in policy)
+        again = await helper.http.get(
+            path, headers={"If-None-Match": f'"x", W/{first.headers["etag"]}'}
+        )
+        assert (again.status_code, again.content) == (304, b"")
+        assert (await helper.http.get(path, headers={"If-None-Match": '"x"'})).status_code == 200
+        assert (await helper.http.post(path, json={})).status_code == 405
+
+
+async def test_what_it_says_of_the_agent_is_what_its_card_says() -> None:
+    async with face() as helper:
+        card = (await helper.http.get("/.well-known/agent-card.json")).json()
+        told = (await helper.http.get(AGENT_PATH)).json()
+        assert (told["name"], told["description"]) == (card["name"], card["description"])
+        assert told["asks_for_token"] is False
+
+
+@pytest.mark.parametrize("name", sorted(TEXTS))
+def test_a_file_has_no_script_or_style_of_its_own_kind_and_nothing_from_elsewhere(
+    name: str,
+) -> None:
+    """The policy would stop each of these; a reader of the file should not find one."""
+    text = TEXTS[name].replace("http://www.w3.org/2000/svg", "")
+    for unwanted in (
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacent",
+        "eval(",
+        "http://",
+        "https://",
+        " style=",
+        "document.write",
+    ):
+        assert unwanted not in text
+    for imported in re.findall(r'from "\./([^"]+)"', text):
+        assert imported in TEXTS
+    assert len(text.splitlines()) <= 300
+
+
+def test_the_page_works_below_a_gateways_prefix() -> None:
+    assert not re.findall(r'(?:src|href)="/', TEXTS["index.html"])
+    for name, text in TEXTS.items():
+        assert not re.findall(r"""(?:send|read|act)\((?:["'`])/""", text), name

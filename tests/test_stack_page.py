@@ -1,0 +1,263 @@
+"""The page at `/`, in a real browser, with real agents behind it."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.async_api import Page, expect
+from support.browser import CHROMIUM, ask, browsing, shows
+from support.stack import agent, box, call, listening, stage, stages, until
+from support.tcp_proxy import tcp_proxy
+
+from diptych.access.grants import Grant, Grantee, Right
+from diptych.adapters.openai_chat.connection import open_http_session
+from diptych.config.access_settings import AccessConfig
+from diptych.config.settings import AgentConfig, PeerConfig
+from diptych.policy.rule_groups import Rule
+from diptych.policy.rules import Policy
+from diptych.serve.hosted_agent import HostedAgent
+
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="chromium is not here: THE PAGE WAS NOT TRIED IN A BROWSER"
+)
+
+ASK = Policy((Rule("tool", "pay", "ask"),))
+MARKUP = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+RIGHT_TO_LEFT = "\u202e"
+CUT = ("ERR_CONNECTION_RESET", "ERR_CONNECTION_REFUSED", "ERR_EMPTY_RESPONSE", "ERR_INCOMPLETE")
+
+WATCH = """(whole) => {
+    window.wrong = [];
+    new MutationObserver(() => {
+        const text = document.querySelector(".answer p")?.textContent ?? "";
+        if (!whole.startsWith(text)) window.wrong.push(text);
+    }).observe(document.body, {childList: true, characterData: true, subtree: true});
+}"""
+"""Notes each text of the answer that is not the beginning of the whole one."""
+
+paid: list[str] = []
+
+
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+async def pay(to: str) -> str:
+    """Pay somebody."""
+    paid.append(to)
+    return f"paid {to}"
+
+
+async def read(page: str) -> str:
+    """Read a page."""
+    return f"{page}: {MARKUP}"
+
+
+@pytest.fixture(autouse=True)
+def nobody_is_paid() -> None:
+    paid.clear()
+
+
+async def markup_in(page: Page) -> int:
+    """Count elements that the page itself does not make."""
+    return await page.locator("img, iframe, body script, svg, object, embed").count()
+
+
+async def test_a_question_its_steps_below_too_and_its_answer() -> None:
+    asks = json.dumps({"agent": "researcher", "task": "How much is 1 and 2?"})
+    below = agent(
+        call("add", a=1, b=2), "{}", "Three, I found.", name="researcher", tools=(box(add),)
+    )
+    streamed = {"content": "It is 42.\nReally: 42.", "chunk_ms": 20}
+    top = agent(
+        asks,
+        call("add", a=20, b=22),
+        {"content": "{}", "reasoning": "Let me think."},
+        streamed,
+        name="coordinator",
+        description="Adds up.",
+        tools=(box(add),),
+        agents=(PeerConfig("researcher", url="researcher", share_context=True),),
+    )
+    async with stages(top, below) as (coordinator, _), browsing(f"{coordinator.url}/") as page:
+        await shows(page, "coordinator", "Adds up.", "ready")
+        await ask(page, "What is it?")
+        await shows(page, "done after", "tokens: ")
+        answer = page.locator(".answer p")
+        assert await answer.text_content() == streamed["content"]
+        calls = page.locator("#conversation > article > ol > li")
+        assert [await each.locator(".name").first.text_content() for each in await calls.all()] == [
+            "researcher",
+            "add",
+        ]
+        assert "1" in (await calls.first.locator("ol .brief").text_content() or "")
+        assert await page.locator(".reasoning p").text_content() == "Let me think."
+        await page.reload()  # the session stands in the address
+        await shows(page, "done after")
+        assert await answer.text_content() == streamed["content"]
+        unnamed = await page.evaluate(
+            """() => [...document.querySelectorAll("input, textarea, button, summary")]
+                .filter((each) => each.checkVisibility())
+                .filter((each) => !(each.labels?.[0] ?? each).textContent.trim())
+                .map((each) => each.outerHTML)"""
+        )
+        assert not unnamed
+        wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+        assert not await page.evaluate(wide)
+
+
+async def test_an_answer_goes_on_where_its_connection_broke() -> None:
+    words = " ".join(f"word{number}" for number in range(60))
+    async with stage("{}", {"content": words, "chunk_ms": 20}) as helper:
+        port = urlsplit(helper.url).port or 0
+        async with (
+            tcp_proxy(port) as proxy,
+            browsing(f"http://127.0.0.1:{proxy.port}/", *CUT) as page,
+        ):
+            await shows(page, "ready")
+            await ask(page, "Count")
+            await shows(page, "word5")
+            await page.evaluate(WATCH, words)
+            proxy.cut()
+            await shows(page, "done after")
+            assert await page.locator(".answer p").text_content() == words
+            assert await page.evaluate("window.wrong") == []
+
+
+@pytest.mark.parametrize("decision", ["Approve", "Reject"])
+async def test_a_call_waits_for_a_decision_and_hides_nothing(decision: str) -> None:
+    to = f"bob{RIGHT_TO_LEFT}eve"
+    async with (
+        stage(call("pay", to=to), "{}", "Well.", tools=(box(pay),), policy=ASK) as helper,
+        browsing(f"{helper.url}/") as page,
+    ):
+        await ask(page, "Pay bob")
+        card = page.get_by_role("group", name="May this call be made?")
+        await card.get_by_text("⟨U+202E⟩").wait_for()
+        assert RIGHT_TO_LEFT not in (await card.text_content() or "")
+        assert not paid
+        if decision == "Reject":
+            await card.get_by_label("Reason").fill("not him")
+        await card.get_by_role("button", name=decision, exact=True).click()
+        await shows(page, f"Decided: {decision.lower()}", "done after")
+        assert paid == ([to] if decision == "Approve" else [])
+        errors = [
+            each["content"] for each in await helper.memory() if each["event_type"] == "tool_error"
+        ]
+        assert ["not him" in str(each) for each in errors] == [True] * (decision == "Reject")
+
+
+async def test_arguments_are_edited() -> None:
+    async with (
+        stage(call("pay", to="eve"), "{}", "Well.", tools=(box(pay),), policy=ASK) as helper,
+        browsing(f"{helper.url}/") as page,
+    ):
+        await ask(page, "Pay")
+        await page.get_by_text("Change the arguments").click()
+        await page.get_by_label("Arguments, as JSON").fill('{"to": "bob"}')
+        await page.get_by_role("button", name="Approve with these arguments").click()
+        await shows(page, "done after")
+        assert paid == ["bob"]
+
+
+async def test_a_run_is_steered_then_cancelled_then_resumed() -> None:
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    async def hang() -> str:
+        """Hang."""
+        begun.set()
+        await end.wait()
+        return "x"
+
+    async with (
+        stage(call("hang"), "{}", "Here I am.", tools=(box(hang),)) as helper,
+        browsing(f"{helper.url}/") as page,
+    ):
+        await ask(page, "Go")
+        await asyncio.wait_for(begun.wait(), 20)
+        await ask(page, "Rather left")
+        await expect(page.get_by_label("Message to the agent")).to_have_value("")
+        await page.get_by_role("button", name="Cancel the run").click()
+        await shows(page, "aborted after")
+        end.set()
+        await page.get_by_role("button", name="Resume this run").click()
+        await shows(page, "Here I am.", "done after")
+        said = [
+            each["content"]
+            for each in await helper.memory()
+            if each["event_type"] == "user_message"
+        ]
+        assert said[:1] == ["Go"]
+
+
+async def test_what_others_say_is_text() -> None:
+    hostile = f"{MARKUP} {RIGHT_TO_LEFT}"
+    async with (
+        stage(
+            call("read", page=MARKUP),
+            {"content": "{}", "reasoning": hostile},
+            hostile,
+            tools=(box(read),),
+            description=MARKUP,
+        ) as helper,
+        browsing(f"{helper.url}/") as page,
+    ):
+        await ask(page, hostile)
+        await shows(page, "done after")
+        for folded in await page.locator("details").all():
+            await folded.evaluate("each => { each.open = true }")
+        await shows(page, f"{MARKUP}: {MARKUP}")
+        assert await page.locator("#description").text_content() == MARKUP
+        assert await page.locator(".answer p").text_content() == hostile
+        assert await markup_in(page) == 0
+        assert await page.title() == helper.name
+
+
+@asynccontextmanager
+async def beyond(config: AgentConfig) -> AsyncIterator[str]:
+    """Serve an agent as beyond loopback, where it asks who asks, on a socket of loopback."""
+    async with (
+        open_http_session() as session,
+        HostedAgent(config, session) as served,
+        listening(served.app(on_loopback=False)) as url,
+    ):
+        yield url
+
+
+async def test_it_asks_for_a_token_and_keeps_it_in_memory() -> None:
+    keys: dict[str, Any] = {"ada": lambda: "key-of-ada-Yx3"}
+    access = AccessConfig(
+        keys=keys, grants=(Grant((Grantee("key", "ada"),), frozenset({Right.ASK})),)
+    )
+    async with (
+        beyond(agent("{}", "Hello, ada.", access=access)) as url,
+        browsing(f"{url}/", "401") as page,
+    ):
+        secret = page.get_by_label("Token or key")
+        await secret.fill("key-of-nobody")
+        await secret.press("Enter")
+        await ask(page, "Who am I?")
+        await secret.wait_for()  # it was refused
+        await secret.fill("key-of-ada-Yx3")
+        await secret.press("Enter")
+        await shows(page, "Hello, ada.", "done after")
+        kept = "JSON.stringify([localStorage, sessionStorage, document.cookie, location.href])"
+        assert "key-of" not in await page.evaluate(kept)
+        assert "key-of" not in await page.content()
+        await page.reload()
+        await secret.wait_for()
+
+
+async def test_it_shows_what_is_missing() -> None:
+    peers = (PeerConfig("away", url="http://127.0.0.1:9"),)
+    async with (
+        stage("{}", "x", agents=peers) as helper,
+        browsing(f"{helper.url}/") as page,
+    ):
+        await shows(page, "unavailable: agent away")
+        await until(lambda: page.locator("#state.good, #state.bad").count())
