@@ -1,6 +1,6 @@
-"""What requests in OpenAI's forms may bring to one agent.
+"""What requests in OpenAI's forms, chats and responses, may bring to one agent.
 
-Not here: reading them (`http.chat.chat_request`).
+Not here: reading them (`http.chat.chat_request`, `http.responses.response_request`).
 """
 
 from dataclasses import dataclass, field

@@ -2,8 +2,8 @@
 
 What goes wrong meanwhile is a `RunFailed`, which names the run and says where to read on.
 
-Not here: the form (`http.chat.completion_format`), callers that hang up (`http.disconnect`),
-the events of a run as they are (`http.runs.event_stream`).
+Not here: the forms (`http.chat.completion_format`, `http.responses.response_state`), callers that
+hang up (`http.disconnect`), the events of a run as they are (`http.runs.event_stream`).
 """
 
 import logging

@@ -1,6 +1,6 @@
 """What the descriptions of all operations are made of: plain dictionaries.
 
-Not here: the operations (`http.openapi.operations`).
+Not here: the operations (`http.openapi.operations`, `http.openapi.response_operations`).
 """
 
 from collections.abc import Sequence

@@ -61,8 +61,8 @@ ERRORS = {
     400: "What was sent is wrong; `param` names it.",
     401: "`unauthorized`, `invalid_token`: there is no token or key, or it is not valid here.",
     403: "`forbidden`: the message names the right that this needs.",
-    404: "`run_not_found`, `session_not_found`, `model_not_found` or `approval_not_found`: there "
-    "never was one.",
+    404: "`run_not_found`, `session_not_found`, `model_not_found`, `approval_not_found` or "
+    "`previous_response_not_found`: there never was one.",
     409: "`session_busy`; `run_over`: the run has ended and takes no message; `already_decided`: "
     "the message says what was decided, and by whom; `not_resumable`; `aborted`.",
     410: "`run_lost`: the run existed, and its record is gone.",
