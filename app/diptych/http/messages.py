@@ -87,10 +87,10 @@ def read_conversation(
     `places` says where the body has each message, if not in `messages`. Raises `InvalidRequest` if
     it has no question, or a part that the model does not take.
     """
-    places = places or [f"messages[{n}]" for n in range(len(messages))]
     system: list[str] = []
     conversation: list[Message] = []
-    for place, message in zip(places, messages, strict=True):
+    for n, message in enumerate(messages):
+        place = places[n] if places else f"messages[{n}]"
         text, parts = _read_content(message, f"{place}.content", inputs)
         if message.role in _SYSTEM:
             system.append(text)
@@ -105,7 +105,9 @@ def read_conversation(
             conversation.append(Message("assistant", text, calls=calls))
     _check_results(messages, places)
     if not any(message.role == "user" for message in conversation):
-        raise InvalidRequest("there is no user message", param=places[0].partition("[")[0])
+        raise InvalidRequest(
+            "there is no user message", param=(places or ["messages"])[-1].partition("[")[0]
+        )
     return Conversation(tuple(conversation), "\n\n".join(system))
 
 
@@ -163,7 +165,8 @@ def _check_input(role: str, kind: str, place: str, inputs: Collection[str]) -> N
 def _check_results(messages: Sequence[CallerMessage], places: Sequence[str]) -> None:
     """Refuse calls without a result and results without a call: no model's endpoint takes them."""
     open_calls: dict[str, str] = {}  # with the place of each
-    for place, message in zip(places, messages, strict=True):
+    for n, message in enumerate(messages):
+        place = places[n] if places else f"messages[{n}]"
         if message.role == "tool":
             if message.tool_call_id is None:
                 raise _missing(f"{place}.tool_call_id")

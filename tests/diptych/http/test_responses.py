@@ -329,6 +329,16 @@ async def test_items_are_the_messages_that_a_chat_would_bring() -> None:
         pytest.param({"input": [{"type": "reasoning"}]}, "input", id="nothing but reasoning"),
         pytest.param({"input": [{"role": "system", "content": "x"}]}, "input", id="no question"),
         pytest.param(
+            {"input": [{"role": "system", "content": "x"}], "instructions": "y"},
+            "input",
+            id="no question beside instructions",
+        ),
+        pytest.param(
+            {"input": [{"type": "reasoning"}], "instructions": "y"},
+            "input",
+            id="nothing beside instructions",
+        ),
+        pytest.param(
             {"input": [{"type": "reasoning"}, {"role": "user", "content": ""}]},
             "input[1].content",
             id="an empty message",

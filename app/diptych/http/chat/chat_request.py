@@ -79,6 +79,9 @@ async def _read_tools(
             param="output_schema",
             code="unsupported_parameter",
         )
-    older = {name: fields.pop(name, None) for name in ("functions", "function_call")}
+    older = {
+        "functions": fields.pop("functions", None),
+        "function_call": fields.pop("function_call", None),
+    }
     asked = AskedForm(body.response_format, body.tools, body.tool_choice, older)
     return await read_answer_form(asked, config.caller_tools)

@@ -40,7 +40,7 @@ def read_input(
         if (message := _message(item, place)) is not None:
             _add(messages, places, message, place)
     checked = [_checked(m, place) for m, place in zip(messages, places, strict=True)]
-    if not checked:
+    if places in ([], ["instructions"]):
         raise InvalidRequest("there is no user message", param="input")
     return read_conversation(checked, inputs, places)
 
