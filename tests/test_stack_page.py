@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 from support.browser import CHROMIUM, ask, browsing, shows
 from support.stack import agent, box, call, listening, stage, stages, until
 from support.tcp_proxy import tcp_proxy
@@ -69,9 +69,21 @@ async def markup_in(page: Page) -> int:
 
 
 async def test_a_question_its_steps_below_too_and_its_answer() -> None:
+    followed = asyncio.Event()
+
+    async def wait() -> str:
+        """Wait until somebody follows the run: what happens below is told live only."""
+        await followed.wait()
+        return "go on"
+
     asks = json.dumps({"agent": "researcher", "task": "How much is 1 and 2?"})
     below = agent(
-        call("add", a=1, b=2), "{}", "Three, I found.", name="researcher", tools=(box(add),)
+        call("wait"),
+        call("add", a=1, b=2),
+        "{}",
+        "Three, I found.",
+        name="researcher",
+        tools=(box(add, wait),),
     )
     streamed = {"content": "It is 42.\nReally: 42.", "chunk_ms": 20}
     top = agent(
@@ -87,6 +99,8 @@ async def test_a_question_its_steps_below_too_and_its_answer() -> None:
     async with stages(top, below) as (coordinator, _), browsing(f"{coordinator.url}/") as page:
         await shows(page, "coordinator", "Adds up.", "ready")
         await ask(page, "What is it?")
+        await shows(page, "How much is 1 and 2?")
+        followed.set()
         await shows(page, "done after", "tokens: ")
         answer = page.locator(".answer p")
         assert await answer.text_content() == streamed["content"]
@@ -95,7 +109,8 @@ async def test_a_question_its_steps_below_too_and_its_answer() -> None:
             "researcher",
             "add",
         ]
-        assert "1" in (await calls.first.locator("ol .brief").text_content() or "")
+        seen = await calls.first.locator("ol .brief").last.text_content()
+        assert json.loads(seen or "") == {"a": 1, "b": 2}  # protobuf keeps no order
         assert await page.locator(".reasoning p").text_content() == "Let me think."
         await page.reload()  # the session stands in the address
         await shows(page, "done after")
@@ -165,6 +180,48 @@ async def test_arguments_are_edited() -> None:
         assert paid == ["bob"]
 
 
+async def test_large_numbers_are_shown_and_sent_as_they_are() -> None:
+    account = 2**53 + 1  # no number of JavaScript is this one
+    sent: list[int] = []
+
+    async def pay(account: int) -> str:
+        """Pay."""
+        sent.append(account)
+        return "paid"
+
+    async with (
+        stage(call("pay", account=account), "{}", "Well.", tools=(box(pay),), policy=ASK) as helper,
+        browsing(f"{helper.url}/") as page,
+    ):
+        await ask(page, "Pay")
+        card = page.get_by_role("group", name="May this call be made?")
+        await expect(card.locator("pre")).to_contain_text(str(account))
+        await page.get_by_text("Change the arguments").click()
+        await page.get_by_role("button", name="Approve with these arguments").click()
+        await shows(page, "done after")
+        assert sent == [account]
+        assert str(account) in (await page.locator(".steps .brief").text_content() or "")
+
+
+async def test_a_message_is_sent_once_however_often_enter_is_pressed() -> None:
+    async with stage("{}", "Once.") as helper, browsing(f"{helper.url}/") as page:
+        held, go = asyncio.Event(), asyncio.Event()
+
+        async def hold(route: Route) -> None:
+            held.set()
+            await go.wait()
+            await route.continue_()
+
+        await page.route("**/v1/runs", hold)
+        await ask(page, "Go")
+        await held.wait()
+        for _ in range(3):
+            await page.keyboard.press("Enter")
+        go.set()
+        await shows(page, "done after")
+        assert len((await helper.http.get("/v1/runs")).json()["data"]) == 1
+
+
 async def test_a_run_is_steered_then_cancelled_then_resumed() -> None:
     begun, end = asyncio.Event(), asyncio.Event()
 
@@ -182,6 +239,9 @@ async def test_a_run_is_steered_then_cancelled_then_resumed() -> None:
         await asyncio.wait_for(begun.wait(), 20)
         await ask(page, "Rather left")
         await expect(page.get_by_label("Message to the agent")).to_have_value("")
+        (run,) = (await helper.http.get("/v1/runs")).json()["data"]
+        waiting = (await helper.run(run["id"]))["queue"]["steer"]
+        assert ["Rather left" in str(each) for each in waiting] == [True]
         await page.get_by_role("button", name="Cancel the run").click()
         await shows(page, "aborted after")
         end.set()
@@ -238,6 +298,7 @@ async def test_it_asks_for_a_token_and_keeps_it_in_memory() -> None:
         beyond(agent("{}", "Hello, ada.", access=access)) as url,
         browsing(f"{url}/", "401") as page,
     ):
+        await expect(page.locator("#state")).to_have_text("ready")  # that is told to everybody
         secret = page.get_by_label("Token or key")
         await secret.fill("key-of-nobody")
         await secret.press("Enter")

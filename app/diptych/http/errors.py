@@ -23,11 +23,8 @@ from diptych.errors import (
     NotAnswered,
     Overloaded,
     RequestError,
-    RunLost,
-    RunNotFound,
     StoreError,
     StoreFull,
-    SubjectOverloaded,
 )
 from diptych.http.request_id import SCOPE_KEY
 from diptych.http.rest_errors import ERROR_INFO, OWN_DOMAIN, is_rest_path, rest_error
@@ -46,7 +43,12 @@ _FINAL_CODES = frozenset(
     }
 )
 """Of runs that asked again themselves, or that somebody ended: a client is not to repeat them."""
-_STATUS_OF_CODE = {
+STATUS_OF_CODE = {
+    "forbidden": 403,
+    "run_not_found": 404,
+    "too_many_runs": 429,
+    "too_much_at_once": 429,
+    "overloaded": 503,
     "session_busy": 409,
     "run_over": 409,
     "not_resumable": 409,
@@ -191,36 +193,26 @@ def _rpc_error(status: int, error: Mapping[str, object], reason: str) -> dict[st
 
 def _on_request_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
-    match error:
-        case SubjectOverloaded():
-            status = 429
-        case RunNotFound():
-            status = 404
-        case RunLost():
-            status = 410
-        case Overloaded():
-            status = 503
-        case _:
-            status = _STATUS_OF_CODE.get(error.code, 400)
+    status = STATUS_OF_CODE.get(error.code, 400)
     headers = {"Retry-After": str(error.retry_after)} if isinstance(error, Overloaded) else {}
     return error_response(request.url.path, status, request_error_body(error, status), headers)
 
 
 def _on_forbidden(request: Request, error: Exception) -> Response:
     body = error_body(str(error), "invalid_request_error", code="forbidden")
-    return error_response(request.url.path, 403, body)
+    return error_response(request.url.path, STATUS_OF_CODE["forbidden"], body)
 
 
 def _on_limit(request: Request, error: Exception) -> Response:
     assert isinstance(error, LimitExceeded)
     body = error_body(error.message, "rate_limit_error", code="too_many_runs")
     headers = {"Retry-After": str(error.retry_after)}
-    return error_response(request.url.path, 429, body, headers)
+    return error_response(request.url.path, STATUS_OF_CODE["too_many_runs"], body, headers)
 
 
 def _on_run_failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, RunFailed)
-    status = _STATUS_OF_CODE.get(error.code, _MODEL_FAILED)
+    status = STATUS_OF_CODE.get(error.code, _MODEL_FAILED)
     headers = error.headers
     if error.code in _RETRY_AFTER:
         headers = {**headers, "Retry-After": _RETRY_AFTER[error.code]}

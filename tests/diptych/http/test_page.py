@@ -45,7 +45,7 @@ async def test_what_it_says_of_the_agent_is_what_its_card_says() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(TEXTS))
-def test_a_file_has_no_script_or_style_of_its_own_kind_and_nothing_from_elsewhere(
+def test_a_file_makes_no_markup_of_texts_and_takes_nothing_from_elsewhere(
     name: str,
 ) -> None:
     """The policy would stop each of these; a reader of the file should not find one."""

@@ -24,18 +24,10 @@ from starlette.routing import Route
 from diptych.http.a2a.bodies import Endpoint, json_problem, name_extension
 from diptych.http.a2a.handler import TaskHandler
 from diptych.http.a2a.older import older_rest_routes
+from diptych.http.errors import STATUS_OF_CODE
 from diptych.http.rest_errors import REST_PATH, status_name
 
 _FIRST_ERROR = 400
-_STATUS_OF_CODE = {
-    "forbidden": 403,
-    "too_many_runs": 429,
-    "too_much_at_once": 429,
-    "overloaded": 503,
-    "store_full": 503,
-    "store_away": 503,
-}
-"""Of errors that A2A has no own one for; its mapping would make 400 or 500 of them."""
 
 
 def rest_routes(handler: TaskHandler, shutdown_grace_period: float) -> list[Route]:
@@ -73,13 +65,15 @@ def _answered(endpoint: Endpoint, *, is_older: bool) -> Endpoint:
 def _error(body: dict[str, Any], *, is_older: bool) -> Response:
     """Answer with an error: one of ours with the status of its code, and `Retry-After`.
 
+    A2A has no own errors for these, and its mapping would make 400 or 500 of them.
+
     Clients of A2A 0.3 look for its message, its type (Python) or its code over JSON-RPC
     (JavaScript) beside `error`.
     """
     error = body["error"]
     info: dict[str, Any] = next(iter(error.get("details", ())), {})
     about = info.get("metadata", {})
-    if status := _STATUS_OF_CODE.get(about.get("code")):
+    if status := STATUS_OF_CODE.get(about.get("code")):
         error |= {"code": status, "status": status_name(status)}
     if is_older:
         kind = A2A_REASON_TO_ERROR.get(info.get("reason", ""), InternalError)

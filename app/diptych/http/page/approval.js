@@ -3,7 +3,7 @@
 // Not here: who may decide; the agent knows, and says so (docs/approvals.md).
 
 import {act} from "./api.js";
-import {editableJson, el, shown, shownJson} from "./text.js";
+import {editableJson, el, exactJson, shown, shownJson} from "./text.js";
 
 const CALM = 700; // ms for which a card takes no click: it may come up below the pointer
 const CLOSED = new Set([403, 404, 409, 410]); // it is decided, or not by this caller
@@ -59,7 +59,7 @@ export class ApprovalCard {
 
   #edit() {
     try {
-      this.#decide({decision: "edit", arguments: JSON.parse(this.#arguments.value)});
+      this.#decide({decision: "edit", arguments: exactJson(this.#arguments.value)});
     } catch (error) {
       this.#problem.replaceChildren(...shown(`That is no JSON: ${error.message}`));
     }

@@ -6,9 +6,11 @@
 // Not here: what an event means (run_view.js).
 
 import {backoff, pause, send} from "./api.js";
+import {exactJson} from "./text.js";
 
 const TERMINAL = new Set(["completed", "failed", "aborted", "max_steps"]);
 const LAST_FRAMES = new Set(["handed_over", "error"]);
+const CALLS = new Set(["approval_requested", "tool_call"]); // shown as they were written
 const FINAL_STATUS = new Set([400, 403, 404, 410]);
 const SILENCE = 40; // seconds; the agent sends a comment each 15 s
 
@@ -84,7 +86,8 @@ export class SseParser {
   #take(line, found) {
     if (line === "") {
       const {event, id, data} = this.#fields;
-      if (data.length) found.push({type: event, seq: Number(id) || 0, data: JSON.parse(data.join("\n"))});
+      const parse = CALLS.has(event) ? exactJson : JSON.parse;
+      if (data.length) found.push({type: event, seq: Number(id) || 0, data: parse(data.join("\n"))});
       this.#fields = {data: []};
       return;
     }

@@ -8,7 +8,7 @@ import {ApprovalCard} from "./approval.js";
 import {act, read, requireToken, send, useTokens} from "./api.js";
 import {follow} from "./events.js";
 import {RunView} from "./run_view.js";
-import {el, oneLine, shown} from "./text.js";
+import {el, exactJson, oneLine, shown} from "./text.js";
 
 const READY_SECONDS = 10;
 const SHOWN_RUNS = 20; // of a session, and sessions in the list
@@ -54,7 +54,9 @@ useTokens((why) => new Promise((give) => {
   };
 }));
 
+let nextLook = 0;
 async function showReadiness() {
+  clearTimeout(nextLook);
   try {
     const {status, reason, missing = [], notes = []} = await (await send("ready", {accepts: 503})).json();
     $("state").replaceChildren(...shown(reason ? `${status}: ${reason}` : status));
@@ -68,7 +70,7 @@ async function showReadiness() {
     $("state").textContent = "cannot be reached";
     $("state").className = "bad";
   } finally {
-    setTimeout(showReadiness, 1000 * READY_SECONDS);
+    nextLook = setTimeout(showReadiness, 1000 * READY_SECONDS);
   }
 }
 
@@ -78,8 +80,11 @@ async function start() {
   document.title = agent.name;
   $("name").replaceChildren(...shown(agent.name));
   $("description").replaceChildren(...shown(agent.description));
-  if (agent.asks_for_token) await requireToken("This agent asks who you are.");
-  showReadiness();
+  await showReadiness();
+  if (agent.asks_for_token) {
+    await requireToken("This agent asks who you are.");
+    showReadiness(); // who may read all is told more
+  }
   addEventListener("hashchange", attempt(open));
   await open();
 }
@@ -157,7 +162,7 @@ function setActive(view) {
 
 async function sendMessage(how) {
   const text = message.value;
-  if (!text.trim()) return;
+  if (!text.trim() || ask.disabled) return; // Enter may be held down
   const buttons = [ask, steer, later];
   buttons.forEach((each) => { each.disabled = true; });
   try {
@@ -228,7 +233,7 @@ onUnfold($("sessions"), async () => {
 });
 
 onUnfold($("approvals"), async () => {
-  const {data} = await read("v1/approvals?limit=20");
+  const {data} = exactJson(await (await send("v1/approvals?limit=20")).text());
   return data.length ? data.map((each) => new ApprovalCard({
     ...each, runId: each.run_id, callId: each.call_id, expires: new Date(each.expires_at),
   }).node) : ["No call waits for a decision that you may see."];

@@ -11,6 +11,9 @@ const RESULTS = new Set(["tool_result", "delegation_response", "tool_error", "de
 export const isCall = (type) => CALLS.has(type);
 export const isResult = (type) => RESULTS.has(type);
 
+// Give as text what an agent below says; its JSON may have what JavaScript would call, as `toString`.
+const oneText = (value) => (typeof value === "string" ? value : JSON.stringify(value) ?? "");
+
 // Give what took from one time to another, as people read it.
 export function duration(ms) {
   if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`;
@@ -31,10 +34,10 @@ class CallNode {
     const name = tool ?? agent ?? "?";
     this.#began = began;
     this.#body = el("div", {className: "body"},
-      el("pre", {tabIndex: 0, ariaLabel: "What it was called with"}, ...(tool === undefined ? shown(String(task)) : shownJson(given))));
+      el("pre", {tabIndex: 0, ariaLabel: "What it was called with"}, ...(tool === undefined ? shown(task) : shownJson(given))));
     this.node = el("li", {}, el("details", {open: tool === undefined},
-      el("summary", {}, this.#mark, tool === undefined ? "→ " : "", el("bdi", {className: "name"}, ...shown(String(name), 200)), " ",
-        el("bdi", {className: "brief"}, ...shown(oneLine(tool === undefined ? String(task) : given))), this.#took),
+      el("summary", {}, this.#mark, tool === undefined ? "→ " : "", el("bdi", {className: "name"}, ...shown(oneLine(name, 200))), " ",
+        el("bdi", {className: "brief"}, ...shown(oneLine(tool === undefined ? task : given))), this.#took),
       this.#body));
   }
 
@@ -96,7 +99,7 @@ export class Steps {
     const parent = this.#calls.get(key) ?? root;
     const line = this.#lineOf(type, event);
     const inside = isCall(type) || isResult(type);
-    if (type === "text") parent.say(String(event.content));
+    if (type === "text") parent.say(oneText(event.content));
     if (!inside && !line) return;
     root.lines += 1;
     if (root.lines > MAX_LINES) {
@@ -104,7 +107,7 @@ export class Steps {
       return;
     }
     if (line) parent.add(el("li", {className: "note"}, ...shown(line)));
-    const below = [...path, String(metadata?.call_id)];
+    const below = [...path, oneText(metadata?.call_id)];
     if (inside) this.#draw(below, type, event.content, 1000 * timestamp, (node) => parent.add(node));
   }
 
@@ -113,7 +116,7 @@ export class Steps {
     const lines = {
       approval_requested: `waits for a decision: ${text}`,
       approval_decided: `decided: ${text}`,
-      action_error: `a reply could not be used (${metadata?.error_type}): ${text}`,
+      action_error: `a reply could not be used (${oneText(metadata?.error_type)}): ${text}`,
       owner_changed: "another process has taken the run over",
       failed: `failed: ${text}`,
       aborted: `aborted: ${text}`,

@@ -51,6 +51,12 @@ export const editableJson = (value) => JSON.stringify(value, null, 2).replace(OD
   PLAIN.has(char) ? char : Array.from({length: char.length}, (_, at) => `\\u${hex(char.charCodeAt(at))}`).join("")
 ));
 
+// Parse JSON of which somebody decides: a number that JavaScript cannot hold stays as it is written.
+export const exactJson = (text) => JSON.parse(text, (key, value, context) => (
+  typeof value === "number" && Math.abs(value) > Number.MAX_SAFE_INTEGER && JSON.rawJSON
+    ? JSON.rawJSON(context.source) : value
+));
+
 // Give a text on one short line, for summaries.
 export function oneLine(text, limit = 100) {
   const line = (typeof text === "string" ? text : JSON.stringify(text) ?? "").replace(/\s+/g, " ").trim();

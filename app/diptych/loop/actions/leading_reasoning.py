@@ -49,7 +49,7 @@ def strip_lead(reply: str) -> tuple[str, str]:
 
     A byte order mark is dropped. What follows a `<think>` that never closes is all reasoning.
     """
-    if not _may_hold_tag(reply):
+    if not (_may_hold_tag(reply) or _BLANKS.fullmatch(reply)):
         return reply.lstrip("\ufeff"), ""
     splitter = ReasoningSplitter()
     text, reasoning = "", ""
@@ -117,7 +117,7 @@ class ReasoningSplitter:
         held = self.release()
         if self._block is None:
             if not self._is_text and not _BLANKS.sub("", held):
-                self.blank = "" if self._had_block else held.lstrip("\ufeff")
+                self.blank = "" if self._had_block else held.replace("\ufeff", "")
                 return Split()
             return Split("" if self._ends and held in self._ends else held)
         if self._unclosed is not None:

@@ -27,6 +27,7 @@ START = "<|start|>assistant"
         pytest.param("Hello ", "Hello ", "", id="neither"),
         pytest.param("\ufeff Hello", " Hello", "", id="a mark"),
         pytest.param(" \n", " \n", "", id="blanks"),
+        pytest.param(" \ufeff", " ", "", id="a blank and a mark"),
         pytest.param("<think>a\nb</think>\n\nHello", "Hello", "a\nb", id="reasoning"),
         pytest.param("<thinking>a</thinking> Hello", "Hello", "a", id="another tag"),
         pytest.param("[THINK]a[/THINK]Hello", "Hello", "a", id="Mistral's"),
