@@ -5,17 +5,18 @@ records give them, so `sequence_number` is the same in every replay, at every re
 takeover (decision 214). Text that became void stays in the stream as an item of its own, which
 ends `incomplete` and is not in the response's `output`.
 
-Not here: reading the run (`http.responses.response_reader`).
+Not here: reading the run (`http.responses.response_reader`), what a response says again of its
+request (`http.responses.asked_for`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from diptych.http.responses.asked_for import asked_for, notes_of
 from diptych.http.run_reader import failure
 from diptych.http.typed_output import read_call
 from diptych.loop.codec import Record, is_terminal
 from diptych.ports.entries import RunEntry
-from diptych.ports.session_ids import public_id
 
 Event = dict[str, Any]
 _CALL_ID_CHARS = 32
@@ -36,6 +37,7 @@ class ResponseState:
         self.last_number = -1  # of the newest event
         self.last_seq = 0  # of the newest record that gave an event
         self.is_over = False
+        self.void_ids: list[str] = []  # of items whose text became void
         self._entry = entry
         self._model = model
         self._status = _STATUS.get(entry.status, "in_progress")
@@ -62,7 +64,7 @@ class ResponseState:
             case "agent_response":
                 self._end_item(record)
             case "answer_reset" if self._item:
-                self._tell_done("incomplete")
+                self.void_ids.append(self._tell_done("incomplete")["id"])
             case "completed" | "max_steps" | "failed" | "aborted":
                 self._finish(record)
         if self._events:
@@ -82,7 +84,7 @@ class ResponseState:
             "model": self._model,
             "output": [*self._reasoning_items(reasoning), *self._output],
             "usage": _usage(self._end),
-            **self._asked(),
+            **asked_for(self._first, self._entry),
         }
 
     def live_reasoning(self, text: str) -> Event:
@@ -101,7 +103,7 @@ class ResponseState:
 
     def _begin(self, record: Record) -> None:
         self._first, self._status = record, "queued"
-        self._tools = self._notes().get("tools", ())
+        self._tools = notes_of(record).get("tools", ())
         self._tell("response.created", response=self.response())
 
     def _add_text(self, text: str) -> None:
@@ -201,37 +203,6 @@ class ResponseState:
         """Whether the answer is a call of one of several tools: which one, only all of it says."""
         return len(self._tools) > 1
 
-    def _notes(self) -> Mapping[str, Any]:
-        notes: Mapping[str, Any] = self._metadata().get("notes", {})
-        return notes
-
-    def _metadata(self) -> Mapping[str, Any]:
-        return self._first.metadata if self._first else {}
-
-    def _asked(self) -> dict[str, Any]:
-        """Give what the request said, as far as the run's record has it."""
-        about, notes = self._metadata(), self._notes()
-        parameters: Mapping[str, Any] = about.get("parameters", {})
-        session_id = self._first.session_id if self._first else self._entry.session_id
-        forced = [{"type": "function", "name": name} for name in self._notes().get("tools", ())]
-        return {
-            "background": notes.get("background", False),
-            "conversation": {"id": public_id(session_id)},
-            "instructions": about.get("system"),
-            "max_output_tokens": parameters.get("max_tokens"),
-            "metadata": notes.get("metadata", {}),
-            "parallel_tool_calls": True,
-            "previous_response_id": notes.get("previous_response_id"),
-            "reasoning": {"effort": parameters.get("reasoning_effort"), "summary": None},
-            "store": True,
-            "temperature": parameters.get("temperature"),
-            "text": {"format": _text_format(about.get("output_schema"), forced)},
-            "tool_choice": _tool_choice(forced),
-            "tools": [{**tool, "parameters": None, "strict": None} for tool in forced],
-            "top_p": parameters.get("top_p"),
-            "truncation": "auto",
-        }
-
     def _reasoning_items(self, text: str) -> list[Event]:
         if not text:
             return []
@@ -268,20 +239,6 @@ def fed(state: ResponseState, records: Sequence[Record]) -> ResponseState:
 
 def _part(text: str) -> Event:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-
-def _text_format(schema: Mapping[str, Any] | None, forced: Sequence[Event]) -> dict[str, Any]:
-    if schema is None or forced:
-        return {"type": "text"}
-    if not schema:
-        return {"type": "json_object"}
-    return {"type": "json_schema", "name": "answer", "schema": schema, "strict": True}
-
-
-def _tool_choice(forced: Sequence[Event]) -> str | Event:
-    if len(forced) == 1:
-        return forced[0]
-    return "required" if forced else "auto"
 
 
 def _usage(end: Record | None) -> dict[str, Any] | None:
