@@ -1,4 +1,4 @@
-"""OpenAI's own client by its newer API, LangChain's and pydantic-ai's: against a served agent."""
+"""OpenAI's own client by its newer API, and libraries on top of it: against a served agent."""
 
 import asyncio
 import json
@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 from langchain_openai import ChatOpenAI
 from openai import AsyncOpenAI, OpenAI
+from openai.types.responses import ResponseInputText
 from pydantic import BaseModel
 from support.clients import run_client
 from support.model_server import ModelServer, breaks_off, model_server, status
@@ -75,6 +76,9 @@ async def test_the_async_client_gets_the_same_streamed_helped_and_whole(
         assert whole.output_text == ANSWER
         assert (whole.status, whole.metadata) == ("completed", {"a": "b"})
         assert await client.responses.retrieve(whole.id) == whole
+        (asked,) = [item async for item in client.responses.input_items.list(whole.id)]
+        assert asked.type == "message"
+        assert asked.content == [ResponseInputText(type="input_text", text="hi")]
         events = [event async for event in await client.responses.create(**ASK, stream=True)]
         assert [event.sequence_number for event in events] == list(range(len(events)))
         deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
@@ -249,3 +253,15 @@ async def test_pydantic_ai_asks_streams_and_gets_typed_outputs() -> None:
         found = await run_client("pydantic-ai", typed.url, "responses")
     assert found == dict.fromkeys(found, json.loads(WHOLE))
     assert len(found) == 9
+
+
+async def test_vercels_sdk_takes_a_second_turn_which_names_what_the_first_one_gave(
+    model: ModelServer, helper: Stage
+) -> None:
+    model.play(*("{}", WHOLE) * 5)
+    found = await run_client("vercel-ai", helper.url, "responses")
+    assert found == dict.fromkeys(found, json.loads(WHOLE))
+    assert len(found) == 5
+    turns = [request["messages"] for request in model.requests[-10:]]
+    (heard,) = [m["content"] for m in turns[-3] if m["role"] == "assistant"]
+    assert heard == WHOLE

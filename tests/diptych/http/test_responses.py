@@ -18,6 +18,11 @@ TOWN = {**CITY, "name": "Town"}
 FORCED = {"tools": [CITY], "tool_choice": {"type": "function", "name": "City"}}
 
 
+ASKED = {"role": "user", "content": "x"}
+CALLED = {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"}
+RETURNED = {"type": "function_call_output", "call_id": "a", "output": "1"}
+
+
 async def echo(text: str = "") -> str:
     return text
 
@@ -345,13 +350,44 @@ async def test_items_are_the_messages_that_a_chat_would_bring() -> None:
         ),
         pytest.param({"input": [{"role": "x", "content": "y"}]}, "input[0].role", id="a role"),
         pytest.param(
-            {"input": [{"type": "item_reference", "id": "msg_1"}]},
+            {"input": [{"type": "web_search_call", "id": "ws_1"}]},
             "input[0].type",
-            id="a reference",
+            id="a call of a tool that is not here",
+        ),
+        pytest.param({"input": ["x"]}, "input[0]", id="an item that is none"),
+        pytest.param(
+            {"input": [{"type": "function_call", "call_id": "a", "arguments": "{}"}]},
+            "input[0].name",
+            id="a call of no function",
+        ),
+        pytest.param(
+            {"input": [{"type": "function_call", "name": "f", "arguments": "{}"}]},
+            "input[0].call_id",
+            id="a call without an id",
+        ),
+        pytest.param(
+            {"input": [{**CALLED, "arguments": {}}]}, "input[0].arguments", id="no JSON text"
+        ),
+        pytest.param({"input": [ASKED, CALLED]}, "input[1]", id="a call without its output"),
+        pytest.param(
+            {"input": [CALLED, ASKED, RETURNED]}, "input[0]", id="an output that comes too late"
+        ),
+        pytest.param(
+            {"input": [ASKED, CALLED, {**CALLED, "call_id": "b"}, RETURNED]},
+            "input[2]",
+            id="the second call without its output",
+        ),
+        pytest.param(
+            {"input": [ASKED, CALLED, RETURNED, RETURNED]}, "input[3].call_id", id="two outputs"
+        ),
+        pytest.param(
+            {"input": [ASKED, CALLED, {**RETURNED, "output": [{"type": "input_image"}]}]},
+            "input[2].output",
+            id="an output that is no text",
         ),
         pytest.param(
             {"input": [{"type": "function_call_output", "call_id": "a", "output": "1"}]},
-            "input[0].tool_call_id",
+            "input[0].call_id",
             id="an output without its call",
         ),
         pytest.param(
@@ -369,6 +405,8 @@ async def test_items_are_the_messages_that_a_chat_would_bring() -> None:
         pytest.param({"metadata": {"x": "y" * 513}}, "metadata.x", id="a long value"),
         pytest.param({"metadata": {"x": 1}}, "metadata.x", id="a value that is no text"),
         pytest.param({"conversation": {}}, "conversation", id="no conversation"),
+        pytest.param({"conversation": ""}, "conversation", id="an empty conversation"),
+        pytest.param({"conversation": "a b"}, "conversation", id="no id of a session"),
         pytest.param({"text": {"format": {"type": "x"}}}, "text.format.type", id="a format"),
         pytest.param(
             {"text": {"format": {"type": "json_schema", "name": "x"}}},
@@ -478,7 +516,7 @@ async def test_a_forced_tool_is_called_and_its_output_goes_on_from_there(
         assert "yes" in str((first.earlier, first.message))
         wrong = {**result, "call_id": "x"}
         refused = await post(helper, input=[wrong], previous_response_id=after["id"])
-        assert error_of(refused, 400)["param"] == "input[0].tool_call_id"
+        assert error_of(refused, 400)["param"] == "input[0].call_id"
 
 
 async def test_a_response_is_not_deleted_alone_and_the_refusal_says_what_is() -> None:

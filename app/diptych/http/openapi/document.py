@@ -43,6 +43,7 @@ REPLIES: tuple[type[BaseModel], ...] = (
     chat_schemas.ChatCompletion,
     chat_schemas.ChatCompletionChunk,
     response_schemas.Response,
+    response_schemas.InputItemList,
     error_schemas.Error,
     error_schemas.Problem,
     schemas.Health,
@@ -61,8 +62,8 @@ ERRORS = {
     400: "What was sent is wrong; `param` names it.",
     401: "`unauthorized`, `invalid_token`: there is no token or key, or it is not valid here.",
     403: "`forbidden`: the message names the right that this needs.",
-    404: "`run_not_found`, `session_not_found`, `model_not_found`, `approval_not_found` or "
-    "`previous_response_not_found`: there never was one.",
+    404: "`run_not_found`, `session_not_found`, `model_not_found`, `approval_not_found`, "
+    "`previous_response_not_found` or `item_not_found`: there never was one.",
     409: "`session_busy`; `run_over`: the run has ended and takes no message; `already_decided`: "
     "the message says what was decided, and by whom; `not_resumable`; `aborted`.",
     410: "`run_lost`: the run existed, and its record is gone.",

@@ -41,6 +41,14 @@ READ_RESPONSE = operation(
     {200: _READ},
     errors=RUN_ERRORS,
 )
+LIST_INPUT_ITEMS = operation(
+    "list_input_items",
+    "List the input of a response",
+    "Gives the items that the request for a run brought, without system messages; in a session "
+    "that was known, those that were new.",
+    {200: json_reply("InputItemList", "A page of items.", RUN_HEADERS)},
+    errors=RUN_ERRORS,
+)
 CANCEL_RESPONSE = operation(
     "cancel_response",
     "Cancel a response",

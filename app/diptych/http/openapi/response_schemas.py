@@ -79,3 +79,28 @@ class Response(Reply):
     """The caller's tools of one of which the answer is a call."""
     top_p: float | None
     truncation: Literal["auto"]
+
+
+class InputItem(Reply):
+    """A part of what a request brought: a message, or a call of an earlier one with its output."""
+
+    id: str
+    type: Literal["message", "function_call", "function_call_output"]
+    status: Literal["completed"]
+    role: Literal["user", "assistant"] | None = None
+    content: list[dict[str, Any]] | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    output: str | None = None
+
+
+class InputItemList(Reply):
+    """A page of the items of an input."""
+
+    object: Literal["list"]
+    data: list[InputItem]
+    first_id: str
+    """Empty if the page is."""
+    last_id: str
+    has_more: bool

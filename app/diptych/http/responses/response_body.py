@@ -13,6 +13,7 @@ from diptych.http.messages import MAX_MESSAGES
 from diptych.runtime.definition import WhenBusy
 
 _CHAT = ChatBody.model_fields  # what both have is described there
+_Items = Annotated[list[Any], Field(json_schema_extra={"items": {"type": "object"}})]
 _Label = Annotated[str, Field(max_length=512)]
 
 
@@ -44,8 +45,9 @@ class ResponseBody(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    input: str | Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES)] = (
-        Field(description="The user's message, or items: messages, and calls with their outputs.")
+    input: str | Annotated[_Items, Field(min_length=1, max_length=MAX_MESSAGES)] = Field(
+        description="The user's message, or items: messages, calls with their outputs, and "
+        "references to the items that responses gave."
     )
     model: str | None = Field(None, description=_CHAT["model"].description)
     instructions: str | None = Field(None, description="A system text, for this run only.")

@@ -17,14 +17,16 @@ from diptych.http.caller_tools import AskedForm, read_answer_form
 from diptych.http.chat_terms import ChatTerms, check_model
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.parameters import ReadParameters, read_parameters, warning
+from diptych.http.responses.asked_for import notes_of
 from diptych.http.responses.input_items import read_input
+from diptych.http.responses.item_references import with_referred
 from diptych.http.responses.response_body import ResponseBody
 from diptych.http.responses.response_state import ResponseState, fed
 from diptych.http.run_request import read_idempotency_key, read_run_request
 from diptych.http.typed_output import TypedOutput
 from diptych.loop.messages import JSONObject
 from diptych.ports.entries import IdempotencyKey
-from diptych.runtime.request import RunRequest
+from diptych.runtime.request import SESSION_ID, RunRequest
 
 _ALIASES = {
     "max_output_tokens": "max_tokens",
@@ -67,9 +69,10 @@ async def read_response(request: Request, terms: ChatTerms, runs: GuardedRuns) -
     parameters = _read_parameters(body, terms)
     key = await read_idempotency_key(request, body.session_id)
     previous = await _read_previous(body.previous_response_id, runs, key)
+    given = body.input if isinstance(body.input, str) else await with_referred(body.input, runs)
     run = await read_run_request(
         request,
-        read_input(body.input, body.instructions, terms.inputs, previous.items),
+        read_input(given, body.instructions, terms.inputs, previous.items),
         session_id=previous.session_id or _conversation(body) or body.session_id,
         on_disconnect=body.on_disconnect,
     )
@@ -95,7 +98,8 @@ def _check(body: ResponseBody) -> None:
     if body.background and body.on_disconnect == "cancel":
         message = "background: such a run goes on without its caller; leave out on_disconnect"
         raise InvalidRequest(message, param="on_disconnect")
-    if body.previous_response_id is not None and (body.conversation or body.session_id):
+    others = (body.conversation, body.session_id)
+    if body.previous_response_id is not None and others != (None, None):
         message = "previous_response_id says which session goes on; send nothing else that does"
         raise InvalidRequest(message, param="previous_response_id")
     if any(len(name) > _MAX_LABEL for name in body.metadata or ()):
@@ -145,8 +149,12 @@ def _conversation(body: ResponseBody) -> str | None:
     if given is None:
         return None
     named = given if isinstance(given, str) else given.get("id")
-    if not isinstance(named, str) or body.session_id not in (None, named):
-        message = "conversation is the id of a session, and the same as session_id"
+    is_id = isinstance(named, str) and SESSION_ID.fullmatch(named)
+    if not is_id or body.session_id not in (None, named):
+        message = (
+            "conversation is the id of a session, of 1 to 128 of the characters A-Z a-z 0-9 . _ -, "
+            "and the same as session_id"
+        )
         raise InvalidRequest(message, param="conversation")
     return named
 
@@ -204,8 +212,7 @@ async def _read_previous(
 
 async def _was_asked_with(run_id: str, runs: GuardedRuns, key: IdempotencyKey) -> bool:
     first, *_ = await runs.records(run_id)
-    notes: Any = first.metadata.get("notes", {})
-    return bool(notes.get("key") == _digest(key))
+    return bool(notes_of(first).get("key") == _digest(key))
 
 
 def _digest(key: IdempotencyKey) -> str:

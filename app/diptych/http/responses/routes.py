@@ -5,7 +5,7 @@ Not here: reading the request (`http.responses.response_request`) and the run
 """
 
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import APIRouter, Query
@@ -18,6 +18,7 @@ from diptych.http.direct_route import DirectRoute
 from diptych.http.disconnect import cancel_if_abandoned, result_for_caller
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.openapi import response_operations as operations
+from diptych.http.responses.input_listing import input_items, page
 from diptych.http.responses.response_reader import ResponseReader
 from diptych.http.responses.response_request import read_response
 from diptych.http.sse_response import SseResponse
@@ -32,6 +33,9 @@ StartingAfter = Annotated[
         description="With `stream`: the `sequence_number` of the last event that the caller has.",
     ),
 ]
+Order = Annotated[Literal["asc", "desc"], Query(description="`desc`: the last item first.")]
+After = Annotated[str | None, Query(description="The id of the item before the page.")]
+Limit = Annotated[int, Query(ge=1, le=100, description="How many items a page has at most.")]
 
 
 def create_response_route(terms: ChatTerms, runs: GuardedRuns) -> DirectRoute:
@@ -71,6 +75,14 @@ def response_routes(name: str, runs: GuardedRuns) -> APIRouter:
         on_disconnect = partial(cancel_if_abandoned, runs, run_id)
         frames, failure_frame = reader.frames(), reader.failure_frame
         return SseResponse(frames, reader.headers, on_disconnect, failure_frame=failure_frame)
+
+    @router.get(f"{PATH}/{{run_id}}/input_items", **operations.LIST_INPUT_ITEMS)
+    async def list_input_items(
+        run_id: str, order: Order = "desc", after: After = None, limit: Limit = 20
+    ) -> Response:
+        reader = ResponseReader(runs, await runs.entry(run_id), name)
+        items = input_items(await runs.records(run_id))
+        return _json(page(items, order, after, limit), reader)
 
     @router.post(f"{PATH}/{{run_id}}/cancel", **operations.CANCEL_RESPONSE)
     async def cancel(run_id: str) -> Response:
