@@ -114,7 +114,23 @@ async def test_a_stream_can_be_taken_up_after_each_of_its_events_byte_for_byte()
             rest = await replay(helper, run_id, number)
             assert text.endswith(rest)
             assert numbers(frames(rest)) == list(range(number + 1, len(frames(text)))), each
-        assert await replay(helper, run_id, 10**6) == ""
+        far = f"{PATH}/{run_id}?stream=true&starting_after={len(frames(text))}"
+        error = openai_error(await helper.http.get(far), 400)
+        assert error["param"] == "starting_after"
+        assert str(len(frames(text)) - 1) in error["message"]
+
+
+async def test_who_goes_on_after_what_a_run_never_tells_is_told_so_at_its_end() -> None:
+    model = Speaker("one ", ..., "two")
+    async with face(model=model) as helper:
+        body = await created(helper, background=True)
+        await model.has_stopped.wait()
+        following = asyncio.create_task(replay(helper, body["id"], 99))
+        await asyncio.sleep(0)
+        model.go.set()
+        (error,) = frames(await following)
+        assert (error.event, error.json["code"]) == ("error", "answer_reset")
+        assert "99" in error.json["message"]
 
 
 async def test_any_run_is_a_response_whatever_started_it() -> None:

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, cast
 
+from diptych.errors import InvalidRequest
 from diptych.http.errors import RunFailed, run_error_body
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.responses.response_state import ResponseState, fed
@@ -50,13 +51,22 @@ class ResponseReader(RunReader):
         return fed(self._state, records).response(reasoning)
 
     async def catch_up(self, after: int) -> None:
-        """Read what the caller knows, up to the event with this number."""
+        """Read what the caller knows, up to the event with this number.
+
+        Raises `InvalidRequest` if the response has ended before it.
+        """
         self._after = after
         for record in await self._runs.records(self._run_id):
             self._ready = self._record_frames(record)
             self._read_seq = record.seq
             if self._ready or self._state.is_over:
-                return
+                break
+        if self._state.is_over and after > self._state.last_number:
+            raise InvalidRequest(
+                f"starting_after: the last event of this response is {self._state.last_number}",
+                param="starting_after",
+                code="invalid_value",
+            )
 
     async def frames(self) -> AsyncGenerator[bytes]:
         """Give the frames of the stream. Raises `RunFailed` if it cannot go on."""
@@ -69,6 +79,7 @@ class ResponseReader(RunReader):
                 if content := self._batch_frames(batch):
                     yield content
                 if self._state.is_over:
+                    self._check_reached()
                     return
         raise self.handed_over()
 
@@ -86,8 +97,16 @@ class ResponseReader(RunReader):
 
     @property
     def advice(self) -> str:
-        path = f"/v1/responses/{self._run_id}"
-        return f"read it at {path}, with stream=true and starting_after for what comes next"
+        return f"read it at {self._path}, with stream=true and starting_after for what comes next"
+
+    @property
+    def _restart(self) -> str:
+        """What to do where the numbers that the caller knows count no more."""
+        return f"read it from its start, at {self._path}"
+
+    @property
+    def _path(self) -> str:
+        return f"/v1/responses/{self._run_id}"
 
     def _batch_frames(self, batch: Sequence[Item]) -> bytes:
         frames: list[bytes] = []
@@ -111,8 +130,14 @@ class ResponseReader(RunReader):
             if event["sequence_number"] > self._after
         )
 
+    def _check_reached(self) -> None:
+        """Raise `RunFailed` if the run has ended before the event that the caller goes on from."""
+        if self._after > self._state.last_number:
+            message = f"this response has no event {self._after} on record: {self._restart}"
+            raise self.unreadable("answer_reset", message)
+
     def _check_kept(self, reset: Notice) -> None:
         """Raise `RunFailed` if the store has lost a record that gave events."""
         if cast("int", reset.fields["last_seq"]) < self._state.last_seq:
-            message = f"the store lost what was told of this response: {self.advice}"
+            message = f"the store lost what was told of this response: {self._restart}"
             raise self.unreadable("answer_reset", message)
