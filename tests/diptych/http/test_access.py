@@ -229,7 +229,13 @@ async def test_a_foreign_response_is_the_same_as_an_unknown_one() -> None:
                 assert error_of(reply, 404)["code"] == "previous_response_not_found", who
                 told.append(reply.text)
             assert told[0] == told[1]
-        for method, path in (("GET", ""), ("GET", "?stream=true"), ("POST", "/cancel")):
+        for one in (run_id, unknown):
+            item = {"type": "item_reference", "id": f"msg_{one}_0"}
+            named = {"input": [item, {"role": "user", "content": "hi"}]}
+            reply = await http.post("/v1/responses", json=named, headers=as_("bob"))
+            assert error_of(reply, 404)["code"] == "item_not_found"
+        paths = ("GET", ""), ("GET", "?stream=true"), ("GET", "/input_items"), ("POST", "/cancel")
+        for method, path in paths:
             replies = [
                 await http.request(method, f"/v1/responses/{one}{path}", headers=as_("bob"))
                 for one in (run_id, unknown)
@@ -239,6 +245,7 @@ async def test_a_foreign_response_is_the_same_as_an_unknown_one() -> None:
         path = f"/v1/responses/{run_id}"
         assert (await http.get(path, headers=as_("ada"))).json()["conversation"] == {"id": "s"}
         assert (await http.get(path, headers=as_("auditor"))).status_code == 200
+        assert "secret" in (await http.get(f"{path}/input_items", headers=as_("auditor"))).text
         assert (await http.post(f"{path}/cancel", headers=as_("auditor"))).status_code == 403
         more = {"input": "hi", "previous_response_id": run_id}
         assert (await http.post("/v1/responses", json=more, headers=as_("ada"))).status_code == 200
