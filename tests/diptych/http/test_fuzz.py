@@ -143,7 +143,9 @@ items = st.lists(
         {},
         optional={
             "type": st.sampled_from(["message", "function_call", "function_call_output", "x"])
+            | st.just("item_reference")
             | values,
+            "id": st.sampled_from(["msg_run-x_0", "fc_run-x_in1", "rs_x"]) | values,
             "role": st.sampled_from(["user", "assistant", "system"]) | values,
             "content": st.just("hi")
             | st.lists(

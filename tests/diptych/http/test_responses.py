@@ -535,6 +535,14 @@ async def test_a_forced_tool_is_called_and_its_output_goes_on_from_there(
         assert error_of(refused, 400)["param"] == "input[0].call_id"
 
 
+async def test_a_call_that_was_forced_may_be_left_unanswered() -> None:
+    async with face("{}", '{"n": "Paris"}') as helper:
+        first = await created(helper, **FORCED)
+        after = await created(helper, input="never mind", previous_response_id=first["id"])
+        assert (await asked(helper, after["id"])).message == "never mind"
+        assert after["status"] == "completed"
+
+
 async def test_a_response_is_not_deleted_alone_and_the_refusal_says_what_is() -> None:
     async with face() as helper:
         body = await created(helper)

@@ -58,6 +58,14 @@ def item_type(item: Item) -> object:
     return "item_reference" if "id" in item and item.get("role") is None else "message"
 
 
+def has_outputs(given: str | Sequence[object]) -> bool:
+    """Whether an input gives what a function gave back."""
+    if isinstance(given, str):
+        return False
+    outputs = (isinstance(i, Mapping) and item_type(i) == "function_call_output" for i in given)
+    return any(outputs)
+
+
 def _placed(given: str | Sequence[object], earlier: Sequence[Item]) -> list[tuple[Item, str]]:
     """Give each item with its place in the body; those on record have the place of none."""
     if isinstance(given, str):

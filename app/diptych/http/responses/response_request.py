@@ -18,7 +18,7 @@ from diptych.http.chat_terms import ChatTerms, check_model
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.parameters import ReadParameters, read_parameters, warning
 from diptych.http.responses.asked_for import notes_of
-from diptych.http.responses.input_items import read_input
+from diptych.http.responses.input_items import has_outputs, read_input
 from diptych.http.responses.item_references import with_referred
 from diptych.http.responses.response_body import ResponseBody
 from diptych.http.responses.response_state import ResponseState, fed
@@ -68,7 +68,7 @@ async def read_response(request: Request, terms: ChatTerms, runs: GuardedRuns) -
     output, ignored_tools = await _read_form(body, terms)
     parameters = _read_parameters(body, terms)
     key = await read_idempotency_key(request, body.session_id)
-    previous = await _read_previous(body.previous_response_id, runs, key)
+    previous = await _read_previous(body, runs, key)
     given = body.input if isinstance(body.input, str) else await with_referred(body.input, runs)
     run = await read_run_request(
         request,
@@ -173,12 +173,14 @@ def _notes(body: ResponseBody, output: TypedOutput, key: IdempotencyKey | None) 
 
 
 async def _read_previous(
-    response_id: str | None, runs: GuardedRuns, key: IdempotencyKey | None
+    body: ResponseBody, runs: GuardedRuns, key: IdempotencyKey | None
 ) -> _Previous:
     """Look up what a request goes on from: the newest run of a session of the caller's own.
 
-    A request that is sent again goes on from what was the newest then. Raises `InvalidRequest`.
+    A request that is sent again goes on from what was the newest then. Only outputs need the calls
+    that they answer, which cost a reading of that run. Raises `InvalidRequest`.
     """
+    response_id = body.previous_response_id
     if response_id is None:
         return _Previous()
     try:
@@ -203,6 +205,8 @@ async def _read_previous(
             param="previous_response_id",
             code="not_newest_response",
         )
+    if not has_outputs(body.input):
+        return _Previous(entry.session_id)
     records = await runs.records(response_id)
     output = fed(ResponseState(entry, ""), records).response()["output"]
     calls = [item for item in output if item["type"] == "function_call"]
