@@ -139,7 +139,7 @@ class Runner:
                 await self._tasks.cancel_all(leaves_remote=True)  # another process may have it
             raise
         finally:
-            self._timers.cancel()
+            self._timers.close()
             self._writer.cancel()
             await self._tasks.cancel_all()
         return self.run
