@@ -18,6 +18,7 @@ from diptych_cel.syntax_tree import Node
 _Kind: TypeAlias = Literal["text", "number", "other"]
 _ABOVE, _BELOW, _EQUAL = ("_>_", "_>=_"), ("_<_", "_<=_"), "_==_"
 _COMPARISONS = (*_ABOVE, *_BELOW, _EQUAL)
+_EXACT = 2**53  # beyond it CEL compares whole numbers with decimals as decimals, which we do not
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,9 @@ class _Wanted:
 def _kind(value: object) -> _Kind:
     if isinstance(value, str):
         return "text"
-    return "number" if isinstance(value, int | float) and not isinstance(value, bool) else "other"
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return "other"
+    return "number" if -_EXACT < value < _EXACT else "other"
 
 
 def _conjuncts(node: Node) -> Iterator[Node]:

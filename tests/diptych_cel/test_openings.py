@@ -93,6 +93,8 @@ def test_without_the_argument_that_it_asks_for_first_it_is_false_whatever_follow
 @example(["args.x < 5"], 2**63)
 @example(["args.x == 5", 'args.x == "prod"'], 7)
 @example(['has(args.x) && args.x == "prod"'], "prod\ud800")
+@example(["args.x == 9007199254740993"], 2.0**53)
+@example(["args.x >= 9007199254740993"], 2.0**53)
 def test_what_is_ruled_out_is_false(conditions, value):
     of_call = facts(x=value)
     if of_call.are_ruled_out(Openings(map(opening, conditions))):
