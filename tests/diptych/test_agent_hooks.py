@@ -152,7 +152,7 @@ async def test_what_a_function_does_to_a_call_or_result_that_it_was_shown_change
         PAID.append(amount)
         return {"paid": amount}
 
-    replies = [f'[{CALL.replace("pay", "pay_with_value")}]', "{}", "Paid."]
+    replies = [f"[{CALL.replace('pay', 'pay_with_value')}]", "{}", "Paid."]
     agent = Agent(
         "cashier",
         tools=[pay_with_value],
