@@ -15,6 +15,7 @@ import orjson
 
 from diptych_cel.call_fields import find_unknown_fields
 from diptych_cel.cost import COST_LIMIT, estimate
+from diptych_cel.openings import Opening, Openings, find_opening
 from diptych_cel.syntax_tree import Node, read_tree
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ CALL_VARIABLES: Mapping[About, tuple[str, ...]] = {
 MAX_EXPRESSION = 2_048  # characters
 USUAL_ARGS = 4_096  # characters of JSON, for which an expression must not be too costly
 USUAL_ELEMENTS = 512  # of all lists and maps in these
-_ARGS = ("ident", "args")
 _ERROR = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 """The character as JSON writes it; its backslash is not the second of a pair."""
@@ -98,10 +98,10 @@ class CallFacts:
             self._args_size = len(written), written.count(b",") + 1
         return self._args_size
 
-    def lack(self, names: frozenset[str]) -> bool:
-        """Whether the call has none of these arguments, and the library could read those it has."""
+    def are_ruled_out(self, openings: Openings) -> bool:
+        """Whether conditions that open so are false for the arguments, all of which can be read."""
         try:
-            return names.isdisjoint(self._args) and self.has_usual_args
+            return openings.rule_out(self._args) and self.has_usual_args
         except EvaluationFailed:
             return False
 
@@ -131,16 +131,9 @@ class Expression:
         return not any(node.kind == "comprehension" for node in _nodes(self._tree))
 
     @property
-    def asks_for(self) -> str | None:
-        """The argument that it asks for before all else, with `has(args.x) && …`; None if none.
-
-        Without that argument it is false, whatever follows: CEL looks no further.
-        """
-        node = self._tree
-        while node.kind == "call" and node.name == "_&&_":
-            node = node.parts[0]
-        is_argument = node.kind == "has" and (node.parts[0].kind, node.parts[0].name) == _ARGS
-        return node.name if is_argument else None
+    def opening(self) -> Opening | None:
+        """What it asks of an argument before all else, if that is simple enough."""
+        return find_opening(self._tree)
 
     def holds(self, facts: CallFacts) -> bool:
         """Evaluate it. Raises `EvaluationFailed` if it fails, is too costly, or is no bool."""

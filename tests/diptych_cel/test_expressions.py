@@ -233,36 +233,3 @@ def worst_allowed(expression, arguments, most):
             least, took = size, time.process_time() - begun
     assert least
     return took
-
-
-@pytest.mark.parametrize(
-    ("text", "argument"),
-    [
-        ("has(args.to)", "to"),
-        ("has(args.to) && args.to > 1 && !tool.annotations.readOnlyHint && true", "to"),
-        ("(has(args.to) && args.a) && (has(args.b) && args.b)", "to"),
-        ("has(args.to) || true", None),
-        ("!has(args.to) && true", None),
-        ("args.to > 1 && has(args.to)", None),
-        ("has(args.to.name) && true", None),
-        ("has(tool.server) && true", None),
-        ("args.to && true", None),
-        ("has(args.to) ? args.a : args.b", None),
-    ],
-)
-def test_an_expression_says_which_argument_it_asks_for_first(text, argument):
-    assert check_expression(text, "tool").asks_for == argument
-
-
-def test_an_expression_is_false_without_the_argument_that_it_asks_for_first_whatever_follows():
-    chance = random.Random(1)
-    deep = "args.l.all(i, args.l.all(j, args.l.all(k, args.l.all(m, true))))"  # too many iterations
-    follow = [deep, "args.a > 1", "1 / int(args.z) > 0", "tool.longName == 1", "args.s"]
-    follow.append("!has(args.a)")
-    args = {"l": [*range(30)], "z": 0, "s": "x"}
-    for _ in range(150):
-        text = " && ".join(["has(args.to)", *chance.choices(follow, k=chance.randrange(12))])
-        if chance.random() < 0.3:
-            text = f"({text}) && {chance.choice(follow)}"
-        assert check_expression(text, "tool").asks_for == "to"
-        assert holds(text, **args) is False
