@@ -153,6 +153,8 @@ async def test_the_input_of_a_response_is_listed_as_openais_client_reads_it() ->
         assert (await listed(helper, body))["data"] == data[::-1]
         page = await listed(helper, body, f"?limit=2&after={data[4]['id']}")
         assert (page["data"], page["has_more"]) == ([data[3], data[2]], True)
+        rest = await listed(helper, body, f"?limit=3&after={data[3]['id']}")
+        assert (rest["data"], rest["has_more"]) == ([data[2], data[1], data[0]], False)
         path = f"{PATH}/{body['id']}/input_items"
         for query, param in (("after=x", "after"), ("limit=0", "limit"), ("order=x", "order")):
             error = openai_error(await helper.http.get(f"{path}?{query}"), 400)

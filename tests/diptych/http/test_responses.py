@@ -394,6 +394,19 @@ async def test_items_are_the_messages_that_a_chat_would_bring() -> None:
             id="the second call without its output",
         ),
         pytest.param(
+            {
+                "input": [
+                    ASKED,
+                    *({**CALLED, "call_id": call_id} for call_id in "ab"),
+                    RETURNED,
+                    {**CALLED, "call_id": "c"},
+                    *({**RETURNED, "call_id": call_id} for call_id in "bc"),
+                ]
+            },
+            "input[2]",
+            id="a further call before an output",
+        ),
+        pytest.param(
             {"input": [ASKED, CALLED, RETURNED, RETURNED]}, "input[3].call_id", id="two outputs"
         ),
         pytest.param(
@@ -422,6 +435,11 @@ async def test_items_are_the_messages_that_a_chat_would_bring() -> None:
         pytest.param({"metadata": {"x": 1}}, "metadata.x", id="a value that is no text"),
         pytest.param({"conversation": {}}, "conversation", id="no conversation"),
         pytest.param({"conversation": ""}, "conversation", id="an empty conversation"),
+        pytest.param(
+            {"previous_response_id": "run-x", "session_id": ""},
+            "previous_response_id",
+            id="a session beside the response",
+        ),
         pytest.param({"conversation": "a b"}, "conversation", id="no id of a session"),
         pytest.param({"text": {"format": {"type": "x"}}}, "text.format.type", id="a format"),
         pytest.param(
