@@ -111,6 +111,7 @@ async def test_at_a_terminal_run_asks(typed: str, paid: list[int], shown: str) -
         code, seen = await at_a_terminal(typed, "run", url, "pay")
         assert code == 0, seen
         assert shown in seen
+        assert "? pay(amount=5) (call_1_1): make this call?" in seen, "of several, which is it?"
         assert "That is that." in seen
         assert done == paid
 
