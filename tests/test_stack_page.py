@@ -8,8 +8,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.async_api import Page, Route, expect
-from support.browser import CHROMIUM, ask, browsing, shows
+import pytest_asyncio
+from playwright.async_api import Browser, Page, Route, expect
+from support.browser import CHROMIUM, ask, browsing, chromium, shows
 from support.stack import agent, box, call, listening, stage, stages, until
 from support.tcp_proxy import tcp_proxy
 
@@ -21,9 +22,12 @@ from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
 from diptych.serve.hosted_agent import HostedAgent
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="chromium is not here: THE PAGE WAS NOT TRIED IN A BROWSER"
-)
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="chromium is not here: THE PAGE WAS NOT TRIED IN A BROWSER"
+    ),
+]
 
 ASK = Policy((Rule("tool", "pay", "ask"),))
 MARKUP = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
@@ -58,6 +62,12 @@ async def read(page: str) -> str:
     return f"{page}: {MARKUP}"
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    async with chromium() as started:
+        yield started
+
+
 @pytest.fixture(autouse=True)
 def nobody_is_paid() -> None:
     paid.clear()
@@ -68,7 +78,7 @@ async def markup_in(page: Page) -> int:
     return await page.locator("img, iframe, body script, svg, object, embed").count()
 
 
-async def test_a_question_its_steps_below_too_and_its_answer() -> None:
+async def test_a_question_its_steps_below_too_and_its_answer(browser: Browser) -> None:
     followed = asyncio.Event()
 
     async def wait() -> str:
@@ -96,7 +106,10 @@ async def test_a_question_its_steps_below_too_and_its_answer() -> None:
         tools=(box(add),),
         agents=(PeerConfig("researcher", url="researcher", share_context=True),),
     )
-    async with stages(top, below) as (coordinator, _), browsing(f"{coordinator.url}/") as page:
+    async with (
+        stages(top, below) as (coordinator, _),
+        browsing(browser, f"{coordinator.url}/") as page,
+    ):
         await shows(page, "coordinator", "Adds up.", "ready")
         await ask(page, "What is it?")
         await shows(page, "How much is 1 and 2?")
@@ -126,13 +139,13 @@ async def test_a_question_its_steps_below_too_and_its_answer() -> None:
         assert not await page.evaluate(wide)
 
 
-async def test_an_answer_goes_on_where_its_connection_broke() -> None:
+async def test_an_answer_goes_on_where_its_connection_broke(browser: Browser) -> None:
     words = " ".join(f"word{number}" for number in range(60))
     async with stage("{}", {"content": words, "chunk_ms": 20}) as helper:
         port = urlsplit(helper.url).port or 0
         async with (
             tcp_proxy(port) as proxy,
-            browsing(f"http://127.0.0.1:{proxy.port}/", *CUT) as page,
+            browsing(browser, f"http://127.0.0.1:{proxy.port}/", *CUT) as page,
         ):
             await shows(page, "ready")
             await ask(page, "Count")
@@ -145,11 +158,13 @@ async def test_an_answer_goes_on_where_its_connection_broke() -> None:
 
 
 @pytest.mark.parametrize("decision", ["Approve", "Reject"])
-async def test_a_call_waits_for_a_decision_and_hides_nothing(decision: str) -> None:
+async def test_a_call_waits_for_a_decision_and_hides_nothing(
+    browser: Browser, decision: str
+) -> None:
     to = f"bob{RIGHT_TO_LEFT}eve"
     async with (
         stage(call("pay", to=to), "{}", "Well.", tools=(box(pay),), policy=ASK) as helper,
-        browsing(f"{helper.url}/") as page,
+        browsing(browser, f"{helper.url}/") as page,
     ):
         await ask(page, "Pay bob")
         card = page.get_by_role("group", name="May this call be made?")
@@ -167,10 +182,10 @@ async def test_a_call_waits_for_a_decision_and_hides_nothing(decision: str) -> N
         assert ["not him" in str(each) for each in errors] == [True] * (decision == "Reject")
 
 
-async def test_arguments_are_edited() -> None:
+async def test_arguments_are_edited(browser: Browser) -> None:
     async with (
         stage(call("pay", to="eve"), "{}", "Well.", tools=(box(pay),), policy=ASK) as helper,
-        browsing(f"{helper.url}/") as page,
+        browsing(browser, f"{helper.url}/") as page,
     ):
         await ask(page, "Pay")
         await page.get_by_text("Change the arguments").click()
@@ -180,7 +195,7 @@ async def test_arguments_are_edited() -> None:
         assert paid == ["bob"]
 
 
-async def test_large_numbers_are_shown_and_sent_as_they_are() -> None:
+async def test_large_numbers_are_shown_and_sent_as_they_are(browser: Browser) -> None:
     account = 2**53 + 1  # no number of JavaScript is this one
     sent: list[int] = []
 
@@ -191,7 +206,7 @@ async def test_large_numbers_are_shown_and_sent_as_they_are() -> None:
 
     async with (
         stage(call("pay", account=account), "{}", "Well.", tools=(box(pay),), policy=ASK) as helper,
-        browsing(f"{helper.url}/") as page,
+        browsing(browser, f"{helper.url}/") as page,
     ):
         await ask(page, "Pay")
         card = page.get_by_role("group", name="May this call be made?")
@@ -203,8 +218,8 @@ async def test_large_numbers_are_shown_and_sent_as_they_are() -> None:
         assert str(account) in (await page.locator(".steps .brief").text_content() or "")
 
 
-async def test_a_message_is_sent_once_however_often_enter_is_pressed() -> None:
-    async with stage("{}", "Once.") as helper, browsing(f"{helper.url}/") as page:
+async def test_a_message_is_sent_once_however_often_enter_is_pressed(browser: Browser) -> None:
+    async with stage("{}", "Once.") as helper, browsing(browser, f"{helper.url}/") as page:
         held, go = asyncio.Event(), asyncio.Event()
 
         async def hold(route: Route) -> None:
@@ -222,7 +237,7 @@ async def test_a_message_is_sent_once_however_often_enter_is_pressed() -> None:
         assert len((await helper.http.get("/v1/runs")).json()["data"]) == 1
 
 
-async def test_a_run_is_steered_then_cancelled_then_resumed() -> None:
+async def test_a_run_is_steered_then_cancelled_then_resumed(browser: Browser) -> None:
     begun, end = asyncio.Event(), asyncio.Event()
 
     async def hang() -> str:
@@ -233,7 +248,7 @@ async def test_a_run_is_steered_then_cancelled_then_resumed() -> None:
 
     async with (
         stage(call("hang"), "{}", "Here I am.", tools=(box(hang),)) as helper,
-        browsing(f"{helper.url}/") as page,
+        browsing(browser, f"{helper.url}/") as page,
     ):
         await ask(page, "Go")
         await asyncio.wait_for(begun.wait(), 20)
@@ -255,7 +270,7 @@ async def test_a_run_is_steered_then_cancelled_then_resumed() -> None:
         assert said[:1] == ["Go"]
 
 
-async def test_what_others_say_is_text() -> None:
+async def test_what_others_say_is_text(browser: Browser) -> None:
     hostile = f"{MARKUP} {RIGHT_TO_LEFT}"
     async with (
         stage(
@@ -265,7 +280,7 @@ async def test_what_others_say_is_text() -> None:
             tools=(box(read),),
             description=MARKUP,
         ) as helper,
-        browsing(f"{helper.url}/") as page,
+        browsing(browser, f"{helper.url}/") as page,
     ):
         await ask(page, hostile)
         await shows(page, "done after")
@@ -289,14 +304,14 @@ async def beyond(config: AgentConfig) -> AsyncIterator[str]:
         yield url
 
 
-async def test_it_asks_for_a_token_and_keeps_it_in_memory() -> None:
+async def test_it_asks_for_a_token_and_keeps_it_in_memory(browser: Browser) -> None:
     keys: dict[str, Any] = {"ada": lambda: "key-of-ada-Yx3"}
     access = AccessConfig(
         keys=keys, grants=(Grant((Grantee("key", "ada"),), frozenset({Right.ASK})),)
     )
     async with (
         beyond(agent("{}", "Hello, ada.", access=access)) as url,
-        browsing(f"{url}/", "401") as page,
+        browsing(browser, f"{url}/", "401") as page,
     ):
         await expect(page.locator("#state")).to_have_text("ready")  # that is told to everybody
         secret = page.get_by_label("Token or key")
@@ -314,11 +329,11 @@ async def test_it_asks_for_a_token_and_keeps_it_in_memory() -> None:
         await secret.wait_for()
 
 
-async def test_it_shows_what_is_missing() -> None:
+async def test_it_shows_what_is_missing(browser: Browser) -> None:
     peers = (PeerConfig("away", url="http://127.0.0.1:9"),)
     async with (
         stage("{}", "x", agents=peers) as helper,
-        browsing(f"{helper.url}/") as page,
+        browsing(browser, f"{helper.url}/") as page,
     ):
         await shows(page, "unavailable: agent away")
         await until(lambda: page.locator("#state.good, #state.bad").count())
