@@ -43,6 +43,15 @@ WATCH = """(whole) => {
 }"""
 """Notes each text of the answer that is not the beginning of the whole one."""
 
+COUNT_LAYOUTS = """() => {
+    window.layouts = 0;
+    const {get} = Object.getOwnPropertyDescriptor(Element.prototype, "scrollHeight");
+    Object.defineProperty(Element.prototype, "scrollHeight", {
+        get() { window.layouts += 1; return get.call(this); },
+    });
+}"""
+"""Counts how often the page asks how high it is, for which a browser lays out all of it."""
+
 paid: list[str] = []
 
 
@@ -291,6 +300,37 @@ async def test_what_others_say_is_text(browser: Browser) -> None:
         assert await page.locator(".answer p").text_content() == hostile
         assert await markup_in(page) == 0
         assert await page.title() == helper.name
+
+
+async def tells(page: Page, *events: tuple[str, Any, dict[str, Any]]) -> None:
+    """Let every run tell these events, each a type, a content and its metadata."""
+    told = "".join(
+        f"id: {seq}\nevent: {kind}\ndata: "
+        + json.dumps({"content": content, "metadata": about, "timestamp": "2026-11-23T12:00:00Z"})
+        + "\n\n"
+        for seq, (kind, content, about) in enumerate(events, 1)
+    )
+
+    async def answer(route: Route) -> None:
+        await route.fulfill(content_type="text/event-stream", body=told)
+
+    await page.route("**/v1/runs/*/events", answer)
+
+
+async def test_a_long_answer_is_not_laid_out_for_each_of_its_pieces(browser: Browser) -> None:
+    piece, pieces = "word " * 20, 3000
+    async with stage("{}", "x") as helper, browsing(browser, f"{helper.url}/") as page:
+        await tells(
+            page,
+            *[("text", piece, {})] * pieces,
+            ("agent_response", piece * pieces, {}),
+            ("completed", "", {}),
+        )
+        await page.evaluate(COUNT_LAYOUTS)
+        await ask(page, "Go")
+        await shows(page, "done after")
+        assert await page.evaluate("window.layouts") < pieces / 3
+        assert len(await page.locator(".answer p").text_content() or "") == len(piece) * pieces
 
 
 @asynccontextmanager

@@ -118,7 +118,7 @@ function add(runId) {
   const view = new RunView(runId, say, attempt(resume));
   conversation.append(view.node);
   lastRun = lastRun.then(() => watch(view, signal)).catch(tell);
-  scrollDown(true);
+  keepAtBottom(true);
 }
 
 async function watch(view, signal) {
@@ -126,9 +126,8 @@ async function watch(view, signal) {
   setActive(view);
   try {
     for await (const event of follow(view.runId, signal)) {
-      const isAtBottom = innerHeight + scrollY > document.documentElement.scrollHeight - 80;
+      keepAtBottom();
       view.take(event);
-      scrollDown(isAtBottom);
     }
   } finally {
     if (!signal.aborted) setActive(null);
@@ -141,13 +140,15 @@ async function showUse(view, signal) {
   view.addUse(await read(path, signal), await read(`${path}/tree?depth=0`, signal));
 }
 
-let isScrolling = false;
-function scrollDown(wanted) {
-  if (!wanted || isScrolling) return;
-  isScrolling = true;
+// Stay at the bottom, if the page is there. Asked once a frame: it makes the browser lay out all.
+let isFrameAsked = false;
+function keepAtBottom(isWanted = false) {
+  if (isFrameAsked && !isWanted) return;
+  const isDown = isWanted || innerHeight + scrollY > document.documentElement.scrollHeight - 80;
+  isFrameAsked = true;
   requestAnimationFrame(() => {
-    isScrolling = false;
-    scrollTo(0, document.documentElement.scrollHeight);
+    isFrameAsked = false;
+    if (isDown) scrollTo(0, document.documentElement.scrollHeight);
   });
 }
 

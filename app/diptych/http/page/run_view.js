@@ -188,6 +188,7 @@ export class RunView {
 
   #end(what, time, why, canResume = false) {
     this.isAtEnd = true;
+    this.#records = []; // nothing is lost after an end
     this.#cards.forEach((card) => card.close());
     this.#foot.replaceChildren(...shown(`${what} after ${duration(time - this.#began)}${why ? `: ${why}` : ""}`));
     this.#foot.classList.toggle("failed", canResume);
