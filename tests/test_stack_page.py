@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, Route, expect
 from support.browser import CHROMIUM, ask, browsing, chromium, shows
+from support.model_server import breaks_off, model_server
 from support.stack import agent, box, call, listening, stage, stages, until
 from support.tcp_proxy import tcp_proxy
 
@@ -179,6 +181,7 @@ async def test_a_call_waits_for_a_decision_and_hides_nothing(
         card = page.get_by_role("group", name="May this call be made?")
         await card.get_by_text("⟨U+202E⟩").wait_for()
         assert RIGHT_TO_LEFT not in (await card.text_content() or "")
+        await expect(card).to_contain_text(re.compile(r"Rejected by itself at .*\d{4}"))  # a date
         assert not paid
         if decision == "Reject":
             await card.get_by_label("Reason").fill("not him")
@@ -331,6 +334,76 @@ async def test_a_long_answer_is_not_laid_out_for_each_of_its_pieces(browser: Bro
         await shows(page, "done after")
         assert await page.evaluate("window.layouts") < pieces / 3
         assert len(await page.locator(".answer p").text_content() or "") == len(piece) * pieces
+
+
+async def test_what_passes_is_tried_again_and_said(browser: Browser) -> None:
+    refused = {"/page/agent.json": 1, "/v1/runs": 1}
+    full = {"error": {"message": "there is no room", "code": "overloaded"}}
+
+    async def refuse(route: Route) -> None:
+        path = urlsplit(route.request.url).path
+        refused[path] -= 1
+        if refused[path] < 0:
+            await route.continue_()
+        else:
+            await route.fulfill(status=503, json=full)
+
+    async with stage("{}", "Here.") as helper, browsing(browser, "about:blank", "503") as page:
+        for path in refused:
+            await page.route(f"**{path}", refuse)
+        await page.goto(f"{helper.url}/")
+        await shows(page, "there is no room; trying again")
+        await expect(page.get_by_role("heading", name="helper")).to_be_visible()
+        await expect(page.locator("#problem")).to_be_empty()
+        await ask(page, "Go")
+        await shows(page, "there is no room; trying again", "Here.", "done after")
+        await expect(page.locator("#problem")).to_be_empty()
+
+
+async def test_a_run_that_was_resumed_is_not_shown_twice(browser: Browser) -> None:
+    async with (
+        model_server("{}", breaks_off("Half "), "{}", "Whole.") as model,
+        stage(model=model) as helper,
+        browsing(browser, f"{helper.url}/") as page,
+    ):
+        resume = page.get_by_role("button", name="Resume this run")
+        await ask(page, "Go")
+        await resume.wait_for()
+        await resume.evaluate("(button) => { button.click(); button.click(); }")
+        await shows(page, "Whole.", "done after")
+        await expect(page.get_by_role("article")).to_have_count(2)
+        await page.reload()
+        await shows(page, "Whole.", "done after", "failed (")
+        await expect(resume).to_have_count(0)
+
+
+async def test_a_page_that_comes_late_says_what_it_has_not_seen_below(browser: Browser) -> None:
+    end = asyncio.Event()
+
+    async def wait() -> str:
+        """Wait."""
+        await end.wait()
+        return "go on"
+
+    asks = json.dumps({"agent": "researcher", "task": "How much is it?"})
+    below = agent(call("wait"), "{}", "Three.", name="researcher", tools=(box(wait),))
+    peers = (PeerConfig("researcher", url="researcher"),)
+    top = agent(asks, "{}", "It is three.", name="coordinator", agents=peers)
+    async with (
+        stages(top, below) as (coordinator, _),
+        browsing(browser, f"{coordinator.url}/") as page,
+    ):
+        gap = "What happened here before this page was opened is not shown."
+        await ask(page, "Go")
+        await page.locator("ol ol").get_by_text("wait").wait_for()
+        assert await page.get_by_text(gap).count() == 0
+        await page.reload()
+        await shows(page, gap)
+        end.set()
+        await shows(page, "done after")
+        await page.reload()
+        await shows(page, "done after", "below: 3 requests to models, 1 calls of tools, ")
+        assert await page.get_by_text(gap).count() == 0
 
 
 @asynccontextmanager

@@ -30,7 +30,7 @@ export class ApprovalCard {
       el("p", {}, isTool ? "Tool " : "Delegation to the agent ", el("bdi", {className: "name"}, ...shown(call.tool ?? call.agent, Infinity)),
         ...(agent ? [", asked for below the agent ", el("bdi", {className: "name"}, ...shown(agent))] : [])),
       el("pre", {tabIndex: 0, ariaLabel: isTool ? "Arguments" : "Task"}, ...(isTool ? shownJson(given, Infinity) : shown(call.task, Infinity))),
-      el("p", {className: "hint"}, ...(about.reason ? shown(`${about.reason} `) : []), `Rejected by itself at ${about.expires.toLocaleTimeString()}.`),
+      el("p", {className: "hint"}, ...(about.reason ? shown(`${about.reason} `) : []), `Rejected by itself at ${about.expires.toLocaleString()}.`),
       this.#controls, this.#problem);
     this.node.setAttribute("role", "group");
     this.node.setAttribute("aria-labelledby", id);

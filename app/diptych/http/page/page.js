@@ -5,7 +5,7 @@
 // Not here: requests (api.js), following a run (events.js), drawing one (run_view.js).
 
 import {ApprovalCard} from "./approval.js";
-import {act, read, requireToken, send, useTokens} from "./api.js";
+import {act, read, readPatiently, requireToken, send, usePage} from "./api.js";
 import {follow} from "./events.js";
 import {RunView} from "./run_view.js";
 import {el, exactJson, oneLine, shown} from "./text.js";
@@ -19,6 +19,7 @@ const {ask, steer, later, cancel} = form.elements;
 let reading = new AbortController(); // of the session that is shown
 let lastRun = Promise.resolve(); // runs of a session go one after another, and are read so
 let active = null; // the view of the run that works
+const drawn = new Set(); // ids of the runs that are shown
 
 const say = (text) => { $("said").textContent = oneLine(text, 1000); };
 const inAddress = (name) => new URLSearchParams(location.hash.slice(1)).get(name) ?? "";
@@ -41,7 +42,7 @@ const attempt = (work) => async (...given) => {
 
 // ---- The agent
 
-useTokens((why) => new Promise((give) => {
+usePage((why) => new Promise((give) => {
   $("why").replaceChildren(...shown(why));
   $("token").hidden = false;
   $("secret").focus();
@@ -52,7 +53,7 @@ useTokens((why) => new Promise((give) => {
     $("secret").value = "";
     message.focus();
   };
-}));
+}), (why) => $("problem").replaceChildren(...shown(why)));
 
 let nextLook = 0;
 async function showReadiness() {
@@ -76,7 +77,7 @@ async function showReadiness() {
 
 async function start() {
   $("state").textContent = "";
-  const agent = await read("page/agent.json");
+  const agent = await readPatiently("page/agent.json");
   document.title = agent.name;
   $("name").replaceChildren(...shown(agent.name));
   $("description").replaceChildren(...shown(agent.description));
@@ -98,6 +99,7 @@ async function open() {
   const id = sessionId();
   lastRun = Promise.resolve();
   conversation.replaceChildren();
+  drawn.clear();
   setActive(null);
   form.hidden = false;
   if (!id) return;
@@ -107,15 +109,19 @@ async function open() {
     form.hidden = found.data.length > 0;
   }
   if (found.has_more) conversation.append(el("p", {className: "note"}, "Earlier runs of this session are not shown."));
-  found.data.forEach((run) => add(run.id));
+  found.data.forEach((run) => add(run.id, run.last_seq));
 }
 
-const runsOf = (id, signal) => read(`v1/runs?${new URLSearchParams({session_id: id, limit: SHOWN_RUNS})}`, signal);
+const runsOf = (id, signal) => readPatiently(`v1/runs?${new URLSearchParams({session_id: id, limit: SHOWN_RUNS})}`, signal);
 
-// Add a run to the conversation, and read it once those before it have ended.
-function add(runId) {
+// Add a run to the conversation, and read it once those before it have ended. Its events up to
+// `knownSeq` are older than the page.
+function add(runId, knownSeq) {
+  if (drawn.has(runId)) return; // a run that is resumed twice is one run
+  drawn.add(runId);
   const {signal} = reading;
-  const view = new RunView(runId, say, attempt(resume));
+  const view = new RunView(runId, say, attempt(resume), knownSeq);
+  conversation.querySelectorAll(".resume").forEach((each) => each.remove());
   conversation.append(view.node);
   lastRun = lastRun.then(() => watch(view, signal)).catch(tell);
   keepAtBottom(true);
@@ -193,7 +199,6 @@ async function begin(text) {
 
 async function resume(view) {
   const run = await act(`v1/runs/${encodeURIComponent(view.runId)}/resume`);
-  view.node.querySelector("button")?.remove();
   add(run.id);
 }
 

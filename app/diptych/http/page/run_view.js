@@ -15,8 +15,9 @@ export class RunView {
   isAtEnd = false;
 
   // `say` tells a screen reader; `onResume` is called where somebody takes up a run that failed.
-  constructor(runId, say, onResume) {
-    Object.assign(this, {runId, onResume});
+  // Events up to `knownSeq` were there before this page.
+  constructor(runId, say, onResume, knownSeq = 0) {
+    Object.assign(this, {runId, onResume, knownSeq});
     this.#say = say;
     this.#begin();
   }
@@ -37,7 +38,7 @@ export class RunView {
       return;
     }
     this.#records.push({type, seq, data});
-    this.#takeRecord(type, data);
+    this.#takeRecord(type, data, seq <= this.knownSeq);
   }
 
   // Add what a run used and has left, as `GET /v1/runs/{id}` and its tree tell it.
@@ -106,13 +107,13 @@ export class RunView {
     this.#thought.append(text);
   }
 
-  #takeRecord(type, {content, metadata, timestamp}) { // a table
+  #takeRecord(type, {content, metadata, timestamp}, isOld) { // a table
     const time = Date.parse(timestamp);
     this.#began ||= time;
     if (isCall(type)) {
       const steps = this.#stepsNow();
       if (!this.#all.includes(steps)) this.#all.push(steps);
-      steps.take(type, content, metadata, time);
+      steps.take(type, content, metadata, time, isOld);
     } else if (isResult(type)) {
       this.#cards.get(metadata.call_id)?.close();
       this.#all.findLast((steps) => steps.take(type, content, metadata, time));
@@ -192,7 +193,9 @@ export class RunView {
     this.#cards.forEach((card) => card.close());
     this.#foot.replaceChildren(...shown(`${what} after ${duration(time - this.#began)}${why ? `: ${why}` : ""}`));
     this.#foot.classList.toggle("failed", canResume);
-    if (canResume) this.node.append(el("button", {type: "button", className: "quiet", onclick: () => this.onResume(this)}, "Resume this run"));
-    if (canResume) this.#say(`The run ${what}: ${why}`);
+    if (!canResume) return;
+    this.#say(`The run ${what}: ${why}`);
+    if (this.node.nextElementSibling) return; // its session has gone on
+    this.node.append(el("button", {type: "button", className: "quiet resume", onclick: () => this.onResume(this)}, "Resume this run"));
   }
 }
