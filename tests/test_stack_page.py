@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, Route, expect
@@ -192,6 +193,21 @@ async def test_a_call_waits_for_a_decision_and_hides_nothing(
             each["content"] for each in await helper.memory() if each["event_type"] == "tool_error"
         ]
         assert ["not him" in str(each) for each in errors] == [True] * (decision == "Reject")
+
+
+async def test_a_call_that_holds_very_much_is_shown_too(browser: Browser) -> None:
+    to = "".join(f"{n}\u200b" for n in range(70_000))  # more nodes than a stack holds arguments
+    async with (
+        stage(call("pay", to=to), "{}", "Well.", tools=(box(pay),), policy=ASK) as helper,
+        browsing(browser, f"{helper.url}/") as page,
+    ):
+        await ask(page, "Pay")
+        card = page.get_by_role("group", name="May this call be made?")
+        await card.wait_for()
+        shown = await card.locator("pre").text_content() or ""
+        assert to.replace("\u200b", "⟨U+200B⟩") in shown
+        await page.get_by_role("button", name="Cancel the run").click()
+        await shows(page, "aborted after")
 
 
 async def test_arguments_are_edited(browser: Browser) -> None:
@@ -440,6 +456,36 @@ async def test_it_asks_for_a_token_and_keeps_it_in_memory(browser: Browser) -> N
         assert "key-of" not in await page.content()
         await page.reload()
         await secret.wait_for()
+
+
+async def test_who_types_is_not_made_to_type_a_token(browser: Browser) -> None:
+    async with stage("{}", "x") as helper, browsing(browser, f"{helper.url}/", "401") as page:
+        await shows(page, "ready")
+        await page.route("**/v1/models", lambda route: route.fulfill(status=401, json={}))
+        await page.get_by_label("Message to the agent").fill("Half a mess")
+        await page.evaluate("import('/page/api.js').then(({read}) => { read('v1/models'); })")
+        await page.get_by_label("Token or key").wait_for()
+        await page.keyboard.type("age")
+        await expect(page.get_by_label("Message to the agent")).to_have_value("Half a message")
+
+
+async def test_a_session_is_not_called_by_somebody_elses_question(browser: Browser) -> None:
+    names = ("ada", "bob", "reader")
+    keys: dict[str, Any] = {name: (lambda name=name: f"key-of-{name}-Yx3") for name in names}
+    may_ask = Grant((Grantee("key", "ada"), Grantee("key", "bob")), frozenset({Right.ASK}))
+    may_read = Grant((Grantee("key", "reader"),), frozenset({Right.READ}))
+    config = agent("{}", "x", access=AccessConfig(keys=keys, grants=(may_ask, may_read)))
+    async with beyond(config) as url, httpx.AsyncClient(base_url=url) as http:
+        for name in ("ada", "bob"):
+            body = {"input": f"a question of {name}", "session_id": "plans"}
+            headers = {"Authorization": f"Bearer key-of-{name}-Yx3"}
+            await http.post("/v1/runs", json=body, headers=headers)
+        async with browsing(browser, f"{url}/") as page:
+            await page.get_by_label("Token or key").fill("key-of-reader-Yx3")
+            await page.keyboard.press("Enter")
+            await page.get_by_text("Sessions", exact=True).click()
+            links = page.locator("#sessions a")
+            await expect(links).to_have_text(["plans", "plans"])
 
 
 async def test_it_shows_what_is_missing(browser: Browser) -> None:

@@ -27,7 +27,7 @@ const sessionId = () => inAddress("session");
 const sessionHash = (session, owner) => `#${new URLSearchParams({session, ...(owner && {owner})})}`;
 
 function tell(error) {
-  if (error?.name !== "AbortError") $("problem").replaceChildren(...shown(error?.message ?? ""));
+  if (error?.name !== "AbortError") $("problem").replaceChildren(shown(error?.message ?? ""));
 }
 
 // Do what a person asked for; what goes wrong is said beside the form.
@@ -43,9 +43,11 @@ const attempt = (work) => async (...given) => {
 // ---- The agent
 
 usePage((why) => new Promise((give) => {
-  $("why").replaceChildren(...shown(why));
+  $("why").replaceChildren(shown(why));
+  const isTyping = document.activeElement === message && message.value && !ask.disabled;
   $("token").hidden = false;
-  $("secret").focus();
+  if (isTyping) $("token").scrollIntoView(); // what follows is no token
+  else $("secret").focus();
   $("token").onsubmit = (event) => {
     event.preventDefault();
     $("token").hidden = true;
@@ -53,20 +55,20 @@ usePage((why) => new Promise((give) => {
     $("secret").value = "";
     message.focus();
   };
-}), (why) => $("problem").replaceChildren(...shown(why)));
+}), (why) => $("problem").replaceChildren(shown(why)));
 
 let nextLook = 0;
 async function showReadiness() {
   clearTimeout(nextLook);
   try {
     const {status, reason, missing = [], notes = []} = await (await send("ready", {accepts: 503})).json();
-    $("state").replaceChildren(...shown(reason ? `${status}: ${reason}` : status));
+    $("state").replaceChildren(shown(reason ? `${status}: ${reason}` : status));
     $("state").className = status === "ready" ? "good" : "bad";
     const lines = [...missing.map((each) => `unavailable: ${each.kind} ${each.name}: ${each.reason}`), ...notes];
     const key = lines.join("\n");
     if ($("missing").dataset.key === key) return;
     $("missing").dataset.key = key;
-    $("missing").replaceChildren(...lines.map((line) => el("li", {}, ...shown(line))));
+    $("missing").replaceChildren(...lines.map((line) => el("li", {}, shown(line))));
   } catch {
     $("state").textContent = "cannot be reached";
     $("state").className = "bad";
@@ -79,8 +81,8 @@ async function start() {
   $("state").textContent = "";
   const agent = await readPatiently("page/agent.json");
   document.title = agent.name;
-  $("name").replaceChildren(...shown(agent.name));
-  $("description").replaceChildren(...shown(agent.description));
+  $("name").replaceChildren(shown(agent.name));
+  $("description").replaceChildren(shown(agent.description));
   await showReadiness();
   if (agent.asks_for_token) {
     await requireToken("This agent asks who you are.");
@@ -233,8 +235,9 @@ onUnfold($("sessions"), async () => {
   const {events} = await read("memory/events?limit=500");
   const questions = new Map(events.filter((each) => each.event_type === "user_message")
     .reverse().map((each) => [each.session_id, each.content]));
+  const isShared = (id) => sessions.filter((each) => each.session_id === id).length > 1; // by several owners
   const item = ({session_id: id, updated_at: at, owner}) => el("li", {}, el("a", {href: sessionHash(id, owner)},
-    ...shown(oneLine(questions.get(id) || id, 80))), ` ${new Date(at).toLocaleString()}`, ...(owner ? shown(`, ${owner}`) : []));
+    shown(oneLine((!isShared(id) && questions.get(id)) || id, 80))), ` ${new Date(at).toLocaleString()}`, owner ? shown(`, ${owner}`) : "");
   return sessions.length ? sessions.reverse().map(item) : ["There is none yet."];
 });
 

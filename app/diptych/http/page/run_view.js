@@ -51,7 +51,7 @@ export class RunView {
       const amounts = Object.keys(limits).map((name) => `${name.replaceAll("_", " ")} ${used[name]} of ${limits[name]}, ${left[name]} left`);
       parts.push(`budget of the ${scope}: ${amounts.join("; ")}`);
     }
-    if (parts.length) this.node.append(el("p", {className: "hint use"}, ...shown(parts.join(" · "))));
+    if (parts.length) this.node.append(el("p", {className: "hint use"}, shown(parts.join(" · "))));
   }
 
   #put(node) {
@@ -60,7 +60,7 @@ export class RunView {
   }
 
   #note(text, className = "note") {
-    this.#put(el("p", {className}, ...shown(text)));
+    this.#put(el("p", {className}, shown(text)));
   }
 
   #stepsNow() {
@@ -75,14 +75,14 @@ export class RunView {
   #takeNotice(type, data) {
     const notes = {
       reconnecting: () => { this.#foot.textContent = `${data.message}; picking the run up again`; },
-      progress: () => { this.#foot.replaceChildren(`step ${data.step} of ${data.max_steps}: `, ...shown(String(data.target))); },
-      tool_progress: () => { this.#foot.replaceChildren(...shown(`${data.target}: ${data.message}`)); },
+      progress: () => { this.#foot.replaceChildren(`step ${data.step} of ${data.max_steps}: `, shown(String(data.target))); },
+      tool_progress: () => { this.#foot.replaceChildren(shown(`${data.target}: ${data.message}`)); },
       delegation_progress: () => this.#all.forEach((steps) => steps.takeBelow(data)),
       reasoning: () => this.#think(data.content),
       format_warning: () => this.#note(data.message),
       budget_warning: () => this.#note(`${data.budget}: ${data.used} of ${data.limit} used`),
       handed_over: () => { this.#foot.textContent = "the agent's pod leaves, and hands the run over"; },
-      error: () => { this.#foot.replaceChildren(...shown(data.error?.message ?? "the record cannot be read now")); },
+      error: () => { this.#foot.replaceChildren(shown(data.error?.message ?? "the record cannot be read now")); },
       reset: () => this.#goBack(data.last_seq),
     };
     notes[type]?.();
@@ -101,7 +101,7 @@ export class RunView {
 
   #think(text) {
     if (!this.#thought) {
-      this.#thought = el("p", {className: "plain", dir: "auto"});
+      this.#thought = el("p", {className: "plain"});
       this.#put(el("details", {className: "reasoning"}, el("summary", {}, "Reasoning"), this.#thought));
     }
     this.#thought.append(text);
@@ -142,13 +142,13 @@ export class RunView {
   #message(text, metadata) {
     this.#steps = this.#answer = null;
     const by = metadata.resumes ? "Resumed" : metadata.follow_up ? "Your follow-up" : metadata.message_id ? "You, steering" : "You";
-    this.#put(el("section", {className: "question"}, el("h2", {}, by), el("p", {className: "plain", dir: "auto"}, text ?? "")));
+    this.#put(el("section", {className: "question"}, el("h2", {}, by), el("p", {className: "plain"}, text ?? "")));
     this.#foot.textContent = "asks the model";
   }
 
   #answerNow() {
     if (!this.#answer) {
-      this.#answer = el("p", {className: "plain", dir: "auto"});
+      this.#answer = el("p", {className: "plain"});
       this.#put(el("section", {className: "answer"}, el("h2", {}, "Answer"), this.#answer));
       this.#foot.textContent = "answers";
       this.#thought = null;
@@ -191,7 +191,7 @@ export class RunView {
     this.isAtEnd = true;
     this.#records = []; // nothing is lost after an end
     this.#cards.forEach((card) => card.close());
-    this.#foot.replaceChildren(...shown(`${what} after ${duration(time - this.#began)}${why ? `: ${why}` : ""}`));
+    this.#foot.replaceChildren(shown(`${what} after ${duration(time - this.#began)}${why ? `: ${why}` : ""}`));
     this.#foot.classList.toggle("failed", canResume);
     if (!canResume) return;
     this.#say(`The run ${what}: ${why}`);

@@ -39,10 +39,10 @@ class CallNode {
     const name = tool ?? agent ?? "?";
     this.#began = began;
     this.#body = el("div", {className: "body"},
-      el("pre", {tabIndex: 0, ariaLabel: "What it was called with"}, ...(tool === undefined ? shown(task) : shownJson(given))));
+      el("pre", {tabIndex: 0, ariaLabel: "What it was called with"}, tool === undefined ? shown(task) : shownJson(given)));
     this.node = el("li", {}, el("details", {open: tool === undefined},
-      el("summary", {}, this.#mark, tool === undefined ? "→ " : "", el("bdi", {className: "name"}, ...shown(oneLine(name, 200))), " ",
-        el("bdi", {className: "brief"}, ...shown(oneLine(tool === undefined ? task : given))), this.#took),
+      el("summary", {}, this.#mark, tool === undefined ? "→ " : "", el("bdi", {className: "name"}, shown(oneLine(name, 200))), " ",
+        el("bdi", {className: "brief"}, shown(oneLine(tool === undefined ? task : given))), this.#took),
       this.#body));
   }
 
@@ -56,15 +56,15 @@ class CallNode {
     const failed = type.endsWith("error");
     this.#said?.remove();
     this.#gap?.remove();
-    if (used && !this.#body.querySelector(":scope > ol > li")) this.add(el("li", {className: "note"}, ...shown(usedBelow(used))));
+    if (used && !this.#body.querySelector(":scope > ol > li")) this.add(el("li", {className: "note"}, shown(usedBelow(used))));
     this.#mark.textContent = failed ? "failed" : "done";
     this.#mark.classList.add(failed ? "failed" : "done");
     this.#took.textContent = duration(ended - this.#began);
-    this.#body.append(el("pre", {tabIndex: 0, className: failed ? "failed" : "", ariaLabel: failed ? "Error" : "Result"}, ...shown(content ?? "")));
+    this.#body.append(el("pre", {tabIndex: 0, className: failed ? "failed" : "", ariaLabel: failed ? "Error" : "Result"}, shown(content ?? "")));
   }
 
   say(text) {
-    if (!this.#said) this.#body.append(this.#said = el("p", {className: "said", dir: "auto"}));
+    if (!this.#said) this.#body.append(this.#said = el("p", {className: "said"}));
     this.#said.append(text);
   }
 
@@ -122,7 +122,7 @@ export class Steps {
       if (root.lines === MAX_LINES + 1) root.add(el("li", {}, "What else happens below is not drawn."));
       return;
     }
-    if (line) parent.add(el("li", {className: "note"}, ...shown(line)));
+    if (line) parent.add(el("li", {className: "note"}, shown(line)));
     const below = [...path, oneText(metadata?.call_id)];
     if (inside) this.#draw(below, type, event.content, 1000 * timestamp, (node) => parent.add(node));
   }
