@@ -101,7 +101,7 @@ export class RunView {
 
   #think(text) {
     if (!this.#thought) {
-      this.#thought = el("p", {className: "plain"});
+      this.#thought = el("p", {className: "plain", dir: "auto"});
       this.#put(el("details", {className: "reasoning"}, el("summary", {}, "Reasoning"), this.#thought));
     }
     this.#thought.append(text);
@@ -142,13 +142,13 @@ export class RunView {
   #message(text, metadata) {
     this.#steps = this.#answer = null;
     const by = metadata.resumes ? "Resumed" : metadata.follow_up ? "Your follow-up" : metadata.message_id ? "You, steering" : "You";
-    this.#put(el("section", {className: "question"}, el("h2", {}, by), el("p", {className: "plain"}, text ?? "")));
+    this.#put(el("section", {className: "question"}, el("h2", {}, by), el("p", {className: "plain", dir: "auto"}, text ?? "")));
     this.#foot.textContent = "asks the model";
   }
 
   #answerNow() {
     if (!this.#answer) {
-      this.#answer = el("p", {className: "plain"});
+      this.#answer = el("p", {className: "plain", dir: "auto"});
       this.#put(el("section", {className: "answer"}, el("h2", {}, "Answer"), this.#answer));
       this.#foot.textContent = "answers";
       this.#thought = null;

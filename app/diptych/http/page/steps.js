@@ -64,7 +64,7 @@ class CallNode {
   }
 
   say(text) {
-    if (!this.#said) this.#body.append(this.#said = el("p", {className: "said"}));
+    if (!this.#said) this.#body.append(this.#said = el("p", {className: "said", dir: "auto"}));
     this.#said.append(text);
   }
 

@@ -32,15 +32,17 @@ export function shown(text, limit = LIMIT) {
   return made;
 }
 
-// Show a value as JSON. Each string has a direction of its own, which moves nothing beside it: by the
-// style, as for a `bdi` a browser looks for it again with each node, from the start.
+// Show a value as JSON. Each string stands in a `bdi`: its direction moves nothing beside it. The
+// browser looks for it when all is there: with each node, from the start, it would take minutes.
 export function shownJson(value, limit = LIMIT) {
   const text = JSON.stringify(value, null, 2) ?? "";
   const cut = text.slice(0, limit);
   const made = new DocumentFragment();
   let from = 0;
   for (const {0: string, index} of cut.matchAll(STRING)) {
-    made.append(shown(cut.slice(from, index), Infinity), el("span", {className: "string"}, shown(string, Infinity)));
+    const isolated = el("bdi", {dir: "ltr"}, shown(string, Infinity));
+    isolated.dir = "auto";
+    made.append(shown(cut.slice(from, index), Infinity), isolated);
     from = index + string.length;
   }
   made.append(shown(text.slice(from), Math.max(0, limit - from)));
