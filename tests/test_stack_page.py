@@ -2,14 +2,18 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
-from playwright.async_api import Page, Route, expect
-from support.browser import CHROMIUM, ask, browsing, shows
+import pytest_asyncio
+from playwright.async_api import Browser, Page, Route, expect
+from support.browser import CHROMIUM, ask, browsing, chromium, shows
+from support.model_server import breaks_off, model_server
 from support.stack import agent, box, call, listening, stage, stages, until
 from support.tcp_proxy import tcp_proxy
 
@@ -21,9 +25,12 @@ from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
 from diptych.serve.hosted_agent import HostedAgent
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="chromium is not here: THE PAGE WAS NOT TRIED IN A BROWSER"
-)
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="chromium is not here: THE PAGE WAS NOT TRIED IN A BROWSER"
+    ),
+]
 
 ASK = Policy((Rule("tool", "pay", "ask"),))
 MARKUP = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
@@ -38,6 +45,15 @@ WATCH = """(whole) => {
     }).observe(document.body, {childList: true, characterData: true, subtree: true});
 }"""
 """Notes each text of the answer that is not the beginning of the whole one."""
+
+COUNT_LAYOUTS = """() => {
+    window.layouts = 0;
+    const {get} = Object.getOwnPropertyDescriptor(Element.prototype, "scrollHeight");
+    Object.defineProperty(Element.prototype, "scrollHeight", {
+        get() { window.layouts += 1; return get.call(this); },
+    });
+}"""
+"""Counts how often the page asks how high it is, for which a browser lays out all of it."""
 
 paid: list[str] = []
 
@@ -58,6 +74,12 @@ async def read(page: str) -> str:
     return f"{page}: {MARKUP}"
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    async with chromium() as started:
+        yield started
+
+
 @pytest.fixture(autouse=True)
 def nobody_is_paid() -> None:
     paid.clear()
@@ -68,7 +90,7 @@ async def markup_in(page: Page) -> int:
     return await page.locator("img, iframe, body script, svg, object, embed").count()
 
 
-async def test_a_question_its_steps_below_too_and_its_answer() -> None:
+async def test_a_question_its_steps_below_too_and_its_answer(browser: Browser) -> None:
     followed = asyncio.Event()
 
     async def wait() -> str:
@@ -96,7 +118,10 @@ async def test_a_question_its_steps_below_too_and_its_answer() -> None:
         tools=(box(add),),
         agents=(PeerConfig("researcher", url="researcher", share_context=True),),
     )
-    async with stages(top, below) as (coordinator, _), browsing(f"{coordinator.url}/") as page:
+    async with (
+        stages(top, below) as (coordinator, _),
+        browsing(browser, f"{coordinator.url}/") as page,
+    ):
         await shows(page, "coordinator", "Adds up.", "ready")
         await ask(page, "What is it?")
         await shows(page, "How much is 1 and 2?")
@@ -126,13 +151,13 @@ async def test_a_question_its_steps_below_too_and_its_answer() -> None:
         assert not await page.evaluate(wide)
 
 
-async def test_an_answer_goes_on_where_its_connection_broke() -> None:
+async def test_an_answer_goes_on_where_its_connection_broke(browser: Browser) -> None:
     words = " ".join(f"word{number}" for number in range(60))
     async with stage("{}", {"content": words, "chunk_ms": 20}) as helper:
         port = urlsplit(helper.url).port or 0
         async with (
             tcp_proxy(port) as proxy,
-            browsing(f"http://127.0.0.1:{proxy.port}/", *CUT) as page,
+            browsing(browser, f"http://127.0.0.1:{proxy.port}/", *CUT) as page,
         ):
             await shows(page, "ready")
             await ask(page, "Count")
@@ -145,16 +170,19 @@ async def test_an_answer_goes_on_where_its_connection_broke() -> None:
 
 
 @pytest.mark.parametrize("decision", ["Approve", "Reject"])
-async def test_a_call_waits_for_a_decision_and_hides_nothing(decision: str) -> None:
+async def test_a_call_waits_for_a_decision_and_hides_nothing(
+    browser: Browser, decision: str
+) -> None:
     to = f"bob{RIGHT_TO_LEFT}eve"
     async with (
         stage(call("pay", to=to), "{}", "Well.", tools=(box(pay),), policy=ASK) as helper,
-        browsing(f"{helper.url}/") as page,
+        browsing(browser, f"{helper.url}/") as page,
     ):
         await ask(page, "Pay bob")
         card = page.get_by_role("group", name="May this call be made?")
         await card.get_by_text("⟨U+202E⟩").wait_for()
         assert RIGHT_TO_LEFT not in (await card.text_content() or "")
+        await expect(card).to_contain_text(re.compile(r"Rejected by itself at .*\d{4}"))  # a date
         assert not paid
         if decision == "Reject":
             await card.get_by_label("Reason").fill("not him")
@@ -167,10 +195,25 @@ async def test_a_call_waits_for_a_decision_and_hides_nothing(decision: str) -> N
         assert ["not him" in str(each) for each in errors] == [True] * (decision == "Reject")
 
 
-async def test_arguments_are_edited() -> None:
+async def test_a_call_that_holds_very_much_is_shown_too(browser: Browser) -> None:
+    to = "".join(f"{n}\u200b" for n in range(70_000))  # more nodes than a stack holds arguments
+    async with (
+        stage(call("pay", to=to), "{}", "Well.", tools=(box(pay),), policy=ASK) as helper,
+        browsing(browser, f"{helper.url}/") as page,
+    ):
+        await ask(page, "Pay")
+        card = page.get_by_role("group", name="May this call be made?")
+        await card.wait_for()
+        shown = await card.locator("pre").text_content() or ""
+        assert to.replace("\u200b", "⟨U+200B⟩") in shown
+        await page.get_by_role("button", name="Cancel the run").click()
+        await shows(page, "aborted after")
+
+
+async def test_arguments_are_edited(browser: Browser) -> None:
     async with (
         stage(call("pay", to="eve"), "{}", "Well.", tools=(box(pay),), policy=ASK) as helper,
-        browsing(f"{helper.url}/") as page,
+        browsing(browser, f"{helper.url}/") as page,
     ):
         await ask(page, "Pay")
         await page.get_by_text("Change the arguments").click()
@@ -180,7 +223,7 @@ async def test_arguments_are_edited() -> None:
         assert paid == ["bob"]
 
 
-async def test_large_numbers_are_shown_and_sent_as_they_are() -> None:
+async def test_large_numbers_are_shown_and_sent_as_they_are(browser: Browser) -> None:
     account = 2**53 + 1  # no number of JavaScript is this one
     sent: list[int] = []
 
@@ -191,7 +234,7 @@ async def test_large_numbers_are_shown_and_sent_as_they_are() -> None:
 
     async with (
         stage(call("pay", account=account), "{}", "Well.", tools=(box(pay),), policy=ASK) as helper,
-        browsing(f"{helper.url}/") as page,
+        browsing(browser, f"{helper.url}/") as page,
     ):
         await ask(page, "Pay")
         card = page.get_by_role("group", name="May this call be made?")
@@ -203,8 +246,8 @@ async def test_large_numbers_are_shown_and_sent_as_they_are() -> None:
         assert str(account) in (await page.locator(".steps .brief").text_content() or "")
 
 
-async def test_a_message_is_sent_once_however_often_enter_is_pressed() -> None:
-    async with stage("{}", "Once.") as helper, browsing(f"{helper.url}/") as page:
+async def test_a_message_is_sent_once_however_often_enter_is_pressed(browser: Browser) -> None:
+    async with stage("{}", "Once.") as helper, browsing(browser, f"{helper.url}/") as page:
         held, go = asyncio.Event(), asyncio.Event()
 
         async def hold(route: Route) -> None:
@@ -222,7 +265,7 @@ async def test_a_message_is_sent_once_however_often_enter_is_pressed() -> None:
         assert len((await helper.http.get("/v1/runs")).json()["data"]) == 1
 
 
-async def test_a_run_is_steered_then_cancelled_then_resumed() -> None:
+async def test_a_run_is_steered_then_cancelled_then_resumed(browser: Browser) -> None:
     begun, end = asyncio.Event(), asyncio.Event()
 
     async def hang() -> str:
@@ -233,7 +276,7 @@ async def test_a_run_is_steered_then_cancelled_then_resumed() -> None:
 
     async with (
         stage(call("hang"), "{}", "Here I am.", tools=(box(hang),)) as helper,
-        browsing(f"{helper.url}/") as page,
+        browsing(browser, f"{helper.url}/") as page,
     ):
         await ask(page, "Go")
         await asyncio.wait_for(begun.wait(), 20)
@@ -255,7 +298,7 @@ async def test_a_run_is_steered_then_cancelled_then_resumed() -> None:
         assert said[:1] == ["Go"]
 
 
-async def test_what_others_say_is_text() -> None:
+async def test_what_others_say_is_text(browser: Browser) -> None:
     hostile = f"{MARKUP} {RIGHT_TO_LEFT}"
     async with (
         stage(
@@ -265,7 +308,7 @@ async def test_what_others_say_is_text() -> None:
             tools=(box(read),),
             description=MARKUP,
         ) as helper,
-        browsing(f"{helper.url}/") as page,
+        browsing(browser, f"{helper.url}/") as page,
     ):
         await ask(page, hostile)
         await shows(page, "done after")
@@ -276,6 +319,107 @@ async def test_what_others_say_is_text() -> None:
         assert await page.locator(".answer p").text_content() == hostile
         assert await markup_in(page) == 0
         assert await page.title() == helper.name
+
+
+async def tells(page: Page, *events: tuple[str, Any, dict[str, Any]]) -> None:
+    """Let every run tell these events, each a type, a content and its metadata."""
+    told = "".join(
+        f"id: {seq}\nevent: {kind}\ndata: "
+        + json.dumps({"content": content, "metadata": about, "timestamp": "2026-11-23T12:00:00Z"})
+        + "\n\n"
+        for seq, (kind, content, about) in enumerate(events, 1)
+    )
+
+    async def answer(route: Route) -> None:
+        await route.fulfill(content_type="text/event-stream", body=told)
+
+    await page.route("**/v1/runs/*/events", answer)
+
+
+async def test_a_long_answer_is_not_laid_out_for_each_of_its_pieces(browser: Browser) -> None:
+    piece, pieces = "word " * 20, 3000
+    async with stage("{}", "x") as helper, browsing(browser, f"{helper.url}/") as page:
+        await tells(
+            page,
+            *[("text", piece, {})] * pieces,
+            ("agent_response", piece * pieces, {}),
+            ("completed", "", {}),
+        )
+        await page.evaluate(COUNT_LAYOUTS)
+        await ask(page, "Go")
+        await shows(page, "done after")
+        assert await page.evaluate("window.layouts") < pieces / 3
+        assert len(await page.locator(".answer p").text_content() or "") == len(piece) * pieces
+
+
+async def test_what_passes_is_tried_again_and_said(browser: Browser) -> None:
+    refused = {"/page/agent.json": 1, "/v1/runs": 1}
+    full = {"error": {"message": "there is no room", "code": "overloaded"}}
+
+    async def refuse(route: Route) -> None:
+        path = urlsplit(route.request.url).path
+        refused[path] -= 1
+        if refused[path] < 0:
+            await route.continue_()
+        else:
+            await route.fulfill(status=503, json=full)
+
+    async with stage("{}", "Here.") as helper, browsing(browser, "about:blank", "503") as page:
+        for path in refused:
+            await page.route(f"**{path}", refuse)
+        await page.goto(f"{helper.url}/")
+        await shows(page, "there is no room; trying again")
+        await expect(page.get_by_role("heading", name="helper")).to_be_visible()
+        await expect(page.locator("#problem")).to_be_empty()
+        await ask(page, "Go")
+        await shows(page, "there is no room; trying again", "Here.", "done after")
+        await expect(page.locator("#problem")).to_be_empty()
+
+
+async def test_a_run_that_was_resumed_is_not_shown_twice(browser: Browser) -> None:
+    async with (
+        model_server("{}", breaks_off("Half "), "{}", "Whole.") as model,
+        stage(model=model) as helper,
+        browsing(browser, f"{helper.url}/") as page,
+    ):
+        resume = page.get_by_role("button", name="Resume this run")
+        await ask(page, "Go")
+        await resume.wait_for()
+        await resume.evaluate("(button) => { button.click(); button.click(); }")
+        await shows(page, "Whole.", "done after")
+        await expect(page.get_by_role("article")).to_have_count(2)
+        await page.reload()
+        await shows(page, "Whole.", "done after", "failed (")
+        await expect(resume).to_have_count(0)
+
+
+async def test_a_page_that_comes_late_says_what_it_has_not_seen_below(browser: Browser) -> None:
+    end = asyncio.Event()
+
+    async def wait() -> str:
+        """Wait."""
+        await end.wait()
+        return "go on"
+
+    asks = json.dumps({"agent": "researcher", "task": "How much is it?"})
+    below = agent(call("wait"), "{}", "Three.", name="researcher", tools=(box(wait),))
+    peers = (PeerConfig("researcher", url="researcher"),)
+    top = agent(asks, "{}", "It is three.", name="coordinator", agents=peers)
+    async with (
+        stages(top, below) as (coordinator, _),
+        browsing(browser, f"{coordinator.url}/") as page,
+    ):
+        gap = "What happened here before this page was opened is not shown."
+        await ask(page, "Go")
+        await page.locator("ol ol").get_by_text("wait").wait_for()
+        assert await page.get_by_text(gap).count() == 0
+        await page.reload()
+        await shows(page, gap)
+        end.set()
+        await shows(page, "done after")
+        await page.reload()
+        await shows(page, "done after", "below: 3 requests to models, 1 calls of tools, ")
+        assert await page.get_by_text(gap).count() == 0
 
 
 @asynccontextmanager
@@ -289,14 +433,14 @@ async def beyond(config: AgentConfig) -> AsyncIterator[str]:
         yield url
 
 
-async def test_it_asks_for_a_token_and_keeps_it_in_memory() -> None:
+async def test_it_asks_for_a_token_and_keeps_it_in_memory(browser: Browser) -> None:
     keys: dict[str, Any] = {"ada": lambda: "key-of-ada-Yx3"}
     access = AccessConfig(
         keys=keys, grants=(Grant((Grantee("key", "ada"),), frozenset({Right.ASK})),)
     )
     async with (
         beyond(agent("{}", "Hello, ada.", access=access)) as url,
-        browsing(f"{url}/", "401") as page,
+        browsing(browser, f"{url}/", "401") as page,
     ):
         await expect(page.locator("#state")).to_have_text("ready")  # that is told to everybody
         secret = page.get_by_label("Token or key")
@@ -314,11 +458,41 @@ async def test_it_asks_for_a_token_and_keeps_it_in_memory() -> None:
         await secret.wait_for()
 
 
-async def test_it_shows_what_is_missing() -> None:
+async def test_who_types_is_not_made_to_type_a_token(browser: Browser) -> None:
+    async with stage("{}", "x") as helper, browsing(browser, f"{helper.url}/", "401") as page:
+        await shows(page, "ready")
+        await page.route("**/v1/models", lambda route: route.fulfill(status=401, json={}))
+        await page.get_by_label("Message to the agent").fill("Half a mess")
+        await page.evaluate("import('/page/api.js').then(({read}) => { read('v1/models'); })")
+        await page.get_by_label("Token or key").wait_for()
+        await page.keyboard.type("age")
+        await expect(page.get_by_label("Message to the agent")).to_have_value("Half a message")
+
+
+async def test_a_session_is_not_called_by_somebody_elses_question(browser: Browser) -> None:
+    names = ("ada", "bob", "reader")
+    keys: dict[str, Any] = {name: (lambda name=name: f"key-of-{name}-Yx3") for name in names}
+    may_ask = Grant((Grantee("key", "ada"), Grantee("key", "bob")), frozenset({Right.ASK}))
+    may_read = Grant((Grantee("key", "reader"),), frozenset({Right.READ}))
+    config = agent("{}", "x", access=AccessConfig(keys=keys, grants=(may_ask, may_read)))
+    async with beyond(config) as url, httpx.AsyncClient(base_url=url) as http:
+        for name in ("ada", "bob"):
+            body = {"input": f"a question of {name}", "session_id": "plans"}
+            headers = {"Authorization": f"Bearer key-of-{name}-Yx3"}
+            await http.post("/v1/runs", json=body, headers=headers)
+        async with browsing(browser, f"{url}/") as page:
+            await page.get_by_label("Token or key").fill("key-of-reader-Yx3")
+            await page.keyboard.press("Enter")
+            await page.get_by_text("Sessions", exact=True).click()
+            links = page.locator("#sessions a")
+            await expect(links).to_have_text(["plans", "plans"])
+
+
+async def test_it_shows_what_is_missing(browser: Browser) -> None:
     peers = (PeerConfig("away", url="http://127.0.0.1:9"),)
     async with (
         stage("{}", "x", agents=peers) as helper,
-        browsing(f"{helper.url}/") as page,
+        browsing(browser, f"{helper.url}/") as page,
     ):
         await shows(page, "unavailable: agent away")
         await until(lambda: page.locator("#state.good, #state.bad").count())

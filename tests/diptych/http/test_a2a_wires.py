@@ -304,6 +304,15 @@ async def test_over_older_rest_a_wrong_form_is_a_400_and_never_a_broken_stream(
         assert await helper.house.runs.entries() == []
 
 
+@pytest.mark.parametrize(("binding", "version"), WIRES)
+async def test_what_has_the_wrong_form_is_named(binding: str, version: str) -> None:
+    wire = (binding, version)
+    async with face() as helper:
+        reply = await ask(helper.http, wire, "send", said(wire, contextId=5))
+        error = error_over(wire, reply, -32602, 400)
+        assert "contextId" in json.dumps(error)
+
+
 @pytest.mark.parametrize("length", ["x", "-1", "9" * 5000, str(2**40), "1.5"])
 @pytest.mark.parametrize("path", ["/a2a/rest/tasks", "/a2a/rest/v1/tasks"])
 async def test_a_history_length_that_makes_no_sense_is_a_400(path: str, length: str) -> None:
@@ -327,7 +336,7 @@ async def test_over_older_rpc_an_id_that_is_none_is_refused(sent_id: Any) -> Non
         assert await helper.house.runs.entries() == []
 
 
-@pytest.mark.parametrize("version", ["", "0.3", "0.3.0", "0.9"])
+@pytest.mark.parametrize("version", ["", "0.3", "0.3.0", "0.9", "0.2.6"])
 async def test_a_request_that_names_no_version_or_an_older_one_is_one_of_0_3(version: str) -> None:
     headers = {"A2A-Version": version}
     async with face() as helper:

@@ -1,1 +1,1 @@
-"""The agent as an A2A 1.0 server."""
+"""The agent as a server of A2A, 1.0 and 0.3."""

@@ -15,11 +15,11 @@ from a2a.compat.v0_3.jsonrpc_adapter import JSONRPC03Adapter
 from a2a.compat.v0_3.request_handler import RequestHandler03
 from a2a.compat.v0_3.rest_adapter import REST03Adapter
 from a2a.compat.v0_3.rest_handler import REST03Handler
-from a2a.compat.v0_3.versions import is_legacy_version
 from a2a.utils import json_utils
 from a2a.utils.constants import VERSION_HEADER
 from a2a.utils.error_handlers import build_rest_error_payload
 from a2a.utils.errors import A2AError, InvalidParamsError
+from google.protobuf.json_format import ParseError
 from pydantic import BaseModel, ValidationError
 from sse_starlette.sse import EventSourceResponse
 from starlette.requests import Request
@@ -45,6 +45,8 @@ def _reading() -> Iterator[None]:
         raise
     except ValidationError as error:
         raise InvalidParamsError(_form_problem(error)) from error
+    except ParseError as error:  # names the field
+        raise InvalidParamsError(str(error)[:_MAX_TEXT]) from error
     except Exception as error:
         _logger.info("a request of A2A 0.3 was not turned into one of 1.0", exc_info=error)
         raise InvalidParamsError("the request does not have the form of A2A 0.3") from error
@@ -100,8 +102,8 @@ class OlderRpc:
 
     def takes(self, request: Request, body: object) -> bool:
         """Say whether a request is one of 0.3; so is one that names no version (1.0, 3.6.2)."""
-        version = request.headers.get(VERSION_HEADER)
-        if not isinstance(body, dict) or (version and not is_legacy_version(version)):
+        version = request.headers.get(VERSION_HEADER) or "0.3"
+        if not isinstance(body, dict) or not version.startswith("0."):
             return False
         method = body.get("method")
         return isinstance(method, str) and self._adapter.supports_method(method)

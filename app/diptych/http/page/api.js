@@ -9,9 +9,10 @@ const base = new URL("..", import.meta.url); // relative, so that it works below
 const TRIES = 6;
 let token = "";
 let askForToken = null; // shows why, and gives a promise of the token
+let sayWhy = null; // shows why something takes so long
 let asking = null;
 
-export const useTokens = (ask) => { askForToken = ask; };
+export const usePage = (ask, say) => { [askForToken, sayWhy] = [ask, say]; };
 
 export class ApiError extends Error {
   constructor(status, code, message, retryAfter = 0) {
@@ -51,15 +52,25 @@ export async function send(path, {method = "GET", body, headers = {}, signal, ac
 
 export const read = async (path, signal) => (await send(path, {signal})).json();
 
+// Read what the page cannot do without, again and again if need be.
+export const readPatiently = (path, signal) => patiently(() => read(path, signal), signal);
+
 // Send what changes something, again and again if need be: under one key it counts once.
-export async function act(path, body, signal) {
+export function act(path, body) {
   const headers = {"Idempotency-Key": randomKey()};
+  return patiently(async () => (await send(path, {method: "POST", body, headers})).json());
+}
+
+async function patiently(work, signal) {
   for (let tries = 1; ; tries += 1) {
     try {
-      return await (await send(path, {method: "POST", body, headers, signal})).json();
+      const done = await work();
+      if (tries > 1) sayWhy("");
+      return done;
     } catch (error) {
       const isPassing = error instanceof TypeError || error.status === 503;
       if (!isPassing || tries === TRIES || signal?.aborted) throw error;
+      sayWhy(`${error.message}; trying again`);
       await pause(error.retryAfter || backoff(tries), signal);
     }
   }

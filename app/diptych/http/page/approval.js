@@ -27,10 +27,10 @@ export class ApprovalCard {
     this.#controls = this.#makeControls();
     this.node = el("section", {className: "approval"},
       el("h3", {id}, "May this call be made?"),
-      el("p", {}, isTool ? "Tool " : "Delegation to the agent ", el("bdi", {className: "name"}, ...shown(call.tool ?? call.agent, Infinity)),
-        ...(agent ? [", asked for below the agent ", el("bdi", {className: "name"}, ...shown(agent))] : [])),
-      el("pre", {tabIndex: 0, ariaLabel: isTool ? "Arguments" : "Task"}, ...(isTool ? shownJson(given, Infinity) : shown(call.task, Infinity))),
-      el("p", {className: "hint"}, ...(about.reason ? shown(`${about.reason} `) : []), `Rejected by itself at ${about.expires.toLocaleTimeString()}.`),
+      el("p", {}, isTool ? "Tool " : "Delegation to the agent ", el("bdi", {className: "name"}, shown(call.tool ?? call.agent, Infinity)),
+        ...(agent ? [", asked for below the agent ", el("bdi", {className: "name"}, shown(agent))] : [])),
+      el("pre", {tabIndex: 0, ariaLabel: isTool ? "Arguments" : "Task"}, isTool ? shownJson(given, Infinity) : shown(call.task, Infinity)),
+      el("p", {className: "hint"}, about.reason ? shown(`${about.reason} `) : "", `Rejected by itself at ${about.expires.toLocaleString()}.`),
       this.#controls, this.#problem);
     this.node.setAttribute("role", "group");
     this.node.setAttribute("aria-labelledby", id);
@@ -39,7 +39,7 @@ export class ApprovalCard {
   // Say what became of it, if that is known; nobody can decide any more.
   close(text = "") {
     this.#controls.remove();
-    if (text) this.#problem.replaceChildren(...shown(text));
+    if (text) this.#problem.replaceChildren(shown(text));
   }
 
   #makeControls() {
@@ -61,7 +61,7 @@ export class ApprovalCard {
     try {
       this.#decide({decision: "edit", arguments: exactJson(this.#arguments.value)});
     } catch (error) {
-      this.#problem.replaceChildren(...shown(`That is no JSON: ${error.message}`));
+      this.#problem.replaceChildren(shown(`That is no JSON: ${error.message}`));
     }
   }
 
@@ -73,7 +73,7 @@ export class ApprovalCard {
       this.close(`Decided: ${told.decision}.`);
     } catch (error) {
       if (CLOSED.has(error.status)) this.close(error.message);
-      else this.#problem.replaceChildren(...shown(error.message));
+      else this.#problem.replaceChildren(shown(error.message));
     }
   }
 }

@@ -5,7 +5,7 @@
 // Not here: requests (api.js), following a run (events.js), drawing one (run_view.js).
 
 import {ApprovalCard} from "./approval.js";
-import {act, read, requireToken, send, useTokens} from "./api.js";
+import {act, read, readPatiently, requireToken, send, usePage} from "./api.js";
 import {follow} from "./events.js";
 import {RunView} from "./run_view.js";
 import {el, exactJson, oneLine, shown} from "./text.js";
@@ -19,6 +19,7 @@ const {ask, steer, later, cancel} = form.elements;
 let reading = new AbortController(); // of the session that is shown
 let lastRun = Promise.resolve(); // runs of a session go one after another, and are read so
 let active = null; // the view of the run that works
+const drawn = new Set(); // ids of the runs that are shown
 
 const say = (text) => { $("said").textContent = oneLine(text, 1000); };
 const inAddress = (name) => new URLSearchParams(location.hash.slice(1)).get(name) ?? "";
@@ -26,7 +27,7 @@ const sessionId = () => inAddress("session");
 const sessionHash = (session, owner) => `#${new URLSearchParams({session, ...(owner && {owner})})}`;
 
 function tell(error) {
-  if (error?.name !== "AbortError") $("problem").replaceChildren(...shown(error?.message ?? ""));
+  if (error?.name !== "AbortError") $("problem").replaceChildren(shown(error?.message ?? ""));
 }
 
 // Do what a person asked for; what goes wrong is said beside the form.
@@ -41,10 +42,12 @@ const attempt = (work) => async (...given) => {
 
 // ---- The agent
 
-useTokens((why) => new Promise((give) => {
-  $("why").replaceChildren(...shown(why));
+usePage((why) => new Promise((give) => {
+  $("why").replaceChildren(shown(why));
+  const isTyping = document.activeElement === message && message.value && !ask.disabled;
   $("token").hidden = false;
-  $("secret").focus();
+  if (isTyping) $("token").scrollIntoView(); // what follows is no token
+  else $("secret").focus();
   $("token").onsubmit = (event) => {
     event.preventDefault();
     $("token").hidden = true;
@@ -52,20 +55,20 @@ useTokens((why) => new Promise((give) => {
     $("secret").value = "";
     message.focus();
   };
-}));
+}), (why) => $("problem").replaceChildren(shown(why)));
 
 let nextLook = 0;
 async function showReadiness() {
   clearTimeout(nextLook);
   try {
     const {status, reason, missing = [], notes = []} = await (await send("ready", {accepts: 503})).json();
-    $("state").replaceChildren(...shown(reason ? `${status}: ${reason}` : status));
+    $("state").replaceChildren(shown(reason ? `${status}: ${reason}` : status));
     $("state").className = status === "ready" ? "good" : "bad";
     const lines = [...missing.map((each) => `unavailable: ${each.kind} ${each.name}: ${each.reason}`), ...notes];
     const key = lines.join("\n");
     if ($("missing").dataset.key === key) return;
     $("missing").dataset.key = key;
-    $("missing").replaceChildren(...lines.map((line) => el("li", {}, ...shown(line))));
+    $("missing").replaceChildren(...lines.map((line) => el("li", {}, shown(line))));
   } catch {
     $("state").textContent = "cannot be reached";
     $("state").className = "bad";
@@ -76,10 +79,10 @@ async function showReadiness() {
 
 async function start() {
   $("state").textContent = "";
-  const agent = await read("page/agent.json");
+  const agent = await readPatiently("page/agent.json");
   document.title = agent.name;
-  $("name").replaceChildren(...shown(agent.name));
-  $("description").replaceChildren(...shown(agent.description));
+  $("name").replaceChildren(shown(agent.name));
+  $("description").replaceChildren(shown(agent.description));
   await showReadiness();
   if (agent.asks_for_token) {
     await requireToken("This agent asks who you are.");
@@ -98,6 +101,7 @@ async function open() {
   const id = sessionId();
   lastRun = Promise.resolve();
   conversation.replaceChildren();
+  drawn.clear();
   setActive(null);
   form.hidden = false;
   if (!id) return;
@@ -107,18 +111,22 @@ async function open() {
     form.hidden = found.data.length > 0;
   }
   if (found.has_more) conversation.append(el("p", {className: "note"}, "Earlier runs of this session are not shown."));
-  found.data.forEach((run) => add(run.id));
+  found.data.forEach((run) => add(run.id, run.last_seq));
 }
 
-const runsOf = (id, signal) => read(`v1/runs?${new URLSearchParams({session_id: id, limit: SHOWN_RUNS})}`, signal);
+const runsOf = (id, signal) => readPatiently(`v1/runs?${new URLSearchParams({session_id: id, limit: SHOWN_RUNS})}`, signal);
 
-// Add a run to the conversation, and read it once those before it have ended.
-function add(runId) {
+// Add a run to the conversation, and read it once those before it have ended. Its events up to
+// `knownSeq` are older than the page.
+function add(runId, knownSeq) {
+  if (drawn.has(runId)) return; // a run that is resumed twice is one run
+  drawn.add(runId);
   const {signal} = reading;
-  const view = new RunView(runId, say, attempt(resume));
+  const view = new RunView(runId, say, attempt(resume), knownSeq);
+  conversation.querySelectorAll(".resume").forEach((each) => each.remove());
   conversation.append(view.node);
   lastRun = lastRun.then(() => watch(view, signal)).catch(tell);
-  scrollDown(true);
+  keepAtBottom(true);
 }
 
 async function watch(view, signal) {
@@ -126,9 +134,8 @@ async function watch(view, signal) {
   setActive(view);
   try {
     for await (const event of follow(view.runId, signal)) {
-      const isAtBottom = innerHeight + scrollY > document.documentElement.scrollHeight - 80;
+      keepAtBottom();
       view.take(event);
-      scrollDown(isAtBottom);
     }
   } finally {
     if (!signal.aborted) setActive(null);
@@ -141,13 +148,15 @@ async function showUse(view, signal) {
   view.addUse(await read(path, signal), await read(`${path}/tree?depth=0`, signal));
 }
 
-let isScrolling = false;
-function scrollDown(wanted) {
-  if (!wanted || isScrolling) return;
-  isScrolling = true;
+// Stay at the bottom, if the page is there. Asked once a frame: it makes the browser lay out all.
+let isFrameAsked = false;
+function keepAtBottom(isWanted = false) {
+  if (isFrameAsked && !isWanted) return;
+  const isDown = isWanted || innerHeight + scrollY > document.documentElement.scrollHeight - 80;
+  isFrameAsked = true;
   requestAnimationFrame(() => {
-    isScrolling = false;
-    scrollTo(0, document.documentElement.scrollHeight);
+    isFrameAsked = false;
+    if (isDown) scrollTo(0, document.documentElement.scrollHeight);
   });
 }
 
@@ -192,7 +201,6 @@ async function begin(text) {
 
 async function resume(view) {
   const run = await act(`v1/runs/${encodeURIComponent(view.runId)}/resume`);
-  view.node.querySelector("button")?.remove();
   add(run.id);
 }
 
@@ -227,8 +235,9 @@ onUnfold($("sessions"), async () => {
   const {events} = await read("memory/events?limit=500");
   const questions = new Map(events.filter((each) => each.event_type === "user_message")
     .reverse().map((each) => [each.session_id, each.content]));
+  const isShared = (id) => sessions.filter((each) => each.session_id === id).length > 1; // by several owners
   const item = ({session_id: id, updated_at: at, owner}) => el("li", {}, el("a", {href: sessionHash(id, owner)},
-    ...shown(oneLine(questions.get(id) || id, 80))), ` ${new Date(at).toLocaleString()}`, ...(owner ? shown(`, ${owner}`) : []));
+    shown(oneLine((!isShared(id) && questions.get(id)) || id, 80))), ` ${new Date(at).toLocaleString()}`, owner ? shown(`, ${owner}`) : "");
   return sessions.length ? sessions.reverse().map(item) : ["There is none yet."];
 });
 

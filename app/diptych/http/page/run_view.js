@@ -15,8 +15,9 @@ export class RunView {
   isAtEnd = false;
 
   // `say` tells a screen reader; `onResume` is called where somebody takes up a run that failed.
-  constructor(runId, say, onResume) {
-    Object.assign(this, {runId, onResume});
+  // Events up to `knownSeq` were there before this page.
+  constructor(runId, say, onResume, knownSeq = 0) {
+    Object.assign(this, {runId, onResume, knownSeq});
     this.#say = say;
     this.#begin();
   }
@@ -37,7 +38,7 @@ export class RunView {
       return;
     }
     this.#records.push({type, seq, data});
-    this.#takeRecord(type, data);
+    this.#takeRecord(type, data, seq <= this.knownSeq);
   }
 
   // Add what a run used and has left, as `GET /v1/runs/{id}` and its tree tell it.
@@ -50,7 +51,7 @@ export class RunView {
       const amounts = Object.keys(limits).map((name) => `${name.replaceAll("_", " ")} ${used[name]} of ${limits[name]}, ${left[name]} left`);
       parts.push(`budget of the ${scope}: ${amounts.join("; ")}`);
     }
-    if (parts.length) this.node.append(el("p", {className: "hint use"}, ...shown(parts.join(" · "))));
+    if (parts.length) this.node.append(el("p", {className: "hint use"}, shown(parts.join(" · "))));
   }
 
   #put(node) {
@@ -59,7 +60,7 @@ export class RunView {
   }
 
   #note(text, className = "note") {
-    this.#put(el("p", {className}, ...shown(text)));
+    this.#put(el("p", {className}, shown(text)));
   }
 
   #stepsNow() {
@@ -74,14 +75,14 @@ export class RunView {
   #takeNotice(type, data) {
     const notes = {
       reconnecting: () => { this.#foot.textContent = `${data.message}; picking the run up again`; },
-      progress: () => { this.#foot.replaceChildren(`step ${data.step} of ${data.max_steps}: `, ...shown(String(data.target))); },
-      tool_progress: () => { this.#foot.replaceChildren(...shown(`${data.target}: ${data.message}`)); },
+      progress: () => { this.#foot.replaceChildren(`step ${data.step} of ${data.max_steps}: `, shown(String(data.target))); },
+      tool_progress: () => { this.#foot.replaceChildren(shown(`${data.target}: ${data.message}`)); },
       delegation_progress: () => this.#all.forEach((steps) => steps.takeBelow(data)),
       reasoning: () => this.#think(data.content),
       format_warning: () => this.#note(data.message),
       budget_warning: () => this.#note(`${data.budget}: ${data.used} of ${data.limit} used`),
       handed_over: () => { this.#foot.textContent = "the agent's pod leaves, and hands the run over"; },
-      error: () => { this.#foot.replaceChildren(...shown(data.error?.message ?? "the record cannot be read now")); },
+      error: () => { this.#foot.replaceChildren(shown(data.error?.message ?? "the record cannot be read now")); },
       reset: () => this.#goBack(data.last_seq),
     };
     notes[type]?.();
@@ -106,13 +107,13 @@ export class RunView {
     this.#thought.append(text);
   }
 
-  #takeRecord(type, {content, metadata, timestamp}) { // a table
+  #takeRecord(type, {content, metadata, timestamp}, isOld) { // a table
     const time = Date.parse(timestamp);
     this.#began ||= time;
     if (isCall(type)) {
       const steps = this.#stepsNow();
       if (!this.#all.includes(steps)) this.#all.push(steps);
-      steps.take(type, content, metadata, time);
+      steps.take(type, content, metadata, time, isOld);
     } else if (isResult(type)) {
       this.#cards.get(metadata.call_id)?.close();
       this.#all.findLast((steps) => steps.take(type, content, metadata, time));
@@ -188,10 +189,13 @@ export class RunView {
 
   #end(what, time, why, canResume = false) {
     this.isAtEnd = true;
+    this.#records = []; // nothing is lost after an end
     this.#cards.forEach((card) => card.close());
-    this.#foot.replaceChildren(...shown(`${what} after ${duration(time - this.#began)}${why ? `: ${why}` : ""}`));
+    this.#foot.replaceChildren(shown(`${what} after ${duration(time - this.#began)}${why ? `: ${why}` : ""}`));
     this.#foot.classList.toggle("failed", canResume);
-    if (canResume) this.node.append(el("button", {type: "button", className: "quiet", onclick: () => this.onResume(this)}, "Resume this run"));
-    if (canResume) this.#say(`The run ${what}: ${why}`);
+    if (!canResume) return;
+    this.#say(`The run ${what}: ${why}`);
+    if (this.node.nextElementSibling) return; // its session has gone on
+    this.node.append(el("button", {type: "button", className: "quiet resume", onclick: () => this.onResume(this)}, "Resume this run"));
   }
 }

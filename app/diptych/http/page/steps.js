@@ -21,11 +21,16 @@ export function duration(ms) {
   return seconds < 60 ? `${seconds.toFixed(1)} s` : `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
 }
 
+const usedBelow = ({model_calls: models = 0, tool_calls: tools = 0, tokens = 0}) => (
+  `below: ${models} requests to models, ${tools} calls of tools, ${tokens} tokens`
+);
+
 class CallNode {
   #mark = el("span", {className: "mark"}, "running");
   #took = el("span", {className: "took"});
   #body;
   #said = null; // what the agent below says, as it comes
+  #gap = null; // says that what happened below so far is not shown
   #began;
   lines = 0;
 
@@ -34,20 +39,28 @@ class CallNode {
     const name = tool ?? agent ?? "?";
     this.#began = began;
     this.#body = el("div", {className: "body"},
-      el("pre", {tabIndex: 0, ariaLabel: "What it was called with"}, ...(tool === undefined ? shown(task) : shownJson(given))));
+      el("pre", {tabIndex: 0, ariaLabel: "What it was called with"}, tool === undefined ? shown(task) : shownJson(given)));
     this.node = el("li", {}, el("details", {open: tool === undefined},
-      el("summary", {}, this.#mark, tool === undefined ? "→ " : "", el("bdi", {className: "name"}, ...shown(oneLine(name, 200))), " ",
-        el("bdi", {className: "brief"}, ...shown(oneLine(tool === undefined ? task : given))), this.#took),
+      el("summary", {}, this.#mark, tool === undefined ? "→ " : "", el("bdi", {className: "name"}, shown(oneLine(name, 200))), " ",
+        el("bdi", {className: "brief"}, shown(oneLine(tool === undefined ? task : given))), this.#took),
       this.#body));
   }
 
-  finish(type, content, ended) {
+  // Say that what happened below is missing: it is told live only, and this page was not there.
+  showGap() {
+    this.#gap = el("li", {className: "note"}, "What happened here before this page was opened is not shown.");
+    this.add(this.#gap);
+  }
+
+  finish(type, content, ended, used) {
     const failed = type.endsWith("error");
     this.#said?.remove();
+    this.#gap?.remove();
+    if (used && !this.#body.querySelector(":scope > ol > li")) this.add(el("li", {className: "note"}, shown(usedBelow(used))));
     this.#mark.textContent = failed ? "failed" : "done";
     this.#mark.classList.add(failed ? "failed" : "done");
     this.#took.textContent = duration(ended - this.#began);
-    this.#body.append(el("pre", {tabIndex: 0, className: failed ? "failed" : "", ariaLabel: failed ? "Error" : "Result"}, ...shown(content ?? "")));
+    this.#body.append(el("pre", {tabIndex: 0, className: failed ? "failed" : "", ariaLabel: failed ? "Error" : "Result"}, shown(content ?? "")));
   }
 
   say(text) {
@@ -67,12 +80,15 @@ export class Steps {
   #told = new Map(); // by path, the newest seq: after a death below, events come again
   node = el("ol", {className: "steps"});
 
-  // Take the record of a call or of its result; false if its call is not drawn here.
-  take(type, content, about, time) {
-    return this.#draw([about.call_id], type, content, time, (node) => this.node.append(node));
+  // Take the record of a call or of its result; false if its call is not drawn here. `isOld` is a
+  // record that was there before this page.
+  take(type, content, about, time, isOld) {
+    const isHere = this.#draw([about.call_id], type, content, time, (node) => this.node.append(node), about.child?.used);
+    if (isOld && type === "delegation_request") this.#calls.get(about.call_id).showGap();
+    return isHere;
   }
 
-  #draw(path, type, content, time, append) {
+  #draw(path, type, content, time, append, used) {
     const key = path.join(" ");
     if (isCall(type)) {
       const call = new CallNode(content, time);
@@ -80,7 +96,7 @@ export class Steps {
       append(call.node);
       return true;
     }
-    this.#calls.get(key)?.finish(type, content, time);
+    this.#calls.get(key)?.finish(type, content, time, used);
     return this.#calls.has(key);
   }
 
@@ -106,7 +122,7 @@ export class Steps {
       if (root.lines === MAX_LINES + 1) root.add(el("li", {}, "What else happens below is not drawn."));
       return;
     }
-    if (line) parent.add(el("li", {className: "note"}, ...shown(line)));
+    if (line) parent.add(el("li", {className: "note"}, shown(line)));
     const below = [...path, oneText(metadata?.call_id)];
     if (inside) this.#draw(below, type, event.content, 1000 * timestamp, (node) => parent.add(node));
   }
