@@ -94,7 +94,7 @@ class Messenger:
         task.add_done_callback(self._tasks.discard)
 
     async def _send(self, line: str) -> None:
-        is_later = line.split()[0] == LATER
+        is_later = line.split(maxsplit=1)[0] == LATER
         text = line.removeprefix(LATER).strip() if is_later else line
         if not text:
             self._screen.print_line(("! ", "yellow"), f"not sent: nothing stands after {LATER}")
