@@ -372,7 +372,8 @@ async def test_a_task_is_input_required_while_a_call_waits(wire: Wire) -> None:
         client = await client_over(wire, http, LOCAL, streaming=False)
         [event] = [e async for e in client.send_message(SendMessageRequest(message=message))]
         assert event.task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
-        assert "money" in event.task.status.message.parts[0].text
+        asked = event.task.status.message.parts[0].text
+        assert asked.startswith("the call call_1_1 waits for approval: money\n")
         streaming = await client_over(wire, http, LOCAL)
         states = []
 
