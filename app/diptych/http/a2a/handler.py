@@ -7,7 +7,7 @@ Not here: routes (`http.a2a.routes`), reading messages (`http.a2a.message`), the
 (`http.a2a.task`).
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import NoReturn
 
@@ -33,6 +33,7 @@ from a2a.utils.errors import (
 from a2a.utils.proto_utils import validate_proto_required_fields
 from a2a.utils.task import validate_history_length
 
+from diptych.errors import RunNotFound
 from diptych.http.a2a.attending import attending
 from diptych.http.a2a.errors import ErrorTranslation
 from diptych.http.a2a.listing import list_tasks
@@ -105,7 +106,7 @@ class TaskHandler(RequestHandler):
         del context
         with ErrorTranslation():
             validate_proto_required_fields(params)
-            entry = await self._runs.entry(params.id)
+            entry = await self._entry_to(lambda: self._runs.cancel(params.id), params.id)
             if entry.status not in TERMINAL:
                 entry = await self._runs.cancel(params.id)
                 if entry.status not in TERMINAL - {"aborted"}:  # else it ended before the cancel
@@ -143,10 +144,24 @@ class TaskHandler(RequestHandler):
         message = params.message
         if not message.task_id:
             return await self._runs.start(request)
-        entry = await self._runs.entry(message.task_id)
+        steered = read_steering(message, request)
+        entry = await self._entry_to(
+            lambda: self._runs.steer(message.task_id, steered), message.task_id
+        )
         if message.context_id not in ("", entry.session_id):
             raise InvalidParamsError("message.contextId is not the context of message.taskId")
-        return await self._runs.steer(entry.run_id, read_steering(message, request))
+        return await self._runs.steer(entry.run_id, steered)
+
+    async def _entry_to(self, change: Callable[[], Awaitable[RunEntry]], run_id: str) -> RunEntry:
+        """Give the run of a task that is to be changed.
+
+        Whoever may not see it is refused by the change itself, which puts that on the audit.
+        """
+        try:
+            return await self._runs.entry(run_id)
+        except RunNotFound:
+            await change()
+            raise
 
     async def _records_until_end(self, run_id: str) -> list[Record]:
         """Wait for a task's end, or until it needs a decision, and give its records (3.2.2).
