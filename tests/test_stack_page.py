@@ -14,7 +14,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, Route, expect
 from support.browser import CHROMIUM, ask, browsing, chromium, shows
 from support.model_server import breaks_off, model_server
-from support.stack import agent, box, call, listening, stage, stages, until
+from support.stack import Stage, agent, box, call, listening, stage, stages, until
 from support.tcp_proxy import tcp_proxy
 
 from diptych.access.grants import Grant, Grantee, Right
@@ -193,6 +193,42 @@ async def test_a_call_waits_for_a_decision_and_hides_nothing(
             each["content"] for each in await helper.memory() if each["event_type"] == "tool_error"
         ]
         assert ["not him" in str(each) for each in errors] == [True] * (decision == "Reject")
+
+
+async def test_the_list_of_what_waits_stays_true_and_keeps_what_is_written(
+    browser: Browser,
+) -> None:
+    look = 11_000  # ms, in which the page looks again
+    async with (
+        stage(call("pay", to="bob"), "{}", "Well.", tools=(box(pay),), policy=ASK) as helper,
+        browsing(browser, "about:blank") as page,
+    ):
+        await page.clock.install()
+        await page.goto(f"{helper.url}/")
+        await page.get_by_text("Waiting for decisions").click()
+        await shows(page, "No call waits for a decision")
+        runs = [await helper.start("Pay bob"), await helper.start("Pay bob")]
+        for run_id in runs:
+            await until(lambda run_id=run_id: _waits(helper, run_id))
+        cards = page.locator("#approvals .approval")
+        await page.clock.fast_forward(look)
+        await expect(cards).to_have_count(2)
+        assert await page.get_by_text("No call waits").count() == 0
+        written = cards.nth(1).get_by_label("Reason")
+        await written.fill("not him")
+        decided = await cards.nth(0).get_attribute("aria-labelledby")
+        first = (await helper.http.get("/v1/approvals")).json()["data"][0]
+        path = f"/v1/runs/{first['run_id']}/approvals/{first['call_id']}"
+        await helper.http.post(path, json={"decision": "reject"})
+        await page.clock.fast_forward(look)
+        await expect(cards).to_have_count(1)
+        assert await cards.get_attribute("aria-labelledby") != decided
+        await expect(cards.get_by_label("Reason")).to_have_value("not him")
+        await expect(cards.get_by_label("Reason")).to_be_focused()
+
+
+async def _waits(helper: Stage, run_id: str) -> bool:
+    return bool((await helper.run(run_id))["status"] == "input-required")
 
 
 async def test_a_call_that_holds_very_much_is_shown_too(browser: Browser) -> None:
