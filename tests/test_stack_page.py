@@ -231,6 +231,33 @@ async def _waits(helper: Stage, run_id: str) -> bool:
     return bool((await helper.run(run_id))["status"] == "input-required")
 
 
+async def test_a_card_that_moves_up_takes_no_click_that_was_for_another(browser: Browser) -> None:
+    both = json.dumps([json.loads(call("pay", to="ada")), json.loads(call("pay", to="bob"))])
+    async with (
+        stage(both, "{}", "Well.", tools=(box(pay),), policy=ASK) as helper,
+        browsing(browser, f"{helper.url}/") as page,
+    ):
+        await ask(page, "Pay both")
+        approve = page.get_by_role("button", name="Approve", exact=True)
+        await expect(approve).to_have_count(2)
+        await expect(approve.nth(1)).to_be_enabled()
+        was_enabled = await page.evaluate(
+            """() => new Promise((told) => {
+                const find = () => [...document.querySelectorAll(".approval")]
+                    .map((card) => card.querySelector("button"));
+                new MutationObserver(() => {
+                    const [first, second] = find();
+                    if (!first && second) told(!second.disabled);
+                }).observe(document.body, {childList: true, subtree: true});
+                find()[0].click();
+            })"""
+        )
+        assert not was_enabled
+        await approve.click()
+        await shows(page, "done after")
+        assert sorted(paid) == ["ada", "bob"]
+
+
 async def test_a_call_that_holds_very_much_is_shown_too(browser: Browser) -> None:
     to = "".join(f"{n}\u200b" for n in range(70_000))  # more nodes than a stack holds arguments
     async with (

@@ -4,7 +4,7 @@
 //
 // Not here: requests (api.js), following a run (events.js), drawing one (run_view.js).
 
-import {ApprovalCard} from "./approval.js";
+import {ApprovalCard, stir} from "./approval.js";
 import {act, read, readPatiently, requireToken, send, usePage} from "./api.js";
 import {follow} from "./events.js";
 import {RunView} from "./run_view.js";
@@ -247,7 +247,12 @@ async function showWaiting() {
   const {data} = exactJson(await (await send(`v1/approvals?limit=${WAITING_RUNS}`)).text());
   const [list, hint] = [...$("approvals").children].slice(1);
   const calls = new Map(data.map((each) => [`${each.run_id} ${each.call_id}`, each]));
-  waiting.forEach((card, key) => { if (!calls.has(key) && waiting.delete(key)) card.remove(); });
+  waiting.forEach((card, key) => {
+    if (calls.has(key)) return;
+    waiting.delete(key);
+    card.remove();
+    stir();
+  });
   calls.forEach((each, key) => {
     if (waiting.has(key)) return;
     waiting.set(key, new ApprovalCard({...each, runId: each.run_id, callId: each.call_id, expires: new Date(each.expires_at)}).node);
