@@ -19,6 +19,9 @@ from diptych.runtime.decision_request import DecisionRequest
 from diptych.runtime.request import RunRequest
 from diptych.serve.hosted_agent import HostedAgent
 
+_BEFORE_A_STEP = frozenset({"offered", "user_message", "model_reply"})
+"""Events that alone are none: a reply that calls nothing, perhaps not on record yet, is in them."""
+
 
 class AgentControl(ABC):
     """What can be done with the runs of an agent, by their ids. All of it raises `RunNotFound`."""
@@ -50,20 +53,19 @@ class AgentControl(ABC):
         """Let a paused run go to its next request to the model, and give what it recorded.
 
         That is a step of phase 1 with its calls, or the answer and the run's end: then the last
-        record is its terminal event. Of a run that is over it gives none.
+        record is its terminal event. A reply that calls nothing is no step of its own, so that only
+        of a run that is over it gives none.
         """
         hosted = await self.start()
         before = len(await hosted.runs.records(run_id))
-        steps = asyncio.ensure_future(hosted.step_gate.step(run_id))
-        ends = asyncio.ensure_future(_end_of(hosted, run_id, before))
-        await asyncio.wait((steps, ends), return_when=asyncio.FIRST_COMPLETED)
-        for waiting in (steps, ends):
-            waiting.cancel()
-        await asyncio.gather(steps, ends, return_exceptions=True)
-        records = list(await hosted.runs.records(run_id, before))
-        if records and records[-1].event_type in TERMINAL:
-            hosted.step_gate.free(run_id)
-        return records
+        while True:
+            is_over = await _let_go(hosted, run_id, before)
+            records = list(await hosted.runs.records(run_id, before))
+            if records and records[-1].event_type in TERMINAL:
+                hosted.step_gate.free(run_id)
+            is_step = any(record.event_type not in _BEFORE_A_STEP for record in records)
+            if is_step or is_over or not hosted.step_gate.holds(run_id):
+                return records
 
     async def unpause(self, run_id: str) -> None:
         """Let a paused run go on to its end by itself."""
@@ -134,6 +136,18 @@ def _changed(
     decision: Decision, *, arguments: JSONObject | None = None, call: JSONObject | None = None
 ) -> DecisionRequest:
     return DecisionRequest(decision, "", arguments, call)
+
+
+async def _let_go(hosted: HostedAgent, run_id: str, after: int) -> bool:
+    """Let a paused run go to its next request; gives whether it has come to its end instead."""
+    steps = asyncio.ensure_future(hosted.step_gate.step(run_id))
+    ends = asyncio.ensure_future(_end_of(hosted, run_id, after))
+    await asyncio.wait((steps, ends), return_when=asyncio.FIRST_COMPLETED)
+    is_over = ends.done()
+    for waiting in (steps, ends):
+        waiting.cancel()
+    await asyncio.gather(steps, ends, return_exceptions=True)
+    return is_over
 
 
 async def _end_of(hosted: HostedAgent, run_id: str, after: int) -> None:

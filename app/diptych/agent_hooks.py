@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
+from copy import deepcopy
 from dataclasses import dataclass
 from threading import Thread
 from typing import Any, TypeAlias
@@ -76,7 +77,7 @@ def function_hooks(
 ) -> Hooks:
     """Make hooks of functions. Raises `ConfigError` for what is no function."""
     timeout = HOOK_TIMEOUT if seconds is None else seconds
-    if timeout <= 0:
+    if not timeout > 0:  # nor is NaN
         raise ConfigError("hook_seconds must be more than 0")
     hooks = tuple(
         Hook(_name(each), point, _ADAPTERS[point](each), timeout)
@@ -103,7 +104,8 @@ def _name(function: HookFunction) -> str:
 
 async def _call(function: HookFunction, *arguments: object) -> Any:  # noqa: ANN401 - what it gives
     if inspect.iscoroutinefunction(function):
-        return await function(*arguments)
+        # In a task of its own: one that cancels the task that it is in means itself, not the run.
+        return await asyncio.ensure_future(function(*arguments))
     given = await _in_thread(function, *arguments)
     return await given if inspect.isawaitable(given) else given
 
@@ -146,7 +148,9 @@ def _before_call(function: HookFunction) -> Callable[[JSONObject], Any]:
         given = await _call(function, _call_info(question["call"], question))
         if given is None:
             return None
-        return {"deny": given.reason} if isinstance(given, Deny) else {"arguments": given}
+        if isinstance(given, Deny):
+            return {"deny": "" if given.reason is None else given.reason}
+        return {"arguments": given}
 
     return ask
 
@@ -187,6 +191,8 @@ def _context(function: HookFunction) -> Callable[[JSONObject], Any]:
         given = await _call(function, _run(question))
         if given is None:
             return ()
+        if isinstance(given, Mapping):
+            raise TypeError("a context is a text, or several")
         return (given,) if isinstance(given, str) else tuple(given)
 
     return ask
@@ -205,9 +211,10 @@ def _run(question: Any) -> RunInfo:  # noqa: ANN401 - JSON
 
 
 def _call_info(call: Any, question: Any) -> CallInfo:  # noqa: ANN401 - JSON
-    arguments = call["arguments"] if "tool" in call else {"task": call["task"]}
+    """Tell of a call with arguments of its own: what a function does to them changes no run."""
+    arguments = deepcopy(call["arguments"]) if "tool" in call else {"task": call["task"]}
     return CallInfo(call["id"], arguments, call.get("tool"), call.get("agent"), _run(question))
 
 
 def _result_info(result: Any) -> ResultInfo:  # noqa: ANN401 - JSON
-    return ResultInfo(result["text"], result.get("value"), result.get("error"))
+    return ResultInfo(result["text"], deepcopy(result.get("value")), result.get("error"))

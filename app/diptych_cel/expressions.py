@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import orjson
 
+from diptych_cel.call_fields import find_unknown_fields
 from diptych_cel.cost import COST_LIMIT, estimate
+from diptych_cel.openings import Opening, Openings, find_opening
 from diptych_cel.syntax_tree import Node, read_tree
 
 if TYPE_CHECKING:
@@ -29,8 +31,9 @@ CALL_VARIABLES: Mapping[About, tuple[str, ...]] = {
 MAX_EXPRESSION = 2_048  # characters
 USUAL_ARGS = 4_096  # characters of JSON, for which an expression must not be too costly
 USUAL_ELEMENTS = 512  # of all lists and maps in these
-_ARGS = ("ident", "args")
 _ERROR = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+"""The character as JSON writes it; its backslash is not the second of a pair."""
 _MAX_REASON = 200  # characters
 _REMEDY = "hold each element against itself or constants only"
 
@@ -70,7 +73,10 @@ class CallFacts:
         """
         self._cost += cost
         if self._activation is None or self._cost > COST_LIMIT:
-            data = {"args": self._args, **self._others()}
+            others = self._others()
+            if any("\0" in str(text) for text in others.get("caller", {}).values()):
+                raise EvaluationFailed("the caller's name holds a NUL character")
+            data = {"args": self._args, **others}
             self._activation = _environment(self._about).Activation(data=data)
             self._cost = cost
         return self._activation
@@ -79,20 +85,23 @@ class CallFacts:
     def args_size(self) -> tuple[int, int]:
         """The bytes of the arguments as JSON, and how many elements are in them at most.
 
-        Raises `EvaluationFailed` if they are no JSON.
+        Raises `EvaluationFailed` if they are no JSON, or hold a NUL: the library reads a text only
+        up to there, and what follows would be hidden from every rule.
         """
         if self._args_size is None:  # not a cached property, whose lock takes longer than this
             try:
                 written = orjson.dumps(self._args)
             except (TypeError, RecursionError) as error:
                 raise EvaluationFailed("the arguments are no plain JSON") from error
+            if b"\\u0000" in written and _NUL.search(written):
+                raise EvaluationFailed("the arguments hold a NUL character")
             self._args_size = len(written), written.count(b",") + 1
         return self._args_size
 
-    def lack(self, names: frozenset[str]) -> bool:
-        """Whether the call has none of these arguments, and the library could read those it has."""
+    def are_ruled_out(self, openings: Openings) -> bool:
+        """Whether conditions that open so are false for the arguments, all of which can be read."""
         try:
-            return names.isdisjoint(self._args) and self.has_usual_args
+            return openings.rule_out(self._args) and self.has_usual_args
         except EvaluationFailed:
             return False
 
@@ -122,16 +131,9 @@ class Expression:
         return not any(node.kind == "comprehension" for node in _nodes(self._tree))
 
     @property
-    def asks_for(self) -> str | None:
-        """The argument that it asks for before all else, with `has(args.x) && …`; None if none.
-
-        Without that argument it is false, whatever follows: CEL looks no further.
-        """
-        node = self._tree
-        while node.kind == "call" and node.name == "_&&_":
-            node = node.parts[0]
-        is_argument = node.kind == "has" and (node.parts[0].kind, node.parts[0].name) == _ARGS
-        return node.name if is_argument else None
+    def opening(self) -> Opening | None:
+        """What it asks of an argument before all else, if that is simple enough."""
+        return find_opening(self._tree)
 
     def holds(self, facts: CallFacts) -> bool:
         """Evaluate it. Raises `EvaluationFailed` if it fails, is too costly, or is no bool."""
@@ -197,6 +199,8 @@ def check_expression(text: str, about: About) -> Expression:
     tree = read_tree(program.serialize())
     for pattern in _patterns(tree):
         _check_pattern(text, pattern, environment)
+    for node, reason in find_unknown_fields(tree):
+        raise InvalidExpression(f"{_place(text, node.offset)}: {reason}")
     usual = estimate(tree, USUAL_ARGS, USUAL_ELEMENTS)
     if usual.cost > COST_LIMIT:
         place = _place(text, usual.worst.offset if usual.worst else 0)
@@ -211,7 +215,9 @@ def _environment(about: About) -> "cel.Env":
     from cel_expr_python import cel  # noqa: PLC0415 - 14 MB that only policies need
 
     fields = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
-    return cel.NewEnv(variables=dict.fromkeys(CALL_VARIABLES[about], fields))
+    texts = cel.Type.Map(cel.Type.STRING, cel.Type.STRING)
+    kinds = {"args": fields, "tool": fields, "agent": texts, "caller": texts}
+    return cel.NewEnv(variables={name: kinds[name] for name in CALL_VARIABLES[about]})
 
 
 def _patterns(tree: Node) -> Iterator[Node]:

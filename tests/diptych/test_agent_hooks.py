@@ -132,11 +132,66 @@ async def test_context_is_never_recorded():
     assert "noon" not in str(items)
 
 
+async def test_a_denial_without_a_reason_denies():
+    async with cashier(before_call=lambda _: Deny(None)) as agent:
+        told = str(await records_of(agent))
+    assert PAID == []
+    assert "denied: the hook <lambda> said so" in told
+
+
+async def test_what_a_function_does_to_a_call_or_result_that_it_was_shown_changes_nothing():
+    """Else a call would be made that nobody checked, and that is not the one on record."""
+
+    def meddle(call, result=None):
+        call.arguments["amount"] = 1_000_000
+        if result is not None:
+            result.value["paid"] = 1_000_000
+
+    def pay_with_value(amount: int) -> dict[str, int]:
+        """Pay an amount."""
+        PAID.append(amount)
+        return {"paid": amount}
+
+    replies = [f"[{CALL.replace('pay', 'pay_with_value')}]", "{}", "Paid."]
+    agent = Agent(
+        "cashier",
+        tools=[pay_with_value],
+        mock_responses=replies,
+        before_call=meddle,
+        after_call=meddle,
+        policy=[{"match": {"tool": "*"}, "when": "args.amount > 100", "do": "deny"}],
+    )
+    async with agent:
+        items = await records_of(agent)
+    assert PAID == [80]
+    assert "1000000" not in str(items)
+
+
+async def test_a_function_that_cancels_its_own_task_has_failed():
+    async def resigns(_):
+        asyncio.current_task().cancel()
+        await asyncio.sleep(1)
+
+    async with cashier(before_call=resigns) as agent:
+        told = str(await asyncio.wait_for(records_of(agent), 10))
+    assert PAID == []
+    assert "denied: the hook resigns failed: CancelledError" in told
+
+
+async def test_a_context_that_is_no_text_fails_the_run():
+    for given in (5, {"time": "noon"}, ["noon", 5], b"noon"):
+        async with cashier(context=lambda _, given=given: given) as agent:
+            with pytest.raises(RunError) as caught:
+                await agent.run("Pay.")
+        assert caught.value.code == "hook_failed"
+
+
 def test_what_is_no_function_is_refused():
     with pytest.raises(ConfigError, match="a hook is a function"):
         cashier(before_call=["cap"])
-    with pytest.raises(ConfigError, match="hook_seconds"):
-        cashier(hook_seconds=0)
+    for seconds in (0, float("nan")):
+        with pytest.raises(ConfigError, match="hook_seconds"):
+            cashier(hook_seconds=seconds)
     with pytest.raises(ConfigError, match="queueMode"):
         cashier(queue_mode="two")
 
@@ -150,9 +205,8 @@ async def test_a_run_is_taken_step_by_step():
         assert first[-1].event_type == "tool_result"
         await agent.step(run_id)
         assert PAID == [80, 80]
-        await agent.step(run_id)  # the model has nothing more to call
-        last = await agent.step(run_id)
-        assert last[-1].event_type == "completed"
+        last = await agent.step(run_id)  # the model has nothing more to call, and answers
+        assert [record.event_type for record in last[-2:]] == ["agent_response", "completed"]
         assert await agent.step(run_id) == []
 
 
@@ -176,9 +230,23 @@ async def test_a_paused_run_can_be_steered_cancelled_or_let_go():
         assert await agent.run("Pay again.") == "One.", "other runs are not held"
 
 
+async def test_a_loop_over_steps_ends_with_the_run():
+    async with cashier(CALL, '{"tool": "pay"', CALL, "{}", "Paid.") as agent:
+        run_id = await agent.begin("Pay.", paused=True)
+        seen = []
+        while records := await asyncio.wait_for(agent.step(run_id), 10):
+            seen += [record.event_type for record in records]
+        assert seen[-1] == "completed"
+        assert seen.count("tool_call") == 2
+        other = await agent.begin("Pay.", paused=True)
+        await agent.unpause(other)
+        while await asyncio.wait_for(agent.step(other), 10):
+            pass
+
+
 async def test_max_steps_of_one_run():
     async with cashier(CALL, CALL, CALL, "{}", "Paid.") as agent:
-        for steps in (0, 1000):
+        for steps in (0, 1000, "3", 2.0, True):
             with pytest.raises(InvalidRequest, match="at least 1 and at most"):
                 await agent.run("Pay.", max_steps=steps)
         assert "(1)" in await agent.run("Pay.", max_steps=1)

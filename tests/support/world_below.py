@@ -71,7 +71,7 @@ class Workers:
             records = await self._follow(run_id, progress)
         except asyncio.CancelledError:
             if not (self.replica.is_dead or request.leaves_task()):
-                await self._cancel(run_id)
+                await self._cancel(run_id, progress)
             raise
         return _output(run_id, records)
 
@@ -153,11 +153,14 @@ class Workers:
                 if item.event_type not in NOT_TOLD:
                     progress(_told(item))
 
-    async def _cancel(self, run_id):
+    async def _cancel(self, run_id, progress):
         at = self.below.one()
         try:
             async with asyncio.timeout(5):
                 await at.run(at.runs.cancel(run_id))
+                for record in await at.run(at.runs.records(run_id)):
+                    if record.event_type == "approval_decided":
+                        progress(_told(record))
         except (Killed, StoreError, TimeoutError, RunEnded):
             pass  # nobody attends it any more
 

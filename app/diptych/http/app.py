@@ -23,9 +23,9 @@ from diptych.config.settings import ChatConfig
 from diptych.http.access_guard import AccessGuard, AccessPolicy
 from diptych.http.agent_profile import AgentProfile
 from diptych.http.bodies import sentence
-from diptych.http.chat.chat_request import ChatTerms
 from diptych.http.chat.models import model_routes
 from diptych.http.chat.routes import completion_route
+from diptych.http.chat_terms import ChatTerms
 from diptych.http.cors import CorsForApi
 from diptych.http.errors import add_error_handlers, error_body, error_response
 from diptych.http.guarded_approvals import GuardedApprovals
@@ -36,6 +36,7 @@ from diptych.http.lazy_routes import LazyRoutes
 from diptych.http.memory_guard import MemoryGuard
 from diptych.http.page.routes import page_routes
 from diptych.http.request_id import RequestIds
+from diptych.http.responses.routes import create_response_route, response_routes
 from diptych.http.rest_errors import REST_PATH
 from diptych.http.runs.approvals import approval_routes
 from diptych.http.runs.queues import queue_routes
@@ -111,6 +112,8 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     )
     terms = ChatTerms(name, dependencies.chat, dependencies.inputs)
     app.router.routes.append(completion_route(terms, runs))
+    app.router.routes.append(create_response_route(terms, runs))
+    app.include_router(response_routes(name, runs))
     app.include_router(model_routes(name))
     run_policy = RunPolicy(dependencies.inputs, dependencies.budgets)
     app.include_router(run_routes(runs, run_policy))

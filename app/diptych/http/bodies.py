@@ -200,6 +200,7 @@ def first_problem(error: ValidationError) -> InvalidRequest:
 
 def sentence(path: str, message: str) -> str:
     """Put pydantic's message about what stands at `path` into the words of our own."""
+    message = message.partition(" or instance of ")[0]  # the name of a class of ours
     text = f"{path}: {message[0].lower()}{message[1:]}"
     return text.replace(": input should ", " must ", 1)
 

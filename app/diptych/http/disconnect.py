@@ -8,7 +8,7 @@ Not here: the answers that are streamed until then (`http.sse_response`).
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from typing import Any, TypeVar
 
@@ -42,6 +42,24 @@ async def result_unless_disconnected(receive: Receive, work: Coroutine[Any, Any,
         task.cancel()
         listener.cancel()
         await asyncio.wait([task, listener])
+
+
+async def result_for_caller(
+    receive: Receive,
+    work: Coroutine[Any, Any, Result],
+    on_disconnect: Callable[[], Awaitable[None]] | None,
+) -> Result:
+    """Do the work; without `on_disconnect` it goes on when the caller hangs up.
+
+    Raises `ClientDisconnect` when `on_disconnect` has been called.
+    """
+    if on_disconnect is None:
+        return await work
+    try:
+        return await result_unless_disconnected(receive, work)
+    except ClientDisconnect:
+        await on_disconnect()
+        raise
 
 
 async def cancel_if_abandoned(runs: GuardedRuns, run_id: str) -> None:

@@ -59,6 +59,8 @@ STATUS_OF_CODE = {
     "invalid_arguments": 422,
     "model_not_found": 404,
     "session_not_found": 404,
+    "previous_response_not_found": 404,
+    "item_not_found": 404,
     "unsupported_media_type": 415,
     "body_too_large": 413,
     "foreign_host": 421,

@@ -80,16 +80,17 @@ class Conversation(NamedTuple):
 
 
 def read_conversation(
-    messages: Sequence[CallerMessage], inputs: Collection[str] = ()
+    messages: Sequence[CallerMessage], inputs: Collection[str] = (), places: Sequence[str] = ()
 ) -> Conversation:
     """Read a conversation; `inputs` says what the model takes besides text (`model.inputs`).
 
-    Raises `InvalidRequest` if it has no question, or a part that the model does not take.
+    `places` says where the body has each message, if not in `messages`. Raises `InvalidRequest` if
+    it has no question, or a part that the model does not take.
     """
     system: list[str] = []
     conversation: list[Message] = []
     for n, message in enumerate(messages):
-        place = f"messages[{n}]"
+        place = places[n] if places else f"messages[{n}]"
         text, parts = _read_content(message, f"{place}.content", inputs)
         if message.role in _SYSTEM:
             system.append(text)
@@ -102,9 +103,11 @@ def read_conversation(
         elif text or message.tool_calls:
             calls = tuple(map(_call, message.tool_calls or ()))
             conversation.append(Message("assistant", text, calls=calls))
-    _check_results(messages)
+    _check_results(messages, places)
     if not any(message.role == "user" for message in conversation):
-        raise InvalidRequest("there is no user message", param="messages")
+        raise InvalidRequest(
+            "there is no user message", param=(places or ["messages"])[-1].partition("[")[0]
+        )
     return Conversation(tuple(conversation), "\n\n".join(system))
 
 
@@ -159,11 +162,11 @@ def _check_input(role: str, kind: str, place: str, inputs: Collection[str]) -> N
         )
 
 
-def _check_results(messages: Sequence[CallerMessage]) -> None:
+def _check_results(messages: Sequence[CallerMessage], places: Sequence[str]) -> None:
     """Refuse calls without a result and results without a call: no model's endpoint takes them."""
     open_calls: dict[str, str] = {}  # with the place of each
     for n, message in enumerate(messages):
-        place = f"messages[{n}]"
+        place = places[n] if places else f"messages[{n}]"
         if message.role == "tool":
             if message.tool_call_id is None:
                 raise _missing(f"{place}.tool_call_id")

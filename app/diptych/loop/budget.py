@@ -54,6 +54,11 @@ class Prices:
         """What one token of a prompt costs, and one of a reply."""
         return self.input / MILLION, self.output / MILLION
 
+    @cached_property
+    def dearest(self) -> Decimal:
+        """What one token costs at most."""
+        return max(self.of_one)
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -114,7 +119,7 @@ class Budget:
 
     def is_near(self, used: Used) -> bool:
         """Whether 80 % of a limit are used."""
-        return True in map(ge, used, self._nears)  # type: ignore[arg-type]
+        return True in map(ge, used, self.nears)  # type: ignore[arg-type]
 
     @cached_property
     def encoded(self) -> dict[str, JSON]:
@@ -128,7 +133,7 @@ class Budget:
         return tuple(limits.get(name, end) for name, end in zip(LIMITS, _NO_LIMITS, strict=True))
 
     @cached_property
-    def _nears(self) -> tuple[Any, ...]:
+    def nears(self) -> tuple[Any, ...]:
         """What 80 % of each limit are, by its place in `Used`."""
         return tuple(map(_warned_at, self.ends))
 

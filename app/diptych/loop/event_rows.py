@@ -61,6 +61,7 @@ def request_metadata(event: RunRequested) -> dict[str, JSON]:
         "subject": event.subject,
         "caller": event.caller,
         "budget": encode_budget(event.budget) or None,
+        "notes": event.notes or None,
     }
     unset: tuple[JSON, ...] = (None, "", [])  # `{}` is a schema, and 0.0 are seconds
     given = {name: value for name, value in about.items() if value not in unset}
@@ -90,6 +91,7 @@ def read_request_row(message: str, metadata: Mapping[str, Any]) -> RunRequested:
         metadata.get("subject", ""),
         metadata.get("caller", ""),
         decode_budget(metadata.get("budget", {})),
+        metadata.get("notes", {}),
     )
 
 

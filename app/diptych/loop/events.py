@@ -33,7 +33,8 @@ class RunRequested:
     parts that are not text. With `resumes` there is no message, unless that run ended before it
     began: the run goes on where the one with this id failed or was aborted. `subject` is who asks,
     "" if nobody knows. If that is only what the caller says, for whom it works, `caller` is who was
-    proved to ask.
+    proved to ask. `notes` are what the caller's protocol keeps with the run and reads again; the
+    loop does not.
     """
 
     message: str
@@ -48,6 +49,7 @@ class RunRequested:
     subject: str = ""
     caller: str = ""
     budget: Budget = UNLIMITED
+    notes: Mapping[str, JSON] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

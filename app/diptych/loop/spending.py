@@ -64,11 +64,9 @@ def ends_phase_1(run: Run) -> Limit | None:
 def exhausted(run: Run) -> Failed | None:
     """Give the end of a run that may not ask the model again."""
     budget = run.budget
-    if not budget.limits:
+    if not budget.limits or _is_far_from_limits(run):
         return None
     used = used_by(run)
-    if budget.is_left(used):  # as a rule
-        return None
     limit = budget.gone(used, *_FOR_A_MODEL_CALL)
     return failed(limit, used, budget) if limit else None
 
@@ -187,5 +185,24 @@ def warnings(before: Run, after: Run) -> list[Limit]:
     is_same = before.usage is after.usage and before.delegated is after.delegated
     if is_same and before.tool_calls == after.tool_calls and before.step == after.step:
         return []
-    used = used_by(after)
-    return after.budget.warnings(used_by(before), used) if after.budget.is_near(used) else []
+    if _is_far_from_limits(after):
+        return []
+    return after.budget.warnings(used_by(before), used_by(after))
+
+
+def _is_far_from_limits(run: Run) -> bool:
+    """Whether less than 80 % of each limit are used, as far as counts alone can say: as a rule.
+
+    Money is no more than all tokens at the dearer price. Of a run that delegates this says nothing.
+    """
+    if run.delegated is not NO_USE:
+        return False
+    tokens, cost, model_calls, tool_calls, steps, _ = run.budget.nears
+    used, prices = run.usage.prompt_tokens + run.usage.completion_tokens, run.settings.prices
+    return (
+        used < tokens
+        and run.model_calls < model_calls
+        and run.tool_calls < tool_calls
+        and run.step < steps
+        and (prices is None or prices.dearest * used < cost)
+    )

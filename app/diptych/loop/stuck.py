@@ -14,12 +14,13 @@ from collections.abc import Mapping
 
 from diptych.loop.events import Failed
 from diptych.loop.excerpts import is_reader
-from diptych.loop.messages import Call, Delegation, Result, ToolCall
+from diptych.loop.messages import JSON, Call, Delegation, Result, ToolCall
 from diptych.loop.state import Run, updated
 
 STUCK = "stuck"
 MOST_TIMES = 3  # for which a call may give the same; it is over at the last of them
 _NAME_CHARS = 64
+_OF_FLOATS = (".0", "e+")  # in JSON that Python writes: without them no float is a whole number
 _UNCOUNTED = frozenset({"skipped", "interrupted", "unknown"})  # say nothing of the call itself
 
 
@@ -27,14 +28,14 @@ def note_side_effect(run: Run, call: Call) -> Run:
     """Note a call that is sent, if it may change something."""
     if not _has_side_effect(run, call):
         return run
-    return updated(run, step_side_effects=run.step_side_effects | {_digest(call)})
+    return updated(run, step_side_effects=run.step_side_effects | {_digest(run, call)})
 
 
 def repeats(run: Run, call: Call) -> int:
     """In how many of the newest steps, one after another, this very side effect was asked for."""
     if not (run.side_effects and _has_side_effect(run, call)):
         return 0
-    return run.side_effects.get(_digest(call), 0)
+    return run.side_effects.get(_digest(run, call), 0)
 
 
 def note_step(run: Run, results: Mapping[str, Result]) -> tuple[Run, Failed | None]:
@@ -43,7 +44,7 @@ def note_step(run: Run, results: Mapping[str, Result]) -> tuple[Run, Failed | No
     for call in run.calls:
         result = results[call.id]
         if result.error not in _UNCOUNTED:
-            seen[_digest(call, "failed" if result.error else result.text)] = call
+            seen[_digest(run, call, "failed" if result.error else result.text)] = call
     counts = {key: run.repeated.get(key, 0) + 1 for key in seen}
     run = updated(
         run,
@@ -73,7 +74,7 @@ def stuck_at(call: Call, why: str) -> Failed:
 def _side_effects(run: Run, results: Mapping[str, Result]) -> dict[str, int]:
     """Count this step's side effects; a call asked for again and denied does not end the count."""
     made = {key: run.side_effects.get(key, 0) + 1 for key in run.step_side_effects}
-    denied = {_digest(call) for call in run.calls if results[call.id].error == "denied"}
+    denied = {_digest(run, call) for call in run.calls if results[call.id].error == "denied"}
     kept = {key: run.side_effects[key] for key in denied & run.side_effects.keys()}
     return kept | made
 
@@ -85,11 +86,32 @@ def _has_side_effect(run: Run, call: Call) -> bool:
     return tool is not None and not tool.read_only
 
 
-def _digest(call: Call, outcome: str = "") -> str:
-    """Name a call by what it asks for, and by what came of it."""
+def _digest(run: Run, call: Call, outcome: str = "") -> str:
+    """Name a call by what it asks for, and by what came of it.
+
+    However that is written: by the tool's short name or its long one, `1` or `1.0`.
+    """
     if isinstance(call, Delegation):
         asked = json.dumps([call.agent, call.task])
     else:
-        asked = json.dumps([call.name, call.arguments], sort_keys=True, default=dict)
+        tool = run.catalog.tool(call.name)
+        name = tool.long_name if tool else call.name
+        asked = json.dumps([name, call.arguments], sort_keys=True, default=dict)
+        if any(mark in asked for mark in _OF_FLOATS):
+            plain = _without_fractions_of_zero(call.arguments)
+            asked = json.dumps([name, plain], sort_keys=True, default=dict)
     content = f"{asked}\n{outcome}".encode(errors="replace")
     return hashlib.blake2b(content, digest_size=12).hexdigest()
+
+
+def _without_fractions_of_zero(value: JSON) -> JSON:
+    """Give a value with `1` in place of `1.0`; to JSON schemas they are one number."""
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case Mapping():
+            return {key: _without_fractions_of_zero(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_without_fractions_of_zero(inner) for inner in value]
+        case _:
+            return value

@@ -14,6 +14,7 @@ from typing import Literal
 
 from diptych_cel.cost import COST_LIMIT
 from diptych_cel.expressions import About, CallFacts, Disjunction, Expression
+from diptych_cel.openings import Openings
 
 Decided = Literal["allow", "deny", "ask"]
 EXPIRES = 600.0  # seconds for which an approval waits, unless a rule says otherwise
@@ -44,20 +45,19 @@ class Rule:
 class RuleGroup:
     """Rules in their order, with their places in the policy.
 
-    `conditions` is what their conditions are together, None if that says nothing. Those that ask
-    for an argument first are false without it: `needed` is what all these ask for, and `others` are
-    the rest of the conditions.
+    `conditions` is what their conditions are together, None if that says nothing. `openings` is
+    what those ask first that ask for an argument, and `others` are the rest of the conditions.
     """
 
     rules: Sequence[tuple[int, Rule]]
     conditions: Disjunction | None = None
-    needed: frozenset[str] = frozenset()
+    openings: Openings | None = None
     others: Disjunction | None = None
 
     def is_surely_false(self, facts: CallFacts) -> bool:
         """Whether no rule of it holds for a call, and none fails."""
         conditions = self.conditions
-        if self.needed and facts.lack(self.needed):
+        if self.openings and facts.are_ruled_out(self.openings):
             if self.others is None:
                 return True
             conditions = self.others
@@ -75,14 +75,14 @@ def grouped(rules: Iterable[tuple[int, Rule]]) -> Sequence[RuleGroup]:
 
 def _group(rules: Sequence[tuple[int, Rule]], *, is_joinable: bool) -> RuleGroup:
     conditions = [rule.when for _, rule in rules]
-    needed = frozenset(when.asks_for for when in conditions if when and when.asks_for)
-    rest = [when for when in conditions if when is None or not when.asks_for]
+    openings = [when.opening if when else None for when in conditions]
+    rest = [when for when, opening in zip(conditions, openings, strict=True) if not opening]
     others = _joined(rest) if is_joinable else None
-    if rest and others is None:
-        needed = frozenset()
+    is_known = any(openings) and (not rest or others is not None)
+    known = Openings(each for each in openings if each) if is_known else None
     # One condition is as quickly asked itself.
     joined = _joined(conditions) if is_joinable and len(conditions) > 1 else None
-    return RuleGroup(rules, joined, needed, others)
+    return RuleGroup(rules, joined, known, others)
 
 
 def _parts(rules: Iterable[tuple[int, Rule]]) -> Iterator[Sequence[tuple[int, Rule]]]:

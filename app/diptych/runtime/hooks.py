@@ -117,7 +117,7 @@ class Hooks:
         for hook in self._at("afterStep"):
             async with self._reply(hook, about) as reply:
                 end = reply.get("end")
-                if end not in (None, True, False):
+                if end is not None and not isinstance(end, bool):
                     raise HookFailed(hook.name, "gave an end that is neither true nor false")
                 if end:
                     return hook.name

@@ -7,15 +7,16 @@ Not here: the ledger itself (`ports.budgets`), what one run reserves and settles
 import asyncio
 import math
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
 from diptych.errors import StoreError
 from diptych.loop.budget import Prices, SharedBudgets
-from diptych.loop.commands import AskModel
+from diptych.loop.commands import AskModel, Purpose
 from diptych.loop.messages import NO_USE, Usage, Used
+from diptych.loop.tokens import most_weight
 from diptych.net.backoff import Backoff
 from diptych.ports.budgets import RESERVED_SECONDS, Account, Ledger
 
@@ -24,6 +25,8 @@ SECONDS_OF_A_DAY = 24 * 3600  # of Unix time, which knows no leap seconds
 DAY_SECONDS = 2.0 * SECONDS_OF_A_DAY  # for which a day's account is kept
 _UNKNOWN_OVERHEAD = 4_096  # tokens of a prompt beyond its weight, until something is known
 _TELLING_WEIGHT = 200  # of a prompt: a shorter one is mostly the template
+MANY = 256  # times what a request may use at most: while that is left, it is not weighed
+_MOST_ROUGH = 1_000  # amounts that are remembered
 _FIRST_RETRY, _LONGEST_RETRY = 0.02, 1.0  # seconds
 
 
@@ -40,14 +43,33 @@ class Estimate:
     overhead: int | None = None  # tokens of a prompt beyond our estimate
     factor: float = 1.0  # tokens of a unit of weight, of prompts that are long enough to say so
     longest: int = 0  # of the replies
+    _rough: dict[tuple[int, int, Purpose], tuple[Used, Used]] = field(default_factory=dict)
 
     def at_most(self, command: AskModel, weight: int) -> Used:
         """Give what a request of a weight, or a bound of it, uses at most, as far as one knows."""
         overhead = _UNKNOWN_OVERHEAD if self.overhead is None else self.overhead
         prompt = max(weight + overhead, math.ceil(weight * self.factor))
+        return self.amount(command, prompt, self._most_of_reply(command))
+
+    def roughly_at_most(self, command: AskModel) -> tuple[Used, Used]:
+        """Give what a request that is not weighed uses at most, and `MANY` times that.
+
+        Its weight is bounded, and rounded up to a power of two: so few amounts are ever computed.
+        """
+        size, reply = most_weight(command.request).bit_length(), self._most_of_reply(command)
+        key = size, reply, command.purpose
+        found = self._rough.get(key)
+        if found is None:
+            if len(self._rough) >= _MOST_ROUGH:
+                self._rough.clear()
+            most = self.at_most(command, 2**size)
+            many = most._replace(tokens=most.tokens * MANY, cost=most.cost * MANY)
+            self._rough[key] = found = most, many
+        return found
+
+    def _most_of_reply(self, command: AskModel) -> int:
         bound = command.request.parameters.get("max_tokens", self.reply_tokens)
-        reply = bound if isinstance(bound, int) else max(REPLY_TOKENS, self.longest)
-        return self.amount(command, prompt, reply)
+        return bound if isinstance(bound, int) else max(REPLY_TOKENS, self.longest)
 
     def amount(self, command: AskModel, prompt: int, reply: int) -> Used:
         """Give what a request uses that has so many tokens."""
@@ -60,6 +82,7 @@ class Estimate:
         self.longest = max(self.longest, used.completion_tokens)
         if weight is None:
             return
+        self._rough.clear()
         self.overhead = max(self.overhead or 0, used.prompt_tokens - weight)
         if weight >= _TELLING_WEIGHT:
             self.factor = max(self.factor, used.prompt_tokens / weight)

@@ -34,7 +34,7 @@ class RunRequest:
     manifest's. Sessions and
     idempotency keys of one `owner` are apart from those of others; "" is nobody's. `subject` and
     `caller` are who asks, as `RunRequested` has them. `when_busy` takes the place of the
-    manifest's.
+    manifest's. `notes` are those of `RunRequested`.
     """
 
     messages: tuple[Message, ...]
@@ -50,6 +50,7 @@ class RunRequest:
     caller: str = ""
     budget: Budget = UNLIMITED
     when_busy: WhenBusy | None = None
+    notes: JSONObject = field(default_factory=dict)
 
 
 def requested_session(request: RunRequest) -> str | None:
@@ -65,7 +66,7 @@ def requested_session(request: RunRequest) -> str | None:
 
 def check_steps(asked: int | None, most: int) -> None:
     """Refuse a run that asks for more steps than its agent's, or none. Raises `InvalidRequest`."""
-    if asked is not None and not 1 <= asked <= most:
+    if asked is not None and not (type(asked) is int and 1 <= asked <= most):
         raise InvalidRequest(
             f"max_steps: this agent's runs have at least 1 and at most {most}",
             param="max_steps",
@@ -125,6 +126,7 @@ def run_requested(
         subject=request.subject,
         caller=request.caller,
         budget=request.budget,
+        notes=request.notes,
     )
 
 

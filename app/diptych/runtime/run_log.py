@@ -273,6 +273,7 @@ class RunWriter:
         """Drop the deferred write; what it would have written is left out of the record."""
         if self._deferred:
             self._deferred.cancel()
+            self._deferred = None
 
     async def _write_after(self, seconds: float) -> None:
         try:

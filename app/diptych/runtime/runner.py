@@ -112,8 +112,8 @@ class Runner:
         self._inbox.put_nowait(message)
 
     def decide(self, decided: ApprovalDecided | ChildApprovalDecided) -> None:
-        """Decide on a call that waits; the first decision counts."""
-        self._inbox.put_nowait(decided)
+        """Decide on a call that waits; the first decision counts, unless the call has expired."""
+        self._inbox.put_nowait(self._timers.in_time(self._writer.current, decided))
 
     def hand_over(self) -> None:
         """Stop, and leave the run for another process to continue from its record."""
@@ -139,7 +139,7 @@ class Runner:
                 await self._tasks.cancel_all(leaves_remote=True)  # another process may have it
             raise
         finally:
-            self._timers.cancel()
+            self._timers.close()
             self._writer.cancel()
             await self._tasks.cancel_all()
         return self.run

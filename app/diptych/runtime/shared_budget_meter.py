@@ -19,7 +19,6 @@ from diptych.loop.events import Returned
 from diptych.loop.messages import NO_USE, Delegation, Result, Usage, Used
 from diptych.loop.spending import as_used, is_counted, shares
 from diptych.loop.state import Run
-from diptych.loop.tokens import most_weight
 from diptych.ports.budgets import Account, Reserved
 from diptych.runtime.ledger_client import LedgerClient
 from diptych.runtime.run_accounts import AWAY_SECONDS, RunAccounts
@@ -27,7 +26,6 @@ from diptych.runtime.run_meter import BudgetRefused, ModelCall, RunMeter
 
 _LENT_PARTS = 4  # of what is left, for one delegation of a run without a limit of its own
 _ONE_CALL = Used(tool_calls=1)
-_MANY = 256  # times what a request may use at most: while that is left, it is not weighed
 
 
 class SharedBudgetMeter(RunMeter):
@@ -74,11 +72,10 @@ class SharedBudgetMeter(RunMeter):
         """
         command, estimate = call.command, self._client.estimate
         if command.weight is None:
-            most = estimate.at_most(command, most_weight(command.request))
-            tokens, cost = most.tokens * _MANY, most.cost * _MANY
+            most, many = estimate.roughly_at_most(command)
             for account, used in zip(call.accounts, self._accounts.known, strict=True):
                 ends = account.budget.ends
-                if used[0] + tokens >= ends[0] or used[1] + cost >= ends[1]:
+                if used[0] + many[0] >= ends[0] or used[1] + many[1] >= ends[1]:
                     break
             else:
                 return most

@@ -31,6 +31,10 @@ class StepGate:
                 for run_id in self._held.keys() - before - kept:
                     self.free(run_id)
 
+    def holds(self, run_id: str) -> bool:
+        """Whether a run waits for its turns."""
+        return run_id in self._held
+
     def free(self, run_id: str) -> None:
         """Let a run go on without waiting any more."""
         if turnstile := self._held.pop(run_id, None):

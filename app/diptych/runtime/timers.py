@@ -60,11 +60,20 @@ class RunTimers:
         if self._deadline.stand_still(awaits_decision=is_asking):
             self.start()
 
-    def cancel(self) -> None:
-        """Time nothing any more."""
+    def in_time(self, run: Run, decided: Expired) -> Expired:
+        """Give a decision as it counts: one that comes too late is that the call has expired.
+
+        The timer says so itself, unless nobody owned the run at that time.
+        """
+        due = _due(run).get(decided.call_id) if isinstance(decided, ApprovalDecided) else None
+        return due[1] if due and due[0] <= self._now() else decided
+
+    def close(self) -> None:
+        """Time nothing any more, and let go of the run, which has these timers."""
         self._time_approvals(None)
         if self._end_timer:
             self._end_timer.cancel()
+        self._expire = self._end = _nothing
 
     def _time_approvals(self, run: Run | None) -> None:
         due = _due(run) if run else {}
@@ -76,6 +85,10 @@ class RunTimers:
             self._approvals[call_id] = asyncio.get_running_loop().call_later(
                 seconds, self._expire, expired
             )
+
+
+def _nothing(*_: object) -> None:
+    pass
 
 
 def _due(run: Run) -> dict[str, tuple[float, Expired]]:

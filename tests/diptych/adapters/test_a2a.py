@@ -442,6 +442,25 @@ async def test_a_cancelled_delegation_is_cancelled_at_its_agent() -> None:
         peer.go.set()
 
 
+async def test_a_decision_that_comes_with_the_cancelled_task_is_told() -> None:
+    """The stream was cut before it came; that it was taken is a fact all the same."""
+    decided = {**EVENT, "type": "approval_decided", "seq": 5, "path": [], "content": "approve"}
+    events = [EVENT, {**EVENT, "type": "tool_error", "seq": 6}, decided, 7, None]
+    about = {"metadata": {a2a_extension.URI: {"events": events}}}
+    peer, told = ScriptedPeer([STARTED, happens(EVENT), ...]), list[Any]()
+    peer.replies["CancelTask"] = {"result": task("CANCELED") | about}
+    async with delegating_to(peer) as agents:
+        waiting = asyncio.create_task(agents.delegate(request_to(), told.append))
+        while not any(isinstance(seen, ChildEvent) for seen in told):  # noqa: ASYNC110 - a list
+            await asyncio.sleep(0.01)
+        waiting.cancel()
+        with suppress(asyncio.CancelledError):
+            await waiting
+        peer.go.set()
+    found = [seen.type for seen in told if isinstance(seen, ChildEvent)]
+    assert found == ["tool_call", "approval_decided"]
+
+
 async def test_a_delegation_ends_with_its_time_and_is_cancelled_at_its_agent() -> None:
     peer = ScriptedPeer([STARTED, ...])
     async with delegating_to(peer) as agents:

@@ -288,6 +288,22 @@ async def test_cancel_ends_a_running_task_and_its_stream(wire: Wire) -> None:
     assert states == [TaskState.TASK_STATE_WORKING, canceled, canceled]
 
 
+@pytest.mark.parametrize("activates", [False, True])
+async def test_a_cancelled_task_has_its_events_for_who_activates_the_extension(
+    activates: bool,
+) -> None:
+    extension = {"A2A-Extensions": a2a_extension.URI} if activates else {}
+    runs = ScriptedRuns(("text", "one "), ...)
+    async with serving(runs) as base, httpx.AsyncClient() as http:
+        body = call("SendMessage", asking("hi", returnImmediately=True))
+        await http.post(f"{base}/a2a", json=body, headers=HEADERS)
+        body = call("CancelTask", {"id": "run-1"})
+        reply = await http.post(f"{base}/a2a", json=body, headers=HEADERS | extension)
+    about = reply.json()["result"].get("metadata", {}).get(a2a_extension.URI, {})
+    types = [event["type"] for event in about.get("events", [])]
+    assert types == (["user_message", "aborted"] if activates else [])
+
+
 @over_each_wire
 async def test_a_stream_whose_store_lost_what_was_told_ends_and_a_new_one_begins_with_all(
     wire: Wire,

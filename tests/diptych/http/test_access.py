@@ -215,6 +215,57 @@ async def test_a_foreign_run_is_the_same_as_an_unknown_one() -> None:
         ] == "s"
 
 
+async def test_a_foreign_response_is_the_same_as_an_unknown_one() -> None:
+    async with face(access=policy()) as helper:
+        http = helper.http
+        await ask(helper, "bob", "hi", "s")
+        run_id = (await ask(helper, "ada", "the secret", "s")).headers["X-Run-ID"]
+        unknown = f"{run_id[:-4]}ffff"
+        for who in ("bob", "auditor", "admin"):  # to read it is not to go on with it
+            told = []
+            for one in (run_id, unknown):
+                more = {"input": "hi", "previous_response_id": one}
+                reply = await http.post("/v1/responses", json=more, headers=as_(who))
+                assert error_of(reply, 404)["code"] == "previous_response_not_found", who
+                told.append(reply.text)
+            assert told[0] == told[1]
+        for one in (run_id, unknown):
+            item = {"type": "item_reference", "id": f"msg_{one}_0"}
+            named = {"input": [item, {"role": "user", "content": "hi"}]}
+            reply = await http.post("/v1/responses", json=named, headers=as_("bob"))
+            assert error_of(reply, 404)["code"] == "item_not_found"
+        paths = ("GET", ""), ("GET", "?stream=true"), ("GET", "/input_items"), ("POST", "/cancel")
+        for method, path in paths:
+            replies = [
+                await http.request(method, f"/v1/responses/{one}{path}", headers=as_("bob"))
+                for one in (run_id, unknown)
+            ]
+            assert [r.status_code for r in replies] == [404, 404], path
+            assert replies[0].text == replies[1].text
+        path = f"/v1/responses/{run_id}"
+        assert (await http.get(path, headers=as_("ada"))).json()["conversation"] == {"id": "s"}
+        assert (await http.get(path, headers=as_("auditor"))).status_code == 200
+        assert "secret" in (await http.get(f"{path}/input_items", headers=as_("auditor"))).text
+        assert (await http.post(f"{path}/cancel", headers=as_("auditor"))).status_code == 403
+        more = {"input": "hi", "previous_response_id": run_id}
+        assert (await http.post("/v1/responses", json=more, headers=as_("ada"))).status_code == 200
+        started = await http.post("/v1/responses", json={"input": "x"}, headers=as_("auditor"))
+        assert started.status_code == 403
+
+
+async def test_who_manages_cancels_a_response_that_it_may_not_read() -> None:
+    only = Grant((Grantee("key", "operator"),), frozenset({Right.MANAGE}))
+    slow = {"content": "{}", "delay_ms": 5_000}
+    async with face(slow, "x", access=policy(more=[only])) as helper:
+        body = {"input": "the secret", "background": True}
+        started = await helper.http.post("/v1/responses", json=body, headers=as_("ada"))
+        path = f"/v1/responses/{started.json()['id']}/cancel"
+        cancelled = await helper.http.post(path, headers=as_("operator"))
+        assert (cancelled.status_code, cancelled.json()["status"]) == (200, "cancelled")
+        assert cancelled.json()["output"] == []
+        assert "secret" not in cancelled.text
+
+
 async def test_a_foreign_task_is_the_same_as_an_unknown_one_over_a2a() -> None:
     async with face(access=policy()) as helper:
         run_id = (await ask(helper, "ada", "the secret", "s")).headers["X-Run-ID"]

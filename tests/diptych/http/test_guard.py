@@ -5,6 +5,8 @@ from support.face import HI, error_of, face
 
 PATHS = [
     ("POST", "/v1/chat/completions"),
+    ("POST", "/v1/responses"),
+    ("GET", "/v1/responses/run-x"),
     ("GET", "/v1/models"),
     ("GET", "/memory/events"),
     ("POST", "/a2a"),

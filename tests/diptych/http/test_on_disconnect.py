@@ -12,6 +12,7 @@ from support.doubles import types
 from support.face import HI, Face, Speaker, face
 from support.stack import listening, until
 
+CHAT, RESPONSE = ("/v1/chat/completions", HI), ("/v1/responses", {"input": "hi"})
 CANCEL = {"on_disconnect": "cancel"}
 REASON = "the client disconnected"
 
@@ -120,11 +121,14 @@ async def test_a_chat_that_hangs_up_leaves_its_run_to_whoever_else_follows_it(st
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_chat_that_hangs_up_alone_ends_its_run_if_it_asked_for_that(stream: bool) -> None:
+@pytest.mark.parametrize(("path", "body"), [CHAT, RESPONSE])
+async def test_a_chat_that_hangs_up_alone_ends_its_run_if_it_asked_for_that(
+    path: str, body: dict[str, Any], stream: bool
+) -> None:
     async with room() as helper:
         async with httpx.AsyncClient(base_url=helper.url) as http:
-            body = {**HI, **CANCEL, "stream": stream}
-            asking = asyncio.create_task(http.post("/v1/chat/completions", json=body))
+            body = {**body, **CANCEL, "stream": stream}
+            asking = asyncio.create_task(http.post(path, json=body))
             await helper.model.has_stopped.wait()
             (entry,) = await helper.helper.house.runs.entries()
             await until(lambda: helper.readers(entry.run_id) == 1)
@@ -151,9 +155,7 @@ async def test_a_reader_of_a_chats_events_that_hangs_up_last_ends_it() -> None:
             assert (await helper.end(run_id)).event_type == "aborted"
 
 
-@pytest.mark.parametrize(
-    ("path", "body"), [("/v1/runs", {"input": "hi"}), ("/v1/chat/completions", HI)]
-)
+@pytest.mark.parametrize(("path", "body"), [("/v1/runs", {"input": "hi"}), CHAT, RESPONSE])
 async def test_what_is_to_happen_is_on_record(path: str, body: dict[str, Any]) -> None:
     async with face() as helper:
         for options in (CANCEL, {}):

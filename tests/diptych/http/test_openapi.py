@@ -143,6 +143,35 @@ async def test_typed_and_reasoned_chats_are_what_the_document_says() -> None:
             validate(document, {"$ref": "#/components/schemas/ChatCompletionChunk"}, frame.json)
 
 
+async def test_responses_are_what_the_document_says() -> None:
+    form = {"type": "json_schema", "name": "x", "schema": {"type": "object"}}
+    tool = {"type": "function", "name": "City"}
+    bodies: list[dict[str, Any]] = [
+        {"metadata": {"a": "b"}, "instructions": "Be kind.", "temperature": 1},
+        {"background": True},
+        {"stream": True},
+        {"text": {"format": form}},
+        {"tools": [tool], "tool_choice": tool, "reasoning": {"effort": "low"}},
+        {"max_steps": 1, "previous_response_id": "x"},
+        {"model": "x"},
+    ]
+    async with face("{}", '<think>So.</think>{"a": 1}') as helper:
+        for body in bodies:
+            path = "/v1/responses"
+            reply = check(helper, await helper.http.post(path, json={**RUN, **body}))
+            if reply.status_code == 200:
+                path = f"/v1/responses/{reply.headers['X-Run-ID']}"
+                check(helper, await helper.http.get(path))
+                check(helper, await helper.http.get(f"{path}?stream=true&starting_after=2"))
+                check(helper, await helper.http.post(f"{path}/cancel"))
+                check(helper, await helper.http.delete(path))
+        check(helper, await helper.http.get("/v1/responses/run-x"))
+    async with face("{}") as helper:  # then the script is used up
+        failed = check(helper, await helper.http.post("/v1/responses", json=RUN))
+        assert failed.status_code == 502
+        check(helper, await helper.http.get(f"/v1/responses/{failed.headers['X-Run-ID']}"))
+
+
 async def test_runs_are_what_the_document_says() -> None:
     model = Speaker("one ", ..., "two")
     async with face(model=model) as helper:

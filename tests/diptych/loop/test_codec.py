@@ -75,6 +75,7 @@ CUT_CHILD = ChildRun("http://a", "r-2", "failed", "model_cut", Usage(), "Half an
 
 EVENTS = [
     RunRequested("hi"),
+    RunRequested("hi", notes={"metadata": {"a": "b"}, "tools": ["f"]}),
     RunRequested("hi", (Message("user", "u"), Message("assistant", "a")), "Rhyme."),
     RunRequested("hi", (), "", Origin(("http://a",), "00-ab", 2.5, cancels_on_disconnect=True)),
     RunRequested(

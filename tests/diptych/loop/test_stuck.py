@@ -76,6 +76,23 @@ def test_the_order_of_arguments_does_not_matter():
     assert run.end.code == "stuck"
 
 
+def test_it_does_not_matter_how_a_call_is_written():
+    ways = [
+        '{"tool": "look", "arguments": {"at": [{"x": 1}, "1.0"]}}',
+        '{"tool": "look", "arguments": {"at": [{"x": 1.0}, "1.0"]}}',
+        '{"tool": "box__look", "arguments": {"at": [{"x": 1e0}, "1.0"]}}',
+    ]
+    run, _ = step(run_with(), *[(reply, "x", None) for reply in ways])
+    assert run.end.code == "stuck"
+
+
+def test_a_number_is_not_a_text_and_one_is_not_another():
+    values = ("1", '"1"', '"1.0"', "1.5", "10", "true")
+    replies = [f'{{"tool": "look", "arguments": {{"at": {value}}}}}' for value in values]
+    run, _ = step(run_with(), *[(reply, "x", None) for reply in replies])
+    assert run.end is None
+
+
 def test_what_was_skipped_or_is_unknown_says_nothing():
     run, _ = step(run_with(), *[(LOOK, "outcome: unknown", "unknown")] * 5)
     assert run.end is None
@@ -121,6 +138,15 @@ def test_effects_are_counted_in_consecutive_steps():
     assert repeats(run, call) == 2
     run, _ = step(run, (LOOK, "x", None))
     assert repeats(run, call) == 0
+
+
+def test_an_effect_by_the_tools_other_name_is_the_same():
+    other = PAY.replace("pay", "box__pay")
+    run, _ = step(run_with(), (PAY, "paid 1", None), (other, "paid 2", None))
+    assert repeats(run, ToolCall("call_3_1", "pay", {"to": "a"})) == 2
+    run, _ = feed(run, Replied(other))
+    run, _ = feed(run, returned(run.calls[0].id, "denied: no", "denied"))
+    assert repeats(run, ToolCall("call_4_1", "pay", {"to": "a"})) == 2
 
 
 def test_reading_has_no_effect():

@@ -15,6 +15,9 @@ activate = CallFacts.activation
 ADA = RunCaller("run-1", "user:ada")
 CONDITIONS = [
     "args.amount > 100",
+    "has(args.amount) && args.amount <= 50 && args.missing > 1",  # fails, or is false
+    'has(args.note) && args.note == "no bool"',
+    'args.name == "y"',
     "args.amount > 100 // a comment",
     "has(args.amount) && args.amount > 200",
     "has(args.note) && args.note",
@@ -88,7 +91,7 @@ def test_rules_that_do_not_hold_take_one_evaluation(monkeypatch):
 def test_rules_about_an_argument_that_a_call_has_not_take_no_evaluation(monkeypatch):
     guarded = [f"has(args.amount) && args.amount > {n}" for n in range(60)]
     policy = Policy(rules(*guarded, "has(args.items) && args.items.all(i, i > 2)"))
-    mixed = Policy(rules(*guarded, 'args.note == "stop"'))
+    mixed = Policy(rules(*guarded, 'args.note.endsWith("stop")'))
     evaluated = []
     monkeypatch.setattr(CallFacts, "activation", lambda *a: evaluated.append(a) or activate(*a))
     assert decide(policy, {"note": "go"}).outcome == "allow"
@@ -97,6 +100,19 @@ def test_rules_about_an_argument_that_a_call_has_not_take_no_evaluation(monkeypa
     assert len(evaluated) == 1  # of the others
     assert decide(mixed, {"note": "stop"}).outcome == "deny"
     assert decide(policy, {"amount": 70}).outcome == "deny"
+
+
+def test_rules_about_other_values_than_a_call_has_take_no_evaluation(monkeypatch):
+    guarded = [f"has(args.amount) && args.amount > {n}" for n in range(100, 160)]
+    named = [f'args.note == "stop {n}"' for n in range(60)]
+    policy = Policy(rules(*guarded, *named))
+    evaluated = []
+    monkeypatch.setattr(CallFacts, "activation", lambda *a: evaluated.append(a) or activate(*a))
+    assert decide(policy, {"note": "go", "amount": 99}).outcome == "allow"
+    assert not evaluated
+    assert decide(policy, {"note": "go", "amount": 101}).outcome == "deny"
+    assert decide(policy, {"note": "stop 59"}).outcome == "deny"
+    assert decide(policy, {"amount": 1}).outcome == "deny"  # the others fail without a note
 
 
 def test_arguments_that_the_library_cannot_read_deny_also_without_those_that_rules_ask_for():

@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 from support.doubles import FunctionTools, facts, house, tool
-from support.stories import now, virtually
+from support.replicas import replica, told
+from support.shared_store import SharedStore
+from support.stories import begin, log, now, virtually
 
 from diptych.errors import AlreadyDecided, ApprovalNotFound, InvalidRequest, RunEnded
 from diptych.loop.approval_events import ApprovalDecided
@@ -185,6 +187,23 @@ async def test_what_nobody_decides_on_expires():
     assert "denied: nobody decided on it in time" in place.model.requests[1][-1].content
     with pytest.raises(AlreadyDecided, match="reject by nobody, it expired"):
         await place.runs.decide(run_id, CALL, decision("approve"))
+
+
+@virtually
+async def test_a_decision_that_comes_after_the_expiry_is_none_though_nobody_owned_the_run_then():
+    store, tools = SharedStore(), FunctionTools({"pay": pay}, (tool("pay"),))
+    policy = Policy((Rule("tool", "pay", "ask", expires=5.0),))
+    about = {"tools": tools, "policy": policy}
+    a, b = (replica(store, n, PAY, "{}", "Not paid.", **about) for n in "ab")
+    run_id = await begin(a)
+    await asyncio.sleep(1)
+    a.kill()
+    await asyncio.sleep(5)
+    assert "owner_changed" not in [record.event_type for record in log(store, run_id)]
+    with pytest.raises(AlreadyDecided, match="reject by nobody, it expired"):
+        await b.run(b.runs.decide(run_id, CALL, decision("approve")))
+    await told(b, run_id)
+    assert tools.called == []
 
 
 @virtually

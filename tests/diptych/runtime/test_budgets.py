@@ -314,7 +314,8 @@ async def test_a_request_is_weighed_only_where_so_little_is_left_that_it_matters
     ledger = Watched(asyncio.get_running_loop().time)
     home = home_with("{}", "Hi.", day={"tokens": limit}, ledger=ledger, reply_tokens=20)
     await home.ask()
-    most = [4_096 + 20 + sum(len(m.content) + 9 for m in r) for r in home.model.requests]
+    sizes = [sum(len(m.content) + 9 for m in request) for request in home.model.requests]
+    most = [4_096 + 20 + 2 ** size.bit_length() for size in sizes]
     assert all(0 < each <= bound for each, bound in zip(reserved, most, strict=True))
     assert (reserved == most) is not is_weighed
 

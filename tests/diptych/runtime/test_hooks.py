@@ -280,8 +280,9 @@ async def test_a_step_can_end_phase_1():
 async def test_a_step_that_no_hook_ends_is_followed_by_the_next_and_one_that_fails_by_the_end():
     rooms = rooms_with(at("afterStep", Asked()))
     assert (await rooms.ask())[-1].event_type == "completed"
-    rooms = rooms_with(at("afterStep", Asked({"end": "yes"})))
-    assert (await rooms.ask())[-1].metadata["code"] == "hook_failed"
+    for end in ("yes", 1, 0, 1.0):
+        rooms = rooms_with(at("afterStep", Asked({"end": end})))
+        assert (await rooms.ask())[-1].metadata["code"] == "hook_failed"
 
 
 @virtually

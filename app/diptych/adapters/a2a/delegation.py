@@ -6,7 +6,7 @@ Not here: which agent, and whether it may be asked (the package itself); what th
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import httpx
@@ -27,7 +27,7 @@ from a2a.utils.errors import A2AError, InternalError
 from diptych.adapters.a2a.claimed_use import ClaimedUse
 from diptych.adapters.a2a.event_gate import EventGate
 from diptych.adapters.a2a.http_client import MALFORMED_ANSWER_ERRORS
-from diptych.adapters.a2a.metadata import extension_value
+from diptych.adapters.a2a.metadata import events_with, extension_value
 from diptych.adapters.a2a.task_progress import Stage, TaskProgress
 from diptych.adapters.a2a.time_limit import TimeLimit
 from diptych.errors import DelegationError
@@ -153,6 +153,9 @@ class DelegationTask:
                 )
             self._progress.apply_report(task.metadata)  # it says what the task has used
             self._tell("")
+            for told in self._events_with(task):  # decisions count, though they come late
+                if (event := read_event(told)) and event.type == "approval_decided":
+                    self._admit(told)
         except (A2AError, TimeoutError, *MALFORMED_ANSWER_ERRORS) as error:
             _logger.info("agent %s did not cancel a task: %s", self._agent, type(error).__name__)
 
@@ -207,12 +210,12 @@ class DelegationTask:
     async def _get(self, task_id: str) -> Task:
         """Read a task, and tell what happened in it that was missed."""
         task = await self._client.get_task(GetTaskRequest(id=task_id), context=self._context)
-        if self._takes_events:
-            match extension_value(task.metadata):
-                case {"events": list(events)}:
-                    for event in events:
-                        self._admit({"event": event})
+        for told in self._events_with(task):
+            self._admit(told)
         return task
+
+    def _events_with(self, task: Task) -> Sequence[JSON]:
+        return events_with(task.metadata) if self._takes_events else ()
 
     def _admit(self, told: JSON) -> None:
         event = read_event(told)

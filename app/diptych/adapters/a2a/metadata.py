@@ -3,6 +3,8 @@
 Not here: what it means (`net.a2a_reports`, `net.a2a_events`, `net.a2a_extension`).
 """
 
+from collections.abc import Sequence
+
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Struct
 
@@ -22,3 +24,12 @@ def extension_value(metadata: Struct) -> JSON:
     except ValueError:
         return UNREADABLE
     return value
+
+
+def events_with(metadata: Struct) -> Sequence[JSON]:
+    """Give the events that a task has with it, each as it would be told by itself."""
+    match extension_value(metadata):
+        case {"events": list(events)}:
+            return [{"event": event} for event in events]
+        case _:
+            return ()

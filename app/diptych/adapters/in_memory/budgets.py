@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from operator import add
+from operator import add, ge
 from time import monotonic
 
 from diptych.loop.budget import Limit
@@ -68,10 +68,9 @@ class MemoryLedger:
     async def reserve(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
         now = self._now()
         rows = self._rows(accounts, now)
-        for account, row in zip(accounts, rows, strict=True):
-            if entry in row.reserved or not account.budget.is_left(row.claimed()):
-                return self._reserve(accounts, entry, amount, is_lent=False)
-        return _hold(rows, entry, amount, now)
+        if _is_free(accounts, rows, entry):
+            return _hold(rows, entry, amount, now)
+        return self._reserve(accounts, entry, amount, is_lent=False)
 
     async def lend(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
         return self._reserve(accounts, entry, amount, is_lent=True)
@@ -79,10 +78,12 @@ class MemoryLedger:
     async def spend(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Reserved:
-        rows = self._rows(accounts, self._now())
-        if entry not in self._settled and (refused := _refused(accounts, rows, used)):
+        now = self._now()
+        rows = self._rows(accounts, now)
+        is_sure = entry in self._settled or _is_free(accounts, rows, entry)
+        if not is_sure and (refused := _refused(accounts, rows, used)):
             return refused
-        return Reserved("ok", await self.settle(accounts, entry, run_id, used))
+        return Reserved("ok", self._settle(rows, entry, run_id, used, now))
 
     def _reserve(
         self, accounts: Sequence[Account], entry: str, amount: Used, *, is_lent: bool
@@ -109,14 +110,20 @@ class MemoryLedger:
     async def settle(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Sequence[Used]:
-        now, settled, sums = self._now(), self._settled, []
+        now = self._now()
+        return self._settle(self._rows(accounts, now), entry, run_id, used, now)
+
+    def _settle(
+        self, rows: Sequence[_Account], entry: str, run_id: str, used: Used, now: float
+    ) -> Sequence[Used]:
+        settled, sums = self._settled, []
         if self._settled_due < now:
             self._settled = settled = {e: until for e, until in settled.items() if until >= now}
             self._settled_due = inf
         if is_first := entry not in settled:
             settled[entry] = until = now + _SETTLED
             self._settled_due = min(self._settled_due, until)
-        for row in self._rows(accounts, now):
+        for row in rows:
             if entry in row.reserved:
                 row.let_go(entry)
             if is_first:
@@ -170,6 +177,16 @@ class MemoryLedger:
                 del accounts[oldest]
             accounts[key] = row
         return row
+
+
+def _is_free(accounts: Sequence[Account], rows: Sequence[_Account], entry: str) -> bool:
+    """Whether something is left of each limit, for an entry that holds nothing: as a rule."""
+    for account, row in zip(accounts, rows, strict=True):
+        if entry in row.reserved:
+            return False
+        if True in map(ge, map(add, row.used, row.held), account.budget.ends):
+            return False
+    return True
 
 
 def _hold(rows: Sequence[_Account], entry: str, amount: Used, now: float) -> Reserved:

@@ -9,8 +9,6 @@ Not here: requests (`encoding`), native calls (`native_calls`), tokens (`usage`)
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import orjson
-
 from diptych.adapters.openai_chat.error_report import (
     ErrorReport,
     groq_error,
@@ -71,7 +69,7 @@ class ChunkDecoder:
         self._high_surrogate = ""  # of a surrogate pair that is split between two chunks
         self._names = names
         self._calls: CallAssembler | None = None
-        self._shape = EventShape(lambda event: self._text_alone(orjson.loads(event)))
+        self._shape = EventShape()
 
     @property
     def is_complete(self) -> bool:
@@ -111,7 +109,7 @@ class ChunkDecoder:
             if text := self._text_alone(chunk):
                 self.has_choice = True
                 texts.append(text)
-                self._shape.learn(event, text)
+                self._shape.learn(event, text, self._text_alone)
             elif (choice := _first_choice(chunk)) is not None:
                 self._apply_choice(chunk, choice, texts, thoughts)
             else:

@@ -6,13 +6,17 @@ to take the text, costs less than to parse the event (docs/performance.md).
 Pure. Not here: what other events hold (`decoding`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import orjson
 
 _OPENINGS = (b'"content":"', b'"content": "')  # as compact and as spaced JSON have it
 _PROBE = "another text"
 _TRIES = 4  # shapes in a row that no other event had: then none is learnt again
+
+TextAlone: TypeAlias = Callable[[Mapping[str, Any]], str]
+"""Gives the text of a decoded event that has nothing else; of others none."""
 
 
 class EventShape:
@@ -22,9 +26,7 @@ class EventShape:
     of one JSON string: it cannot end that string earlier, and what follows reads as before.
     """
 
-    def __init__(self, text_alone: Callable[[bytes], str]) -> None:
-        """Take what decodes an event, and gives its text if it has nothing else."""
-        self._text_alone = text_alone
+    def __init__(self) -> None:
         self._before = b""  # up to the quote that opens the text
         self._after = b""  # from the quote that closes it
         self._opens_at = self._closes_at = 0  # where both stand, from the start and from the end
@@ -42,7 +44,7 @@ class EventShape:
         self._tries = 0
         return text
 
-    def learn(self, event: bytes, said: str) -> None:
+    def learn(self, event: bytes, said: str, text_alone: TextAlone) -> None:
         """Take the shape of an event that says this alone, in place of the former one.
 
         Where each event has another shape, that is given up for the rest of the reply.
@@ -54,17 +56,17 @@ class EventShape:
             before, found, rest = event.partition(opening)
             text, _, _ = rest.partition(b'"')
             if found and b"\\" not in text:
-                self._take(before + found, rest[len(text) :])
+                self._take(before + found, rest[len(text) :], text_alone)
 
     def forget(self) -> None:
         """Have no shape: what it was learnt of does not hold any more."""
         self._before = b""
 
-    def _take(self, before: bytes, after: bytes) -> None:
+    def _take(self, before: bytes, after: bytes, text_alone: TextAlone) -> None:
         """Take a shape, if another text in it is decoded as just that."""
         self._tries += 1
         try:
-            is_read = self._text_alone(before + _PROBE.encode() + after) == _PROBE
+            is_read = text_alone(orjson.loads(before + _PROBE.encode() + after)) == _PROBE
         except orjson.JSONDecodeError:
             is_read = False
         self._before, self._after = (before, after) if is_read else (b"", b"")

@@ -103,14 +103,15 @@ class TaskHandler(RequestHandler):
             return add_events(task, records) if _wants_events(context) else task
 
     async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task:
-        del context
         with ErrorTranslation():
             validate_proto_required_fields(params)
             entry = await self._entry_to(lambda: self._runs.cancel(params.id), params.id)
             if entry.status not in TERMINAL:
                 entry = await self._runs.cancel(params.id)
                 if entry.status not in TERMINAL - {"aborted"}:  # else it ended before the cancel
-                    return task_snapshot(entry, await self._runs.records(params.id))
+                    records = await self._runs.records(params.id)
+                    task = task_snapshot(entry, records)
+                    return add_events(task, records) if _wants_events(context) else task
             raise TaskNotCancelableError(f"the task has ended already: {entry.status}")
 
     async def on_list_tasks(

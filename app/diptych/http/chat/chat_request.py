@@ -4,37 +4,21 @@ Not here: what all requests for runs have in common (`http.run_request`), readin
 (`http.chat.routes`).
 """
 
-import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from fastapi import Request
 
 from diptych.config.settings import ChatConfig
 from diptych.errors import InvalidRequest
 from diptych.http.bodies import ChatBody, read_body
-from diptych.http.chat.parameters import read_parameters, warning
+from diptych.http.caller_tools import AskedForm, read_answer_form
+from diptych.http.chat_terms import ChatTerms, check_model
 from diptych.http.messages import read_conversation
+from diptych.http.parameters import read_parameters, warning
 from diptych.http.run_request import read_run_request
-from diptych.http.typed_output import TypedOutput, read_forced_tools, read_response_format
+from diptych.http.typed_output import TypedOutput
 from diptych.runtime.request import RunRequest
-
-_TOOL_FIELDS = ("tools", "tool_choice", "functions", "function_call")
-_SAY_NOTHING: tuple[object, ...] = (None, [], "none", "auto")
-_NO_TOOLS = (
-    "this agent calls its own tools, and no others. Remove it; or force a call by tool_choice, "
-    "or send a response_format, to get an answer of that form; or let the agent's manifest say "
-    "chat.callerTools: ignore"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class ChatTerms:
-    """What chats of an agent may bring; `inputs` is what its model takes besides text."""
-
-    name: str
-    config: ChatConfig = field(default_factory=ChatConfig)
-    inputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,36 +79,9 @@ async def _read_tools(
             param="output_schema",
             code="unsupported_parameter",
         )
-    given = {
-        "tools": body.tools,
-        "tool_choice": body.tool_choice,
+    older = {
         "functions": fields.pop("functions", None),
         "function_call": fields.pop("function_call", None),
     }
-    output, forced = TypedOutput(), None
-    if body.response_format is not None or body.tools:
-        output, forced = await asyncio.to_thread(_read_forms, body)
-    if forced:
-        return forced, ()
-    present = tuple(name for name in _TOOL_FIELDS if given[name] not in _SAY_NOTHING)
-    if body.tool_choice == "none":  # OpenAI's own way to say that the tools are not to be used
-        present = tuple(name for name in present if name != "tools")
-    refused = next((name for name in present if name in ("tools", "functions")), None)
-    if refused and config.caller_tools == "refuse":
-        raise InvalidRequest(f"{refused}: {_NO_TOOLS}", param=refused, code="unsupported_parameter")
-    return output, present
-
-
-def _read_forms(body: ChatBody) -> tuple[TypedOutput, TypedOutput | None]:
-    output = TypedOutput(read_response_format(body.response_format))
-    return output, read_forced_tools(body.tools, body.tool_choice)
-
-
-def check_model(model: str | None, name: str) -> None:
-    """Refuse a chat with another model than the agent. Raises `InvalidRequest`."""
-    if model is not None and model != name:
-        raise InvalidRequest(
-            f"this agent is called {name!r}; use that as the model, or leave it out",
-            param="model",
-            code="model_not_found",
-        )
+    asked = AskedForm(body.response_format, body.tools, body.tool_choice, older)
+    return await read_answer_form(asked, config.caller_tools)

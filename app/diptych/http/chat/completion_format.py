@@ -153,17 +153,6 @@ class CompletionFormat:
         }
 
 
-def failure(end: Record) -> tuple[str, str] | None:
-    """Give code and message of a run that failed or was aborted; None if it gave an answer."""
-    match end.event_type:
-        case "failed":
-            return str(end.metadata["code"]), str(end.content)
-        case "aborted":
-            return "aborted", f"the run was aborted: {end.content}"
-        case _:
-            return None
-
-
 def _usage(end: Record) -> dict[str, int]:
     """Give the tokens of all the run's own model calls, as OpenAI names them."""
     usage: Any = end.metadata["usage"]

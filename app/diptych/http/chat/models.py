@@ -5,7 +5,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from diptych.http.chat.chat_request import check_model
+from diptych.http.chat_terms import check_model
 from diptych.http.openapi import operations
 
 

@@ -7,35 +7,33 @@ Not here: reading the request (`chat_request`), OpenAI's JSON (`completion_forma
 hang up (`http.disconnect`).
 """
 
-import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, cast
 
 import orjson
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
-from diptych.errors import RequestError, StoreError
-from diptych.http.chat.chat_request import ChatTerms, read_chat
-from diptych.http.chat.completion_format import APPROVAL_REQUESTED, CompletionFormat, failure
+from diptych.http.chat.chat_request import read_chat
+from diptych.http.chat.completion_format import APPROVAL_REQUESTED, CompletionFormat
+from diptych.http.chat_terms import ChatTerms
 from diptych.http.direct_route import DirectRoute
-from diptych.http.disconnect import cancel_if_abandoned, result_unless_disconnected
-from diptych.http.errors import RunFailed, run_error_body, store_failure
+from diptych.http.disconnect import cancel_if_abandoned, result_for_caller
+from diptych.http.errors import RunFailed, run_error_body
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.openapi import operations
+from diptych.http.run_reader import RunReader, failure
 from diptych.http.sse_response import SseResponse
 from diptych.loop.codec import Record, is_terminal
 from diptych.net.sse import frame
 from diptych.ports import Item, Notice
 from diptych.ports.entries import RunEntry
-from diptych.runtime.answers import TURN, collect, whole_answer
+from diptych.runtime.answers import TURN, whole_answer
 
 PATH = "/v1/chat/completions"
 FIRST_FRAME_SECONDS = 10.0  # for which the headers of a stream wait for its first frame
-_CALLS = frozenset({"tool_call", "delegation_request"})
-_logger = logging.getLogger(__name__)
 
 
 def completion_route(terms: ChatTerms, runs: GuardedRuns) -> DirectRoute:
@@ -61,34 +59,18 @@ def completion_route(terms: ChatTerms, runs: GuardedRuns) -> DirectRoute:
                 open_after=FIRST_FRAME_SECONDS,
                 failure_frame=_failure_frame,
             )
-        return await _whole(request, reader, on_disconnect)
+        completion = await result_for_caller(request.receive, reader.completion(), on_disconnect)
+        return Response(orjson.dumps(completion), 200, reader.headers, "application/json")
 
     return DirectRoute(PATH, complete, methods=["POST"], **operations.COMPLETE_CHAT)
-
-
-async def _whole(
-    request: Request, reader: "ChatReader", on_disconnect: Callable[[], Awaitable[None]] | None
-) -> Response:
-    if on_disconnect is None:
-        completion = await reader.completion()
-    else:
-        try:
-            completion = await result_unless_disconnected(request.receive, reader.completion())
-        except ClientDisconnect:
-            await on_disconnect()
-            raise
-    return Response(orjson.dumps(completion), 200, reader.headers, "application/json")
 
 
 def _failure_frame(error: RunFailed) -> bytes:
     return frame(run_error_body(error.code, error.message))
 
 
-class ChatReader:
-    """Reads one run, once, into a form. `headers` name the run in the response, beside `warnings`.
-
-    A model's reasoning is never on record: it is told as far as it was heard live.
-    """
+class ChatReader(RunReader):
+    """Reads one run, once, into a form; see `RunReader`."""
 
     def __init__(
         self,
@@ -97,34 +79,16 @@ class ChatReader:
         form: CompletionFormat,
         warnings: Mapping[str, str] | None = None,
     ) -> None:
-        self.headers = {
-            "X-Session-ID": entry.session_id,
-            "X-Run-ID": entry.run_id,
-            **(warnings or {}),
-        }
-        self._runs = runs
-        self._run_id = entry.run_id
+        super().__init__(runs, entry, warnings)
         self._format = form
-        self._has_made_calls = False
         self._sent_seq = 0  # of the newest text that was sent
         self._caller_tool_frame = form.call_frame()  # before the first text; mostly none
         self._separator = ""  # to send before the next text
 
     async def completion(self) -> dict[str, Any]:
         """Wait for the run's end and give the whole completion. Raises `RunFailed`."""
-        records: list[Record] = []
-        reasoning: list[str] = []
-        async for batch in self._batches():
-            for item in batch:
-                collect(records, item)
-                self._note_call(item)
-                if isinstance(item, Notice) and item.type == "reasoning":
-                    reasoning.append(str(item.fields["content"]))
-        if not (records and is_terminal(records[-1])):
-            raise self._handed_over()
-        self._raise_if_failed(records[-1])
-        answer = whole_answer(records) or ""
-        return self._format.completion(answer, records[-1], "".join(reasoning))
+        records, reasoning = await self.ended()
+        return self._format.completion(whole_answer(records) or "", records[-1], reasoning)
 
     async def frames(self, *, include_usage: bool) -> AsyncGenerator[bytes]:
         """Give the frames of a stream; what arrived together comes together.
@@ -132,38 +96,25 @@ class ChatReader:
         Raises `RunFailed` if the run fails before the first frame, or if the stream cannot go on.
         """
         opening = self._format.first_frame()
-        async with aclosing(self._batches()) as batches:
+        async with aclosing(self.batches()) as batches:
             async for batch in batches:
                 content = self._content_frames(batch)
                 end = _terminal_record(batch)
                 if end:
                     if opening:
-                        self._raise_if_failed(end)
+                        self.raise_if_failed(end)
                     yield opening + content + self._last_frames(end, include_usage=include_usage)
                     return
                 if content:
                     yield opening + content
                     opening = b""
-        raise self._handed_over()
-
-    async def _batches(self) -> AsyncGenerator[Sequence[Item]]:
-        """Subscribe to the run. Raises `RunFailed` if it cannot be read further."""
-        try:
-            async with aclosing(await self._runs.subscribe(self._run_id)) as batches:
-                async for batch in batches:
-                    yield batch
-        except StoreError as error:
-            _logger.error("the store failed under a chat: %s", error)
-            code, message = store_failure(error)
-            raise self._unreadable(code, f"{message}: {self._advice}") from error
-        except RequestError as error:
-            raise self._unreadable(error.code, error.message) from error
+        raise self.handed_over()
 
     def _content_frames(self, batch: Sequence[Item]) -> bytes:
         """Frame a batch up to the run's end. Raises `RunFailed` if text that was sent is void."""
         frames: list[tuple[int, bytes]] = []  # with the seq of a text, which may become void
         for item in batch:
-            self._note_call(item)
+            self.note_call(item)
             if isinstance(item, Notice):
                 if item.type == "reset":
                     frames = self._without(frames, cast("int", item.fields["last_seq"]) + 1)
@@ -189,7 +140,7 @@ class ChatReader:
     ) -> list[tuple[int, bytes]]:
         """Remove void text. Raises `RunFailed` if some of it was sent in an earlier batch."""
         if self._sent_seq >= from_seq:
-            raise self._unreadable("answer_reset", f"the answer started over: {self._advice}")
+            raise self.unreadable("answer_reset", f"the answer started over: {self.advice}")
         return [(seq, content) for seq, content in frames if seq < from_seq]
 
     def _last_frames(self, end: Record, *, include_usage: bool) -> bytes:
@@ -200,26 +151,6 @@ class ChatReader:
             text = f"{self._separator}{end.content}"
             frames = self._format.content_frame({"content": text}, seq=end.seq)
         return frames + self._format.last_frames(end, include_usage=include_usage)
-
-    def _note_call(self, item: Item) -> None:
-        if isinstance(item, Record) and item.event_type in _CALLS:
-            self._has_made_calls = True
-
-    def _raise_if_failed(self, end: Record) -> None:
-        if failed := failure(end):
-            raise RunFailed(*failed, has_made_calls=self._has_made_calls, headers=self.headers)
-
-    def _handed_over(self) -> RunFailed:
-        message = f"this process is leaving, and the run goes on: {self._advice}"
-        return self._unreadable("handed_over", message)
-
-    def _unreadable(self, code: str, message: str) -> RunFailed:
-        return RunFailed(code, message, has_made_calls=True, headers=self.headers)
-
-    @property
-    def _advice(self) -> str:
-        path = f"/v1/runs/{self._run_id}"
-        return f"read the answer at {path}, or follow {path}/events after the last id"
 
 
 def _terminal_record(batch: Sequence[Item]) -> Record | None:

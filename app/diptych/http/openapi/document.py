@@ -20,11 +20,13 @@ from diptych.http.openapi import (
     approval_schemas,
     chat_schemas,
     error_schemas,
+    response_schemas,
     schemas,
     tree_schemas,
 )
 from diptych.http.openapi.a2a_paths import A2A_PATHS, JSONRPC, REST_ERROR
-from diptych.http.openapi.operations import json_content
+from diptych.http.openapi.describing import json_content
+from diptych.http.responses.response_body import ResponseBody
 from diptych.http.rest_errors import is_rest_path
 
 REPLIES: tuple[type[BaseModel], ...] = (
@@ -40,6 +42,8 @@ REPLIES: tuple[type[BaseModel], ...] = (
     chat_schemas.ModelList,
     chat_schemas.ChatCompletion,
     chat_schemas.ChatCompletionChunk,
+    response_schemas.Response,
+    response_schemas.InputItemList,
     error_schemas.Error,
     error_schemas.Problem,
     schemas.Health,
@@ -47,6 +51,7 @@ REPLIES: tuple[type[BaseModel], ...] = (
 )
 BODIES: tuple[type[BaseModel], ...] = (
     ChatBody,
+    ResponseBody,
     RunBody,
     ResumeBody,
     MessageBody,
@@ -57,8 +62,8 @@ ERRORS = {
     400: "What was sent is wrong; `param` names it.",
     401: "`unauthorized`, `invalid_token`: there is no token or key, or it is not valid here.",
     403: "`forbidden`: the message names the right that this needs.",
-    404: "`run_not_found`, `session_not_found`, `model_not_found` or `approval_not_found`: there "
-    "never was one.",
+    404: "`run_not_found`, `session_not_found`, `model_not_found`, `approval_not_found`, "
+    "`previous_response_not_found` or `item_not_found`: there never was one.",
     409: "`session_busy`; `run_over`: the run has ended and takes no message; `already_decided`: "
     "the message says what was decided, and by whom; `not_resumable`; `aborted`.",
     410: "`run_lost`: the run existed, and its record is gone.",
@@ -78,8 +83,8 @@ ERRORS = {
     504: "`model_timeout`, `deadline_exceeded`: it took too long.",
 }
 
-_CHAT = "/v1/chat/completions"
-_RUN_FAILURES = {409, 410, 429, 500, 502, 503, 504}  # of a chat: its run was started, and has an id
+_ASKING = ("/v1/chat/completions", "/v1/responses")
+_RUN_FAILURES = {409, 410, 429, 500, 502, 503, 504}  # of these: the run was started, and has an id
 
 _SESSION_ID = {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"}
 _PARAMETERS: dict[str, dict[str, Any]] = {
@@ -219,7 +224,7 @@ def _error(path: str, status: int) -> dict[str, Any]:
         content = {"application/problem+json": json_content("Problem")["application/json"]}
     response: dict[str, Any] = {"description": ERRORS[status], "content": content}
     names = ["Retry-After"] if status in _RETRIED else []
-    if path == _CHAT and status in _RUN_FAILURES:
+    if path in _ASKING and status in _RUN_FAILURES:
         names += ["X-Session-ID", "X-Run-ID", "X-Diptych-Warning", "x-should-retry"]
     if status == HTTPStatus.UNAUTHORIZED:
         names.append("WWW-Authenticate")

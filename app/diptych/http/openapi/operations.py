@@ -5,76 +5,31 @@ that they name (`http.openapi.schemas`, `http.bodies`), and query parameters, wh
 routes.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
-_STORE_ERRORS = (500, 503)  # of whatever reads or writes runs
-_RUN_ERRORS = (404, 410, *_STORE_ERRORS)  # of whatever names a run
-_RUN_HEADERS = ("X-Session-ID", "X-Run-ID")  # of responses
-_START_HEADERS = ("X-Session-ID", "Idempotency-Key", "traceparent")  # of requests
-
-
-def _operation(  # noqa: PLR0913 - each is a part of OpenAPI's Operation Object
-    operation_id: str,
-    summary: str,
-    description: str,
-    responses: dict[int, dict[str, Any]],
-    *,
-    body: str | None = None,
-    needs_body: bool = True,
-    headers: Sequence[str] = (),
-    errors: Sequence[int] = (),
-) -> dict[str, Any]:
-    """Describe a route; `errors` are statuses whose description is the same everywhere."""
-    extra: dict[str, Any] = {}
-    if headers:
-        extra["parameters"] = [{"$ref": f"#/components/parameters/{name}"} for name in headers]
-    if body:
-        extra["requestBody"] = {"required": needs_body, "content": json_content(body)}
-        errors = (*errors, 400, 413, 415)
-    return {
-        "operation_id": operation_id,
-        "summary": summary,
-        "description": description,
-        "responses": {status: {} for status in errors} | responses,
-        "openapi_extra": extra,
-    }
+from diptych.http.openapi.describing import (
+    RUN_ERRORS,
+    RUN_HEADERS,
+    START_HEADERS,
+    STORE_ERRORS,
+    event_stream,
+    json_reply,
+    operation,
+)
 
 
 def _message_operation(operation_id: str, summary: str, effect: str) -> dict[str, Any]:
     """Describe a route that takes a message to a run; `effect` is what becomes of it."""
-    return _operation(
+    return operation(
         operation_id,
         summary,
         f"{effect} The reply comes when it is on record, or is kept for a run that waits for its "
         "turn.",
-        {202: _json("Run", "The run.")},
+        {202: json_reply("Run", "The run.")},
         body="MessageBody",
         headers=("Idempotency-Key",),
-        errors=(409, 422, *_RUN_ERRORS),
+        errors=(409, 422, *RUN_ERRORS),
     )
-
-
-def _json(schema: str, description: str, headers: Sequence[str] = ()) -> dict[str, Any]:
-    response: dict[str, Any] = {"description": description, "content": json_content(schema)}
-    if headers:
-        response["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in headers}
-    return response
-
-
-def _event_stream(description: str, example: str) -> dict[str, Any]:
-    """Give the content of server-sent events.
-
-    OpenAPI 3.1 has no schema for single events, and tools differ on what a schema here is of: the
-    whole text or one event. So it names no type.
-    """
-    schema = {"description": description}
-    return {"text/event-stream": {"schema": schema, "example": example}}
-
-
-def json_content(schema: str) -> dict[str, Any]:
-    """Give the content of a JSON body; `schema` is the name of its schema."""
-    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
 
 
 _RUN_LINKS = {
@@ -90,8 +45,8 @@ _RUN_LINKS = {
 }
 """What can be done with a run that was started, for tools that follow links."""
 
-_COMPLETION = _json("ChatCompletion", "The answer.", (*_RUN_HEADERS, "X-Diptych-Warning"))
-_COMPLETION["content"] |= _event_stream(
+_COMPLETION = json_reply("ChatCompletion", "The answer.", (*RUN_HEADERS, "X-Diptych-Warning"))
+_COMPLETION["content"] |= event_stream(
     "With `stream`: each `data:` is a ChatCompletionChunk, the last one `[DONE]`. The frame of a "
     "text has the `id` of its event. After a failure the last frame is an Error, without `[DONE]`.",
     'data: {"id":"run-1","object":"chat.completion.chunk","created":1767225600,"model":"helper",'
@@ -101,7 +56,7 @@ _COMPLETION["content"] |= _event_stream(
 _EVENTS = {
     "description": "The events, up to the terminal one.",
     "headers": {"X-Run-ID": {"$ref": "#/components/headers/X-Run-ID"}},
-    "content": _event_stream(
+    "content": event_stream(
         "Each `data:` is an Event; `event:` is its type and `id:` its seq. Frames without an `id` "
         "are live only: notices, `reset`, `handed_over`, `error`.",
         'event: completed\nid: 5\ndata: {"event_type":"completed","seq":5,"run_id":"run-1",'
@@ -110,69 +65,69 @@ _EVENTS = {
     ),
 }
 
-COMPLETE_CHAT = _operation(
+COMPLETE_CHAT = operation(
     "complete_chat",
     "Complete a chat",
     "Starts a run and answers with what it gives, as OpenAI's API does.",
     {200: _COMPLETION},
     body="ChatBody",
-    headers=_START_HEADERS,
-    errors=(404, 409, 410, 422, 429, *_STORE_ERRORS, 502, 504),
+    headers=START_HEADERS,
+    errors=(404, 409, 410, 422, 429, *STORE_ERRORS, 502, 504),
 )
-LIST_MODELS = _operation(
+LIST_MODELS = operation(
     "list_models",
     "List the models",
     "The agent is the only one.",
-    {200: _json("ModelList", "The agent.")},
+    {200: json_reply("ModelList", "The agent.")},
 )
-READ_MODEL = _operation(
+READ_MODEL = operation(
     "read_model",
     "Read a model",
     "Gives the agent, by its name.",
-    {200: _json("Model", "The agent.")},
+    {200: json_reply("Model", "The agent.")},
     errors=(404,),
 )
-START_RUN = _operation(
+START_RUN = operation(
     "start_run",
     "Start a run",
     "The run goes on whoever reads it. The reply comes when it is on record.",
     {
-        202: _json("Run", "The run, or the one that the same key started before.")
+        202: json_reply("Run", "The run, or the one that the same key started before.")
         | {"links": _RUN_LINKS}
     },
     body="RunBody",
-    headers=_START_HEADERS,
-    errors=(409, 422, *_STORE_ERRORS),
+    headers=START_HEADERS,
+    errors=(409, 422, *STORE_ERRORS),
 )
-LIST_RUNS = _operation(
+LIST_RUNS = operation(
     "list_runs",
     "List runs",
     "Gives the newest `limit` runs, the oldest first.",
-    {200: _json("RunList", "A page of runs.")},
-    errors=_STORE_ERRORS,
+    {200: json_reply("RunList", "A page of runs.")},
+    errors=STORE_ERRORS,
 )
-READ_RUN = _operation(
+READ_RUN = operation(
     "read_run",
     "Read a run",
     "Gives the run with its outcome, or with its answer so far.",
-    {200: _json("Run", "The run.")},
-    errors=_RUN_ERRORS,
+    {200: json_reply("Run", "The run.")},
+    errors=RUN_ERRORS,
 )
-READ_RUN_TREE = _operation(
+READ_RUN_TREE = operation(
     "read_run_tree",
     "Read a run and the runs below it",
     "Gives the run, its delegations, and of each the run at the other agent, which this agent asks "
     "for it. A run that cannot be read has a `problem` in its place.",
-    {200: _json("RunTree", "The tree.")},
-    errors=(400, *_RUN_ERRORS),
+    {200: json_reply("RunTree", "The tree.")},
+    errors=(400, *RUN_ERRORS),
 )
-READ_RUN_EVENTS = _operation(
+READ_RUN_EVENTS = operation(
     "read_run_events",
     "Read the events of a run",
     "Gives what is on record after an event, then what happens, until the run ends.",
     {200: _EVENTS},
     headers=("Last-Event-ID",),
-    errors=_RUN_ERRORS,
+    errors=RUN_ERRORS,
 )
 STEER_RUN = _message_operation(
     "steer_run",
@@ -184,96 +139,96 @@ FOLLOW_UP_RUN = _message_operation(
     "Queue a message for a run's next turn",
     "The message begins the run's next turn when this one has its answer.",
 )
-CLEAR_QUEUE = _operation(
+CLEAR_QUEUE = operation(
     "clear_queue",
     "Clear a run's queues",
     "Drops the messages that wait in the run, and gives them. Those that have joined its "
     "conversation stay.",
-    {200: _json("ClearedQueue", "What was dropped.")},
-    errors=(409, *_RUN_ERRORS),
+    {200: json_reply("ClearedQueue", "What was dropped.")},
+    errors=(409, *RUN_ERRORS),
 )
-RESUME_RUN = _operation(
+RESUME_RUN = operation(
     "resume_run",
     "Resume a run",
     "Takes up a run that failed or was aborted, with a new run of its session and no new message. "
     "No call is made again. A run is resumed once: a second request gives the same new run.",
-    {202: _json("Run", "The new run; `resumes` is the id of the old one.")},
+    {202: json_reply("Run", "The new run; `resumes` is the id of the old one.")},
     body="ResumeBody",
     needs_body=False,
     headers=("Idempotency-Key", "traceparent"),
-    errors=(409, 422, *_RUN_ERRORS),
+    errors=(409, 422, *RUN_ERRORS),
 )
-CANCEL_RUN = _operation(
+CANCEL_RUN = operation(
     "cancel_run",
     "Cancel a run",
     "Aborts the run, at whatever replica it is. A run that has ended stays as it is.",
     {
-        200: _json("Run", "The run has ended."),
-        202: _json("Run", "The run will end; that takes longer than 15 s."),
+        200: json_reply("Run", "The run has ended."),
+        202: json_reply("Run", "The run will end; that takes longer than 15 s."),
     },
-    errors=_RUN_ERRORS,
+    errors=RUN_ERRORS,
 )
-LIST_APPROVALS = _operation(
+LIST_APPROVALS = operation(
     "list_approvals",
     "List approvals",
     "Gives the calls that wait for a decision, at whatever replica their runs are.",
-    {200: _json("ApprovalList", "What waits.")},
-    errors=(400, *_STORE_ERRORS),
+    {200: json_reply("ApprovalList", "What waits.")},
+    errors=(400, *STORE_ERRORS),
 )
-DECIDE = _operation(
+DECIDE = operation(
     "decide",
     "Decide on a call",
     "Decides on a call that waits, at whatever replica its run is; the first decision counts. The "
     "reply comes when it is on record.",
     {
-        200: _json(
+        200: json_reply(
             "Approval",
             "The approval, decided; or `closed`, if the run was ended while it was decided below.",
         ),
-        202: _json(
+        202: json_reply(
             "Approval",
             "The agent below that has the call has decided so; this run does not know it yet.",
         ),
     },
     body="DecisionBody",
-    errors=(403, 409, 422, *_RUN_ERRORS),
+    errors=(403, 409, 422, *RUN_ERRORS),
 )
-LIST_EVENTS = _operation(
+LIST_EVENTS = operation(
     "list_events",
     "Read the memory",
     "Gives the last `limit` events of a session, or of all; fewer if they are large: `before` "
     "gives the pages of earlier ones. An unknown session has none.",
-    {200: _json("EventList", "The events.")},
-    errors=_STORE_ERRORS,
+    {200: json_reply("EventList", "The events.")},
+    errors=STORE_ERRORS,
 )
-LIST_SESSIONS = _operation(
+LIST_SESSIONS = operation(
     "list_sessions",
     "List sessions",
     "Gives the sessions that were used last, the oldest first; `total` counts all of them.",
-    {200: _json("SessionList", "The sessions.")},
-    errors=_STORE_ERRORS,
+    {200: json_reply("SessionList", "The sessions.")},
+    errors=STORE_ERRORS,
 )
-DELETE_SESSION = _operation(
+DELETE_SESSION = operation(
     "delete_session",
     "Forget a session",
     "Deletes a session with all of its runs. It is refused while one of them is not finished.",
     {204: {"description": "The session is forgotten."}},
-    errors=(404, 409, *_STORE_ERRORS),
+    errors=(404, 409, *STORE_ERRORS),
 )
-HEALTH = _operation(
+HEALTH = operation(
     "health",
     "Check that the process is alive",
     "Answers as long as the process serves at all.",
-    {200: _json("Health", "It is alive.")},
+    {200: json_reply("Health", "It is alive.")},
 )
-READY = _operation(
+READY = operation(
     "ready",
     "Check that the agent takes work",
     "Says what is missing, too, to who may `read`. It is ready once each tool server and agent has "
     "been tried.",
-    {200: _json("Ready", "It takes work."), 503: _json("Ready", "It takes none now.")},
+    {200: json_reply("Ready", "It takes work."), 503: json_reply("Ready", "It takes none now.")},
 )
-METRICS = _operation(
+METRICS = operation(
     "metrics",
     "Read the metrics",
     "In Prometheus's text format.",

@@ -1,4 +1,4 @@
-"""Reads what a chat says about how the model shall answer: sampling, lengths, effort.
+"""Reads what a request says about how the model shall answer: sampling, lengths, effort.
 
 What the manifest allows (`chat.allowParameters`) reaches the model. What it does not allow, and
 what is not known here, has no effect and is named in a header (decision 69).
@@ -18,7 +18,7 @@ from diptych.loop.messages import JSONObject
 WARNING_HEADER = "X-Diptych-Warning"
 _MAX_NAMED = 20  # fields in a warning
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_ALIASES = {"max_completion_tokens": "max_tokens"}
+CHAT_ALIASES: Mapping[str, str] = {"max_completion_tokens": "max_tokens"}
 _NEUTRAL = frozenset(
     {
         "metadata",
@@ -59,19 +59,24 @@ class ReadParameters(NamedTuple):
     ignored: tuple[str, ...] = ()
 
 
-def read_parameters(fields: Mapping[str, Any], allowed: Collection[str]) -> ReadParameters:
-    """Read the fields of a chat that no part of its body is made of.
+def read_parameters(
+    fields: Mapping[str, Any],
+    allowed: Collection[str],
+    aliases: Mapping[str, str] = CHAT_ALIASES,
+) -> ReadParameters:
+    """Read the fields of a request that no part of its body is made of.
 
-    Raises `InvalidRequest` for an allowed parameter with a value that it cannot have.
+    `aliases` gives the names of parameters that the protocol calls otherwise. Raises
+    `InvalidRequest` for an allowed parameter with a value that it cannot have.
     """
     given: dict[str, Any] = {}
     ignored: list[str] = []
     for field, value in fields.items():
-        name = _ALIASES.get(field, field)
+        name = aliases.get(field, field)
         if value is None or field in _NEUTRAL:
             continue
         if name in allowed:
-            if name not in given or field in _ALIASES:  # the newer name of two counts
+            if name not in given or field in aliases:  # the newer name of two counts
                 given[name] = value
         elif not _says_nothing(value):
             ignored.append(field)

@@ -1,0 +1,207 @@
+"""Reads the input of a response: its items as the messages that a chat would bring.
+
+Items that only repeat what this agent said of itself (`reasoning`) are passed over.
+
+Not here: references to items (`http.responses.item_references`), which parts a message may hold
+(`http.messages`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from diptych.errors import InvalidRequest
+from diptych.http.bodies import first_problem
+from diptych.http.messages import CallerMessage, Conversation, read_conversation
+
+Item = Mapping[str, Any]
+_TEXTS = frozenset({"input_text", "output_text", "summary_text", "text"})
+_FILE_FIELDS = ("file_data", "file_id", "file_url", "filename")
+_TYPES = (
+    "an item is a message, a function_call with its function_call_output, reasoning, or the "
+    "item_reference of one that this agent gave; for what is on record send previous_response_id"
+)
+
+
+def read_input(
+    given: str | Sequence[object],
+    instructions: str | None,
+    inputs: Sequence[str],
+    earlier: Sequence[Item] = (),
+) -> Conversation:
+    """Read an input as a conversation; `inputs` is what the model takes besides text.
+
+    `earlier` are items of the response before it, whose calls an output may answer. Raises
+    `InvalidRequest`.
+    """
+    messages: list[dict[str, Any]] = []
+    places: list[str] = []
+    if instructions:
+        _add(messages, places, {"role": "system", "content": instructions}, "instructions")
+    calls = _Calls()
+    for item, place in _placed(given, earlier):
+        calls.note(item, place)
+        if (message := _message(item, place)) is not None:
+            _add(messages, places, message, place)
+    calls.check_none_open()
+    checked = [_checked(m, place) for m, place in zip(messages, places, strict=True)]
+    if places in ([], ["instructions"]):
+        raise InvalidRequest("there is no user message", param="input")
+    return read_conversation(checked, inputs, places)
+
+
+def item_type(item: Item) -> object:
+    """Give the type of an item: one that says none is a message, or names an item by its id."""
+    if (kind := item.get("type")) is not None:
+        return kind
+    return "item_reference" if "id" in item and item.get("role") is None else "message"
+
+
+def has_outputs(given: str | Sequence[object]) -> bool:
+    """Whether an input gives what a function gave back."""
+    if isinstance(given, str):
+        return False
+    outputs = (isinstance(i, Mapping) and item_type(i) == "function_call_output" for i in given)
+    return any(outputs)
+
+
+def _placed(given: str | Sequence[object], earlier: Sequence[Item]) -> list[tuple[Item, str]]:
+    """Give each item with its place in the body; those on record have the place of none."""
+    if isinstance(given, str):
+        placed: list[tuple[Item, str]] = [({"role": "user", "content": given}, "input")]
+    else:
+        placed = []
+        for n, item in enumerate(given):
+            if not isinstance(item, Mapping):
+                place = f"input[{n}]"
+                message = f"{place} must be an object"
+                raise InvalidRequest(message, param=place, code="invalid_type")
+            placed.append((item, f"input[{n}]"))
+    return [*((item, "previous_response_id") for item in earlier), *placed]
+
+
+class _Calls:
+    """The calls of an input that have no output yet: no model's endpoint takes such."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, str] = {}  # with the place of each
+        self._is_called = False  # whether the item before is a call
+
+    def note(self, item: Item, place: str) -> None:
+        """Take the next item. Raises `InvalidRequest`."""
+        match item_type(item):
+            case "function_call":
+                if not self._is_called:
+                    self.check_none_open()
+                self._open[_text(item, "call_id", place)] = place
+                self._is_called = True
+            case "function_call_output":
+                self._is_called = False
+                if self._open.pop(_text(item, "call_id", place), None) is None:
+                    place = f"{place}.call_id"
+                    message = f"{place}: no function_call before it has this id"
+                    raise InvalidRequest(message, param=place)
+            case "message":
+                self.check_none_open()
+
+    def check_none_open(self) -> None:
+        """Raise `InvalidRequest` if a call has no output."""
+        if not self._open:
+            return
+        call_id, place = next(iter(self._open.items()))
+        raise InvalidRequest(
+            f"{place}: the function_call {call_id[:100]!r} has no function_call_output after it; "
+            "add one",
+            param=place,
+        )
+
+
+def _text(item: Item, field: str, place: str) -> str:
+    """Give a field that says something. Raises `InvalidRequest`."""
+    value = item.get(field)
+    place = f"{place}.{field}"
+    if value is None:
+        raise InvalidRequest(f"{place} is missing", param=place, code="missing_required_field")
+    if not isinstance(value, str) or not (value or field == "arguments"):
+        raise InvalidRequest(f"{place} must be a text", param=place, code="invalid_type")
+    return value
+
+
+def _add(
+    messages: list[dict[str, Any]], places: list[str], message: dict[str, Any], place: str
+) -> None:
+    """Add a message; calls that stand side by side are those of one."""
+    calls = message.get("tool_calls")
+    if calls and messages and messages[-1].get("tool_calls"):
+        messages[-1]["tool_calls"] += calls
+        return
+    messages.append(message)
+    places.append(place)
+
+
+def _message(item: Item, place: str) -> dict[str, Any] | None:
+    """Give an item as a message; None for one that says nothing to the model."""
+    match item_type(item):
+        case "message":
+            content = _content(item.get("content"), f"{place}.content")
+            return {"role": item.get("role"), "content": content}
+        case "function_call":
+            function = {name: _text(item, name, place) for name in ("name", "arguments")}
+            call = {"id": item["call_id"], "type": "function", "function": function}
+            return {"role": "assistant", "tool_calls": [call]}
+        case "function_call_output":
+            content = _output(item.get("output"), f"{place}.output")
+            return {"role": "tool", "tool_call_id": item["call_id"], "content": content}
+        case "reasoning":
+            return None
+        case _:
+            place = f"{place}.type"
+            raise InvalidRequest(f"{place}: {_TYPES}", param=place, code="unsupported_content")
+
+
+def _output(output: object, place: str) -> str:
+    """Give what a function gave back. Raises `InvalidRequest`."""
+    parts = output if isinstance(output, list) else [{"type": "text", "text": output}]
+    texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
+    if len(texts) == len(parts) and all(isinstance(text, str) for text in texts):
+        return "".join(map(str, texts))
+    message = f"{place} must be a text, or a list of texts (input_text)"
+    raise InvalidRequest(message, param=place, code="invalid_type")
+
+
+def _content(content: object, place: str) -> object:
+    if not isinstance(content, list):
+        return content
+    return [_part(part, f"{place}[{n}]") for n, part in enumerate(content)]
+
+
+def _part(part: object, place: str) -> object:
+    """Give a part as a chat has it; what is none is left for the chat's rules to refuse."""
+    if not isinstance(part, Mapping):
+        return part
+    match part.get("type"):
+        case str(kind) if kind in _TEXTS:
+            return {"type": "text", "text": part.get("text")}
+        case "input_image":
+            if not isinstance(part.get("image_url"), str):
+                place = f"{place}.image_url"
+                message = f"{place} is missing: an image is a URL or a data: URL here"
+                raise InvalidRequest(message, param=place, code="missing_required_field")
+            detail = {"detail": part["detail"]} if part.get("detail") else {}
+            return {"type": "image_url", "image_url": {"url": part["image_url"], **detail}}
+        case "input_file":
+            fields = {name: part[name] for name in _FILE_FIELDS if part.get(name) is not None}
+            return {"type": "file", "file": fields}
+        case _:
+            return part
+
+
+def _checked(message: dict[str, Any], place: str) -> CallerMessage:
+    try:
+        return CallerMessage.model_validate(message, strict=True)
+    except ValidationError as error:
+        problem = first_problem(error)
+        path = f"{place}.{problem.param}"
+        text = problem.message.replace(str(problem.param), path, 1)
+        raise InvalidRequest(text, param=path, code=problem.code) from error

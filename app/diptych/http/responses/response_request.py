@@ -1,0 +1,223 @@
+"""Reads the request for a response: the request for a run that it makes, and how to reply.
+
+Not here: the body's fields (`http.responses.response_body`), its items
+(`http.responses.input_items`), what chats have too (`http.caller_tools`, `http.parameters`).
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fastapi import Request
+
+from diptych.errors import InvalidRequest, RunNotFound
+from diptych.http.bodies import read_body
+from diptych.http.caller_tools import AskedForm, read_answer_form
+from diptych.http.chat_terms import ChatTerms, check_model
+from diptych.http.guarded_runs import GuardedRuns
+from diptych.http.parameters import ReadParameters, read_parameters, warning
+from diptych.http.responses.asked_for import notes_of
+from diptych.http.responses.input_items import has_outputs, read_input
+from diptych.http.responses.item_references import with_referred
+from diptych.http.responses.response_body import ResponseBody
+from diptych.http.responses.response_state import ResponseState, fed
+from diptych.http.run_request import read_idempotency_key, read_run_request
+from diptych.http.typed_output import TypedOutput
+from diptych.loop.messages import JSONObject
+from diptych.ports.entries import IdempotencyKey
+from diptych.runtime.request import SESSION_ID, RunRequest
+
+_ALIASES = {
+    "max_output_tokens": "max_tokens",
+    "reasoning.effort": "reasoning_effort",
+    "text.verbosity": "verbosity",
+}
+_SILENT = frozenset({"stream_options"})  # nothing here is obfuscated
+_PLACES = (  # of what a chat says elsewhere
+    ("response_format.json_schema", "text.format"),
+    ("response_format", "text.format"),
+    ("].function", "]"),
+)
+_MAX_LABEL = 64  # characters of a name in `metadata`, in OpenAI's API
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseRequest:
+    """A request that was read. `warnings` are headers for the reply."""
+
+    run_request: RunRequest
+    streams: bool
+    is_background: bool
+    warnings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Previous:
+    """The response that a request goes on from: its session, and the calls in its output."""
+
+    session_id: str | None = None
+    items: Sequence[dict[str, Any]] = ()
+
+
+async def read_response(request: Request, terms: ChatTerms, runs: GuardedRuns) -> ResponseRequest:
+    """Read a request for a response. Raises `InvalidRequest`."""
+    body = await read_body(request, ResponseBody)
+    check_model(body.model, terms.name)
+    _check(body)
+    output, ignored_tools = await _read_form(body, terms)
+    parameters = _read_parameters(body, terms)
+    key = await read_idempotency_key(request, body.session_id)
+    previous = await _read_previous(body, runs, key)
+    given = body.input if isinstance(body.input, str) else await with_referred(body.input, runs)
+    run = await read_run_request(
+        request,
+        read_input(given, body.instructions, terms.inputs, previous.items),
+        session_id=previous.session_id or _conversation(body) or body.session_id,
+        on_disconnect=body.on_disconnect,
+    )
+    is_left_out = bool(run.system) and terms.config.caller_system == "off"
+    left_out = ("instructions",) if is_left_out else ()
+    run_request = replace(
+        run,
+        output_schema=output.schema,
+        parameters=parameters.allowed,
+        max_steps=body.max_steps,
+        when_busy=body.when_busy,
+        notes=_notes(body, output, key),
+    )
+    ignored = (*left_out, *ignored_tools, *parameters.ignored)
+    return ResponseRequest(run_request, bool(body.stream), bool(body.background), warning(ignored))
+
+
+def _check(body: ResponseBody) -> None:
+    """Refuse what would change what a reply means. Raises `InvalidRequest`."""
+    if (body.model_extra or {}).get("prompt") is not None:
+        message = "prompt: this agent keeps no templates of prompts; send the text as input"
+        raise InvalidRequest(message, param="prompt", code="unsupported_parameter")
+    if body.background and body.on_disconnect == "cancel":
+        message = "background: such a run goes on without its caller; leave out on_disconnect"
+        raise InvalidRequest(message, param="on_disconnect")
+    others = (body.conversation, body.session_id)
+    if body.previous_response_id is not None and others != (None, None):
+        message = "previous_response_id says which session goes on; send nothing else that does"
+        raise InvalidRequest(message, param="previous_response_id")
+    if any(len(name) > _MAX_LABEL for name in body.metadata or ()):
+        message = f"metadata: a name has at most {_MAX_LABEL} characters"
+        raise InvalidRequest(message, param="metadata")
+
+
+async def _read_form(body: ResponseBody, terms: ChatTerms) -> tuple[TypedOutput, tuple[str, ...]]:
+    """Read the form of the answer as a chat's, whose objects have one level more."""
+    form = body.text.format if body.text else None
+    if form and form.get("type") == "json_schema":
+        form = {"type": "json_schema", "json_schema": form}
+    tools = [
+        {**tool, "function": tool} if isinstance(tool, Mapping) and _is_function(tool) else tool
+        for tool in body.tools or ()
+    ]
+    choice: object = body.tool_choice
+    if isinstance(choice, Mapping) and choice.get("type") == "function":
+        choice = {"type": "function", "function": choice}
+    try:
+        return await read_answer_form(AskedForm(form, tools, choice), terms.config.caller_tools)
+    except InvalidRequest as error:
+        message, param = error.message, error.param or ""
+        for there, here in _PLACES:
+            message, param = message.replace(there, here), param.replace(there, here)
+        raise InvalidRequest(message, param=param or None, code=error.code) from error
+
+
+def _is_function(tool: Mapping[str, Any]) -> bool:
+    return tool.get("type") == "function"
+
+
+def _read_parameters(body: ResponseBody, terms: ChatTerms) -> ReadParameters:
+    fields = {k: v for k, v in (body.model_extra or {}).items() if k not in _SILENT}
+    for name in ("text", "reasoning"):
+        if options := getattr(body, name):
+            given = options.model_dump(exclude={"format"}, exclude_none=True)
+            fields |= {f"{name}.{option}": value for option, value in given.items()}
+    read = read_parameters(fields, terms.config.allow_parameters, _ALIASES)
+    unkept = ("store",) if body.store is False else ()
+    return ReadParameters(read.allowed, (*unkept, *read.ignored))
+
+
+def _conversation(body: ResponseBody) -> str | None:
+    """Give the session that `conversation` names; its id, or an object that has it."""
+    given = body.conversation
+    if given is None:
+        return None
+    named = given if isinstance(given, str) else given.get("id")
+    is_id = isinstance(named, str) and SESSION_ID.fullmatch(named)
+    if not is_id or body.session_id not in (None, named):
+        message = (
+            "conversation is the id of a session, of 1 to 128 of the characters A-Z a-z 0-9 . _ -, "
+            "and the same as session_id"
+        )
+        raise InvalidRequest(message, param="conversation")
+    return named
+
+
+def _notes(body: ResponseBody, output: TypedOutput, key: IdempotencyKey | None) -> JSONObject:
+    """Give what the response says again whenever it is read; the run's record keeps it."""
+    previous = body.previous_response_id
+    notes: JSONObject = {
+        "background": bool(body.background),
+        "metadata": body.metadata,
+        "previous_response_id": previous,
+        "tools": list(output.tools),
+        "key": _digest(key) if previous and key else None,
+    }
+    return {name: value for name, value in notes.items() if value}
+
+
+async def _read_previous(
+    body: ResponseBody, runs: GuardedRuns, key: IdempotencyKey | None
+) -> _Previous:
+    """Look up what a request goes on from: the newest run of a session of the caller's own.
+
+    A request that is sent again goes on from what was the newest then. Only outputs need the calls
+    that they answer, which cost a reading of that run. Raises `InvalidRequest`.
+    """
+    response_id = body.previous_response_id
+    if response_id is None:
+        return _Previous()
+    try:
+        entry = await runs.entry(response_id)
+        session = await runs.entries(entry.session_id, limit=1)
+        if session and session[0].run_id != response_id:
+            session = await runs.entries(entry.session_id)
+    except RunNotFound:
+        session = ()
+    order = [each.run_id for each in session]
+    if response_id not in order:
+        raise InvalidRequest(
+            "there is no response with this id, of which the session is yours",
+            param="previous_response_id",
+            code="previous_response_not_found",
+        )
+    if order[0] != response_id and not (
+        key and await _was_asked_with(order[order.index(response_id) - 1], runs, key)
+    ):
+        raise InvalidRequest(
+            f"its session has gone on with {order[0]}; go on from that",
+            param="previous_response_id",
+            code="not_newest_response",
+        )
+    if not has_outputs(body.input):
+        return _Previous(entry.session_id)
+    records = await runs.records(response_id)
+    output = fed(ResponseState(entry, ""), records).response()["output"]
+    calls = [item for item in output if item["type"] == "function_call"]
+    asked = {"role": "user", "content": str(records[0].content) or "…"}
+    return _Previous(entry.session_id, [asked, *calls] if calls else ())
+
+
+async def _was_asked_with(run_id: str, runs: GuardedRuns, key: IdempotencyKey) -> bool:
+    first, *_ = await runs.records(run_id)
+    return bool(notes_of(first).get("key") == _digest(key))
+
+
+def _digest(key: IdempotencyKey) -> str:
+    return hashlib.sha256(key.key.encode()).hexdigest()

@@ -1,0 +1,256 @@
+"""A run as a response of OpenAI's newer API: the object, and the events that its records give.
+
+Both follow from the record alone. The events of a run are numbered from 0 in the order in which its
+records give them, so `sequence_number` is the same in every replay, at every replica, and after a
+takeover (decision 214). Text that became void stays in the stream as an item of its own, which
+ends `incomplete` and is not in the response's `output`.
+
+Not here: reading the run (`http.responses.response_reader`), what a response says again of its
+request (`http.responses.asked_for`).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from diptych.http.responses.asked_for import asked_for, notes_of
+from diptych.http.run_reader import failure
+from diptych.http.typed_output import read_call
+from diptych.loop.codec import Record, is_terminal
+from diptych.ports.entries import RunEntry
+
+Event = dict[str, Any]
+_CALL_ID_CHARS = 32
+_STATUS = {
+    "queued": "queued",
+    "completed": "completed",
+    "max_steps": "incomplete",
+    "failed": "failed",
+    "aborted": "cancelled",
+}
+_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+
+
+class ResponseState:
+    """What a run is as a response, as far as its records were fed; `model` is the agent's name."""
+
+    def __init__(self, entry: RunEntry, model: str) -> None:
+        self.last_number = -1  # of the newest event
+        self.last_seq = 0  # of the newest record that gave an event
+        self.is_over = False
+        self.void_ids: list[str] = []  # of items whose text became void
+        self._entry = entry
+        self._model = model
+        self._status = _STATUS.get(entry.status, "in_progress")
+        self._first: Record | None = None
+        self._end: Record | None = None
+        self._tools: Sequence[str] = ()  # of the caller, of one of which the answer is a call
+        self._output: list[Event] = []
+        self._item: Event | None = None  # the one that is being told
+        self._text: list[str] = []  # of it
+        self._items = 0  # that were told, the void ones too
+        self._events: list[Event] = []
+
+    def feed(self, record: Record) -> list[Event]:
+        """Take the next record; give the events that follow from it."""
+        self._events = []
+        if self._first is None:
+            self._begin(record)
+        elif self._status == "queued":
+            self._status = "in_progress"
+            self._tell("response.in_progress", response=self.response())
+        match record.event_type:
+            case "text" if not self._is_choice:
+                self._add_text(str(record.content))
+            case "agent_response":
+                self._end_item(record)
+            case "answer_reset" if self._item:
+                self.void_ids.append(self._tell_done("incomplete")["id"])
+            case "completed" | "max_steps" | "failed" | "aborted":
+                self._finish(record)
+        if self._events:
+            self.last_seq = record.seq
+        return self._events
+
+    def response(self, reasoning: str = "") -> dict[str, Any]:
+        """Give the response as it is now; `reasoning` is what was heard of it."""
+        return {
+            "id": self._entry.run_id,
+            "object": "response",
+            "created_at": int(self._first.timestamp if self._first else self._entry.created),
+            "status": self._status,
+            "error": self._error(),
+            "incomplete_details": self._incomplete_details(),
+            "completed_at": self._completed_at(),
+            "model": self._model,
+            "output": [*self._reasoning_items(reasoning), *self._output],
+            "usage": _usage(self._end),
+            **asked_for(self._first, self._entry),
+        }
+
+    def live_reasoning(self, text: str) -> Event:
+        """Give a piece of reasoning as an event: it is told live, so it has no number of its own.
+
+        Who goes on after it goes on after the newest event on record.
+        """
+        return {
+            "type": "response.reasoning_text.delta",
+            "sequence_number": max(0, self.last_number),
+            "item_id": f"rs_{self._entry.run_id}",
+            "output_index": self._items,
+            "content_index": 0,
+            "delta": text,
+        }
+
+    def _begin(self, record: Record) -> None:
+        self._first, self._status = record, "queued"
+        self._tools = notes_of(record).get("tools", ())
+        self._tell("response.created", response=self.response())
+
+    def _add_text(self, text: str) -> None:
+        if self._item is None:
+            if self._tools:
+                self._open_call(self._tools[0])
+            else:
+                self._open_message()
+        self._text.append(text)
+        if self._tools:
+            self._tell_in_item("response.function_call_arguments.delta", delta=text)
+        else:
+            self._tell_in_part("response.output_text.delta", delta=text, logprobs=[])
+
+    def _open_message(self) -> None:
+        content: list[Event] = []
+        item = {"type": "message", "status": "in_progress", "role": "assistant", "content": content}
+        self._open("msg", item)
+        self._tell_in_part("response.content_part.added", part=_part(""))
+
+    def _open_call(self, name: str) -> None:
+        """Begin a call of the caller's tool; a run that is read again has its id."""
+        number = f"_{self._items}" if self._items else ""
+        call_id = f"call_{self._entry.run_id[-_CALL_ID_CHARS:]}{number}"
+        call = {"type": "function_call", "status": "in_progress", "call_id": call_id}
+        self._open("fc", {**call, "name": name, "arguments": ""})
+
+    def _open(self, prefix: str, item: Event) -> None:
+        self._item = {"id": f"{prefix}_{self._entry.run_id}_{self._items}", **item}
+        self._tell("response.output_item.added", output_index=self._items, item=self._item)
+
+    def _end_item(self, record: Record) -> None:
+        """End the item of a whole answer, which may not have been told in pieces."""
+        answer = str(record.content)
+        if self._is_choice:
+            name, answer = read_call(self._tools, answer)
+            self._open_call(name)
+            self._add_text(answer)
+        elif self._item is None:
+            self._add_text(answer)
+        self._tell_text_done()
+        is_cut = str(record.metadata["finish_reason"]) in _INCOMPLETE
+        self._output.append(self._tell_done("incomplete" if is_cut else "completed"))
+
+    def _tell_text_done(self) -> None:
+        text = "".join(self._text)
+        assert self._item
+        if self._item["type"] == "function_call":
+            name = self._item["name"]
+            self._tell_in_item("response.function_call_arguments.done", name=name, arguments=text)
+            return
+        self._tell_in_part("response.output_text.done", text=text, logprobs=[])
+        self._tell_in_part("response.content_part.done", part=_part(text))
+
+    def _tell_done(self, status: str) -> Event:
+        """Tell that the item has ended, and give it."""
+        assert self._item
+        text = "".join(self._text)
+        is_call = self._item["type"] == "function_call"
+        content = {"arguments": text} if is_call else {"content": [_part(text)]}
+        done = {**self._item, "status": status, **content}
+        self._tell("response.output_item.done", output_index=self._items, item=done)
+        self._item, self._text = None, []
+        self._items += 1
+        return done
+
+    def _finish(self, end: Record) -> None:
+        self._end, self.is_over = end, True
+        if self._item:
+            self._output.append(self._tell_done("incomplete"))
+        if end.event_type == "max_steps":
+            self._tools = ()  # what is said then is a text, whatever was asked for
+            self._add_text(str(end.content))
+            self._tell_text_done()
+            self._output.append(self._tell_done("incomplete"))
+        self._status = _STATUS[end.event_type]
+        if self._incomplete_details():
+            self._status = "incomplete"
+        kind = "failed" if self._status == "cancelled" else self._status
+        self._tell(f"response.{kind}", response=self.response())
+
+    def _tell(self, kind: str, **fields: Any) -> None:  # noqa: ANN401 - JSON
+        self.last_number += 1
+        self._events.append({"type": kind, "sequence_number": self.last_number, **fields})
+
+    def _tell_in_item(self, kind: str, **fields: Any) -> None:  # noqa: ANN401 - JSON
+        assert self._item
+        self._tell(kind, item_id=self._item["id"], output_index=self._items, **fields)
+
+    def _tell_in_part(self, kind: str, **fields: Any) -> None:  # noqa: ANN401 - JSON
+        self._tell_in_item(kind, content_index=0, **fields)
+
+    # The response
+
+    @property
+    def _is_choice(self) -> bool:
+        """Whether the answer is a call of one of several tools: which one, only all of it says."""
+        return len(self._tools) > 1
+
+    def _reasoning_items(self, text: str) -> list[Event]:
+        if not text:
+            return []
+        content = [{"type": "reasoning_text", "text": text}]
+        item = {"id": f"rs_{self._entry.run_id}", "type": "reasoning", "summary": []}
+        return [{**item, "content": content, "status": "completed"}]
+
+    def _error(self) -> dict[str, str] | None:
+        if self._end is None or (failed := failure(self._end)) is None:
+            return None
+        code, message = failed
+        return {"code": code, "message": message}
+
+    def _incomplete_details(self) -> dict[str, str] | None:
+        """Say why a response is incomplete; a run at `max_steps` counts as cut, as in a chat."""
+        if self._end is None:
+            return None
+        default = "length" if self._end.event_type == "max_steps" else ""
+        reason = _INCOMPLETE.get(str(self._end.metadata.get("finish_reason", default)))
+        return {"reason": reason} if reason else None
+
+    def _completed_at(self) -> int | None:
+        return int(self._end.timestamp) if self._end and self._status == "completed" else None
+
+
+def fed(state: ResponseState, records: Sequence[Record]) -> ResponseState:
+    """Give the state after all records of a run."""
+    for record in records:
+        state.feed(record)
+        if is_terminal(record):
+            break
+    return state
+
+
+def _part(text: str) -> Event:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _usage(end: Record | None) -> dict[str, Any] | None:
+    """Give the tokens of all the run's own model calls; more is not known of them."""
+    usage: Any = end.metadata.get("usage") if end else None
+    if usage is None:
+        return None
+    given, made = usage["prompt_tokens"], usage["completion_tokens"]
+    return {
+        "input_tokens": given,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens": made,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": given + made,
+    }

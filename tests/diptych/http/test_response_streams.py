@@ -1,0 +1,230 @@
+"""Streams of responses that go on at another replica, start over, or lose what they told."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.face import LOCAL, NAME, Face, Speaker, face, replicas
+from support.redis_server import RedisServer, redis_server
+from support.stack import Frame, frames
+
+from diptych.http.responses.response_state import ResponseState
+from diptych.loop.codec import Record
+from diptych.ports import Notice
+from diptych.ports.entries import RunEntry
+from diptych.runtime import lease_keeper
+
+PATH = "/v1/responses"
+STREAM = {"input": "hi", "stream": True}
+DELTA = "response.output_text.delta"
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[RedisServer]:
+    with redis_server() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def quickly_taken_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease_keeper, "TAKEOVER_SECONDS", 0.05)
+
+
+async def replay(helper: Face, run_id: str, after: int | None = None) -> str:
+    query = "" if after is None else f"&starting_after={after}"
+    return (await helper.http.get(f"{PATH}/{run_id}?stream=true{query}")).text
+
+
+def texts(told: Sequence[Frame]) -> dict[int, str]:
+    """Give the text of each item, by its index, as its pieces say."""
+    found: dict[int, str] = {}
+    for each in told:
+        if each.event == DELTA:
+            index = each.json["output_index"]
+            found[index] = found.get(index, "") + each.json["delta"]
+    return found
+
+
+async def test_a_stream_whose_process_leaves_is_taken_up_byte_for_byte_at_another(
+    redis: RedisServer,
+) -> None:
+    first, second = Speaker("one ", "two ", ...), Speaker("one ", "two ", "three")
+    async with replicas(first, second, redis_url=redis.url) as (leaving, staying):
+        asking = asyncio.create_task(leaving.http.post(PATH, json=STREAM))
+        await first.has_stopped.wait()
+        (entry,) = await staying.house.runs.entries()
+        elsewhere = asyncio.create_task(replay(staying, entry.run_id))
+        await asyncio.sleep(0.1)
+        await leaving.house.runs.close()
+        text = (await asking).text
+        *heard, error = frames(text)
+        assert (error.event, error.json["code"]) == ("error", "handed_over")
+        assert error.json["error"]["code"] == "handed_over"
+        assert error.json["sequence_number"] == heard[-1].json["sequence_number"]
+        rest = await replay(staying, entry.run_id, heard[-1].json["sequence_number"])
+        whole = await replay(staying, entry.run_id)
+        assert text[: text.index("event: error")] + rest == whole == await elsewhere
+        assert texts(frames(whole)) == {0: "one two three"}
+
+
+async def test_an_answer_that_starts_over_is_a_new_item_and_the_old_one_is_not_in_the_output() -> (
+    None
+):
+    first, second = Speaker("one ", "two ", ...), Speaker("eins ", "zwei")
+    async with replicas(first, second) as (leaving, staying):
+        asking = asyncio.create_task(leaving.http.post(PATH, json=STREAM))
+        await first.has_stopped.wait()
+        (entry,) = await staying.house.runs.entries()
+        there = asyncio.create_task(replay(staying, entry.run_id))
+        await asyncio.sleep(0.02)
+        await leaving.house.runs.close()
+        heard = frames((await asking).text)[:-1]
+        whole = await there
+        assert whole == await replay(staying, entry.run_id)
+        assert frames(whole)[: len(heard)] == heard
+        told = frames(whole)
+        assert texts(told) == {0: "one two ", 1: "eins zwei"}
+        (void, valid) = [f.json["item"] for f in told if f.event == "response.output_item.done"]
+        assert (void["status"], valid["status"]) == ("incomplete", "completed")
+        assert told[-1].json["response"]["output"] == [valid]
+
+
+async def test_openais_stream_helper_takes_an_answer_that_started_over_as_it_is() -> None:
+    first, second = Speaker("one ", "two ", ...), Speaker("eins ", "zwei")
+    async with replicas(first, second) as (leaving, staying):
+        asking = asyncio.create_task(leaving.http.post(PATH, json=STREAM))
+        await first.has_stopped.wait()
+        (entry,) = await staying.house.runs.entries()
+        await leaving.house.runs.close()
+        await asking
+        transport = httpx2.ASGITransport(staying.app)
+        async with (
+            httpx2.AsyncClient(transport=transport) as http,
+            openai.AsyncOpenAI(api_key="x", base_url=f"{LOCAL}/v1", http_client=http) as client,
+            client.responses.stream(response_id=entry.run_id, starting_after=3) as stream,
+        ):
+            heard = [event.sequence_number async for event in stream]
+            assert (await stream.get_final_response()).output_text == "eins zwei"
+        assert heard[0] == 4
+
+
+async def test_openais_client_sees_a_hand_over_as_an_error() -> None:
+    model = Speaker("one ", ...)
+    async with replicas(model) as (leaving,):
+        transport = httpx2.ASGITransport(leaving.app)
+        async with (
+            httpx2.AsyncClient(transport=transport) as http,
+            openai.AsyncOpenAI(api_key="x", base_url=f"{LOCAL}/v1", http_client=http) as client,
+        ):
+
+            async def read() -> None:
+                async for _ in await client.responses.create(model=NAME, input="hi", stream=True):
+                    pass
+
+            reading = asyncio.create_task(read())
+            await model.has_stopped.wait()
+            await leaving.house.runs.close()
+            with pytest.raises(openai.APIError, match="the run goes on") as handed:
+                await reading
+            assert handed.value.code == "handed_over"
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+async def test_a_reader_of_what_the_store_then_lost_is_told_so(is_told: bool) -> None:
+    model = Speaker("one ", "two ", ..., "three")
+    async with face(model=model) as helper:
+        asking = asyncio.create_task(helper.http.post(PATH, json=STREAM))
+        await model.has_stopped.wait()
+        (entry,) = await helper.house.runs.entries()
+        live = helper.house.runs._scheduler.find(entry.run_id)
+        assert live is not None
+        seq = len(live.log.records) - (1 if is_told else 0)
+        live.log.notify(Notice("reset", {"epoch": "x", "last_seq": seq}))
+        model.go.set()
+        told = frames((await asking).text)
+        if is_told:
+            assert told[-1].json["code"] == "answer_reset"
+        else:
+            assert texts(told) == {0: "one two three"}
+
+
+async def test_a_request_that_is_sent_again_is_streamed_again_from_its_start() -> None:
+    async with face("{}", "Hello you!") as helper:
+        key = {"Idempotency-Key": "k"}
+        first, again = [await helper.http.post(PATH, json=STREAM, headers=key) for _ in range(2)]
+        assert first.content == again.content
+
+
+# Whatever the record holds
+
+_TEXT = st.text(max_size=3)
+_TURN = st.lists(st.lists(_TEXT.filter(bool), max_size=3), min_size=1, max_size=3)
+_ENDS = st.sampled_from(["completed", "failed", "aborted", "max_steps", None])
+
+
+def records_of(turns: Sequence[Sequence[Sequence[str]]], end: str | None, tools: int) -> Any:
+    """Give a record: each turn has attempts, of which all but the last one became void."""
+    names = ["a", "b"][:tools]
+    facts: list[tuple[str, Any, dict[str, Any]]] = [
+        ("user_message", "hi", {"notes": {"tools": names}} if names else {}),
+        ("offered", "key", {}),
+    ]
+    for turn in turns:
+        for attempt, pieces in enumerate(turn):
+            if attempt:
+                facts.append(("answer_reset", None, {"from_seq": 3, "attempt": attempt + 1}))
+            facts += [("text", piece, {}) for piece in pieces]
+        answer = "".join(turn[-1])
+        if tools == 2:
+            answer = '{"form": "a", "value": {}}'
+        facts.append(("agent_response", answer, {"finish_reason": "stop"}))
+    usage = {"usage": {"prompt_tokens": 1, "completion_tokens": 2}}
+    ends = {
+        "completed": (None, {"finish_reason": "stop", **usage}),
+        "failed": ("it broke", {"code": "stuck"}),
+        "aborted": ("by request", {}),
+        "max_steps": ("Reached", {"results": [], **usage}),
+    }
+    if end:
+        facts.append((end, *ends[end]))
+    return [
+        Record("run-1", "s", n, kind, 1.0, content, metadata)
+        for n, (kind, content, metadata) in enumerate(facts, 1)
+    ]
+
+
+@given(st.lists(_TURN, max_size=3), _ENDS, st.integers(0, 2))
+def test_events_are_numbered_without_a_gap_and_each_item_is_told_whole(
+    turns: Any, end: str | None, tools: int
+) -> None:
+    state = ResponseState(RunEntry("run-1", "s", 1.0, "queued"), "helper")
+    events = [event for record in records_of(turns, end, tools) for event in state.feed(record)]
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    open_items: dict[int, Any] = {}
+    done: list[Any] = []
+    for event in events:
+        match event["type"]:
+            case "response.output_item.added":
+                assert event["output_index"] == len(open_items)
+                open_items[event["output_index"]] = [event["item"]["id"], ""]
+            case "response.output_text.delta" | "response.function_call_arguments.delta":
+                assert open_items[event["output_index"]][0] == event["item_id"]
+                open_items[event["output_index"]][1] += event["delta"]
+            case "response.output_text.done":
+                assert event["text"] == open_items[event["output_index"]][1]
+            case "response.function_call_arguments.done":
+                assert event["arguments"] == open_items[event["output_index"]][1]
+            case "response.output_item.done":
+                assert event["item"]["id"] == open_items[event["output_index"]][0]
+                done.append(event["item"])
+    assert len(done) == len(open_items)
+    output = state.response()["output"]
+    assert [item for item in done if item in output] == output
+    assert len(output) == len(turns) + (end == "max_steps")
+    if end:
+        assert events[-1]["response"] == state.response()

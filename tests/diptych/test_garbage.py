@@ -1,0 +1,93 @@
+"""What an answered run held is freed at its end, and does not wait for the garbage collector.
+
+Reference cycles are found later, many at once, by a search through what the process keeps.
+"""
+
+import gc
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.model_server import Step, model_server
+
+from diptych import Agent
+from diptych.config.manifest import API_VERSION
+
+CALL = '{"tool": "double", "arguments": {"number": 4}}'
+DELEGATION = '{"agent": "second", "task": "Say something."}'
+WORDS = " ".join(f"word-{n}" for n in range(30))
+POLICY = [{"match": {"tool": "double"}, "when": "args.number > 10", "do": "deny"}]
+LARGE = {"tokens": 10**9, "cost": "99"}
+BUDGETS = {"budget": LARGE | {"perSession": LARGE, "perDay": LARGE}}
+OURS = ("diptych.loop", "diptych.policy", "diptych.runtime", "diptych.adapters.openai_chat")
+
+
+def double(number: int) -> int:
+    """Double a number."""
+    return number * 2
+
+
+async def garbage_of(run: Callable[[], Awaitable[object]]) -> Counter[str]:
+    """Say what a run leaves to the garbage collector, by its classes, once all is warm."""
+    await run()
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        await run()
+        gc.collect()
+        found = Counter(type(each).__qualname__ for each in gc.garbage if _is_ours(each))
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    return found
+
+
+def _is_ours(each: object) -> bool:
+    """Say so of what drives a run; a response of httpx refers to itself, with our stream in it."""
+    return type(each).__module__.startswith(OURS)
+
+
+@pytest.mark.parametrize("steps", [[CALL, "{}", WORDS], ["<>", WORDS]], ids=["tool", "no tool"])
+async def test_an_answered_run_leaves_nothing(steps: list[Step]) -> None:
+    async with (
+        model_server("{}") as model,
+        Agent(
+            "helper",
+            model={"name": "m", "endpoint": model.url},
+            tools=[double],
+            policy=POLICY,
+            after_step=lambda step: None,
+        ) as agent,
+    ):
+
+        async def run() -> None:
+            model.play(*steps)
+            assert await agent.run("What is it?") == WORDS
+
+        assert not await garbage_of(run)
+
+
+async def test_a_run_with_budgets_that_delegates_leaves_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "team.yaml"
+    async with model_server("{}") as model:
+        prices = {"input": "0.25", "output": "2"}
+        spec = {"model": {"name": "m", "endpoint": model.url, "prices": prices}}
+        first = spec | BUDGETS | {"agents": [{"name": "second"}]}
+        file.write_text(yaml.safe_dump_all(map(_manifest, ("first", "second"), (first, spec))))
+        async with Agent.from_file(file, name="first") as agent:
+
+            async def run() -> None:
+                model.play(DELEGATION, "{}", WORDS, "{}", WORDS)
+                assert await agent.run("What is it?") == WORDS
+
+            assert not await garbage_of(run)
+
+
+def _manifest(name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    about = {"apiVersion": API_VERSION, "kind": "Agent", "metadata": {"name": name}}
+    return about | {"spec": spec}
