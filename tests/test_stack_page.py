@@ -485,6 +485,22 @@ async def test_a_page_that_comes_late_says_what_it_has_not_seen_below(browser: B
         assert await page.get_by_text(gap).count() == 0
 
 
+async def test_the_page_follows_an_answer_until_somebody_scrolls_up(browser: Browser) -> None:
+    lines = {"content": "\n".join(f"line {n}." for n in range(120)), "chunk_ms": 15}
+    is_down = "innerHeight + scrollY > document.documentElement.scrollHeight - 80"
+    async with stage("{}", lines) as helper, browsing(browser, f"{helper.url}/") as page:
+        await ask(page, "Go")
+        await shows(page, "line 119.", "done after")
+        await until(lambda: page.evaluate(is_down))
+        await ask(page, "Again")
+        second = page.locator(".answer p").nth(1)
+        await expect(second).to_contain_text("line 40.")
+        await page.evaluate("scrollTo(0, 0)")
+        await expect(second).to_contain_text("line 119.")
+        await expect(page.get_by_text("done after")).to_have_count(2)
+        assert await page.evaluate("scrollY") == 0
+
+
 @asynccontextmanager
 async def beyond(config: AgentConfig) -> AsyncIterator[str]:
     """Serve an agent as beyond loopback, where it asks who asks, on a socket of loopback."""

@@ -149,11 +149,17 @@ async function showUse(view, signal) {
   view.addUse(await read(path, signal), await read(`${path}/tree?depth=0`, signal));
 }
 
-// Stay at the bottom, if the page is there. Asked once a frame: it makes the browser lay out all.
-let isFrameAsked = false;
+// Stay at the bottom until somebody scrolls up. Once a frame: to ask how high the page is makes the
+// browser lay out all of it.
+let [isDown, isFrameAsked, lastY] = [true, false, 0];
+addEventListener("scroll", () => {
+  const isThere = innerHeight + scrollY > document.documentElement.scrollHeight - 80;
+  if (isThere || scrollY < lastY) isDown = isThere; // else the page has grown
+  lastY = scrollY;
+});
 function keepAtBottom(isWanted = false) {
-  if (isFrameAsked && !isWanted) return;
-  const isDown = isWanted || innerHeight + scrollY > document.documentElement.scrollHeight - 80;
+  isDown ||= isWanted;
+  if (isFrameAsked) return;
   isFrameAsked = true;
   requestAnimationFrame(() => {
     isFrameAsked = false;
