@@ -549,13 +549,14 @@ async def test_who_types_is_not_made_to_type_a_token(browser: Browser) -> None:
 
 
 async def test_a_session_is_not_called_by_somebody_elses_question(browser: Browser) -> None:
+    """Nor is it taken for one's own that has the same id."""
     names = ("ada", "bob", "reader")
     keys: dict[str, Any] = {name: (lambda name=name: f"key-of-{name}-Yx3") for name in names}
     may_ask = Grant((Grantee("key", "ada"), Grantee("key", "bob")), frozenset({Right.ASK}))
-    may_read = Grant((Grantee("key", "reader"),), frozenset({Right.READ}))
+    may_read = Grant((Grantee("key", "reader"),), frozenset({Right.READ, Right.ASK}))
     config = agent("{}", "x", access=AccessConfig(keys=keys, grants=(may_ask, may_read)))
     async with beyond(config) as url, httpx.AsyncClient(base_url=url) as http:
-        for name in ("ada", "bob"):
+        for name in names:
             body = {"input": f"a question of {name}", "session_id": "plans"}
             headers = {"Authorization": f"Bearer key-of-{name}-Yx3"}
             await http.post("/v1/runs", json=body, headers=headers)
@@ -564,7 +565,13 @@ async def test_a_session_is_not_called_by_somebody_elses_question(browser: Brows
             await page.keyboard.press("Enter")
             await page.get_by_text("Sessions", exact=True).click()
             links = page.locator("#sessions a")
-            await expect(links).to_have_text(["plans", "plans"])
+            await expect(links).to_have_text(["plans"] * 3)
+            question = page.locator(".question p")
+            for name in names:
+                await page.locator(f"#sessions a[href$={name}]").click()
+                await expect(question).to_have_text(f"a question of {name}")
+                asks = page.get_by_label("Message to the agent")
+                await expect(asks).to_be_visible(visible=name == "reader")
 
 
 async def test_it_shows_what_is_missing(browser: Browser) -> None:

@@ -106,11 +106,10 @@ async function open() {
   setActive(null);
   form.hidden = false;
   if (!id) return;
-  let found = await runsOf(id, signal);
-  if (!found.data.length && inAddress("owner")) { // somebody else's, for who may read all
-    found = await runsOf(`${inAddress("owner")}/${id}`, signal);
-    form.hidden = found.data.length > 0;
-  }
+  const own = await runsOf(id, signal);
+  const owned = inAddress("owner") ? await runsOf(`${inAddress("owner")}/${id}`, signal) : own; // for who may read all
+  const found = owned.data.length ? owned : own;
+  form.hidden = found.data[0]?.id !== own.data[0]?.id; // it is somebody else's, perhaps of the same id
   if (found.has_more) conversation.append(el("p", {className: "note"}, "Earlier runs of this session are not shown."));
   found.data.forEach((run) => add(run.id, run.last_seq));
 }
