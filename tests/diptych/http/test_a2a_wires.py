@@ -471,4 +471,8 @@ async def test_a_stream_that_breaks_says_so_and_keeps_the_detail_to_itself(wire:
     first, last = frames(reply.text.replace("\r\n", "\n"))
     assert "run-1" in json.dumps(first.json)
     assert "the record of tasks cannot be reached now" in last.json["error"]["message"]
+    if wire[0] == "HTTP+JSON":
+        assert last.event == "error"
+        assert (last.json["error"]["code"], last.json["error"]["status"]) == (503, "UNAVAILABLE")
+        assert ("type" in last.json) == (wire == OLDER_REST)
     assert "secret" not in reply.text
