@@ -86,18 +86,18 @@ class _Calls:
 
     def __init__(self) -> None:
         self._open: dict[str, str] = {}  # with the place of each
-        self._is_called = False  # whether the item before is a call
+        self._follows_call = False
 
     def note(self, item: Item, place: str) -> None:
         """Take the next item. Raises `InvalidRequest`."""
         match item_type(item):
             case "function_call":
-                if not self._is_called:
+                if not self._follows_call:
                     self.check_none_open()
                 self._open[_text(item, "call_id", place)] = place
-                self._is_called = True
+                self._follows_call = True
             case "function_call_output":
-                self._is_called = False
+                self._follows_call = False
                 if self._open.pop(_text(item, "call_id", place), None) is None:
                     place = f"{place}.call_id"
                     message = f"{place}: no function_call before it has this id"
