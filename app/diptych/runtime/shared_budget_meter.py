@@ -41,7 +41,7 @@ class SharedBudgetMeter(RunMeter):
 
     async def begin(self, command: AskModel) -> ModelCall:
         client, accounts = self._client, self._accounts.today()
-        entry = next(client.entries)
+        entry = next(client.new_entries)
         call = ModelCall(command, None, accounts, entry)
         call.expected = expected = self._expected(call)
         found = await self._accounts.ask(client.ledger.reserve, accounts, entry, expected)
@@ -136,7 +136,7 @@ class SharedBudgetMeter(RunMeter):
         if self._accounts.must_adopt or self._has_delegated:  # all children's use is on record now
             await self._accounts.adopt()
         for accounts, entry in self._lent.values():
-            await self._client.settle(accounts, entry, self._accounts.run_id, Used())
+            await self._client.settle(accounts, entry, self._accounts.run_id, NO_USE)
         await self._accounts.forget()
 
     def _lent_entry(self, call_id: str) -> str:
@@ -179,6 +179,6 @@ class SharedBudgetMeter(RunMeter):
         def spend(accounts: Sequence[Account], entry: str, used: Used) -> Awaitable[Reserved]:
             return client.ledger.spend(accounts, entry, run_id, used)
 
-        entry, waits = next(client.entries), not self._lent
+        entry, waits = next(client.new_entries), not self._lent
         found = await self._accounts.ask(spend, accounts, entry, used, waits=waits)
         self._accounts.note(accounts, used, found.used)
