@@ -347,7 +347,7 @@ async def test_items_are_the_messages_that_a_chat_would_bring() -> None:
     ("fields", "param"),
     [
         pytest.param({"input": None}, "input", id="no input"),
-        pytest.param({"input": " "}, "input.content", id="a blank input"),
+        pytest.param({"input": " "}, "input", id="a blank input"),
         pytest.param({"input": []}, "input", id="no items"),
         pytest.param({"input": [{"type": "reasoning"}]}, "input", id="nothing but reasoning"),
         pytest.param({"input": [{"role": "system", "content": "x"}]}, "input", id="no question"),

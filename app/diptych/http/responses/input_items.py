@@ -67,8 +67,13 @@ def has_outputs(given: str | Sequence[object]) -> bool:
 
 
 def _placed(given: str | Sequence[object], earlier: Sequence[Item]) -> list[tuple[Item, str]]:
-    """Give each item with its place in the body; those on record have the place of none."""
+    """Give each item with its place in the body; for those on record, what names them there.
+
+    Raises `InvalidRequest`.
+    """
     if isinstance(given, str):
+        if not given.strip():
+            raise InvalidRequest("the message is empty", param="input")
         placed: list[tuple[Item, str]] = [({"role": "user", "content": given}, "input")]
     else:
         placed = []
