@@ -68,10 +68,10 @@ def exhausted(run: Run) -> Failed | None:
         return None
     used = used_by(run)
     limit = budget.gone(used, *_FOR_A_MODEL_CALL)
-    return failed(limit, used, budget) if limit else None
+    return used_up(limit, used, budget) if limit else None
 
 
-def failed(limit: Limit, used: Used, budget: Budget, scope: str = "") -> Failed:
+def used_up(limit: Limit, used: Used, budget: Budget, scope: str = "") -> Failed:
     """Give the end of a run because of a limit; `scope` is `perSession`, `perDay` or the run's."""
     whose = {"perSession": "the session has", "perDay": "the agent has for today"}
     text = limit_text(limit, used, budget)
@@ -161,10 +161,10 @@ def child_use(result: Result, share: Budget, prices: Prices | None) -> Used:
     used = child.used or Used(usage.prompt_tokens + usage.completion_tokens)
     if prices and not used.cost:
         used = used._replace(cost=prices.cost(usage))
-    return at_most(used, share)
+    return capped(used, share)
 
 
-def at_most(used: Used, share: Budget) -> Used:
+def capped(used: Used, share: Budget) -> Used:
     """Give what was used, or where that is more than could be of a share, the most that could.
 
     The last request may go over in tokens and money: these count twice at most.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from diptych.errors import StoreError
 from diptych.loop.events import Failed
 from diptych.loop.messages import NO_USE, Used
-from diptych.loop.spending import failed, lent_out
+from diptych.loop.spending import lent_out, used_up
 from diptych.net.backoff import Backoff
 from diptych.ports import Notice
 from diptych.ports.budgets import Account, Reserved
@@ -179,7 +179,7 @@ def _refusal(accounts: Sequence[Account], found: Reserved) -> Failed:
     account = accounts[found.place]
     if found.outcome == "busy":
         return lent_out(found.limit, account.scope)
-    return failed(found.limit, found.used[found.place], account.budget, account.scope)
+    return used_up(found.limit, found.used[found.place], account.budget, account.scope)
 
 
 def _unavailable() -> Failed:
