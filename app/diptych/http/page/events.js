@@ -66,7 +66,7 @@ async function* connection(runId, last, signal) {
 }
 
 // Parses pieces of text into events (WHATWG HTML, section 9.2.6); a piece may end anywhere.
-export class SseParser {
+class SseParser {
   #rest = "";
   #fields = {data: []};
 
