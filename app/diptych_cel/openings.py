@@ -1,9 +1,9 @@
 """What conditions ask of an argument before all else, and which arguments answer that with no.
 
 `has(args.env) && args.env == "prod" && …` is false for a call without `env`, and for one with
-another text there, whatever follows: CEL takes false and an error for false. So nothing needs to be
-evaluated to know it. Engines that hold many rules index them by the same (Open Policy Agent, "Rule
-Indexing").
+another text there, whatever follows: to CEL, false and an error are together false. So nothing
+needs to be evaluated to know it. Engines that hold many rules index them by the same (Open Policy
+Agent, "Rule Indexing").
 
 Pure. Not here: checking and evaluating conditions (`expressions`), rules (`diptych.policy`).
 """
@@ -23,9 +23,9 @@ _EXACT = 2**53  # beyond it CEL compares whole numbers with decimals as decimals
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The first thing that a condition asks: `has(args.name)`, or how `args.name` compares.
+    """What a condition asks first: `has(args.name)`, a comparison of `args.name`, or both.
 
-    `comparison` and `constant` are those of the first comparison; "" if there is none. Without the
+    `comparison` is CEL's name of it, with a `constant`; both are "" if there is none. Without the
     argument a condition that `is_guarded` by `has` is false, and any other fails.
     """
 
@@ -36,7 +36,7 @@ class Opening:
 
 
 def find_opening(tree: Node) -> Opening | None:
-    """Give what a condition asks first, None if that is nothing of these."""
+    """Give what a condition asks first; None if that is neither `has` nor a comparison."""
     parts = _conjuncts(tree)
     first = next(parts)
     if first.kind == "has" and _is_args(first.parts[0]):
@@ -65,13 +65,16 @@ class Openings:
 
 @dataclass(slots=True)
 class _Wanted:
-    """The values of one argument for which a condition may hold, or fail."""
+    """The values of one argument for which a condition may hold, or fail.
+
+    All others make every condition false that asks for the argument.
+    """
 
     is_needed: bool = False  # a condition fails without it
-    kinds: set[_Kind] = field(default_factory=set)  # others may fail
+    kinds: set[_Kind] = field(default_factory=set)  # of the constants; "other" if only CEL can say
     equal: set[str | float] = field(default_factory=set)
-    least: float = inf
-    most: float = -inf
+    at_least: float = inf  # numbers from here up may be
+    at_most: float = -inf  # and those from here down
 
     def add(self, opening: Opening) -> None:
         self.is_needed |= not opening.is_guarded
@@ -82,9 +85,9 @@ class _Wanted:
         elif isinstance(constant, str):  # texts are compared by CEL
             self.kinds.add("other")
         elif opening.comparison in _ABOVE:
-            self.least = min(self.least, constant)
+            self.at_least = min(self.at_least, constant)
         else:
-            self.most = max(self.most, constant)
+            self.at_most = max(self.at_most, constant)
 
     def may_be(self, value: object) -> bool:
         kind = _kind(value)
@@ -92,7 +95,7 @@ class _Wanted:
             return True
         if value in self.equal:
             return True
-        return isinstance(value, int | float) and (value >= self.least or value <= self.most)
+        return isinstance(value, int | float) and (value >= self.at_least or value <= self.at_most)
 
 
 def _kind(value: object) -> _Kind:

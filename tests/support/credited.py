@@ -1,6 +1,6 @@
 """A world in which runs get credit although little is left: each takes it where it can."""
 
-from diptych.runtime import credit, ledger_client
+from diptych.runtime import credit, estimate
 
 
 def near_the_end(patch):
@@ -8,6 +8,6 @@ def near_the_end(patch):
     for scope in credit.OTHERS:
         patch.setitem(credit.OTHERS, scope, 0)
     patch.setattr(credit, "CALLS_AHEAD", 3)
-    patch.setattr(ledger_client, "MANY", 1)
-    patch.setattr(ledger_client, "_UNKNOWN_OVERHEAD", 10)
-    patch.setattr(ledger_client, "REPLY_TOKENS", 30)
+    patch.setattr(estimate, "_MANY", 1)
+    patch.setattr(estimate, "_UNKNOWN_OVERHEAD", 10)
+    patch.setattr(estimate, "_REPLY_TOKENS", 30)

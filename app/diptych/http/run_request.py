@@ -1,7 +1,8 @@
 """Reads what every request for a run carries: its session, its origin, its idempotency key.
 
-Chats, `/v1/runs` and A2A all read these here. Not here: the conversation that a request brings
-(`http.messages`, `http.a2a.message`), and whether a session id is a valid one (`runtime.request`).
+Chats, responses, `/v1/runs` and A2A all read these here. Not here: the conversation that a request
+brings (`http.messages`, `http.a2a.message`), and whether a session id is a valid one
+(`runtime.request`).
 """
 
 import hashlib
@@ -93,9 +94,8 @@ def _session_id(request: Request, field: str | None) -> str | None:
         raise InvalidRequest(message, param="X-Session-ID", code="invalid_value")
     header = headers[0] if headers else None
     if header is not None and field is not None and header != field:
-        raise InvalidRequest(
-            "the X-Session-ID header and session_id differ; send one", param="session_id"
-        )
+        message = "the X-Session-ID header and the body name different sessions; send one"
+        raise InvalidRequest(message, param="session_id")
     return field if header is None else header
 
 

@@ -21,7 +21,7 @@ from diptych.loop.rendering import (
     answer_request,
     summary_request,
 )
-from diptych.loop.spending import ends_phase_1, exhausted, failed, used_by
+from diptych.loop.spending import ends_phase_1, exhausted, used_by, used_up
 from diptych.loop.state import Phase, Run, conversation, updated
 from diptych.loop.text_weight import prompt_weight
 from diptych.loop.tokens import request_weight
@@ -40,7 +40,7 @@ def next_step(run: Run) -> Next:
         return ask_for_answer(deliver_next(run))
     run = deliver_steering(run)
     if limit and run.step < run.step_limit:
-        end = failed(limit, used_by(run), run.budget)
+        end = used_up(limit, used_by(run), run.budget)
         return issue(updated(run, phase=Phase.ACT), Emit(end))
     text = prompt.max_steps_text(run.settings.max_steps)
     partial = tuple(replace(r, text=r.text[:PARTIAL_RESULT_CHARS], value=None) for r in run.results)

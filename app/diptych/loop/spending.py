@@ -68,10 +68,10 @@ def exhausted(run: Run) -> Failed | None:
         return None
     used = used_by(run)
     limit = budget.gone(used, *_FOR_A_MODEL_CALL)
-    return failed(limit, used, budget) if limit else None
+    return used_up(limit, used, budget) if limit else None
 
 
-def failed(limit: Limit, used: Used, budget: Budget, scope: str = "") -> Failed:
+def used_up(limit: Limit, used: Used, budget: Budget, scope: str = "") -> Failed:
     """Give the end of a run because of a limit; `scope` is `perSession`, `perDay` or the run's."""
     whose = {"perSession": "the session has", "perDay": "the agent has for today"}
     text = limit_text(limit, used, budget)
@@ -99,7 +99,7 @@ def denied_call(run: Run, command: MakeCall, before: Sequence[MakeCall]) -> Retu
         return None
     if isinstance(command.call, Delegation):
         share = shares(run, [*before, command])[command.call.id]
-        gone = share.gone(Used(), *_FOR_A_RUN)
+        gone = share.gone(NO_USE, *_FOR_A_RUN)
         if gone is None:
             return None
         text = f"{limit_place(gone)} is used up, or given to other agents"
@@ -145,7 +145,7 @@ def take_child_use(run: Run, result: Result) -> Run:
     if result.call_id in run.shares:
         rest = {call_id: held for call_id, held in run.shares.items() if call_id != result.call_id}
         run = updated(run, shares=rest)
-    return run if used == Used() else updated(run, delegated=run.delegated + used)
+    return run if used == NO_USE else updated(run, delegated=run.delegated + used)
 
 
 def child_use(result: Result, share: Budget, prices: Prices | None) -> Used:
@@ -156,15 +156,15 @@ def child_use(result: Result, share: Budget, prices: Prices | None) -> Used:
     """
     child = result.child
     if child is None or (child.used is None and child.usage is None):
-        return as_used(share) if result.error in _LOST else Used()
+        return as_used(share) if result.error in _LOST else NO_USE
     usage = child.usage or Usage()
     used = child.used or Used(usage.prompt_tokens + usage.completion_tokens)
     if prices and not used.cost:
         used = used._replace(cost=prices.cost(usage))
-    return at_most(used, share)
+    return capped(used, share)
 
 
-def at_most(used: Used, share: Budget) -> Used:
+def capped(used: Used, share: Budget) -> Used:
     """Give what was used, or where that is more than could be of a share, the most that could.
 
     The last request may go over in tokens and money: these count twice at most.

@@ -55,7 +55,7 @@ class RuleGroup:
     others: Disjunction | None = None
 
     def is_surely_false(self, facts: CallFacts) -> bool:
-        """Whether no rule of it holds for a call, and none fails."""
+        """Whether no rule holds for a call, and none fails."""
         conditions = self.conditions
         if self.openings and facts.are_ruled_out(self.openings):
             if self.others is None:
@@ -75,14 +75,14 @@ def grouped(rules: Iterable[tuple[int, Rule]]) -> Sequence[RuleGroup]:
 
 def _group(rules: Sequence[tuple[int, Rule]], *, is_joinable: bool) -> RuleGroup:
     conditions = [rule.when for _, rule in rules]
-    openings = [when.opening if when else None for when in conditions]
-    rest = [when for when, opening in zip(conditions, openings, strict=True) if not opening]
+    found = [when.opening if when else None for when in conditions]
+    rest = [when for when, opening in zip(conditions, found, strict=True) if not opening]
     others = _joined(rest) if is_joinable else None
-    is_known = any(openings) and (not rest or others is not None)
-    known = Openings(each for each in openings if each) if is_known else None
+    is_useful = any(found) and (not rest or others is not None)
+    openings = Openings(each for each in found if each) if is_useful else None
     # One condition is as quickly asked itself.
     joined = _joined(conditions) if is_joinable and len(conditions) > 1 else None
-    return RuleGroup(rules, joined, known, others)
+    return RuleGroup(rules, joined, openings, others)
 
 
 def _parts(rules: Iterable[tuple[int, Rule]]) -> Iterator[Sequence[tuple[int, Rule]]]:
@@ -90,11 +90,12 @@ def _parts(rules: Iterable[tuple[int, Rule]]) -> Iterator[Sequence[tuple[int, Ru
     part: list[tuple[int, Rule]] = []
     cost = 0
     for number, rule in rules:
-        cost += rule.when.usual_cost if rule.when else 0
-        if len(part) == _MOST_JOINED or cost > COST_LIMIT:
+        of_rule = rule.when.usual_cost if rule.when else 0
+        if len(part) == _MOST_JOINED or cost + of_rule > COST_LIMIT:
             yield part
-            part, cost = [], rule.when.usual_cost if rule.when else 0
+            part, cost = [], 0
         part.append((number, rule))
+        cost += of_rule
     yield part
 
 

@@ -14,12 +14,8 @@ from diptych.loop.run_settings import RunSettings
 from diptych.ports import Clock, Notice
 from diptych.ports.budgets import Account, Ledger
 from diptych.runtime.approval_records import waited_seconds
-from diptych.runtime.ledger_client import (
-    SECONDS_OF_A_DAY,
-    Estimate,
-    LedgerClient,
-    day_key,
-)
+from diptych.runtime.estimate import Estimate
+from diptych.runtime.ledger_client import SECONDS_OF_A_DAY, LedgerClient, day_key
 from diptych.runtime.recorded_use import RecordedUse
 from diptych.runtime.run_accounts import CountedRun, RunAccounts
 from diptych.runtime.run_meter import EstimatingMeter, RunMeter

@@ -1,92 +1,26 @@
 """The ledger as the runs of one process use it: what they hold of it, and what is due to it.
 
 Not here: the ledger itself (`ports.budgets`), what one run reserves and settles
-(`shared_budget_meter`).
+(`shared_budget_meter`), how much that is (`estimate`).
 """
 
 import asyncio
-import math
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
 from diptych.errors import StoreError
-from diptych.loop.budget import Prices, SharedBudgets
-from diptych.loop.commands import AskModel, Purpose
-from diptych.loop.messages import NO_USE, Usage, Used
-from diptych.loop.tokens import most_weight
+from diptych.loop.budget import SharedBudgets
+from diptych.loop.messages import NO_USE, Used
 from diptych.net.backoff import Backoff
 from diptych.ports.budgets import RESERVED_SECONDS, Account, Ledger
+from diptych.runtime.estimate import Estimate
 
-REPLY_TOKENS = 4_096  # that a reply may have, until a longer one came, if nothing bounds it
 SECONDS_OF_A_DAY = 24 * 3600  # of Unix time, which knows no leap seconds
-DAY_SECONDS = 2.0 * SECONDS_OF_A_DAY  # for which a day's account is kept
-_UNKNOWN_OVERHEAD = 4_096  # tokens of a prompt beyond its weight, until something is known
-_TELLING_WEIGHT = 200  # of a prompt: a shorter one is mostly the template
+_DAY_KEPT_SECONDS = 2.0 * SECONDS_OF_A_DAY  # for which a day's account is kept
 IDLE_SECONDS = 1.0  # for which a run that calls nothing keeps its credit
-MANY = 256  # times what a request may use at most: while that is left, it is not weighed
-_MOST_ROUGH = 1_000  # amounts that are remembered
 _FIRST_RETRY, _LONGEST_RETRY = 0.02, 1.0  # seconds
-
-
-@dataclass
-class Estimate:
-    """How large requests and replies turned out to be, over all runs of a process.
-
-    `prices` and `reply_tokens`, the bound of a reply, are the manifest's. What an endpoint adds to
-    a request is not known before a request was weighed, or took more than was reserved for it.
-    """
-
-    prices: Prices
-    reply_tokens: int | None = None
-    overhead: int | None = None  # tokens of a prompt beyond our estimate
-    factor: float = 1.0  # tokens of a unit of weight, of prompts that are long enough to say so
-    longest: int = 0  # of the replies
-    _rough: dict[tuple[int, int, Purpose], tuple[Used, Used]] = field(default_factory=dict)
-
-    def at_most(self, command: AskModel, weight: int) -> Used:
-        """Give what a request of a weight, or a bound of it, uses at most, as far as one knows."""
-        overhead = _UNKNOWN_OVERHEAD if self.overhead is None else self.overhead
-        prompt = max(weight + overhead, math.ceil(weight * self.factor))
-        return self.amount(command, prompt, self._most_of_reply(command))
-
-    def roughly_at_most(self, command: AskModel) -> tuple[Used, Used]:
-        """Give what a request that is not weighed uses at most, and `MANY` times that.
-
-        Its weight is bounded, and rounded up to a power of two: so few amounts are ever computed.
-        """
-        size, reply = most_weight(command.request).bit_length(), self._most_of_reply(command)
-        key = size, reply, command.purpose
-        found = self._rough.get(key)
-        if found is None:
-            if len(self._rough) >= _MOST_ROUGH:
-                self._rough.clear()
-            most = self.at_most(command, 2**size)
-            many = most._replace(tokens=most.tokens * MANY, cost=most.cost * MANY)
-            self._rough[key] = found = most, many
-        return found
-
-    def _most_of_reply(self, command: AskModel) -> int:
-        bound = command.request.parameters.get("max_tokens", self.reply_tokens)
-        return bound if isinstance(bound, int) else max(REPLY_TOKENS, self.longest)
-
-    def amount(self, command: AskModel, prompt: int, reply: int) -> Used:
-        """Give what a request uses that has so many tokens."""
-        of_prompt, of_reply = self.prices.of_one
-        is_step = command.purpose in ("actions", "either")
-        return Used(prompt + reply, of_prompt * prompt + of_reply * reply, 1, 0, int(is_step))
-
-    def learn(self, weight: int | None, used: Usage) -> None:
-        """Learn from a reply, and from the weight of its request if that was weighed."""
-        self.longest = max(self.longest, used.completion_tokens)
-        if weight is None:
-            return
-        self._rough.clear()
-        self.overhead = max(self.overhead or 0, used.prompt_tokens - weight)
-        if weight >= _TELLING_WEIGHT:
-            self.factor = max(self.factor, used.prompt_tokens / weight)
 
 
 def session_key(session_id: str) -> str:
@@ -128,7 +62,7 @@ class LedgerClient:
         self._is_watching = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._late: dict[str, set[asyncio.Task[Any]]] = {}  # settlements, by their runs
-        self.entries: Iterator[str] = map(f"{name}/{{}}".format, count(1))
+        self.new_entries: Iterator[str] = map(f"{name}/{{}}".format, count(1))
         """Names for uses of the ledger; each is new."""
         self.of_day: tuple[Account, Used] | None = None
         """What this process knows to be used of the newest day."""
@@ -147,7 +81,9 @@ class LedgerClient:
         """Give the account of a day: the same one to all runs, as its key is dear to write."""
         if (day := int(now // SECONDS_OF_A_DAY)) != self._day:
             self._day = day
-            self._day_account = Account("perDay", day_key(now), self.budgets.per_day, DAY_SECONDS)
+            self._day_account = Account(
+                "perDay", day_key(now), self.budgets.per_day, _DAY_KEPT_SECONDS
+            )
         return self._day_account
 
     def heard_of(self, account: Account) -> Used:
@@ -181,7 +117,7 @@ class LedgerClient:
         """Settle, whoever cancels the run, and however long the store is away; do not wait."""
         late = self.surely(lambda: self.settle(accounts, entry, run_id, used))
         self._late.setdefault(run_id, set()).add(late)
-        late.add_done_callback(lambda done: self._is_settled(run_id, done))
+        late.add_done_callback(lambda done: self._note_settled(run_id, done))
 
     async def settle(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
@@ -213,7 +149,7 @@ class LedgerClient:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _is_settled(self, run_id: str, done: asyncio.Task[Any]) -> None:
+    def _note_settled(self, run_id: str, done: asyncio.Task[Any]) -> None:
         late = self._late.get(run_id, set())
         late.discard(done)
         if not late:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from diptych.errors import StoreError
 from diptych.loop.events import Failed
 from diptych.loop.messages import NO_USE, Used
-from diptych.loop.spending import failed, lent_out
+from diptych.loop.spending import lent_out, used_up
 from diptych.net.backoff import Backoff
 from diptych.ports import Notice
 from diptych.ports.budgets import Account, Reserved
@@ -131,7 +131,7 @@ class RunAccounts:
     async def settle_time(self) -> None:
         """Count the time that the run has executed, and that was not counted yet."""
         if self._is_timed:
-            await self.settle(self.today(), next(self._client.entries), NO_USE)
+            await self.settle(self.today(), next(self._client.new_entries), NO_USE)
 
     def hear(self, accounts: Sequence[Account], sums: Sequence[Used]) -> None:
         """Note what is used of today's accounts."""
@@ -152,7 +152,7 @@ class RunAccounts:
     async def adopt(self) -> None:
         """Count what the record has, and a former owner did not come to settle."""
         ledger, recorded = self._client.ledger, self._counted.recorded()
-        whole = Used()
+        whole = NO_USE
         for account in self.today():
             if account.scope == "perDay":
                 for day, used in recorded:
@@ -179,7 +179,7 @@ def _refusal(accounts: Sequence[Account], found: Reserved) -> Failed:
     account = accounts[found.place]
     if found.outcome == "busy":
         return lent_out(found.limit, account.scope)
-    return failed(found.limit, found.used[found.place], account.budget, account.scope)
+    return used_up(found.limit, found.used[found.place], account.budget, account.scope)
 
 
 def _unavailable() -> Failed:

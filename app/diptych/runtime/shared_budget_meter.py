@@ -53,7 +53,7 @@ class SharedBudgetMeter(RunMeter):
                 return call
             await self._return_credit()
         client = self._client
-        call.entry = next(client.entries)
+        call.entry = next(client.new_entries)
         if await self._take_credit(call):
             return call
         found = await self._accounts.ask(client.ledger.reserve, accounts, call.entry, expected)
@@ -100,7 +100,7 @@ class SharedBudgetMeter(RunMeter):
         requests = calls_within(each, found.lent)
         if requests <= 1 or comes_near(accounts, found.used, found.lent):  # that was not known
             await self._accounts.settle(accounts, call.entry, NO_USE)
-            call.entry = next(client.entries)
+            call.entry = next(client.new_entries)
             return False
         self._accounts.hear(accounts, found.used)
         client.hold(accounts, call.entry)
@@ -204,7 +204,7 @@ class SharedBudgetMeter(RunMeter):
         if self._accounts.must_adopt or self._has_delegated:  # all children's use is on record now
             await self._accounts.adopt()
         for accounts, entry in self._lent.values():
-            await self._client.settle(accounts, entry, self._accounts.run_id, Used())
+            await self._client.settle(accounts, entry, self._accounts.run_id, NO_USE)
         await self._accounts.forget()
 
     def _lent_entry(self, call_id: str) -> str:
@@ -251,6 +251,6 @@ class SharedBudgetMeter(RunMeter):
         def spend(accounts: Sequence[Account], entry: str, used: Used) -> Awaitable[Reserved]:
             return client.ledger.spend(accounts, entry, run_id, used)
 
-        entry, waits = next(client.entries), not self._lent
+        entry, waits = next(client.new_entries), not self._lent
         found = await self._accounts.ask(spend, accounts, entry, used, waits=waits)
         self._accounts.note(accounts, used, found.used)

@@ -15,7 +15,7 @@ from diptych.loop.commands import MakeCall
 from diptych.loop.events import Called, Replied, Returned
 from diptych.loop.messages import ChildRun, Delegation, Result, Usage, Used
 from diptych.loop.run_settings import RunSettings
-from diptych.loop.spending import at_most, child_use, denied_call, shares, used_by
+from diptych.loop.spending import capped, child_use, denied_call, shares, used_by
 
 PRICES = Prices(Decimal(1), Decimal(2))
 AGENTS = catalog(agents=("a", "b", "c"))
@@ -111,10 +111,10 @@ def test_a_child_that_is_lost_without_a_word_counts_as_all_that_it_was_given(kin
 def test_a_child_counts_for_no_more_than_it_could_use():
     share = Budget(tokens=300, cost=Decimal(1), model_calls=3, tool_calls=2, steps=1)
     claimed = Used(10**9, Decimal(10**9), 99, 99, 99)
-    assert at_most(claimed, share) == Used(600, Decimal(2), 3, 2, 1)
+    assert capped(claimed, share) == Used(600, Decimal(2), 3, 2, 1)
     within = Used(600, Decimal(2), 3, 2, 1)
-    assert at_most(within, share) == within
-    assert at_most(claimed, Budget()) == claimed
+    assert capped(within, share) == within
+    assert capped(claimed, Budget()) == claimed
 
 
 def test_a_child_that_is_lost_counts_for_what_it_said_in_either_way():

@@ -13,7 +13,7 @@ import logging
 from diptych.loop.budget import encode_budget
 from diptych.loop.excerpts import READ_RESULT
 from diptych.loop.messages import JSON, NO_USE, Used
-from diptych.loop.spending import as_used, at_most
+from diptych.loop.spending import as_used, capped
 from diptych.net.a2a_reports import TaskReport, read_tokens
 from diptych.ports import ChildEvent, DelegationRequest
 
@@ -73,7 +73,7 @@ class ClaimedUse:
             model_calls=max(claim.model_calls, shown.model_calls),
             tool_calls=max(claim.tool_calls, shown.tool_calls),
         )
-        return at_most(least, self._request.budget)
+        return capped(least, self._request.budget)
 
     def close(self) -> None:
         """Put a claim on the log that is not what was given or shown; the task has ended."""
@@ -87,7 +87,7 @@ class ClaimedUse:
             self._note("claims nothing, and its events show use")
         if claim is None:
             return
-        if at_most(claim, granted) != claim:
+        if capped(claim, granted) != claim:
             self._note("claims more than it could use of what it was given")
         elif claim.tokens < self._shown.tokens:
             self._note("claims less than its events show")

@@ -27,7 +27,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from diptych.http.a2a.bodies import Endpoint
+from diptych.http.a2a.bindings import Endpoint
 from diptych.http.a2a.handler import TaskHandler
 
 _MAX_TEXT = 300  # characters of what is said about a wrong form
@@ -102,7 +102,7 @@ class OlderRpc:
         self._adapter.handler = _RpcMethods(handler)
 
     def takes(self, request: Request, body: object) -> bool:
-        """Say whether a request is one of 0.3; so is one that names no version (1.0, 3.6.2)."""
+        """Say whether a request is one of 0.x; so is one that names no version (1.0, 3.6.2)."""
         version = request.headers.get(VERSION_HEADER) or "0.3"
         if not isinstance(body, dict) or not version.startswith("0."):
             return False

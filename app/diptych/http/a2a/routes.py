@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from diptych.http.a2a.bodies import Endpoint, json_problem, name_extension
+from diptych.http.a2a.bindings import Endpoint, json_problem, name_extension
 from diptych.http.a2a.card import RPC_PATH, card_route
 from diptych.http.a2a.handler import TaskHandler
 from diptych.http.a2a.older import OlderRpc

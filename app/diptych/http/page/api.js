@@ -14,7 +14,7 @@ let asking = null;
 
 export const usePage = (ask, say) => { [askForToken, sayWhy] = [ask, say]; };
 
-export class ApiError extends Error {
+class ApiError extends Error {
   constructor(status, code, message, retryAfter = 0) {
     super(message);
     Object.assign(this, {status, code, retryAfter});

@@ -10,7 +10,7 @@ import {exactJson} from "./text.js";
 
 const TERMINAL = new Set(["completed", "failed", "aborted", "max_steps"]);
 const LAST_FRAMES = new Set(["handed_over", "error"]);
-const CALLS = new Set(["approval_requested", "tool_call"]); // shown as they were written
+const EXACT = new Set(["approval_requested", "tool_call"]); // their numbers are shown as written
 const FINAL_STATUS = new Set([400, 403, 404, 410]);
 const SILENCE = 40; // seconds; the agent sends a comment each 15 s
 
@@ -66,7 +66,7 @@ async function* connection(runId, last, signal) {
 }
 
 // Parses pieces of text into events (WHATWG HTML, section 9.2.6); a piece may end anywhere.
-export class SseParser {
+class SseParser {
   #rest = "";
   #fields = {data: []};
 
@@ -86,7 +86,7 @@ export class SseParser {
   #take(line, found) {
     if (line === "") {
       const {event, id, data} = this.#fields;
-      const parse = CALLS.has(event) ? exactJson : JSON.parse;
+      const parse = EXACT.has(event) ? exactJson : JSON.parse;
       if (data.length) found.push({type: event, seq: Number(id) || 0, data: parse(data.join("\n"))});
       this.#fields = {data: []};
       return;

@@ -11,6 +11,13 @@ const CUT = {length: "the model's length limit", content_filter: "a content filt
 export class RunView {
   #records = []; // what is on record, to draw it again where a store has lost the end
   #say;
+  #foot; // one line: what the run does now, then how it ended
+  #steps; // those that calls are drawn in now; null before the first, and after an answer
+  #allSteps; // results and notices may be about earlier ones
+  #answer;
+  #thought;
+  #cards; // calls that wait, by their ids
+  #began;
   node = el("article", {className: "run", ariaLabel: "Run"});
   isAtEnd = false;
 
@@ -25,12 +32,11 @@ export class RunView {
   #begin() {
     this.node.replaceChildren(this.#foot = el("p", {className: "hint"}, "waits for its turn"));
     this.#steps = this.#answer = this.#thought = null;
+    this.#allSteps = [];
     this.#cards = new Map();
     this.#began = 0;
     this.isAtEnd = false;
   }
-
-  #foot; #steps; #answer; #thought; #cards; #began;
 
   take({type, seq, data}) {
     if (!seq) {
@@ -77,7 +83,7 @@ export class RunView {
       reconnecting: () => { this.#foot.textContent = `${data.message}; picking the run up again`; },
       progress: () => { this.#foot.replaceChildren(`step ${data.step} of ${data.max_steps}: `, shown(String(data.target))); },
       tool_progress: () => { this.#foot.replaceChildren(shown(`${data.target}: ${data.message}`)); },
-      delegation_progress: () => this.#all.forEach((steps) => steps.takeBelow(data)),
+      delegation_progress: () => this.#allSteps.forEach((steps) => steps.takeBelow(data)),
       reasoning: () => this.#think(data.content),
       format_warning: () => this.#note(data.message),
       budget_warning: () => this.#note(`${data.budget}: ${data.used} of ${data.limit} used`),
@@ -88,12 +94,9 @@ export class RunView {
     notes[type]?.();
   }
 
-  #all = [];
-
   #goBack(lastSeq) {
     const kept = this.#records.filter(({seq}) => seq <= lastSeq);
     this.#records = [];
-    this.#all = [];
     this.#begin();
     kept.forEach((event) => this.take(event));
     this.#note(`the agent's store has lost the end of this run; it goes on from event ${lastSeq}`);
@@ -107,16 +110,16 @@ export class RunView {
     this.#thought.append(text);
   }
 
-  #takeRecord(type, {content, metadata, timestamp}, isOld) { // a table
+  #takeRecord(type, {content, metadata, timestamp}, isOld) {
     const time = Date.parse(timestamp);
     this.#began ||= time;
     if (isCall(type)) {
       const steps = this.#stepsNow();
-      if (!this.#all.includes(steps)) this.#all.push(steps);
+      if (!this.#allSteps.includes(steps)) this.#allSteps.push(steps);
       steps.take(type, content, metadata, time, isOld);
     } else if (isResult(type)) {
       this.#cards.get(metadata.call_id)?.close();
-      this.#all.findLast((steps) => steps.take(type, content, metadata, time));
+      this.#allSteps.findLast((steps) => steps.take(type, content, metadata, time));
     }
     const lines = {
       user_message: () => this.#message(content, metadata),

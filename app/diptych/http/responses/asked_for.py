@@ -9,7 +9,6 @@ from typing import Any
 
 from diptych.loop.codec import Record
 from diptych.ports.entries import RunEntry
-from diptych.ports.session_ids import public_id
 
 
 def asked_for(first: Record | None, entry: RunEntry) -> dict[str, Any]:
@@ -20,7 +19,7 @@ def asked_for(first: Record | None, entry: RunEntry) -> dict[str, Any]:
     forced = [{"type": "function", "name": name} for name in notes.get("tools", ())]
     return {
         "background": notes.get("background", False),
-        "conversation": {"id": public_id(first.session_id if first else entry.session_id)},
+        "conversation": {"id": entry.session_id},
         "instructions": about.get("system"),
         "max_output_tokens": parameters.get("max_tokens"),
         "metadata": notes.get("metadata", {}),

@@ -67,8 +67,13 @@ def has_outputs(given: str | Sequence[object]) -> bool:
 
 
 def _placed(given: str | Sequence[object], earlier: Sequence[Item]) -> list[tuple[Item, str]]:
-    """Give each item with its place in the body; those on record have the place of none."""
+    """Give each item with its place in the body; for those on record, what names them there.
+
+    Raises `InvalidRequest`.
+    """
     if isinstance(given, str):
+        if not given.strip():
+            raise InvalidRequest("the message is empty", param="input")
         placed: list[tuple[Item, str]] = [({"role": "user", "content": given}, "input")]
     else:
         placed = []
@@ -86,18 +91,18 @@ class _Calls:
 
     def __init__(self) -> None:
         self._open: dict[str, str] = {}  # with the place of each
-        self._is_called = False  # whether the item before is a call
+        self._follows_call = False
 
     def note(self, item: Item, place: str) -> None:
         """Take the next item. Raises `InvalidRequest`."""
         match item_type(item):
             case "function_call":
-                if not self._is_called:
+                if not self._follows_call:
                     self.check_none_open()
                 self._open[_text(item, "call_id", place)] = place
-                self._is_called = True
+                self._follows_call = True
             case "function_call_output":
-                self._is_called = False
+                self._follows_call = False
                 if self._open.pop(_text(item, "call_id", place), None) is None:
                     place = f"{place}.call_id"
                     message = f"{place}: no function_call before it has this id"

@@ -17,7 +17,6 @@ from diptych.loop.messages import Message
 
 Item = dict[str, Any]
 _OUR_OWN = frozenset({prompt.CONTINUE_ANSWER, prompt.CONTINUE_WITH_RESULTS})
-_PARTS = {"image_url": "input_image", "input_audio": "input_audio", "file": "input_file"}
 
 
 def input_items(records: Sequence[Record]) -> list[Item]:
@@ -33,7 +32,7 @@ def input_items(records: Sequence[Record]) -> list[Item]:
     return [{"id": f"{_prefix(i)}_{first.run_id}_in{n}", **i} for n, i in enumerate(items)]
 
 
-def page(
+def page_of(
     items: Sequence[Item], order: Literal["asc", "desc"], after: str | None, limit: int
 ) -> dict[str, Any]:
     """Give a page of items, in OpenAI's form. Raises `InvalidRequest` for an unknown `after`."""
@@ -91,18 +90,17 @@ def _content(message: Message) -> list[Item]:
 
 def _part(part: Mapping[str, Any]) -> Item:
     """Give a part that is no text, which the record has in the form of a chat."""
-    kind = str(part["type"])
-    match kind:
+    match part["type"]:
         case "image_url":
             image = part["image_url"]
             return {
-                "type": _PARTS[kind],
+                "type": "input_image",
                 "image_url": image.get("url"),
                 "detail": image.get("detail", "auto"),
             }
         case "file":
-            return {"type": _PARTS[kind], **part["file"]}
-        case _:
+            return {"type": "input_file", **part["file"]}
+        case _:  # audio has the same form in both
             return dict(part)
 
 

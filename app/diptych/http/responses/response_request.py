@@ -33,8 +33,8 @@ _ALIASES = {
     "reasoning.effort": "reasoning_effort",
     "text.verbosity": "verbosity",
 }
-_SILENT = frozenset({"stream_options"})  # nothing here is obfuscated
-_PLACES = (  # of what a chat says elsewhere
+_SILENT = frozenset({"stream_options"})  # turns obfuscation off, which is not done here
+_PLACES = (  # in errors: where a chat has something, and where a response has it
     ("response_format.json_schema", "text.format"),
     ("response_format", "text.format"),
     ("].function", "]"),
@@ -60,7 +60,9 @@ class _Previous:
     items: Sequence[dict[str, Any]] = ()
 
 
-async def read_response(request: Request, terms: ChatTerms, runs: GuardedRuns) -> ResponseRequest:
+async def read_response_request(
+    request: Request, terms: ChatTerms, runs: GuardedRuns
+) -> ResponseRequest:
     """Read a request for a response. Raises `InvalidRequest`."""
     body = await read_body(request, ResponseBody)
     check_model(body.model, terms.name)
@@ -210,6 +212,7 @@ async def _read_previous(
     records = await runs.records(response_id)
     output = fed(ResponseState(entry, ""), records).response()["output"]
     calls = [item for item in output if item["type"] == "function_call"]
+    # A conversation without a user's message, or with a blank one, is refused.
     asked = {"role": "user", "content": str(records[0].content) or "…"}
     return _Previous(entry.session_id, [asked, *calls] if calls else ())
 

@@ -125,7 +125,7 @@ class ResponseState:
         self._tell_in_part("response.content_part.added", part=_part(""))
 
     def _open_call(self, name: str) -> None:
-        """Begin a call of the caller's tool; a run that is read again has its id."""
+        """Begin a call of the caller's tool, with the same id whenever the run is read."""
         number = f"_{self._items}" if self._items else ""
         call_id = f"call_{self._entry.run_id[-_CALL_ID_CHARS:]}{number}"
         call = {"type": "function_call", "status": "in_progress", "call_id": call_id}
@@ -229,7 +229,7 @@ class ResponseState:
 
 
 def fed(state: ResponseState, records: Sequence[Record]) -> ResponseState:
-    """Give the state after all records of a run."""
+    """Feed a state all records of a run, and give it back."""
     for record in records:
         state.feed(record)
         if is_terminal(record):

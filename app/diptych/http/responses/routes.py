@@ -18,9 +18,9 @@ from diptych.http.direct_route import DirectRoute
 from diptych.http.disconnect import cancel_if_abandoned, result_for_caller
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.openapi import response_operations as operations
-from diptych.http.responses.input_listing import input_items, page
+from diptych.http.responses.input_listing import input_items, page_of
 from diptych.http.responses.response_reader import ResponseReader
-from diptych.http.responses.response_request import read_response
+from diptych.http.responses.response_request import read_response_request
 from diptych.http.sse_response import SseResponse
 
 PATH = "/v1/responses"
@@ -42,7 +42,7 @@ def create_response_route(terms: ChatTerms, runs: GuardedRuns) -> DirectRoute:
     """Give the route that starts the runs of an agent."""
 
     async def create(request: Request) -> Response:
-        asked = await read_response(request, terms, runs)
+        asked = await read_response_request(request, terms, runs)
         entry = await runs.start(asked.run_request)
         reader = ResponseReader(runs, entry, terms.name, asked.warnings)
         on_disconnect = None
@@ -82,7 +82,7 @@ def response_routes(name: str, runs: GuardedRuns) -> APIRouter:
     ) -> Response:
         reader = ResponseReader(runs, await runs.entry(run_id), name)
         items = input_items(await runs.records(run_id))
-        return _json(page(items, order, after, limit), reader)
+        return _json(page_of(items, order, after, limit), reader)
 
     @router.post(f"{PATH}/{{run_id}}/cancel", **operations.CANCEL_RESPONSE)
     async def cancel(run_id: str) -> Response:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from diptych.net import a2a_extension
 
-MAX_VALUES = 5_000
+_MAX_VALUES = 5_000
 """In a body: protobuf takes 20 to 40 µs for each, in which no other request is served."""
 
 Endpoint = Callable[[Request], Awaitable[Any]]
@@ -30,23 +30,23 @@ async def json_problem(request: Request) -> str | None:
     except ValueError:
         return "the body is not JSON in UTF-8"
     if _has_many_values(content, body):
-        return f"the body holds more than {MAX_VALUES:,} values; send fewer"
+        return f"the body holds more than {_MAX_VALUES:,} values; send fewer"
     return None
 
 
 def _has_many_values(content: bytes, body: object) -> bool:
     marks = content.count(b",") + content.count(b":") + content.count(b"[")
-    if marks < MAX_VALUES:  # one is before each value, but the first
+    if marks < _MAX_VALUES:  # one is before each value, but the first
         return False
     count, rest = 0, [body]
-    while rest and count <= MAX_VALUES:
+    while rest and count <= _MAX_VALUES:
         value = rest.pop()
         count += 1
         if isinstance(value, dict):
             rest.extend(value.values())
         elif isinstance(value, list):
             rest.extend(value)
-    return count > MAX_VALUES
+    return count > _MAX_VALUES
 
 
 def name_extension(request: Request, response: Response, *, is_older: bool) -> None:
