@@ -6,7 +6,7 @@ from diptych.runtime import credit, estimate
 def near_the_end(patch):
     """Have requests look small, and credit be asked for wherever anything is left."""
     for scope in credit.OTHERS:
-        patch.setitem(credit.OTHERS, scope, 0)
+        patch.setitem(credit.OTHERS, scope, 1)
     patch.setattr(credit, "CALLS_AHEAD", 3)
     patch.setattr(estimate, "_MANY", 1)
     patch.setattr(estimate, "_UNKNOWN_OVERHEAD", 10)

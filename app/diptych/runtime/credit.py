@@ -13,18 +13,19 @@ from typing import Any
 
 from diptych.loop.messages import NO_USE, Used
 from diptych.ports.budgets import Account
+from diptych.runtime.run_meter import ModelCall
 
 CALLS_AHEAD = 8  # requests to the model, and as many calls of tools, that are held at most
 OTHERS = {"perSession": 2, "perDay": 256}
-"""How many runs may hold as much of an account before one of them has to wait: a session executes
-one run at a time."""
+"""How many runs may hold as much of an account before 80 % of a limit are used: what is held is not
+known, nor is who settles last. A session executes one run at a time."""
 
 
 @dataclass(slots=True)
 class Credit:
     """A reservation for several calls: `requests` more that use `each` at most, and `tool_calls`.
 
-    `used` is what they have used, and is not settled; `in_flight` says whether one is under way.
+    `used` is what they have used, and is not settled; `in_flight` is the one that is under way.
     """
 
     accounts: Sequence[Account]
@@ -33,7 +34,7 @@ class Credit:
     requests: int
     tool_calls: int
     used: Used = NO_USE
-    in_flight: bool = False
+    in_flight: ModelCall | None = None
     used_at: float = 0.0  # on the event loop's clock
 
     def covers(self, accounts: Sequence[Account], expected: Used) -> bool:
@@ -44,6 +45,10 @@ class Credit:
             and expected.tokens <= self.each.tokens
             and expected.cost <= self.each.cost
         )
+
+    def covers_a_tool(self, accounts: Sequence[Account]) -> bool:
+        """Whether one more call of a tool is reserved."""
+        return self.tool_calls > 0 and self.accounts is accounts
 
     def take(self, used: Used, now: float) -> None:
         """Note what a call has used."""
@@ -67,18 +72,17 @@ def calls_ahead(accounts: Sequence[Account], known: Sequence[Used], each: Used) 
     What is `known` to be used may be out of date: what is reserved is never more than there is.
     """
     ahead = times(each, CALLS_AHEAD)
-    for account, used in zip(accounts, known, strict=True):
-        if account.budget.wall_clock is not None:  # each request asks whether time is left
-            return 1
-        if not account.budget.is_left(used + times(ahead, OTHERS[account.scope])):
-            return 1
+    if any(account.budget.wall_clock is not None for account in accounts):
+        return 1  # each request asks whether time is left
     return 1 if comes_near(accounts, known, ahead) else CALLS_AHEAD
 
 
 def comes_near(accounts: Sequence[Account], known: Sequence[Used], ahead: Used) -> bool:
-    """Whether 80 % of a limit may be used with so much more: who watches is told at once then."""
-    pairs = zip(accounts, known, strict=True)
-    return any(account.budget.is_near(used + ahead) for account, used in pairs)
+    """Whether 80 % of a limit may be used if others hold as much: who watches is told at once."""
+    return any(
+        account.budget.is_near(used + times(ahead, OTHERS[account.scope]))
+        for account, used in zip(accounts, known, strict=True)
+    )
 
 
 def calls_within(each: Used, lent: Used) -> int:

@@ -5,6 +5,7 @@ Not here: the ledger itself (`ports.budgets`), what one run reserves and settles
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import count
@@ -56,7 +57,7 @@ class LedgerClient:
         self.estimate = estimate
         self.session_seconds = session_seconds
         self._day = -1
-        self._held: dict[str, Sequence[Account]] = {}
+        self._held: dict[str, tuple[Sequence[Account], float]] = {}
         self._is_renewing = False
         self._credits: dict[Callable[[], None], None] = {}
         self._is_watching = False
@@ -91,12 +92,16 @@ class LedgerClient:
         of_day = self.of_day
         return of_day[1] if of_day and of_day[0] is account else NO_USE
 
-    def hold(self, accounts: Sequence[Account], entry: str) -> None:
-        """Hold a reservation until it is settled."""
-        self._held[entry] = accounts
+    def hold(self, accounts: Sequence[Account], entry: str, until: float = math.inf) -> None:
+        """Hold a reservation until it is settled; it runs out at `until`, if that matters."""
+        self._held[entry] = accounts, until
         if not self._is_renewing:
             self._is_renewing = True
             self.spawn(self._renew())
+
+    def is_held(self, entry: str) -> bool:
+        """Whether a reservation is sure not to have run out: the store was there to renew it."""
+        return asyncio.get_running_loop().time() < self._held[entry][1]
 
     def let_go(self, entry: str) -> None:
         """Renew a reservation no more: it is settled, held by another process, or to run out."""
@@ -126,10 +131,11 @@ class LedgerClient:
         await self.ledger.settle(accounts, entry, run_id, used)
         self.let_go(entry)
 
-    async def wait_settled(self, run_id: str, seconds: float) -> None:
-        """Wait until what a run has used is settled, at most so long."""
+    async def wait_settled(self, run_id: str, seconds: float | None = None) -> bool:
+        """Wait until what a run has used is settled, at most so long; say whether it is."""
         if late := self._late.get(run_id):
-            await asyncio.wait(late, timeout=seconds)
+            return not (await asyncio.wait(late, timeout=seconds))[1]
+        return True
 
     def surely(self, step: Callable[[], Coroutine[Any, Any, Any]]) -> asyncio.Task[None]:
         """Take a step again and again, until the store does not fail."""
@@ -174,14 +180,20 @@ class LedgerClient:
 
     async def _renew_once(self) -> None:
         by_account: dict[str, tuple[Sequence[Account], list[str]]] = {}
-        for entry, accounts in self._held.items():
+        for entry, (accounts, _) in self._held.items():
             name = " ".join(account.key for account in accounts)
             by_account.setdefault(name, (accounts, []))[1].append(entry)
+        loop = asyncio.get_running_loop()
         for accounts, entries in by_account.values():
+            began = loop.time()
             try:
                 await self.ledger.renew(accounts, entries)
             except StoreError:
                 break
+            now = loop.time()
+            for entry in entries:
+                if now < self._held.get(entry, ((), 0.0))[1]:  # it cannot have run out before
+                    self._held[entry] = accounts, began + RESERVED_SECONDS
 
 
 async def _until_done(step: Callable[[], Coroutine[Any, Any, Any]]) -> None:

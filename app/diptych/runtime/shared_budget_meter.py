@@ -19,7 +19,7 @@ from diptych.loop.events import Returned
 from diptych.loop.messages import NO_USE, Delegation, Result, Usage, Used
 from diptych.loop.spending import as_used, is_counted, shares
 from diptych.loop.state import Run
-from diptych.ports.budgets import Account, Reserved
+from diptych.ports.budgets import RESERVED_SECONDS, Account, Reserved
 from diptych.runtime.credit import Credit, calls_ahead, calls_within, comes_near, times, with_a_call
 from diptych.runtime.ledger_client import IDLE_SECONDS, LedgerClient
 from diptych.runtime.run_accounts import AWAY_SECONDS, RunAccounts
@@ -47,9 +47,9 @@ class SharedBudgetMeter(RunMeter):
         call.expected = expected = self._expected(call)
         credit = self._credit
         if credit is not None:
-            if credit.covers(accounts, expected):
+            if credit.covers(accounts, expected) and self._client.is_held(credit.entry):
                 credit.requests -= 1
-                credit.in_flight, call.entry = True, credit.entry
+                credit.in_flight, call.entry = call, credit.entry
                 return call
             await self._return_credit()
         client = self._client
@@ -72,7 +72,7 @@ class SharedBudgetMeter(RunMeter):
         credit = self._credit
         if credit is not None and credit.entry == call.entry:
             credit.take(amount, asyncio.get_running_loop().time())
-            credit.in_flight = False
+            credit.in_flight = None
             if not was_enough:
                 await self._return_credit()
         else:
@@ -91,6 +91,7 @@ class SharedBudgetMeter(RunMeter):
         ahead = calls_ahead(accounts, self._accounts.known, each)
         if ahead == 1 or self._accounts.must_adopt:
             return False
+        until = asyncio.get_running_loop().time() + RESERVED_SECONDS
         try:
             found = await client.ledger.lend(accounts, call.entry, times(each, ahead))
         except StoreError:
@@ -103,24 +104,27 @@ class SharedBudgetMeter(RunMeter):
             call.entry = next(client.new_entries)
             return False
         self._accounts.hear(accounts, found.used)
-        client.hold(accounts, call.entry)
-        now = asyncio.get_running_loop().time()
-        self._credit = Credit(accounts, call.entry, each, requests - 1, requests, used_at=now)
-        self._credit.in_flight = True
+        client.hold(accounts, call.entry, until)
+        self._credit = Credit(accounts, call.entry, each, requests - 1, requests, in_flight=call)
         client.watch_credit(self._return_idle_credit)
         return True
 
     async def _return_credit(self) -> None:
-        """Settle what was used of the credit; the rest is free for others."""
+        """Settle what was used of the credit; the rest is free for others.
+
+        A request that ends later than its run is settled by itself: each entry counts once.
+        """
         credit, self._credit = self._credit, None
         if credit is not None:
+            if credit.in_flight is not None:
+                credit.in_flight.entry = next(self._client.new_entries)
             self._client.forget_credit(self._return_idle_credit)
             await self._accounts.settle(credit.accounts, credit.entry, credit.used)
 
     def _return_idle_credit(self) -> None:
         """Return credit that a run does not need now, as it waits for a tool or for somebody."""
         credit, now = self._credit, asyncio.get_running_loop().time()
-        if credit and not credit.in_flight and now >= credit.used_at + IDLE_SECONDS:
+        if credit and credit.in_flight is None and now >= credit.used_at + IDLE_SECONDS:
             self._credit = None
             self._client.forget_credit(self._return_idle_credit)
             self._settle_soon(credit.accounts, credit.entry, credit.used)
@@ -192,15 +196,22 @@ class SharedBudgetMeter(RunMeter):
 
     async def _end(self) -> None:
         """Have all counted before the run leaves its queue: nobody looks at it again then."""
-        await self._client.wait_settled(self._accounts.run_id, AWAY_SECONDS)
-        try:
-            await self._count_all()
-        except StoreError:
-            counting = self._client.surely(self._count_all)
-            await asyncio.wait([counting], timeout=AWAY_SECONDS)
+        client = self._client
+        if await client.wait_settled(self._accounts.run_id, AWAY_SECONDS):
+            try:
+                await self._count_all()
+            except StoreError:
+                pass
+            else:
+                return
+        await asyncio.wait([client.surely(self._count_all)], timeout=AWAY_SECONDS)
 
     async def _count_all(self) -> None:
-        """Count what is on record, then give back what is lent. Raises `StoreError`."""
+        """Count what is on record, then give back what is lent. Raises `StoreError`.
+
+        What was to be settled before is waited for: it is on record, and would count once more.
+        """
+        await self._client.wait_settled(self._accounts.run_id)
         if self._accounts.must_adopt or self._has_delegated:  # all children's use is on record now
             await self._accounts.adopt()
         for accounts, entry in self._lent.values():
@@ -243,7 +254,7 @@ class SharedBudgetMeter(RunMeter):
     async def _spend(self, accounts: Sequence[Account], used: Used) -> None:
         """Count what is about to be used, in one step. Raises `BudgetRefused`."""
         client, run_id, credit = self._client, self._accounts.run_id, self._credit
-        if credit is not None and credit.accounts is accounts and credit.tool_calls > 0:
+        if credit and credit.covers_a_tool(accounts) and client.is_held(credit.entry):
             credit.tool_calls -= 1
             credit.take(used, asyncio.get_running_loop().time())
             return

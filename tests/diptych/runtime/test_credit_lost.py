@@ -1,0 +1,214 @@
+"""Credit where something goes wrong: it runs out, its run ends early, the ledger is away."""
+
+import asyncio
+
+import pytest
+from support.budgeted import call, echo, home_with, said, used
+from support.doubles import CountingClock, ListeningModel, types
+from support.stories import virtually
+
+from diptych.adapters.in_memory.budgets import MemoryLedger
+from diptych.errors import StoreError
+from diptych.loop.budget import Budget
+from diptych.loop.messages import Message, Used
+from diptych.ports.budgets import Account
+from diptych.runtime.ledger_client import day_key
+from diptych.runtime.request import RunRequest
+
+FAR = {"tokens": 10**9, "cost": 10**6, "tool_calls": 10**6, "model_calls": 10**6, "steps": 10**6}
+DAY = day_key(CountingClock().now())
+ONE_TOOL = (call(n=1), said("{}"), said("Done."))
+
+
+class Flaky(MemoryLedger):
+    """Raises for what is `away`."""
+
+    away = frozenset()
+
+    def __init__(self):
+        super().__init__(asyncio.get_running_loop().time)
+
+    async def _try(self, what, *arguments):
+        if what in self.away:
+            raise StoreError("away")
+        return await getattr(super(), what)(*arguments)
+
+    async def renew(self, *arguments):
+        await self._try("renew", *arguments)
+
+    async def settle(self, *arguments):
+        return await self._try("settle", *arguments)
+
+    async def adopt(self, *arguments):
+        await self._try("adopt", *arguments)
+
+    async def forget(self, *arguments):
+        await self._try("forget", *arguments)
+
+    def held(self):
+        now, rows = self._now(), self._accounts.values()
+        return sum(until >= now for row in rows for until, _ in row.reserved.values())
+
+
+class Waiting(ListeningModel):
+    """Waits before each reply."""
+
+    async def wait(self):
+        pass
+
+    async def complete(self, request):
+        await self.wait()
+        return await super().complete(request)
+
+    async def stream(self, request):
+        await self.wait()
+        async for delta in super().stream(request):
+            yield delta
+
+
+@virtually
+async def test_a_request_that_ends_later_than_its_run_is_counted():
+    class Unwinding(Waiting):
+        async def wait(self):
+            if self.requests:
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    await asyncio.sleep(2)
+
+    ledger = Flaky()
+    home = home_with(model=Unwinding(call()), day=FAR, tools={"echo": echo}, ledger=ledger)
+    run_id = (await home.runs.start(RunRequest((Message("user", "hi"),)))).run_id
+    await asyncio.sleep(0.5)
+    await home.runs.cancel(run_id)
+    await home.told(run_id)
+    await asyncio.sleep(5)
+    assert (await used(home))[2:4] == (2, 1)
+    assert ledger.held() == 0
+
+
+@virtually
+async def test_who_watches_is_told_at_80_percent_before_the_end_of_many_runs_at_once():
+    class Slow(Waiting):
+        async def wait(self):
+            await asyncio.sleep(0.1)
+
+    limits = {"model_calls": 20_000}
+    home = home_with(model=Slow(*ONE_TOOL), day=limits, tools={"echo": echo})
+    day = Account("perDay", DAY, Budget(**limits), 60)
+    await home.ledger.settle([day], "before", "another run", Used(model_calls=15_985))
+    seen = [types(items) for items in await asyncio.gather(*(home.ask() for _ in range(10)))]
+    told = [kinds for kinds in seen if "[budget_warning]" in kinds]
+    assert (await used(home)).model_calls == 16_015
+    assert len(told) == 1
+    assert told[0].index("[budget_warning]") < told[0].index("completed")
+
+
+@virtually
+async def test_a_run_draws_on_no_credit_that_may_have_run_out():
+    class Long(Waiting):
+        held = ()
+
+        async def wait(self):
+            self.held += (ledger.held(),)
+            await asyncio.sleep(25)
+
+    async def slow(**_):
+        await asyncio.sleep(0.9)
+
+    ledger = Flaky()
+    ledger.away = {"renew"}
+    model = Long(call(n=1), call(n=2), *ONE_TOOL[1:])
+    home = home_with(model=model, day=FAR, ledger=ledger, tools={"echo": slow})
+    await home.ask("a long text " * 1_000)
+    assert model.held == (1, 1, 1, 1)
+    assert (await used(home))[:4] == (400, 0, 4, 2)
+
+
+@virtually
+async def test_a_tool_draws_on_no_credit_that_may_have_run_out():
+    class Stalled(Waiting):
+        async def wait(self):
+            await asyncio.sleep(31)
+
+    spent = []
+
+    class Noting(Flaky):
+        async def spend(self, *arguments):
+            spent.append(arguments)
+            return await super().spend(*arguments)
+
+    ledger = Noting()
+    ledger.away = {"renew"}
+    home = home_with(model=Stalled(*ONE_TOOL), day=FAR, ledger=ledger, tools={"echo": echo})
+    await home.ask()
+    assert len(spent) == 1
+    assert (await used(home))[:4] == (300, 0, 3, 1)
+
+
+@virtually
+async def test_credit_that_is_renewed_is_drawn_on():
+    class Long(Waiting):
+        async def wait(self):
+            await asyncio.sleep(25)
+
+    lent = []
+
+    class Noting(Flaky):
+        async def lend(self, *arguments):
+            lent.append(arguments)
+            return await super().lend(*arguments)
+
+    home = home_with(model=Long(*ONE_TOOL), day=FAR, ledger=Noting(), tools={"echo": echo})
+    await home.ask("a long text " * 1_000)
+    assert len(lent) == 1
+
+
+@virtually
+async def test_a_stalled_process_does_not_take_what_ran_out_for_renewed():
+    """It wakes up, and renews what is gone before the run goes on."""
+
+    class Stalling(Waiting):
+        held = ()
+
+        async def wait(self):
+            self.held += (ledger.held(),)
+            await asyncio.sleep(12)
+
+    class Late(Flaky):
+        seconds = 22
+
+        async def renew(self, *arguments):
+            seconds, self.seconds = self.seconds, 0
+            await asyncio.sleep(seconds)
+            await super().renew(*arguments)
+
+    ledger = Late()
+    model = Stalling(*[call(n=n) for n in range(4)], *ONE_TOOL[1:])
+    home = home_with(model=model, day=FAR, ledger=ledger, tools={"echo": echo})
+    await home.ask("a long text " * 1_000)
+    assert 0 not in model.held
+    assert (await used(home))[:4] == (600, 0, 6, 4)
+
+
+@pytest.mark.parametrize("seconds", [5, 9.7, 10, 10.5, 13, 20, 25])
+@virtually
+async def test_what_is_settled_late_is_not_adopted_too(seconds):
+    ledger, loop = Flaky(), asyncio.get_running_loop()
+
+    class Last(Waiting):
+        async def stream(self, request):
+            async for delta in super().stream(request):
+                yield delta
+            ledger.away = {"settle", "adopt", "forget"}
+            loop.call_later(seconds, setattr, ledger, "away", ())
+
+    async def work(request, progress):
+        return "done"
+
+    replies = said('{"agent": "worker", "task": "work"}'), said("{}"), said("Done.")
+    home = home_with(model=Last(*replies), day=FAR, ledger=ledger, agents={"worker": work})
+    await home.ask()
+    await asyncio.sleep(30)
+    assert (await used(home))[:3] == (300, 0, 3)
+    assert ledger.held() == 0
