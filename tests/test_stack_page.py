@@ -14,7 +14,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, Route, expect
 from support.browser import CHROMIUM, ask, browsing, chromium, shows
 from support.model_server import breaks_off, model_server
-from support.stack import agent, box, call, listening, stage, stages, until
+from support.stack import Stage, agent, box, call, listening, stage, stages, until
 from support.tcp_proxy import tcp_proxy
 
 from diptych.access.grants import Grant, Grantee, Right
@@ -193,6 +193,69 @@ async def test_a_call_waits_for_a_decision_and_hides_nothing(
             each["content"] for each in await helper.memory() if each["event_type"] == "tool_error"
         ]
         assert ["not him" in str(each) for each in errors] == [True] * (decision == "Reject")
+
+
+async def test_the_list_of_what_waits_stays_true_and_keeps_what_is_written(
+    browser: Browser,
+) -> None:
+    look = 11_000  # ms, in which the page looks again
+    async with (
+        stage(call("pay", to="bob"), "{}", "Well.", tools=(box(pay),), policy=ASK) as helper,
+        browsing(browser, "about:blank") as page,
+    ):
+        await page.clock.install()
+        await page.goto(f"{helper.url}/")
+        await page.get_by_text("Waiting for decisions").click()
+        await shows(page, "No call waits for a decision")
+        runs = [await helper.start("Pay bob"), await helper.start("Pay bob")]
+        for run_id in runs:
+            await until(lambda run_id=run_id: _waits(helper, run_id))
+        cards = page.locator("#approvals .approval")
+        await page.clock.fast_forward(look)
+        await expect(cards).to_have_count(2)
+        assert await page.get_by_text("No call waits").count() == 0
+        written = cards.nth(1).get_by_label("Reason")
+        await written.fill("not him")
+        decided = await cards.nth(0).get_attribute("aria-labelledby")
+        first = (await helper.http.get("/v1/approvals")).json()["data"][0]
+        path = f"/v1/runs/{first['run_id']}/approvals/{first['call_id']}"
+        await helper.http.post(path, json={"decision": "reject"})
+        await page.clock.fast_forward(look)
+        await expect(cards).to_have_count(1)
+        assert await cards.get_attribute("aria-labelledby") != decided
+        await expect(cards.get_by_label("Reason")).to_have_value("not him")
+        await expect(cards.get_by_label("Reason")).to_be_focused()
+
+
+async def _waits(helper: Stage, run_id: str) -> bool:
+    return bool((await helper.run(run_id))["status"] == "input-required")
+
+
+async def test_a_card_that_moves_up_takes_no_click_that_was_for_another(browser: Browser) -> None:
+    both = json.dumps([json.loads(call("pay", to="ada")), json.loads(call("pay", to="bob"))])
+    async with (
+        stage(both, "{}", "Well.", tools=(box(pay),), policy=ASK) as helper,
+        browsing(browser, f"{helper.url}/") as page,
+    ):
+        await ask(page, "Pay both")
+        approve = page.get_by_role("button", name="Approve", exact=True)
+        await expect(approve).to_have_count(2)
+        await expect(approve.nth(1)).to_be_enabled()
+        was_enabled = await page.evaluate(
+            """() => new Promise((told) => {
+                const find = () => [...document.querySelectorAll(".approval")]
+                    .map((card) => card.querySelector("button"));
+                new MutationObserver(() => {
+                    const [first, second] = find();
+                    if (!first && second) told(!second.disabled);
+                }).observe(document.body, {childList: true, subtree: true});
+                find()[0].click();
+            })"""
+        )
+        assert not was_enabled
+        await approve.click()
+        await shows(page, "done after")
+        assert sorted(paid) == ["ada", "bob"]
 
 
 async def test_a_call_that_holds_very_much_is_shown_too(browser: Browser) -> None:
@@ -422,6 +485,22 @@ async def test_a_page_that_comes_late_says_what_it_has_not_seen_below(browser: B
         assert await page.get_by_text(gap).count() == 0
 
 
+async def test_the_page_follows_an_answer_until_somebody_scrolls_up(browser: Browser) -> None:
+    lines = {"content": "\n".join(f"line {n}." for n in range(120)), "chunk_ms": 15}
+    is_down = "innerHeight + scrollY > document.documentElement.scrollHeight - 80"
+    async with stage("{}", lines) as helper, browsing(browser, f"{helper.url}/") as page:
+        await ask(page, "Go")
+        await shows(page, "line 119.", "done after")
+        await until(lambda: page.evaluate(is_down))
+        await ask(page, "Again")
+        second = page.locator(".answer p").nth(1)
+        await expect(second).to_contain_text("line 40.")
+        await page.evaluate("scrollTo(0, 0)")
+        await expect(second).to_contain_text("line 119.")
+        await expect(page.get_by_text("done after")).to_have_count(2)
+        assert await page.evaluate("scrollY") == 0
+
+
 @asynccontextmanager
 async def beyond(config: AgentConfig) -> AsyncIterator[str]:
     """Serve an agent as beyond loopback, where it asks who asks, on a socket of loopback."""
@@ -470,13 +549,14 @@ async def test_who_types_is_not_made_to_type_a_token(browser: Browser) -> None:
 
 
 async def test_a_session_is_not_called_by_somebody_elses_question(browser: Browser) -> None:
+    """Nor is it taken for one's own that has the same id."""
     names = ("ada", "bob", "reader")
     keys: dict[str, Any] = {name: (lambda name=name: f"key-of-{name}-Yx3") for name in names}
     may_ask = Grant((Grantee("key", "ada"), Grantee("key", "bob")), frozenset({Right.ASK}))
-    may_read = Grant((Grantee("key", "reader"),), frozenset({Right.READ}))
+    may_read = Grant((Grantee("key", "reader"),), frozenset({Right.READ, Right.ASK}))
     config = agent("{}", "x", access=AccessConfig(keys=keys, grants=(may_ask, may_read)))
     async with beyond(config) as url, httpx.AsyncClient(base_url=url) as http:
-        for name in ("ada", "bob"):
+        for name in names:
             body = {"input": f"a question of {name}", "session_id": "plans"}
             headers = {"Authorization": f"Bearer key-of-{name}-Yx3"}
             await http.post("/v1/runs", json=body, headers=headers)
@@ -485,7 +565,13 @@ async def test_a_session_is_not_called_by_somebody_elses_question(browser: Brows
             await page.keyboard.press("Enter")
             await page.get_by_text("Sessions", exact=True).click()
             links = page.locator("#sessions a")
-            await expect(links).to_have_text(["plans", "plans"])
+            await expect(links).to_have_text(["plans"] * 3)
+            question = page.locator(".question p")
+            for name in names:
+                await page.locator(f"#sessions a[href$={name}]").click()
+                await expect(question).to_have_text(f"a question of {name}")
+                asks = page.get_by_label("Message to the agent")
+                await expect(asks).to_be_visible(visible=name == "reader")
 
 
 async def test_it_shows_what_is_missing(browser: Browser) -> None:

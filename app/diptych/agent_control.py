@@ -4,11 +4,15 @@ Not here: starting runs to their end (`agent`), what becomes of a signal (`runti
 """
 
 import asyncio
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import aclosing
+from typing import Any
 from uuid import uuid4
 
+from diptych.errors import InvalidRequest
+from diptych.loop.actions.strict_json import decode_json
 from diptych.loop.approval_events import Decision
 from diptych.loop.codec import TERMINAL, Record
 from diptych.loop.messages import JSONObject, Message
@@ -135,7 +139,18 @@ def run_request(
 def _changed(
     decision: Decision, *, arguments: JSONObject | None = None, call: JSONObject | None = None
 ) -> DecisionRequest:
-    return DecisionRequest(decision, "", arguments, call)
+    """Ask for a change. Raises `InvalidRequest` for what JSON cannot hold, as no record can."""
+    return DecisionRequest(decision, "", _plain("arguments", arguments), _plain("call", call))
+
+
+def _plain(name: str, given: JSONObject | None) -> Any:  # noqa: ANN401 - JSON
+    try:
+        found = decode_json(json.dumps(given))
+    except (TypeError, ValueError, RecursionError) as error:
+        found = ValueError(str(error))
+    if isinstance(found, ValueError):
+        raise InvalidRequest(f"{name}: {found}", param=name, code="invalid_arguments")
+    return found
 
 
 async def _let_go(hosted: HostedAgent, run_id: str, after: int) -> bool:

@@ -230,6 +230,29 @@ async def test_a_paused_run_can_be_steered_cancelled_or_let_go():
         assert await agent.run("Pay again.") == "One.", "other runs are not held"
 
 
+async def waiting(agent):
+    run_id = await agent.begin("Pay.")
+    async for batch in (await agent.start()).runs.subscribe(run_id):
+        if any(getattr(item, "event_type", "") == "approval_requested" for item in batch):
+            break
+    return run_id
+
+
+async def test_a_change_that_json_cannot_hold_is_refused_and_the_run_goes_on_waiting():
+    async with cashier(policy=POLICY) as agent:
+        run_id = await waiting(agent)
+        for amount in (10**30, float("nan"), object(), "\ud800"):
+            with pytest.raises(InvalidRequest):
+                await agent.edit(run_id, "call_1_1", {"amount": amount})
+            call = {"tool": "pay", "arguments": {"amount": amount}}
+            with pytest.raises(InvalidRequest):
+                await agent.replace(run_id, "call_1_1", call)
+        await agent.edit(run_id, "call_1_1", {"amount": 7})
+        async for _ in (await agent.start()).runs.subscribe(run_id):
+            pass
+    assert PAID == [7]
+
+
 async def test_a_loop_over_steps_ends_with_the_run():
     async with cashier(CALL, '{"tool": "pay"', CALL, "{}", "Paid.") as agent:
         run_id = await agent.begin("Pay.", paused=True)

@@ -8,15 +8,18 @@ import contextlib
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from diptych.cli.client.agent_client import AgentClient, Choice
 from diptych.cli.output.screen import Screen
+from diptych.cli.output.wording import asked_text, one_line
 from diptych.errors import DiptychError
 from diptych.loop.codec import Record
 
 _YES = {"y", "yes"}
 _NO = {"", "n", "no"}
-_PROMPT = "? make this call? [y]es, [n]o, or why not: "
+_PROMPT = "? {call} ({call_id}): make this call? [y]es, [n]o, or why not: "
+_CALL_CHARS = 100  # in the prompt, which says which call is meant; all of it stands above
 _LINE = 4_096  # bytes of an answer
 
 
@@ -74,7 +77,9 @@ class Approver:
     async def _ask(self, record: Record) -> None:
         call_id = str(record.metadata["call_id"])
         async with self._lock:
-            self._screen.show_prompt(_PROMPT)
+            content: Any = record.content
+            call = one_line(asked_text(content), _CALL_CHARS)
+            self._screen.show_prompt(_PROMPT.format(call=call, call_id=call_id))
             answer = (await self._read_line()).strip()
             decision: Choice = "approve" if answer.lower() in _YES else "reject"
             reason = "" if answer.lower() in _YES | _NO else answer

@@ -13,7 +13,7 @@ from diptych.cli.client.agent_client import AgentClient
 from diptych.cli.output.screen import Screen
 from diptych.errors import DiptychError
 
-LATER = "/later "
+LATER = "/later"
 _CHUNK = 4_096  # bytes, at most, of one line that a terminal gives
 
 
@@ -37,7 +37,9 @@ class TypedLines:
             self._fd = None
 
     async def next_line(self) -> str:
-        """Give the next line, to whoever has waited longest."""
+        """Give the next line, to whoever has waited longest; "" for Ctrl-D."""
+        if self._fd is None:  # somebody typed Ctrl-D before there was a question
+            self.open()
         line: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._readers.append(line)
         try:
@@ -48,15 +50,20 @@ class TypedLines:
 
     def _read(self) -> None:
         content = os.read(self._fd, _CHUNK) if self._fd is not None else b""
-        if not content:  # Ctrl-D: whoever reads questions next sees it again
+        if not content and not self._answer(""):  # Ctrl-D: whoever reads questions next sees it
             self.close()
         for line in content.decode(errors="replace").splitlines():
-            while self._readers and self._readers[0].done():  # it was cancelled just now
-                self._readers.popleft()
-            if self._readers:
-                self._readers.popleft().set_result(line)
-            elif line.strip():
+            if not self._answer(line) and line.strip():
                 self._on_line(line.strip())
+
+    def _answer(self, line: str) -> bool:
+        """Give a line to whoever waits for one; False if nobody does."""
+        while self._readers and self._readers[0].done():  # it was cancelled just now
+            self._readers.popleft()
+        if self._readers:
+            self._readers.popleft().set_result(line)
+            return True
+        return False
 
 
 class Messenger:
@@ -87,8 +94,11 @@ class Messenger:
         task.add_done_callback(self._tasks.discard)
 
     async def _send(self, line: str) -> None:
-        is_later = line.startswith(LATER)
-        text = line.removeprefix(LATER).strip()
+        is_later = line.split(maxsplit=1)[0] == LATER
+        text = line.removeprefix(LATER).strip() if is_later else line
+        if not text:
+            self._screen.print_line(("! ", "yellow"), f"not sent: nothing stands after {LATER}")
+            return
         async with self._turn:  # in the order in which they were typed
             try:
                 await self._agent.send(self._run_id or "", text, is_follow_up=is_later)

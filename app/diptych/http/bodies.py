@@ -14,6 +14,7 @@ from pydantic.config import JsonDict
 from diptych.errors import InvalidRequest
 from diptych.http.budgets import BudgetBody
 from diptych.http.messages import Messages
+from diptych.loop.actions.strict_json import decode_json
 from diptych.runtime.definition import WhenBusy
 
 OnDisconnect = Literal["continue", "cancel"]
@@ -151,12 +152,18 @@ _UNSUPPORTED = {
 }
 
 
-async def read_body(request: Request, model: type[Body]) -> Body:
-    """Read a JSON body. Raises `InvalidRequest`, which names the field and what to do."""
+async def read_body(request: Request, model: type[Body], *, strictly: bool = False) -> Body:
+    """Read a JSON body. Raises `InvalidRequest`, which names the field and what to do.
+
+    With `strictly` keys that stand there twice and numbers over 64 bits are refused: each reader
+    takes another value for them.
+    """
     raw = await request.body()
     try:
         body = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
+        if strictly and isinstance(problem := decode_json(raw.decode()), ValueError):
+            raise problem
+    except ValueError as error:  # `orjson.JSONDecodeError` is one
         raise InvalidRequest(f"the body is not valid JSON: {error}", code="invalid_json") from error
     if not isinstance(body, dict):
         raise InvalidRequest("the body must be a JSON object", code="invalid_json")

@@ -19,6 +19,7 @@ from diptych.runtime.estimate import Estimate
 
 SECONDS_OF_A_DAY = 24 * 3600  # of Unix time, which knows no leap seconds
 _DAY_KEPT_SECONDS = 2.0 * SECONDS_OF_A_DAY  # for which a day's account is kept
+IDLE_SECONDS = 1.0  # for which a run that calls nothing keeps its credit
 _FIRST_RETRY, _LONGEST_RETRY = 0.02, 1.0  # seconds
 
 
@@ -57,6 +58,8 @@ class LedgerClient:
         self._day = -1
         self._held: dict[str, Sequence[Account]] = {}
         self._is_renewing = False
+        self._credits: dict[Callable[[], None], None] = {}
+        self._is_watching = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._late: dict[str, set[asyncio.Task[Any]]] = {}  # settlements, by their runs
         self.new_entries: Iterator[str] = map(f"{name}/{{}}".format, count(1))
@@ -98,6 +101,17 @@ class LedgerClient:
     def let_go(self, entry: str) -> None:
         """Renew a reservation no more: it is settled, held by another process, or to run out."""
         self._held.pop(entry, None)
+
+    def watch_credit(self, return_if_idle: Callable[[], None]) -> None:
+        """Ask every now and then whether a run still needs its credit."""
+        self._credits[return_if_idle] = None
+        if not self._is_watching:
+            self._is_watching = True
+            self.spawn(self._watch_credits())
+
+    def forget_credit(self, return_if_idle: Callable[[], None]) -> None:
+        """Ask no more: the credit was returned."""
+        self._credits.pop(return_if_idle, None)
 
     def settle_late(self, accounts: Sequence[Account], entry: str, run_id: str, used: Used) -> None:
         """Settle, whoever cancels the run, and however long the store is away; do not wait."""
@@ -148,6 +162,15 @@ class LedgerClient:
                 await self._renew_once()
         finally:
             self._is_renewing = False
+
+    async def _watch_credits(self) -> None:
+        try:
+            while self._credits:
+                await asyncio.sleep(IDLE_SECONDS)
+                for return_if_idle in list(self._credits):
+                    return_if_idle()
+        finally:
+            self._is_watching = False
 
     async def _renew_once(self) -> None:
         by_account: dict[str, tuple[Sequence[Account], list[str]]] = {}

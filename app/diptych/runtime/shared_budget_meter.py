@@ -20,7 +20,8 @@ from diptych.loop.messages import NO_USE, Delegation, Result, Usage, Used
 from diptych.loop.spending import as_used, is_counted, shares
 from diptych.loop.state import Run
 from diptych.ports.budgets import Account, Reserved
-from diptych.runtime.ledger_client import LedgerClient
+from diptych.runtime.credit import Credit, calls_ahead, calls_within, comes_near, times, with_a_call
+from diptych.runtime.ledger_client import IDLE_SECONDS, LedgerClient
 from diptych.runtime.run_accounts import AWAY_SECONDS, RunAccounts
 from diptych.runtime.run_meter import BudgetRefused, ModelCall, RunMeter
 
@@ -37,16 +38,27 @@ class SharedBudgetMeter(RunMeter):
         self._client = client
         self._lent: dict[str, tuple[Sequence[Account], str]] = {}  # to delegations, by their calls
         self._has_delegated = False
-        self._settling: set[asyncio.Task[None]] = set()  # what delegations have used
+        self._credit: Credit | None = None
+        self._settling: set[asyncio.Task[None]] = set()  # without the run waiting
 
     async def begin(self, command: AskModel) -> ModelCall:
-        client, accounts = self._client, self._accounts.today()
-        entry = next(client.new_entries)
-        call = ModelCall(command, None, accounts, entry)
+        accounts = self._accounts.today()
+        call = ModelCall(command, None, accounts)
         call.expected = expected = self._expected(call)
-        found = await self._accounts.ask(client.ledger.reserve, accounts, entry, expected)
+        credit = self._credit
+        if credit is not None:
+            if credit.covers(accounts, expected):
+                credit.requests -= 1
+                credit.in_flight, call.entry = True, credit.entry
+                return call
+            await self._return_credit()
+        client = self._client
+        call.entry = next(client.new_entries)
+        if await self._take_credit(call):
+            return call
+        found = await self._accounts.ask(client.ledger.reserve, accounts, call.entry, expected)
         self._accounts.hear(accounts, found.used)
-        client.hold(accounts, entry)
+        client.hold(accounts, call.entry)
         return call
 
     async def end(self, call: ModelCall, error: BaseException | None) -> None:
@@ -56,12 +68,68 @@ class SharedBudgetMeter(RunMeter):
         estimate = self._client.estimate
         if used is not None:
             amount = estimate.amount(call.command, used.prompt_tokens, used.completion_tokens)
-        await self._accounts.settle(call.accounts, call.entry, amount)
+        was_enough = amount.tokens <= expected.tokens and amount.cost <= expected.cost
+        credit = self._credit
+        if credit is not None and credit.entry == call.entry:
+            credit.take(amount, asyncio.get_running_loop().time())
+            credit.in_flight = False
+            if not was_enough:
+                await self._return_credit()
+        else:
+            await self._accounts.settle(call.accounts, call.entry, amount)
         if used is not None and error is None:
-            was_enough = amount.tokens <= expected.tokens and amount.cost <= expected.cost
             if call.weighed is None and not was_enough:
                 call.weighed = call.request_tokens  # there is something to learn of it
             estimate.learn(call.weighed, used)
+
+    async def _take_credit(self, call: ModelCall) -> bool:
+        """Reserve for the calls ahead, too, if that is far from the end of all limits.
+
+        Otherwise, and where the ledger is away, the call is to be reserved by itself.
+        """
+        accounts, client, each = call.accounts, self._client, with_a_call(call.expected)
+        ahead = calls_ahead(accounts, self._accounts.known, each)
+        if ahead == 1 or self._accounts.must_adopt:
+            return False
+        try:
+            found = await client.ledger.lend(accounts, call.entry, times(each, ahead))
+        except StoreError:
+            return False
+        if found.outcome != "ok":
+            return False
+        requests = calls_within(each, found.lent)
+        if requests <= 1 or comes_near(accounts, found.used, found.lent):  # that was not known
+            await self._accounts.settle(accounts, call.entry, NO_USE)
+            call.entry = next(client.new_entries)
+            return False
+        self._accounts.hear(accounts, found.used)
+        client.hold(accounts, call.entry)
+        now = asyncio.get_running_loop().time()
+        self._credit = Credit(accounts, call.entry, each, requests - 1, requests, used_at=now)
+        self._credit.in_flight = True
+        client.watch_credit(self._return_idle_credit)
+        return True
+
+    async def _return_credit(self) -> None:
+        """Settle what was used of the credit; the rest is free for others."""
+        credit, self._credit = self._credit, None
+        if credit is not None:
+            self._client.forget_credit(self._return_idle_credit)
+            await self._accounts.settle(credit.accounts, credit.entry, credit.used)
+
+    def _return_idle_credit(self) -> None:
+        """Return credit that a run does not need now, as it waits for a tool or for somebody."""
+        credit, now = self._credit, asyncio.get_running_loop().time()
+        if credit and not credit.in_flight and now >= credit.used_at + IDLE_SECONDS:
+            self._credit = None
+            self._client.forget_credit(self._return_idle_credit)
+            self._settle_soon(credit.accounts, credit.entry, credit.used)
+
+    def _settle_soon(self, accounts: Sequence[Account], entry: str, used: Used) -> None:
+        """Settle without waiting; `close` does."""
+        task = self._client.spawn(self._accounts.settle(accounts, entry, used))
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
 
     def _expected(self, call: ModelCall) -> Used:
         """Estimate what a request will use at most.
@@ -93,6 +161,7 @@ class SharedBudgetMeter(RunMeter):
             try:
                 if isinstance(call, Delegation):
                     sent = run.shares.get(call.id) if command.is_retry else None
+                    await self._return_credit()
                     await self._lend(accounts, call, sent)
                 elif is_counted(call) and not command.is_retry:
                     await self._spend(accounts, _ONE_CALL)
@@ -107,12 +176,11 @@ class SharedBudgetMeter(RunMeter):
         lent = self._lent.pop(result.call_id, None)
         if lent or used != NO_USE:
             accounts, entry = lent or (self._accounts.today(), self._lent_entry(result.call_id))
-            task = self._client.spawn(self._accounts.settle(accounts, entry, used))
-            self._settling.add(task)
-            task.add_done_callback(self._settling.discard)
+            self._settle_soon(accounts, entry, used)
 
     async def close(self, *, has_ended: bool) -> None:
         try:
+            await self._return_credit()
             await self._accounts.settle_time()
             if self._settling:
                 await asyncio.wait(self._settling)
@@ -174,7 +242,11 @@ class SharedBudgetMeter(RunMeter):
 
     async def _spend(self, accounts: Sequence[Account], used: Used) -> None:
         """Count what is about to be used, in one step. Raises `BudgetRefused`."""
-        client, run_id = self._client, self._accounts.run_id
+        client, run_id, credit = self._client, self._accounts.run_id, self._credit
+        if credit is not None and credit.accounts is accounts and credit.tool_calls > 0:
+            credit.tool_calls -= 1
+            credit.take(used, asyncio.get_running_loop().time())
+            return
 
         def spend(accounts: Sequence[Account], entry: str, used: Used) -> Awaitable[Reserved]:
             return client.ledger.spend(accounts, entry, run_id, used)

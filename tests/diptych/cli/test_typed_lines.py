@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import pty
 from collections.abc import Iterator
 
 import pytest
@@ -66,6 +67,51 @@ async def test_who_waits_gets_the_line_and_what_nobody_waits_for_is_passed_on(ty
     await soon(lambda: passed)
     assert passed == ["no, wait"]
     lines.close()
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """A terminal, where Ctrl-D ends nothing for good as the end of a pipe does."""
+    ours, theirs = pty.openpty()
+    monkeypatch.setattr("sys.stdin", Stdin(theirs))
+    yield ours
+    os.close(ours)
+    os.close(theirs)
+
+
+async def test_ctrl_d_is_an_empty_answer_to_who_waits(terminal) -> None:
+    lines = TypedLines(lambda _: None)
+    lines.open()
+    first, second = (asyncio.create_task(lines.next_line()) for _ in range(2))
+    await asyncio.sleep(0)
+    os.write(terminal, b"\x04")
+    assert await asyncio.wait_for(first, 5) == ""
+    os.write(terminal, b"y\n")
+    assert await asyncio.wait_for(second, 5) == "y"
+    lines.close()
+
+
+async def test_who_asks_after_ctrl_d_is_answered(terminal) -> None:
+    lines = TypedLines(lambda _: None)
+    lines.open()
+    os.write(terminal, b"\x04")
+    await soon(lambda: lines._fd is None)
+    waiting = asyncio.create_task(lines.next_line())
+    await asyncio.sleep(0)
+    os.write(terminal, b"n\n")
+    assert await asyncio.wait_for(waiting, 5) == "n"
+    lines.close()
+
+
+async def test_nothing_after_later_is_not_sent(typed) -> None:
+    agent, screen = Agent(), Screen()
+    messenger = Messenger(agent, screen)
+    messenger.open("r")
+    os.write(typed, b"/later\n/later   \n/later on\n")
+    await soon(lambda: agent.sent)
+    assert agent.sent == [("r", "on", True)]
+    assert len(screen.lines) == 2
+    messenger.close()
 
 
 async def test_lines_are_sent_in_order_to_steer_or_to_follow_up(typed) -> None:

@@ -166,6 +166,22 @@ async def test_who_may_only_read_starts_and_cancels_nothing_and_that_is_on_the_a
 
 
 @over_each_wire
+async def test_who_wants_to_change_a_foreign_task_is_on_the_audit(
+    wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with face(access=policy()) as helper:
+        foreign = await the_run_of(helper, "ada")
+        caplog.set_level(logging.INFO, "diptych.audit")
+        await ask(helper.http, wire, "cancel", foreign, as_("bob"))
+        await ask(helper.http, wire, "send", said(wire, taskId=foreign), as_("bob"))
+        await ask(helper.http, wire, "stream", said(wire, taskId=foreign), as_("bob"))
+    lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
+    seen = [(line["subject"], line["what"], line["run"], line["outcome"]) for line in lines]
+    tried = ("cancel", "steer", "steer")
+    assert seen == [("key:bob", what, foreign, "refused") for what in tried]
+
+
+@over_each_wire
 async def test_a_callers_limit_is_said_with_when_to_try_again(wire: Wire) -> None:
     async with face(access=policy(), limits=Limits(runs_per_minute=1)) as helper:
         await ask(helper.http, wire, "send", said(wire), as_("ada"))
@@ -455,4 +471,8 @@ async def test_a_stream_that_breaks_says_so_and_keeps_the_detail_to_itself(wire:
     first, last = frames(reply.text.replace("\r\n", "\n"))
     assert "run-1" in json.dumps(first.json)
     assert "the record of tasks cannot be reached now" in last.json["error"]["message"]
+    if wire[0] == "HTTP+JSON":
+        assert last.event == "error"
+        assert (last.json["error"]["code"], last.json["error"]["status"]) == (503, "UNAVAILABLE")
+        assert ("type" in last.json) == (wire == OLDER_REST)
     assert "secret" not in reply.text

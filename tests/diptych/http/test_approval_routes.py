@@ -149,6 +149,26 @@ async def test_what_makes_no_sense_is_refused_by_its_path(body: Any, status: int
         assert openai_error(await decide(helper, run_id, body), status)["param"] == param
 
 
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ('{"amount": 5, "amount": 500}', 'the key \\"amount\\" appears twice'),
+        ('{"amount": 123456789012345678901}', "too large for 64 bits"),
+    ],
+)
+async def test_arguments_that_readers_could_read_differently_are_refused(
+    arguments: str, problem: str
+) -> None:
+    async with asked() as (helper, run_id):
+        body = f'{{"decision": "edit", "arguments": {arguments}}}'
+        path = f"/v1/runs/{run_id}/approvals/{CALL}"
+        headers = {"Content-Type": "application/json"}
+        reply = await helper.http.post(path, content=body, headers=headers)
+        assert reply.status_code == 400
+        assert problem in reply.text
+        assert helper.house.tools.called == []
+
+
 def nested(levels: int) -> Any:
     """Arguments of so many levels, the outermost one among them."""
     value: Any = 1
@@ -372,7 +392,8 @@ async def test_a_task_is_input_required_while_a_call_waits(wire: Wire) -> None:
         client = await client_over(wire, http, LOCAL, streaming=False)
         [event] = [e async for e in client.send_message(SendMessageRequest(message=message))]
         assert event.task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
-        assert "money" in event.task.status.message.parts[0].text
+        asked = event.task.status.message.parts[0].text
+        assert asked.startswith("the call call_1_1 waits for approval: money\n")
         streaming = await client_over(wire, http, LOCAL)
         states = []
 

@@ -118,10 +118,11 @@ def _target(address: str, flags: "ClusterFlags") -> "Target":
 
 
 def _object(text: str, option: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise ConfigError(f"{option}: is not valid JSON: {error}") from None
+    from diptych.loop.actions.strict_json import decode_json
+
+    value = decode_json(text)
+    if isinstance(value, ValueError):
+        raise ConfigError(f"{option}: is not valid JSON: {value}")
     if not isinstance(value, dict):
         raise ConfigError(f"{option}: must be a JSON object")
     return value

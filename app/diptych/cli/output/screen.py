@@ -115,7 +115,7 @@ class Screen:
     def show_prompt(self, text: str) -> None:
         """Ask for a line; what is typed stands behind the text."""
         self._end_last_line()
-        self._print(Text(text, "bold"), end="")
+        self._print(Text(printable(text), "bold"), end="")
 
     def _end_last_line(self) -> None:
         """Move the cursor to the start of an empty line."""

@@ -13,8 +13,8 @@ from diptych.cli.output.renderer import INTERRUPTIONS, REFRESH_SECONDS
 from diptych.cli.output.screen import Part, Screen
 from diptych.cli.output.tree_lines import TreeLines
 from diptych.cli.output.wording import (
-    APPROVED_CHARS,
     CUT_ANSWERS,
+    asked_text,
     budget_text,
     call_text,
     decision_text,
@@ -166,6 +166,7 @@ class Timeline:
 
     def _render_approval(self, record: Record) -> None:
         metadata: Any = record.metadata
+        content: Any = record.content
         if record.event_type == "approval_decided":
             self._open_approvals.discard(metadata["call_id"])
             self._print_line(("  ? ", "magenta"), decision_text(record))
@@ -174,7 +175,7 @@ class Timeline:
         why = f"  {metadata['reason']}" if metadata.get("reason") else ""
         self._print_line(
             ("? waits for a decision  ", "magenta"),
-            one_line(call_text(record), APPROVED_CHARS),
+            asked_text(content),
             (f"{why}  ({metadata['call_id']})", "dim"),
         )
 

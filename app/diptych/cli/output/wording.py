@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from diptych.cli.output.odd_characters import with_odd_characters_shown
 from diptych.loop.catalog import Unavailable
 from diptych.loop.codec import Record
 from diptych.loop.messages import JSON
 
 _SECOND, _MINUTE = 1.0, 60.0
-APPROVED_CHARS = 4_000
+_ASKED_CHARS = 4_000
 """Of a call that somebody decides on: what is cut off cannot be judged."""
 
 CUT_ANSWERS = {
@@ -37,15 +38,26 @@ def tool_call_text(tool: object, arguments: Mapping[Any, Any]) -> str:
     return f"{tool}({given})"
 
 
-def approval_text(approval: Mapping[str, Any]) -> str:
-    """Write a call that waits, as `/v1/approvals` lists it, on one line."""
-    call = approval["call"]
+def asked_text(call: Mapping[str, Any]) -> str:
+    """Write a call that somebody is asked about, on one line, so that nothing of it is hidden.
+
+    Characters that cannot be seen stand there by their numbers; if the end is cut off, that is
+    said.
+    """
     if "agent" in call:
         what = f"{call['agent']}: {call['task']}"
     else:
         what = tool_call_text(call["tool"], call["arguments"])
+    line = with_odd_characters_shown(" ".join(what.split()))
+    cut = len(line) - _ASKED_CHARS
+    return line if cut <= 0 else f"{line[:_ASKED_CHARS]}… and {cut} characters more"
+
+
+def approval_text(approval: Mapping[str, Any]) -> str:
+    """Write a call that waits, as `/v1/approvals` lists it, on one line."""
+    what = asked_text(approval["call"])
     why = f" · {one_line(approval['reason'], 200)}" if approval["reason"] else ""
-    text = f"{approval['run_id']}  {approval['call_id']}  {one_line(what, APPROVED_CHARS)}{why}"
+    text = f"{approval['run_id']}  {approval['call_id']}  {what}{why}"
     return f"{text}  · until {approval['expires_at']}"
 
 

@@ -33,12 +33,16 @@ from a2a.utils.errors import (
 from a2a.utils.proto_utils import validate_proto_required_fields
 from a2a.utils.task import validate_history_length
 
+from diptych.access.caller import current_caller
+from diptych.access.grants import Right
+from diptych.errors import RunNotFound
 from diptych.http.a2a.attending import attending
 from diptych.http.a2a.errors import ErrorTranslation
 from diptych.http.a2a.listing import list_tasks
 from diptych.http.a2a.message import read_a2a_request, read_steering
 from diptych.http.a2a.task import TaskUpdates, Update, submitted_task, task_snapshot
 from diptych.http.a2a.task_events import add_events
+from diptych.http.audit import What, audited
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.loop.codec import TERMINAL, Record
 from diptych.net import a2a_extension
@@ -104,7 +108,7 @@ class TaskHandler(RequestHandler):
     async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task:
         with ErrorTranslation():
             validate_proto_required_fields(params)
-            entry = await self._runs.entry(params.id)
+            entry = await self._entry_to("cancel", Right.MANAGE, params.id)
             if entry.status not in TERMINAL:
                 entry = await self._runs.cancel(params.id)
                 if entry.status not in TERMINAL - {"aborted"}:  # else it ended before the cancel
@@ -144,10 +148,18 @@ class TaskHandler(RequestHandler):
         message = params.message
         if not message.task_id:
             return await self._runs.start(request)
-        entry = await self._runs.entry(message.task_id)
+        entry = await self._entry_to("steer", Right.ASK, message.task_id)
         if message.context_id not in ("", entry.session_id):
             raise InvalidParamsError("message.contextId is not the context of message.taskId")
         return await self._runs.steer(entry.run_id, read_steering(message, request))
+
+    async def _entry_to(self, what: What, right: Right, run_id: str) -> RunEntry:
+        """Give the run of a task that is to be changed; who may not see it is on the audit."""
+        try:
+            return await self._runs.entry(run_id)
+        except RunNotFound:
+            with audited(current_caller(), right, what, run_id):
+                raise
 
     async def _records_until_end(self, run_id: str) -> list[Record]:
         """Wait for a task's end, or until it needs a decision, and give its records (3.2.2).

@@ -21,6 +21,7 @@ from a2a.utils.error_handlers import build_rest_error_payload
 from a2a.utils.errors import A2AError, InvalidParamsError
 from google.protobuf.json_format import ParseError
 from pydantic import BaseModel, ValidationError
+from sse_starlette.event import ServerSentEvent
 from sse_starlette.sse import EventSourceResponse
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -162,4 +163,4 @@ async def _from(first: Any, rest: AsyncIterator[Any]) -> AsyncIterator[Any]:  # 
             yield event
     except A2AError as error:
         data = json_utils.dumps(build_rest_error_payload(error))
-        yield {"event": "error", "data": data}
+        yield ServerSentEvent(data=data, event="error")

@@ -6,6 +6,7 @@ the root, and would take every path that has two parts.
 Not here: the methods (`http.a2a.handler`), errors before them (`http.rest_errors`).
 """
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
@@ -17,6 +18,8 @@ from a2a.utils.errors import (
     InternalError,
     InvalidRequestError,
 )
+from sse_starlette.event import ServerSentEvent
+from sse_starlette.sse import EventSourceResponse
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -57,9 +60,21 @@ def _answered(endpoint: Endpoint, *, is_older: bool) -> Endpoint:
         if response.status_code >= _FIRST_ERROR:
             return _error(orjson.loads(response.body), is_older=is_older)
         name_extension(request, response, is_older=is_older)
+        if isinstance(response, EventSourceResponse):
+            response.body_iterator = _told(aiter(response.body_iterator), is_older=is_older)
         return response
 
     return answer
+
+
+async def _told(events: AsyncIterator[Any], *, is_older: bool) -> AsyncIterator[Any]:
+    """Tell the events of a stream; an error in it is as one before it would be."""
+    async for event in events:
+        if isinstance(event, ServerSentEvent) and event.event == "error":
+            body = _error(orjson.loads(str(event.data)), is_older=is_older).body
+            yield ServerSentEvent(data=bytes(body).decode(), event="error")
+        else:
+            yield event
 
 
 def _error(body: dict[str, Any], *, is_older: bool) -> Response:

@@ -232,7 +232,8 @@ def _approval_status(requested: Record) -> TaskStatus:
     status = _status("input-required", requested.timestamp)
     reason = requested.metadata.get("reason")
     why = f": {reason}" if reason else ""
-    text = f"a call waits for approval{why}\n{orjson.dumps(requested.content).decode()}"
+    call_id = requested.metadata["call_id"]
+    text = f"the call {call_id} waits for approval{why}\n{orjson.dumps(requested.content).decode()}"
     status.message.CopyFrom(_message(requested, Role.ROLE_AGENT, _text(text)))
     return status
 

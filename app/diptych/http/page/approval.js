@@ -5,9 +5,20 @@
 import {act} from "./api.js";
 import {editableJson, el, exactJson, shown, shownJson} from "./text.js";
 
-const CALM = 700; // ms for which a card takes no click: it may come up below the pointer
+const CALM = 700; // ms for which no card takes a click: one may have come up below the pointer
 const CLOSED = new Set([403, 404, 409, 410]); // it is decided, or not by this caller
 let cards = 0;
+let calm = 0;
+
+// Say that cards have come or gone, and others moved. A button that has the focus is who presses it.
+export function stir() {
+  const disable = (isOff) => document.querySelectorAll(".approval button").forEach((each) => {
+    each.disabled = isOff && each !== document.activeElement;
+  });
+  disable(true);
+  clearTimeout(calm);
+  calm = setTimeout(() => disable(false), CALM);
+}
 
 // Give a card. `about` has runId, callId, call, reason, expires (a Date), and of a call below `agent`.
 export class ApprovalCard {
@@ -34,11 +45,13 @@ export class ApprovalCard {
       this.#controls, this.#problem);
     this.node.setAttribute("role", "group");
     this.node.setAttribute("aria-labelledby", id);
+    stir();
   }
 
   // Say what became of it, if that is known; nobody can decide any more.
   close(text = "") {
     this.#controls.remove();
+    stir();
     if (text) this.#problem.replaceChildren(shown(text));
   }
 
@@ -49,7 +62,6 @@ export class ApprovalCard {
       button("Reject", () => this.#decide({decision: "reject", reason: this.#reason.value}), "quiet"),
       button("Approve with these arguments", () => this.#edit(), "quiet"),
     ];
-    setTimeout(() => buttons.forEach((each) => { each.disabled = false; }), CALM);
     return el("div", {},
       el("div", {className: "buttons"}, buttons[0], buttons[1]),
       el("label", {}, "Reason, if it is rejected (the model reads it)", this.#reason),

@@ -4,13 +4,14 @@
 //
 // Not here: requests (api.js), following a run (events.js), drawing one (run_view.js).
 
-import {ApprovalCard} from "./approval.js";
+import {ApprovalCard, stir} from "./approval.js";
 import {act, read, readPatiently, requireToken, send, usePage} from "./api.js";
 import {follow} from "./events.js";
 import {RunView} from "./run_view.js";
 import {el, exactJson, oneLine, shown} from "./text.js";
 
-const READY_SECONDS = 10;
+const LOOK_SECONDS = 10; // between two looks for whether it is ready, and which calls wait
+const WAITING_RUNS = 100; // whose calls are listed
 const SHOWN_RUNS = 20; // of a session, and sessions in the list
 const $ = (id) => document.getElementById(id);
 const [conversation, form, message] = [$("conversation"), $("ask"), $("message")];
@@ -73,7 +74,7 @@ async function showReadiness() {
     $("state").textContent = "cannot be reached";
     $("state").className = "bad";
   } finally {
-    nextLook = setTimeout(showReadiness, 1000 * READY_SECONDS);
+    nextLook = setTimeout(showReadiness, 1000 * LOOK_SECONDS);
   }
 }
 
@@ -105,11 +106,10 @@ async function open() {
   setActive(null);
   form.hidden = false;
   if (!id) return;
-  let found = await runsOf(id, signal);
-  if (!found.data.length && inAddress("owner")) { // somebody else's, for who may read all
-    found = await runsOf(`${inAddress("owner")}/${id}`, signal);
-    form.hidden = found.data.length > 0;
-  }
+  const own = await runsOf(id, signal);
+  const owned = inAddress("owner") ? await runsOf(`${inAddress("owner")}/${id}`, signal) : own; // for who may read all
+  const found = owned.data.length ? owned : own;
+  form.hidden = found.data[0]?.id !== own.data[0]?.id; // it is somebody else's, perhaps of the same id
   if (found.has_more) conversation.append(el("p", {className: "note"}, "Earlier runs of this session are not shown."));
   found.data.forEach((run) => add(run.id, run.last_seq));
 }
@@ -148,11 +148,17 @@ async function showUse(view, signal) {
   view.addUse(await read(path, signal), await read(`${path}/tree?depth=0`, signal));
 }
 
-// Stay at the bottom, if the page is there. Asked once a frame: it makes the browser lay out all.
-let isFrameAsked = false;
+// Stay at the bottom until somebody scrolls up. Once a frame: to ask how high the page is makes the
+// browser lay out all of it.
+let [isDown, isFrameAsked, lastY] = [true, false, 0];
+addEventListener("scroll", () => {
+  const isThere = innerHeight + scrollY > document.documentElement.scrollHeight - 80;
+  if (isThere || scrollY < lastY) isDown = isThere; // else the page has grown
+  lastY = scrollY;
+});
 function keepAtBottom(isWanted = false) {
-  if (isFrameAsked && !isWanted) return;
-  const isDown = isWanted || innerHeight + scrollY > document.documentElement.scrollHeight - 80;
+  isDown ||= isWanted;
+  if (isFrameAsked) return;
   isFrameAsked = true;
   requestAnimationFrame(() => {
     isFrameAsked = false;
@@ -224,11 +230,9 @@ $("new").addEventListener("click", attempt(async () => {
 
 // ---- Lists, read when they are unfolded
 
-function onUnfold(details, fill) {
-  details.addEventListener("toggle", attempt(async () => {
-    if (details.open) details.lastElementChild.replaceChildren(...await fill());
-  }));
-}
+const onUnfold = (details, show) => details.addEventListener("toggle", attempt(async () => {
+  if (details.open) await show();
+}));
 
 onUnfold($("sessions"), async () => {
   const {sessions} = await read(`memory/sessions?limit=${SHOWN_RUNS}`);
@@ -238,14 +242,33 @@ onUnfold($("sessions"), async () => {
   const isShared = (id) => sessions.filter((each) => each.session_id === id).length > 1; // by several owners
   const item = ({session_id: id, updated_at: at, owner}) => el("li", {}, el("a", {href: sessionHash(id, owner)},
     shown(oneLine((!isShared(id) && questions.get(id)) || id, 80))), ` ${new Date(at).toLocaleString()}`, owner ? shown(`, ${owner}`) : "");
-  return sessions.length ? sessions.reverse().map(item) : ["There is none yet."];
+  $("sessions").lastElementChild.replaceChildren(...(sessions.length ? sessions.reverse().map(item) : ["There is none yet."]));
 });
 
-onUnfold($("approvals"), async () => {
-  const {data} = exactJson(await (await send("v1/approvals?limit=20")).text());
-  return data.length ? data.map((each) => new ApprovalCard({
-    ...each, runId: each.run_id, callId: each.call_id, expires: new Date(each.expires_at),
-  }).node) : ["No call waits for a decision that you may see."];
-});
+// Show which calls wait. It stays true while it is unfolded, and a card that is there stays: somebody
+// may be writing in it.
+const waiting = new Map(); // cards, by run and call
+async function showWaiting() {
+  const {data} = exactJson(await (await send(`v1/approvals?limit=${WAITING_RUNS}`)).text());
+  const [list, hint] = [...$("approvals").children].slice(1);
+  const calls = new Map(data.map((each) => [`${each.run_id} ${each.call_id}`, each]));
+  waiting.forEach((card, key) => {
+    if (calls.has(key)) return;
+    waiting.delete(key);
+    card.remove();
+    stir();
+  });
+  calls.forEach((each, key) => {
+    if (waiting.has(key)) return;
+    waiting.set(key, new ApprovalCard({...each, runId: each.run_id, callId: each.call_id, expires: new Date(each.expires_at)}).node);
+    list.append(waiting.get(key));
+  });
+  const runs = new Set(data.map((each) => each.run_id)).size;
+  hint.textContent = runs === WAITING_RUNS ? `More calls may wait; these are of ${runs} runs.`
+    : data.length ? "" : "No call waits for a decision that you may see.";
+}
+
+onUnfold($("approvals"), showWaiting);
+setInterval(() => { if ($("approvals").open && !document.hidden) showWaiting().catch(tell); }, 1000 * LOOK_SECONDS);
 
 start().catch(tell);

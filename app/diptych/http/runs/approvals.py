@@ -33,7 +33,7 @@ def approval_routes(approvals: GuardedApprovals) -> APIRouter:
     async def decide(
         request: Request, response: Response, run_id: str, call_id: str
     ) -> dict[str, Any]:
-        body = await read_body(request, DecisionBody)
+        body = await read_body(request, DecisionBody, strictly=True)
         reason = well_formed(body.reason or "")
         given = well_formed(body.subject or "")
         wanted = DecisionRequest(body.decision, reason, body.arguments, body.call, given)

@@ -103,6 +103,26 @@ async def test_without_a_terminal_run_exits_with_4_and_another_command_decides()
 
 
 @pytest.mark.parametrize(
+    ("typed", "problem"),
+    [
+        ("{", "Expecting property name"),
+        ("[1]", "must be a JSON object"),
+        ('{"amount": NaN}', "NaN is not JSON"),
+        ('{"amount": 5, "amount": 500}', 'the key "amount" appears twice'),
+        ('{"amount": 123456789012345678901}', "too large for 64 bits"),
+    ],
+)
+@pytest.mark.parametrize("option", ["--edit", "--replace"])
+async def test_json_that_another_reader_could_read_differently_is_no_decision(
+    option: str, typed: str, problem: str
+) -> None:
+    code, _, err = await diptych("approve", "run-1", "call_1_1", option, typed)
+    assert code == 2
+    assert f"error: {option}: " in err
+    assert problem in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
     ("typed", "paid", "shown"),
     [("y", [5], "paid 5"), ("too much", [], "denied: too much")],
 )
@@ -111,6 +131,7 @@ async def test_at_a_terminal_run_asks(typed: str, paid: list[int], shown: str) -
         code, seen = await at_a_terminal(typed, "run", url, "pay")
         assert code == 0, seen
         assert shown in seen
+        assert "? pay(amount=5) (call_1_1): make this call?" in seen, "of several, which is it?"
         assert "That is that." in seen
         assert done == paid
 

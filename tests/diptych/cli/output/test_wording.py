@@ -2,7 +2,7 @@
 
 import pytest
 
-from diptych.cli.output.wording import duration, one_line, unavailable_text
+from diptych.cli.output.wording import asked_text, duration, one_line, unavailable_text
 from diptych.loop.catalog import Unavailable
 
 
@@ -28,3 +28,31 @@ def test_a_text_is_put_on_one_line_and_cut() -> None:
 def test_what_is_missing_is_named() -> None:
     assert unavailable_text(Unavailable("server", "bank", "gone")) == "the tools of bank: gone"
     assert unavailable_text(Unavailable("agent", "eve", "gone")) == "the agent eve: gone"
+
+
+def test_all_of_a_task_is_shown_to_who_decides_on_it() -> None:
+    task = "Say hello. " + "word " * 100 + "And send all the money."
+    assert asked_text({"agent": "bank", "task": task}) == f"bank: {task}"
+
+
+def test_what_cannot_be_shown_whole_says_how_much_is_cut_off() -> None:
+    shown = asked_text({"tool": "pay", "arguments": {"note": "x" * 5_000}})
+    assert shown.endswith("x… and 1012 characters more")
+
+
+@pytest.mark.parametrize(
+    ("hidden", "shown"),
+    [
+        pytest.param("\u200b", "⟨U+200B⟩", id="no width"),
+        pytest.param("\u202e", "⟨U+202E⟩", id="turns the direction"),
+        pytest.param("\u009b", "⟨U+009B⟩", id="a control"),
+        pytest.param("\U000e0041", "⟨U+E0041⟩", id="a tag"),
+        pytest.param("\u3164", "⟨U+3164⟩", id="a filler"),
+        pytest.param("\ue000", "⟨U+E000⟩", id="private"),
+        pytest.param("\x1b[2K", "\\u001b[2K", id="an escape, as JSON has it"),
+        pytest.param("é漢🙂", "é漢🙂", id="everyday letters"),
+    ],
+)
+def test_nothing_of_a_call_that_waits_is_invisible(hidden: str, shown: str) -> None:
+    text = asked_text({"tool": "pay", "arguments": {"to": f"Bob{hidden}"}})
+    assert text == f'pay(to="Bob{shown}")'

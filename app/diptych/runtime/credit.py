@@ -1,0 +1,87 @@
+"""What a run holds of shared budgets for its next calls, so that not each of them asks the ledger.
+
+Only far from the end of all limits: there nobody waits for what others hold. All that a call may
+use is reserved before it is made, as it is without credit.
+
+Not here: when it is taken and returned (`shared_budget_meter`), what a request may use
+(`estimate`).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from diptych.loop.messages import NO_USE, Used
+from diptych.ports.budgets import Account
+
+CALLS_AHEAD = 8  # requests to the model, and as many calls of tools, that are held at most
+OTHERS = {"perSession": 2, "perDay": 256}
+"""How many runs may hold as much of an account before one of them has to wait: a session executes
+one run at a time."""
+
+
+@dataclass(slots=True)
+class Credit:
+    """A reservation for several calls: `requests` more that use `each` at most, and `tool_calls`.
+
+    `used` is what they have used, and is not settled; `in_flight` says whether one is under way.
+    """
+
+    accounts: Sequence[Account]
+    entry: str
+    each: Used
+    requests: int
+    tool_calls: int
+    used: Used = NO_USE
+    in_flight: bool = False
+    used_at: float = 0.0  # on the event loop's clock
+
+    def covers(self, accounts: Sequence[Account], expected: Used) -> bool:
+        """Whether one more request is reserved that may use so much."""
+        return (
+            self.requests > 0
+            and self.accounts is accounts
+            and expected.tokens <= self.each.tokens
+            and expected.cost <= self.each.cost
+        )
+
+    def take(self, used: Used, now: float) -> None:
+        """Note what a call has used."""
+        self.used += used
+        self.used_at = now
+
+
+def with_a_call(expected: Used) -> Used:
+    """Give what a request may use, of whatever purpose, with a call of a tool."""
+    return expected._replace(tool_calls=1, steps=1)
+
+
+def times(used: Used, number: int) -> Used:
+    """Give so many times an amount."""
+    return Used._make(part * number for part in used)
+
+
+def calls_ahead(accounts: Sequence[Account], known: Sequence[Used], each: Used) -> int:
+    """Say for how many calls credit may be asked; 1 is none.
+
+    What is `known` to be used may be out of date: what is reserved is never more than there is.
+    """
+    ahead = times(each, CALLS_AHEAD)
+    for account, used in zip(accounts, known, strict=True):
+        if account.budget.wall_clock is not None:  # each request asks whether time is left
+            return 1
+        if not account.budget.is_left(used + times(ahead, OTHERS[account.scope])):
+            return 1
+    return 1 if comes_near(accounts, known, ahead) else CALLS_AHEAD
+
+
+def comes_near(accounts: Sequence[Account], known: Sequence[Used], ahead: Used) -> bool:
+    """Whether 80 % of a limit may be used with so much more: who watches is told at once then."""
+    pairs = zip(accounts, known, strict=True)
+    return any(account.budget.is_near(used + ahead) for account, used in pairs)
+
+
+def calls_within(each: Used, lent: Used) -> int:
+    """Say for how many calls an amount is enough."""
+    parts: Iterable[tuple[Any, Any]] = zip(lent, each, strict=True)
+    return min(int(got // amount) for got, amount in parts if amount)

@@ -1,0 +1,160 @@
+"""Runs that hold what their next calls may use: the ledger is asked less, and the limits hold."""
+
+import asyncio
+
+import pytest
+from support.budgeted import call, echo, home_with, said, used
+from support.credited import near_the_end
+from support.doubles import types
+from support.stories import virtually
+
+from diptych.adapters.in_memory.budgets import MemoryLedger
+from diptych.errors import StoreError
+from diptych.runtime.ledger_client import IDLE_SECONDS
+
+FAR = {"tokens": 10**9, "cost": 10**6, "tool_calls": 10**6, "model_calls": 10**6, "steps": 10**6}
+ONE_TOOL = (call(n=1), said("{}"), said("Done."))
+
+
+def end_of(items):
+    return next(kind for kind in types(items) if kind in ("completed", "failed"))
+
+
+class Noting(MemoryLedger):
+    """Notes what it is asked, and with what; can be away."""
+
+    is_away = False
+
+    def __init__(self):
+        super().__init__(asyncio.get_running_loop().time)
+        self.asked = []
+
+    async def _note(self, what, *arguments):
+        self.asked.append(what)
+        if self.is_away:
+            raise StoreError("away")
+        return await getattr(super(), what)(*arguments)
+
+    async def reserve(self, *arguments):
+        return await self._note("reserve", *arguments)
+
+    async def lend(self, *arguments):
+        return await self._note("lend", *arguments)
+
+    async def spend(self, *arguments):
+        return await self._note("spend", *arguments)
+
+    async def settle(self, *arguments):
+        return await self._note("settle", *arguments)
+
+    def reserved(self):
+        return [name for row in self._accounts.values() for name in row.reserved]
+
+
+@virtually
+async def test_far_from_the_end_a_run_asks_once_and_settles_once():
+    ledger = Noting()
+    home = home_with(*ONE_TOOL, session=FAR, day=FAR, ledger=ledger, tools={"echo": echo})
+    await home.ask(session_id="talk")
+    assert ledger.asked == ["lend", "settle"]
+    assert ledger.reserved() == []
+    for scope in ("perSession", "perDay"):
+        assert (await used(home, scope))[:5] == (300, 0, 3, 1, 2)
+
+
+@virtually
+async def test_near_the_end_each_call_is_reserved_by_itself():
+    ledger = Noting()
+    day = {"tokens": 100_000}
+    home = home_with(*ONE_TOOL, session=FAR, day=day, ledger=ledger, tools={"echo": echo})
+    await home.ask()
+    assert "lend" not in ledger.asked
+    assert ledger.asked.count("reserve") == 3
+    assert (await used(home)).tokens == 300
+
+
+@virtually
+async def test_credit_is_no_more_than_is_left_though_the_run_does_not_know_what_others_used(
+    monkeypatch,
+):
+    near_the_end(monkeypatch)
+    ledger = Noting()
+    home = home_with(*["{}", "Hi."] * 4, session={"model_calls": 7}, ledger=ledger)
+    runs = [await home.ask(session_id="talk") for _ in range(4)]
+    assert [end_of(items) for items in runs] == ["completed"] * 3 + ["failed"]
+    assert ledger.asked[:7] == ["lend", "settle"] * 3 + ["reserve"]
+    assert (await used(home, "perSession")).model_calls == 7
+    assert ledger.reserved() == []
+
+
+@virtually
+async def test_who_watches_is_told_at_80_percent_before_the_end(monkeypatch):
+    near_the_end(monkeypatch)
+    for used_before in range(5):
+        replies = ["{}", "Hi."] * 2
+        home = home_with(*replies, session={"model_calls": 5 + used_before})
+        seen = [types(await home.ask(session_id="talk")) for _ in range(2)]
+        told = [kinds for kinds in seen if "[budget_warning]" in kinds]
+        assert all(kinds.index("[budget_warning]") < len(kinds) - 1 for kinds in told)
+        assert bool(told) == (0.8 * (5 + used_before) <= 4)
+
+
+@pytest.mark.parametrize("seconds", [0.5, 2.5 * IDLE_SECONDS])
+@virtually
+async def test_credit_is_returned_while_a_run_waits_for_a_tool(seconds):
+    ledger, held = Noting(), []
+
+    async def slow(**_):
+        await asyncio.sleep(seconds)
+        held.extend(ledger.reserved())
+
+    home = home_with(*ONE_TOOL, day=FAR, ledger=ledger, tools={"echo": slow})
+    await home.ask()
+    is_idle = seconds > IDLE_SECONDS
+    assert bool(held) is not is_idle
+    assert ledger.asked == ["lend", "settle"] * (2 if is_idle else 1)
+    assert (await used(home))[:4] == (300, 0, 3, 1)
+
+
+@virtually
+async def test_a_run_whose_idle_credit_cannot_be_returned_waits_at_its_end():
+    ledger = Noting()
+
+    async def slow(**_):
+        ledger.is_away = True
+        await asyncio.sleep(3 * IDLE_SECONDS)
+        asyncio.get_running_loop().call_later(3, setattr, ledger, "is_away", False)
+
+    home = home_with(*ONE_TOOL, day=FAR, ledger=ledger, tools={"echo": slow})
+    assert types(await home.ask())[-1] == "completed"
+    await asyncio.sleep(5)
+    assert ledger.reserved() == []
+    assert (await used(home))[:4] == (300, 0, 3, 1)
+
+
+@virtually
+async def test_a_request_that_uses_more_than_its_part_returns_the_credit():
+    ledger = Noting()
+    replies = [said("{}", prompt=20_000), said("Done.")]
+    home = home_with(*replies, day=FAR, ledger=ledger, reply_tokens=20)
+    await home.ask()
+    assert ledger.asked == ["lend", "settle"] * 2
+    assert (await used(home)).tokens == 20_140
+
+
+@virtually
+async def test_without_a_ledger_no_call_is_made_far_from_the_end_either():
+    ledger = Noting()
+    home = home_with("{}", "Hi.", day=FAR, ledger=ledger)
+    ledger.is_away = True
+    items = await home.ask()
+    assert items[-1].metadata["code"] == "budget_unavailable"
+    assert home.model.requests == []
+
+
+@virtually
+async def test_time_is_asked_for_at_each_request():
+    ledger = Noting()
+    home = home_with(*ONE_TOOL, day={"wall_clock": 10**9}, ledger=ledger, tools={"echo": echo})
+    await home.ask()
+    assert ledger.asked.count("reserve") == 3
