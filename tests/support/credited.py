@@ -8,6 +8,6 @@ def near_the_end(patch):
     for scope in credit.OTHERS:
         patch.setitem(credit.OTHERS, scope, 0)
     patch.setattr(credit, "CALLS_AHEAD", 3)
-    patch.setattr(estimate, "MANY", 1)
+    patch.setattr(estimate, "_MANY", 1)
     patch.setattr(estimate, "_UNKNOWN_OVERHEAD", 10)
-    patch.setattr(estimate, "REPLY_TOKENS", 30)
+    patch.setattr(estimate, "_REPLY_TOKENS", 30)

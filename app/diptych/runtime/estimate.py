@@ -11,10 +11,10 @@ from diptych.loop.commands import AskModel, Purpose
 from diptych.loop.messages import Usage, Used
 from diptych.loop.tokens import most_weight
 
-REPLY_TOKENS = 4_096  # that a reply may have, until a longer one came, if nothing bounds it
+_REPLY_TOKENS = 4_096  # that a reply may have, until a longer one came, if nothing bounds it
 _UNKNOWN_OVERHEAD = 4_096  # tokens of a prompt beyond its weight, until something is known
 _TELLING_WEIGHT = 200  # of a prompt: a shorter one is mostly the template
-MANY = 256  # times what a request may use at most: while that is left, it is not weighed
+_MANY = 256  # times what a request may use at most: while that is left, it is not weighed
 _MOST_ROUGH = 1_000  # amounts that are remembered
 
 
@@ -40,7 +40,7 @@ class Estimate:
         return self.amount(command, prompt, self._most_of_reply(command))
 
     def roughly_at_most(self, command: AskModel) -> tuple[Used, Used]:
-        """Give what a request that is not weighed uses at most, and `MANY` times that.
+        """Give what a request that is not weighed uses at most, and `_MANY` times that.
 
         Its weight is bounded, and rounded up to a power of two: so few amounts are ever computed.
         """
@@ -51,13 +51,13 @@ class Estimate:
             if len(self._rough) >= _MOST_ROUGH:
                 self._rough.clear()
             most = self.at_most(command, 2**size)
-            many = most._replace(tokens=most.tokens * MANY, cost=most.cost * MANY)
+            many = most._replace(tokens=most.tokens * _MANY, cost=most.cost * _MANY)
             self._rough[key] = found = most, many
         return found
 
     def _most_of_reply(self, command: AskModel) -> int:
         bound = command.request.parameters.get("max_tokens", self.reply_tokens)
-        return bound if isinstance(bound, int) else max(REPLY_TOKENS, self.longest)
+        return bound if isinstance(bound, int) else max(_REPLY_TOKENS, self.longest)
 
     def amount(self, command: AskModel, prompt: int, reply: int) -> Used:
         """Give what a request uses that has so many tokens."""
