@@ -457,7 +457,12 @@ async def test_a_run_that_was_resumed_is_not_shown_twice(browser: Browser) -> No
 
 
 async def test_a_page_that_comes_late_says_what_it_has_not_seen_below(browser: Browser) -> None:
-    end = asyncio.Event()
+    followed, end = asyncio.Event(), asyncio.Event()
+
+    async def begin() -> str:
+        """Wait until the page follows the run: what happens below is told live only."""
+        await followed.wait()
+        return "go on"
 
     async def wait() -> str:
         """Wait."""
@@ -465,7 +470,8 @@ async def test_a_page_that_comes_late_says_what_it_has_not_seen_below(browser: B
         return "go on"
 
     asks = json.dumps({"agent": "researcher", "task": "How much is it?"})
-    below = agent(call("wait"), "{}", "Three.", name="researcher", tools=(box(wait),))
+    replies = (call("begin"), call("wait"), "{}", "Three.")
+    below = agent(*replies, name="researcher", tools=(box(begin, wait),))
     peers = (PeerConfig("researcher", url="researcher"),)
     top = agent(asks, "{}", "It is three.", name="coordinator", agents=peers)
     async with (
@@ -474,6 +480,8 @@ async def test_a_page_that_comes_late_says_what_it_has_not_seen_below(browser: B
     ):
         gap = "What happened here before this page was opened is not shown."
         await ask(page, "Go")
+        await shows(page, "How much is it?")
+        followed.set()
         await page.locator("ol ol").get_by_text("wait").wait_for()
         assert await page.get_by_text(gap).count() == 0
         await page.reload()
@@ -481,7 +489,7 @@ async def test_a_page_that_comes_late_says_what_it_has_not_seen_below(browser: B
         end.set()
         await shows(page, "done after")
         await page.reload()
-        await shows(page, "done after", "below: 3 requests to models, 1 calls of tools, ")
+        await shows(page, "done after", "below: 4 requests to models, 2 calls of tools, ")
         assert await page.get_by_text(gap).count() == 0
 
 

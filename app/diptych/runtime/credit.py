@@ -4,7 +4,7 @@ Only far from the end of all limits: there nobody waits for what others hold. Al
 use is reserved before it is made, as it is without credit.
 
 Not here: when it is taken and returned (`shared_budget_meter`), what a request may use
-(`ledger_client`).
+(`estimate`).
 """
 
 from collections.abc import Iterable, Sequence
