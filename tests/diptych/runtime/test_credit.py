@@ -5,12 +5,16 @@ import asyncio
 import pytest
 from support.budgeted import call, echo, home_with, said, used
 from support.credited import near_the_end
-from support.doubles import types
+from support.doubles import CountingClock, types
 from support.stories import virtually
 
 from diptych.adapters.in_memory.budgets import MemoryLedger
 from diptych.errors import StoreError
-from diptych.runtime.ledger_client import IDLE_SECONDS
+from diptych.loop.budget import Budget
+from diptych.loop.messages import Used
+from diptych.ports.budgets import Account
+from diptych.runtime.credit import CALLS_AHEAD, Credit, calls_within, times, with_a_call
+from diptych.runtime.ledger_client import IDLE_SECONDS, day_key
 
 FAR = {"tokens": 10**9, "cost": 10**6, "tool_calls": 10**6, "model_calls": 10**6, "steps": 10**6}
 ONE_TOOL = (call(n=1), said("{}"), said("Done."))
@@ -158,3 +162,67 @@ async def test_time_is_asked_for_at_each_request():
     home = home_with(*ONE_TOOL, day={"wall_clock": 10**9}, ledger=ledger, tools={"echo": echo})
     await home.ask()
     assert ledger.asked.count("reserve") == 3
+
+
+@virtually
+async def test_credit_is_for_so_many_requests():
+    ledger = Noting()
+    calls = [call(n=n) for n in range(CALLS_AHEAD)]
+    home = home_with(
+        *calls, said("{}"), said("Done."), day=FAR, ledger=ledger, tools={"echo": echo}
+    )
+    await home.ask("a long text " * 3_000)
+    assert ledger.asked == ["lend", "settle"] * 2
+    assert (await used(home))[2:4] == (CALLS_AHEAD + 2, CALLS_AHEAD)
+
+
+@virtually
+async def test_calls_of_tools_beyond_the_credit_are_counted_by_themselves():
+    ledger = Noting()
+    both = said("[" + ", ".join(call(n=n)["content"] for n in range(CALLS_AHEAD + 2)) + "]")
+    home = home_with(both, said("{}"), said("Done."), day=FAR, ledger=ledger, tools={"echo": echo})
+    await home.ask("a long text " * 3_000)
+    assert ledger.asked == ["lend", "spend", "spend", "settle"]
+    assert (await used(home))[2:4] == (3, CALLS_AHEAD + 2)
+
+
+@pytest.mark.parametrize("is_tool", [False, True])
+@virtually
+async def test_what_is_used_after_midnight_is_of_the_new_day(is_tool):
+    clock, ledger = CountingClock(), Noting()
+
+    async def late(**_):
+        clock.seconds += 0 if is_tool else 86_400
+
+    home = home_with(*ONE_TOOL, day=FAR, ledger=ledger, clock=clock, tools={"echo": late})
+    if is_tool:
+        complete = home.model.complete
+
+        async def until_midnight(request):
+            clock.seconds += 0 if len(home.model.requests) else 86_400
+            return await complete(request)
+
+        home.model.complete = until_midnight
+    keys = [day_key(clock.seconds + seconds) for seconds in (0, 86_400)]
+    await home.ask()
+    days = [Account("perDay", key, Budget(**FAR), 100_000) for key in keys]
+    found = [each[2:4] for each in await ledger.used(days)]
+    assert found == ([(1, 0), (2, 1)] if is_tool else [(1, 1), (2, 0)])
+
+
+def test_credit_covers_no_request_that_may_use_more_than_its_part():
+    accounts, other = [], []
+    credit = Credit(accounts, "e", Used(tokens=10, cost=2), requests=1, tool_calls=0)
+    assert credit.covers(accounts, Used(tokens=10, cost=2))
+    assert not credit.covers(accounts, Used(tokens=11, cost=1))
+    assert not credit.covers(accounts, Used(tokens=9, cost=3))
+    assert not credit.covers(other, Used(tokens=1, cost=1))
+    assert not credit.covers_a_tool(accounts)
+
+
+def test_credit_is_for_as_many_calls_as_all_that_was_lent_is_enough_for():
+    each = with_a_call(Used(tokens=10, model_calls=1))
+    assert each == Used(tokens=10, model_calls=1, tool_calls=1, steps=1)
+    assert calls_within(each, times(each, 8)) == 8
+    assert calls_within(each, times(each, 8)._replace(tokens=39)) == 3
+    assert calls_within(each, times(each, 8)._replace(tool_calls=2)) == 2
