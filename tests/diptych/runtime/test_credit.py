@@ -14,7 +14,7 @@ from diptych.loop.budget import Budget
 from diptych.loop.messages import Used
 from diptych.ports.budgets import Account
 from diptych.runtime.credit import CALLS_AHEAD, Credit, calls_within, times, with_a_call
-from diptych.runtime.ledger_client import IDLE_SECONDS, day_key
+from diptych.runtime.ledger_client import IDLE_SECONDS, day_key, session_key
 
 FAR = {"tokens": 10**9, "cost": 10**6, "tool_calls": 10**6, "model_calls": 10**6, "steps": 10**6}
 ONE_TOOL = (call(n=1), said("{}"), said("Done."))
@@ -89,6 +89,19 @@ async def test_credit_is_no_more_than_is_left_though_the_run_does_not_know_what_
     assert ledger.asked[:7] == ["lend", "settle"] * 3 + ["reserve"]
     assert (await used(home, "perSession")).model_calls == 7
     assert ledger.reserved() == []
+
+
+@virtually
+async def test_credit_that_turns_out_to_be_near_the_end_is_given_back_at_once():
+    ledger, limits = Noting(), {"model_calls": 20_000}
+    home = home_with(*ONE_TOOL, session=limits, ledger=ledger, tools={"echo": echo})
+    talk = Account("perSession", session_key("talk"), Budget(**limits), 100_000)
+    await ledger.settle([talk], "before", "another run", Used(model_calls=15_990))
+    ledger.asked.clear()
+    await home.ask(session_id="talk")
+    assert ledger.asked[:4] == ["lend", "settle", "reserve", "settle"]
+    assert ledger.reserved() == []
+    assert (await used(home, "perSession"))[2:4] == (15_993, 1)
 
 
 @virtually
