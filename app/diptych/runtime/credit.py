@@ -25,7 +25,8 @@ known, nor is who settles last. A session executes one run at a time."""
 class Credit:
     """A reservation for several calls: `requests` more that use `each` at most, and `tool_calls`.
 
-    `used` is what they have used, and is not settled; `in_flight` is the one that is under way.
+    `used` is what they have used, and is not settled; of that `unrecorded` is on no record, as its
+    requests were cancelled. `in_flight` is the one that is under way.
     """
 
     accounts: Sequence[Account]
@@ -34,6 +35,7 @@ class Credit:
     requests: int
     tool_calls: int
     used: Used = NO_USE
+    unrecorded: Used = NO_USE
     in_flight: ModelCall | None = None
     used_at: float = 0.0  # on the event loop's clock
 

@@ -9,6 +9,7 @@ Not here: the ledger (`ports.budgets`), how a run asks it (`run_accounts`), the 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from diptych.errors import StoreError
@@ -73,6 +74,8 @@ class SharedBudgetMeter(RunMeter):
         if credit is not None and credit.entry == call.entry:
             credit.take(amount, asyncio.get_running_loop().time())
             credit.in_flight = None
+            if error is not None:
+                credit.unrecorded += amount
             if not was_enough:
                 await self._return_credit()
         else:
@@ -120,6 +123,17 @@ class SharedBudgetMeter(RunMeter):
                 credit.in_flight.entry = next(self._client.new_entries)
             self._client.forget_credit(self._return_idle_credit)
             await self._accounts.settle(credit.accounts, credit.entry, credit.used)
+
+    async def _leave_credit(self) -> None:
+        """Return credit as another owner goes on with the run, or has done so for a while.
+
+        Both adopt what is on record, which counts once; what was settled beside that would not.
+        """
+        if credit := self._credit:
+            credit.used = credit.unrecorded
+            await self._return_credit()
+            with suppress(StoreError):  # the next owner does
+                await self._accounts.adopt()
 
     def _return_idle_credit(self) -> None:
         """Return credit that a run does not need now, as it waits for a tool or for somebody."""
@@ -184,7 +198,7 @@ class SharedBudgetMeter(RunMeter):
 
     async def close(self, *, has_ended: bool) -> None:
         try:
-            await self._return_credit()
+            await (self._return_credit() if has_ended else self._leave_credit())
             await self._accounts.settle_time()
             if self._settling:
                 await asyncio.wait(self._settling)

@@ -9,14 +9,19 @@ from support.stories import virtually
 
 from diptych.adapters.in_memory.budgets import MemoryLedger
 from diptych.errors import StoreError
-from diptych.loop.budget import Budget
-from diptych.loop.messages import Message, Used
+from diptych.loop.budget import Budget, SharedBudgets
+from diptych.loop.codec import Record
+from diptych.loop.commands import AskModel
+from diptych.loop.messages import Message, Usage, Used
+from diptych.loop.model_request import ModelRequest
 from diptych.ports.budgets import Account
+from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.runtime.ledger_client import day_key
 from diptych.runtime.request import RunRequest
 
 FAR = {"tokens": 10**9, "cost": 10**6, "tool_calls": 10**6, "model_calls": 10**6, "steps": 10**6}
 DAY = day_key(CountingClock().now())
+ASKED = AskModel(ModelRequest((Message("user", "hi"),)), "actions")
 ONE_TOOL = (call(n=1), said("{}"), said("Done."))
 
 
@@ -50,6 +55,15 @@ class Flaky(MemoryLedger):
         return sum(until >= now for row in rows for until, _ in row.reserved.values())
 
 
+class Named(CountingClock):
+    """Gives each process another name."""
+
+    names = iter(range(1_000))
+
+    def token(self):
+        return f"{next(self.names):012}"
+
+
 class Waiting(ListeningModel):
     """Waits before each reply."""
 
@@ -64,6 +78,18 @@ class Waiting(ListeningModel):
         await self.wait()
         async for delta in super().stream(request):
             yield delta
+
+
+def meter(ledger, records):
+    terms = BudgetTerms(shared=SharedBudgets(per_day=Budget(**FAR)))
+    budgets = AgentBudgets(terms, ledger, Named())
+    return budgets.of_run("run-1", "talk", Budget(), lambda: records, lambda notice: None)
+
+
+async def one_request(meter):
+    call = await meter.begin(ASKED)
+    call.used = Usage(60, 40)
+    await meter.end(call, None)
 
 
 @virtually
@@ -211,4 +237,30 @@ async def test_what_is_settled_late_is_not_adopted_too(seconds):
     await home.ask()
     await asyncio.sleep(30)
     assert (await used(home))[:3] == (300, 0, 3)
+    assert ledger.held() == 0
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+@virtually
+async def test_what_a_new_owner_has_adopted_the_former_one_does_not_count_too(is_late):
+    """The former one stood still, or did not reach the store, when its lease was over."""
+    ledger, records = Flaky(), [Record("run-1", "talk", 1, "user_message", 1, "hi")]
+    former = meter(ledger, records)
+    for seq in range(2, 5):
+        await one_request(former)
+        about = {"usage": {"prompt_tokens": 60, "completion_tokens": 40}}
+        records.append(Record("run-1", "talk", seq, "model_reply", 1_000_000.0, "{}", about))
+    hanging = await former.begin(ASKED)
+    await former.end(hanging, asyncio.CancelledError())
+    if is_late:
+        ledger.away = {"settle"}
+        await former.close(has_ended=False)
+        ledger.away = ()
+    await one_request(meter(ledger, records))
+    if is_late:
+        await asyncio.sleep(30)
+    else:
+        await former.close(has_ended=False)
+    [found] = await ledger.used([Account("perDay", DAY, Budget(**FAR), 60)])
+    assert found.model_calls == 5
     assert ledger.held() == 0
