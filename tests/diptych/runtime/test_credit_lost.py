@@ -264,3 +264,15 @@ async def test_what_a_new_owner_has_adopted_the_former_one_does_not_count_too(is
     [found] = await ledger.used([Account("perDay", DAY, Budget(**FAR), 60)])
     assert found.model_calls == 5
     assert ledger.held() == 0
+
+
+@virtually
+async def test_who_leaves_a_run_counts_what_is_on_record_though_nobody_goes_on_with_it():
+    ledger, records = Flaky(), [Record("run-1", "talk", 1, "user_message", 1, "hi")]
+    former = meter(ledger, records)
+    await one_request(former)
+    about = {"usage": {"prompt_tokens": 60, "completion_tokens": 40}}
+    records.append(Record("run-1", "talk", 2, "model_reply", 1_000_000.0, "{}", about))
+    await former.close(has_ended=False)
+    [found] = await ledger.used([Account("perDay", DAY, Budget(**FAR), 60)])
+    assert found[:3] == (100, 0, 1)
