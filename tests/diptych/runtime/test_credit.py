@@ -180,13 +180,14 @@ async def test_time_is_asked_for_at_each_request():
 @virtually
 async def test_credit_is_for_so_many_requests():
     ledger = Noting()
-    calls = [call(n=n) for n in range(CALLS_AHEAD)]
+    calls = [call(n=n) for n in range(CALLS_AHEAD - 1)]
     home = home_with(
         *calls, said("{}"), said("Done."), day=FAR, ledger=ledger, tools={"echo": echo}
     )
     await home.ask("a long text " * 3_000)
     assert ledger.asked == ["lend", "settle"] * 2
-    assert (await used(home))[2:4] == (CALLS_AHEAD + 2, CALLS_AHEAD)
+    assert (await used(home))[2:4] == (CALLS_AHEAD + 1, CALLS_AHEAD - 1)
+    assert home.budgets._client._credits == {}
 
 
 @virtually
