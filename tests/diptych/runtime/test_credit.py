@@ -10,9 +10,13 @@ from support.stories import virtually
 
 from diptych.adapters.in_memory.budgets import MemoryLedger
 from diptych.errors import StoreError
-from diptych.loop.budget import Budget
-from diptych.loop.messages import Used
+from diptych.loop.budget import Budget, SharedBudgets
+from diptych.loop.commands import AskModel, MakeCall
+from diptych.loop.messages import Delegation, Message, Usage, Used
+from diptych.loop.model_request import ModelRequest
+from diptych.loop.state import Run
 from diptych.ports.budgets import Account
+from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.runtime.credit import CALLS_AHEAD, Credit, calls_within, times, with_a_call
 from diptych.runtime.ledger_client import IDLE_SECONDS, day_key, session_key
 
@@ -240,3 +244,18 @@ def test_credit_is_for_as_many_calls_as_all_that_was_lent_is_enough_for():
     assert calls_within(each, times(each, 8)) == 8
     assert calls_within(each, times(each, 8)._replace(tokens=39)) == 3
     assert calls_within(each, times(each, 8)._replace(tool_calls=2)) == 2
+
+
+@virtually
+async def test_credit_is_returned_before_a_delegation_is_lent_anything():
+    ledger = Noting()
+    terms = BudgetTerms(shared=SharedBudgets(per_day=Budget(**FAR)))
+    meter = AgentBudgets(terms, ledger, CountingClock()).of_run(
+        "run-1", "talk", Budget(), lambda: (), lambda _: None
+    )
+    counted = await meter.begin(AskModel(ModelRequest((Message("user", "hi"),)), "actions"))
+    counted.used = Usage(60, 40)
+    await meter.end(counted, None)
+    delegation = MakeCall(Delegation("call_1_1", "worker", "work"), 1)
+    await meter.admit([delegation], Run(calls=(delegation.call,)), lambda _: None)
+    assert ledger.asked == ["lend", "settle", "lend"]
