@@ -16,7 +16,7 @@ from diptych.ports.budgets import Account
 from diptych.runtime.run_meter import ModelCall
 
 CALLS_AHEAD = 8  # requests to the model, and as many calls of tools, that are held at most
-OTHERS = {"perSession": 2, "perDay": 256}
+HOLDERS = {"perSession": 2, "perDay": 256}
 """How many runs may hold as much of an account before 80 % of a limit are used: what is held is not
 known, nor is who settles last. A session executes one run at a time."""
 
@@ -68,21 +68,13 @@ def times(used: Used, number: int) -> Used:
     return Used._make(part * number for part in used)
 
 
-def calls_ahead(accounts: Sequence[Account], known: Sequence[Used], each: Used) -> int:
-    """Say for how many calls credit may be asked; 1 is none.
+def comes_near(accounts: Sequence[Account], known: Sequence[Used], ahead: Used) -> bool:
+    """Whether 80 % of a limit may be used if others hold as much: who watches is told at once.
 
     What is `known` to be used may be out of date: what is reserved is never more than there is.
     """
-    ahead = times(each, CALLS_AHEAD)
-    if any(account.budget.wall_clock is not None for account in accounts):
-        return 1  # each request asks whether time is left
-    return 1 if comes_near(accounts, known, ahead) else CALLS_AHEAD
-
-
-def comes_near(accounts: Sequence[Account], known: Sequence[Used], ahead: Used) -> bool:
-    """Whether 80 % of a limit may be used if others hold as much: who watches is told at once."""
     return any(
-        account.budget.is_near(used + times(ahead, OTHERS[account.scope]))
+        account.budget.is_near(used + times(ahead, HOLDERS[account.scope]))
         for account, used in zip(accounts, known, strict=True)
     )
 

@@ -31,7 +31,9 @@ class Estimate:
     overhead: int | None = None  # tokens of a prompt beyond our estimate
     factor: float = 1.0  # tokens of a unit of weight, of prompts that are long enough to say so
     longest: int = 0  # of the replies
-    _rough: dict[tuple[int, int, Purpose], tuple[Used, Used]] = field(default_factory=dict)
+    _rough: dict[tuple[int, int, Purpose], tuple[Used, Used]] = field(
+        default_factory=dict, init=False
+    )
 
     def at_most(self, command: AskModel, weight: int) -> Used:
         """Give what a request of a weight, or a bound of it, uses at most, as far as one knows."""

@@ -21,7 +21,14 @@ from diptych.loop.messages import NO_USE, Delegation, Result, Usage, Used
 from diptych.loop.spending import as_used, is_counted, shares
 from diptych.loop.state import Run
 from diptych.ports.budgets import RESERVED_SECONDS, Account, Reserved
-from diptych.runtime.credit import Credit, calls_ahead, calls_within, comes_near, times, with_a_call
+from diptych.runtime.credit import (
+    CALLS_AHEAD,
+    Credit,
+    calls_within,
+    comes_near,
+    times,
+    with_a_call,
+)
 from diptych.runtime.ledger_client import IDLE_SECONDS, LedgerClient
 from diptych.runtime.run_accounts import AWAY_SECONDS, RunAccounts
 from diptych.runtime.run_meter import BudgetRefused, ModelCall, RunMeter
@@ -88,15 +95,18 @@ class SharedBudgetMeter(RunMeter):
     async def _take_credit(self, call: ModelCall) -> bool:
         """Reserve for the calls ahead, too, if that is far from the end of all limits.
 
-        Otherwise, and where the ledger is away, the call is to be reserved by itself.
+        Otherwise, where time is limited (each request asks whether some is left), and where the
+        ledger is away, the call is to be reserved by itself.
         """
         accounts, client, each = call.accounts, self._client, with_a_call(call.expected)
-        ahead = calls_ahead(accounts, self._accounts.known, each)
-        if ahead == 1 or self._accounts.must_adopt:
+        ahead = times(each, CALLS_AHEAD)
+        if client.is_timed or self._accounts.must_adopt:
+            return False
+        if comes_near(accounts, self._accounts.known, ahead):
             return False
         until = asyncio.get_running_loop().time() + RESERVED_SECONDS
         try:
-            found = await client.ledger.lend(accounts, call.entry, times(each, ahead))
+            found = await client.ledger.lend(accounts, call.entry, ahead)
         except StoreError:
             return False
         if found.outcome != "ok":
@@ -112,16 +122,21 @@ class SharedBudgetMeter(RunMeter):
         client.watch_credit(self._return_idle_credit)
         return True
 
-    async def _return_credit(self) -> None:
-        """Settle what was used of the credit; the rest is free for others.
+    def _give_up_credit(self) -> Credit | None:
+        """Draw on the credit no more; gives it, to be settled.
 
         A request that ends later than its run is settled by itself: each entry counts once.
         """
         credit, self._credit = self._credit, None
         if credit is not None:
+            self._client.forget_credit(self._return_idle_credit)
             if credit.in_flight is not None:
                 credit.in_flight.entry = next(self._client.new_entries)
-            self._client.forget_credit(self._return_idle_credit)
+        return credit
+
+    async def _return_credit(self) -> None:
+        """Settle what was used of the credit; the rest is free for others."""
+        if credit := self._give_up_credit():
             await self._accounts.settle(credit.accounts, credit.entry, credit.used)
 
     async def _leave_credit(self) -> None:
@@ -139,8 +154,7 @@ class SharedBudgetMeter(RunMeter):
         """Return credit that a run does not need now, as it waits for a tool or for somebody."""
         credit, now = self._credit, asyncio.get_running_loop().time()
         if credit and credit.in_flight is None and now >= credit.used_at + IDLE_SECONDS:
-            self._credit = None
-            self._client.forget_credit(self._return_idle_credit)
+            self._give_up_credit()
             self._settle_soon(credit.accounts, credit.entry, credit.used)
 
     def _settle_soon(self, accounts: Sequence[Account], entry: str, used: Used) -> None:
@@ -212,11 +226,8 @@ class SharedBudgetMeter(RunMeter):
         """Have all counted before the run leaves its queue: nobody looks at it again then."""
         client = self._client
         if await client.wait_settled(self._accounts.run_id, AWAY_SECONDS):
-            try:
+            with suppress(StoreError):
                 await self._count_all()
-            except StoreError:
-                pass
-            else:
                 return
         await asyncio.wait([client.surely(self._count_all)], timeout=AWAY_SECONDS)
 
