@@ -80,7 +80,7 @@ def used_up(limit: Limit, used: Used, budget: Budget, scope: str = "") -> Failed
 
 
 def lent_out(limit: Limit, scope: str) -> Failed:
-    """Give why a call is not made while others hold what is left of a limit; see `failed`."""
+    """Give why a call is not made while others hold what is left of a limit; see `used_up`."""
     return Failed(EXHAUSTED, f"others hold what is left of {limit_place(limit, scope)}")
 
 

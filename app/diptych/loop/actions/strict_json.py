@@ -1,6 +1,7 @@
-"""Decodes the JSON of a model so strictly that no other decoder can read it differently.
+"""Decodes JSON so strictly that no other decoder can read it differently.
 
-Not here: JSON of protocols and files, which their libraries decode.
+That of a model, and what somebody makes of its calls. Not here: JSON of protocols and files, which
+their libraries decode.
 """
 
 import json
