@@ -90,6 +90,17 @@ async def markup_in(page: Page) -> int:
     return await page.locator("img, iframe, body script, svg, object, embed").count()
 
 
+async def unnamed_in(page: Page) -> list[str]:
+    """Give the controls in sight that have no name for a screen reader."""
+    found: list[str] = await page.evaluate(
+        """() => [...document.querySelectorAll("input, textarea, button, summary")]
+            .filter((each) => each.checkVisibility())
+            .filter((each) => !(each.labels?.[0] ?? each).textContent.trim())
+            .map((each) => each.outerHTML)"""
+    )
+    return found
+
+
 async def test_a_question_its_steps_below_too_and_its_answer(browser: Browser) -> None:
     followed = asyncio.Event()
 
@@ -140,13 +151,7 @@ async def test_a_question_its_steps_below_too_and_its_answer(browser: Browser) -
         await page.reload()  # the session stands in the address
         await shows(page, "done after")
         assert await answer.text_content() == streamed["content"]
-        unnamed = await page.evaluate(
-            """() => [...document.querySelectorAll("input, textarea, button, summary")]
-                .filter((each) => each.checkVisibility())
-                .filter((each) => !(each.labels?.[0] ?? each).textContent.trim())
-                .map((each) => each.outerHTML)"""
-        )
-        assert not unnamed
+        assert not await unnamed_in(page)
         wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
         assert not await page.evaluate(wide)
 

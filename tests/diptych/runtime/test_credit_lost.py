@@ -26,17 +26,25 @@ ONE_TOOL = (call(n=1), said("{}"), said("Done."))
 
 
 class Flaky(MemoryLedger):
-    """Raises for what is `away`."""
+    """Raises for what is `away`; notes what was asked."""
 
     away = frozenset()
 
     def __init__(self):
         super().__init__(asyncio.get_running_loop().time)
+        self.asked = []
 
     async def _try(self, what, *arguments):
+        self.asked.append(what)
         if what in self.away:
             raise StoreError("away")
         return await getattr(super(), what)(*arguments)
+
+    async def lend(self, *arguments):
+        return await self._try("lend", *arguments)
+
+    async def spend(self, *arguments):
+        return await self._try("spend", *arguments)
 
     async def renew(self, *arguments):
         await self._try("renew", *arguments)
@@ -65,10 +73,12 @@ class Named(CountingClock):
 
 
 class Waiting(ListeningModel):
-    """Waits before each reply."""
+    """Waits before each reply, for so many seconds."""
+
+    seconds = 25
 
     async def wait(self):
-        pass
+        await asyncio.sleep(self.seconds)
 
     async def complete(self, request):
         await self.wait()
@@ -137,7 +147,7 @@ async def test_a_run_draws_on_no_credit_that_may_have_run_out():
 
         async def wait(self):
             self.held += (ledger.held(),)
-            await asyncio.sleep(25)
+            await super().wait()
 
     async def slow(**_):
         await asyncio.sleep(0.9)
@@ -154,40 +164,22 @@ async def test_a_run_draws_on_no_credit_that_may_have_run_out():
 @virtually
 async def test_a_tool_draws_on_no_credit_that_may_have_run_out():
     class Stalled(Waiting):
-        async def wait(self):
-            await asyncio.sleep(31)
+        seconds = 31
 
-    spent = []
-
-    class Noting(Flaky):
-        async def spend(self, *arguments):
-            spent.append(arguments)
-            return await super().spend(*arguments)
-
-    ledger = Noting()
+    ledger = Flaky()
     ledger.away = {"renew"}
     home = home_with(model=Stalled(*ONE_TOOL), day=FAR, ledger=ledger, tools={"echo": echo})
     await home.ask()
-    assert len(spent) == 1
+    assert ledger.asked.count("spend") == 1
     assert (await used(home))[:4] == (300, 0, 3, 1)
 
 
 @virtually
 async def test_credit_that_is_renewed_is_drawn_on():
-    class Long(Waiting):
-        async def wait(self):
-            await asyncio.sleep(25)
-
-    lent = []
-
-    class Noting(Flaky):
-        async def lend(self, *arguments):
-            lent.append(arguments)
-            return await super().lend(*arguments)
-
-    home = home_with(model=Long(*ONE_TOOL), day=FAR, ledger=Noting(), tools={"echo": echo})
+    ledger = Flaky()
+    home = home_with(model=Waiting(*ONE_TOOL), day=FAR, ledger=ledger, tools={"echo": echo})
     await home.ask("a long text " * 1_000)
-    assert len(lent) == 1
+    assert ledger.asked.count("lend") == 1
 
 
 @virtually
