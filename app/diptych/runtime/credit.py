@@ -7,9 +7,9 @@ Not here: when it is taken and returned (`shared_budget_meter`), what a request 
 (`estimate`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import le
 
 from diptych.loop.messages import NO_USE, Used
 from diptych.ports.budgets import Account
@@ -23,34 +23,25 @@ known, nor is who settles last. A session executes one run at a time."""
 
 @dataclass(slots=True)
 class Credit:
-    """A reservation for several calls: `requests` more that use `each` at most, and `tool_calls`.
+    """A reservation for several calls, of what the ledger has `lent`.
 
     `used` is what they have used, and is not settled; of that `unrecorded` is on no record, as its
-    requests were cancelled. `in_flight` is the one that is under way.
+    requests were cancelled. `in_flight` is the request that is under way.
     """
 
     accounts: Sequence[Account]
     entry: str
-    each: Used
-    requests: int
-    tool_calls: int
+    lent: Used
+    in_flight: ModelCall | None = None
     used: Used = NO_USE
     unrecorded: Used = NO_USE
-    in_flight: ModelCall | None = None
     used_at: float = 0.0  # on the event loop's clock
 
     def covers(self, accounts: Sequence[Account], expected: Used) -> bool:
-        """Whether one more request is reserved that may use so much."""
-        return (
-            self.requests > 0
-            and self.accounts is accounts
-            and expected.tokens <= self.each.tokens
-            and expected.cost <= self.each.cost
-        )
-
-    def covers_a_tool(self, accounts: Sequence[Account]) -> bool:
-        """Whether one more call of a tool is reserved."""
-        return self.tool_calls > 0 and self.accounts is accounts
+        """Whether so much is reserved, beside what was used and what is under way."""
+        under_way = self.in_flight.expected if self.in_flight else NO_USE
+        wanted = self.used + under_way + expected
+        return self.accounts is accounts and False not in map(le, wanted, self.lent)  # type: ignore[arg-type]
 
     def take(self, used: Used, now: float) -> None:
         """Note what a call has used."""
@@ -58,9 +49,9 @@ class Credit:
         self.used_at = now
 
 
-def with_a_call(expected: Used) -> Used:
-    """Give what a request may use, of whatever purpose, with a call of a tool."""
-    return expected._replace(tool_calls=1, steps=1)
+def of_calls_ahead(expected: Used) -> Used:
+    """Give what several requests like one may use, of whatever purpose, each with a tool's call."""
+    return times(expected._replace(tool_calls=1, steps=1), CALLS_AHEAD)
 
 
 def times(used: Used, number: int) -> Used:
@@ -77,9 +68,3 @@ def comes_near(accounts: Sequence[Account], known: Sequence[Used], ahead: Used) 
         account.budget.is_near(used + times(ahead, HOLDERS[account.scope]))
         for account, used in zip(accounts, known, strict=True)
     )
-
-
-def calls_within(each: Used, lent: Used) -> int:
-    """Say for how many calls an amount is enough."""
-    parts: Iterable[tuple[Any, Any]] = zip(lent, each, strict=True)
-    return min(int(got // amount) for got, amount in parts if amount)

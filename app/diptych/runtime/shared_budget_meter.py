@@ -21,14 +21,7 @@ from diptych.loop.messages import NO_USE, Delegation, Result, Usage, Used
 from diptych.loop.spending import as_used, is_counted, shares
 from diptych.loop.state import Run
 from diptych.ports.budgets import RESERVED_SECONDS, Account, Reserved
-from diptych.runtime.credit import (
-    CALLS_AHEAD,
-    Credit,
-    calls_within,
-    comes_near,
-    times,
-    with_a_call,
-)
+from diptych.runtime.credit import Credit, comes_near, of_calls_ahead
 from diptych.runtime.ledger_client import IDLE_SECONDS, LedgerClient
 from diptych.runtime.run_accounts import AWAY_SECONDS, RunAccounts
 from diptych.runtime.run_meter import BudgetRefused, ModelCall, RunMeter
@@ -56,7 +49,6 @@ class SharedBudgetMeter(RunMeter):
         credit = self._credit
         if credit is not None:
             if credit.covers(accounts, expected) and self._client.is_held(credit.entry):
-                credit.requests -= 1
                 credit.in_flight, call.entry = call, credit.entry
                 return call
             await self._return_credit()
@@ -98,8 +90,7 @@ class SharedBudgetMeter(RunMeter):
         Otherwise, where time is limited (each request asks whether some is left), and where the
         ledger is away, the call is to be reserved by itself.
         """
-        accounts, client, each = call.accounts, self._client, with_a_call(call.expected)
-        ahead = times(each, CALLS_AHEAD)
+        accounts, client, ahead = call.accounts, self._client, of_calls_ahead(call.expected)
         if client.is_timed or self._accounts.must_adopt:
             return False
         if comes_near(accounts, self._accounts.known, ahead):
@@ -111,14 +102,13 @@ class SharedBudgetMeter(RunMeter):
             return False
         if found.outcome != "ok":
             return False
-        requests = calls_within(each, found.lent)
-        if requests <= 1 or comes_near(accounts, found.used, found.lent):  # that was not known
+        if found.lent != ahead or comes_near(accounts, found.used, ahead):  # that was not known
             await self._accounts.settle(accounts, call.entry, NO_USE)
             call.entry = next(client.new_entries)
             return False
         self._accounts.hear(accounts, found.used)
         client.hold(accounts, call.entry, until)
-        self._credit = Credit(accounts, call.entry, each, requests - 1, requests, in_flight=call)
+        self._credit = Credit(accounts, call.entry, ahead, in_flight=call)
         client.watch_credit(self._return_idle_credit)
         return True
 
@@ -279,8 +269,7 @@ class SharedBudgetMeter(RunMeter):
     async def _spend(self, accounts: Sequence[Account], used: Used) -> None:
         """Count what is about to be used, in one step. Raises `BudgetRefused`."""
         client, run_id, credit = self._client, self._accounts.run_id, self._credit
-        if credit and credit.covers_a_tool(accounts) and client.is_held(credit.entry):
-            credit.tool_calls -= 1
+        if credit and credit.covers(accounts, used) and client.is_held(credit.entry):
             credit.take(used, asyncio.get_running_loop().time())
             return
 

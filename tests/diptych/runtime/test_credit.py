@@ -17,10 +17,12 @@ from diptych.loop.model_request import ModelRequest
 from diptych.loop.state import Run
 from diptych.ports.budgets import Account
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
-from diptych.runtime.credit import CALLS_AHEAD, Credit, calls_within, times, with_a_call
+from diptych.runtime.credit import CALLS_AHEAD, Credit, of_calls_ahead
 from diptych.runtime.ledger_client import IDLE_SECONDS, day_key, session_key
+from diptych.runtime.run_meter import ModelCall
 
 FAR = {"tokens": 10**9, "cost": 10**6, "tool_calls": 10**6, "model_calls": 10**6, "steps": 10**6}
+HI = AskModel(ModelRequest((Message("user", "hi"),)), "actions")
 ONE_TOOL = (call(n=1), said("{}"), said("Done."))
 
 
@@ -90,7 +92,7 @@ async def test_credit_is_no_more_than_is_left_though_the_run_does_not_know_what_
     home = home_with(*["{}", "Hi."] * 4, session={"model_calls": 7}, ledger=ledger)
     runs = [await home.ask(session_id="talk") for _ in range(4)]
     assert [end_of(items) for items in runs] == ["completed"] * 3 + ["failed"]
-    assert ledger.asked[:7] == ["lend", "settle"] * 3 + ["reserve"]
+    assert ledger.asked[:9] == ["lend", "settle"] * 4 + ["reserve"]
     assert (await used(home, "perSession")).model_calls == 7
     assert ledger.reserved() == []
 
@@ -228,22 +230,54 @@ async def test_what_is_used_after_midnight_is_of_the_new_day(is_tool):
     assert found == ([(1, 0), (2, 1)] if is_tool else [(1, 1), (2, 0)])
 
 
-def test_credit_covers_no_request_that_may_use_more_than_its_part():
+def test_credit_covers_what_was_lent_beside_what_was_used_and_is_under_way():
     accounts, other = [], []
-    credit = Credit(accounts, "e", Used(tokens=10, cost=2), requests=1, tool_calls=0)
-    assert credit.covers(accounts, Used(tokens=10, cost=2))
-    assert not credit.covers(accounts, Used(tokens=11, cost=1))
-    assert not credit.covers(accounts, Used(tokens=9, cost=3))
-    assert not credit.covers(other, Used(tokens=1, cost=1))
-    assert not credit.covers_a_tool(accounts)
+    credit = Credit(accounts, "e", Used(tokens=10, cost=4, tool_calls=1))
+    assert credit.covers(accounts, Used(tokens=10, cost=4))
+    assert not credit.covers(accounts, Used(tokens=11))
+    assert not credit.covers(accounts, Used(cost=5))
+    assert not credit.covers(accounts, Used(model_calls=1))
+    assert not credit.covers(other, Used(tokens=1))
+    credit.in_flight = ModelCall(HI, expected=Used(tokens=6))
+    assert credit.covers(accounts, Used(tokens=4, tool_calls=1))
+    assert not credit.covers(accounts, Used(tokens=5))
+    credit.take(Used(tokens=2, tool_calls=1), 1.0)
+    assert credit.covers(accounts, Used(tokens=2))
+    assert not credit.covers(accounts, Used(tokens=3))
+    assert not credit.covers(accounts, Used(tool_calls=1))
 
 
-def test_credit_is_for_as_many_calls_as_all_that_was_lent_is_enough_for():
-    each = with_a_call(Used(tokens=10, model_calls=1))
-    assert each == Used(tokens=10, model_calls=1, tool_calls=1, steps=1)
-    assert calls_within(each, times(each, 8)) == 8
-    assert calls_within(each, times(each, 8)._replace(tokens=39)) == 3
-    assert calls_within(each, times(each, 8)._replace(tool_calls=2)) == 2
+def test_credit_is_asked_for_requests_of_any_purpose_and_their_calls():
+    asked = of_calls_ahead(Used(tokens=10, cost=2, model_calls=1))
+    n = CALLS_AHEAD
+    assert asked == Used(10 * n, 2 * n, n, n, n)
+
+
+@virtually
+async def test_a_conversation_that_grows_is_covered():
+    ledger = Noting()
+
+    async def long(**_):
+        return "a long text " * 500
+
+    home = home_with(*ONE_TOOL, session=FAR, day=FAR, ledger=ledger, tools={"echo": long})
+    await home.ask()
+    sizes = [sum(len(m.content) for m in request) for request in home.model.requests]
+    assert sizes[1] > 2 * sizes[0]
+    assert ledger.asked == ["lend", "settle"]
+
+
+@virtually
+async def test_a_request_that_is_larger_than_all_that_is_left_returns_the_credit():
+    ledger = Noting()
+
+    async def huge(**_):
+        return "a long text " * 10_000
+
+    home = home_with(*ONE_TOOL, day=FAR, ledger=ledger, tools={"echo": huge})
+    await home.ask()
+    assert ledger.asked == ["lend", "settle"] * 2
+    assert (await used(home))[:4] == (300, 0, 3, 1)
 
 
 @virtually
@@ -253,7 +287,7 @@ async def test_credit_is_returned_before_a_delegation_is_lent_anything():
     meter = AgentBudgets(terms, ledger, CountingClock()).of_run(
         "run-1", "talk", Budget(), lambda: (), lambda _: None
     )
-    counted = await meter.begin(AskModel(ModelRequest((Message("user", "hi"),)), "actions"))
+    counted = await meter.begin(HI)
     counted.used = Usage(60, 40)
     await meter.end(counted, None)
     delegation = MakeCall(Delegation("call_1_1", "worker", "work"), 1)
