@@ -1,6 +1,6 @@
 """A world in which runs get credit although little is left: each takes it where it can."""
 
-from diptych.runtime import credit, estimate
+from diptych.runtime import credit, estimate, shared_budget_meter
 
 
 def near_the_end(patch):
@@ -8,6 +8,6 @@ def near_the_end(patch):
     for scope in credit.HOLDERS:
         patch.setitem(credit.HOLDERS, scope, 1)
     patch.setattr(credit, "CALLS_AHEAD", 3)
-    patch.setattr(estimate, "_MANY", 1)
+    patch.setattr(shared_budget_meter, "_MANY", 1)
     patch.setattr(estimate, "_UNKNOWN_OVERHEAD", 10)
     patch.setattr(estimate, "_REPLY_TOKENS", 30)

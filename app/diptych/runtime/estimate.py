@@ -14,7 +14,6 @@ from diptych.loop.tokens import most_weight
 _REPLY_TOKENS = 4_096  # that a reply may have, until a longer one came, if nothing bounds it
 _UNKNOWN_OVERHEAD = 4_096  # tokens of a prompt beyond its weight, until something is known
 _TELLING_WEIGHT = 200  # of a prompt: a shorter one is mostly the template
-_MANY = 256  # times what a request may use at most: while that is left, it is not weighed
 _MOST_ROUGH = 1_000  # amounts that are remembered
 
 
@@ -31,9 +30,7 @@ class Estimate:
     overhead: int | None = None  # tokens of a prompt beyond our estimate
     factor: float = 1.0  # tokens of a unit of weight, of prompts that are long enough to say so
     longest: int = 0  # of the replies
-    _rough: dict[tuple[int, int, Purpose], tuple[Used, Used]] = field(
-        default_factory=dict, init=False
-    )
+    _rough: dict[tuple[int, int, Purpose], Used] = field(default_factory=dict, init=False)
 
     def at_most(self, command: AskModel, weight: int) -> Used:
         """Give what a request of a weight, or a bound of it, uses at most, as far as one knows."""
@@ -41,20 +38,18 @@ class Estimate:
         prompt = max(weight + overhead, math.ceil(weight * self.factor))
         return self.amount(command, prompt, self._most_of_reply(command))
 
-    def roughly_at_most(self, command: AskModel) -> tuple[Used, Used]:
-        """Give what a request that is not weighed uses at most, and `_MANY` times that.
+    def roughly_at_most(self, command: AskModel) -> Used:
+        """Give a bound of what a request uses at most, which need not be weighed for that.
 
         Its weight is bounded, and rounded up to a power of two: so few amounts are ever computed.
         """
-        size, reply = most_weight(command.request).bit_length(), self._most_of_reply(command)
-        key = size, reply, command.purpose
+        weight = most_weight(command.request) if command.weight is None else command.weight
+        key = weight.bit_length(), self._most_of_reply(command), command.purpose
         found = self._rough.get(key)
         if found is None:
             if len(self._rough) >= _MOST_ROUGH:
                 self._rough.clear()
-            most = self.at_most(command, 2**size)
-            many = most._replace(tokens=most.tokens * _MANY, cost=most.cost * _MANY)
-            self._rough[key] = found = most, many
+            self._rough[key] = found = self.at_most(command, 2 ** key[0])
         return found
 
     def _most_of_reply(self, command: AskModel) -> int:
@@ -72,7 +67,9 @@ class Estimate:
         self.longest = max(self.longest, used.completion_tokens)
         if weight is None:
             return
-        self._rough.clear()
+        known = self.overhead, self.factor
         self.overhead = max(self.overhead or 0, used.prompt_tokens - weight)
         if weight >= _TELLING_WEIGHT:
             self.factor = max(self.factor, used.prompt_tokens / weight)
+        if known != (self.overhead, self.factor):
+            self._rough.clear()

@@ -7,7 +7,7 @@ Not here: the ledger that has them (`ports.budgets`), what is reserved and spent
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from diptych.errors import StoreError
 from diptych.loop.events import Failed
@@ -57,18 +57,31 @@ class RunAccounts:
         self.known: Sequence[Used] = ()
         """What is used of the accounts of today, as far as this run has heard."""
         self._settled_ms = 0
-        self._seen: dict[str, Account] = {}
+        self.former: list[Account] = []
+        """The days' accounts before today's."""
 
     def today(self) -> Sequence[Account]:
         """Give the accounts that the run shares now."""
         now = self._counted.now()
         if now >= self._midnight:
             self._midnight = (now // SECONDS_OF_A_DAY + 1) * SECONDS_OF_A_DAY
-            self._accounts = accounts = self._client.accounts(self._session_id, now)
-            self.known = [self._client.heard_of(account) for account in accounts]
-            for account in accounts:
-                self._seen[account.key] = account
+            accounts = self._client.accounts(self._session_id, now)
+            self.former.extend(each for each in self._accounts if each not in accounts)
+            self._accounts = accounts
+            self.known = self._client.heard_of(accounts)
         return self._accounts
+
+    def leave(self, many: Used) -> bool:
+        """Whether more tokens and money than these are left, as far as this run has heard.
+
+        What others use and reserve now is not known here; of a session's account nothing is, before
+        the first request of a run.
+        """
+        for account, used in zip(self._accounts, self.known, strict=True):
+            ends = account.budget.ends
+            if used.tokens + many.tokens >= ends[0] or used.cost + many.cost >= ends[1]:
+                return False
+        return True
 
     async def ask(
         self,
@@ -156,17 +169,20 @@ class RunAccounts:
         for account in self.today():
             if account.scope == "perDay":
                 for day, used in recorded:
-                    await ledger.adopt(replace(account, key=day), self.run_id, used)
+                    await ledger.adopt(account._replace(key=day), self.run_id, used)
             else:
                 for _, used in recorded:
                     whole += used
                 await ledger.adopt(account, self.run_id, whole)
         self.must_adopt = False
 
-    async def forget(self) -> None:
-        """Have the ledger forget what the run has used of it all; it has ended."""
-        self.today()
-        await self._client.ledger.forget(list(self._seen.values()), self.run_id)
+    async def end_run(self, entry: str, used: Used) -> None:
+        """Settle the last that the run has used; it has ended. Raises `StoreError`."""
+        today, client = self.today(), self._client
+        accounts = [*today, *self.former] if self.former else today
+        sums = await client.ledger.end_run(accounts, entry, self.run_id, used)
+        client.let_go(entry)
+        self.note(today, used, sums)
 
     def _elapsed(self) -> Used:
         """Give the time that was not settled yet."""

@@ -57,6 +57,9 @@ class Noting(MemoryLedger):
     async def settle(self, *arguments):
         return await self._note("settle", *arguments)
 
+    async def end_run(self, *arguments):
+        return await self._note("end_run", *arguments)
+
     def reserved(self):
         return [name for row in self._accounts.values() for name in row.reserved]
 
@@ -66,7 +69,7 @@ async def test_far_from_the_end_a_run_asks_once_and_settles_once():
     ledger = Noting()
     home = home_with(*ONE_TOOL, session=FAR, day=FAR, ledger=ledger, tools={"echo": echo})
     await home.ask(session_id="talk")
-    assert ledger.asked == ["lend", "settle"]
+    assert ledger.asked == ["lend", "end_run"]
     assert ledger.reserved() == []
     for scope in ("perSession", "perDay"):
         assert (await used(home, scope))[:5] == (300, 0, 3, 1, 2)
@@ -92,7 +95,8 @@ async def test_credit_is_no_more_than_is_left_though_the_run_does_not_know_what_
     home = home_with(*["{}", "Hi."] * 4, session={"model_calls": 7}, ledger=ledger)
     runs = [await home.ask(session_id="talk") for _ in range(4)]
     assert [end_of(items) for items in runs] == ["completed"] * 3 + ["failed"]
-    assert ledger.asked[:9] == ["lend", "settle"] * 4 + ["reserve"]
+    assert ledger.asked[:6] == ["lend", "settle"] + ["lend", "end_run"] * 2
+    assert ledger.asked[6:9] == ["lend", "settle", "reserve"]
     assert (await used(home, "perSession")).model_calls == 7
     assert ledger.reserved() == []
 
@@ -135,7 +139,7 @@ async def test_credit_is_returned_while_a_run_waits_for_a_tool(seconds):
     await home.ask()
     is_idle = seconds > IDLE_SECONDS
     assert bool(held) is not is_idle
-    assert ledger.asked == ["lend", "settle"] * (2 if is_idle else 1)
+    assert ledger.asked == ["lend", "settle"] * is_idle + ["lend", "end_run"]
     assert (await used(home))[:4] == (300, 0, 3, 1)
 
 
@@ -161,7 +165,7 @@ async def test_a_request_that_uses_more_than_its_part_returns_the_credit():
     replies = [said("{}", prompt=20_000), said("Done.")]
     home = home_with(*replies, day=FAR, ledger=ledger, reply_tokens=20)
     await home.ask()
-    assert ledger.asked == ["lend", "settle"] * 2
+    assert ledger.asked == ["lend", "settle", "lend", "end_run"]
     assert (await used(home)).tokens == 20_140
 
 
@@ -191,7 +195,7 @@ async def test_credit_is_for_so_many_requests():
         *calls, said("{}"), said("Done."), day=FAR, ledger=ledger, tools={"echo": echo}
     )
     await home.ask("a long text " * 3_000)
-    assert ledger.asked == ["lend", "settle"] * 2
+    assert ledger.asked == ["lend", "settle", "lend", "end_run"]
     assert (await used(home))[2:4] == (CALLS_AHEAD + 1, CALLS_AHEAD - 1)
     assert home.budgets._client._credits == {}
 
@@ -202,7 +206,7 @@ async def test_calls_of_tools_beyond_the_credit_are_counted_by_themselves():
     both = said("[" + ", ".join(call(n=n)["content"] for n in range(CALLS_AHEAD + 2)) + "]")
     home = home_with(both, said("{}"), said("Done."), day=FAR, ledger=ledger, tools={"echo": echo})
     await home.ask("a long text " * 3_000)
-    assert ledger.asked == ["lend", "spend", "spend", "settle"]
+    assert ledger.asked == ["lend", "spend", "spend", "end_run"]
     assert (await used(home))[2:4] == (3, CALLS_AHEAD + 2)
 
 
@@ -232,7 +236,8 @@ async def test_what_is_used_after_midnight_is_of_the_new_day(is_tool):
 
 def test_credit_covers_what_was_lent_beside_what_was_used_and_is_under_way():
     accounts, other = [], []
-    credit = Credit(accounts, "e", Used(tokens=10, cost=4, tool_calls=1))
+    lent = Used(tokens=10, cost=4, tool_calls=1)
+    credit = Credit(accounts, "e", lent, lent)
     assert credit.covers(accounts, Used(tokens=10, cost=4))
     assert not credit.covers(accounts, Used(tokens=11))
     assert not credit.covers(accounts, Used(cost=5))
@@ -241,7 +246,7 @@ def test_credit_covers_what_was_lent_beside_what_was_used_and_is_under_way():
     credit.in_flight = ModelCall(HI, expected=Used(tokens=6))
     assert credit.covers(accounts, Used(tokens=4, tool_calls=1))
     assert not credit.covers(accounts, Used(tokens=5))
-    credit.take(Used(tokens=2, tool_calls=1), 1.0)
+    credit.take(Used(tokens=2, tool_calls=1))
     assert credit.covers(accounts, Used(tokens=2))
     assert not credit.covers(accounts, Used(tokens=3))
     assert not credit.covers(accounts, Used(tool_calls=1))
@@ -264,7 +269,7 @@ async def test_a_conversation_that_grows_is_covered():
     await home.ask()
     sizes = [sum(len(m.content) for m in request) for request in home.model.requests]
     assert sizes[1] > 2 * sizes[0]
-    assert ledger.asked == ["lend", "settle"]
+    assert ledger.asked == ["lend", "end_run"]
 
 
 @virtually
@@ -276,7 +281,7 @@ async def test_a_request_that_is_larger_than_all_that_is_left_returns_the_credit
 
     home = home_with(*ONE_TOOL, day=FAR, ledger=ledger, tools={"echo": huge})
     await home.ask()
-    assert ledger.asked == ["lend", "settle"] * 2
+    assert ledger.asked == ["lend", "settle", "lend", "end_run"]
     assert (await used(home))[:4] == (300, 0, 3, 1)
 
 
