@@ -8,9 +8,11 @@ Not here: the ledger (`ports.budgets`), how a run asks it (`run_accounts`), the 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from typing import Any, TypeAlias
 
 from diptych.errors import StoreError
 from diptych.loop.budget import Budget
@@ -21,11 +23,13 @@ from diptych.loop.messages import NO_USE, Delegation, Result, Usage, Used
 from diptych.loop.spending import as_used, is_counted, shares
 from diptych.loop.state import Run
 from diptych.ports.budgets import RESERVED_SECONDS, Account, Reserved
-from diptych.runtime.credit import Credit, comes_near, of_calls_ahead, times
+from diptych.runtime.credit import Credit, comes_near
+from diptych.runtime.estimate import Bound
 from diptych.runtime.ledger_client import LedgerClient
 from diptych.runtime.run_accounts import AWAY_SECONDS, RunAccounts
 from diptych.runtime.run_meter import BudgetRefused, ModelCall, RunMeter
 
+_Step: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 _LENT_PARTS = 4  # of what is left, for one delegation of a run without a limit of its own
 _MANY = 256  # times what a request may use at most: while that is left, it is not weighed
 _ONE_CALL = Used(tool_calls=1)
@@ -45,65 +49,70 @@ class SharedBudgetMeter(RunMeter):
 
     async def begin(self, command: AskModel) -> ModelCall:
         client, accounts, credit = self._client, self._accounts.today(), self._credit
-        most = client.estimate.roughly_at_most(command)
-        call = ModelCall(command, None, accounts, weighed=command.weight, expected=most)
+        bound = client.estimate.bound(command)
+        call = ModelCall(command, None, accounts, "", command.weight, bound.prompt, bound.reply)
         if credit is not None:
-            if credit.covers(accounts, most) and client.is_held(credit.entry):
+            if credit.covers(bound) and self._may_draw_on(credit, accounts):
                 credit.in_flight, call.entry = call, credit.entry
                 return call
             await self._return_credit()
-        if not await self._take_credit(call):
+        if not await self._take_credit(call, bound):
             await self._reserve(call)
         return call
+
+    def _may_draw_on(self, credit: Credit, accounts: Sequence[Account]) -> bool:
+        """Whether credit is of today, and certainly held."""
+        return credit.accounts is accounts and self._client.is_held(credit.entry)
 
     async def end(self, call: ModelCall, error: BaseException | None) -> None:
         if isinstance(error, asyncio.CancelledError):  # its server has read it, and maybe charged
             call.used = Usage(call.request_tokens)
-        amount, used, expected = NO_USE, call.used, call.expected
-        estimate = self._client.estimate
-        if used is not None:
-            amount = estimate.amount(call.command, used.prompt_tokens, used.completion_tokens)
-        was_enough = amount.tokens <= expected.tokens and amount.cost <= expected.cost
-        credit = self._credit
+        used, credit, estimate = call.used, self._credit, self._client.estimate
         if credit is not None and credit.entry == call.entry:
-            credit.take(amount)
-            credit.in_flight = None
+            credit.take(used, is_step=call.is_step)
             if error is not None:
-                credit.unrecorded += amount
-            if not was_enough:
+                credit.unrecorded += self._amount(call)
+            if credit.is_overdrawn():
                 await self._return_credit()
         else:
-            await self._accounts.settle(call.accounts, call.entry, amount)
+            await self._accounts.settle(call.accounts, call.entry, self._amount(call))
         if used is not None and error is None:
-            if call.weighed is None and not was_enough:
+            if call.weighed is None and used.prompt_tokens > call.prompt:
                 call.weighed = call.request_tokens  # there is something to learn of it
             estimate.learn(call.weighed, used)
 
-    async def _take_credit(self, call: ModelCall) -> bool:
+    def _amount(self, call: ModelCall) -> Used:
+        """Give what a request has used, if a reply counts."""
+        if (used := call.used) is None:
+            return NO_USE
+        tokens = used.prompt_tokens, used.completion_tokens
+        return self._client.estimate.amount(*tokens, steps=int(call.is_step))
+
+    async def _take_credit(self, call: ModelCall, bound: Bound) -> bool:
         """Reserve for the calls ahead, too, if that is far from the end of all limits.
 
         Otherwise, where time is limited (each request asks whether some is left), and where the
         ledger is away, the call is to be reserved by itself.
         """
-        accounts, client, ahead = call.accounts, self._client, of_calls_ahead(call.expected)
+        accounts, client = call.accounts, self._client
         if client.is_timed or self._accounts.must_adopt:
             return False
-        if comes_near(accounts, self._accounts.known, ahead):
+        if comes_near(accounts, self._accounts.known, bound):
             return False
         call.entry = next(client.new_entries)
         until = asyncio.get_running_loop().time() + RESERVED_SECONDS
         try:
-            found = await client.ledger.lend(accounts, call.entry, ahead)
+            found = await client.ledger.lend(accounts, call.entry, bound.ahead)
         except StoreError:
             return False
         if found.outcome != "ok":
             return False
         self._accounts.hear(accounts, found.used)
-        if found.lent != ahead or comes_near(accounts, found.used, ahead):  # that was not known
-            await self._accounts.settle(accounts, call.entry, NO_USE)
+        if found.lent != bound.ahead or comes_near(accounts, found.used, bound):
+            await self._accounts.settle(accounts, call.entry, NO_USE)  # that was not known
             return False
         client.hold(accounts, call.entry, until)
-        self._credit = Credit(accounts, call.entry, ahead, ahead, in_flight=call)
+        self._credit = Credit(accounts, call.entry, bound, in_flight=call)
         client.watch_credit(self._return_idle_credit)
         return True
 
@@ -122,7 +131,8 @@ class SharedBudgetMeter(RunMeter):
     async def _return_credit(self) -> None:
         """Settle what was used of the credit; the rest is free for others."""
         if credit := self._give_up_credit():
-            await self._accounts.settle(credit.accounts, credit.entry, credit.used)
+            used = credit.used(self._client.estimate)
+            await self._accounts.settle(credit.accounts, credit.entry, used)
 
     async def _leave_credit(self) -> None:
         """Return credit as another owner goes on with the run, or has done so for a while.
@@ -141,7 +151,8 @@ class SharedBudgetMeter(RunMeter):
             return
         if credit.is_idle:
             self._give_up_credit()
-            self._settle_soon(credit.accounts, credit.entry, credit.used)
+            used = credit.used(self._client.estimate)
+            self._settle_soon(credit.accounts, credit.entry, used)
         credit.is_idle = True
 
     def _settle_soon(self, accounts: Sequence[Account], entry: str, used: Used) -> None:
@@ -153,11 +164,12 @@ class SharedBudgetMeter(RunMeter):
     async def _reserve(self, call: ModelCall) -> None:
         """Reserve for one request; weigh it where its weight matters. Raises `BudgetRefused`."""
         client, ask = self._client, self._accounts.ask
-        call.entry = next(client.new_entries)
-        if not self._accounts.leave(times(call.expected, _MANY)):
+        estimate, call.entry = client.estimate, next(client.new_entries)
+        if not self._accounts.leave(estimate.amount(call.prompt * _MANY, call.reply * _MANY)):
             call.weighed = call.request_tokens
-            call.expected = client.estimate.at_most(call.command, call.weighed)
-        found = await ask(client.ledger.reserve, call.accounts, call.entry, call.expected)
+            call.prompt = estimate.prompt_at_most(call.weighed)
+        expected = estimate.amount(call.prompt, call.reply, steps=int(call.is_step))
+        found = await ask(client.ledger.reserve, call.accounts, call.entry, expected)
         self._accounts.hear(call.accounts, found.used)
         client.hold(call.accounts, call.entry)
 
@@ -191,7 +203,8 @@ class SharedBudgetMeter(RunMeter):
 
     async def close(self, *, has_ended: bool) -> None:
         if has_ended and self._is_all_but_credit_counted() and (credit := self._give_up_credit()):
-            await self._end(credit.entry, credit.used)
+            used = credit.used(self._client.estimate)
+            await self._end(partial(self._accounts.end_run, credit.entry, used))
             return
         try:
             await (self._return_credit() if has_ended else self._leave_credit())
@@ -199,7 +212,7 @@ class SharedBudgetMeter(RunMeter):
             if self._settling:
                 await asyncio.wait(self._settling)
             if has_ended:
-                await self._end(next(self._client.new_entries), NO_USE)
+                await self._surely(partial(self._count_all, next(self._client.new_entries)))
         finally:  # whoever cancels this: the next owner holds it, or it is free in a while
             for _, entry in self._lent.values():
                 self._client.let_go(entry)
@@ -211,22 +224,21 @@ class SharedBudgetMeter(RunMeter):
             return False
         return credit is not None and credit.accounts is accounts.today() and not accounts.former
 
-    async def _end(self, entry: str, used: Used) -> None:
-        """Have all counted before the run leaves its queue: nobody looks at it again then."""
-        client = self._client
+    async def _end(self, step: _Step) -> None:
+        """Have a run end that holds nothing else: at once, as a rule."""
         try:
-            if await client.wait_settled(self._accounts.run_id, AWAY_SECONDS):
-                await self._count_all(entry, used)
-                return
+            await step()
         except asyncio.CancelledError:
-            client.surely(lambda: self._count_all(entry, used))
+            self._client.surely(step)
             raise
         except StoreError:
-            pass
-        counting = client.surely(lambda: self._count_all(entry, used))
-        await asyncio.wait([counting], timeout=AWAY_SECONDS)
+            await self._surely(step)
 
-    async def _count_all(self, entry: str, used: Used) -> None:
+    async def _surely(self, step: _Step) -> None:
+        """Have all counted before the run leaves its queue: nobody looks at it again then."""
+        await asyncio.wait([self._client.surely(step)], timeout=AWAY_SECONDS)
+
+    async def _count_all(self, entry: str) -> None:
         """Count what is on record, then give back what is lent, and end. Raises `StoreError`.
 
         What was to be settled before is waited for: it is on record, and would count once more.
@@ -236,7 +248,7 @@ class SharedBudgetMeter(RunMeter):
             await self._accounts.adopt()
         for accounts, lent in self._lent.values():
             await self._client.settle(accounts, lent, self._accounts.run_id, NO_USE)
-        await self._accounts.end_run(entry, used)
+        await self._accounts.end_run(entry, NO_USE)
 
     def _lent_entry(self, call_id: str) -> str:
         """Name what a delegation is lent: each owner of the run holds the same."""
@@ -274,8 +286,8 @@ class SharedBudgetMeter(RunMeter):
     async def _spend(self, accounts: Sequence[Account], used: Used) -> None:
         """Count what is about to be used, in one step. Raises `BudgetRefused`."""
         client, run_id, credit = self._client, self._accounts.run_id, self._credit
-        if credit and credit.covers(accounts, used) and client.is_held(credit.entry):
-            credit.take(used)
+        if credit and credit.covers_call() and self._may_draw_on(credit, accounts):
+            credit.take_call()
             return
 
         def spend(accounts: Sequence[Account], entry: str, used: Used) -> Awaitable[Reserved]:

@@ -24,7 +24,7 @@ from diptych.ports import Delta, Notice, Reply
 from diptych.ports.budgets import RESERVED_SECONDS, Account
 from diptych.runtime import run_meter
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
-from diptych.runtime.credit import CALLS_AHEAD
+from diptych.runtime.estimate import CALLS_AHEAD
 from diptych.runtime.ledger_client import day_key
 from diptych.runtime.request import RunRequest
 
