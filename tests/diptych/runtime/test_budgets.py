@@ -82,6 +82,18 @@ async def test_who_watches_is_told_at_80_percent_and_at_the_end():
 
 
 @virtually
+async def test_who_watches_is_told_at_80_percent_of_the_tool_calls():
+    calls = [call(n=n) for n in range(4)]
+    home = home_with(*calls, "{}", "Done.", run={"tool_calls": 5}, tools={"echo": echo})
+    items = await home.ask()
+    warned = [i for i in items if isinstance(i, Notice) and i.type == "budget_warning"]
+    about = {"budget": "budget.toolCalls", "used": 4, "limit": 5}
+    assert warned == [Notice("budget_warning", about)]
+    before = items[: items.index(warned[0])]
+    assert facts(before)[-1] == "tool_call"
+
+
+@virtually
 async def test_tokens_are_estimated_where_the_endpoint_does_not_say_them():
     home = home_with("{}", "Hello!", run={"tokens": 10_000})
     items = await home.ask()
