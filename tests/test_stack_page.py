@@ -483,7 +483,7 @@ async def test_a_page_that_comes_late_says_what_it_has_not_seen_below(browser: B
         stages(top, below) as (coordinator, _),
         browsing(browser, f"{coordinator.url}/") as page,
     ):
-        gap = "What happened here before this page was opened is not shown."
+        gap = "What happened here earlier is not shown."
         await ask(page, "Go")
         await shows(page, "How much is it?")
         followed.set()
@@ -496,6 +496,58 @@ async def test_a_page_that_comes_late_says_what_it_has_not_seen_below(browser: B
         await page.reload()
         await shows(page, "done after", "below: 4 requests to models, 2 calls of tools, ")
         assert await page.get_by_text(gap).count() == 0
+
+
+async def test_a_page_that_missed_what_happened_below_says_so(browser: Browser) -> None:
+    """It started the run itself: its first connection came late, and its second one broke."""
+    reached = {name: asyncio.Event() for name in ("one", "two", "three")}
+    passed = {name: asyncio.Event() for name in reached}
+    follow = {name: asyncio.Event() for name in ("first", "second")}
+
+    async def halt(at: str) -> str:
+        """Wait at a place."""
+        reached[at].set()
+        await passed[at].wait()
+        return "go on"
+
+    asks = json.dumps({"agent": "researcher", "task": "How much is it?"})
+    halts = [call("halt", at=name) for name in reached]
+    below = agent(
+        *halts, call("add", a=1, b=2), "{}", "3.", name="researcher", tools=(box(halt, add),)
+    )
+    peers = (PeerConfig("researcher", url="researcher"),)
+    top = agent(asks, "{}", "It is three.", name="coordinator", agents=peers)
+    async with stages(top, below) as (coordinator, _):
+        port = urlsplit(coordinator.url).port or 0
+        async with (
+            tcp_proxy(port) as proxy,
+            browsing(browser, f"http://127.0.0.1:{proxy.port}/", *CUT) as page,
+        ):
+            awaited = iter(follow.values())
+
+            async def delay(route: Route) -> None:
+                await next(awaited).wait()
+                await route.continue_()
+
+            await page.route("**/v1/runs/*/events", delay)
+            gap = page.get_by_text("What happened here earlier is not shown.")
+            drawn = page.locator("ol ol .brief")
+            await ask(page, "Go")
+            await reached["one"].wait()
+            follow["first"].set()
+            await shows(page, "How much is it?")
+            passed["one"].set()
+            await expect(drawn).to_have_text([json.dumps({"at": "two"}, separators=(",", ":"))])
+            await expect(gap).to_have_count(1)
+            proxy.cut()
+            passed["two"].set()
+            await reached["three"].wait()
+            follow["second"].set()
+            passed["three"].set()
+            await shows(
+                page, "done after", "Not all of what happened here is shown. below: 6 requests"
+            )
+            await expect(gap).to_have_count(0)
 
 
 async def test_the_page_follows_an_answer_until_somebody_scrolls_up(browser: Browser) -> None:

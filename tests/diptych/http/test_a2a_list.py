@@ -170,6 +170,7 @@ async def test_tasks_are_listed_of_one_state() -> None:
         ):
             page = await listed(helper, status=f"TASK_STATE_{state}")
             assert ids_of(page) == ids
+            assert await listed(helper, status=state.lower().replace("_", "-")) == page
             assert {task["status"]["state"][11:] for task in page["tasks"]} <= {state}
         assert (await listed(helper, status="TASK_STATE_UNSPECIFIED"))["totalSize"] == 3
 
@@ -260,23 +261,84 @@ async def test_a_list_of_nothing_has_all_its_fields() -> None:
         assert await listed(helper) == nothing
 
 
-@pytest.mark.parametrize(
-    "params",
-    [
-        pytest.param({"pageSize": 0}, id="a page of nothing"),
-        pytest.param({"pageSize": 101}, id="a page too long"),
-        pytest.param({"pageSize": -1}, id="a page of less than nothing"),
-        pytest.param({"pageToken": "garbage"}, id="a token of garbage"),
-        pytest.param({"pageToken": "eyJ0cyI6bnVsbCwiaWQiOiJ4In0"}, id="a token without a time"),
-        pytest.param({"pageToken": "W1tbW1tbW1tb" * 10_000}, id="a token that is long and deep"),
-        pytest.param({"pageToken": "\u0663\x00"}, id="a token of other letters"),
-        pytest.param({"statusTimestampAfter": "yesterday"}, id="a time in words"),
-    ],
-)
-async def test_a_list_that_makes_no_sense_is_refused(params: dict[str, Any]) -> None:
+NO_SENSE: dict[str, dict[str, Any]] = {
+    "a page of nothing": {"pageSize": 0},
+    "a page too long": {"pageSize": 101},
+    "a page of less than nothing": {"pageSize": -1},
+    "a page of an empty text": {"pageSize": ""},
+    "a page of more than a number holds": {"pageSize": 2**31},
+    "a token of garbage": {"pageToken": "garbage"},
+    "a token without a time": {"pageToken": "eyJ0cyI6bnVsbCwiaWQiOiJ4In0"},
+    "a token that is long and deep": {"pageToken": "W1tbW1tbW1tb" * 1_000},
+    "a token of other letters": {"pageToken": "\u0663\x00"},
+    "a time in words": {"statusTimestampAfter": "yesterday"},
+    "a time without a zone": {"statusTimestampAfter": "2026-11-23T00:00:00"},
+    "a state that is none": {"status": "BANANA"},
+    "a state of an empty text": {"status": ""},
+    "a number that is no state": {"status": 99},
+    "a number below all states": {"status": -1},
+    "a number that is none of protobuf's": {"status": 2**40},
+    "half a state": {"status": 1.5},
+    "a flag that is none": {"includeArtifacts": "banana"},
+    "a flag of an empty text": {"includeArtifacts": ""},
+    "a flag that is a number": {"includeArtifacts": 1},
+    "a history of less than nothing": {"historyLength": -1},
+    "a history in words": {"historyLength": "x"},
+}
+
+
+@pytest.mark.parametrize("name", NO_SENSE)
+async def test_a_list_that_makes_no_sense_is_refused_over_both_bindings(name: str) -> None:
+    params = NO_SENSE[name]
     async with face() as helper:
         await tasks(helper, 1)
         assert (await post(helper, "ListTasks", **params))["error"]["code"] == -32602
+        reply = await helper.http.get("/a2a/rest/tasks", params=params, headers=HEADERS)
+        error = reply.json()["error"]
+        assert (reply.status_code, error["status"]) == (400, "INVALID_ARGUMENT")
+        assert error["details"][0]["reason"] == "INVALID_PARAMS"
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"status": "TASK_STATE_COMPLETED"},
+        {"status": "completed"},
+        {"status": "input-required"},
+        {"status": 4},
+        {"status": 0},
+        {"includeArtifacts": True},
+        {"includeArtifacts": False},
+        {"historyLength": 0},
+        {"page_size": 1},
+        {"pageSize": 1, "contextId": "mine", "pageToken": ""},
+        {"context_id": "nobody's"},
+        {"statusTimestampAfter": "2030-01-01T00:00:00.123456789+02:00"},
+        {"unknown": "x", "tenant": "y"},
+    ],
+    ids=str,
+)
+async def test_both_bindings_give_the_same_list(params: dict[str, Any]) -> None:
+    async with face() as helper:
+        await tasks(helper, 2, "mine")
+        reply = await helper.http.get("/a2a/rest/tasks", params=params, headers=HEADERS)
+        assert reply.json() == await listed(helper, **params)
+
+
+@pytest.mark.parametrize("given", [True, False])
+async def test_a_flag_is_no_number_of_a_state(*, given: bool) -> None:
+    async with face() as helper:
+        assert (await post(helper, "ListTasks", status=given))["error"]["code"] == -32602
+
+
+@pytest.mark.parametrize("path", ["/a2a/rest/tasks", "/a2a/rest/tasks/x", "/a2a/rest/v1/tasks/x"])
+async def test_what_stands_twice_in_a_query_is_refused(path: str) -> None:
+    headers = {"A2A-Version": "0.3" if "v1" in path else "1.0"}
+    async with face() as helper:
+        query = "historyLength=1&historyLength=1"
+        reply = await helper.http.get(f"{path}?{query}", headers=headers)
+        assert reply.status_code == 400
+        assert "historyLength" in reply.json()["error"]["message"]
 
 
 # Messages that come twice

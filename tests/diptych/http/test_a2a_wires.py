@@ -329,13 +329,14 @@ async def test_what_has_the_wrong_form_is_named(binding: str, version: str) -> N
         assert "contextId" in json.dumps(error)
 
 
-@pytest.mark.parametrize("length", ["x", "-1", "9" * 5000, str(2**40), "1.5"])
+@pytest.mark.parametrize("length", ["", "x", "-1", "9" * 5000, str(2**40), "1.5"])
 @pytest.mark.parametrize("path", ["/a2a/rest/tasks", "/a2a/rest/v1/tasks"])
 async def test_a_history_length_that_makes_no_sense_is_a_400(path: str, length: str) -> None:
     async with face() as helper:
         headers = {"A2A-Version": "0.3" if "v1" in path else "1.0"}
         query = f"{path}/never-was?historyLength={length}"
-        error_of(await helper.http.get(query, headers=headers), 400)
+        error = error_of(await helper.http.get(query, headers=headers), 400)
+        assert "history" in error["message"]
 
 
 @pytest.mark.parametrize("sent_id", [True, None, 1.5, {}, []])

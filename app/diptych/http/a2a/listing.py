@@ -6,7 +6,7 @@ task changes or is forgotten.
 
 import asyncio
 
-from a2a.types import ListTasksRequest, ListTasksResponse, Task
+from a2a.types import ListTasksRequest, ListTasksResponse, Task, TaskState
 from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE
 from a2a.utils.errors import InvalidParamsError
 from a2a.utils.task import (
@@ -34,6 +34,8 @@ async def list_tasks(runs: GuardedRuns, params: ListTasksRequest) -> ListTasksRe
     validate_history_length(params)
     if params.HasField("page_size"):
         validate_page_size(params.page_size)
+    if params.status not in TaskState.values():
+        raise InvalidParamsError(f"status is no state of a task: {', '.join(TaskState.keys())}")
     size = params.page_size or DEFAULT_LIST_TASKS_PAGE_SIZE
     matching = await _matching_entries(runs, params, size + 1)
     page, has_more = matching.entries[:size], len(matching.entries) > size

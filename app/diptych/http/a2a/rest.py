@@ -11,10 +11,12 @@ from typing import Any
 
 import orjson
 from a2a.server.routes import create_rest_routes
+from a2a.types import GetTaskRequest, ListTasksRequest
 from a2a.utils.error_handlers import build_rest_error_payload
 from a2a.utils.errors import (
     A2A_REASON_TO_ERROR,
     JSON_RPC_ERROR_CODE_MAP,
+    A2AError,
     InternalError,
     InvalidRequestError,
 )
@@ -27,10 +29,17 @@ from starlette.routing import Route
 from diptych.http.a2a.bindings import Endpoint, json_problem, name_extension
 from diptych.http.a2a.handler import TaskHandler
 from diptych.http.a2a.older import older_rest_routes
+from diptych.http.a2a.parameters import read_query
 from diptych.http.errors import STATUS_OF_CODE
 from diptych.http.rest_errors import REST_PATH, status_name
 
 _FIRST_ERROR = 400
+_QUERIES: dict[str, type[ListTasksRequest | GetTaskRequest]] = {
+    f"{REST_PATH}/tasks": ListTasksRequest,
+    f"{REST_PATH}/tasks/{{id}}": GetTaskRequest,
+    f"{REST_PATH}/v1/tasks/{{id}}": GetTaskRequest,
+}
+"""What the queries of these routes say."""
 
 
 def rest_routes(handler: TaskHandler, shutdown_grace_period: float) -> list[Route]:
@@ -46,8 +55,27 @@ def rest_routes(handler: TaskHandler, shutdown_grace_period: float) -> list[Rout
 
 
 def _route(route: Route, *, is_older: bool) -> Route:
-    endpoint = _answered(route.endpoint, is_older=is_older)
+    endpoint = route.endpoint
+    if message := _QUERIES.get(route.path):
+        endpoint = _queried(endpoint, message)
+    endpoint = _answered(endpoint, is_older=is_older)
     return Route(route.path, endpoint, methods=list(route.methods or ()))
+
+
+def _queried(endpoint: Endpoint, message: type[ListTasksRequest | GetTaskRequest]) -> Endpoint:
+    """Read a query as JSON-RPC would read the same parameters."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            query = read_query(request.query_params, message())
+        except A2AError as error:
+            payload = build_rest_error_payload(error)
+            return JSONResponse(payload, payload["error"]["code"])
+        scope = {**request.scope, "query_string": query.encode()}
+        response: Response = await endpoint(Request(scope, request.receive))
+        return response
+
+    return answer
 
 
 def _answered(endpoint: Endpoint, *, is_older: bool) -> Endpoint:

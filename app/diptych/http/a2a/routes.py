@@ -15,6 +15,7 @@ from diptych.http.a2a.bindings import Endpoint, json_problem, name_extension
 from diptych.http.a2a.card import RPC_PATH, card_route
 from diptych.http.a2a.handler import TaskHandler
 from diptych.http.a2a.older import OlderRpc
+from diptych.http.a2a.parameters import read_state
 from diptych.http.a2a.rest import rest_routes
 from diptych.http.agent_profile import AgentProfile
 from diptych.http.guarded_runs import GuardedRuns
@@ -50,8 +51,16 @@ def _answered(newer: Endpoint, older: OlderRpc) -> Endpoint:
             return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error})
         body = await request.json()
         is_older = older.takes(request, body)
+        if isinstance(body, dict) and body.get("method") == "ListTasks":
+            _name_state(body.get("params"))
         response: Response = await (older.answer(request, body) if is_older else newer(request))
         name_extension(request, response, is_older=is_older)
         return response
 
     return answer
+
+
+def _name_state(params: object) -> None:
+    """Write the state that is asked for as a number, in the body that the SDK reads, too."""
+    if isinstance(params, dict) and "status" in params:
+        params["status"] = read_state(params["status"])

@@ -5,6 +5,8 @@
 import {el, oneLine, shown, shownJson} from "./text.js";
 
 const MAX_LINES = 500; // drawn below one call of the run; an agent below may say far more
+const READ_RESULT = "result__read"; // counts as no call of a tool
+const FIRST_DRAWN = 4; // before it come the question, what the model is offered, and its reply
 const CALLS = new Set(["tool_call", "delegation_request"]);
 const RESULTS = new Set(["tool_result", "delegation_response", "tool_error", "delegation_error"]);
 
@@ -33,6 +35,7 @@ class CallNode {
   #gap = null; // says that what happened below so far is not shown
   #began;
   lines = 0;
+  toolCalls = 0; // that were told of, here and further down
 
   constructor(content, began) {
     const {tool, agent, arguments: given, task} = content ?? {};
@@ -46,17 +49,27 @@ class CallNode {
       this.#body));
   }
 
-  // Say that what happened below is missing: it is told live only, and this page was not there.
-  showGap() {
-    this.#gap = el("li", {className: "note"}, "What happened here before this page was opened is not shown.");
-    this.add(this.#gap);
+  // Say that what happened below is missing, or that it is not: it is told live only, and this page
+  // may not have been there.
+  setGap(isMissing) {
+    if (!isMissing) {
+      this.#gap?.remove();
+      this.#gap = null;
+    } else if (!this.#gap) {
+      this.#gap = el("li", {className: "note"}, "What happened here earlier is not shown.");
+      this.add(this.#gap);
+    }
   }
 
   finish(type, content, ended, used) {
     const failed = type.endsWith("error");
+    const isMissing = this.#gap || used?.tool_calls > this.toolCalls; // also while no connection was there
     this.#said?.remove();
-    this.#gap?.remove();
-    if (used && !this.#body.querySelector(":scope > ol > li")) this.add(el("li", {className: "note"}, shown(usedBelow(used))));
+    this.setGap(false);
+    const hasLines = this.#body.querySelector(":scope > ol > li");
+    const lines = [hasLines && isMissing && "Not all of what happened here is shown.", (isMissing || !hasLines) && used && usedBelow(used)].filter(Boolean);
+    if (lines.length) this.add(el("li", {className: "note"}, lines.join(" ")));
+    this.#body.querySelectorAll(".mark:not(.done, .failed)").forEach((mark) => { mark.textContent = "no result told"; });
     this.#mark.textContent = failed ? "failed" : "done";
     this.#mark.classList.add(failed ? "failed" : "done");
     this.#took.textContent = duration(ended - this.#began);
@@ -84,7 +97,7 @@ export class Steps {
   // record that was there before this page.
   take(type, content, about, time, isOld) {
     const isHere = this.#draw([about.call_id], type, content, time, (node) => this.node.append(node), about.child?.used);
-    if (isOld && type === "delegation_request") this.#calls.get(about.call_id).showGap();
+    if (isOld && type === "delegation_request") this.#calls.get(about.call_id).setGap(true);
     return isHere;
   }
 
@@ -110,9 +123,12 @@ export class Steps {
     }
     const key = path.join(" ");
     const {type, seq = 0, metadata, timestamp} = event;
-    if (seq && seq <= (this.#told.get(key) ?? 0)) return;
+    const last = this.#told.get(key) ?? 0;
+    if (seq && seq <= last) return;
     if (seq) this.#told.set(key, seq);
     const parent = this.#calls.get(key) ?? root;
+    if (seq && !last) parent.setGap(seq > FIRST_DRAWN);
+    if (type === "tool_call" && event.content?.tool !== READ_RESULT) root.toolCalls += 1;
     const line = this.#lineOf(type, event);
     const inside = isCall(type) || isResult(type);
     if (type === "text") parent.say(oneText(event.content));
