@@ -9,7 +9,6 @@ Not here: what is reserved when (`runtime.shared_budget_meter`), the budget of o
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 from diptych.loop.budget import Budget, Limit
@@ -19,8 +18,7 @@ RESERVED_SECONDS = 30.0
 """For which a reservation is held, unless it is renewed: its owner may have died."""
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(NamedTuple):
     """One budget that several runs share.
 
     `scope` is as in the manifest, `perSession` or `perDay`. `key` names the account in the store:
@@ -89,12 +87,17 @@ class Ledger(Protocol):
     async def adopt(self, account: Account, run_id: str, recorded: Used) -> None:
         """Count what is on record of a run and was never settled: its owner has died.
 
-        Of a run that was forgotten in the last ten minutes nothing is counted: it was before.
+        Of a run that was ended in the last ten minutes nothing is counted: it was before.
         """
         ...
 
-    async def forget(self, accounts: Sequence[Account], run_id: str) -> None:
-        """Forget what a run has used of it all; it has ended, and the sums stay."""
+    async def end_run(
+        self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
+    ) -> Sequence[Used]:
+        """Settle the last that a run has used, and forget what it has of it all; the sums stay.
+
+        It counts once, as in `settle`, and not for a run that was ended in the last ten minutes.
+        """
         ...
 
     async def used(self, accounts: Sequence[Account]) -> Sequence[Used]:

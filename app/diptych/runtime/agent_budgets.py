@@ -5,18 +5,15 @@ Not here: how one run is counted (`run_meter`, `shared_budget_meter`).
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 
 from diptych.loop.budget import Budget, Prices, SharedBudgets
 from diptych.loop.codec import Record
-from diptych.loop.messages import NO_USE, Used
+from diptych.loop.messages import Used
 from diptych.loop.run_settings import RunSettings
 from diptych.ports import Clock, Notice
 from diptych.ports.budgets import Account, Ledger
-from diptych.runtime.approval_records import waited_seconds
 from diptych.runtime.estimate import Estimate
-from diptych.runtime.ledger_client import SECONDS_OF_A_DAY, LedgerClient, day_key
-from diptych.runtime.recorded_use import RecordedUse
+from diptych.runtime.ledger_client import LedgerClient
 from diptych.runtime.run_accounts import CountedRun, RunAccounts
 from diptych.runtime.run_meter import EstimatingMeter, RunMeter
 from diptych.runtime.shared_budget_meter import SharedBudgetMeter
@@ -73,22 +70,7 @@ class AgentBudgets:
             budget = settings.budget.tightened(asked)
             is_limited = budget.tokens is not None or budget.cost is not None
             return EstimatingMeter() if is_limited else RunMeter()
-        clock, began = self._clock, self._clock.now()
-        has_run = len(records()) > 1  # the first is the request
-        waited = waited_seconds(records(), began) if has_run else 0.0
-
-        def executed_ms() -> int:
-            now = clock.now()
-            seconds = now - began - (waited_seconds(records(), now) - waited)
-            return max(0, round(seconds * 1000))
-
-        counted = CountedRun(
-            has_run,
-            clock.now,
-            notify,
-            executed_ms,
-            lambda: self._recorded(records()),
-        )
+        counted = CountedRun(self._clock, records, notify, settings.prices)
         accounts = RunAccounts(run_id, session_id, self._client, counted)
         return SharedBudgetMeter(accounts, self._client)
 
@@ -104,16 +86,3 @@ class AgentBudgets:
     async def aclose(self) -> None:
         """Give up what is not settled; whoever goes on with a run does it."""
         await self._client.aclose()
-
-    def _recorded(self, records: Sequence[Record]) -> list[tuple[str, Used]]:
-        """Say what is on record, by the days on which it was recorded."""
-        use, before = RecordedUse(self._terms.settings.prices), NO_USE
-        found = []
-        for day, of_day in groupby(
-            records, key=lambda record: record.timestamp // SECONDS_OF_A_DAY
-        ):
-            for record in of_day:
-                use.add(record)  # it knows what was lent on the day before
-            found.append((day, use.used - before))
-            before = use.used
-        return [(day_key(day * SECONDS_OF_A_DAY), used) for day, used in found if used != NO_USE]

@@ -33,6 +33,7 @@ from diptych.loop.text import RESULT_BYTES, bounded, well_formed
 from diptych.policy.rules import RunCaller
 from diptych.ports import ChildEvent, DelegationRequest, Notice
 from diptych.runtime.backends import Backends
+from diptych.runtime.budget_notices import budget_notices
 from diptych.runtime.call_notices import delegation_notice, progress_notice, target
 from diptych.runtime.child_events import child_approval
 from diptych.runtime.deadline import Deadline
@@ -100,6 +101,7 @@ class CallMaker:
         refuse = self._tasks.inbox.put_nowait
         admission = meter.admit(commands, writer.current, refuse)
         admitted = await self._tasks.wait_for(admission, ())
+        before = writer.current
         for command in admitted:
             call = command.call
             writer.add(progress_notice(command, writer.current.step_limit))
@@ -110,7 +112,7 @@ class CallMaker:
                 called = Called(call, command.step, context_id, share)
                 writer.current = apply_all(writer.current, [called])
                 writer.add(called)
-        await writer.write()
+        await writer.write(*budget_notices(before, writer.current))
         for command in admitted:
             self._tasks.start(self._call(command, writer.current))
 

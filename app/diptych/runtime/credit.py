@@ -3,68 +3,89 @@
 Only far from the end of all limits: there nobody waits for what others hold. All that a call may
 use is reserved before it is made, as it is without credit.
 
-Not here: when it is taken and returned (`shared_budget_meter`), what a request may use
-(`estimate`).
+Not here: when it is taken and returned (`shared_budget_meter`), how much it is (`estimate`).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import le
+from operator import add, ge
 
-from diptych.loop.messages import NO_USE, Used
+from diptych.loop.messages import NO_USE, Usage, Used
 from diptych.ports.budgets import Account
+from diptych.runtime.estimate import Bound, Estimate
 from diptych.runtime.run_meter import ModelCall
-
-CALLS_AHEAD = 8  # requests to the model, and as many calls of tools, that are held at most
-HOLDERS = {"perSession": 2, "perDay": 256}
-"""How many runs may hold as much of an account before 80 % of a limit are used: what is held is not
-known, nor is who settles last. A session executes one run at a time."""
 
 
 @dataclass(slots=True)
 class Credit:
-    """A reservation for several calls, of what the ledger has `lent`.
+    """A reservation of `accounts` for several calls, and what they have used of it.
 
-    `used` is what they have used, and is not settled; of that `unrecorded` is on no record, as its
-    requests were cancelled. `in_flight` is the request that is under way.
+    It is for what `bound` has `ahead`. Prompts may be larger where replies are smaller: a
+    conversation grows. Of what was used `unrecorded` is on no record, as its requests were
+    cancelled. `in_flight` is the request that is under way. `is_idle`: nothing was called since
+    whoever watches has looked.
     """
 
     accounts: Sequence[Account]
     entry: str
-    lent: Used
+    bound: Bound
     in_flight: ModelCall | None = None
-    used: Used = NO_USE
+    prompts: int = 0  # tokens
+    replies: int = 0  # tokens
+    requests: int = 0
+    steps: int = 0
+    tool_calls: int = 0
     unrecorded: Used = NO_USE
-    used_at: float = 0.0  # on the event loop's clock
+    is_idle: bool = False
 
-    def covers(self, accounts: Sequence[Account], expected: Used) -> bool:
-        """Whether so much is reserved, beside what was used and what is under way."""
-        under_way = self.in_flight.expected if self.in_flight else NO_USE
-        wanted = self.used + under_way + expected
-        return self.accounts is accounts and False not in map(le, wanted, self.lent)  # type: ignore[arg-type]
+    def covers(self, bound: Bound) -> bool:
+        """Whether one more request is reserved, beside what was used and what is under way."""
+        prompts, replies = self.prompts + bound.prompt, self.replies + bound.reply
+        requests = self.requests + 1
+        if late := self.in_flight:
+            prompts, replies, requests = prompts + late.prompt, replies + late.reply, requests + 1
+        return requests <= self.bound.ahead.model_calls and self._has_lent(prompts, replies)
 
-    def take(self, used: Used, now: float) -> None:
-        """Note what a call has used."""
-        self.used += used
-        self.used_at = now
+    def covers_call(self) -> bool:
+        """Whether one more call of a tool is reserved."""
+        return self.tool_calls < self.bound.ahead.tool_calls
+
+    def take_call(self) -> None:
+        """Note that a tool is called."""
+        self.tool_calls += 1
+        self.is_idle = False
+
+    def take(self, used: Usage | None, *, is_step: bool) -> None:
+        """Note that the request under way has ended, and what it has used if a reply counts."""
+        self.in_flight, self.is_idle = None, False
+        if used is not None:
+            self.prompts += used.prompt_tokens
+            self.replies += used.completion_tokens
+            self.requests += 1
+            self.steps += is_step
+
+    def is_overdrawn(self) -> bool:
+        """Whether more was used than is lent: replies were larger than ever before."""
+        return not self._has_lent(self.prompts, self.replies)
+
+    def _has_lent(self, prompts: int, replies: int) -> bool:
+        """Whether so many tokens are lent, and with that what they cost (`Bound.ahead`)."""
+        lent = self.bound
+        return replies <= lent.replies_ahead and prompts + replies <= lent.ahead.tokens
+
+    def used(self, estimate: Estimate) -> Used:
+        """Give what was used of it all."""
+        others = self.requests, self.tool_calls, self.steps
+        return estimate.amount(self.prompts, self.replies, *others)
 
 
-def of_calls_ahead(expected: Used) -> Used:
-    """Give what several requests like one may use, of whatever purpose, each with a tool's call."""
-    return times(expected._replace(tool_calls=1, steps=1), CALLS_AHEAD)
-
-
-def times(used: Used, number: int) -> Used:
-    """Give so many times an amount."""
-    return Used._make(part * number for part in used)
-
-
-def comes_near(accounts: Sequence[Account], known: Sequence[Used], ahead: Used) -> bool:
+def comes_near(accounts: Sequence[Account], known: Sequence[Used], bound: Bound) -> bool:
     """Whether 80 % of a limit may be used if others hold as much: who watches is told at once.
 
     What is `known` to be used may be out of date: what is reserved is never more than there is.
     """
-    return any(
-        account.budget.is_near(used + times(ahead, HOLDERS[account.scope]))
-        for account, used in zip(accounts, known, strict=True)
-    )
+    for account, used in zip(accounts, known, strict=True):
+        wanted = map(add, used, bound.of_many[account.scope])
+        if True in map(ge, wanted, account.budget.nears):
+            return True
+    return False

@@ -4,18 +4,38 @@ Not here: reserving it (`shared_budget_meter`), the weight of a request (`loop.t
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from diptych.loop.budget import Prices
-from diptych.loop.commands import AskModel, Purpose
+from diptych.loop.commands import AskModel
 from diptych.loop.messages import Usage, Used
 from diptych.loop.tokens import most_weight
 
+CALLS_AHEAD = 8  # requests to the model, and as many calls of tools, that a run holds at most
+HOLDERS = {"perSession": 2, "perDay": 256}
+"""How many runs may hold as much of an account before 80 % of a limit are used: what is held is not
+known, nor is who settles last. A session executes one run at a time."""
 _REPLY_TOKENS = 4_096  # that a reply may have, until a longer one came, if nothing bounds it
 _UNKNOWN_OVERHEAD = 4_096  # tokens of a prompt beyond its weight, until something is known
 _TELLING_WEIGHT = 200  # of a prompt: a shorter one is mostly the template
-_MANY = 256  # times what a request may use at most: while that is left, it is not weighed
-_MOST_ROUGH = 1_000  # amounts that are remembered
+_MOST_BOUNDS = 1_000  # that are remembered
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What a request of some size uses at most: tokens of its `prompt`, and of its `reply`.
+
+    `ahead` is what `CALLS_AHEAD` of them use, of whatever purpose, each with a call of a tool, also
+    if prompts take tokens that replies leave; `replies_ahead` are the tokens of their replies.
+    `of_many` is what as many runs use of it as may hold it, by the scope of an account (`HOLDERS`).
+    """
+
+    prompt: int
+    reply: int
+    replies_ahead: int
+    ahead: Used
+    of_many: Mapping[str, Used]
 
 
 @dataclass
@@ -31,48 +51,58 @@ class Estimate:
     overhead: int | None = None  # tokens of a prompt beyond our estimate
     factor: float = 1.0  # tokens of a unit of weight, of prompts that are long enough to say so
     longest: int = 0  # of the replies
-    _rough: dict[tuple[int, int, Purpose], tuple[Used, Used]] = field(
-        default_factory=dict, init=False
-    )
+    _bounds: dict[tuple[int, int], Bound] = field(default_factory=dict, init=False)
 
-    def at_most(self, command: AskModel, weight: int) -> Used:
-        """Give what a request of a weight, or a bound of it, uses at most, as far as one knows."""
+    def prompt_at_most(self, weight: int) -> int:
+        """Give the tokens of a prompt of a weight, or a bound of it, as far as one knows."""
         overhead = _UNKNOWN_OVERHEAD if self.overhead is None else self.overhead
-        prompt = max(weight + overhead, math.ceil(weight * self.factor))
-        return self.amount(command, prompt, self._most_of_reply(command))
+        return max(weight + overhead, math.ceil(weight * self.factor))
 
-    def roughly_at_most(self, command: AskModel) -> tuple[Used, Used]:
-        """Give what a request that is not weighed uses at most, and `_MANY` times that.
+    def bound(self, command: AskModel) -> Bound:
+        """Give what a request uses at most, which need not be weighed for that.
 
-        Its weight is bounded, and rounded up to a power of two: so few amounts are ever computed.
+        Its weight is bounded, and rounded up to a power of two: so few bounds are ever computed.
         """
-        size, reply = most_weight(command.request).bit_length(), self._most_of_reply(command)
-        key = size, reply, command.purpose
-        found = self._rough.get(key)
+        request, weight = command.request, command.weight
+        reply = request.parameters.get("max_tokens", self.reply_tokens)
+        if not isinstance(reply, int):
+            reply = max(_REPLY_TOKENS, self.longest)
+        size = (most_weight(request) if weight is None else weight).bit_length()
+        found = self._bounds.get((size, reply))
         if found is None:
-            if len(self._rough) >= _MOST_ROUGH:
-                self._rough.clear()
-            most = self.at_most(command, 2**size)
-            many = most._replace(tokens=most.tokens * _MANY, cost=most.cost * _MANY)
-            self._rough[key] = found = most, many
+            if len(self._bounds) >= _MOST_BOUNDS:
+                self._bounds.clear()
+            self._bounds[size, reply] = found = self._new_bound(2**size, reply)
         return found
 
-    def _most_of_reply(self, command: AskModel) -> int:
-        bound = command.request.parameters.get("max_tokens", self.reply_tokens)
-        return bound if isinstance(bound, int) else max(_REPLY_TOKENS, self.longest)
+    def _new_bound(self, weight: int, reply: int) -> Bound:
+        prompt, n = self.prompt_at_most(weight), CALLS_AHEAD
+        of_prompt, _ = self.prices.of_one
+        cost = (of_prompt * prompt + self.prices.dearest * reply) * n
+        ahead = Used((prompt + reply) * n, cost, n, n, n)
+        of_many = {scope: _times(ahead, number) for scope, number in HOLDERS.items()}
+        return Bound(prompt, reply, reply * n, ahead, of_many)
 
-    def amount(self, command: AskModel, prompt: int, reply: int) -> Used:
-        """Give what a request uses that has so many tokens."""
+    def amount(
+        self, prompt: int, reply: int, requests: int = 1, tool_calls: int = 0, steps: int = 0
+    ) -> Used:
+        """Give what is used with so many tokens of prompts and of replies."""
         of_prompt, of_reply = self.prices.of_one
-        is_step = command.purpose in ("actions", "either")
-        return Used(prompt + reply, of_prompt * prompt + of_reply * reply, 1, 0, int(is_step))
+        cost = of_prompt * prompt + of_reply * reply
+        return Used(prompt + reply, cost, requests, tool_calls, steps)
 
     def learn(self, weight: int | None, used: Usage) -> None:
         """Learn from a reply, and from the weight of its request if that was weighed."""
         self.longest = max(self.longest, used.completion_tokens)
         if weight is None:
             return
-        self._rough.clear()
+        known = self.overhead, self.factor
         self.overhead = max(self.overhead or 0, used.prompt_tokens - weight)
         if weight >= _TELLING_WEIGHT:
             self.factor = max(self.factor, used.prompt_tokens / weight)
+        if known != (self.overhead, self.factor):
+            self._bounds.clear()
+
+
+def _times(used: Used, number: int) -> Used:
+    return Used._make(part * number for part in used)

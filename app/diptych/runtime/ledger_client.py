@@ -56,6 +56,7 @@ class LedgerClient:
         """Whether the time is limited that runs execute."""
         self.estimate = estimate
         self.session_seconds = session_seconds
+        self._limits_sessions, self._limits_days = bool(budgets.per_session), bool(budgets.per_day)
         self._day = -1
         self._held: dict[str, tuple[Sequence[Account], float]] = {}
         self._is_renewing = False
@@ -70,11 +71,11 @@ class LedgerClient:
 
     def accounts(self, session_id: str, now: float) -> list[Account]:
         """Give the accounts that a run of a session shares at a time: those with limits."""
-        budgets, accounts = self.budgets, list[Account]()
-        if budgets.per_session:
-            key, seconds = session_key(session_id), self.session_seconds
-            accounts.append(Account("perSession", key, budgets.per_session, seconds))
-        if budgets.per_day:
+        accounts: list[Account] = []
+        if self._limits_sessions:
+            key, budget = session_key(session_id), self.budgets.per_session
+            accounts.append(Account("perSession", key, budget, self.session_seconds))
+        if self._limits_days:
             accounts.append(self._account_of_day(now))
         return accounts
 
@@ -87,10 +88,12 @@ class LedgerClient:
             )
         return self._day_account
 
-    def heard_of(self, account: Account) -> Used:
-        """Say what this process knows to be used of an account; nothing of most."""
-        of_day = self.of_day
-        return of_day[1] if of_day and of_day[0] is account else NO_USE
+    def heard_of(self, accounts: Sequence[Account]) -> Sequence[Used]:
+        """Say what this process knows to be used of a run's accounts: nothing but of the day's."""
+        found, of_day = [NO_USE] * len(accounts), self.of_day
+        if of_day and of_day[0] is accounts[-1]:
+            found[-1] = of_day[1]
+        return found
 
     def hold(self, accounts: Sequence[Account], entry: str, until: float = math.inf) -> None:
         """Hold a reservation until it is settled; it runs out at `until`, if that matters."""

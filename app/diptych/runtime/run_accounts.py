@@ -7,36 +7,66 @@ Not here: the ledger that has them (`ports.budgets`), what is reserved and spent
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from itertools import groupby
 
 from diptych.errors import StoreError
+from diptych.loop.budget import Prices
+from diptych.loop.codec import Record
 from diptych.loop.events import Failed
 from diptych.loop.messages import NO_USE, Used
 from diptych.loop.spending import lent_out, used_up
 from diptych.net.backoff import Backoff
-from diptych.ports import Notice
+from diptych.ports import Clock, Notice
 from diptych.ports.budgets import Account, Reserved
+from diptych.runtime.approval_records import waited_seconds
 from diptych.runtime.budget_notices import budget_warning
-from diptych.runtime.ledger_client import SECONDS_OF_A_DAY, LedgerClient
+from diptych.runtime.ledger_client import SECONDS_OF_A_DAY, LedgerClient, day_key
+from diptych.runtime.recorded_use import RecordedUse
 from diptych.runtime.run_meter import BudgetRefused
 
 AWAY_SECONDS = 10.0  # for which a call waits for a ledger that is away; then it is not made
 _FIRST_WAIT, _LONGEST_WAIT = 0.02, 0.5  # seconds, for what others have reserved
 
 
-@dataclass
 class CountedRun:
-    """The run that is metered, as its executor knows it.
+    """The run that is metered, as its executor knows it: `records` are its own, as they grow.
 
-    `has_run` says whether it has run elsewhere before, `executed_ms` for how long it has run here,
-    `recorded` what its record says it has used, by days.
+    `has_run` says whether it has run elsewhere before; the first record is its request.
     """
 
-    has_run: bool
-    now: Callable[[], float]
-    notify: Callable[[Notice], None]
-    executed_ms: Callable[[], int]
-    recorded: Callable[[], Sequence[tuple[str, Used]]]
+    def __init__(
+        self,
+        clock: Clock,
+        records: Callable[[], Sequence[Record]],
+        notify: Callable[[Notice], None],
+        prices: Prices | None,
+    ) -> None:
+        self.now = clock.now
+        self.notify = notify
+        self._records = records
+        self._prices = prices
+        self._began = clock.now()
+        self.has_run = len(records()) > 1
+        self._waited = waited_seconds(records(), self._began) if self.has_run else 0.0
+
+    def executed_ms(self) -> int:
+        """Say for how long the run has executed here; to wait for an approval is not that."""
+        now = self.now()
+        waited = waited_seconds(self._records(), now) - self._waited
+        return max(0, round((now - self._began - waited) * 1000))
+
+    def recorded(self) -> list[tuple[str, Used]]:
+        """Say what is on record, by the accounts of the days on which it was recorded."""
+        use, before = RecordedUse(self._prices), NO_USE
+        found = []
+        for day, of_day in groupby(
+            self._records(), key=lambda record: record.timestamp // SECONDS_OF_A_DAY
+        ):
+            for record in of_day:
+                use.add(record)  # it knows what was lent on the day before
+            found.append((day, use.used - before))
+            before = use.used
+        return [(day_key(day * SECONDS_OF_A_DAY), used) for day, used in found if used != NO_USE]
 
 
 class RunAccounts:
@@ -57,18 +87,31 @@ class RunAccounts:
         self.known: Sequence[Used] = ()
         """What is used of the accounts of today, as far as this run has heard."""
         self._settled_ms = 0
-        self._seen: dict[str, Account] = {}
+        self.former: list[Account] = []
+        """The days' accounts before today's."""
 
     def today(self) -> Sequence[Account]:
         """Give the accounts that the run shares now."""
         now = self._counted.now()
         if now >= self._midnight:
             self._midnight = (now // SECONDS_OF_A_DAY + 1) * SECONDS_OF_A_DAY
-            self._accounts = accounts = self._client.accounts(self._session_id, now)
-            self.known = [self._client.heard_of(account) for account in accounts]
-            for account in accounts:
-                self._seen[account.key] = account
+            accounts = self._client.accounts(self._session_id, now)
+            self.former.extend(each for each in self._accounts if each not in accounts)
+            self._accounts = accounts
+            self.known = self._client.heard_of(accounts)
         return self._accounts
+
+    def leave(self, many: Used) -> bool:
+        """Whether more tokens and money than these are left, as far as this run has heard.
+
+        What others use and reserve now is not known here; of a session's account nothing is, before
+        the first request of a run.
+        """
+        for account, used in zip(self._accounts, self.known, strict=True):
+            ends = account.budget.ends
+            if used.tokens + many.tokens >= ends[0] or used.cost + many.cost >= ends[1]:
+                return False
+        return True
 
     async def ask(
         self,
@@ -156,17 +199,20 @@ class RunAccounts:
         for account in self.today():
             if account.scope == "perDay":
                 for day, used in recorded:
-                    await ledger.adopt(replace(account, key=day), self.run_id, used)
+                    await ledger.adopt(account._replace(key=day), self.run_id, used)
             else:
                 for _, used in recorded:
                     whole += used
                 await ledger.adopt(account, self.run_id, whole)
         self.must_adopt = False
 
-    async def forget(self) -> None:
-        """Have the ledger forget what the run has used of it all; it has ended."""
-        self.today()
-        await self._client.ledger.forget(list(self._seen.values()), self.run_id)
+    async def end_run(self, entry: str, used: Used) -> None:
+        """Settle the last that the run has used; it has ended. Raises `StoreError`."""
+        today, client = self.today(), self._client
+        accounts = [*today, *self.former] if self.former else today
+        sums = await client.ledger.end_run(accounts, entry, self.run_id, used)
+        client.let_go(entry)
+        self.note(today, used, sums)
 
     def _elapsed(self) -> Used:
         """Give the time that was not settled yet."""

@@ -11,7 +11,7 @@ from diptych.loop.actions import MALFORMED_CALL
 from diptych.loop.budget import Budget
 from diptych.loop.commands import AskModel, MakeCall
 from diptych.loop.events import Failed, Replied, Returned
-from diptych.loop.messages import NO_USE, Result, Usage, Used
+from diptych.loop.messages import Result, Usage, Used
 from diptych.loop.spending import shares
 from diptych.loop.state import Run
 from diptych.loop.text_weight import weight
@@ -31,8 +31,9 @@ class BudgetRefused(Exception):
 class ModelCall:
     """One request to a model, while it is counted; `used` is None until a reply counts.
 
-    Where budgets are shared it is `expected` to use so much at most, which its `entry` reserves of
-    `accounts`; `weighed` is its weight, None if it was not weighed.
+    Where budgets are shared it is expected to use so many tokens of its `prompt` and its `reply` at
+    most, which its `entry` reserves of `accounts`; `weighed` is its weight, None if it was not
+    weighed.
     """
 
     command: AskModel
@@ -40,7 +41,13 @@ class ModelCall:
     accounts: Sequence[Account] = ()
     entry: str = ""
     weighed: int | None = None
-    expected: Used = NO_USE
+    prompt: int = 0
+    reply: int = 0
+
+    @property
+    def is_step(self) -> bool:
+        """Whether it is a step of phase 1."""
+        return self.command.purpose in ("actions", "either")
 
     @property
     def request_tokens(self) -> int:

@@ -8,9 +8,11 @@ Not here: the ledger (`ports.budgets`), how a run asks it (`run_accounts`), the 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from typing import Any, TypeAlias
 
 from diptych.errors import StoreError
 from diptych.loop.budget import Budget
@@ -21,12 +23,15 @@ from diptych.loop.messages import NO_USE, Delegation, Result, Usage, Used
 from diptych.loop.spending import as_used, is_counted, shares
 from diptych.loop.state import Run
 from diptych.ports.budgets import RESERVED_SECONDS, Account, Reserved
-from diptych.runtime.credit import Credit, comes_near, of_calls_ahead
-from diptych.runtime.ledger_client import IDLE_SECONDS, LedgerClient
+from diptych.runtime.credit import Credit, comes_near
+from diptych.runtime.estimate import Bound
+from diptych.runtime.ledger_client import LedgerClient
 from diptych.runtime.run_accounts import AWAY_SECONDS, RunAccounts
 from diptych.runtime.run_meter import BudgetRefused, ModelCall, RunMeter
 
+_Step: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 _LENT_PARTS = 4  # of what is left, for one delegation of a run without a limit of its own
+_MANY = 256  # times what a request may use at most: while that is left, it is not weighed
 _ONE_CALL = Used(tool_calls=1)
 
 
@@ -43,72 +48,71 @@ class SharedBudgetMeter(RunMeter):
         self._settling: set[asyncio.Task[None]] = set()  # without the run waiting
 
     async def begin(self, command: AskModel) -> ModelCall:
-        accounts = self._accounts.today()
-        call = ModelCall(command, None, accounts)
-        call.expected = expected = self._expected(call)
-        credit = self._credit
+        client, accounts, credit = self._client, self._accounts.today(), self._credit
+        bound = client.estimate.bound(command)
+        call = ModelCall(command, None, accounts, "", command.weight, bound.prompt, bound.reply)
         if credit is not None:
-            if credit.covers(accounts, expected) and self._client.is_held(credit.entry):
+            if credit.covers(bound) and self._may_draw_on(credit, accounts):
                 credit.in_flight, call.entry = call, credit.entry
                 return call
             await self._return_credit()
-        client = self._client
-        call.entry = next(client.new_entries)
-        if await self._take_credit(call):
-            return call
-        found = await self._accounts.ask(client.ledger.reserve, accounts, call.entry, expected)
-        self._accounts.hear(accounts, found.used)
-        client.hold(accounts, call.entry)
+        if not await self._take_credit(call, bound):
+            await self._reserve(call)
         return call
+
+    def _may_draw_on(self, credit: Credit, accounts: Sequence[Account]) -> bool:
+        """Whether credit is of today, and certainly held."""
+        return credit.accounts is accounts and self._client.is_held(credit.entry)
 
     async def end(self, call: ModelCall, error: BaseException | None) -> None:
         if isinstance(error, asyncio.CancelledError):  # its server has read it, and maybe charged
             call.used = Usage(call.request_tokens)
-        amount, used, expected = NO_USE, call.used, call.expected
-        estimate = self._client.estimate
-        if used is not None:
-            amount = estimate.amount(call.command, used.prompt_tokens, used.completion_tokens)
-        was_enough = amount.tokens <= expected.tokens and amount.cost <= expected.cost
-        credit = self._credit
+        used, credit, estimate = call.used, self._credit, self._client.estimate
         if credit is not None and credit.entry == call.entry:
-            credit.take(amount, asyncio.get_running_loop().time())
-            credit.in_flight = None
+            credit.take(used, is_step=call.is_step)
             if error is not None:
-                credit.unrecorded += amount
-            if not was_enough:
+                credit.unrecorded += self._amount(call)
+            if credit.is_overdrawn():
                 await self._return_credit()
         else:
-            await self._accounts.settle(call.accounts, call.entry, amount)
+            await self._accounts.settle(call.accounts, call.entry, self._amount(call))
         if used is not None and error is None:
-            if call.weighed is None and not was_enough:
+            if call.weighed is None and used.prompt_tokens > call.prompt:
                 call.weighed = call.request_tokens  # there is something to learn of it
             estimate.learn(call.weighed, used)
 
-    async def _take_credit(self, call: ModelCall) -> bool:
+    def _amount(self, call: ModelCall) -> Used:
+        """Give what a request has used, if a reply counts."""
+        if (used := call.used) is None:
+            return NO_USE
+        tokens = used.prompt_tokens, used.completion_tokens
+        return self._client.estimate.amount(*tokens, steps=int(call.is_step))
+
+    async def _take_credit(self, call: ModelCall, bound: Bound) -> bool:
         """Reserve for the calls ahead, too, if that is far from the end of all limits.
 
         Otherwise, where time is limited (each request asks whether some is left), and where the
         ledger is away, the call is to be reserved by itself.
         """
-        accounts, client, ahead = call.accounts, self._client, of_calls_ahead(call.expected)
+        accounts, client = call.accounts, self._client
         if client.is_timed or self._accounts.must_adopt:
             return False
-        if comes_near(accounts, self._accounts.known, ahead):
+        if comes_near(accounts, self._accounts.known, bound):
             return False
+        call.entry = next(client.new_entries)
         until = asyncio.get_running_loop().time() + RESERVED_SECONDS
         try:
-            found = await client.ledger.lend(accounts, call.entry, ahead)
+            found = await client.ledger.lend(accounts, call.entry, bound.ahead)
         except StoreError:
             return False
         if found.outcome != "ok":
             return False
-        if found.lent != ahead or comes_near(accounts, found.used, ahead):  # that was not known
-            await self._accounts.settle(accounts, call.entry, NO_USE)
-            call.entry = next(client.new_entries)
-            return False
         self._accounts.hear(accounts, found.used)
+        if found.lent != bound.ahead or comes_near(accounts, found.used, bound):
+            await self._accounts.settle(accounts, call.entry, NO_USE)  # that was not known
+            return False
         client.hold(accounts, call.entry, until)
-        self._credit = Credit(accounts, call.entry, ahead, in_flight=call)
+        self._credit = Credit(accounts, call.entry, bound, in_flight=call)
         client.watch_credit(self._return_idle_credit)
         return True
 
@@ -127,25 +131,29 @@ class SharedBudgetMeter(RunMeter):
     async def _return_credit(self) -> None:
         """Settle what was used of the credit; the rest is free for others."""
         if credit := self._give_up_credit():
-            await self._accounts.settle(credit.accounts, credit.entry, credit.used)
+            used = credit.used(self._client.estimate)
+            await self._accounts.settle(credit.accounts, credit.entry, used)
 
     async def _leave_credit(self) -> None:
         """Return credit as another owner goes on with the run, or has done so for a while.
 
         Both adopt what is on record, which counts once; what was settled beside that would not.
         """
-        if credit := self._credit:
-            credit.used = credit.unrecorded
-            await self._return_credit()
+        if credit := self._give_up_credit():
+            await self._accounts.settle(credit.accounts, credit.entry, credit.unrecorded)
             with suppress(StoreError):  # the next owner does
                 await self._accounts.adopt()
 
     def _return_idle_credit(self) -> None:
         """Return credit that a run does not need now, as it waits for a tool or for somebody."""
-        credit, now = self._credit, asyncio.get_running_loop().time()
-        if credit and credit.in_flight is None and now >= credit.used_at + IDLE_SECONDS:
+        credit = self._credit
+        if credit is None or credit.in_flight:
+            return
+        if credit.is_idle:
             self._give_up_credit()
-            self._settle_soon(credit.accounts, credit.entry, credit.used)
+            used = credit.used(self._client.estimate)
+            self._settle_soon(credit.accounts, credit.entry, used)
+        credit.is_idle = True
 
     def _settle_soon(self, accounts: Sequence[Account], entry: str, used: Used) -> None:
         """Settle without waiting; `close` does."""
@@ -153,24 +161,17 @@ class SharedBudgetMeter(RunMeter):
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
 
-    def _expected(self, call: ModelCall) -> Used:
-        """Estimate what a request will use at most.
-
-        It is not weighed while little depends on that: while of each limit many times as much is
-        left as a bound of its weight allows it. What others use and reserve now is not known here;
-        of a session's account nothing is, before the first request of a run.
-        """
-        command, estimate = call.command, self._client.estimate
-        if command.weight is None:
-            most, many = estimate.roughly_at_most(command)
-            for account, used in zip(call.accounts, self._accounts.known, strict=True):
-                ends = account.budget.ends
-                if used[0] + many[0] >= ends[0] or used[1] + many[1] >= ends[1]:
-                    break
-            else:
-                return most
-        call.weighed = call.request_tokens
-        return estimate.at_most(command, call.weighed)
+    async def _reserve(self, call: ModelCall) -> None:
+        """Reserve for one request; weigh it where its weight matters. Raises `BudgetRefused`."""
+        client, ask = self._client, self._accounts.ask
+        estimate, call.entry = client.estimate, next(client.new_entries)
+        if not self._accounts.leave(estimate.amount(call.prompt * _MANY, call.reply * _MANY)):
+            call.weighed = call.request_tokens
+            call.prompt = estimate.prompt_at_most(call.weighed)
+        expected = estimate.amount(call.prompt, call.reply, steps=int(call.is_step))
+        found = await ask(client.ledger.reserve, call.accounts, call.entry, expected)
+        self._accounts.hear(call.accounts, found.used)
+        client.hold(call.accounts, call.entry)
 
     async def admit(
         self, commands: Sequence[MakeCall], run: Run, refuse: Callable[[Returned], None]
@@ -201,37 +202,53 @@ class SharedBudgetMeter(RunMeter):
             self._settle_soon(accounts, entry, used)
 
     async def close(self, *, has_ended: bool) -> None:
+        if has_ended and self._is_all_but_credit_counted() and (credit := self._give_up_credit()):
+            used = credit.used(self._client.estimate)
+            await self._end(partial(self._accounts.end_run, credit.entry, used))
+            return
         try:
             await (self._return_credit() if has_ended else self._leave_credit())
             await self._accounts.settle_time()
             if self._settling:
                 await asyncio.wait(self._settling)
             if has_ended:
-                await self._end()
+                await self._surely(partial(self._count_all, next(self._client.new_entries)))
         finally:  # whoever cancels this: the next owner holds it, or it is free in a while
             for _, entry in self._lent.values():
                 self._client.let_go(entry)
 
-    async def _end(self) -> None:
-        """Have all counted before the run leaves its queue: nobody looks at it again then."""
-        client = self._client
-        if await client.wait_settled(self._accounts.run_id, AWAY_SECONDS):
-            with suppress(StoreError):
-                await self._count_all()
-                return
-        await asyncio.wait([client.surely(self._count_all)], timeout=AWAY_SECONDS)
+    def _is_all_but_credit_counted(self) -> bool:
+        """Whether no more is to be counted at the end than what was used of today's credit."""
+        accounts, credit = self._accounts, self._credit
+        if self._settling or self._has_delegated or accounts.must_adopt:
+            return False
+        return credit is not None and credit.accounts is accounts.today() and not accounts.former
 
-    async def _count_all(self) -> None:
-        """Count what is on record, then give back what is lent. Raises `StoreError`.
+    async def _end(self, step: _Step) -> None:
+        """Have a run end that holds nothing else: at once, as a rule."""
+        try:
+            await step()
+        except asyncio.CancelledError:
+            self._client.surely(step)
+            raise
+        except StoreError:
+            await self._surely(step)
+
+    async def _surely(self, step: _Step) -> None:
+        """Have all counted before the run leaves its queue: nobody looks at it again then."""
+        await asyncio.wait([self._client.surely(step)], timeout=AWAY_SECONDS)
+
+    async def _count_all(self, entry: str) -> None:
+        """Count what is on record, then give back what is lent, and end. Raises `StoreError`.
 
         What was to be settled before is waited for: it is on record, and would count once more.
         """
         await self._client.wait_settled(self._accounts.run_id)
-        if self._accounts.must_adopt or self._has_delegated:  # all children's use is on record now
+        if self._accounts.must_adopt or self._has_delegated:  # children's use is on record
             await self._accounts.adopt()
-        for accounts, entry in self._lent.values():
-            await self._client.settle(accounts, entry, self._accounts.run_id, NO_USE)
-        await self._accounts.forget()
+        for accounts, lent in self._lent.values():
+            await self._client.settle(accounts, lent, self._accounts.run_id, NO_USE)
+        await self._accounts.end_run(entry, NO_USE)
 
     def _lent_entry(self, call_id: str) -> str:
         """Name what a delegation is lent: each owner of the run holds the same."""
@@ -269,8 +286,8 @@ class SharedBudgetMeter(RunMeter):
     async def _spend(self, accounts: Sequence[Account], used: Used) -> None:
         """Count what is about to be used, in one step. Raises `BudgetRefused`."""
         client, run_id, credit = self._client, self._accounts.run_id, self._credit
-        if credit and credit.covers(accounts, used) and client.is_held(credit.entry):
-            credit.take(used, asyncio.get_running_loop().time())
+        if credit and credit.covers_call() and self._may_draw_on(credit, accounts):
+            credit.take_call()
             return
 
         def spend(accounts: Sequence[Account], entry: str, used: Used) -> Awaitable[Reserved]:

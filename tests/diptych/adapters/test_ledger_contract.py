@@ -169,10 +169,34 @@ async def test_a_run_that_is_forgotten_is_not_counted_again(books: Books) -> Non
     await books.ledger.settle([day], "e1", "run-1", Used(tokens=60))
     for ledger in (books.ledger, books.other):
         await ledger.adopt(day, "run-1", Used(tokens=80))
-        await ledger.forget([day], "run-1")
+        await ledger.end_run([day], secrets.token_hex(4), "run-1", Used())
     assert await books.ledger.used([day]) == [Used(tokens=80)]
     await books.other.adopt(day, "run-2", Used(tokens=10))
     assert await books.ledger.used([day]) == [Used(tokens=90)]
+
+
+async def test_the_end_of_a_run_settles_and_counts_once_however_late_it_is_repeated(
+    books: Books,
+) -> None:
+    talk, day = account(tokens=1_000), account(tokens=100)
+    await books.ledger.lend([talk, day], "credit", TOKENS)
+    last = ([talk, day], "credit", "run-1", Used(tokens=60))
+    assert await books.ledger.end_run(*last) == [Used(tokens=60)] * 2
+    assert (await books.other.reserve([day], "e1", Used(tokens=40))).outcome == "ok"
+    await books.wait(90)  # it is no more known by its entry
+    await books.other.end_run(*last)
+    await books.other.adopt(day, "run-1", Used(tokens=60))
+    assert await books.ledger.used([talk, day]) == [Used(tokens=60)] * 2
+    await books.ledger.settle([day], "late", "run-1", Used(tokens=7))  # a request by itself
+    assert await books.ledger.used([day]) == [Used(tokens=67)]
+
+
+async def test_the_end_counts_beside_what_was_settled_and_adopted_before(books: Books) -> None:
+    day = account(tokens=1_000)
+    await books.ledger.settle([day], "e1", "run-1", Used(tokens=60))
+    await books.ledger.adopt(day, "run-1", Used(tokens=80))
+    await books.ledger.end_run([day], "e2", "run-1", Used(tokens=7))
+    assert await books.other.used([day]) == [Used(tokens=87)]
 
 
 async def test_a_reservation_ends_with_its_owner_and_lives_with_it(books: Books) -> None:
@@ -206,7 +230,7 @@ async def test_a_new_owner_counts_what_is_on_record_and_was_never_settled(books:
     assert await books.ledger.used([day]) == [Used(tokens=100, cost=Decimal("0.000003"))]
     await books.other.adopt(day, "run-1", Used(tokens=30))  # a reply that the record has lost
     assert await books.ledger.used([day]) == [Used(tokens=100, cost=Decimal("0.000003"))]
-    await books.ledger.forget([day], "run-1")
+    await books.ledger.end_run([day], "e9", "run-1", Used())
     assert await books.ledger.used([day]) == [Used(tokens=100, cost=Decimal("0.000003"))]
 
 

@@ -113,3 +113,16 @@ def test_each_verdict_is_a_line_of_the_audit(caplog):
         {**about, "outcome": "allowed", "rule": None, "why": ""},
     ]
     assert "250" not in caplog.text
+
+
+def test_a_line_of_the_audit_is_json_whatever_it_says(caplog):
+    caplog.set_level(logging.INFO, "diptych.audit")
+    said = 'a "quoted" \\ line\r\n\0\x7f\u202e\u2028 für {x} %s \ud800 💸'
+    caller = RunCaller(said, said)
+    Policy((rule("deny", reason=said),)).verdict(ToolCall(said, said), catalog("pay"), caller)
+    [line] = [r.getMessage() for r in caplog.records if r.name == "diptych.audit"]
+    about = {"subject": said, "outcome": "denied", "run": said, "call": said}
+    rest = {"what": f"tool {said}", "policy": "agent", "rule": 1, "why": said}
+    assert line == json.dumps(about | rest)
+    assert line.isascii()
+    assert line.isprintable()

@@ -24,7 +24,7 @@ from diptych.ports import Delta, Notice, Reply
 from diptych.ports.budgets import RESERVED_SECONDS, Account
 from diptych.runtime import run_meter
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
-from diptych.runtime.credit import CALLS_AHEAD
+from diptych.runtime.estimate import CALLS_AHEAD
 from diptych.runtime.ledger_client import day_key
 from diptych.runtime.request import RunRequest
 
@@ -79,6 +79,18 @@ async def test_who_watches_is_told_at_80_percent_and_at_the_end():
         Notice("budget_warning", {"budget": "budget.tokens", "used": total - 100, "limit": 250}),
         Notice("budget", {"used": {"tokens": total}, "limits": {"tokens": 250}}),
     ]
+
+
+@virtually
+async def test_who_watches_is_told_at_80_percent_of_the_tool_calls():
+    calls = [call(n=n) for n in range(4)]
+    home = home_with(*calls, "{}", "Done.", run={"tool_calls": 5}, tools={"echo": echo})
+    items = await home.ask()
+    warned = [i for i in items if isinstance(i, Notice) and i.type == "budget_warning"]
+    about = {"budget": "budget.toolCalls", "used": 4, "limit": 5}
+    assert warned == [Notice("budget_warning", about)]
+    before = items[: items.index(warned[0])]
+    assert facts(before)[-1] == "tool_call"
 
 
 @virtually

@@ -1,6 +1,7 @@
 """Runs that hold what their next calls may use: the ledger is asked less, and the limits hold."""
 
 import asyncio
+from decimal import Decimal
 
 import pytest
 from support.budgeted import call, echo, home_with, said, used
@@ -10,14 +11,16 @@ from support.stories import virtually
 
 from diptych.adapters.in_memory.budgets import MemoryLedger
 from diptych.errors import StoreError
-from diptych.loop.budget import Budget, SharedBudgets
+from diptych.loop.budget import Budget, Prices, SharedBudgets
 from diptych.loop.commands import AskModel, MakeCall
-from diptych.loop.messages import Delegation, Message, Usage, Used
+from diptych.loop.messages import NO_USE, Delegation, Message, Usage, Used
 from diptych.loop.model_request import ModelRequest
 from diptych.loop.state import Run
 from diptych.ports.budgets import Account
+from diptych.runtime import estimate
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
-from diptych.runtime.credit import CALLS_AHEAD, Credit, of_calls_ahead
+from diptych.runtime.credit import Credit
+from diptych.runtime.estimate import CALLS_AHEAD, Bound
 from diptych.runtime.ledger_client import IDLE_SECONDS, day_key, session_key
 from diptych.runtime.run_meter import ModelCall
 
@@ -57,6 +60,9 @@ class Noting(MemoryLedger):
     async def settle(self, *arguments):
         return await self._note("settle", *arguments)
 
+    async def end_run(self, *arguments):
+        return await self._note("end_run", *arguments)
+
     def reserved(self):
         return [name for row in self._accounts.values() for name in row.reserved]
 
@@ -66,7 +72,7 @@ async def test_far_from_the_end_a_run_asks_once_and_settles_once():
     ledger = Noting()
     home = home_with(*ONE_TOOL, session=FAR, day=FAR, ledger=ledger, tools={"echo": echo})
     await home.ask(session_id="talk")
-    assert ledger.asked == ["lend", "settle"]
+    assert ledger.asked == ["lend", "end_run"]
     assert ledger.reserved() == []
     for scope in ("perSession", "perDay"):
         assert (await used(home, scope))[:5] == (300, 0, 3, 1, 2)
@@ -92,7 +98,8 @@ async def test_credit_is_no_more_than_is_left_though_the_run_does_not_know_what_
     home = home_with(*["{}", "Hi."] * 4, session={"model_calls": 7}, ledger=ledger)
     runs = [await home.ask(session_id="talk") for _ in range(4)]
     assert [end_of(items) for items in runs] == ["completed"] * 3 + ["failed"]
-    assert ledger.asked[:9] == ["lend", "settle"] * 4 + ["reserve"]
+    assert ledger.asked[:6] == ["lend", "settle"] + ["lend", "end_run"] * 2
+    assert ledger.asked[6:9] == ["lend", "settle", "reserve"]
     assert (await used(home, "perSession")).model_calls == 7
     assert ledger.reserved() == []
 
@@ -135,7 +142,7 @@ async def test_credit_is_returned_while_a_run_waits_for_a_tool(seconds):
     await home.ask()
     is_idle = seconds > IDLE_SECONDS
     assert bool(held) is not is_idle
-    assert ledger.asked == ["lend", "settle"] * (2 if is_idle else 1)
+    assert ledger.asked == ["lend", "settle"] * is_idle + ["lend", "end_run"]
     assert (await used(home))[:4] == (300, 0, 3, 1)
 
 
@@ -161,7 +168,7 @@ async def test_a_request_that_uses_more_than_its_part_returns_the_credit():
     replies = [said("{}", prompt=20_000), said("Done.")]
     home = home_with(*replies, day=FAR, ledger=ledger, reply_tokens=20)
     await home.ask()
-    assert ledger.asked == ["lend", "settle"] * 2
+    assert ledger.asked == ["lend", "settle", "lend", "end_run"]
     assert (await used(home)).tokens == 20_140
 
 
@@ -191,7 +198,7 @@ async def test_credit_is_for_so_many_requests():
         *calls, said("{}"), said("Done."), day=FAR, ledger=ledger, tools={"echo": echo}
     )
     await home.ask("a long text " * 3_000)
-    assert ledger.asked == ["lend", "settle"] * 2
+    assert ledger.asked == ["lend", "settle", "lend", "end_run"]
     assert (await used(home))[2:4] == (CALLS_AHEAD + 1, CALLS_AHEAD - 1)
     assert home.budgets._client._credits == {}
 
@@ -202,7 +209,7 @@ async def test_calls_of_tools_beyond_the_credit_are_counted_by_themselves():
     both = said("[" + ", ".join(call(n=n)["content"] for n in range(CALLS_AHEAD + 2)) + "]")
     home = home_with(both, said("{}"), said("Done."), day=FAR, ledger=ledger, tools={"echo": echo})
     await home.ask("a long text " * 3_000)
-    assert ledger.asked == ["lend", "spend", "spend", "settle"]
+    assert ledger.asked == ["lend", "spend", "spend", "end_run"]
     assert (await used(home))[2:4] == (3, CALLS_AHEAD + 2)
 
 
@@ -230,27 +237,74 @@ async def test_what_is_used_after_midnight_is_of_the_new_day(is_tool):
     assert found == ([(1, 0), (2, 1)] if is_tool else [(1, 1), (2, 0)])
 
 
-def test_credit_covers_what_was_lent_beside_what_was_used_and_is_under_way():
-    accounts, other = [], []
-    credit = Credit(accounts, "e", Used(tokens=10, cost=4, tool_calls=1))
-    assert credit.covers(accounts, Used(tokens=10, cost=4))
-    assert not credit.covers(accounts, Used(tokens=11))
-    assert not credit.covers(accounts, Used(cost=5))
-    assert not credit.covers(accounts, Used(model_calls=1))
-    assert not credit.covers(other, Used(tokens=1))
-    credit.in_flight = ModelCall(HI, expected=Used(tokens=6))
-    assert credit.covers(accounts, Used(tokens=4, tool_calls=1))
-    assert not credit.covers(accounts, Used(tokens=5))
-    credit.take(Used(tokens=2, tool_calls=1), 1.0)
-    assert credit.covers(accounts, Used(tokens=2))
-    assert not credit.covers(accounts, Used(tokens=3))
-    assert not credit.covers(accounts, Used(tool_calls=1))
+FREE = Prices()
+
+
+def lent(prices=FREE):
+    """Credit for three requests with ten tokens, and replies of five."""
+    return Credit([], "e", estimate.Estimate(prices)._new_bound(0, 5))
+
+
+def request_of(prompt, reply):
+    return Bound(prompt, reply, 0, NO_USE, {})
+
+
+def test_credit_covers_what_was_lent_beside_what_was_used_and_is_under_way(monkeypatch):
+    near_the_end(monkeypatch)
+    credit = lent()
+    assert credit.covers(request_of(30, 15))
+    assert credit.covers(request_of(45, 0))  # of what replies leave
+    assert not credit.covers(request_of(46, 0))
+    assert not credit.covers(request_of(0, 16))
+    credit.in_flight = ModelCall(HI, prompt=20, reply=5)
+    assert credit.covers(request_of(10, 10))
+    assert not credit.covers(request_of(11, 10))
+    assert not credit.covers(request_of(0, 11))
+    credit.take(Usage(2, 1), is_step=True)
+    assert credit.in_flight is None
+    assert credit.covers(request_of(28, 14))
+    assert not credit.covers(request_of(29, 14))
+    assert not credit.covers(request_of(0, 15))
+
+
+def test_credit_covers_so_many_requests_and_calls(monkeypatch):
+    near_the_end(monkeypatch)
+    credit = lent()
+    credit.take(None, is_step=True)  # no reply counts
+    for _ in range(2):
+        credit.take(Usage(), is_step=False)
+    assert credit.covers(request_of(1, 1))
+    credit.in_flight = ModelCall(HI)
+    assert not credit.covers(request_of(1, 1))
+    credit.take(Usage(1, 1), is_step=True)
+    assert not credit.covers(request_of(1, 1))
+    for _ in range(3):
+        assert credit.covers_call()
+        credit.take_call()
+    assert not credit.covers_call()
+    assert credit.used(estimate.Estimate(FREE)) == (2, 0, 3, 3, 1, 0)
+
+
+@pytest.mark.parametrize("prices", [(1, 3), (3, 1), (2, 2), (0, 1), (1, 0)])
+def test_what_credit_covers_costs_no_more_than_is_lent(prices, monkeypatch):
+    near_the_end(monkeypatch)
+    prices = Prices(*map(Decimal, prices))
+    for prompts in range(0, 46, 5):
+        for replies in range(16):
+            credit = lent(prices=prices)
+            if credit.covers(request_of(prompts, replies)):
+                credit.take(Usage(prompts, replies), is_step=True)
+                assert credit.used(estimate.Estimate(prices)).cost <= credit.bound.ahead.cost
 
 
 def test_credit_is_asked_for_requests_of_any_purpose_and_their_calls():
-    asked = of_calls_ahead(Used(tokens=10, cost=2, model_calls=1))
+    bound = estimate.Estimate(Prices(Decimal(1), Decimal(2)), 50, overhead=7).bound(HI)
     n = CALLS_AHEAD
-    assert asked == Used(10 * n, 2 * n, n, n, n)
+    assert bound.reply == 50
+    assert bound.ahead[2:] == (n, n, n, 0)
+    assert bound.ahead.tokens == (bound.prompt + 50) * n
+    assert bound.ahead.cost == Decimal(bound.prompt + 100) * n / 10**6
+    assert bound.of_many["perDay"].tokens == 256 * bound.ahead.tokens
 
 
 @virtually
@@ -264,7 +318,7 @@ async def test_a_conversation_that_grows_is_covered():
     await home.ask()
     sizes = [sum(len(m.content) for m in request) for request in home.model.requests]
     assert sizes[1] > 2 * sizes[0]
-    assert ledger.asked == ["lend", "settle"]
+    assert ledger.asked == ["lend", "end_run"]
 
 
 @virtually
@@ -276,7 +330,7 @@ async def test_a_request_that_is_larger_than_all_that_is_left_returns_the_credit
 
     home = home_with(*ONE_TOOL, day=FAR, ledger=ledger, tools={"echo": huge})
     await home.ask()
-    assert ledger.asked == ["lend", "settle"] * 2
+    assert ledger.asked == ["lend", "settle", "lend", "end_run"]
     assert (await used(home))[:4] == (300, 0, 3, 1)
 
 

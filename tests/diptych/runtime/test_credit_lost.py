@@ -55,8 +55,8 @@ class Flaky(MemoryLedger):
     async def adopt(self, *arguments):
         await self._try("adopt", *arguments)
 
-    async def forget(self, *arguments):
-        await self._try("forget", *arguments)
+    async def end_run(self, *arguments):
+        return await self._try("end_run", *arguments)
 
     def held(self):
         now, rows = self._now(), self._accounts.values()
@@ -218,7 +218,7 @@ async def test_what_is_settled_late_is_not_adopted_too(seconds):
         async def stream(self, request):
             async for delta in super().stream(request):
                 yield delta
-            ledger.away = {"settle", "adopt", "forget"}
+            ledger.away = {"settle", "adopt", "end_run"}
             loop.call_later(seconds, setattr, ledger, "away", ())
 
     async def work(request, progress):
@@ -229,6 +229,44 @@ async def test_what_is_settled_late_is_not_adopted_too(seconds):
     await home.ask()
     await asyncio.sleep(30)
     assert (await used(home))[:3] == (300, 0, 3)
+    assert ledger.held() == 0
+
+
+@virtually
+async def test_a_run_that_is_left_at_its_very_end_holds_nothing_and_counts_once():
+    ledger, records = Flaky(), [Record("run-1", "talk", 1, "user_message", 1, "hi")]
+    leaving = meter(ledger, records)
+    await one_request(leaving)
+    end_run, hangs = ledger.end_run, asyncio.Event()
+
+    async def hang(*arguments):
+        ledger.end_run = end_run
+        await end_run(*arguments)
+        await hangs.wait()  # its reply is lost
+
+    ledger.end_run = hang
+    ending = asyncio.create_task(leaving.close(has_ended=True))
+    await asyncio.sleep(1)
+    ending.cancel()
+    await asyncio.sleep(90)  # longer than an entry is known
+    [found] = await ledger.used([Account("perDay", DAY, Budget(**FAR), 1_000)])
+    assert found[:3] == (100, 0, 1)
+    assert ledger.held() == 0
+    assert leaving._client._held == {}
+
+
+@pytest.mark.parametrize("seconds", [5, 9.7, 15, 90])
+@virtually
+async def test_the_last_use_is_settled_when_the_ledger_is_back(seconds):
+    ledger, records = Flaky(), [Record("run-1", "talk", 1, "user_message", 1, "hi")]
+    ending = meter(ledger, records)
+    await one_request(ending)
+    ledger.away = {"end_run"}
+    asyncio.get_running_loop().call_later(seconds, setattr, ledger, "away", ())
+    await ending.close(has_ended=True)
+    await asyncio.sleep(100)
+    [found] = await ledger.used([Account("perDay", DAY, Budget(**FAR), 1_000)])
+    assert found[:3] == (100, 0, 1)
     assert ledger.held() == 0
 
 

@@ -111,7 +111,7 @@ class Generous(MemoryLedger):
     """Lets everything be reserved."""
 
     async def reserve(self, accounts, entry, amount):
-        free = [replace(account, budget=Budget()) for account in accounts]
+        free = [account._replace(budget=Budget()) for account in accounts]
         return await super().reserve(free, entry, amount)
 
     async def spend(self, accounts, entry, run_id, used):
@@ -124,6 +124,9 @@ class Lossy(MemoryLedger):
 
     async def settle(self, accounts, entry, run_id, used):
         return await super().settle(accounts, entry, run_id, Used())
+
+    async def end_run(self, accounts, entry, run_id, used):
+        return await super().end_run(accounts, entry, run_id, Used())
 
 
 @pytest.mark.parametrize(("broken", "seeds"), [(Generous, 10), (Lossy, 5)])

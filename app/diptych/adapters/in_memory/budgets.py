@@ -16,7 +16,7 @@ from diptych.ports.budgets import RESERVED_SECONDS, Account, Reserved
 
 _KEPT_ACCOUNTS, _MOST_ACCOUNTS = 10_000, 11_000
 _SETTLED = 60.0  # seconds for which it is known that an entry was settled
-_FORGOTTEN = 600.0  # seconds for which it is known that all of a run was counted
+_ENDED = 600.0  # seconds for which it is known that all of a run was counted
 _new = tuple.__new__
 
 
@@ -63,7 +63,7 @@ class MemoryLedger:
         self._accounts: dict[str, _Account] = {}
         self._settled: dict[str, float] = {}  # entries, until when; some for longer
         self._settled_due = inf
-        self._forgotten: OrderedDict[tuple[str, str], float] = OrderedDict()  # runs of accounts
+        self._ended: OrderedDict[tuple[str, str], float] = OrderedDict()  # runs, of accounts
 
     async def reserve(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
         now = self._now()
@@ -73,6 +73,10 @@ class MemoryLedger:
         return self._reserve(accounts, entry, amount, is_lent=False)
 
     async def lend(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
+        now = self._now()
+        rows = self._rows(accounts, now)
+        if _is_free(accounts, rows, entry, amount):
+            return _hold(rows, entry, amount, now)
         return self._reserve(accounts, entry, amount, is_lent=True)
 
     async def spend(
@@ -116,13 +120,7 @@ class MemoryLedger:
     def _settle(
         self, rows: Sequence[_Account], entry: str, run_id: str, used: Used, now: float
     ) -> Sequence[Used]:
-        settled, sums = self._settled, []
-        if self._settled_due < now:
-            self._settled = settled = {e: until for e, until in settled.items() if until >= now}
-            self._settled_due = inf
-        if is_first := entry not in settled:
-            settled[entry] = until = now + _SETTLED
-            self._settled_due = min(self._settled_due, until)
+        is_first, sums = self._note_settled(entry, now), []
         for row in rows:
             if entry in row.reserved:
                 row.let_go(entry)
@@ -132,24 +130,45 @@ class MemoryLedger:
             sums.append(row.used)
         return sums
 
+    def _note_settled(self, entry: str, now: float) -> bool:
+        """Note that an entry is settled; gives whether it was not."""
+        settled = self._settled
+        if self._settled_due < now:
+            self._settled = settled = {e: until for e, until in settled.items() if until >= now}
+            self._settled_due = inf
+        if entry in settled:
+            return False
+        settled[entry] = until = now + _SETTLED
+        self._settled_due = min(self._settled_due, until)
+        return True
+
     async def adopt(self, account: Account, run_id: str, recorded: Used) -> None:
         now = self._now()
         (row,) = self._rows([account], now)
-        if self._forgotten.get((account.key, run_id), now - 1) >= now:
+        if self._ended.get((account.key, run_id), now - 1) >= now:
             return
         parts = row.runs.setdefault(run_id, [])
         missing = _beyond(recorded, sum(parts, NO_USE))
         row.used += missing
         parts.append(missing)
 
-    async def forget(self, accounts: Sequence[Account], run_id: str) -> None:
-        now, forgotten = self._now(), self._forgotten
-        while forgotten and next(iter(forgotten.values())) < now:
-            forgotten.popitem(last=False)
-        for account in accounts:
-            if row := self._accounts.get(account.key):
-                row.runs.pop(run_id, None)
-                forgotten.setdefault((account.key, run_id), now + _FORGOTTEN)
+    async def end_run(
+        self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
+    ) -> Sequence[Used]:
+        now, ended, sums = self._now(), self._ended, []
+        while ended and next(iter(ended.values())) < now:
+            ended.popitem(last=False)
+        is_first = self._note_settled(entry, now)
+        for account, row in zip(accounts, self._rows(accounts, now), strict=True):
+            if entry in row.reserved:
+                row.let_go(entry)
+            if (key := (account.key, run_id)) not in ended:
+                ended[key] = now + _ENDED
+                if is_first:
+                    row.used = _new(Used, map(add, row.used, used))
+            row.runs.pop(run_id, None)
+            sums.append(row.used)
+        return sums
 
     async def used(self, accounts: Sequence[Account]) -> Sequence[Used]:
         return [row.used for row in self._rows(accounts, self._now())]
@@ -179,12 +198,17 @@ class MemoryLedger:
         return row
 
 
-def _is_free(accounts: Sequence[Account], rows: Sequence[_Account], entry: str) -> bool:
-    """Whether something is left of each limit, for an entry that holds nothing: as a rule."""
+def _is_free(
+    accounts: Sequence[Account], rows: Sequence[_Account], entry: str, amount: Used = NO_USE
+) -> bool:
+    """Whether more than an amount is left of each limit, for an entry that holds nothing."""
     for account, row in zip(accounts, rows, strict=True):
         if entry in row.reserved:
             return False
-        if True in map(ge, map(add, row.used, row.held), account.budget.ends):
+        wanted = map(add, row.used, amount)
+        if row.reserved:
+            wanted = map(add, wanted, row.held)
+        if True in map(ge, wanted, account.budget.ends):
             return False
     return True
 

@@ -14,8 +14,8 @@ from diptych.ports.budgets import RESERVED_SECONDS, Account, Reserved
 _HELD_MS = round(RESERVED_SECONDS * 1000)
 _MOST = 2**62  # of an amount: Redis counts in 64 bits
 _KNOWN_MS = 60_000  # for which an entry is known as settled: it may be settled again
-_FORGOTTEN_MS = 600_000  # for which it is known that all of a run was counted
-_What = Literal["reserve", "lend", "spend", "renew", "settle", "adopt", "forget", "read"]
+_ENDED_MS = 600_000  # for which it is known that all of a run was counted
+_What = Literal["reserve", "lend", "spend", "renew", "settle", "adopt", "end", "read"]
 _NOTHING = Used()
 
 
@@ -57,10 +57,12 @@ class RedisLedger(StoreClient):
         return _sums(await self._run("settle", accounts, entry, run_id, used))
 
     async def adopt(self, account: Account, run_id: str, recorded: Used) -> None:
-        await self._run("adopt", [account], _forgotten(run_id), run_id, recorded)
+        await self._run("adopt", [account], run_id=run_id, amount=recorded)
 
-    async def forget(self, accounts: Sequence[Account], run_id: str) -> None:
-        await self._run("forget", accounts, _forgotten(run_id), run_id)
+    async def end_run(
+        self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
+    ) -> Sequence[Used]:
+        return _sums(await self._run("end", accounts, entry, run_id, used))
 
     async def used(self, accounts: Sequence[Account]) -> Sequence[Used]:
         return _sums(await self._run("read", accounts))
@@ -74,18 +76,12 @@ class RedisLedger(StoreClient):
         amount: Used = _NOTHING,
     ) -> Sequence[Reply]:
         amounts = [min(number or 0, _MOST) for number in to_integers(amount)]
-        known = _FORGOTTEN_MS if what == "forget" else _KNOWN_MS
-        arguments: list[Argument] = [what, entry, run_id, _HELD_MS, known]
+        arguments: list[Argument] = [what, entry, run_id, _HELD_MS, _KNOWN_MS, _ENDED_MS]
         for account in accounts:
             limits = ["" if each is None else each for each in to_integers(account.budget)]
             arguments += [account.key, round(account.seconds * 1000), *limits, *amounts]
         reply: Sequence[Reply] = await self._connection.run_script(scripts.BUDGET, *arguments)
         return reply
-
-
-def _forgotten(run_id: str) -> str:
-    """Name the entry that says that all of a run was counted."""
-    return f"{run_id}/forgotten"
 
 
 def _sums(reply: Sequence[Reply]) -> list[Used]:

@@ -1,13 +1,14 @@
 #!lua
--- Budgets that runs share: reserves, lends, spends, renews, settles, adopts, forgets or reads, on all accounts.
+-- Budgets that runs share: reserves, lends, spends, renews, settles, adopts, ends a run or reads, on all accounts.
 -- ARGV: prefix, what, entry, run, ms for which a reservation is held, ms for which a settled entry
---       is known, then for each account: name, ms for which it is kept, 6 limits ('' for none),
---       6 amounts.
+--       is known, ms for which a run that has ended is, then for each account: name, ms for which it
+--       is kept, 6 limits ('' for none), 6 amounts.
 -- An account is a hash: u1 to u6 is what is used, c1 to c6 that and what is reserved, r:<entry> a
 -- reservation or 'settled', t1:<run> to t6:<run> what the run has used. And a sorted set of the
 -- entries, by when they are forgotten. Numbers are strings: a double has no room for money.
 local what, entry, run = ARGV[2], ARGV[3], ARGV[4]
-local held, known, N = ARGV[5], ARGV[6], 6
+local held, known, ended_known, N = ARGV[5], ARGV[6], ARGV[7], 6
+local ended = run .. '/forgotten'  -- as pods of other versions name it
 local now = now_ms()
 
 local function is_less(one, other)
@@ -18,7 +19,7 @@ local function is_less(one, other)
 end
 
 local accounts = {}
-local at = 7
+local at = 8
 while at < #ARGV do
   local account = {
     name = key('budget', ARGV[at]), due = key('budgetdue', ARGV[at]), ms = ARGV[at + 1],
@@ -54,9 +55,9 @@ local function release(account, name)
   return reserved
 end
 
-local function note(account, state, ms)
-  redis.call('HSET', account.name, 'r:' .. entry, state)
-  redis.call('ZADD', account.due, now + ms, entry)
+local function note(account, name, state, ms)
+  redis.call('HSET', account.name, 'r:' .. name, state)
+  redis.call('ZADD', account.due, now + ms, name)
 end
 
 local function hold_on()
@@ -86,6 +87,11 @@ local function less(account, one, other)
   return found
 end
 
+-- Whether an amount is left by far; of a double so many digits are right.
+local function is_surely_left(limit, taken, amount)
+  return amount == '0' or tonumber(taken) + tonumber(amount) < tonumber(limit) * (1 - 1e-9)
+end
+
 local function used()
   local all = {}
   for n, account in ipairs(accounts) do
@@ -106,14 +112,19 @@ local function without(field)
   end
 end
 
+-- Says whether all of the run was counted before: what comes after that is of a request by itself.
+local function has_ended(account)
+  return what ~= 'settle' and what ~= 'spend' and redis.call('HGET', account.name, 'r:' .. ended)
+end
+
 local function settle()
   for _, account in ipairs(accounts) do
     if release(account, entry) ~= 'settled' then
-      note(account, 'settled', known)
-      for i = 1, N do
+      note(account, entry, 'settled', known)
+      for i = 1, has_ended(account) and 0 or N do
         add(account, 'u', i, account.amounts[i])
         add(account, 'c', i, account.amounts[i])
-        if account.amounts[i] ~= '0' then
+        if what ~= 'end' and account.amounts[i] ~= '0' then
           add(account, 't' .. i .. ':' .. run, '', account.amounts[i])
         end
       end
@@ -142,26 +153,23 @@ if what == 'reserve' or what == 'lend' or what == 'spend' then
     end
     return { 'ok', 0, 0, used(), #lent == N and lent or accounts[1].amounts }
   end
-  local n, i = without('u')
-  if n then
-    return { 'gone', n, i, used() }
-  end
-  n, i = without('c')
-  if n then
-    return { 'busy', n, i, used() }
+  local busy, limit = without('c')
+  if busy then
+    local gone, i = without('u')
+    return { gone and 'gone' or 'busy', gone or busy, i or limit, used() }
   end
   amounts = accounts[1].amounts
   for _, account in ipairs(what == 'lend' and accounts or {}) do
     local taken = sums(account, 'c')
     for j = 1, N do
-      if account.limits[j] ~= '' and amounts[j] ~= '0' then
+      if account.limits[j] ~= '' and not is_surely_left(account.limits[j], taken[j], amounts[j]) then
         local left = less(account, account.limits[j], taken[j])
         amounts[j] = is_less(left, amounts[j]) and left or amounts[j]
       end
     end
   end
   for _, account in ipairs(what ~= 'spend' and accounts or {}) do
-    note(account, table.concat(amounts, ' '), held)
+    note(account, entry, table.concat(amounts, ' '), held)
     for j = 1, N do
       add(account, 'c', j, amounts[j])
     end
@@ -175,8 +183,7 @@ elseif what == 'settle' then
   settle()
 elseif what == 'adopt' then
   for _, account in ipairs(accounts) do
-    local is_forgotten = redis.call('HGET', account.name, 'r:' .. entry)
-    for i = 1, is_forgotten and 0 or N do
+    for i = 1, has_ended(account) and 0 or N do
       local field = 't' .. i .. ':' .. run
       local settled = redis.call('HGET', account.name, field) or '0'
       if is_less(settled, account.amounts[i]) then
@@ -188,12 +195,15 @@ elseif what == 'adopt' then
       end
     end
   end
-elseif what == 'forget' then
+elseif what == 'end' then
+  settle()
+  local fields = {}
+  for i = 1, N do
+    fields[i] = 't' .. i .. ':' .. run
+  end
   for _, account in ipairs(accounts) do
-    for i = 1, N do
-      redis.call('HDEL', account.name, 't' .. i .. ':' .. run)
-    end
-    note(account, 'settled', known)
+    redis.call('HDEL', account.name, unpack(fields))
+    note(account, ended, 'settled', ended_known)
   end
 end
 if what ~= 'read' then
