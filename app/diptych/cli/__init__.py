@@ -39,6 +39,7 @@ from diptych.cli.commands import (
 )
 from diptych.cli.exit_codes import ABORTED, FAILED, USAGE
 from diptych.cli.signals import interrupt_handler
+from diptych.cli.streams import open_closed_streams, unwritable_output_is_an_end
 from diptych.errors import ConfigError, DiptychError, RequestError
 
 __all__ = ["app", "main"]
@@ -84,8 +85,14 @@ def main() -> None:
 
     The same program is `kubectl diptych`, as `kubectl-diptych` on PATH.
     """
+    open_closed_streams()
     _replace_unencodable_text()
     _add_own_scripts_to_path()
+    with unwritable_output_is_an_end():
+        _run_command()
+
+
+def _run_command() -> None:
     try:
         with _interrupt_exits_130():
             app(prog_name=_program_name(sys.argv[0]))
@@ -167,7 +174,7 @@ def _add_own_scripts_to_path() -> None:
 def _exit(code: int, *problems: str) -> None:
     from diptych.net.redaction import SECRETS
 
-    with contextlib.suppress(BrokenPipeError):
+    with contextlib.suppress(OSError):
         for problem in problems:
             sys.stderr.write(f"error: {SECRETS.redact(problem)}\n")
     raise SystemExit(code)

@@ -8,6 +8,8 @@ USAGE = 2
 MAX_STEPS = 3
 INPUT_REQUIRED = 4
 ABORTED = 130
+READER_GONE = 141
+"""As shells report SIGPIPE: whoever was to read the output has gone."""
 
 EXIT_CODE_BY_STATUS: Mapping[str, int] = {
     "completed": COMPLETED,

@@ -4,6 +4,7 @@ Not here: binding sockets and shutting down (`serve.process`), logging (`serve.l
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Sequence
@@ -130,12 +131,17 @@ async def _log_addresses(addresses: Sequence[str], agents: Sequence["HostedAgent
 
 async def _print_addresses(agents: Sequence["HostedAgent"]) -> None:
     """Print where the agents listen and how to ask one, for people."""
+    for agent in agents:
+        await agent.wait_for_first_connect()
+    with contextlib.suppress(OSError):  # they serve, even where nobody can be told
+        _print_agents(agents)
+
+
+def _print_agents(agents: Sequence["HostedAgent"]) -> None:
     from diptych.cli.output.screen import Screen
     from diptych.cli.output.wording import unavailable_text
 
     screen = Screen()
-    for agent in agents:
-        await agent.wait_for_first_connect()
     width = max(len(agent.name) for agent in agents)
     for agent in agents:
         now = agent.readiness()

@@ -5,10 +5,9 @@ Not here: reading the events (`client.remote`), a run while it happens (`timelin
 
 from collections.abc import Iterable, Mapping
 
-from rich.console import Console
 from rich.text import Text
 
-from diptych.cli.output.screen import Line, printable
+from diptych.cli.output.screen import Line, StyledStream, printable
 from diptych.cli.output.wording import call_text, clock_time, decision_text, one_line
 from diptych.loop.codec import Record
 
@@ -33,7 +32,7 @@ _MIN_TEXT_WIDTH, _PIPE_WIDTH = 30, 1_000
 
 def print_event_table(records: Iterable[Record]) -> None:
     """Write the table to stdout: at a terminal's width, or with long rows to a pipe."""
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = StyledStream()
     width = console.width if console.is_terminal else _PIPE_WIDTH
     for row in event_rows(records, width):
         console.print(Text.assemble(*row), soft_wrap=True)

@@ -5,14 +5,13 @@ Not here: the progress of a run (`screen`), what the reports say (`commands.get`
 
 from collections.abc import Iterable
 
-from rich.console import Console
 from rich.text import Text
 
-from diptych.cli.output.screen import Line, printable_parts
+from diptych.cli.output.screen import Line, StyledStream, printable_parts
 
 
 def print_report(lines: Iterable[Line]) -> None:
     """Write the lines without wrapping them."""
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = StyledStream()
     for line in lines:
         console.print(Text.assemble(*printable_parts(line)), soft_wrap=True)

@@ -6,10 +6,12 @@ the next line replaces; a file or pipe gets whole lines only.
 Not here: what is written (`timeline`).
 """
 
+import errno
+import os
 import re
 import sys
 from collections.abc import Iterable
-from typing import TextIO, TypeAlias
+from typing import NoReturn, TextIO, TypeAlias
 
 from rich.console import Console
 from rich.text import Text
@@ -45,12 +47,25 @@ def printable_parts(parts: Iterable[Part]) -> list[Part]:
     ]
 
 
+class StyledStream(Console):
+    """Writes styled text, as it is. A reader that has gone is an error, as it is to `write`.
+
+    rich would exit, in whichever thread that is, and close stdout whichever stream it was.
+    """
+
+    def __init__(self, file: TextIO | None = None) -> None:
+        super().__init__(file=file, highlight=False, markup=False, emoji=False)
+
+    def on_broken_pipe(self) -> NoReturn:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
 class Screen:
     """Both streams of a command. It knows what stands in the last line, and ends that first."""
 
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
         self._out = out or sys.stdout
-        self._err = Console(file=err or sys.stderr, highlight=False, markup=False, emoji=False)
+        self._err = StyledStream(err or sys.stderr)
         self._answers_on_terminal = self._out.isatty()
         self.is_live = self._err.file.isatty() and not self._err.is_dumb_terminal
         self._has_open_answer = False

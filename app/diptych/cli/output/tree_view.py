@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
-from diptych.cli.output.screen import Line, printable_parts
+from diptych.cli.output.screen import Line, StyledStream, printable_parts
 from diptych.cli.output.wording import duration, one_line
 from diptych.loop.budget import decimal_text
 
@@ -21,7 +20,7 @@ _STYLES = {"completed": "green", "running": "cyan", "input-required": "magenta"}
 
 def print_tree(tree: Mapping[str, Any]) -> None:
     """Write the tree to stdout: at a terminal's width, or with long lines to a pipe."""
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = StyledStream()
     width = console.width if console.is_terminal else _PIPE_WIDTH
     for line in tree_view(tree, width, time.time()):
         console.print(Text.assemble(*printable_parts(line)), soft_wrap=True)
