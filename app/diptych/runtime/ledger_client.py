@@ -132,6 +132,10 @@ class LedgerClient:
         await self.ledger.settle(accounts, entry, run_id, used)
         self.let_go(entry)
 
+    def is_settled(self, run_id: str) -> bool:
+        """Whether nothing that a run has used is still to be settled late."""
+        return run_id not in self._late
+
     async def wait_settled(self, run_id: str, seconds: float | None = None) -> bool:
         """Wait until what a run has used is settled, at most so long; say whether it is."""
         if late := self._late.get(run_id):

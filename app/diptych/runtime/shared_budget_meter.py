@@ -45,6 +45,7 @@ class SharedBudgetMeter(RunMeter):
         self._lent: dict[str, tuple[Sequence[Account], str]] = {}  # to delegations, by their calls
         self._has_delegated = False
         self._credit: Credit | None = None
+        self._replied = 0
         self._settling: set[asyncio.Task[None]] = set()  # without the run waiting
 
     async def begin(self, command: AskModel) -> ModelCall:
@@ -69,14 +70,13 @@ class SharedBudgetMeter(RunMeter):
             call.used = Usage(call.request_tokens)
         used, credit, estimate = call.used, self._credit, self._client.estimate
         if credit is not None and credit.entry == call.entry:
-            credit.take(call)
-            if error is not None:
-                credit.unrecorded += self._amount(call)
+            credit.take(call, error)
             if credit.is_overdrawn():
                 await self._return_credit()
         else:
             await self._accounts.settle(call.accounts, call.entry, self._amount(call))
         if used is not None and error is None:
+            self._replied += 1
             if call.weighed is None and used.prompt_tokens > call.prompt:
                 call.weighed = call.request_tokens  # there is something to learn of it
             estimate.learn(call.weighed, used)
@@ -137,7 +137,10 @@ class SharedBudgetMeter(RunMeter):
         Both adopt what is on record, which counts once; what was settled beside that would not.
         """
         if credit := self._give_up_credit():
-            await self._accounts.settle(credit.accounts, credit.entry, credit.unrecorded)
+            calls = credit.unrecorded(self._accounts.unrecorded(self._replied))
+            used = sum(map(self._amount, calls), NO_USE)
+            settle = self._accounts.settle
+            await settle(credit.accounts, credit.entry, used, is_recorded=False)
             with suppress(StoreError):  # the next owner does
                 await self._accounts.adopt()
 
@@ -201,7 +204,7 @@ class SharedBudgetMeter(RunMeter):
     async def close(self, *, has_ended: bool) -> None:
         if has_ended and self._is_all_but_credit_counted() and (credit := self._give_up_credit()):
             used = credit.used(self._client.estimate)
-            await self._end(partial(self._accounts.end_run, credit.entry, used))
+            await self._end(partial(self._accounts.end_run, credit.entry, used, credit.accounts))
             return
         try:
             await (self._return_credit() if has_ended else self._leave_credit())
@@ -219,7 +222,8 @@ class SharedBudgetMeter(RunMeter):
         accounts, credit = self._accounts, self._credit
         if credit is None or self._settling or self._has_delegated or accounts.must_adopt:
             return False
-        return credit.accounts is accounts.today() and not accounts.former
+        is_settled = self._client.is_settled(accounts.run_id)
+        return is_settled and credit.accounts is accounts.today() and not accounts.former
 
     async def _end(self, step: _Step) -> None:
         """Have a run end that holds nothing else: at once, as a rule."""
