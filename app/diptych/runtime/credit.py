@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import add, ge
 
-from diptych.loop.messages import NO_USE, Usage, Used
+from diptych.loop.messages import NO_USE, Used
 from diptych.ports.budgets import Account
 from diptych.runtime.estimate import Bound, Estimate
 from diptych.runtime.run_meter import ModelCall
@@ -55,14 +55,16 @@ class Credit:
         self.tool_calls += 1
         self.is_idle = False
 
-    def take(self, used: Usage | None, *, is_step: bool) -> None:
-        """Note that the request under way has ended, and what it has used if a reply counts."""
-        self.in_flight, self.is_idle = None, False
-        if used is not None:
+    def take(self, call: ModelCall) -> None:
+        """Note that a request has ended, and what it has used if a reply counts."""
+        self.is_idle = False
+        if self.in_flight is call:
+            self.in_flight = None
+        if (used := call.used) is not None:
             self.prompts += used.prompt_tokens
             self.replies += used.completion_tokens
             self.requests += 1
-            self.steps += is_step
+            self.steps += call.is_step
 
     def is_overdrawn(self) -> bool:
         """Whether more was used than is lent: replies were larger than ever before."""

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import count
-from typing import Any
+from typing import Any, TypeAlias
 
 from diptych.errors import StoreError
 from diptych.loop.budget import SharedBudgets
@@ -21,6 +21,8 @@ from diptych.runtime.estimate import Estimate
 SECONDS_OF_A_DAY = 24 * 3600  # of Unix time, which knows no leap seconds
 _DAY_KEPT_SECONDS = 2.0 * SECONDS_OF_A_DAY  # for which a day's account is kept
 IDLE_SECONDS = 1.0  # for which a run that calls nothing keeps its credit
+_Held: TypeAlias = tuple[Sequence[Account], float, Callable[[], None] | None]
+_NOT_HELD: _Held = (), 0.0, None
 _FIRST_RETRY, _LONGEST_RETRY = 0.02, 1.0  # seconds
 
 
@@ -58,9 +60,7 @@ class LedgerClient:
         self.session_seconds = session_seconds
         self._limits_sessions, self._limits_days = bool(budgets.per_session), bool(budgets.per_day)
         self._day = -1
-        self._held: dict[str, tuple[Sequence[Account], float]] = {}
-        self._is_renewing = False
-        self._credits: dict[Callable[[], None], None] = {}
+        self._held: dict[str, _Held] = {}
         self._is_watching = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._late: dict[str, set[asyncio.Task[Any]]] = {}  # settlements, by their runs
@@ -95,12 +95,21 @@ class LedgerClient:
             found[-1] = of_day[1]
         return found
 
-    def hold(self, accounts: Sequence[Account], entry: str, until: float = math.inf) -> None:
-        """Hold a reservation until it is settled; it runs out at `until`, if that matters."""
-        self._held[entry] = accounts, until
-        if not self._is_renewing:
-            self._is_renewing = True
-            self.spawn(self._renew())
+    def hold(
+        self,
+        accounts: Sequence[Account],
+        entry: str,
+        until: float = math.inf,
+        return_if_idle: Callable[[], None] | None = None,
+    ) -> None:
+        """Hold a reservation until it is settled; it runs out at `until`, if that matters.
+
+        Every now and then its run is told to return it if it does not need it.
+        """
+        self._held[entry] = accounts, until, return_if_idle
+        if not self._is_watching:
+            self._is_watching = True
+            self.spawn(self._watch())
 
     def is_held(self, entry: str) -> bool:
         """Whether a reservation is sure not to have run out: the store was there to renew it."""
@@ -109,17 +118,6 @@ class LedgerClient:
     def let_go(self, entry: str) -> None:
         """Renew a reservation no more: it is settled, held by another process, or to run out."""
         self._held.pop(entry, None)
-
-    def watch_credit(self, return_if_idle: Callable[[], None]) -> None:
-        """Ask every now and then whether a run still needs its credit."""
-        self._credits[return_if_idle] = None
-        if not self._is_watching:
-            self._is_watching = True
-            self.spawn(self._watch_credits())
-
-    def forget_credit(self, return_if_idle: Callable[[], None]) -> None:
-        """Ask no more: the credit was returned."""
-        self._credits.pop(return_if_idle, None)
 
     def settle_late(self, accounts: Sequence[Account], entry: str, run_id: str, used: Used) -> None:
         """Settle, whoever cancels the run, and however long the store is away; do not wait."""
@@ -164,26 +162,25 @@ class LedgerClient:
         if not late:
             self._late.pop(run_id, None)
 
-    async def _renew(self) -> None:
+    async def _watch(self) -> None:
+        """Renew what is held in time, and have returned what is idle."""
+        loop = asyncio.get_running_loop()
+        renewed_at = loop.time()
         try:
             while self._held:
-                await asyncio.sleep(RESERVED_SECONDS / 3)
-                await self._renew_once()
-        finally:
-            self._is_renewing = False
-
-    async def _watch_credits(self) -> None:
-        try:
-            while self._credits:
                 await asyncio.sleep(IDLE_SECONDS)
-                for return_if_idle in list(self._credits):
-                    return_if_idle()
+                for _, _, return_if_idle in list(self._held.values()):
+                    if return_if_idle:
+                        return_if_idle()
+                if loop.time() >= renewed_at + RESERVED_SECONDS / 3:
+                    renewed_at = loop.time()
+                    await self._renew()
         finally:
             self._is_watching = False
 
-    async def _renew_once(self) -> None:
+    async def _renew(self) -> None:
         by_account: dict[str, tuple[Sequence[Account], list[str]]] = {}
-        for entry, (accounts, _) in self._held.items():
+        for entry, (accounts, _, _) in self._held.items():
             name = " ".join(account.key for account in accounts)
             by_account.setdefault(name, (accounts, []))[1].append(entry)
         loop = asyncio.get_running_loop()
@@ -195,8 +192,9 @@ class LedgerClient:
                 break
             now = loop.time()
             for entry in entries:
-                if now < self._held.get(entry, ((), 0.0))[1]:  # it cannot have run out before
-                    self._held[entry] = accounts, began + RESERVED_SECONDS
+                _, until, return_if_idle = self._held.get(entry, _NOT_HELD)
+                if now < until:  # it cannot have run out before
+                    self._held[entry] = accounts, began + RESERVED_SECONDS, return_if_idle
 
 
 async def _until_done(step: Callable[[], Coroutine[Any, Any, Any]]) -> None:

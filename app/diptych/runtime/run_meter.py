@@ -27,7 +27,7 @@ class BudgetRefused(Exception):
         self.end = end
 
 
-@dataclass
+@dataclass(slots=True)
 class ModelCall:
     """One request to a model, while it is counted; `used` is None until a reply counts.
 

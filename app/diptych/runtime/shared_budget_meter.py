@@ -69,7 +69,7 @@ class SharedBudgetMeter(RunMeter):
             call.used = Usage(call.request_tokens)
         used, credit, estimate = call.used, self._credit, self._client.estimate
         if credit is not None and credit.entry == call.entry:
-            credit.take(used, is_step=call.is_step)
+            credit.take(call)
             if error is not None:
                 credit.unrecorded += self._amount(call)
             if credit.is_overdrawn():
@@ -111,9 +111,8 @@ class SharedBudgetMeter(RunMeter):
         if found.lent != bound.ahead or comes_near(accounts, found.used, bound):
             await self._accounts.settle(accounts, call.entry, NO_USE)  # that was not known
             return False
-        client.hold(accounts, call.entry, until)
+        client.hold(accounts, call.entry, until, self._return_idle_credit)
         self._credit = Credit(accounts, call.entry, bound, in_flight=call)
-        client.watch_credit(self._return_idle_credit)
         return True
 
     def _give_up_credit(self) -> Credit | None:
@@ -122,10 +121,8 @@ class SharedBudgetMeter(RunMeter):
         A request that ends later than its run is settled by itself: each entry counts once.
         """
         credit, self._credit = self._credit, None
-        if credit is not None:
-            self._client.forget_credit(self._return_idle_credit)
-            if credit.in_flight is not None:
-                credit.in_flight.entry = next(self._client.new_entries)
+        if credit is not None and credit.in_flight is not None:
+            credit.in_flight.entry = next(self._client.new_entries)
         return credit
 
     async def _return_credit(self) -> None:
@@ -220,9 +217,9 @@ class SharedBudgetMeter(RunMeter):
     def _is_all_but_credit_counted(self) -> bool:
         """Whether no more is to be counted at the end than what was used of today's credit."""
         accounts, credit = self._accounts, self._credit
-        if self._settling or self._has_delegated or accounts.must_adopt:
+        if credit is None or self._settling or self._has_delegated or accounts.must_adopt:
             return False
-        return credit is not None and credit.accounts is accounts.today() and not accounts.former
+        return credit.accounts is accounts.today() and not accounts.former
 
     async def _end(self, step: _Step) -> None:
         """Have a run end that holds nothing else: at once, as a rule."""

@@ -26,6 +26,7 @@ from diptych.runtime.run_meter import ModelCall
 
 FAR = {"tokens": 10**9, "cost": 10**6, "tool_calls": 10**6, "model_calls": 10**6, "steps": 10**6}
 HI = AskModel(ModelRequest((Message("user", "hi"),)), "actions")
+ANSWER = AskModel(ModelRequest((Message("user", "hi"),)), "answer")
 ONE_TOOL = (call(n=1), said("{}"), said("Done."))
 
 
@@ -200,7 +201,7 @@ async def test_credit_is_for_so_many_requests():
     await home.ask("a long text " * 3_000)
     assert ledger.asked == ["lend", "settle", "lend", "end_run"]
     assert (await used(home))[2:4] == (CALLS_AHEAD + 1, CALLS_AHEAD - 1)
-    assert home.budgets._client._credits == {}
+    assert home.budgets._client._held == {}
 
 
 @virtually
@@ -256,11 +257,13 @@ def test_credit_covers_what_was_lent_beside_what_was_used_and_is_under_way(monke
     assert credit.covers(request_of(45, 0))  # of what replies leave
     assert not credit.covers(request_of(46, 0))
     assert not credit.covers(request_of(0, 16))
-    credit.in_flight = ModelCall(HI, prompt=20, reply=5)
+    late = credit.in_flight = ModelCall(HI, prompt=20, reply=5)
     assert credit.covers(request_of(10, 10))
     assert not credit.covers(request_of(11, 10))
     assert not credit.covers(request_of(0, 11))
-    credit.take(Usage(2, 1), is_step=True)
+    credit.take(ModelCall(HI, Usage(2, 1)))
+    assert credit.in_flight is late
+    credit.take(late)
     assert credit.in_flight is None
     assert credit.covers(request_of(28, 14))
     assert not credit.covers(request_of(29, 14))
@@ -270,13 +273,14 @@ def test_credit_covers_what_was_lent_beside_what_was_used_and_is_under_way(monke
 def test_credit_covers_so_many_requests_and_calls(monkeypatch):
     near_the_end(monkeypatch)
     credit = lent()
-    credit.take(None, is_step=True)  # no reply counts
+    credit.take(ModelCall(HI))  # no reply counts
     for _ in range(2):
-        credit.take(Usage(), is_step=False)
+        credit.take(ModelCall(ANSWER, Usage()))
     assert credit.covers(request_of(1, 1))
     credit.in_flight = ModelCall(HI)
     assert not credit.covers(request_of(1, 1))
-    credit.take(Usage(1, 1), is_step=True)
+    credit.take(ModelCall(HI, Usage(1, 1)))
+    credit.in_flight = None
     assert not credit.covers(request_of(1, 1))
     for _ in range(3):
         assert credit.covers_call()
@@ -293,7 +297,7 @@ def test_what_credit_covers_costs_no_more_than_is_lent(prices, monkeypatch):
         for replies in range(16):
             credit = lent(prices=prices)
             if credit.covers(request_of(prompts, replies)):
-                credit.take(Usage(prompts, replies), is_step=True)
+                credit.take(ModelCall(HI, Usage(prompts, replies)))
                 assert credit.used(estimate.Estimate(prices)).cost <= credit.bound.ahead.cost
 
 
