@@ -1,8 +1,9 @@
-"""What an answered run held is freed at its end, and does not wait for the garbage collector.
+"""What a run held is freed at its end, whatever that is, not by the garbage collector.
 
 Reference cycles are found later, many at once, by a search through what the process keeps.
 """
 
+import asyncio
 import gc
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -11,10 +12,14 @@ from typing import Any
 
 import pytest
 import yaml
-from support.model_server import Step, model_server
+from support.model_server import Step, model_server, silence, stalls, status
 
 from diptych import Agent
 from diptych.config.manifest import API_VERSION
+from diptych.loop.codec import Record
+from diptych.run_result import RunError
+from diptych.runtime import executor
+from diptych.runtime.model_caller import ModelCaller
 
 CALL = '{"tool": "double", "arguments": {"number": 4}}'
 DELEGATION = '{"agent": "second", "task": "Say something."}'
@@ -68,6 +73,94 @@ async def test_an_answered_run_leaves_nothing(steps: list[Step]) -> None:
         async def run() -> None:
             model.play(*steps)
             assert await agent.run("What is it?") == WORDS
+
+        assert not await garbage_of(run)
+
+
+def broken() -> int:
+    """Fail."""
+    raise ValueError
+
+
+waiting = asyncio.Event()
+
+
+async def wait() -> None:
+    """Wait for ever."""
+    waiting.set()
+    await asyncio.Event().wait()
+
+
+FAILURES: dict[str, list[Step]] = {
+    "a refusal": [status(400)],
+    "a refusal of the key": [status(401)],
+    "no JSON": [status(200, "<html>")],
+    "an answer that is none": ["{}", CALL],
+    "a stuck run": ['{"tool": "broken", "arguments": {}}'],
+    "a server that says nothing": [silence],
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+async def test_a_failed_run_leaves_nothing(name: str) -> None:
+    timeouts = {"firstByte": "100ms", "total": "150ms"}
+    async with (
+        model_server("{}") as model,
+        Agent(
+            "helper",
+            model={"name": "m", "endpoint": model.url, "timeouts": timeouts},
+            tools=[double, broken],
+        ) as agent,
+    ):
+
+        async def run() -> None:
+            model.play(*FAILURES[name])
+            with pytest.raises(RunError):
+                await agent.run("What is it?")
+
+        assert not await garbage_of(run)
+
+
+async def test_a_run_that_a_bug_ends_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(ModelCaller, "ask", ask)
+    monkeypatch.setattr(executor._logger, "disabled", True)  # pytest keeps what is logged
+    async with Agent("helper", mock_responses=["{}"]) as agent:
+
+        async def run() -> None:
+            with pytest.raises(RunError, match="internal_error"):
+                await agent.run("What is it?")
+
+        assert not await garbage_of(run)
+
+
+@pytest.mark.parametrize(
+    ("cancelled_at", "steps"),
+    [
+        ("tool_call", ['{"tool": "wait", "arguments": {}}']),
+        ("text", ["{}", stalls("Half ")]),
+        ("offered", [silence]),
+    ],
+    ids=["in a tool", "in the answer", "in phase 1"],
+)
+async def test_a_cancelled_run_leaves_nothing(cancelled_at: str, steps: list[Step]) -> None:
+    async with (
+        model_server("{}") as model,
+        Agent("helper", model={"name": "m", "endpoint": model.url}, tools=[wait]) as agent,
+    ):
+        runs = (await agent.start()).runs
+
+        async def run() -> None:
+            model.play(*steps)
+            waiting.clear()
+            last: Any = None
+            async for last in agent.stream("What is it?"):
+                if isinstance(last, Record) and last.event_type == cancelled_at:
+                    await (waiting if cancelled_at == "tool_call" else model.asked).wait()
+                    await runs.cancel(last.run_id)
+            assert last.event_type == "aborted"
 
         assert not await garbage_of(run)
 

@@ -161,8 +161,8 @@ async def read_body(request: Request, model: type[Body], *, strictly: bool = Fal
     raw = await request.body()
     try:
         body = orjson.loads(raw)
-        if strictly and isinstance(problem := decode_json(raw.decode()), ValueError):
-            raise problem
+        if strictly:
+            _check_strictly(raw.decode())
     except ValueError as error:  # `orjson.JSONDecodeError` is one
         raise InvalidRequest(f"the body is not valid JSON: {error}", code="invalid_json") from error
     if not isinstance(body, dict):
@@ -174,6 +174,11 @@ async def read_body(request: Request, model: type[Body], *, strictly: bool = Fal
         return model.model_validate(body, strict=True)
     except ValidationError as error:
         raise first_problem(error) from error
+
+
+def _check_strictly(text: str) -> None:
+    if isinstance(problem := decode_json(text), ValueError):
+        raise ValueError(str(problem))  # noqa: TRY004 - another, whose traceback leads not to it
 
 
 def first_problem(error: ValidationError) -> InvalidRequest:

@@ -40,7 +40,7 @@ class AgentBudgets:
         self._terms = terms
         self._clock = clock
         prices, name = terms.settings.prices or Prices(), clock.token()[-12:]
-        estimate = Estimate(prices, terms.reply_tokens)
+        estimate = Estimate(prices, terms.reply_tokens, terms.shared)
         self._client = LedgerClient(ledger, terms.shared, estimate, terms.session_seconds, name)
 
     @property

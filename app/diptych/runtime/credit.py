@@ -8,7 +8,7 @@ Not here: when it is taken and returned (`shared_budget_meter`), how much it is 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from operator import add, ge
+from operator import ge
 
 from diptych.loop.messages import Used
 from diptych.ports.budgets import Account
@@ -93,7 +93,6 @@ def comes_near(accounts: Sequence[Account], known: Sequence[Used], bound: Bound)
     What is `known` to be used may be out of date: what is reserved is never more than there is.
     """
     for account, used in zip(accounts, known, strict=True):
-        wanted = map(add, used, bound.of_many[account.scope])
-        if True in map(ge, wanted, account.budget.nears):
+        if True in map(ge, used, bound.far_below[account.scope]):  # type: ignore[arg-type]
             return True
     return False

@@ -4,10 +4,11 @@ Not here: reserving it (`shared_budget_meter`), the weight of a request (`loop.t
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from diptych.loop.budget import Prices
+from diptych.loop.budget import Prices, SharedBudgets
 from diptych.loop.commands import AskModel
 from diptych.loop.messages import Usage, Used
 from diptych.loop.tokens import most_weight
@@ -28,26 +29,29 @@ class Bound:
 
     `ahead` is what `CALLS_AHEAD` of them use, of whatever purpose, each with a call of a tool, also
     if prompts take tokens that replies leave; `replies_ahead` are the tokens of their replies.
-    `of_many` is what as many runs use of it as may hold it, by the scope of an account (`HOLDERS`).
+    `far_below` says, by the scope of an account, of how much of it less must be used, so that as
+    many runs as `HOLDERS` says may hold `ahead`, and 80 % of no limit are used.
     """
 
     prompt: int
     reply: int
     replies_ahead: int
     ahead: Used
-    of_many: Mapping[str, Used]
+    far_below: Mapping[str, Used]
 
 
 @dataclass
 class Estimate:
     """How large requests and replies turned out to be, over all runs of a process.
 
-    `prices` and `reply_tokens`, the bound of a reply, are the manifest's. What an endpoint adds to
-    a request is not known before a request was weighed, or took more than was reserved for it.
+    `prices`, `reply_tokens`, the bound of a reply, and `budgets` are the manifest's. What an
+    endpoint adds to a request is not known before a request was weighed, or took more than was
+    reserved for it.
     """
 
     prices: Prices
     reply_tokens: int | None = None
+    budgets: SharedBudgets = field(default_factory=SharedBudgets)
     overhead: int | None = None  # tokens of a prompt beyond our estimate
     factor: float = 1.0  # tokens of a unit of weight, of prompts that are long enough to say so
     longest: int = 0  # of the replies
@@ -80,8 +84,9 @@ class Estimate:
         of_prompt, _ = self.prices.of_one
         cost = (of_prompt * prompt + self.prices.dearest * reply) * n
         ahead = Used((prompt + reply) * n, cost, n, n, n)
-        of_many = {scope: _times(ahead, number) for scope, number in HOLDERS.items()}
-        return Bound(prompt, reply, reply * n, ahead, of_many)
+        budgets = {"perSession": self.budgets.per_session, "perDay": self.budgets.per_day}
+        far_below = {scope: _less(b.nears, ahead, HOLDERS[scope]) for scope, b in budgets.items()}
+        return Bound(prompt, reply, reply * n, ahead, far_below)
 
     def amount(
         self, prompt: int, reply: int, requests: int = 1, tool_calls: int = 0, steps: int = 0
@@ -104,5 +109,6 @@ class Estimate:
             self._bounds.clear()
 
 
-def _times(used: Used, number: int) -> Used:
-    return Used._make(part * number for part in used)
+def _less(limits: Sequence[Any], amount: Sequence[Any], times: int) -> Used:
+    """Give what is left of limits, in the order of `Used`, without so many times an amount."""
+    return Used._make(limit - part * times for limit, part in zip(limits, amount, strict=True))

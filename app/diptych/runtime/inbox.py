@@ -12,7 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 from diptych.loop.events import Event
 
@@ -66,9 +66,9 @@ class RunTasks:
 
         Gives `otherwise` if `cancel_awaited` ends that.
         """
-        self._awaited = awaited = asyncio.create_task(work)
+        self._awaited = asyncio.create_task(work)
         try:
-            return await awaited
+            return cast("Outcome", await self._awaited)  # no name here holds what it may raise
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task and task.cancelling():

@@ -104,6 +104,7 @@ class ModelCaller:
         finally:
             if call:
                 await meter.end(call, broken)
+            broken = None  # its traceback leads here
 
     async def _send(self, command: AskModel, run: Run) -> Replied:
         self._has_reasoned, self._is_reasoning = self._has_reasoned or self._is_reasoning, False

@@ -147,7 +147,10 @@ class Runner:
     async def _receive(self, item: InboxItem) -> None:
         match item:
             case TaskCrashed(cause):
-                raise cause
+                try:
+                    raise cause
+                finally:
+                    del cause, item  # its traceback leads here
             case TextDue():
                 await self._write_text()
             case Aborted() | Failed():

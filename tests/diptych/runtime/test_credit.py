@@ -302,13 +302,15 @@ def test_what_credit_covers_costs_no_more_than_is_lent(prices, monkeypatch):
 
 
 def test_credit_is_asked_for_requests_of_any_purpose_and_their_calls():
-    bound = estimate.Estimate(Prices(Decimal(1), Decimal(2)), 50, overhead=7).bound(HI)
+    budgets = SharedBudgets(per_day=Budget(tokens=10**9, tool_calls=10_000))
+    bound = estimate.Estimate(Prices(Decimal(1), Decimal(2)), 50, budgets, overhead=7).bound(HI)
     n = CALLS_AHEAD
     assert bound.reply == 50
     assert bound.ahead[2:] == (n, n, n, 0)
     assert bound.ahead.tokens == (bound.prompt + 50) * n
     assert bound.ahead.cost == Decimal(bound.prompt + 100) * n / 10**6
-    assert bound.of_many["perDay"].tokens == 256 * bound.ahead.tokens
+    far = 8 * 10**8 - 256 * bound.ahead.tokens, 8_000 - 256 * n
+    assert (bound.far_below["perDay"][0], bound.far_below["perDay"][3]) == far
 
 
 @virtually

@@ -64,8 +64,7 @@ def _with_error_text(function: ToolFunction) -> ToolFunction:
             bound = functools.partial(function, *args, **kwargs)
             return await anyio.to_thread.run_sync(bound, abandon_on_cancel=True)
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
+            if _is_being_cancelled():
                 raise  # the call is cancelled; otherwise, something that the function awaited was
             raise ToolError("the function was cancelled from within") from None
         except (ToolError, MCPError):
@@ -74,3 +73,9 @@ def _with_error_text(function: ToolFunction) -> ToolFunction:
             raise ToolError(f"{type(error).__name__}: {error}") from error
 
     return wrapper
+
+
+def _is_being_cancelled() -> bool:
+    """Say whether the running task is; a name for the task, which keeps the error, is a cycle."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

@@ -132,25 +132,28 @@ class ChatModel:
         admitted = [endpoint for endpoint in self._endpoints if endpoint.circuit.admit()]
         endpoints = admitted or self._endpoints[:1]
         failures: list[AttemptFailure] = []
-        for position, endpoint in enumerate(endpoints):
-            others = len(endpoints) - position - 1
-            attempt = partial(ask, endpoint, request)
-            try:
-                result = await self._with_retries(endpoint, attempt, deadline, end, others)
-            except AttemptFailure as failure:
-                failures.append(failure)
-                if not failure.may_fall_back:
-                    raise
-                if others:
-                    _logger.warning(
-                        "%s (%s) gave no reply, the next model is asked: %s",
-                        endpoint.origin,
-                        endpoint.settings.name,
-                        failure.message,
-                    )
-            else:
-                return result, endpoint
-        raise failures[0]
+        try:
+            for position, endpoint in enumerate(endpoints):
+                others = len(endpoints) - position - 1
+                attempt = partial(ask, endpoint, request)
+                try:
+                    result = await self._with_retries(endpoint, attempt, deadline, end, others)
+                except AttemptFailure as failure:
+                    failures.append(failure)
+                    if not failure.may_fall_back:
+                        raise
+                    if others:
+                        _logger.warning(
+                            "%s (%s) gave no reply, the next model is asked: %s",
+                            endpoint.origin,
+                            endpoint.settings.name,
+                            failure.message,
+                        )
+                else:
+                    return result, endpoint
+            raise failures[0]
+        finally:
+            failures.clear()  # their tracebacks lead here: a cycle, with all that the run holds
 
     async def _with_retries(
         self,

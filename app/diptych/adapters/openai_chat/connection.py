@@ -195,11 +195,11 @@ class Connection:
                 response = await self._send(url, body, headers)
         except aiohttp.ClientError as error:
             # Other causes name the URL with its query, or hold the headers of the request.
-            cause = error if isinstance(error, aiohttp.ClientConnectorError) else None
-            raise connection_failure(error, self.origin) from cause
+            is_plain = isinstance(error, aiohttp.ClientConnectorError)
+            raise connection_failure(error, self.origin) from error if is_plain else None
         except TimeoutError:
-            late = total_timeout() if deadline <= first_byte_deadline else first_byte_timeout()
-            raise late from None
+            is_all_over = deadline <= first_byte_deadline
+            raise (total_timeout() if is_all_over else first_byte_timeout()) from None
         if is_compressed(response.headers):
             response.close()
             raise malformed_reply("a compressed answer, which nobody asked for")

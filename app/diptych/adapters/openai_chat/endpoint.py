@@ -117,7 +117,10 @@ class ModelEndpoint:
             try:
                 result = await send(_Attempt(request, fields, dialect, limits))
             except AttemptFailure as failure:
-                dialect = self._adapted(failure, dialect, fields, request)
+                adapted = self._adapted(failure, dialect, fields, request)
+                if adapted is None:
+                    raise
+                dialect = adapted
             else:
                 self._learn(dialect, fields, request)
                 return result
@@ -133,15 +136,19 @@ class ModelEndpoint:
         dialect: Dialect,
         fields: Mapping[str, Any],
         request: ModelRequest,
-    ) -> Dialect:
-        """Give the dialect to try next. Raises the failure if there is none."""
+    ) -> Dialect | None:
+        """Give the dialect to try next; None if there is none, and the failure stays.
+
+        It is not raised here: its traceback would lead to it, by the argument. Raises the failure
+        to take tools, or one of them, in its place.
+        """
         if failure.report is None:
-            raise failure
+            return None
         adapted = dialect.adapted(failure.report, fields, request)
         if adapted is not None:
             return adapted
         if failure.code in {"context_too_long", "malformed_call"}:
-            raise failure
+            return None
         has_tool_messages = dialect.has_tool_messages(request)
         if ("tools" in fields or has_tool_messages) and refuses_tools(
             failure.report, has_tool_messages=has_tool_messages
@@ -153,7 +160,7 @@ class ModelEndpoint:
             if name is not None:
                 self.takes_tools, self.refused_tool = False, name
                 raise tool_refused(failure, name) from None
-        raise failure
+        return None
 
     def _learn(self, dialect: Dialect, fields: Mapping[str, Any], request: ModelRequest) -> None:
         """Remember what went through; say once what is left out from now on."""

@@ -137,7 +137,10 @@ class MasterLocator:
                 self._sentinels.insert(0, sentinel)
                 return address
             problem = Unreachable("the store's sentinels know no master of the name in its URL")
-        raise problem
+        try:
+            raise problem
+        finally:
+            del problem  # its traceback leads here
 
 
 def _new_connection(connection_class: type[Any], options: dict[str, Any]) -> RawConnection:

@@ -80,7 +80,7 @@ def schema_validator(schema_text: str) -> Validator:
     """
     found = _validator_or_problem(schema_text)
     if isinstance(found, Exception):
-        raise found
+        raise found.with_traceback(None)  # it is kept, and would keep the frames of each raise
     return found
 
 

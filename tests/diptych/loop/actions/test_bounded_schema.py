@@ -5,7 +5,7 @@ from functools import reduce
 
 import pytest
 
-from diptych.loop.actions.arguments import check_arguments
+from diptych.loop.actions.arguments import SCHEMA_PROBLEMS, check_arguments, schema_validator
 from diptych.loop.actions.linear_patterns import UnusablePattern, matches, states
 from diptych.loop.catalog import Tool
 
@@ -159,3 +159,10 @@ def test_the_states_of_a_pattern_are_estimated(pattern, least, most):
 def test_a_pattern_without_a_bound_is_not_used(pattern):
     with pytest.raises(UnusablePattern):
         matches(pattern, "a")
+
+
+def test_a_schema_that_is_none_keeps_nothing_of_those_who_tried_it():
+    for _ in range(3):
+        with pytest.raises(SCHEMA_PROBLEMS) as raised:
+            schema_validator('{"type": 5}')
+    assert len(raised.traceback) == 2
