@@ -176,13 +176,14 @@ class LedgerClient:
                 for _, _, return_if_idle in list(self._held.values()):
                     if return_if_idle:
                         return_if_idle()
-                if loop.time() >= renewed_at + RESERVED_SECONDS / 3:
-                    renewed_at = loop.time()
-                    await self._renew()
+                now = loop.time()
+                if now >= renewed_at + RESERVED_SECONDS / 3 and await self._renew():
+                    renewed_at = now
         finally:
             self._is_watching = False
 
-    async def _renew(self) -> None:
+    async def _renew(self) -> bool:
+        """Renew all; gives whether the store was there, else that is due again at once."""
         by_account: dict[str, tuple[Sequence[Account], list[str]]] = {}
         for entry, (accounts, _, _) in self._held.items():
             name = " ".join(account.key for account in accounts)
@@ -193,12 +194,13 @@ class LedgerClient:
             try:
                 await self.ledger.renew(accounts, entries)
             except StoreError:
-                break
+                return False
             now = loop.time()
             for entry in entries:
                 _, until, return_if_idle = self._held.get(entry, _NOT_HELD)
                 if now < until:  # it cannot have run out before
                     self._held[entry] = accounts, began + RESERVED_SECONDS, return_if_idle
+        return True
 
 
 async def _until_done(step: Callable[[], Coroutine[Any, Any, Any]]) -> None:

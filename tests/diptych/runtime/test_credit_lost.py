@@ -371,3 +371,13 @@ async def test_an_end_that_is_repeated_after_midnight_counts_for_the_day_of_its_
     days = [day_key(clock.now() - ago * SECONDS_OF_A_DAY) for ago in (1, 0)]
     accounts = [Account("perDay", day, Budget(**FAR), 60) for day in days]
     assert [each.model_calls for each in await ledger.used(accounts)] == [1, 0]
+
+
+@virtually
+async def test_what_is_held_is_renewed_as_soon_as_the_store_is_back():
+    ledger, records = Flaky(), [Record("run-1", "talk", 1, "user_message", 1, "hi")]
+    await meter(ledger, records).begin(ASKED)
+    for away, seconds in (((), 9.5), ({"renew"}, 17), ((), 3), ({"renew"}, 5)):
+        ledger.away = away
+        await asyncio.sleep(seconds)
+    assert ledger.held() == 1
