@@ -219,6 +219,15 @@ async def test_the_end_of_a_run_settles_and_counts_once_however_late_it_is_repea
     assert await books.ledger.used([day]) == [Used(tokens=67)]
 
 
+async def test_a_run_is_known_to_have_ended_since_its_end_was_repeated(books: Books) -> None:
+    day = account(tokens=1_000)
+    for _ in range(2):
+        await books.ledger.end_run([day], "e1", "run-1", TOKENS)
+        await books.wait(400)
+    await books.other.adopt(day, "run-1", TOKENS)
+    assert await books.ledger.used([day]) == [TOKENS]
+
+
 async def test_the_end_counts_beside_what_was_settled_and_adopted_before(books: Books) -> None:
     day = account(tokens=1_000)
     await books.ledger.settle([day], "e1", "run-1", Used(tokens=60))

@@ -163,10 +163,10 @@ class MemoryLedger:
         for account, row in zip(accounts, self._rows(accounts, now), strict=True):
             if entry in row.reserved:
                 row.let_go(entry)
-            if (key := (account.key, run_id)) not in ended:
-                ended[key] = now + _ENDED
-                if is_first:
-                    row.used = _new(Used, map(add, row.used, used))
+            key = account.key, run_id
+            if ended.pop(key, None) is None and is_first:
+                row.used = _new(Used, map(add, row.used, used))
+            ended[key] = now + _ENDED
             row.runs.pop(run_id, None)
             sums.append(row.used)
         return sums
