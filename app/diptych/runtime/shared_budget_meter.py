@@ -137,12 +137,13 @@ class SharedBudgetMeter(RunMeter):
         Both adopt what is on record, which counts once; what was settled beside that would not.
         """
         if credit := self._give_up_credit():
-            calls = credit.unrecorded(self._accounts.unrecorded(self._replied))
-            used = sum(map(self._amount, calls), NO_USE)
-            settle = self._accounts.settle
-            await settle(credit.accounts, credit.entry, used, is_recorded=False)
-            with suppress(StoreError):  # the next owner does
-                await self._accounts.adopt()
+            try:
+                with suppress(StoreError):  # the next owner does
+                    await self._accounts.adopt()
+            finally:  # what is adopted was reserved until now
+                calls = credit.unrecorded(self._accounts.unrecorded(self._replied))
+                used, settle = sum(map(self._amount, calls), NO_USE), self._accounts.settle
+                await settle(credit.accounts, credit.entry, used, is_recorded=False)
 
     def _return_idle_credit(self) -> None:
         """Return credit that a run does not need now, as it waits for a tool or for somebody."""
