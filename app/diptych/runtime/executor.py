@@ -133,13 +133,18 @@ class Executor:
         else:
             first.append(OwnerChanged(await self._stores.leases.may_be_truncated(log.run_id)))
         active.attach(runner)
+        is_lost = True
         try:
             if run.origin.lease is None:
-                return await runner.drive(*first)
-            async with abandoned_after(run.origin.lease, active, self._stores.feed):
-                return await runner.drive(*first)
+                driven = await runner.drive(*first)
+            else:
+                async with abandoned_after(run.origin.lease, active, self._stores.feed):
+                    driven = await runner.drive(*first)
+            is_lost = False
         finally:
-            await backends.meter.close(has_ended=is_terminal(log.records[-1]))
+            has_ended = is_terminal(log.records[-1])
+            await backends.meter.close(has_ended=has_ended, is_lost=is_lost)
+        return driven
 
     def _metered_backends(self, log: RunLog, run: Run) -> Backends:
         """Give the backends of one run: they count what it uses."""
