@@ -364,9 +364,9 @@ async def test_what_is_settled_of_yesterday_is_not_told_as_used_today():
     begun = await meters[0].begin(HI)
     clock.seconds += 86_400
     other = await meters[1].begin(HI)
-    for meter, call, tokens in ((meters[1], other, 60), (meters[0], begun, 70)):
-        call.used = Usage(tokens, 40)
-        await meter.end(call, None)
+    for meter, asked, tokens in ((meters[1], other, 60), (meters[0], begun, 70)):
+        asked.used = Usage(tokens, 40)
+        await meter.end(asked, None)
     await meters[1].close(has_ended=True)
     await meters[0].begin(HI)
     account, today = budgets.of_day
