@@ -7,10 +7,10 @@ Not here: when it is taken and returned (`shared_budget_meter`), how much it is 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import ge
 
-from diptych.loop.messages import NO_USE, Used
+from diptych.loop.messages import Used
 from diptych.ports.budgets import Account
 from diptych.runtime.estimate import Bound, Estimate
 from diptych.runtime.run_meter import ModelCall
@@ -21,9 +21,9 @@ class Credit:
     """A reservation of `accounts` for several calls, and what they have used of it.
 
     It is for what `bound` has `ahead`. Prompts may be larger where replies are smaller: a
-    conversation grows. `of_cancelled` is what cancelled requests have used of it: they are on no
-    record. `in_flight` is the request that is under way. `is_idle`: nothing was called since
-    whoever watches has looked.
+    conversation grows. `in_flight` is the request that is under way; others have `replied`, or were
+    `cut_off`, and so are on no record. `is_idle`: nothing was called since whoever watches has
+    looked.
     """
 
     accounts: Sequence[Account]
@@ -35,7 +35,8 @@ class Credit:
     requests: int = 0
     steps: int = 0
     tool_calls: int = 0
-    of_cancelled: Used = NO_USE
+    replied: list[ModelCall] = field(default_factory=list)
+    cut_off: list[ModelCall] = field(default_factory=list)
     is_idle: bool = False
 
     def covers_request(self, bound: Bound) -> bool:
@@ -55,7 +56,7 @@ class Credit:
         self.tool_calls += 1
         self.is_idle = False
 
-    def end_request(self, call: ModelCall) -> None:
+    def end_request(self, call: ModelCall, error: BaseException | None = None) -> None:
         """Note that a request has ended, and what it has used if a reply counts."""
         self.is_idle = False
         if self.in_flight is call:
@@ -65,6 +66,11 @@ class Credit:
             self.reply_tokens += used.completion_tokens
             self.requests += 1
             self.steps += call.is_step
+            (self.replied if error is None else self.cut_off).append(call)
+
+    def unrecorded(self, count: int) -> list[ModelCall]:
+        """Give the requests that are on no record, if the last `count` of the replies are not."""
+        return self.cut_off + (self.replied[-count:] if count else [])
 
     def is_overdrawn(self) -> bool:
         """Whether more was used than is lent: prompts or replies were larger than their bound."""

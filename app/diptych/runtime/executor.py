@@ -133,18 +133,13 @@ class Executor:
         else:
             first.append(OwnerChanged(await self._stores.leases.may_be_truncated(log.run_id)))
         active.attach(runner)
-        is_lost = True
         try:
             if run.origin.lease is None:
-                driven = await runner.drive(*first)
-            else:
-                async with abandoned_after(run.origin.lease, active, self._stores.feed):
-                    driven = await runner.drive(*first)
-            is_lost = False
+                return await runner.drive(*first)
+            async with abandoned_after(run.origin.lease, active, self._stores.feed):
+                return await runner.drive(*first)
         finally:
-            has_ended = is_terminal(log.records[-1])
-            await backends.meter.close(has_ended=has_ended, is_lost=is_lost)
-        return driven
+            await backends.meter.close(has_ended=is_terminal(log.records[-1]))
 
     def _metered_backends(self, log: RunLog, run: Run) -> Backends:
         """Give the backends of one run: they count what it uses."""

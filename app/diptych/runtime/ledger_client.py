@@ -137,9 +137,9 @@ class LedgerClient:
         if self.of_day is None or account.key >= self.of_day[0].key:
             self.of_day = account, used
 
-    def is_settling(self, run_id: str) -> bool:
-        """Whether something that a run has used is settled in the background."""
-        return run_id in self._late
+    def is_settled(self, run_id: str) -> bool:
+        """Whether nothing that a run has used is still to be settled late."""
+        return run_id not in self._late
 
     async def wait_settled(self, run_id: str, seconds: float | None = None) -> bool:
         """Wait until what a run has used is settled, at most so long; say whether it is."""

@@ -65,7 +65,7 @@ class RecordedUse:
         about: Any = record.metadata
         if record.event_type == "offered":
             self._prices = read_prices(about) or self._prices
-        elif record.event_type in _MODEL_CALLS and "error" not in about:
+        elif is_reply(record):
             self._usage += read_usage(about["usage"])
             self._others += Used(model_calls=1)
             self._is_step_counted = record.event_type == "compacted"
@@ -82,6 +82,11 @@ class RecordedUse:
             event = read_returned(record.event_type, record.content, about)
             share = self._shares.pop(event.result.call_id, Budget())
             self._others += child_use(event.result, share, self._prices)
+
+
+def is_reply(record: Record) -> bool:
+    """Whether it is of a request to the model that counts."""
+    return record.event_type in _MODEL_CALLS and "error" not in _about(record)
 
 
 def recorded_budget(records: Iterable[Record]) -> Budget:

@@ -21,7 +21,7 @@ from diptych.ports.budgets import Account, Reserved
 from diptych.runtime.approval_records import waited_seconds
 from diptych.runtime.budget_notices import budget_warning
 from diptych.runtime.ledger_client import SECONDS_OF_A_DAY, LedgerClient, day_key
-from diptych.runtime.recorded_use import RecordedUse
+from diptych.runtime.recorded_use import RecordedUse, is_reply
 from diptych.runtime.run_meter import BudgetRefused
 
 AWAY_SECONDS = 10.0  # for which a call waits for a ledger that is away; then it is not made
@@ -48,12 +48,18 @@ class CountedRun:
         self._began = clock.now()
         self.has_run = len(records()) > 1
         self._waited = waited_seconds(records(), self._began) if self.has_run else 0.0
+        self.replies_before = self.replies()
+        """That a former owner has put on record."""
 
     def executed_ms(self) -> int:
         """Say for how long the run has executed here; to wait for an approval is not that."""
         now = self.now()
         waited = waited_seconds(self._records(), now) - self._waited
         return max(0, round((now - self._began - waited) * 1000))
+
+    def replies(self) -> int:
+        """Count the replies on record."""
+        return sum(map(is_reply, self._records()))
 
     def recorded(self) -> list[tuple[str, Used]]:
         """Say what is on record, by the accounts of the days on which it was recorded."""
@@ -152,20 +158,23 @@ class RunAccounts:
         except StoreError as error:
             raise BudgetRefused(_unavailable()) from error
 
-    async def settle(self, accounts: Sequence[Account], entry: str, used: Used) -> None:
+    async def settle(
+        self, accounts: Sequence[Account], entry: str, used: Used, *, is_recorded: bool = True
+    ) -> None:
         """Replace a reservation, if there is one, by what was used, and the time since the last.
 
         Where the store is away, or the run is cancelled meanwhile, that is done in the background.
+        What is on no record is counted by itself: whoever adopts takes the rest for recorded.
         """
-        client = self._client
+        client, run_id = self._client, self.run_id if is_recorded else f"{self.run_id}/cut off"
         if self._is_timed:
             used += self._elapsed()
         try:
-            sums = await client.ledger.settle(accounts, entry, self.run_id, used)
+            sums = await client.ledger.settle(accounts, entry, run_id, used)
         except StoreError:
-            client.settle_late(accounts, entry, self.run_id, used)
+            client.settle_late(accounts, entry, run_id, used)
         except asyncio.CancelledError:
-            client.settle_late(accounts, entry, self.run_id, used)
+            client.settle_late(accounts, entry, run_id, used)
             raise
         else:
             client.let_go(entry)
@@ -192,6 +201,10 @@ class RunAccounts:
                     notice = budget_warning(name, used, account.budget, account.scope)
                     self._counted.notify(notice)
 
+    def unrecorded(self, replied: int) -> int:
+        """Say how many of the replies that came here are on no record."""
+        return max(0, replied - self._counted.replies() + self._counted.replies_before)
+
     async def adopt(self) -> None:
         """Count what the record has, and a former owner did not come to settle."""
         ledger, recorded = self._client.ledger, self._counted.recorded()
@@ -206,13 +219,17 @@ class RunAccounts:
                 await ledger.adopt(account, self.run_id, whole)
         self.must_adopt = False
 
-    async def end_run(self, entry: str, used: Used) -> None:
-        """Settle the last that the run has used; it has ended. Raises `StoreError`."""
-        today, client = self.today(), self._client
-        accounts = [*today, *self.former] if self.former else today
-        sums = await client.ledger.end_run(accounts, entry, self.run_id, used)
-        client.let_go(entry)
-        self.note(today, used, sums)
+    async def end_run(
+        self, entry: str, used: Used, accounts: Sequence[Account] | None = None
+    ) -> None:
+        """Settle the last that the run has used of `accounts`; it has ended. Raises `StoreError`.
+
+        Where nothing is to be settled, these are all that it ever shared.
+        """
+        accounts = accounts or [*self.today(), *self.former]
+        sums = await self._client.ledger.end_run(accounts, entry, self.run_id, used)
+        self._client.let_go(entry)
+        self.note(self._accounts, used, sums)
 
     def _elapsed(self) -> Used:
         """Give the time that was not settled yet."""

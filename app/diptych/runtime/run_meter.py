@@ -101,11 +101,8 @@ class RunMeter:
     def end_child(self, result: Result, used: Used) -> None:
         """Count what a call has used, if it was a delegation."""
 
-    async def close(self, *, has_ended: bool, is_lost: bool = False) -> None:
-        """End the counting: the run has ended, or another process goes on with it.
-
-        If the run `is_lost`, that may have begun already, with what is on record.
-        """
+    async def close(self, *, has_ended: bool) -> None:
+        """End the counting: the run has ended, or another process goes on with it."""
 
 
 class EstimatingMeter(RunMeter):

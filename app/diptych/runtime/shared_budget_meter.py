@@ -1,9 +1,8 @@
 """Meters what a run uses of budgets that it shares with others: its session's, and the day's.
 
 Before the model is asked, an estimate of what it will take is reserved in the ledger; its reply
-settles that. Far from all limits a run reserves for its next calls, too, and settles what they used
-in one step (`credit`). Where nothing is left, or nobody can say whether anything is, the call is
-not made.
+settles that. Far from all limits a run reserves for its next calls, too (`credit`). Where nothing is
+left, or nobody can say whether anything is, the call is not made.
 
 Not here: the ledger (`ports.budgets`), how a run asks it (`run_accounts`), how a process does
 (`ledger_client`), the run's own budget (`loop.spending`).
@@ -47,6 +46,7 @@ class SharedBudgetMeter(RunMeter):
         self._lent: dict[str, tuple[Sequence[Account], str]] = {}  # to delegations, by their calls
         self._has_delegated = False
         self._credit: Credit | None = None
+        self._replied = 0
         self._settling: set[asyncio.Task[None]] = set()  # without the run waiting
 
     async def begin(self, command: AskModel) -> ModelCall:
@@ -69,19 +69,18 @@ class SharedBudgetMeter(RunMeter):
     async def end(self, call: ModelCall, error: BaseException | None) -> None:
         if isinstance(error, asyncio.CancelledError):  # its server has read it, and maybe charged
             call.used = Usage(call.request_tokens)
-        used, credit, estimate = call.used, self._credit, self._client.estimate
+        used, credit = call.used, self._credit
         if credit is not None and credit.entry == call.entry:
-            credit.end_request(call)
-            if error is not None:
-                credit.of_cancelled += self._amount(call)
+            credit.end_request(call, error)
             if credit.is_overdrawn():
                 await self._return_credit()
         else:
             await self._accounts.settle(call.accounts, call.entry, self._amount(call))
         if used is not None and error is None:
+            self._replied += 1
             if call.weighed is None and used.prompt_tokens > call.prompt:
                 call.weighed = call.request_tokens  # there is something to learn of it
-            estimate.learn(call.weighed, used)
+            self._client.estimate.learn(call.weighed, used)
 
     def _amount(self, call: ModelCall) -> Used:
         """Give what a request has used, if a reply counts."""
@@ -136,11 +135,13 @@ class SharedBudgetMeter(RunMeter):
     async def _leave_credit(self) -> None:
         """Return credit after another owner may have adopted the record of what it was used for.
 
-        That would count twice if it were settled now. So only what no record has is settled; for
-        the rest the record is adopted here, too, which counts it once.
+        That would count twice if it were settled. So only what no record has is; the record is
+        adopted here, too, which counts once.
         """
         if credit := self._give_up_credit():
-            await self._accounts.settle(credit.accounts, credit.entry, credit.of_cancelled)
+            calls = credit.unrecorded(self._accounts.unrecorded(self._replied))
+            lost = credit.accounts, credit.entry, sum(map(self._amount, calls), NO_USE)
+            await self._accounts.settle(*lost, is_recorded=False)
             with suppress(StoreError):  # the next owner does
                 await self._accounts.adopt()
 
@@ -201,13 +202,13 @@ class SharedBudgetMeter(RunMeter):
             accounts, entry = lent or (self._accounts.today(), self._lent_entry(result.call_id))
             self._settle_soon(accounts, entry, used)
 
-    async def close(self, *, has_ended: bool, is_lost: bool = False) -> None:
+    async def close(self, *, has_ended: bool) -> None:
         if has_ended and self._is_all_but_credit_counted() and (credit := self._give_up_credit()):
             used = credit.used(self._client.estimate)
-            await self._end(partial(self._accounts.end_run, credit.entry, used))
+            await self._end(partial(self._accounts.end_run, credit.entry, used, credit.accounts))
             return
         try:
-            await (self._leave_credit() if is_lost and not has_ended else self._return_credit())
+            await (self._return_credit() if has_ended else self._leave_credit())
             await self._accounts.settle_time()
             if self._settling:
                 await asyncio.wait(self._settling)
@@ -222,8 +223,8 @@ class SharedBudgetMeter(RunMeter):
         accounts, credit = self._accounts, self._credit
         if credit is None or self._has_delegated or accounts.must_adopt or accounts.former:
             return False
-        is_settling = self._settling or self._client.is_settling(accounts.run_id)
-        return credit.accounts is accounts.today() and not is_settling
+        is_settled = self._client.is_settled(accounts.run_id) and not self._settling
+        return is_settled and credit.accounts is accounts.today()
 
     async def _end(self, step: _Step) -> None:
         """Have a run end that holds nothing else: at once, as a rule."""

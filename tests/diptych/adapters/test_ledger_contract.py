@@ -115,6 +115,13 @@ async def test_what_is_spent_is_reserved_and_settled_in_one_step(books: Books) -
     assert await books.other.used([day]) == [Used(tool_calls=2)]
 
 
+async def test_what_was_spent_long_ago_is_spent_anew(books: Books) -> None:
+    day, one = account(tool_calls=1), Used(tool_calls=1)
+    await books.ledger.spend([day], "e1", "run-1", one)
+    await books.wait(61)
+    assert (await books.ledger.spend([day], "e1", "run-1", one)).outcome == "gone"
+
+
 async def test_one_account_that_has_nothing_left_stands_for_both(books: Books) -> None:
     talk, day = account(tokens=1_000), account(tokens=10)
     assert (await books.ledger.reserve([talk, day], "e1", TOKENS)).outcome == "ok"
@@ -162,6 +169,27 @@ async def test_what_is_lent_is_held_by_whoever_owns_the_run(books: Books) -> Non
     await books.other.settle([day], "run-1/lent/a", "run-1", Used(tokens=30))
     await books.ledger.settle([day], "run-1/lent/a", "run-1", Used(tokens=30))  # a former owner
     assert await books.ledger.used([day]) == [Used(tokens=30)]
+
+
+async def test_what_is_lent_across_midnight_is_held_of_the_new_day_too(books: Books) -> None:
+    talk, day, next_day = account(), account(), account(tokens=100)
+    await books.ledger.lend([talk, day], "run-1/lent/a", TOKENS)
+    assert (await books.other.lend([talk, next_day], "run-1/lent/a", TOKENS)).lent == TOKENS
+    assert (await books.ledger.reserve([next_day], "e1", TOKENS)).outcome == "busy"
+    await books.other.settle([talk, next_day], "run-1/lent/a", "run-1", Used(tokens=30))
+    for name in ("run-2/lent/a", "run-2/lent/a"):
+        found = await books.ledger.lend([talk, next_day], name, TOKENS)
+        assert found.lent == Used(tokens=70)
+
+
+async def test_who_renews_what_is_settled_does_not_have_it_counted_again(books: Books) -> None:
+    day = account(tokens=1_000)
+    await books.ledger.reserve([day], "e1", TOKENS)
+    await books.ledger.settle([day], "e1", "run-1", TOKENS)
+    await books.other.renew([day], ["e1"])
+    await books.wait(RESERVED_SECONDS + 1)
+    await books.other.settle([day], "e1", "run-1", TOKENS)
+    assert await books.ledger.used([day]) == [TOKENS]
 
 
 async def test_a_run_that_is_forgotten_is_not_counted_again(books: Books) -> None:

@@ -16,7 +16,7 @@ from diptych.loop.messages import Message, Usage, Used
 from diptych.loop.model_request import ModelRequest
 from diptych.ports.budgets import Account
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
-from diptych.runtime.ledger_client import day_key
+from diptych.runtime.ledger_client import SECONDS_OF_A_DAY, day_key
 from diptych.runtime.request import RunRequest
 
 FAR = {"tokens": 10**9, "cost": 10**6, "tool_calls": 10**6, "model_calls": 10**6, "steps": 10**6}
@@ -90,9 +90,9 @@ class Waiting(ListeningModel):
             yield delta
 
 
-def meter(ledger, records):
+def meter(ledger, records, clock=None):
     terms = BudgetTerms(shared=SharedBudgets(per_day=Budget(**FAR)))
-    budgets = AgentBudgets(terms, ledger, Named())
+    budgets = AgentBudgets(terms, ledger, clock or Named())
     return budgets.of_run("run-1", "talk", Budget(), lambda: records, lambda notice: None)
 
 
@@ -284,13 +284,13 @@ async def test_what_a_new_owner_has_adopted_the_former_one_does_not_count_too(is
     await former.end(hanging, asyncio.CancelledError())
     if is_late:
         ledger.away = {"settle"}
-        await former.close(has_ended=False, is_lost=True)
+        await former.close(has_ended=False)
         ledger.away = ()
     await one_request(meter(ledger, records))
     if is_late:
         await asyncio.sleep(30)
     else:
-        await former.close(has_ended=False, is_lost=True)
+        await former.close(has_ended=False)
     [found] = await ledger.used([Account("perDay", DAY, Budget(**FAR), 60)])
     assert found.model_calls == 5
     assert ledger.held() == 0
@@ -303,7 +303,7 @@ async def test_who_leaves_a_run_counts_what_is_on_record_though_nobody_goes_on_w
     await one_request(former)
     about = {"usage": {"prompt_tokens": 60, "completion_tokens": 40}}
     records.append(Record("run-1", "talk", 2, "model_reply", 1_000_000.0, "{}", about))
-    await former.close(has_ended=False, is_lost=True)
+    await former.close(has_ended=False)
     [found] = await ledger.used([Account("perDay", DAY, Budget(**FAR), 60)])
     assert found[:3] == (100, 0, 1)
 
@@ -341,3 +341,68 @@ async def test_a_run_ends_after_what_is_settled_late():
     await meter(ledger, records).close(has_ended=True)
     [found] = await ledger.used([Account("perDay", DAY, Budget(**FAR), 60)])
     assert found[:3] == (200, 0, 2)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+@virtually
+async def test_who_leaves_a_run_counts_what_is_on_no_record_beside_what_is(is_late):
+    """Its last reply came too late to be recorded, then a request was cut off."""
+    ledger, records = Flaky(), [Record("run-1", "talk", 1, "user_message", 1, "hi")]
+    about = {"usage": {"prompt_tokens": 60, "completion_tokens": 40}}
+    for _ in range(2):  # owners
+        former = meter(ledger, records)
+        for n in range(3):
+            await one_request(former)
+            if n < 2:
+                its = len(records) + 1, "model_reply", 1_000_000.0, "{}", about
+                records.append(Record("run-1", "talk", *its))
+        await former.end(await former.begin(ASKED), asyncio.CancelledError())
+        ledger.away = {"settle"} if is_late else ()
+        await former.close(has_ended=False)
+        ledger.away = ()
+        await asyncio.sleep(5)
+    last = meter(ledger, records)
+    await one_request(last)
+    await last.close(has_ended=True)
+    [found] = await ledger.used([Account("perDay", DAY, Budget(**FAR), 60)])
+    assert found.model_calls == 2 * 4 + 1
+    assert ledger.held() == 0
+
+
+@virtually
+async def test_no_run_ends_before_what_it_used_before_is_settled():
+    ledger, records = Flaky(), [Record("run-1", "talk", 1, "user_message", 1, "hi")]
+    ending = meter(ledger, records)
+    await one_request(ending)
+    ledger.away = {"settle"}
+    await ending._return_credit()
+    await one_request(ending)
+    asyncio.get_running_loop().call_later(3, setattr, ledger, "away", ())
+    await ending.close(has_ended=True)
+    await ending._client.aclose()
+    [found] = await ledger.used([Account("perDay", DAY, Budget(**FAR), 60)])
+    assert found.model_calls == 2
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+@virtually
+async def test_an_end_that_is_repeated_after_midnight_counts_for_the_day_of_its_credit(is_done):
+    clock = Named()
+    ledger, records = Flaky(), [Record("run-1", "talk", 1, "user_message", 1, "hi")]
+    ending = meter(ledger, records, clock)
+    await one_request(ending)
+    end_run = ledger.end_run
+
+    async def fail(*arguments):
+        ledger.end_run = end_run
+        if is_done:
+            await end_run(*arguments)
+            ledger._settled.clear()  # as Redis knows it of each account by itself
+        clock.seconds += SECONDS_OF_A_DAY
+        raise StoreError("away")
+
+    ledger.end_run = fail
+    await ending.close(has_ended=True)
+    days = [day_key(clock.now() - ago * SECONDS_OF_A_DAY) for ago in (1, 0)]
+    accounts = [Account("perDay", day, Budget(**FAR), 60) for day in days]
+    assert [each.model_calls for each in await ledger.used(accounts)] == [1, 0]

@@ -84,7 +84,8 @@ class MemoryLedger:
     ) -> Reserved:
         now = self._now()
         rows = self._rows(accounts, now)
-        is_sure = entry in self._settled or _is_free(accounts, rows, entry)
+        is_settled = self._settled.get(entry, now - 1) >= now
+        is_sure = is_settled or _is_free(accounts, rows, entry)
         if not is_sure and (refused := _refused(accounts, rows, used)):
             return refused
         return Reserved("ok", self._settle(rows, entry, run_id, used, now))

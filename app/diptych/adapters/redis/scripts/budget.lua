@@ -62,7 +62,7 @@ end
 
 local function hold_on()
   for _, account in ipairs(accounts) do
-    redis.call('ZADD', account.due, 'XX', now + held, entry)
+    redis.call('ZADD', account.due, 'XX', 'GT', now + held, entry)
   end
 end
 
@@ -142,8 +142,11 @@ end
 
 local amounts
 if what == 'reserve' or what == 'lend' or what == 'spend' then
-  local state = redis.call('HGET', accounts[1].name, 'r:' .. entry)
-  if state then
+  local state, is_partly = redis.call('HGET', accounts[1].name, 'r:' .. entry), false
+  for n = 2, state and state ~= 'settled' and #accounts or 0 do
+    is_partly = is_partly or not redis.call('HGET', accounts[n].name, 'r:' .. entry)
+  end
+  if state and not is_partly then
     local lent = {}
     for amount in string.gmatch(state, '%d+') do
       lent[#lent + 1] = amount
@@ -169,6 +172,9 @@ if what == 'reserve' or what == 'lend' or what == 'spend' then
     end
   end
   for _, account in ipairs(what ~= 'spend' and accounts or {}) do
+    if is_partly then  -- of the day before, by a former owner
+      release(account, entry)
+    end
     note(account, entry, table.concat(amounts, ' '), held)
     for j = 1, N do
       add(account, 'c', j, amounts[j])
