@@ -1,8 +1,8 @@
 """Meters what a run uses of budgets that it shares with others: its session's, and the day's.
 
 Before the model is asked, an estimate of what it will take is reserved in the ledger; its reply
-settles that. Far from all limits a run reserves for its next calls, too (`credit`). Where nothing is
-left, or nobody can say whether anything is, the call is not made.
+settles that. Far from all limits a run reserves for its next calls, too (`credit`). Where nothing
+is left, or nobody can say whether anything is, the call is not made.
 
 Not here: the ledger (`ports.budgets`), how a run asks it (`run_accounts`), how a process does
 (`ledger_client`), the run's own budget (`loop.spending`).
