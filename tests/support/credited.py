@@ -5,8 +5,8 @@ from diptych.runtime import estimate, shared_budget_meter
 
 def near_the_end(patch):
     """Have requests look small, and credit be asked for wherever anything is left."""
-    for scope in estimate.HOLDERS:
-        patch.setitem(estimate.HOLDERS, scope, 1)
+    for scope in estimate.MARGINS:
+        patch.setitem(estimate.MARGINS, scope, 1)
     patch.setattr(estimate, "CALLS_AHEAD", 3)
     patch.setattr(shared_budget_meter, "_MANY", 1)
     patch.setattr(estimate, "_UNKNOWN_OVERHEAD", 10)

@@ -111,7 +111,9 @@ class Policy:
             return self._evaluate(call, catalog, caller, is_approved, repeats)
         except Exception:
             _logger.exception("the policy broke on a call of run %s", caller.run_id)
-            return Verdict("deny", f"the {self._owner}'s policy broke")
+            verdict = Verdict("deny", f"the {self._owner}'s policy broke")
+            self._note(call, caller, verdict, None)
+            return verdict
 
     def _evaluate(
         self, call: Call, catalog: Catalog, caller: RunCaller, is_approved: bool, repeats: int

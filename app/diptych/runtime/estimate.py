@@ -14,9 +14,11 @@ from diptych.loop.messages import Usage, Used
 from diptych.loop.tokens import most_weight
 
 CALLS_AHEAD = 8  # requests to the model, and as many calls of tools, that a run holds at most
-HOLDERS = {"perSession": 2, "perDay": 256}
-"""How many runs may hold as much of an account before 80 % of a limit are used: what is held is not
-known, nor is who settles last. A session executes one run at a time."""
+MARGINS = {"perSession": 2, "perDay": 256}
+"""A run has credit if so many could use all of theirs, beside what is settled, and stay below 80 %
+of each limit: others hold credit that nobody knows of. In a session that is a former owner of the
+run, on a day the runs of several pods. More may have credit: the ledger never reserves more than
+there is."""
 _REPLY_TOKENS = 4_096  # that a reply may have, until a longer one came, if nothing bounds it
 _UNKNOWN_OVERHEAD = 4_096  # tokens of a prompt beyond its weight, until something is known
 _TELLING_WEIGHT = 200  # of a prompt: a shorter one is mostly the template
@@ -27,10 +29,10 @@ _MOST_BOUNDS = 1_000  # that are remembered
 class Bound:
     """What a request of some size uses at most: tokens of its `prompt`, and of its `reply`.
 
-    `ahead` is what `CALLS_AHEAD` of them use, of whatever purpose, each with a call of a tool, also
-    if prompts take tokens that replies leave; `replies_ahead` are the tokens of their replies.
-    `far_below` says, by the scope of an account, of how much of it less must be used, so that as
-    many runs as `HOLDERS` says may hold `ahead`, and 80 % of no limit are used.
+    `ahead` is what `CALLS_AHEAD` of them use, of whatever purpose, each with a call of a tool. Its
+    price allows that prompts take what replies leave of its tokens, of which `replies_ahead` are
+    for replies. A run has credit while less is used of an account than `far_below` says, by its
+    scope (`MARGINS`).
     """
 
     prompt: int
@@ -65,7 +67,7 @@ class Estimate:
     def bound(self, command: AskModel) -> Bound:
         """Give what a request uses at most, which need not be weighed for that.
 
-        Its weight is bounded, and rounded up to a power of two: so few bounds are ever computed.
+        Its weight is bounded by the next power of two: so few bounds are ever computed.
         """
         request, weight = command.request, command.weight
         reply = request.parameters.get("max_tokens", self.reply_tokens)
@@ -85,7 +87,7 @@ class Estimate:
         cost = (of_prompt * prompt + self.prices.dearest * reply) * n
         ahead = Used((prompt + reply) * n, cost, n, n, n)
         budgets = {"perSession": self.budgets.per_session, "perDay": self.budgets.per_day}
-        far_below = {scope: _less(b.nears, ahead, HOLDERS[scope]) for scope, b in budgets.items()}
+        far_below = {scope: _less(b.nears, ahead, MARGINS[scope]) for scope, b in budgets.items()}
         return Bound(prompt, reply, reply * n, ahead, far_below)
 
     def amount(

@@ -88,8 +88,8 @@ class LedgerClient:
             )
         return self._day_account
 
-    def heard_of(self, accounts: Sequence[Account]) -> Sequence[Used]:
-        """Say what this process knows to be used of a run's accounts: nothing but of the day's."""
+    def known_sums(self, accounts: Sequence[Account]) -> Sequence[Used]:
+        """Say what this process knows to be used of a run's accounts: of the day's, if anything."""
         found, of_day = [NO_USE] * len(accounts), self.of_day
         if of_day and of_day[0] is accounts[-1]:
             found[-1] = of_day[1]
@@ -131,6 +131,11 @@ class LedgerClient:
         """Settle, once. Raises `StoreError`."""
         await self.ledger.settle(accounts, entry, run_id, used)
         self.let_go(entry)
+
+    def note_day(self, account: Account, used: Used) -> None:
+        """Note what is used of a day, unless a newer one is known."""
+        if self.of_day is None or account.key >= self.of_day[0].key:
+            self.of_day = account, used
 
     def is_settled(self, run_id: str) -> bool:
         """Whether nothing that a run has used is still to be settled late."""

@@ -7,6 +7,7 @@ Not here: the ledger that has them (`ports.budgets`), what is reserved and spent
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from itertools import groupby
 
 from diptych.errors import StoreError
@@ -104,10 +105,10 @@ class RunAccounts:
             accounts = self._client.accounts(self._session_id, now)
             self.former.extend(each for each in self._accounts if each not in accounts)
             self._accounts = accounts
-            self.known = self._client.heard_of(accounts)
+            self.known = self._client.known_sums(accounts)
         return self._accounts
 
-    def leave(self, many: Used) -> bool:
+    def have_left(self, many: Used) -> bool:
         """Whether more tokens and money than these are left, as far as this run has heard.
 
         What others use and reserve now is not known here; of a session's account nothing is, before
@@ -185,17 +186,17 @@ class RunAccounts:
         if self._is_timed:
             await self.settle(self.today(), next(self._client.new_entries), NO_USE)
 
-    def hear(self, accounts: Sequence[Account], sums: Sequence[Used]) -> None:
+    def update_known(self, accounts: Sequence[Account], sums: Sequence[Used]) -> None:
         """Note what is used of today's accounts."""
         if accounts is self._accounts and sums:
             self.known = sums
 
     def note(self, accounts: Sequence[Account], added: Used, sums: Sequence[Used]) -> None:
         """Note what is used now, and tell who watches when it is 80 % of a limit."""
-        self.hear(accounts, sums)
+        self.update_known(accounts, sums)
         for account, used in zip(accounts, sums, strict=False):
             if account.scope == "perDay":
-                self._client.of_day = account, used
+                self._client.note_day(account, used)
             if account.budget.is_near(used):
                 for name in account.budget.warnings(used - added, used):
                     notice = budget_warning(name, used, account.budget, account.scope)
@@ -218,6 +219,14 @@ class RunAccounts:
                     whole += used
                 await ledger.adopt(account, self.run_id, whole)
         self.must_adopt = False
+
+    async def leave(self, accounts: Sequence[Account], entry: str, unrecorded: Used) -> None:
+        """Adopt what is on record, and then settle what is on none: till then it is reserved."""
+        try:
+            with suppress(StoreError):  # the next owner does
+                await self.adopt()
+        finally:
+            await self.settle(accounts, entry, unrecorded, is_recorded=False)
 
     async def end_run(
         self, entry: str, used: Used, accounts: Sequence[Account] | None = None

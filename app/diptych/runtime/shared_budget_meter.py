@@ -1,15 +1,15 @@
 """Meters what a run uses of budgets that it shares with others: its session's, and the day's.
 
 Before the model is asked, an estimate of what it will take is reserved in the ledger; its reply
-settles that. Where nothing is left, or nobody can say whether anything is, the call is not made.
+settles that. Far from all limits a run reserves for its next calls, too (`credit`). Where nothing
+is left, or nobody can say whether anything is, the call is not made.
 
-Not here: the ledger (`ports.budgets`), how a run asks it (`run_accounts`), the run's own budget
-(`loop.spending`).
+Not here: the ledger (`ports.budgets`), how a run asks it (`run_accounts`), how a process does
+(`ledger_client`), the run's own budget (`loop.spending`).
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -53,7 +53,7 @@ class SharedBudgetMeter(RunMeter):
         bound = client.estimate.bound(command)
         call = ModelCall(command, None, accounts, "", command.weight, bound.prompt, bound.reply)
         if credit is not None:
-            if credit.covers(bound) and self._may_draw_on(credit, accounts):
+            if credit.covers_request(bound) and self._may_draw_on(credit, accounts):
                 credit.in_flight, call.entry = call, credit.entry
                 return call
             await self._return_credit()
@@ -68,9 +68,9 @@ class SharedBudgetMeter(RunMeter):
     async def end(self, call: ModelCall, error: BaseException | None) -> None:
         if isinstance(error, asyncio.CancelledError):  # its server has read it, and maybe charged
             call.used = Usage(call.request_tokens)
-        used, credit, estimate = call.used, self._credit, self._client.estimate
+        used, credit = call.used, self._credit
         if credit is not None and credit.entry == call.entry:
-            credit.take(call, error)
+            credit.end_request(call, error)
             if credit.is_overdrawn():
                 await self._return_credit()
         else:
@@ -79,7 +79,7 @@ class SharedBudgetMeter(RunMeter):
             self._replied += 1
             if call.weighed is None and used.prompt_tokens > call.prompt:
                 call.weighed = call.request_tokens  # there is something to learn of it
-            estimate.learn(call.weighed, used)
+            self._client.estimate.learn(call.weighed, used)
 
     def _amount(self, call: ModelCall) -> Used:
         """Give what a request has used, if a reply counts."""
@@ -107,9 +107,9 @@ class SharedBudgetMeter(RunMeter):
             return False
         if found.outcome != "ok":
             return False
-        self._accounts.hear(accounts, found.used)
+        self._accounts.update_known(accounts, found.used)
         if found.lent != bound.ahead or comes_near(accounts, found.used, bound):
-            await self._accounts.settle(accounts, call.entry, NO_USE)  # that was not known
+            await self._accounts.settle(accounts, call.entry, NO_USE)  # others have used more
             return False
         client.hold(accounts, call.entry, until, self._return_idle_credit)
         self._credit = Credit(accounts, call.entry, bound, in_flight=call)
@@ -132,18 +132,15 @@ class SharedBudgetMeter(RunMeter):
             await self._accounts.settle(credit.accounts, credit.entry, used)
 
     async def _leave_credit(self) -> None:
-        """Return credit as another owner goes on with the run, or has done so for a while.
+        """Return credit after another owner may have adopted the record of what it was used for.
 
-        Both adopt what is on record, which counts once; what was settled beside that would not.
+        That would count twice if it were settled. So only what no record has is; the record is
+        adopted here, too, which counts once.
         """
         if credit := self._give_up_credit():
-            try:
-                with suppress(StoreError):  # the next owner does
-                    await self._accounts.adopt()
-            finally:  # what is adopted was reserved until now
-                calls = credit.unrecorded(self._accounts.unrecorded(self._replied))
-                used, settle = sum(map(self._amount, calls), NO_USE), self._accounts.settle
-                await settle(credit.accounts, credit.entry, used, is_recorded=False)
+            calls = credit.unrecorded(self._accounts.unrecorded(self._replied))
+            unrecorded = sum(map(self._amount, calls), NO_USE)
+            await self._accounts.leave(credit.accounts, credit.entry, unrecorded)
 
     def _return_idle_credit(self) -> None:
         """Return credit that a run does not need now, as it waits for a tool or for somebody."""
@@ -166,12 +163,12 @@ class SharedBudgetMeter(RunMeter):
         """Reserve for one request; weigh it where its weight matters. Raises `BudgetRefused`."""
         client, ask = self._client, self._accounts.ask
         estimate, call.entry = client.estimate, next(client.new_entries)
-        if not self._accounts.leave(estimate.amount(call.prompt * _MANY, call.reply * _MANY)):
+        if not self._accounts.have_left(estimate.amount(call.prompt * _MANY, call.reply * _MANY)):
             call.weighed = call.request_tokens
             call.prompt = estimate.prompt_at_most(call.weighed)
         expected = estimate.amount(call.prompt, call.reply, steps=int(call.is_step))
         found = await ask(client.ledger.reserve, call.accounts, call.entry, expected)
-        self._accounts.hear(call.accounts, found.used)
+        self._accounts.update_known(call.accounts, found.used)
         client.hold(call.accounts, call.entry)
 
     async def admit(
@@ -221,10 +218,10 @@ class SharedBudgetMeter(RunMeter):
     def _is_all_but_credit_counted(self) -> bool:
         """Whether no more is to be counted at the end than what was used of today's credit."""
         accounts, credit = self._accounts, self._credit
-        if credit is None or self._settling or self._has_delegated or accounts.must_adopt:
+        if credit is None or self._has_delegated or accounts.must_adopt or accounts.former:
             return False
-        is_settled = self._client.is_settled(accounts.run_id)
-        return is_settled and credit.accounts is accounts.today() and not accounts.former
+        is_settled = self._client.is_settled(accounts.run_id) and not self._settling
+        return is_settled and credit.accounts is accounts.today()
 
     async def _end(self, step: _Step) -> None:
         """Have a run end that holds nothing else: at once, as a rule."""
@@ -288,8 +285,8 @@ class SharedBudgetMeter(RunMeter):
     async def _spend(self, accounts: Sequence[Account], used: Used) -> None:
         """Count what is about to be used, in one step. Raises `BudgetRefused`."""
         client, run_id, credit = self._client, self._accounts.run_id, self._credit
-        if credit and credit.covers_call() and self._may_draw_on(credit, accounts):
-            credit.take_call()
+        if credit and credit.covers_tool_call() and self._may_draw_on(credit, accounts):
+            credit.take_tool_call()
             return
 
         def spend(accounts: Sequence[Account], entry: str, used: Used) -> Awaitable[Reserved]:

@@ -94,9 +94,12 @@ class BrokenCatalog(Catalog):
         raise ZeroDivisionError
 
 
-def test_a_crash_denies():
+def test_a_crash_denies_and_is_a_line_of_the_audit(caplog):
     assert outcome(Rule("tool", "*", "allow", Bomb())) == "deny"
+    caplog.clear()
     assert outcome(rule("allow"), offered=BrokenCatalog()) == "deny"
+    [line] = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
+    assert (line["outcome"], line["why"]) == ("denied", "the agent's policy broke")
 
 
 def test_each_verdict_is_a_line_of_the_audit(caplog):

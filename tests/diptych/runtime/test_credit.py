@@ -253,39 +253,39 @@ def request_of(prompt, reply):
 def test_credit_covers_what_was_lent_beside_what_was_used_and_is_under_way(monkeypatch):
     near_the_end(monkeypatch)
     credit = lent()
-    assert credit.covers(request_of(30, 15))
-    assert credit.covers(request_of(45, 0))  # of what replies leave
-    assert not credit.covers(request_of(46, 0))
-    assert not credit.covers(request_of(0, 16))
+    assert credit.covers_request(request_of(30, 15))
+    assert credit.covers_request(request_of(45, 0))  # of what replies leave
+    assert not credit.covers_request(request_of(46, 0))
+    assert not credit.covers_request(request_of(0, 16))
     late = credit.in_flight = ModelCall(HI, prompt=20, reply=5)
-    assert credit.covers(request_of(10, 10))
-    assert not credit.covers(request_of(11, 10))
-    assert not credit.covers(request_of(0, 11))
-    credit.take(ModelCall(HI, Usage(2, 1)))
+    assert credit.covers_request(request_of(10, 10))
+    assert not credit.covers_request(request_of(11, 10))
+    assert not credit.covers_request(request_of(0, 11))
+    credit.end_request(ModelCall(HI, Usage(2, 1)))
     assert credit.in_flight is late
-    credit.take(late)
+    credit.end_request(late)
     assert credit.in_flight is None
-    assert credit.covers(request_of(28, 14))
-    assert not credit.covers(request_of(29, 14))
-    assert not credit.covers(request_of(0, 15))
+    assert credit.covers_request(request_of(28, 14))
+    assert not credit.covers_request(request_of(29, 14))
+    assert not credit.covers_request(request_of(0, 15))
 
 
 def test_credit_covers_so_many_requests_and_calls(monkeypatch):
     near_the_end(monkeypatch)
     credit = lent()
-    credit.take(ModelCall(HI))  # no reply counts
+    credit.end_request(ModelCall(HI))  # no reply counts
     for _ in range(2):
-        credit.take(ModelCall(ANSWER, Usage()))
-    assert credit.covers(request_of(1, 1))
+        credit.end_request(ModelCall(ANSWER, Usage()))
+    assert credit.covers_request(request_of(1, 1))
     credit.in_flight = ModelCall(HI)
-    assert not credit.covers(request_of(1, 1))
-    credit.take(ModelCall(HI, Usage(1, 1)))
+    assert not credit.covers_request(request_of(1, 1))
+    credit.end_request(ModelCall(HI, Usage(1, 1)))
     credit.in_flight = None
-    assert not credit.covers(request_of(1, 1))
+    assert not credit.covers_request(request_of(1, 1))
     for _ in range(3):
-        assert credit.covers_call()
-        credit.take_call()
-    assert not credit.covers_call()
+        assert credit.covers_tool_call()
+        credit.take_tool_call()
+    assert not credit.covers_tool_call()
     assert credit.used(estimate.Estimate(FREE)) == (2, 0, 3, 3, 1, 0)
 
 
@@ -296,8 +296,8 @@ def test_what_credit_covers_costs_no_more_than_is_lent(prices, monkeypatch):
     for prompts in range(0, 46, 5):
         for replies in range(16):
             credit = lent(prices=prices)
-            if credit.covers(request_of(prompts, replies)):
-                credit.take(ModelCall(HI, Usage(prompts, replies)))
+            if credit.covers_request(request_of(prompts, replies)):
+                credit.end_request(ModelCall(HI, Usage(prompts, replies)))
                 assert credit.used(estimate.Estimate(prices)).cost <= credit.bound.ahead.cost
 
 
@@ -353,3 +353,21 @@ async def test_credit_is_returned_before_a_delegation_is_lent_anything():
     delegation = MakeCall(Delegation("call_1_1", "worker", "work"), 1)
     await meter.admit([delegation], Run(calls=(delegation.call,)), lambda _: None)
     assert ledger.asked == ["lend", "settle", "lend"]
+
+
+@virtually
+async def test_what_is_settled_of_yesterday_is_not_told_as_used_today():
+    clock, ledger = CountingClock(), Noting()
+    terms = BudgetTerms(shared=SharedBudgets(per_day=Budget(**FAR)))
+    budgets = AgentBudgets(terms, ledger, clock)
+    meters = [budgets.of_run(f"run-{n}", "talk", Budget(), tuple, lambda _: None) for n in (1, 2)]
+    begun = await meters[0].begin(HI)
+    clock.seconds += 86_400
+    other = await meters[1].begin(HI)
+    for meter, asked, tokens in ((meters[1], other, 60), (meters[0], begun, 70)):
+        asked.used = Usage(tokens, 40)
+        await meter.end(asked, None)
+    await meters[1].close(has_ended=True)
+    await meters[0].begin(HI)
+    account, today = budgets.of_day
+    assert (account.key, today.tokens) == (day_key(clock.seconds), 100)

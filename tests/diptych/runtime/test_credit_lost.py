@@ -308,6 +308,41 @@ async def test_who_leaves_a_run_counts_what_is_on_record_though_nobody_goes_on_w
     assert found[:3] == (100, 0, 1)
 
 
+@virtually
+async def test_a_reply_that_is_on_no_record_is_counted_as_a_run_is_handed_over():
+    ledger, records = Flaky(), [Record("run-1", "talk", 1, "user_message", 1, "hi")]
+    former = meter(ledger, records)
+    await one_request(former)
+    await former.close(has_ended=False)
+    heir = meter(ledger, records)
+    await one_request(heir)
+    await heir.close(has_ended=True)
+    [found] = await ledger.used([Account("perDay", DAY, Budget(**FAR), 60)])
+    assert found[:3] == (200, 0, 2)
+
+
+@virtually
+async def test_a_run_ends_after_what_is_settled_late():
+    ledger, records = Flaky(), [Record("run-1", "talk", 1, "user_message", 1, "hi")]
+    ending = meter(ledger, records)
+    about = {"usage": {"prompt_tokens": 60, "completion_tokens": 40}}
+    ledger.away = {"settle"}
+    for seq in (2, 3):
+        await one_request(ending)
+        records.append(Record("run-1", "talk", seq, "model_reply", 1_000_000.0, "{}", about))
+        if seq == 2:
+            await asyncio.sleep(3)  # so that its credit is idle
+    closing = asyncio.create_task(ending.close(has_ended=True))
+    await asyncio.sleep(1)
+    assert "end_run" not in ledger.asked
+    closing.cancel()  # another process finds that the run has ended
+    await ending._client.aclose()
+    ledger.away = ()
+    await meter(ledger, records).close(has_ended=True)
+    [found] = await ledger.used([Account("perDay", DAY, Budget(**FAR), 60)])
+    assert found[:3] == (200, 0, 2)
+
+
 @pytest.mark.parametrize("is_late", [False, True])
 @virtually
 async def test_who_leaves_a_run_counts_what_is_on_no_record_beside_what_is(is_late):
@@ -381,3 +416,22 @@ async def test_what_is_held_is_renewed_as_soon_as_the_store_is_back():
         ledger.away = away
         await asyncio.sleep(seconds)
     assert ledger.held() == 1
+
+
+@virtually
+async def test_what_was_used_of_credit_is_held_until_it_is_adopted():
+    class Watched(Flaky):
+        held_at = ()
+
+        async def adopt(self, *arguments):
+            self.held_at += (self.held(),)
+            await super().adopt(*arguments)
+
+    ledger, records = Watched(), [Record("run-1", "talk", 1, "user_message", 1, "hi")]
+    former = meter(ledger, records)
+    await one_request(former)
+    about = {"usage": {"prompt_tokens": 60, "completion_tokens": 40}}
+    records.append(Record("run-1", "talk", 2, "model_reply", 1_000_000.0, "{}", about))
+    await former.close(has_ended=False)
+    assert ledger.held_at == (1,)
+    assert ledger.held() == 0
