@@ -207,7 +207,7 @@ class Policy:
 
 
 def _record(level: int, text: str) -> logging.LogRecord:
-    """Give a record of the audit as `log` makes it, but without where in the code that is.
+    """Give a record of the audit as `log` makes it, but without its place in the code, and thread.
 
     No line says that, and to look it up takes as long as all else.
     """

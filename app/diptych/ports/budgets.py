@@ -48,7 +48,8 @@ class Reserved(NamedTuple):
 class Ledger(Protocol):
     """The accounts of an agent. All methods raise `StoreError`, and may be repeated.
 
-    Each does its work on all accounts in one step. `entry` names one use, and is new for each.
+    Each does its work on all its accounts in one step, but `renew` for each entry by itself.
+    `entry` names one use, and is new for each. What is repeated counts once for a minute.
     """
 
     async def reserve(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:

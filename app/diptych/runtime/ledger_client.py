@@ -20,7 +20,7 @@ from diptych.runtime.estimate import Estimate
 
 SECONDS_OF_A_DAY = 24 * 3600  # of Unix time, which knows no leap seconds
 _DAY_KEPT_SECONDS = 2.0 * SECONDS_OF_A_DAY  # for which a day's account is kept
-IDLE_SECONDS = 1.0  # for which a run that calls nothing keeps its credit
+IDLE_SECONDS = 1.0  # a run that calls nothing for one to two of these returns its credit
 _Held: TypeAlias = tuple[Sequence[Account], float, Callable[[], None] | None]
 _NOT_HELD: _Held = (), 0.0, None
 _FIRST_RETRY, _LONGEST_RETRY = 0.02, 1.0  # seconds
