@@ -96,6 +96,24 @@ def meter(ledger, records, clock=None):
     return budgets.of_run("run-1", "talk", Budget(), lambda: records, lambda notice: None)
 
 
+def begun():
+    """The record of a run whose request is on it."""
+    return [Record("run-1", "talk", 1, "user_message", 1, "hi")]
+
+
+def record_reply(records):
+    about = {"usage": {"prompt_tokens": 60, "completion_tokens": 40}}
+    records.append(
+        Record("run-1", "talk", len(records) + 1, "model_reply", 1_000_000.0, "{}", about)
+    )
+
+
+async def counted(ledger):
+    """What the ledger has counted of the day."""
+    [found] = await ledger.used([Account("perDay", DAY, Budget(**FAR), 1_000)])
+    return found
+
+
 async def one_request(meter):
     call = await meter.begin(ASKED)
     call.used = Usage(60, 40)
@@ -234,7 +252,7 @@ async def test_what_is_settled_late_is_not_adopted_too(seconds):
 
 @virtually
 async def test_a_run_that_is_left_at_its_very_end_holds_nothing_and_counts_once():
-    ledger, records = Flaky(), [Record("run-1", "talk", 1, "user_message", 1, "hi")]
+    ledger, records = Flaky(), begun()
     leaving = meter(ledger, records)
     await one_request(leaving)
     end_run, hangs = ledger.end_run, asyncio.Event()
@@ -249,7 +267,7 @@ async def test_a_run_that_is_left_at_its_very_end_holds_nothing_and_counts_once(
     await asyncio.sleep(1)
     ending.cancel()
     await asyncio.sleep(90)  # longer than an entry is known
-    [found] = await ledger.used([Account("perDay", DAY, Budget(**FAR), 1_000)])
+    found = await counted(ledger)
     assert found[:3] == (100, 0, 1)
     assert ledger.held() == 0
     assert leaving._client._held == {}
@@ -258,14 +276,14 @@ async def test_a_run_that_is_left_at_its_very_end_holds_nothing_and_counts_once(
 @pytest.mark.parametrize("seconds", [5, 9.7, 15, 90])
 @virtually
 async def test_the_last_use_is_settled_when_the_ledger_is_back(seconds):
-    ledger, records = Flaky(), [Record("run-1", "talk", 1, "user_message", 1, "hi")]
+    ledger, records = Flaky(), begun()
     ending = meter(ledger, records)
     await one_request(ending)
     ledger.away = {"end_run"}
     asyncio.get_running_loop().call_later(seconds, setattr, ledger, "away", ())
     await ending.close(has_ended=True)
     await asyncio.sleep(100)
-    [found] = await ledger.used([Account("perDay", DAY, Budget(**FAR), 1_000)])
+    found = await counted(ledger)
     assert found[:3] == (100, 0, 1)
     assert ledger.held() == 0
 
@@ -274,12 +292,11 @@ async def test_the_last_use_is_settled_when_the_ledger_is_back(seconds):
 @virtually
 async def test_what_a_new_owner_has_adopted_the_former_one_does_not_count_too(is_late):
     """The former one stood still, or did not reach the store, when its lease was over."""
-    ledger, records = Flaky(), [Record("run-1", "talk", 1, "user_message", 1, "hi")]
+    ledger, records = Flaky(), begun()
     former = meter(ledger, records)
-    for seq in range(2, 5):
+    for _ in range(3):
         await one_request(former)
-        about = {"usage": {"prompt_tokens": 60, "completion_tokens": 40}}
-        records.append(Record("run-1", "talk", seq, "model_reply", 1_000_000.0, "{}", about))
+        record_reply(records)
     hanging = await former.begin(ASKED)
     await former.end(hanging, asyncio.CancelledError())
     if is_late:
@@ -291,46 +308,31 @@ async def test_what_a_new_owner_has_adopted_the_former_one_does_not_count_too(is
         await asyncio.sleep(30)
     else:
         await former.close(has_ended=False)
-    [found] = await ledger.used([Account("perDay", DAY, Budget(**FAR), 60)])
+    found = await counted(ledger)
     assert found.model_calls == 5
     assert ledger.held() == 0
 
 
 @virtually
 async def test_who_leaves_a_run_counts_what_is_on_record_though_nobody_goes_on_with_it():
-    ledger, records = Flaky(), [Record("run-1", "talk", 1, "user_message", 1, "hi")]
+    ledger, records = Flaky(), begun()
     former = meter(ledger, records)
     await one_request(former)
-    about = {"usage": {"prompt_tokens": 60, "completion_tokens": 40}}
-    records.append(Record("run-1", "talk", 2, "model_reply", 1_000_000.0, "{}", about))
+    record_reply(records)
     await former.close(has_ended=False)
-    [found] = await ledger.used([Account("perDay", DAY, Budget(**FAR), 60)])
+    found = await counted(ledger)
     assert found[:3] == (100, 0, 1)
 
 
 @virtually
-async def test_a_reply_that_is_on_no_record_is_counted_as_a_run_is_handed_over():
-    ledger, records = Flaky(), [Record("run-1", "talk", 1, "user_message", 1, "hi")]
-    former = meter(ledger, records)
-    await one_request(former)
-    await former.close(has_ended=False)
-    heir = meter(ledger, records)
-    await one_request(heir)
-    await heir.close(has_ended=True)
-    [found] = await ledger.used([Account("perDay", DAY, Budget(**FAR), 60)])
-    assert found[:3] == (200, 0, 2)
-
-
-@virtually
 async def test_a_run_ends_after_what_is_settled_late():
-    ledger, records = Flaky(), [Record("run-1", "talk", 1, "user_message", 1, "hi")]
+    ledger, records = Flaky(), begun()
     ending = meter(ledger, records)
-    about = {"usage": {"prompt_tokens": 60, "completion_tokens": 40}}
     ledger.away = {"settle"}
-    for seq in (2, 3):
+    for is_first in (True, False):
         await one_request(ending)
-        records.append(Record("run-1", "talk", seq, "model_reply", 1_000_000.0, "{}", about))
-        if seq == 2:
+        record_reply(records)
+        if is_first:
             await asyncio.sleep(3)  # so that its credit is idle
     closing = asyncio.create_task(ending.close(has_ended=True))
     await asyncio.sleep(1)
@@ -339,7 +341,7 @@ async def test_a_run_ends_after_what_is_settled_late():
     await ending._client.aclose()
     ledger.away = ()
     await meter(ledger, records).close(has_ended=True)
-    [found] = await ledger.used([Account("perDay", DAY, Budget(**FAR), 60)])
+    found = await counted(ledger)
     assert found[:3] == (200, 0, 2)
 
 
@@ -347,15 +349,13 @@ async def test_a_run_ends_after_what_is_settled_late():
 @virtually
 async def test_who_leaves_a_run_counts_what_is_on_no_record_beside_what_is(is_late):
     """Its last reply came too late to be recorded, then a request was cut off."""
-    ledger, records = Flaky(), [Record("run-1", "talk", 1, "user_message", 1, "hi")]
-    about = {"usage": {"prompt_tokens": 60, "completion_tokens": 40}}
+    ledger, records = Flaky(), begun()
     for _ in range(2):  # owners
         former = meter(ledger, records)
         for n in range(3):
             await one_request(former)
             if n < 2:
-                its = len(records) + 1, "model_reply", 1_000_000.0, "{}", about
-                records.append(Record("run-1", "talk", *its))
+                record_reply(records)
         await former.end(await former.begin(ASKED), asyncio.CancelledError())
         ledger.away = {"settle"} if is_late else ()
         await former.close(has_ended=False)
@@ -364,31 +364,16 @@ async def test_who_leaves_a_run_counts_what_is_on_no_record_beside_what_is(is_la
     last = meter(ledger, records)
     await one_request(last)
     await last.close(has_ended=True)
-    [found] = await ledger.used([Account("perDay", DAY, Budget(**FAR), 60)])
+    found = await counted(ledger)
     assert found.model_calls == 2 * 4 + 1
     assert ledger.held() == 0
-
-
-@virtually
-async def test_no_run_ends_before_what_it_used_before_is_settled():
-    ledger, records = Flaky(), [Record("run-1", "talk", 1, "user_message", 1, "hi")]
-    ending = meter(ledger, records)
-    await one_request(ending)
-    ledger.away = {"settle"}
-    await ending._return_credit()
-    await one_request(ending)
-    asyncio.get_running_loop().call_later(3, setattr, ledger, "away", ())
-    await ending.close(has_ended=True)
-    await ending._client.aclose()
-    [found] = await ledger.used([Account("perDay", DAY, Budget(**FAR), 60)])
-    assert found.model_calls == 2
 
 
 @pytest.mark.parametrize("is_done", [False, True])
 @virtually
 async def test_an_end_that_is_repeated_after_midnight_counts_for_the_day_of_its_credit(is_done):
     clock = Named()
-    ledger, records = Flaky(), [Record("run-1", "talk", 1, "user_message", 1, "hi")]
+    ledger, records = Flaky(), begun()
     ending = meter(ledger, records, clock)
     await one_request(ending)
     end_run = ledger.end_run
@@ -410,7 +395,7 @@ async def test_an_end_that_is_repeated_after_midnight_counts_for_the_day_of_its_
 
 @virtually
 async def test_what_is_held_is_renewed_as_soon_as_the_store_is_back():
-    ledger, records = Flaky(), [Record("run-1", "talk", 1, "user_message", 1, "hi")]
+    ledger, records = Flaky(), begun()
     await meter(ledger, records).begin(ASKED)
     for away, seconds in (((), 9.5), ({"renew"}, 17), ((), 3), ({"renew"}, 5)):
         ledger.away = away
@@ -427,11 +412,10 @@ async def test_what_was_used_of_credit_is_held_until_it_is_adopted():
             self.held_at += (self.held(),)
             await super().adopt(*arguments)
 
-    ledger, records = Watched(), [Record("run-1", "talk", 1, "user_message", 1, "hi")]
+    ledger, records = Watched(), begun()
     former = meter(ledger, records)
     await one_request(former)
-    about = {"usage": {"prompt_tokens": 60, "completion_tokens": 40}}
-    records.append(Record("run-1", "talk", 2, "model_reply", 1_000_000.0, "{}", about))
+    record_reply(records)
     await former.close(has_ended=False)
     assert ledger.held_at == (1,)
     assert ledger.held() == 0
