@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -101,16 +101,25 @@ async def unnamed_in(page: Page) -> list[str]:
     return found
 
 
-async def test_a_question_its_steps_below_too_and_its_answer(browser: Browser) -> None:
-    followed = asyncio.Event()
+def coordinator_and_researcher(answer: str, followed: asyncio.Event) -> Iterator[AgentConfig]:
+    """Give an agent that asks another, which goes on once it is followed."""
 
     async def wait() -> str:
         """Wait until somebody follows the run: what happens below is told live only."""
         await followed.wait()
         return "go on"
 
-    asks = json.dumps({"agent": "researcher", "task": "How much is 1 and 2?"})
-    below = agent(
+    yield agent(
+        json.dumps({"agent": "researcher", "task": "How much is 1 and 2?"}),
+        call("add", a=20, b=22),
+        {"content": "{}", "reasoning": "Let me think."},
+        {"content": answer, "chunk_ms": 20},
+        name="coordinator",
+        description="Adds up.",
+        tools=(box(add),),
+        agents=(PeerConfig("researcher", url="researcher", share_context=True),),
+    )
+    yield agent(
         call("wait"),
         call("add", a=1, b=2),
         "{}",
@@ -118,17 +127,11 @@ async def test_a_question_its_steps_below_too_and_its_answer(browser: Browser) -
         name="researcher",
         tools=(box(add, wait),),
     )
-    streamed = {"content": "It is 42.\nReally: 42.", "chunk_ms": 20}
-    top = agent(
-        asks,
-        call("add", a=20, b=22),
-        {"content": "{}", "reasoning": "Let me think."},
-        streamed,
-        name="coordinator",
-        description="Adds up.",
-        tools=(box(add),),
-        agents=(PeerConfig("researcher", url="researcher", share_context=True),),
-    )
+
+
+async def test_a_question_its_steps_below_too_and_its_answer(browser: Browser) -> None:
+    followed, whole = asyncio.Event(), "It is 42.\nReally: 42."
+    top, below = coordinator_and_researcher(whole, followed)
     async with (
         stages(top, below) as (coordinator, _),
         browsing(browser, f"{coordinator.url}/") as page,
@@ -139,7 +142,7 @@ async def test_a_question_its_steps_below_too_and_its_answer(browser: Browser) -
         followed.set()
         await shows(page, "done after", "tokens: ")
         answer = page.locator(".answer p")
-        assert await answer.text_content() == streamed["content"]
+        assert await answer.text_content() == whole
         calls = page.locator("#conversation > article > ol > li")
         assert [await each.locator(".name").first.text_content() for each in await calls.all()] == [
             "researcher",
@@ -150,7 +153,7 @@ async def test_a_question_its_steps_below_too_and_its_answer(browser: Browser) -
         assert await page.locator(".reasoning p").text_content() == "Let me think."
         await page.reload()  # the session stands in the address
         await shows(page, "done after")
-        assert await answer.text_content() == streamed["content"]
+        assert await answer.text_content() == whole
         assert not await unnamed_in(page)
         wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
         assert not await page.evaluate(wide)
