@@ -6,7 +6,6 @@ demo ends by itself and leaves nothing running.
 Not here: the tools and the manifest (`diptych.demo`).
 """
 
-import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Mapping
