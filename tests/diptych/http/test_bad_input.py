@@ -196,6 +196,60 @@ async def test_a_body_that_is_no_json_object_is_refused(body: bytes) -> None:
         assert await helper.house.runs.entries() == []
 
 
+MESSAGE = '{"role": "user", "content": "hi"}'
+TWICE = [
+    pytest.param(CHAT, f'{{"messages": [], "messages": [{MESSAGE}]}}', "messages", id="chat"),
+    pytest.param(
+        CHAT, f'{{"messages": [{MESSAGE[:-1]}, "content" : "no"}}]}}', "content", id="message"
+    ),
+    pytest.param(RUNS, '{"input": "hi", "input": "no"}', "input", id="run"),
+    pytest.param(RUNS, r'{"input": "a: b", "\u0069nput": "no"}', "input", id="escaped"),
+    pytest.param(RUNS, r'{"input": "\u003a", "input": "no"}', "input", id="colon escaped"),
+    pytest.param("/v1/responses", '{"input": "hi", "input": "no"}', "input", id="response"),
+    pytest.param(f"{RUNS}/x/steer", '{"message": "a", "message": "b"}', "message", id="steering"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "key"), TWICE)
+async def test_a_key_that_stands_twice_is_refused(path: str, body: str, key: str) -> None:
+    """A proxy that checks the first must not have checked another one than is used."""
+    async with face() as helper:
+        error = openai_error(await helper.http.post(path, content=body, headers=JSON), 400)
+        assert error["code"] == "invalid_json"
+        assert f'the key "{key}" appears twice in one object' in error["message"]
+        assert await helper.house.runs.entries() == []
+
+
+TWICE_IN_A2A = [
+    pytest.param('"id": "a", "id": "b"', 'the key "id" appears twice in one object', id="key"),
+    pytest.param('"task_id": "a", "taskId": "b"', "task_id and taskId are one field", id="names"),
+    pytest.param('"x": [{"taskId": "", "task_id": ""}]', "are one field; send one", id="within"),
+]
+
+
+@pytest.mark.parametrize(("fields", "problem"), TWICE_IN_A2A)
+async def test_so_is_a_field_that_stands_twice_in_a2a(fields: str, problem: str) -> None:
+    body = f'{{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {{{fields}}}}}'
+    async with face() as helper:
+        headers = {**JSON, "A2A-Version": "1.0"}
+        for as_sent in (headers, JSON):
+            response = await helper.http.post(A2A, content=body, headers=as_sent)
+            assert response.status_code == 200
+            assert problem in response.json()["error"]["message"]
+        for path, as_sent in ((REST, headers), (OLDER_REST, JSON)):
+            response = await helper.http.post(path, content=f"{{{fields}}}", headers=as_sent)
+            assert problem in error_of(response, 400)["message"]
+
+
+async def test_a_callers_own_data_may_use_both_names() -> None:
+    own = {"task_id": "a", "taskId": "b: c"}
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}], "metadata": own}
+    async with face() as helper:
+        headers = {**JSON, "A2A-Version": "1.0"}
+        response = await helper.http.post(REST, json={"message": message}, headers=headers)
+        assert response.status_code == 200, response.text
+
+
 @pytest.mark.parametrize("path", [CHAT, RUNS])
 async def test_json_that_is_deep_where_nobody_looks_does_no_harm(path: str) -> None:
     deep = b'{"messages": [{"role": "user", "content": "hi"}], "metadata": '
