@@ -250,6 +250,27 @@ async def test_a_callers_own_data_may_use_both_names() -> None:
         assert response.status_code == 200, response.text
 
 
+CODINGS = [
+    pytest.param({"Content-Encoding": "gzip"}, 415, id="gzip"),
+    pytest.param({"Content-Encoding": "identity, br"}, 415, id="two encodings"),
+    pytest.param({"Transfer-Encoding": "gzip, chunked"}, 501, id="gzip on the way"),
+]
+
+
+@pytest.mark.parametrize(("headers", "status"), CODINGS)
+@pytest.mark.parametrize("path", [CHAT, RUNS, A2A, REST])
+async def test_a_body_that_says_it_is_coded_is_refused(
+    path: str, headers: dict[str, str], status: int
+) -> None:
+    """A proxy that decodes it would check another body than is used."""
+    async with face() as helper:
+        response = await helper.http.post(path, json=HI, headers=headers)
+        error_of(response, status)
+        assert await helper.house.runs.entries() == []
+        ok = await helper.http.post(CHAT, json=HI, headers={"Content-Encoding": "identity"})
+        assert ok.status_code == 200
+
+
 @pytest.mark.parametrize("path", [CHAT, RUNS])
 async def test_json_that_is_deep_where_nobody_looks_does_no_harm(path: str) -> None:
     deep = b'{"messages": [{"role": "user", "content": "hi"}], "metadata": '

@@ -589,6 +589,39 @@ async def test_what_was_taken_of_a_pipeline_is_answered_before_it_is_closed(
         assert len(here.app.asked) == taken
 
 
+NO_REQUEST = [
+    pytest.param(b"no request\r\n\r\n", id="no request"),
+    pytest.param(b"FOO /x HTTP/1.1\r\nHost: a\r\n\r\n", id="an unknown method"),
+    pytest.param(b"GET /x HTTP/1.1\r\nHost: a\r\nX : b\r\n\r\n", id="a blank after a name"),
+    pytest.param(
+        CHUNKED_HEAD.replace(b"chunked", b"chunked\r\nContent-Length: 3"), id="two lengths"
+    ),
+    pytest.param(CHUNKED_HEAD + b"zz\r\n", id="a chunk of no size"),
+]
+
+
+@pytest.mark.parametrize("sent", NO_REQUEST)
+async def test_what_is_no_request_is_refused_as_a_problem(sent: bytes) -> None:
+    async with served() as here:
+        line = await here.connect()
+        assert await line.ask(sent) == 400
+        assert b"content-type: application/problem+json" in line.head
+        assert b'"code":"invalid_request"' in line.body
+        assert await line.is_closed()
+
+
+@pytest.mark.parametrize("sent", NO_REQUEST[:-1])
+async def test_what_is_no_request_gets_no_answer_of_the_request_before_it(sent: bytes) -> None:
+    async with served(App(waits=True)) as here:
+        line = await here.connect()
+        line.writer.write(GET + sent)
+        await until(lambda: here.app.asked)
+        here.app.go.set()
+        assert await line.status() == 200
+        assert await line.is_closed()
+        assert len(here.app.asked) == 1
+
+
 @pytest.mark.parametrize("answered", [0, 1])
 async def test_a_request_is_told_that_its_caller_hung_up_though_others_wait_behind_it(
     answered: int,
