@@ -162,7 +162,7 @@ def _a2a_routes(runs: GuardedRuns, profile: AgentProfile) -> Sequence[BaseRoute]
     return a2a_routes(runs, profile)
 
 
-def _on_invalid_parameter(request: Request, error: Exception) -> Response:
+async def _on_invalid_parameter(request: Request, error: Exception) -> Response:
     """Answer a query parameter that is not valid; `bodies` answers for bodies."""
     assert isinstance(error, RequestValidationError)
     problem = error.errors()[0]

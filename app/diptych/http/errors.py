@@ -145,7 +145,10 @@ def store_failure(error: StoreError) -> tuple[str, str]:
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Answer every error, ours and the framework's, in the form of its path."""
+    """Answer every error, ours and the framework's, in the form of its path.
+
+    Each handler is a coroutine: Starlette calls a plain function in a thread.
+    """
     app.add_exception_handler(RequestError, _on_request_error)
     app.add_exception_handler(Forbidden, _on_forbidden)
     app.add_exception_handler(LimitExceeded, _on_limit)
@@ -192,26 +195,26 @@ def _rpc_error(status: int, error: Mapping[str, object], reason: str) -> dict[st
     return {"jsonrpc": "2.0", "id": None, "error": content}
 
 
-def _on_request_error(request: Request, error: Exception) -> Response:
+async def _on_request_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
     status = STATUS_OF_CODE.get(error.code, 400)
     headers = {"Retry-After": str(error.retry_after)} if isinstance(error, Overloaded) else {}
     return error_response(request.url.path, status, request_error_body(error, status), headers)
 
 
-def _on_forbidden(request: Request, error: Exception) -> Response:
+async def _on_forbidden(request: Request, error: Exception) -> Response:
     body = error_body(str(error), "invalid_request_error", code="forbidden")
     return error_response(request.url.path, STATUS_OF_CODE["forbidden"], body)
 
 
-def _on_limit(request: Request, error: Exception) -> Response:
+async def _on_limit(request: Request, error: Exception) -> Response:
     assert isinstance(error, LimitExceeded)
     body = error_body(error.message, "rate_limit_error", code="too_many_runs")
     headers = {"Retry-After": str(error.retry_after)}
     return error_response(request.url.path, STATUS_OF_CODE["too_many_runs"], body, headers)
 
 
-def _on_run_failed(request: Request, error: Exception) -> Response:
+async def _on_run_failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, RunFailed)
     status = STATUS_OF_CODE.get(error.code, _MODEL_FAILED)
     headers = error.headers
@@ -224,7 +227,7 @@ def _on_run_failed(request: Request, error: Exception) -> Response:
     )
 
 
-def _on_store_error(request: Request, error: Exception) -> Response:
+async def _on_store_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, StoreError)
     _logger.error("the store failed: %s", error)
     code, message = store_failure(error)
@@ -232,7 +235,7 @@ def _on_store_error(request: Request, error: Exception) -> Response:
     return error_response(request.url.path, 503, run_error_body(code, message), headers)
 
 
-def _on_http_exception(request: Request, error: Exception) -> Response:
+async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = {
         404: f"there is nothing at {request.url.path}",
@@ -243,13 +246,13 @@ def _on_http_exception(request: Request, error: Exception) -> Response:
     return error_response(request.url.path, error.status_code, body, error.headers)
 
 
-def _on_disconnect(request: Request, error: Exception) -> Response:
+async def _on_disconnect(request: Request, error: Exception) -> Response:
     """End a request whose caller hung up; nobody reads the answer."""
     del request, error
     return Response(status_code=400)
 
 
-def _on_bug(request: Request, error: Exception) -> Response:
+async def _on_bug(request: Request, error: Exception) -> Response:
     _logger.error("request %s broke", request.scope.get(SCOPE_KEY), exc_info=error)
     body = error_body("the agent failed inside", "server_error", code="internal_error")
     return error_response(request.url.path, 500, body)

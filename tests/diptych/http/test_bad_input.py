@@ -437,3 +437,20 @@ async def test_a_position_that_is_no_number_is_refused(position: str) -> None:
         by_query = await helper.http.get(path, params={"starting_after": position})
         for response in (by_header, by_query):
             assert openai_error(response, 400)["param"] == "starting_after"
+
+
+ERRONEOUS = [("/nope", 404), (f"{RUNS}/nope", 404), (f"{RUNS}?limit=x", 400), (CHAT, 405)]
+
+
+@pytest.mark.parametrize(("path", "status"), ERRONEOUS)
+async def test_no_error_takes_a_thread(
+    monkeypatch: pytest.MonkeyPatch, path: str, status: int
+) -> None:
+    """It would cost more than the request, and callers could have a pod start forty of them."""
+
+    async def start_no_thread(*_: object, **__: object) -> None:
+        raise AssertionError("a thread was to answer")
+
+    async with face() as helper:
+        monkeypatch.setattr("anyio.to_thread.run_sync", start_no_thread)
+        assert (await helper.http.get(path)).status_code == status
