@@ -15,6 +15,7 @@ from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.routing import Match
 
 from diptych.access.caller import Forbidden
 from diptych.access.limits import LimitExceeded
@@ -86,6 +87,7 @@ STATUS_OF_CODE = {
 _RETRY_AFTER = {"store_away": "2", "store_full": "10", "handed_over": "1"}  # seconds
 _RPC_PATHS = frozenset({"/a2a", "/a2a/"})
 _RPC_INVALID_REQUEST, _RPC_INTERNAL_ERROR = -32600, -32603  # JSON-RPC 2.0, section 5.1
+_METHODS = ("DELETE", "GET", "HEAD", "POST")
 _JSON = "application/json"
 _SERVER_ERRORS = range(500, 600)
 _MODEL_FAILED = 502  # also for what lies between the agent and its model
@@ -243,7 +245,26 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     }.get(error.status_code, str(error.detail))
     code = _title(error.status_code).lower().replace(" ", "_")
     body = error_body(message, "invalid_request_error", code=code)
-    return error_response(request.url.path, error.status_code, body, error.headers)
+    headers = error.headers
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED and (methods := _methods_of(request)):
+        headers = {"Allow": methods}
+    return error_response(request.url.path, error.status_code, body, headers)
+
+
+def _methods_of(request: Request) -> str:
+    """Name the methods of all routes of a path; Starlette names those of the first one.
+
+    Those of A2A are built late, and say it themselves.
+    """
+    path = request.url.path
+    if path in _RPC_PATHS or is_rest_path(path):
+        return ""
+    routes = request.app.router.routes
+    return ", ".join(
+        method
+        for method in _METHODS
+        if any(r.matches({**request.scope, "method": method})[0] is Match.FULL for r in routes)
+    )
 
 
 async def _on_disconnect(request: Request, error: Exception) -> Response:

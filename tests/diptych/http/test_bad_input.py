@@ -454,3 +454,26 @@ async def test_no_error_takes_a_thread(
     async with face() as helper:
         monkeypatch.setattr("anyio.to_thread.run_sync", start_no_thread)
         assert (await helper.http.get(path)).status_code == status
+
+
+METHODS = [
+    (RUNS, "GET, POST"),
+    ("/health", "GET, HEAD"),
+    (f"{RUNS}/x/queue", "DELETE"),
+    (A2A, "POST"),
+    ("/a2a/rest/tasks", "GET, HEAD"),
+]
+
+
+@pytest.mark.parametrize(("path", "methods"), METHODS)
+async def test_what_is_not_possible_names_all_that_is(path: str, methods: str) -> None:
+    async with face() as helper:
+        response = await helper.http.put(path, json={})
+        assert response.status_code == 405
+        assert ", ".join(sorted(response.headers["Allow"].split(", "))) == methods
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready"])
+async def test_a_monitor_may_ask_for_the_head_alone(path: str) -> None:
+    async with face() as helper:
+        assert (await helper.http.head(path)).status_code == 200
