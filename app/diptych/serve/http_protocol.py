@@ -13,10 +13,11 @@ from typing import Any, cast
 
 import httptools
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
 from diptych.net.memory_budget import Share
+from diptych.serve.close_delimited import CloseDelimiting
 from diptych.serve.connections import Connections
 from diptych.serve.host_header import has_one_host
 from diptych.serve.joined_writes import JoinedWrites
@@ -33,7 +34,7 @@ _ALWAYS = frozenset({b"/health", b"/ready"})
 _logger = logging.getLogger(__name__)
 
 
-class BoundedProtocol(HttpToolsProtocol):
+class BoundedProtocol(CloseDelimiting):
     """uvicorn's protocol with bounds; `serve.http_server` gives it its `Connections`."""
 
     def __init__(
