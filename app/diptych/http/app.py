@@ -102,6 +102,7 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
         version=dependencies.profile.version,
         docs_url="/docs" if dependencies.has_docs else None,
         redoc_url="/redoc" if dependencies.has_docs else None,
+        redirect_slashes=False,  # to where the Host header says, with the caller's token
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     stores = dependencies.stores

@@ -477,3 +477,14 @@ async def test_what_is_not_possible_names_all_that_is(path: str, methods: str) -
 async def test_a_monitor_may_ask_for_the_head_alone(path: str) -> None:
     async with face() as helper:
         assert (await helper.http.head(path)).status_code == 200
+
+
+@pytest.mark.parametrize("path", [CHAT, RUNS, "/health", REST, "/page/page.js"])
+async def test_a_path_with_a_slash_too_many_leads_nowhere(path: str) -> None:
+    """A redirect would name the host that the caller named, and http, whatever is before us."""
+    async with face() as helper:
+        for response in (
+            await helper.http.get(f"{path}/"),
+            await helper.http.post(f"{path}/", json=HI),
+        ):
+            error_of(response, 404)
