@@ -46,6 +46,8 @@ def _count_colons(value: object) -> int:
 
 
 def _refuse_repeated_keys(pairs: Sequence[tuple[str, Any]]) -> None:
+    if len(dict(pairs)) == len(pairs):
+        return
     seen = set()
     for key, _ in pairs:
         if key in seen:
