@@ -7,6 +7,7 @@ import os
 import signal
 from types import FrameType
 
+_INTERRUPTED = 128 + signal.SIGINT  # as shells report a signal
 _IMPORT_MACHINERY = "<frozen importlib._bootstrap>"
 
 
@@ -15,7 +16,10 @@ def main() -> None:
     signal.signal(signal.SIGINT, _raise_interrupt)  # the next import takes a tenth of a second
     from diptych.cli import main as run_command  # noqa: PLC0415
 
-    run_command()
+    try:
+        run_command()
+    except KeyboardInterrupt:  # before a command is at work, or after it
+        raise SystemExit(_INTERRUPTED) from None
 
 
 def _raise_interrupt(number: int, frame: FrameType | None) -> None:
@@ -27,7 +31,7 @@ def _raise_interrupt(number: int, frame: FrameType | None) -> None:
     caller = frame
     while caller:
         if caller.f_code.co_filename == _IMPORT_MACHINERY:
-            os._exit(128 + number)  # as shells report a signal
+            os._exit(_INTERRUPTED)
         caller = caller.f_back
     signal.default_int_handler(number, frame)
 
