@@ -80,7 +80,8 @@ def _wait_until_quiet() -> None:
 
 
 def _is_timeless(item: pytest.Item) -> bool:
-    return item.nodeid.startswith(TIMELESS)
+    is_virtual = hasattr(getattr(item, "function", None), "is_virtual")
+    return is_virtual or item.nodeid.startswith(TIMELESS)
 
 
 @pytest.fixture(autouse=True)
