@@ -21,6 +21,17 @@ hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """End the coverage that pytest-cov begins in a process of xdist before it knows what that is.
+
+    It begins another one, and keeps only that one's data; the first would go on while the second
+    pauses, so that no test would be untraced.
+    """
+    if hasattr(session.config, "workerinput") and (first := coverage.Coverage.current()):
+        first.stop()
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Collect without what doubles its time, in each process: garbage collection, and coverage.
