@@ -98,6 +98,7 @@ UNTRACED = (
     "tests/diptych/runtime/test_subscription.py::test_readers_who_fall_behind_at_every_step",
     "tests/diptych_operator/controller/test_reconciler_faults.py::test_k2",
     "tests/test_chart.py",
+    "tests/test_stack_schemathesis.py",
 )
 """They walk thousands of times where others have walked before. The gate of coverage holds without
 them: tracing makes Python more than twice as slow (3.11 to 3.13 know no cheaper way)."""
