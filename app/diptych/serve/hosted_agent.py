@@ -36,9 +36,11 @@ from diptych.serve.models import agent_model, in_process_name
 from diptych.serve.peers import agent_client
 from diptych.serve.stores import agent_budgets, redis_store, stores
 from diptych.serve.system_clock import SystemClock
+from diptych.serve.tracing import agent_traces, observers
 
 if TYPE_CHECKING:
     from diptych.adapters.http_hooks import HttpHooks
+    from diptych.adapters.telemetry.process_traces import ProcessTraces
 
 FIRST_CONNECT_SECONDS = 5.0  # `/ready` waits so long for the first try of every server and agent
 START_SECONDS = 65.0  # a command has 60 s to start; whoever asks one question waits for it
@@ -54,12 +56,20 @@ class InProcessBackends:
     hooks: Hooks = field(default_factory=Hooks)
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessParts:
+    """What the agents of a process share beside the client for models."""
+
+    memory_budget: MemoryBudget = field(default_factory=MemoryBudget)
+    traces: "ProcessTraces | None" = None
+
+
 class HostedAgent:
     """An agent that runs inside `async with`.
 
     `http` is the process's client for models. `url` is the base URL where the agent is served, for
-    its own delegations; empty if it is not served. `memory_budget` is the process's. Raises
-    `ConfigError` for a script that cannot be read.
+    its own delegations; empty if it is not served. `shared` is what all agents of the process
+    have. Raises `ConfigError` for a script that cannot be read.
     """
 
     def __init__(
@@ -69,10 +79,12 @@ class HostedAgent:
         *,
         url: str = "",
         in_process: InProcessBackends | None = None,
-        memory_budget: MemoryBudget | None = None,
+        shared: ProcessParts | None = None,
     ) -> None:
-        in_process = in_process or InProcessBackends()
-        self._memory_budget = memory_budget or MemoryBudget()
+        in_process, shared = in_process or InProcessBackends(), shared or ProcessParts()
+        self._memory_budget = shared.memory_budget
+        in_process_model = in_process_name(config, in_process.model)
+        self._traces = agent_traces(shared.traces, config, VERSION, in_process_model)
         self.name = config.name
         self.url = url
         self._config = config
@@ -87,21 +99,22 @@ class HostedAgent:
             lambda: self.runs.active_count,
             lambda: self._memory.dropped,
             of_day=lambda: self._budgets.of_day,
-            in_process_model=in_process_name(config, in_process.model),
+            in_process_model=in_process_model,
             prices=config.definition.settings.prices,
         )
-        self._model = agent_model(config, http, in_process.model, self._metrics.observe_model)
+        observe, observe_model, observe_hook = observers(self._metrics, self._traces)
+        self._model = agent_model(config, http, in_process.model, observe_model)
         self.step_gate = StepGate()
         self._http_hooks = _http_hooks(config)
         hooks = Hooks(self._http_hooks.hooks) if self._http_hooks else in_process.hooks
-        hooks = replace(hooks, observe=self._metrics.observe_hook)
+        hooks = replace(hooks, observe=observe_hook)
         self._budgets = agent_budgets(config, self._redis, clock)
         settings = replace(config.definition.settings, hooks=hooks.points)
         self.runs = RunService(
             replace(config.definition, settings=settings),
             self._backends(hooks),
             self.stores,
-            [self._metrics.observe],
+            observe,
             self._memory_budget,
         )
         self._access = AgentAccess(config.access, http)
@@ -118,6 +131,7 @@ class HostedAgent:
             hooks=hooks,
             step_gate=self.step_gate,
             budgets=self._budgets,
+            tracing=self._traces,
         )
 
     async def __aenter__(self) -> Self:
