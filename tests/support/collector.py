@@ -1,7 +1,6 @@
 """A collector of OpenTelemetry on loopback: takes OTLP over HTTP, and reads it as it is defined."""
 
 import asyncio
-import gzip
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -77,8 +76,6 @@ class Collector:
         self.headers.append(dict(request.headers))
         if self.answer:
             return await self.answer(request)
-        if request.headers.get("Content-Encoding") == "gzip":
-            body = gzip.decompress(body)
         message = ExportTraceServiceRequest()
         message.ParseFromString(body)
         for group in message.resource_spans:

@@ -40,6 +40,7 @@ from diptych.serve.tracing import agent_traces, observers
 
 if TYPE_CHECKING:
     from diptych.adapters.http_hooks import HttpHooks
+    from diptych.adapters.telemetry.agent_traces import AgentTraces
     from diptych.adapters.telemetry.process_traces import ProcessTraces
 
 FIRST_CONNECT_SECONDS = 5.0  # `/ready` waits so long for the first try of every server and agent
@@ -105,7 +106,7 @@ class HostedAgent:
         observe, observe_model, observe_hook = observers(self._metrics, self._traces)
         self._model = agent_model(config, http, in_process.model, observe_model)
         self.step_gate = StepGate()
-        self._http_hooks = _http_hooks(config)
+        self._http_hooks = _http_hooks(config, self._traces)
         hooks = Hooks(self._http_hooks.hooks) if self._http_hooks else in_process.hooks
         hooks = replace(hooks, observe=observe_hook)
         self._budgets = agent_budgets(config, self._redis, clock)
@@ -270,13 +271,13 @@ class HostedAgent:
         )
 
 
-def _http_hooks(config: AgentConfig) -> "HttpHooks | None":
+def _http_hooks(config: AgentConfig, traces: "AgentTraces | None") -> "HttpHooks | None":
     """Give the hooks that a manifest names, if any; an agent in Python has its own instead."""
     if not config.hooks:
         return None
     from diptych.adapters.http_hooks import HttpHooks  # noqa: PLC0415 - heavy, and rarely needed
 
-    return HttpHooks(config.name, config.hooks)
+    return HttpHooks(config.name, config.hooks, traces.note_trace if traces else None)
 
 
 def _unavailable_key(name: str) -> Unavailable:

@@ -17,8 +17,10 @@ def test_variables_are_named_without_their_values_where_nothing_says_where_trace
     assert read_telemetry(environ | {"PATH": "/"}) == (
         None,
         [
-            "OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME: without effect, as nothing says where "
-            "traces go (OTEL_EXPORTER_OTLP_ENDPOINT)"
+            (
+                "OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME: without effect, as nothing says "
+                "where traces go (OTEL_EXPORTER_OTLP_ENDPOINT)"
+            )
         ],
     )
 
@@ -72,9 +74,11 @@ def test_a_protocol_that_is_not_spoken_says_what_to_do(protocol: str) -> None:
     settings, notes = read_telemetry({**SINK, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol})
     assert settings is None
     assert notes == [
-        "OTEL_EXPORTER_OTLP_PROTOCOL: this version speaks http/protobuf; set it to that, and the "
-        "endpoint to the collector's port for HTTP (4318 as a rule, where gRPC has 4317); no "
-        "traces are sent there"
+        (
+            "OTEL_EXPORTER_OTLP_PROTOCOL: this version speaks http/protobuf; set it to that, and "
+            "the endpoint to the collector's port for HTTP (4318 as a rule, where gRPC has 4317); "
+            "no traces are sent there"
+        )
     ]
     traces = {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"}
     assert read_telemetry({**SINK, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol, **traces})[0]

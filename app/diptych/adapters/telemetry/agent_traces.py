@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from opentelemetry import trace as otel
 from opentelemetry.context import attach, detach, get_value
+from opentelemetry.propagate import inject
 from opentelemetry.trace import SpanKind, StatusCode, Tracer
 
 from diptych.adapters.telemetry import attributes as about
@@ -60,6 +61,10 @@ class AgentTraces:
         span.set_attribute(about.ATTEMPTS, int(made) + 1)
         if outcome == "ok":  # a fallback may have answered
             span.set_attributes({about.REQUEST_MODEL: model, **about.server_attributes(endpoint)})
+
+    def note_trace(self, headers: dict[str, str]) -> None:
+        """Add to a request's headers what its receiver goes on from."""
+        inject(headers)
 
     def observe_hook(self, point: str, name: str, outcome: str, seconds: float) -> None:
         """Make the span of a question to a hook (see `runtime.hooks.HookObserver`)."""

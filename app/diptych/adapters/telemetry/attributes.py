@@ -28,12 +28,16 @@ FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"
 INPUT_TOKENS = "gen_ai.usage.input_tokens"
 OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
 TOOL = "gen_ai.tool.name"
-CALL_ID = "gen_ai.tool.call.id"
+TOOL_CALL_ID = "gen_ai.tool.call.id"
 ERROR = "error.type"
 RUN_ID = "diptych.run.id"
 STATUS = "diptych.run.status"
 OWNERS = "diptych.run.owner_changes"
 STEP = "diptych.step"
+CALL_ID = "diptych.call.id"
+DECISION = "diptych.approval.decision"
+CHILD_RUN = "diptych.child.run.id"
+PURPOSE = "diptych.model.purpose"
 ATTEMPTS = "diptych.model.attempts"
 
 _MAX_WORD = 100  # characters of what a model or another agent says in one word
@@ -107,7 +111,7 @@ def chat_attributes(agent: TracedAgent, command: AskModel) -> Attributes:
         PROVIDER: provider(agent.endpoint),
         AGENT: agent.name,
         **server_attributes(agent.endpoint),
-        "diptych.model.purpose": command.purpose,
+        PURPOSE: command.purpose,
     }
     if agent.model:
         about[REQUEST_MODEL] = agent.model
@@ -124,7 +128,7 @@ def call_attributes(kind: str, target: str, call_id: str, url: str = "") -> Attr
     about[CALL_ID] = call_id
     if kind == "agent":
         return {OPERATION: "invoke_agent", PROVIDER: "diptych", AGENT: target, **about}
-    about |= {OPERATION: "execute_tool", TOOL: target}
+    about |= {OPERATION: "execute_tool", TOOL: target, TOOL_CALL_ID: call_id}
     return {**about, "gen_ai.tool.type": "extension", "mcp.method.name": "tools/call"}
 
 

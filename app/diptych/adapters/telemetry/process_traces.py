@@ -31,6 +31,7 @@ from diptych.net.redaction import SECRETS
 FLUSH_SECONDS = 3.0  # for what has not been sent when the process ends
 _HEADERS = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS")
 _SCOPE = "diptych"
+_logger = logging.getLogger(__name__)
 
 
 class ProcessTraces:
@@ -83,9 +84,11 @@ class ProcessTraces:
 
         # No executor's thread: the interpreter waits for those when it ends.
         threading.Thread(target=flush, name="diptych-last-spans", daemon=True).start()
-        with suppress(TimeoutError):
+        try:
             async with asyncio.timeout(FLUSH_SECONDS):
                 await done.wait()
+        except TimeoutError:
+            _logger.warning("the last spans are lost: %g s did not do to send them", FLUSH_SECONDS)
 
     def _resource(self, agent: TracedAgent) -> Resource:
         """Say where spans come from; what the environment says comes first."""

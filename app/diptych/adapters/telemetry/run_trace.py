@@ -36,6 +36,7 @@ TRACER = "diptych-tracer"
 RESULTS = frozenset({"tool_result", "tool_error", "delegation_response", "delegation_error"})
 _CALLS = frozenset({"tool_call", "delegation_request"})
 _NANOSECONDS = 1_000_000_000
+_SHORT = 0.1  # seconds in its queue that need no span
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class RunTrace:
         self._run_id = run_id
         self._usage = Usage()
         self._owners = 0
+        self._newest = records[0]
         self._begun: dict[str, Record] = {}  # calls in flight, by id
         self._asked: dict[str, Record] = {}  # and those that wait for a decision
         first = records[0]
@@ -124,6 +126,11 @@ class RunTrace:
                 self._end_call(record)
             case "approval_decided" if "path" not in record.metadata:
                 self._end_approval(record)
+            case "offered" if record.timestamp - self._newest.timestamp > _SHORT:
+                self._made("queued", "queued", self._newest, {}).end(_time(record))
+            case "owner_changed":
+                what = f"owner {self._owners}"
+                self._made("taken over", what, self._newest, {}).end(_time(record))
             case "agent_response" if self._source.has_content:
                 self._span.set_attributes(contents.output_attributes(str(record.content)))
             case kind if kind in TERMINAL:
@@ -137,6 +144,7 @@ class RunTrace:
 
     def _note(self, record: Record) -> None:
         """Keep what later records refer to."""
+        self._newest = record
         data: Mapping[str, Any] = record.metadata
         match record.event_type:
             case kind if kind in _CALLS:
@@ -185,7 +193,7 @@ class RunTrace:
         if begun and isinstance(step := begun.metadata.get("step"), int):
             given[about.STEP] = step
         if isinstance(child := data.get("child"), Mapping) and child.get("task_id"):
-            given["diptych.child.run.id"] = about.word(child["task_id"])
+            given[about.CHILD_RUN] = about.word(child["task_id"])
         if self._source.has_content:
             given |= _said(begun, result)
         name = f"execute_tool {target}" if kind == "tool" else f"invoke_agent {target}"
@@ -202,7 +210,7 @@ class RunTrace:
             content = asked.content if isinstance(asked.content, Mapping) else {}
             target = content.get("tool") or content.get("agent") or ""
             decision = "expired" if decided.metadata.get("is_expired") else decided.content
-            given: Attributes = {about.CALL_ID: call_id, "diptych.approval.decision": str(decision)}
+            given: Attributes = {about.CALL_ID: call_id, about.DECISION: str(decision)}
             span = self._made(f"approval {target}", f"{call_id} approval", asked, given)
             span.end(_end_time(asked, decided))
 
