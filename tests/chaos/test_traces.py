@@ -9,11 +9,12 @@ import httpx
 import pytest
 from aiohttp import web
 from support.collector import collector
-from support.model_server import ModelServer, model_server, silence
+from support.model_server import ModelServer, model_server, silence, status
 from support.pods import PodProcess, all_ready, pod_processes
 from support.redis_server import RedisServer, redis_server
 from support.stack import call, tool_server
 
+FAILS_ONCE = (status(503, '{"error": {"message": "overloaded"}}'),)
 QUESTION = {"input": "What is it?"}
 
 
@@ -65,12 +66,12 @@ async def ended(http: httpx.AsyncClient, pod: PodProcess, run_id: str) -> str:
 async def test_a_run_that_another_process_goes_on_with_has_one_trace(redis: RedisServer) -> None:
     async with (
         collector() as traces,
-        model_server(call("box__look"), silence, "{}", "It is 42.") as model,
+        model_server(*FAILS_ONCE, call("box__look"), silence, "{}", "It is 42.") as model,
         pods(redis, model, traces.url) as ((owner, heir), http),
     ):
         run_id = await start(http, owner)
         await traces.until(lambda spans: any(s.name.startswith("execute_tool") for s in spans))
-        while len(model.requests) < 2:
+        while len(model.requests) < 3:
             model.asked.clear()
             await model.asked.wait()
         owner.kill()
@@ -78,6 +79,8 @@ async def test_a_run_that_another_process_goes_on_with_has_one_trace(redis: Redi
         run = await traces.run("traced")
         heir.terminate()
         assert await heir.exited(10) == 0
+        assert any(f'"trace_id":"{run.trace_id}"' in line for line in owner.grep("cannot be asked"))
+        assert not any("trace_id" in line for line in owner.grep("listens at"))
     below = traces.below(run)
     assert [span.name for span in below] == [
         "chat m",

@@ -13,6 +13,7 @@ from diptych.config.settings import AgentConfig
 from diptych.config.telemetry import TelemetrySettings
 from diptych.runtime.hooks import HookObserver
 from diptych.runtime.run_log import Observer
+from diptych.serve.logs import show_trace_ids
 
 if TYPE_CHECKING:
     from diptych.adapters.telemetry.agent_traces import AgentTraces
@@ -35,6 +36,7 @@ def open_traces(settings: TelemetrySettings | None) -> "ProcessTraces | None":
     except (ValueError, RuntimeError, OSError, ImportError) as error:
         _logger.error("no traces are sent: the settings OTEL_* cannot be used: %s", error)
         return None
+    show_trace_ids(traces.current_ids)
     _logger.info("traces go to %s", settings.where)
     return traces
 

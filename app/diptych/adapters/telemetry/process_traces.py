@@ -18,6 +18,7 @@ from opentelemetry.propagate import get_global_textmap
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
+from opentelemetry.trace import get_current_span
 
 from diptych.adapters.telemetry.agent_traces import AgentTraces
 from diptych.adapters.telemetry.attributes import TracedAgent
@@ -71,6 +72,13 @@ class ProcessTraces:
     def http_spans(self) -> aiohttp.TraceConfig:
         """Give what watches the requests to models."""
         return http_spans()
+
+    def current_ids(self) -> dict[str, str]:
+        """Give trace and span of what happens now, for the log; nothing outside of runs."""
+        span = get_current_span().get_span_context()
+        if not span.is_valid:
+            return {}
+        return {"trace_id": f"{span.trace_id:032x}", "span_id": f"{span.span_id:016x}"}
 
     async def aclose(self) -> None:
         """Send what is left, for a bounded time: a collector may be dead."""
