@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -351,3 +353,25 @@ async def test_without_settings_nothing_is_made() -> None:
     async with stages(agent("{}", "Hello!")) as (stage,):
         assert (await asked(stage)).status_code == 200
         assert stage.served._traces is None
+
+
+def test_without_settings_nothing_is_loaded() -> None:
+    code = (
+        "import sys, diptych.agent, diptych.adapters.a2a, diptych.serve.process\n"
+        "print([name for name in sys.modules if name.startswith('opentelemetry.sdk')])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
+
+
+async def test_no_run_leaves_anything_behind(
+    traces: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither those that end nor those whose process leaves them."""
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "64")
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "64")
+    async with traced(agent("{}", "Hello!")) as (stage,):
+        await asyncio.gather(*(asked(stage, str(n)) for n in range(50)))
+        assert stage.served._traces is not None
+        assert stage.served._traces._traces == {}
+        await traces.run("helper")
