@@ -29,6 +29,7 @@ from diptych.ports import Model, refused_tools, refuses_tools
 from diptych.runtime.backends import Backends
 from diptych.runtime.catalog_recorder import starting_format
 from diptych.runtime.hooks import Hooks
+from diptych.runtime.request import RunRequest
 from diptych.runtime.service import RunService
 from diptych.runtime.step_gate import StepGate
 from diptych.serve.access import AgentAccess
@@ -164,6 +165,12 @@ class HostedAgent:
                 await self._http_hooks.aclose()
             if self._redis:
                 await self._redis.aclose()
+
+    def in_current_trace(self, request: RunRequest) -> RunRequest:
+        """Give a request of this process below the span that is current, if there are traces."""
+        if self._traces is None or (trace := self._traces.current_traceparent()) is None:
+            return request
+        return replace(request, origin=replace(request.origin, traceparent=trace))
 
     async def wait_for_first_connect(self) -> None:
         """Wait until every tool server and agent has been tried once, at most 5 s."""

@@ -31,6 +31,10 @@ _SDKS = ("a2a", "httpcore", "httpcore2", "httpx", "httpx2", "mcp")
 """Libraries of which it is only logged that they have a warning or error, and of which kind."""
 
 
+_SILENT = "opentelemetry"
+"""It says what variables hold, and what collectors answer; `adapters.telemetry` speaks for it."""
+
+
 def set_up_logging(level: str, form: Literal["text", "json"]) -> None:
     """Log records of `level` and above to stderr, in place of any earlier set-up."""
     # No line says these, and each would ask for them.
@@ -40,6 +44,7 @@ def set_up_logging(level: str, form: Literal["text", "json"]) -> None:
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for name in (*_VERBOSE_LIBRARIES, *_SDKS):
         logging.getLogger(name).setLevel(max(logging.getLevelName(level), logging.WARNING))
+    logging.getLogger(_SILENT).setLevel(logging.CRITICAL)
 
 
 def show_trace_ids(read: Callable[[], Mapping[str, str]]) -> None:

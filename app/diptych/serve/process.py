@@ -19,7 +19,6 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from diptych.adapters.openai_chat.connection import open_http_session
 from diptych.config.settings import AgentConfig, ProcessSettings
 from diptych.config.telemetry import TelemetrySettings
 from diptych.errors import ConfigError
@@ -29,7 +28,7 @@ from diptych.serve.http_server import HttpServers, run_http_servers
 from diptych.serve.memory_limit import memory_limit, room_for_requests
 from diptych.serve.models import check_mock_scripts
 from diptych.serve.stores import check_store_urls
-from diptych.serve.tracing import open_traces
+from diptych.serve.tracing import opened_traces, traced_http_session
 from diptych.serve.undumpable import make_undumpable
 
 SEND_BUFFER_BYTES = 2**17  # that the kernel keeps for a slow reader; its own default is megabytes
@@ -129,12 +128,9 @@ async def _serve(
             stack.callback(options.metrics_sockets.close)
         check_mock_scripts(configs)
         check_store_urls(configs)
-        traces = open_traces(options.telemetry)
-        if traces:
-            stack.push_async_callback(traces.aclose)  # at the very end: runs end before
-        http = await stack.enter_async_context(
-            open_http_session([traces.http_spans()] if traces else [])
-        )
+        # At the very end the last spans are sent: runs end before.
+        traces = await stack.enter_async_context(opened_traces(options.telemetry))
+        http = await stack.enter_async_context(traced_http_session(traces))
         agents = [
             HostedAgent(config, http, url=url, shared=ProcessParts(memory_budget, traces))
             for config, url in zip(configs, sockets.urls, strict=True)

@@ -1,13 +1,18 @@
-"""Traces of a serving process, if the environment asks for them.
+"""Traces of a process, if the environment asks for them.
 
 Not here: which variables there are (`config.telemetry`), the spans (`adapters.telemetry`).
 """
 
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
+
+import aiohttp
 
 from diptych.adapters.metrics import Metrics
 from diptych.adapters.openai_chat.chat_model import ModelObserver
+from diptych.adapters.openai_chat.connection import open_http_session
 from diptych.adapters.telemetry.attributes import TracedAgent
 from diptych.config.settings import AgentConfig
 from diptych.config.telemetry import TelemetrySettings
@@ -22,13 +27,29 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 
-def open_traces(settings: TelemetrySettings | None) -> "ProcessTraces | None":
-    """Give what sends the traces of the process; None if there are none, or none can be sent.
+@asynccontextmanager
+async def opened_traces(
+    settings: TelemetrySettings | None,
+) -> "AsyncIterator[ProcessTraces | None]":
+    """Give what sends the traces of the process while the block lasts; None if there are none.
 
-    No agent stays away for its traces: what is wrong with their settings is logged.
+    At its end what is left is sent. No agent stays away for its traces: what is wrong with their
+    settings is logged.
     """
-    if settings is None:
-        return None
+    traces = _traces(settings) if settings else None
+    try:
+        yield traces
+    finally:
+        if traces:
+            await traces.aclose()
+
+
+def traced_http_session(traces: "ProcessTraces | None") -> aiohttp.ClientSession:
+    """Open the client for models; its requests are in the traces, if there are any."""
+    return open_http_session([traces.http_spans()] if traces else ())
+
+
+def _traces(settings: TelemetrySettings) -> "ProcessTraces | None":
     from diptych.adapters.telemetry.process_traces import ProcessTraces  # noqa: PLC0415 - heavy
 
     try:

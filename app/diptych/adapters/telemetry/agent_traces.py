@@ -66,6 +66,12 @@ class AgentTraces:
         """Add to a request's headers what its receiver goes on from."""
         inject(headers)
 
+    def current_traceparent(self) -> str | None:
+        """Give what a run goes on from that is started now: a span of the program, if any."""
+        headers: dict[str, str] = {}
+        inject(headers)
+        return headers.get("traceparent")
+
     def observe_hook(self, point: str, name: str, outcome: str, seconds: float) -> None:
         """Make the span of a question to a hook (see `runtime.hooks.HookObserver`)."""
         if not isinstance(tracer := get_value(TRACER), Tracer):

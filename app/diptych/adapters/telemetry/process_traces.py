@@ -39,8 +39,6 @@ class ProcessTraces:
     """What sends the spans of a process. Raises `ValueError` for settings that the SDK refuses."""
 
     def __init__(self, settings: TelemetrySettings) -> None:
-        # Its texts may hold what is in a variable, or what a collector says.
-        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
         for name in _HEADERS:
             for entry in os.environ.get(name, "").split(","):
                 SECRETS.remember(entry.partition("=")[2].strip())
