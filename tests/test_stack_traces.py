@@ -255,7 +255,9 @@ async def test_runs_that_the_end_of_the_process_stops_are_sent_before_it(traces:
             await model.asked.wait()
     run = await traces.run("helper")
     assert run.attributes["diptych.run.status"] in {"aborted", "failed"}
-    assert named(traces.spans, "chat m").parent_id == run.span_id
+    chat, post = named(traces.spans, "chat m"), named(traces.spans, "POST")
+    assert (chat.parent_id, post.parent_id) == (run.span_id, chat.span_id)
+    assert (post.attributes["error.type"], post.error) == ("cancelled", False)
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,12 @@ class Collector:
         return runs(self.spans)[-1]
 
     def below(self, parent: Span) -> list[Span]:
-        """Give the spans below one, by their start."""
-        found = [s for s in self.spans if s.parent_id == parent.span_id]
+        """Give the spans below one, by their start.
+
+        Without those of waiting in a queue: on a busy machine, any run may have one.
+        """
+        spans = [s for s in self.spans if s.name != "queued"]
+        found = [s for s in spans if s.parent_id == parent.span_id]
         return sorted(found, key=lambda span: span.start)
 
     def tree(self, top: Span) -> Any:

@@ -28,6 +28,9 @@ _SAMPLERS = frozenset(
     for parent in ("", "parentbased_")
     for name in ("always_on", "always_off", "traceidratio")
 )
+_HEADERS = (f"{_OTLP}HEADERS", f"{_OTLP}TRACES_HEADERS")
+_BATCHES = {"OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"}
+_NUMBERS = {*_BATCHES, "OTEL_TRACES_SAMPLER_ARG"}
 _KNOWN_PROPAGATORS = frozenset({"tracecontext", "baggage", "none"})
 _HAS_EFFECT = frozenset(
     f"{_OTLP}{signal}{name}"
@@ -40,7 +43,7 @@ _HAS_EFFECT = frozenset(
     *("OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", "OTEL_TRACES_SAMPLER"),
     *("OTEL_TRACES_SAMPLER_ARG", "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"),
     *("OTEL_EXPERIMENTAL_RESOURCE_DETECTORS", "OTEL_SEMCONV_STABILITY_OPT_IN"),
-    *("OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"),
+    *_BATCHES,
     *("OTEL_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT"),
     *("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT"),
     *(_CONTENT, _PROPAGATORS),
@@ -174,9 +177,16 @@ def _value_notes(given: Mapping[str, str]) -> list[str]:
         notes.append(f"{_CONTENT}: there are no events; SPAN_ONLY puts contents into the spans")
     if given.get("OTEL_TRACES_SAMPLER", "always_on") not in _SAMPLERS:
         notes.append("OTEL_TRACES_SAMPLER: is not built in, so parentbased_always_on may hold")
+    notes += [
+        f"{name}: is no number, so the default holds"
+        for name in sorted(_NUMBERS & given.keys())
+        if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", given[name])
+    ]
+    if given.get(f"{_OTLP}COMPRESSION", "none").lower() not in {"none", "gzip", "deflate"}:
+        notes.append(f"{_OTLP}COMPRESSION: is none of gzip, deflate and none, so none holds")
     return notes + [
         f"{name}: an entry that is no name=value is left out"
-        for name in (f"{_OTLP}HEADERS", f"{_OTLP}TRACES_HEADERS")
+        for name in (*_HEADERS, "OTEL_RESOURCE_ATTRIBUTES")
         if not all("=" in part for part in given.get(name, "=").split(",") if part.strip())
     ]
 

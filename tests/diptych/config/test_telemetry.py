@@ -93,6 +93,10 @@ def test_a_protocol_that_is_not_spoken_says_what_to_do(protocol: str) -> None:
         ({**SINK, "OTEL_EXPORTER_OTLP_TIMEOUT": "10s"}, "no number of milliseconds"),
         ({**SINK, "OTEL_TRACES_SAMPLER": "mine"}, "OTEL_TRACES_SAMPLER: is not built in"),
         ({**SINK, "OTEL_EXPORTER_OTLP_HEADERS": "a=b,sesame"}, "an entry that is no name=value"),
+        ({**SINK, "OTEL_RESOURCE_ATTRIBUTES": "sesame"}, "an entry that is no name=value"),
+        ({**SINK, "OTEL_TRACES_SAMPLER_ARG": "half"}, "is no number, so the default holds"),
+        ({**SINK, "OTEL_BSP_SCHEDULE_DELAY": "1s"}, "is no number, so the default holds"),
+        ({**SINK, "OTEL_EXPORTER_OTLP_COMPRESSION": "zstd"}, "is none of gzip, deflate and none"),
         ({**SINK, "OTEL_METRICS_EXPORTER": "otlp"}, "OTEL_METRICS_EXPORTER: without effect"),
         ({**SINK, "OTEL_BSP_EXPORT_TIMEOUT": "1"}, "OTEL_BSP_EXPORT_TIMEOUT: without effect"),
         (

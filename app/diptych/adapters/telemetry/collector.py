@@ -35,7 +35,7 @@ class BoundedSession(requests.Session):
         deadline = time.monotonic() + (timeout if isinstance(timeout, int | float) else 10.0)
         try:
             response = super().send(request, **options)
-        except requests.RequestException as error:
+        except OSError as error:  # those of requests are, and a certificate that is not there
             self.said = f"cannot be asked: {type(error).__name__}"
             raise
         self.said = f"answers {response.status_code}"

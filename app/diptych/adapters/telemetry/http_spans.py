@@ -5,6 +5,7 @@ They are below the request to the model that asks for them; requests of no run h
 Not here: the client (`adapters.openai_chat.connection`).
 """
 
+import asyncio
 from types import SimpleNamespace
 
 import aiohttp
@@ -59,15 +60,17 @@ async def _fail(
 ) -> None:
     if about.span is None:
         return
-    about.span.set_attribute(ERROR, type(params.exception).__name__)
-    about.span.set_status(StatusCode.ERROR)
+    if isinstance(params.exception, asyncio.CancelledError):  # a time limit, or the run's end
+        about.span.set_attribute(ERROR, "cancelled")
+    else:
+        about.span.set_attribute(ERROR, type(params.exception).__name__)
+        about.span.set_status(StatusCode.ERROR)
     about.span.end()
 
 
 def _attributes(method: str, url: URL) -> Attributes:
-    """Say where a request goes; a query or a user in the URL may be a key."""
-    plain = url.with_query(None).with_fragment(None).with_user(None)
-    given: Attributes = {"http.request.method": method, "url.full": str(plain)}
+    """Say where a request goes; a path, a query or a user in the URL may be a key."""
+    given: Attributes = {"http.request.method": method, "url.scheme": url.scheme}
     if url.host:
         given["server.address"] = url.host
     return {**given, "server.port": url.port} if url.port else given
