@@ -5,6 +5,7 @@ Not here: Ctrl-C while a command is at work (`diptych.cli.signals`).
 
 import os
 import signal
+import sys
 from types import FrameType
 
 _INTERRUPTED = 128 + signal.SIGINT  # as shells report a signal
@@ -14,12 +15,22 @@ _IMPORT_MACHINERY = "<frozen importlib._bootstrap>"
 def main() -> None:
     """Run the command of `sys.argv`, and exit."""
     signal.signal(signal.SIGINT, _raise_interrupt)  # the next import takes a tenth of a second
+    if "OTEL_PROPAGATORS" in os.environ:
+        _mend_propagators()
     from diptych.cli import main as run_command  # noqa: PLC0415
 
     try:
         run_command()
     except KeyboardInterrupt:  # before a command is at work, or after it
         raise SystemExit(_INTERRUPTED) from None
+
+
+def _mend_propagators() -> None:
+    """Leave out what OpenTelemetry's API would not be imported with; say so."""
+    from diptych.config.telemetry import drop_unknown_propagators  # noqa: PLC0415
+
+    if problem := drop_unknown_propagators(os.environ):
+        sys.stderr.write(f"{problem}\n")
 
 
 def _raise_interrupt(number: int, frame: FrameType | None) -> None:

@@ -11,13 +11,12 @@ Not here: the loop (`loop`), how an agent is built (`serve.hosted_agent`).
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias, overload
 
-from diptych.adapters.openai_chat.connection import open_http_session
 from diptych.agent_arguments import (
     STORE_PATH,
     checked_config,
@@ -37,11 +36,10 @@ from diptych.agent_hooks import (
     function_hooks,
 )
 from diptych.config.loader import (
-    LoadedAgents,
     LocalOptions,
     load_agents,
 )
-from diptych.config.settings import AgentConfig, ToolServerConfig
+from diptych.config.settings import ToolServerConfig
 from diptych.config.source_location import SourceLocation
 from diptych.errors import ConfigError
 from diptych.http.session_memory import session_events
@@ -57,7 +55,7 @@ from diptych.run_result import (
 )
 from diptych.runtime.answers import collect
 from diptych.serve.hosted_agent import HostedAgent, InProcessBackends
-from diptych.serve.process import ListenAddress, Sockets, serve_agents
+from diptych.serve.local_agents import host_file, host_one
 from diptych.serve.stores import check_store_url
 
 __all__ = ["Agent", "CallInfo", "Deny", "Memory", "ResultInfo", "RunError", "RunInfo", "StepInfo"]
@@ -156,7 +154,7 @@ class Agent(AgentControl):
         hooks = function_hooks(at, context, hook_seconds)
         model_object = None if isinstance(model, Mapping) else model
         in_process = InProcessBackends(model_object, servers, hooks)
-        self._prepare(partial(_host_one, config, in_process))
+        self._prepare(partial(host_one, config, in_process))
 
     @classmethod
     def from_file(cls, file: str | Path, *, name: str | None = None) -> Self:
@@ -171,7 +169,7 @@ class Agent(AgentControl):
             raise ConfigError(f"{file}: there is no Agent called {name}; there is {known}")
         agent = cls.__new__(cls)
         agent._prepare(  # noqa: SLF001
-            partial(_host_file, loaded, name or loaded.names[0])
+            partial(host_file, loaded, name or loaded.names[0])
         )
         return agent
 
@@ -237,8 +235,9 @@ class Agent(AgentControl):
         The last one is its terminal event, or `handed_over`. Raises `InvalidRequest`, `StoreError`.
         """
         request = run_request(message, session_id, output, max_steps)
-        runs = (await self.start()).runs
-        entry = await runs.start(request)
+        hosted = await self.start()
+        runs = hosted.runs
+        entry = await runs.start(hosted.in_current_trace(request))
         async with aclosing(runs.subscribe(entry.run_id)) as batches:
             async for batch in batches:
                 for item in batch:
@@ -277,22 +276,3 @@ class Agent(AgentControl):
         self._hosted = None
         self._stack = AsyncExitStack()
         self._starting = asyncio.Lock()
-
-
-@asynccontextmanager
-async def _host_one(
-    config: AgentConfig, in_process: InProcessBackends
-) -> AsyncGenerator[HostedAgent]:
-    async with (
-        open_http_session() as http,
-        HostedAgent(config, http, in_process=in_process) as hosted,
-    ):
-        yield hosted
-
-
-@asynccontextmanager
-async def _host_file(loaded: LoadedAgents, name: str) -> AsyncGenerator[HostedAgent]:
-    sockets = Sockets(ListenAddress(), len(loaded.names))
-    async with serve_agents(loaded.resolve(sockets.urls), sockets) as agents:
-        await asyncio.gather(*(agent.wait_until_tried() for agent in agents))
-        yield next(agent for agent in agents if agent.name == name)

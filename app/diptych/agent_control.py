@@ -45,7 +45,8 @@ class AgentControl(ABC):
     ) -> str:
         """Start a run and give its id. One that is `paused` goes on by `step`."""
         hosted = await self.start()
-        request = run_request(message, session_id, output, max_steps)
+        asked = run_request(message, session_id, output, max_steps)
+        request = hosted.in_current_trace(asked)
         if not paused:
             return (await hosted.runs.start(request)).run_id
         with hosted.step_gate.holding() as held:

@@ -26,6 +26,7 @@ from diptych.config.settings import (
     TimeoutConfig,
     ToolServerConfig,
 )
+from diptych.config.telemetry import TelemetrySettings
 from diptych.loop.run_settings import RunSettings
 from diptych.runtime.definition import AgentDefinition
 from diptych.serve.hosted_agent import HostedAgent
@@ -153,13 +154,17 @@ async def beyond_loopback(config: AgentConfig) -> AsyncIterator[httpx.AsyncClien
 
 
 @asynccontextmanager
-async def stages(*configs: AgentConfig) -> AsyncIterator[list[Stage]]:
+async def stages(
+    *configs: AgentConfig, telemetry: TelemetrySettings | None = None
+) -> AsyncIterator[list[Stage]]:
     """Serve agents side by side; a peer's URL may be the name of one of them."""
     sockets = Sockets(ListenAddress(port=0), len(configs))
     urls = {config.name: url for config, url in zip(configs, sockets.urls, strict=True)}
     resolved = [replace(config, agents=_resolved(config, urls)) for config in configs]
     async with AsyncExitStack() as stack:
-        served_agents = await stack.enter_async_context(serve_agents(resolved, sockets))
+        served_agents = await stack.enter_async_context(
+            serve_agents(resolved, sockets, telemetry=telemetry)
+        )
         for served in served_agents:
             await served.wait_for_first_connect()
         clients = [

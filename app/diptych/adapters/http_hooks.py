@@ -11,7 +11,7 @@ import binascii
 import hashlib
 import hmac
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -34,10 +34,19 @@ _NO_CONTENT = 204
 
 
 class HttpHooks:
-    """The hooks of one agent, and the client that they share."""
+    """The hooks of one agent, and the client that they share.
 
-    def __init__(self, agent: str, configs: Sequence[HookConfig]) -> None:
+    `note_trace` adds to the headers of a question what its trace goes on from.
+    """
+
+    def __init__(
+        self,
+        agent: str,
+        configs: Sequence[HookConfig],
+        note_trace: Callable[[dict[str, str]], None] | None = None,
+    ) -> None:
         self._agent = agent
+        self._note_trace = note_trace
         self._client = _client(OutgoingPolicy(config.url for config in configs))
         self.hooks = tuple(
             Hook(_name(config), config.at, partial(self._ask, config), config.timeout)
@@ -57,6 +66,8 @@ class HttpHooks:
             if (value := read()) is None:
                 raise HookFailed(name, f"needs the header {header}, which is missing now")
             headers[header] = value
+        if self._note_trace:
+            self._note_trace(headers)
         try:
             async with self._client.stream(
                 "POST", config.url, content=body, headers=headers

@@ -14,6 +14,7 @@ from diptych.config.manifest import API_VERSION, KIND
 from diptych.config.manifest.urls import url_problem
 from diptych.config.settings import LogLevel, ProcessSettings
 from diptych.config.source_location import FieldPath, SourceLocation
+from diptych.config.telemetry import read_telemetry
 from diptych.config.validation import raise_problems
 from diptych.config.variables import (
     AGENT_VARIABLES,
@@ -26,9 +27,6 @@ from diptych.config.variables import (
 )
 
 _MAX_PORT = 65535
-_TELEMETRY = "OTEL_"
-_MAX_NAMES = 20  # that a line of the log shows
-_MAX_NAME = 64  # characters of each
 _UNITS = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "k": 10**3, "M": 10**6, "G": 10**9}
 _QUANTITY = re.compile(r"(\d{1,15})(Ki|Mi|Gi|k|M|G)?", re.ASCII)
 _LEVELS: Final[Mapping[str, LogLevel]] = {
@@ -42,8 +40,8 @@ _LEVELS: Final[Mapping[str, LogLevel]] = {
 
 
 def process_settings(environ: Mapping[str, str]) -> ProcessSettings:
-    """Read PORT, METRICS_PORT, LOG_LEVEL, LOG_FORMAT, PUBLIC_URL, SHUTDOWN_GRACE_SECONDS and
-    MEMORY_LIMIT.
+    """Read PORT, METRICS_PORT, LOG_LEVEL, LOG_FORMAT, PUBLIC_URL, SHUTDOWN_GRACE_SECONDS,
+    MEMORY_LIMIT and OTEL_*.
 
     Raises `ConfigError` with all problems.
     """
@@ -78,6 +76,7 @@ def process_settings(environ: Mapping[str, str]) -> ProcessSettings:
         log_format="json" if log_format == "json" else "text",
         public_url=public_url(environ),
         shutdown_grace=float(grace),
+        telemetry=read_telemetry(environ)[0],
     )
 
 
@@ -100,21 +99,6 @@ def _port(environ: Mapping[str, str], name: str, problems: list[str]) -> int | N
 def public_url(environ: Mapping[str, str]) -> str | None:
     """Read PUBLIC_URL, without a slash at its end."""
     return (_value(environ, PUBLIC_URL) or "").rstrip("/") or None
-
-
-def ignored_variables(environ: Mapping[str, str]) -> str:
-    """Name the variables of OpenTelemetry that are set, which is not built yet; "" if none asks.
-
-    Their values may hold keys.
-    """
-    names = sorted(
-        name for name in environ if name.startswith(_TELEMETRY) and _value(environ, name)
-    )
-    if not names or (_value(environ, "OTEL_SDK_DISABLED") or "").lower() == "true":
-        return ""
-    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    shown = ", ".join(name[:_MAX_NAME] for name in names[:_MAX_NAMES])
-    return f"{shown}{more}: without effect, as this version sends no OpenTelemetry data"
 
 
 def manifest_content(

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 from diptych.config.access_settings import AccessConfig
+from diptych.config.telemetry import TelemetrySettings
 from diptych.errors import ConfigError
 from diptych.loop.budget import SharedBudgets
 from diptych.loop.catalog import SEPARATOR
@@ -249,7 +250,7 @@ class ProcessSettings:
 
     Runs get `shutdown_grace` seconds to end after SIGTERM. With a `metrics_port` the metrics are
     served there, and nowhere else. `memory_limit` is in bytes; None is what the cgroup or the
-    machine has.
+    machine has. Without `telemetry` there are no traces.
     """
 
     port: int = 8000
@@ -259,3 +260,4 @@ class ProcessSettings:
     shutdown_grace: float = 20.0
     metrics_port: int | None = None
     memory_limit: int | None = None
+    telemetry: TelemetrySettings | None = None

@@ -64,6 +64,10 @@ PROCESS_VARIABLES = (
         "How much memory the process may use (`512Mi`); else its cgroup's limit, or half of all",
     ),
     EnvironmentVariable(
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "Where traces go. This and the other variables of OpenTelemetry: docs/tracing.md.",
+    ),
+    EnvironmentVariable(
         MOCK, "A script that replaces the model: a JSON list of its replies, for tests."
     ),
 )

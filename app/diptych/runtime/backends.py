@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from diptych.policy.rules import Policy
 from diptych.ports import Agents, Model, Tools
+from diptych.ports.tracing import RunTrace, Tracing
 from diptych.runtime.agent_budgets import AgentBudgets
 from diptych.runtime.hooks import Hooks
 from diptych.runtime.run_meter import RunMeter
@@ -29,7 +30,8 @@ class Backends:
 
     `habits` is what all runs have learned of the model. `policy` says which calls are made, `hooks`
     are asked about them. `step_gate` holds the runs that are taken step by step. Of a run, `meter`
-    counts what it uses; of an agent, `budgets` gives each run that.
+    counts what it uses, and `trace` is told what is on no record; of an agent, `budgets` and
+    `tracing` give each run these. Without `tracing` nobody wants traces.
     """
 
     model: Model
@@ -41,3 +43,5 @@ class Backends:
     step_gate: StepGate = field(default_factory=StepGate)
     budgets: AgentBudgets | None = None
     meter: RunMeter = field(default_factory=RunMeter)
+    tracing: Tracing | None = None
+    trace: RunTrace | None = None

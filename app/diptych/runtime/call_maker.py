@@ -11,6 +11,7 @@ result (`loop.act`).
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import TypeAlias
 
 import orjson
@@ -113,8 +114,10 @@ class CallMaker:
                 writer.current = apply_all(writer.current, [called])
                 writer.add(called)
         await writer.write(*budget_notices(before, writer.current))
+        trace = self._backends.trace
         for command in admitted:
-            self._tasks.start(self._call(command, writer.current))
+            make = partial(self._call, command, writer.current)
+            self._tasks.start(trace.calling(command.call.id, make) if trace else make())
 
     async def _call(self, command: MakeCall, run: Run) -> Returned | Failed:
         """Call a tool, or delegate under the context id that the run has for it.
@@ -176,6 +179,7 @@ class CallMaker:
     def _delegation(self, call: Delegation, run: Run, *, is_taken_over: bool) -> DelegationRequest:
         limit = run.settings.memory_context_limit
         context = conversation(run)[:-1][-limit:] if limit else ()  # without the reply
+        trace = self._backends.trace
         return DelegationRequest(
             agent=call.agent,
             task=call.task,
@@ -183,7 +187,7 @@ class CallMaker:
             context=tuple(without_native_calls(context, run.nonce)),
             path=run.origin.path,
             seconds_left=self._deadline.seconds_left,
-            traceparent=run.origin.traceparent,
+            traceparent=trace.traceparent(call.id) if trace else run.origin.traceparent,
             subject=run.subject,
             run_id=self._log.run_id,
             call_id=call.id,

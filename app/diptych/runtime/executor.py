@@ -8,6 +8,7 @@ Not here: whose turn it is (`scheduler`), replaying a record (`rebuilding`), the
 
 import asyncio
 import logging
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from diptych.errors import BlobMissing, OutOfMemory, RunLost, StoreError, StoreFull
@@ -16,6 +17,7 @@ from diptych.loop.events import Event, Failed, OwnerChanged, Stop
 from diptych.loop.reducer import apply_all
 from diptych.loop.state import Phase, Run
 from diptych.ports.entries import Lease
+from diptych.ports.tracing import RunTrace
 from diptych.runtime.active_run import ActiveRun
 from diptych.runtime.approval_records import waited_seconds
 from diptych.runtime.attendance import abandoned_after
@@ -52,20 +54,21 @@ class Executor:
             run = await self._restore(active)
         except BlobMissing:
             return await _fail_without_catalog(active.log)
-        if run.phase is Phase.DONE:
-            return await self._found_ended(active, run)
-        try:
-            return await self._drive(active, run)
-        except StoreFull:
-            stop = Failed("store_full", "the store has no room left for the record of this run")
-        except OutOfMemory as error:
-            stop = Failed("out_of_memory", str(error))
-        except (StoreError, RunLost):
-            raise
-        except Exception:
-            _logger.exception("run %s failed with an unexpected error", active.run_id)
-            stop = Failed("internal_error", "the agent failed inside")
-        return await active.finish(active.run or run, stop)
+        with self._traced(active.log) as trace:
+            if run.phase is Phase.DONE:
+                return await self._found_ended(active, run)
+            try:
+                return await self._drive(active, run, trace)
+            except StoreFull:
+                stop = Failed("store_full", "the store has no room left for the record of this run")
+            except OutOfMemory as error:
+                stop = Failed("out_of_memory", str(error))
+            except (StoreError, RunLost):
+                raise
+            except Exception:
+                _logger.exception("run %s failed with an unexpected error", active.run_id)
+                stop = Failed("internal_error", "the agent failed inside")
+            return await active.finish(active.run or run, stop)
 
     async def end_unread(self, active: ActiveRun, lease: Lease, why: Failed) -> Run:
         """End a run without reading its record: nobody can execute it."""
@@ -82,7 +85,9 @@ class Executor:
 
     async def end_queued(self, active: ActiveRun, stop: Stop) -> Run:
         """End a run whose turn has not come, or that there is no room for. Raises as `execute`."""
-        return await self._end(active, await self._restore(active), stop)
+        run = await self._restore(active)
+        with self._traced(active.log):
+            return await self._end(active, run, stop)
 
     async def _end(self, active: ActiveRun, run: Run, stop: Stop) -> Run:
         """End a run that is queued, or queued again since the store lost its newest records."""
@@ -115,12 +120,14 @@ class Executor:
                 active.signal(signal)
         return await rebuild(log, stores, has_history=not active.is_new_session)
 
-    async def _drive(self, active: ActiveRun, run: Run) -> Run:
+    async def _drive(self, active: ActiveRun, run: Run, trace: RunTrace | None) -> Run:
         if run.phase is Phase.QUEUED and (stop := active.stop_requested or _overdue(active, run)):
             return await self._end(active, run, stop)
         log = active.log
         deadline = self._deadline(active, run)
         backends = self._metered_backends(log, run)
+        if trace:
+            backends = replace(backends, trace=trace)
         runner = Runner(run, backends, log, deadline, self._catalogs)
         first: list[Event] = []
         if run.phase is Phase.QUEUED:
@@ -141,13 +148,17 @@ class Executor:
         finally:
             await backends.meter.close(has_ended=is_terminal(log.records[-1]))
 
+    def _traced(self, log: RunLog) -> AbstractContextManager[RunTrace | None]:
+        """Trace a run while the block lasts, if anybody wants traces."""
+        if (tracing := self._backends.tracing) is None:
+            return nullcontext()
+        return tracing.of_run(log.run_id, log.session_id, lambda: log.records)
+
     def _metered_backends(self, log: RunLog, run: Run) -> Backends:
         """Give the backends of one run: they count what it uses."""
         if (budgets := self._backends.budgets) is None:
             return replace(self._backends, meter=RunMeter())
-        ids, asked = (log.run_id, log.session_id), run.budget
-        meter = budgets.of_run(*ids, asked, lambda: log.records, log.notify)
-        return replace(self._backends, meter=meter)
+        return replace(self._backends, meter=budgets.of_run(log, run.budget))
 
     async def _may_be_truncated(self, log: RunLog) -> bool:
         return log.was_loaded and await self._stores.leases.may_be_truncated(log.run_id)

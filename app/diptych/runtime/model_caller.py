@@ -115,6 +115,8 @@ class ModelCaller:
 
     async def _complete(self, command: AskModel) -> Replied:
         reply = redacted_reply(await self._model.complete(command.request))
+        if trace := self._backends.trace:
+            trace.note_reply(reply.text, reply.calls)
         reasoning = strip_lead(reply.text)[1]
         if reasoning and not reply.text.lstrip().startswith(("<", "[")):
             self._backends.habits.opens_reasoning = True
@@ -135,8 +137,11 @@ class ModelCaller:
             opens_reasoning=self._backends.habits.opens_reasoning,
         )
         redaction = RedactedDeltas()
+        trace = self._backends.trace
         async with aclosing(self._model.stream(command.request)) as deltas:
             async for heard in deltas:
+                if trace and not texts:
+                    trace.note_text()
                 delta = redaction.redacted(heard)
                 answer_filter.feed(delta.text, delta.reasoning)
                 texts.append(delta.text)
@@ -151,6 +156,8 @@ class ModelCaller:
         self._backends.habits.opens_reasoning = answer_filter.began_in_reasoning
         kept = self._kept("".join(reasoning), calls)
         self._note_written(usage, *texts, *reasoning)
+        if trace:
+            trace.note_reply("".join(texts), calls)
         return Replied(held, usage, finish_reason, calls, kept)
 
     def _note_written(self, usage: Usage, *texts: str) -> None:

@@ -84,6 +84,7 @@ class Runner:
     ) -> None:
         self._catalogs = catalogs
         self._meter = backends.meter
+        self._trace = backends.trace
         self._timers = RunTimers(
             deadline, log.now, self.decide, partial(self.stop, DEADLINE_EXCEEDED)
         )
@@ -233,7 +234,8 @@ class Runner:
         if self._stage is not _Stage.DRIVING:
             return
         if isinstance(command, AskModel):
-            self._tasks.start(self._model.ask(command, self._writer.current))
+            ask = partial(self._model.ask, command, self._writer.current)
+            self._tasks.start(self._trace.asking(command, ask) if self._trace else ask())
         else:
             self._tasks.start(self._hooks.judge(command, self._writer.current))
 

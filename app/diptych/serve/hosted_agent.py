@@ -29,6 +29,7 @@ from diptych.ports import Model, refused_tools, refuses_tools
 from diptych.runtime.backends import Backends
 from diptych.runtime.catalog_recorder import starting_format
 from diptych.runtime.hooks import Hooks
+from diptych.runtime.request import RunRequest
 from diptych.runtime.service import RunService
 from diptych.runtime.step_gate import StepGate
 from diptych.serve.access import AgentAccess
@@ -36,9 +37,12 @@ from diptych.serve.models import agent_model, in_process_name
 from diptych.serve.peers import agent_client
 from diptych.serve.stores import agent_budgets, redis_store, stores
 from diptych.serve.system_clock import SystemClock
+from diptych.serve.tracing import agent_traces, observers
 
 if TYPE_CHECKING:
     from diptych.adapters.http_hooks import HttpHooks
+    from diptych.adapters.telemetry.agent_traces import AgentTraces
+    from diptych.adapters.telemetry.process_traces import ProcessTraces
 
 FIRST_CONNECT_SECONDS = 5.0  # `/ready` waits so long for the first try of every server and agent
 START_SECONDS = 65.0  # a command has 60 s to start; whoever asks one question waits for it
@@ -54,12 +58,20 @@ class InProcessBackends:
     hooks: Hooks = field(default_factory=Hooks)
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessParts:
+    """What the agents of a process share beside the client for models."""
+
+    memory_budget: MemoryBudget = field(default_factory=MemoryBudget)
+    traces: "ProcessTraces | None" = None
+
+
 class HostedAgent:
     """An agent that runs inside `async with`.
 
     `http` is the process's client for models. `url` is the base URL where the agent is served, for
-    its own delegations; empty if it is not served. `memory_budget` is the process's. Raises
-    `ConfigError` for a script that cannot be read.
+    its own delegations; empty if it is not served. `shared` is what all agents of the process
+    have. Raises `ConfigError` for a script that cannot be read.
     """
 
     def __init__(
@@ -69,10 +81,12 @@ class HostedAgent:
         *,
         url: str = "",
         in_process: InProcessBackends | None = None,
-        memory_budget: MemoryBudget | None = None,
+        shared: ProcessParts | None = None,
     ) -> None:
-        in_process = in_process or InProcessBackends()
-        self._memory_budget = memory_budget or MemoryBudget()
+        in_process, shared = in_process or InProcessBackends(), shared or ProcessParts()
+        self._memory_budget = shared.memory_budget
+        in_process_model = in_process_name(config, in_process.model)
+        self._traces = agent_traces(shared.traces, config, VERSION, in_process_model)
         self.name = config.name
         self.url = url
         self._config = config
@@ -87,21 +101,22 @@ class HostedAgent:
             lambda: self.runs.active_count,
             lambda: self._memory.dropped,
             of_day=lambda: self._budgets.of_day,
-            in_process_model=in_process_name(config, in_process.model),
+            in_process_model=in_process_model,
             prices=config.definition.settings.prices,
         )
-        self._model = agent_model(config, http, in_process.model, self._metrics.observe_model)
+        observe, observe_model, observe_hook = observers(self._metrics, self._traces)
+        self._model = agent_model(config, http, in_process.model, observe_model)
         self.step_gate = StepGate()
-        self._http_hooks = _http_hooks(config)
+        self._http_hooks = _http_hooks(config, self._traces)
         hooks = Hooks(self._http_hooks.hooks) if self._http_hooks else in_process.hooks
-        hooks = replace(hooks, observe=self._metrics.observe_hook)
+        hooks = replace(hooks, observe=observe_hook)
         self._budgets = agent_budgets(config, self._redis, clock)
         settings = replace(config.definition.settings, hooks=hooks.points)
         self.runs = RunService(
             replace(config.definition, settings=settings),
             self._backends(hooks),
             self.stores,
-            [self._metrics.observe],
+            observe,
             self._memory_budget,
         )
         self._access = AgentAccess(config.access, http)
@@ -118,6 +133,7 @@ class HostedAgent:
             hooks=hooks,
             step_gate=self.step_gate,
             budgets=self._budgets,
+            tracing=self._traces,
         )
 
     async def __aenter__(self) -> Self:
@@ -149,6 +165,12 @@ class HostedAgent:
                 await self._http_hooks.aclose()
             if self._redis:
                 await self._redis.aclose()
+
+    def in_current_trace(self, request: RunRequest) -> RunRequest:
+        """Give a request of this process below the span that is current, if there are traces."""
+        if self._traces is None or (trace := self._traces.current_traceparent()) is None:
+            return request
+        return replace(request, origin=replace(request.origin, traceparent=trace))
 
     async def wait_for_first_connect(self) -> None:
         """Wait until every tool server and agent has been tried once, at most 5 s."""
@@ -256,13 +278,13 @@ class HostedAgent:
         )
 
 
-def _http_hooks(config: AgentConfig) -> "HttpHooks | None":
+def _http_hooks(config: AgentConfig, traces: "AgentTraces | None") -> "HttpHooks | None":
     """Give the hooks that a manifest names, if any; an agent in Python has its own instead."""
     if not config.hooks:
         return None
     from diptych.adapters.http_hooks import HttpHooks  # noqa: PLC0415 - heavy, and rarely needed
 
-    return HttpHooks(config.name, config.hooks)
+    return HttpHooks(config.name, config.hooks, traces.note_trace if traces else None)
 
 
 def _unavailable_key(name: str) -> Unavailable:

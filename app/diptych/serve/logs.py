@@ -10,6 +10,7 @@ Not here: what is logged, what a secret is (`net.redaction`).
 import logging
 import sys
 import time
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Literal, TextIO
@@ -30,6 +31,10 @@ _SDKS = ("a2a", "httpcore", "httpcore2", "httpx", "httpx2", "mcp")
 """Libraries of which it is only logged that they have a warning or error, and of which kind."""
 
 
+_SILENT = "opentelemetry"
+"""It says what variables hold, and what collectors answer; `adapters.telemetry` speaks for it."""
+
+
 def set_up_logging(level: str, form: Literal["text", "json"]) -> None:
     """Log records of `level` and above to stderr, in place of any earlier set-up."""
     # No line says these, and each would ask for them.
@@ -39,6 +44,14 @@ def set_up_logging(level: str, form: Literal["text", "json"]) -> None:
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for name in (*_VERBOSE_LIBRARIES, *_SDKS):
         logging.getLogger(name).setLevel(max(logging.getLevelName(level), logging.WARNING))
+    logging.getLogger(_SILENT).setLevel(logging.CRITICAL)
+
+
+def show_trace_ids(read: Callable[[], Mapping[str, str]]) -> None:
+    """Have each line of JSON say, by `read`, in which trace it was logged."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler.formatter, _JsonFormatter):
+            handler.formatter.trace_ids = read
 
 
 def _message(record: logging.LogRecord) -> str:
@@ -102,6 +115,8 @@ class _TextFormatter(logging.Formatter):
 
 
 class _JsonFormatter(logging.Formatter):
+    trace_ids: Callable[[], Mapping[str, str]] | None = None
+
     def format(self, record: logging.LogRecord) -> str:
         shown = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
@@ -109,6 +124,8 @@ class _JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": _message(record),
         }
+        if self.trace_ids:
+            shown |= self.trace_ids()
         if stack := _exception(self, record):
             shown["exception"] = stack
         return orjson.dumps(shown, default=str).decode()

@@ -19,15 +19,16 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from diptych.adapters.openai_chat.connection import open_http_session
 from diptych.config.settings import AgentConfig, ProcessSettings
+from diptych.config.telemetry import TelemetrySettings
 from diptych.errors import ConfigError
 from diptych.net.memory_budget import MemoryBudget
-from diptych.serve.hosted_agent import HostedAgent
+from diptych.serve.hosted_agent import HostedAgent, ProcessParts
 from diptych.serve.http_server import HttpServers, run_http_servers
 from diptych.serve.memory_limit import memory_limit, room_for_requests
 from diptych.serve.models import check_mock_scripts
 from diptych.serve.stores import check_store_urls
+from diptych.serve.tracing import opened_traces, traced_http_session
 from diptych.serve.undumpable import make_undumpable
 
 SEND_BUFFER_BYTES = 2**17  # that the kernel keeps for a slow reader; its own default is megabytes
@@ -60,12 +61,13 @@ class ServeOptions:
     """What holds for all agents of the process.
 
     `memory_limit` is in bytes; without one it is found. With `metrics_sockets` the metrics of each
-    agent are served there alone.
+    agent are served there alone. With `telemetry` traces are sent.
     """
 
     memory_limit: int | None = None
     has_docs: bool = False
     metrics_sockets: "Sockets | None" = None
+    telemetry: TelemetrySettings | None = None
 
 
 class Sockets:
@@ -100,14 +102,17 @@ class Sockets:
 
 @contextlib.asynccontextmanager
 async def serve_agents(
-    configs: Sequence[AgentConfig], sockets: Sockets, metrics_sockets: Sockets | None = None
+    configs: Sequence[AgentConfig],
+    sockets: Sockets,
+    metrics_sockets: Sockets | None = None,
+    telemetry: TelemetrySettings | None = None,
 ) -> AsyncIterator[list[HostedAgent]]:
     """Serve agents while the block lasts; at its end, stop their runs and close everything.
 
-    With sockets for them, the metrics of each agent are served there alone. Raises `ConfigError`
-    before any port opens.
+    With sockets for them, the metrics of each agent are served there alone. With `telemetry` traces
+    are sent. Raises `ConfigError` before any port opens.
     """
-    options = ServeOptions(metrics_sockets=metrics_sockets)
+    options = ServeOptions(metrics_sockets=metrics_sockets, telemetry=telemetry)
     async with _serve(configs, sockets, options) as (agents, _servers):
         yield agents
 
@@ -123,9 +128,11 @@ async def _serve(
             stack.callback(options.metrics_sockets.close)
         check_mock_scripts(configs)
         check_store_urls(configs)
-        http = await stack.enter_async_context(open_http_session())
+        # At the very end the last spans are sent: runs end before.
+        traces = await stack.enter_async_context(opened_traces(options.telemetry))
+        http = await stack.enter_async_context(traced_http_session(traces))
         agents = [
-            HostedAgent(config, http, url=url, memory_budget=memory_budget)
+            HostedAgent(config, http, url=url, shared=ProcessParts(memory_budget, traces))
             for config, url in zip(configs, sockets.urls, strict=True)
         ]
         apps = _apps(agents, sockets, options)

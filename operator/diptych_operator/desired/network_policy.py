@@ -123,6 +123,7 @@ def egress_rules(agent: Agent, observed: ObservedState, network: NetworkSettings
         *_to_services(agent, observed),
         *_to_redis(agent),
         *_to_urls((*agent.urls, *network.issuers), agent, observed, network.domain),
+        *_to_urls(agent.collector_urls, agent, observed, network.domain),
         *_extra_rules(agent, "extraEgress"),
     ]
     return _unique(rules)

@@ -75,6 +75,8 @@ def references(agent: Agent, domain: str) -> frozenset[Reference]:
     """List the objects whose creation, change or deletion may change what the Agent needs."""
     services = [ref.name for ref in agent.service_refs]
     services += [found.service_name for found in addresses(agent, domain) if found.service_name]
+    collectors = [address(url, agent.namespace, domain) for url in agent.collector_urls]
+    services += [found.service_name for found in collectors if found.service_name]
     found = {("Service", *name) for name in services}
     found |= {("Agent", *peer.name) for peer in agent.peers}
     if any(peer.name[0] != agent.namespace for peer in agent.peers):

@@ -6,6 +6,7 @@ them, and the API has validated every Agent against the CRD, so nothing is valid
 Not here: what the references point to (`desired.references`), what is made of an Agent (`desired`).
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
@@ -21,6 +22,9 @@ _CLUSTER_FIELDS = {
     *("container", "podTemplate", "metadata"),
     *("network", "allowedNamespaces", "replicas"),
 }
+_COLLECTORS = {"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"}
+_MAX_PORT = 65535
+_HTTP_URL = re.compile(r"https?://[A-Za-z0-9.-]+(:(?P<port>[1-9]\d{0,4}))?(/[^\s$]*)?", re.ASCII)
 _WITHOUT_KEYS = {*_CLUSTER_FIELDS, "outputSchema"}
 
 
@@ -191,10 +195,25 @@ class Agent:
         return tuple(dict.fromkeys(url for url in urls if url))
 
     @property
+    def collector_urls(self) -> tuple[str, ...]:
+        """The URLs that its traces go to, where its variables say them in plain words.
+
+        One that Kubernetes has to fill in, or that is no URL, is not known here.
+        """
+        given = [one for one in self.container.get("env") or () if one.get("name") in _COLLECTORS]
+        values = [str(one.get("value") or "") for one in given]
+        return tuple(dict.fromkeys(filter(_is_http_url, values)))
+
+    @property
     def key_refs(self) -> tuple[KeyRef, ...]:
         """All keys of Secrets and ConfigMaps that the pod reads, each once, sorted."""
         values = [value for name, value in self.spec.items() if name not in _WITHOUT_KEYS]
         return tuple(sorted(set(_key_refs(values))))
+
+
+def _is_http_url(text: str) -> bool:
+    found = _HTTP_URL.fullmatch(text)
+    return found is not None and int(found["port"] or 0) <= _MAX_PORT
 
 
 def agent_of(content: Object) -> Agent:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from diptych.config.environment import ignored_variables, process_settings
+from diptych.config.environment import process_settings
 from diptych.config.loader import config_from_environment
 from diptych.config.settings import ProcessSettings
 from diptych.errors import ConfigError
@@ -176,24 +176,3 @@ def test_all_mistakes_of_the_process_are_told_at_once() -> None:
 def test_a_grace_that_is_no_number_of_seconds_is_refused(seconds: str) -> None:
     with pytest.raises(ConfigError, match="SHUTDOWN_GRACE_SECONDS"):
         process_settings({"SHUTDOWN_GRACE_SECONDS": seconds})
-
-
-def test_variables_of_opentelemetry_are_named_without_their_values() -> None:
-    environ = {"OTEL_SERVICE_NAME": "b", "OTEL_EXPORTER_OTLP_HEADERS": "key=sesame", "OTEL_X": " "}
-    assert ignored_variables(environ | {"PATH": "/"}) == (
-        "OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME: without effect, as this version sends no "
-        "OpenTelemetry data"
-    )
-
-
-@pytest.mark.parametrize(
-    "environ", [{}, {"PATH": "/"}, {"OTEL_SDK_DISABLED": "true", "OTEL_SERVICE_NAME": "b"}]
-)
-def test_nothing_is_said_where_no_telemetry_is_asked_for(environ: dict[str, str]) -> None:
-    assert not ignored_variables(environ)
-
-
-def test_many_variables_of_opentelemetry_make_one_short_line() -> None:
-    said = ignored_variables({f"OTEL_{number:04}_{'X' * 1000}": "x" for number in range(1000)})
-    assert len(said) < 2000
-    assert " and 980 more: without effect" in said

@@ -9,6 +9,7 @@ from diptych_operator.desired.network_policy import (
     egress_rules,
     ingress_rules,
 )
+from diptych_operator.desired.references import references
 from diptych_operator.resources.kinds import DEPLOYMENT, NETWORK_POLICY
 
 NETWORK = NetworkSettings(operator_namespace="system")
@@ -144,6 +145,25 @@ def test_an_outside_model_opens_its_port_alone():
 def test_a_url_opens_egress_to_its_host(url, rule):
     assert egress(agent(tools=[{"name": "t", "url": url}])) == [rule]
     assert egress(agent(hooks=[{"at": "beforeCall", "url": url}])) == [rule]
+
+
+@pytest.mark.parametrize(
+    "name", ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"]
+)
+def test_the_collector_of_its_traces_is_reached_where_its_variable_names_it(name):
+    def traced(value, **env):
+        return agent(container={"env": [{"name": name, "value": value, **env}]})
+
+    ports = [{"port": 4318, "targetPort": "otlp", "protocol": "TCP"}]
+    state = observed(service("collector", "obs", ports=ports))
+    rule = {"to": [in_namespace("obs", app="collector")], "ports": tcp("otlp")}
+    assert egress(traced("http://collector.obs:4318"), state) == [rule]
+    assert ("Service", "obs", "collector") in references(traced("http://collector.obs:4318"), "x")
+    assert egress(traced("https://otlp.example.com:4318")) == [outside(4318)]
+    for unknown in ("http://$(NODE_IP):4318", "collector:4318", "http://x:99999", "", "grpc://x"):
+        assert egress(traced(unknown)) == []
+    other = agent(container={"env": [{"name": "OTEL_X", "value": "http://collector.obs:4318"}]})
+    assert egress(other, state) == []
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1"])

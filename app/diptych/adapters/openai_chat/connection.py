@@ -7,6 +7,7 @@ Not here: what is sent and what a refusal means (`endpoint`), and reading replie
 
 import asyncio
 import io
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from urllib.request import getproxies, proxy_bypass
@@ -35,13 +36,13 @@ _PATH = "/chat/completions"
 _WRONG_PATH_STATUSES = frozenset({404, 405})
 
 
-def open_http_session() -> aiohttp.ClientSession:
+def open_http_session(traces: Sequence[aiohttp.TraceConfig] = ()) -> aiohttp.ClientSession:
     """Open the one HTTP client of the process; needs a running loop, and must be closed.
 
     It connects to public addresses, and to others only where a host is named (`allow_url`).
     It has no limit on connections, no cookies, and no timeouts of its own.
     `trust_env` is off: it would cost a thread switch for each request, and send what is in
-    `.netrc`.
+    `.netrc`. `traces` watch its requests.
     """
     return aiohttp.ClientSession(
         connector=GuardedConnector(OutgoingPolicy(())),
@@ -52,6 +53,7 @@ def open_http_session() -> aiohttp.ClientSession:
         auto_decompress=False,  # aiohttp inflates all that a socket gives before it lets others run
         read_bufsize=MEBIBYTE // 16,
         trust_env=False,
+        trace_configs=list(traces),
     )
 
 

@@ -100,19 +100,21 @@ def _serve(
             sockets,
             announce,
             grace=settings.shutdown_grace,
-            options=ServeOptions(settings.memory_limit, has_docs, metrics_sockets),
+            options=ServeOptions(
+                settings.memory_limit, has_docs, metrics_sockets, settings.telemetry
+            ),
         )
         runner.run(serving)
 
 
 def _log_notes(notes: Sequence[str]) -> None:
     """Log what files and environment hold that has no effect."""
-    from diptych.config.environment import ignored_variables
+    from diptych.config.telemetry import read_telemetry
 
     for note in notes:
         _logger.info("%s", note)
-    if ignored := ignored_variables(os.environ):
-        _logger.warning("%s", ignored)
+    for problem in read_telemetry(os.environ)[1]:
+        _logger.warning("%s", problem)
 
 
 async def _log_addresses(addresses: Sequence[str], agents: Sequence["HostedAgent"]) -> None:

@@ -1,0 +1,295 @@
+"""The trace of one run: one span for it, and below that one for each request, call and approval.
+
+Spans of calls and approvals are made of the record when their end is on record; only requests to
+the model are watched while they last. The span of the run ends with the run, wherever that is:
+a process that leaves it to another drops its own (decision 221).
+
+Not here: what spans say (`attributes`, `contents`), who makes these (`agent_traces`).
+"""
+
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from opentelemetry import trace as otel
+from opentelemetry.context import Context, attach, detach, set_value
+from opentelemetry.propagate import inject
+from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, Tracer
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from diptych.adapters.telemetry import attributes as about
+from diptych.adapters.telemetry import contents
+from diptych.adapters.telemetry.attributes import Attributes, TracedAgent
+from diptych.adapters.telemetry.span_ids import PlannedIds, span_id_of, trace_id_of
+from diptych.loop.catalog import SEPARATOR
+from diptych.loop.codec import TERMINAL, Record
+from diptych.loop.commands import AskModel
+from diptych.loop.delegation_rows import read_usage
+from diptych.loop.events import Compacted, ContextRefused, Event, Failed, FormatChanged, Replied
+from diptych.loop.messages import NativeCall, Usage
+from diptych.ports.session_ids import public_id
+
+T = TypeVar("T")
+TRACER = "diptych-tracer"
+"""The key of a context's tracer, for spans below what happens in it."""
+RESULTS = frozenset({"tool_result", "tool_error", "delegation_response", "delegation_error"})
+_CALLS = frozenset({"tool_call", "delegation_request"})
+_NANOSECONDS = 1_000_000_000
+_SHORT = 0.1  # seconds in its queue that need no span
+
+
+@dataclass(frozen=True, slots=True)
+class SpanSource:
+    """What the spans of an agent are made with."""
+
+    tracer: Tracer
+    ids: PlannedIds
+    agent: TracedAgent
+    reads_parents: bool = True
+    has_content: bool = False
+
+
+class RunTrace:
+    """The spans of one run (see `ports.tracing`), made by a `SpanSource`."""
+
+    def __init__(
+        self, source: SpanSource, run_id: str, session_id: str, records: Sequence[Record]
+    ) -> None:
+        self._source = source
+        self._run_id = run_id
+        self._usage = Usage()
+        self._owners = 0
+        self._newest = records[0]
+        self._begun: dict[str, Record] = {}  # calls in flight, by id
+        self._asked: dict[str, Record] = {}  # and those that wait for a decision
+        first = records[0]
+        self._span = self._started(first, session_id)
+        self.context = self._below(self._span)
+        for record in records:
+            self._note(record)
+
+    # What the runtime tells (`ports.tracing`)
+
+    async def asking(
+        self, command: AskModel, ask: Callable[[], Coroutine[Any, Any, Event]]
+    ) -> Event:
+        agent = self._source.agent
+        span = self._source.tracer.start_span(
+            f"chat {agent.model}".strip(),
+            self.context,
+            SpanKind.CLIENT,
+            self._identified(about.chat_attributes(agent, command)),
+        )
+        if self._source.has_content:
+            span.set_attributes(contents.input_attributes(command.request.messages))
+        token = attach(self._below(span))
+        try:
+            event = await ask()
+        except Exception:
+            _fail(span, "internal_error")
+            raise
+        else:
+            _note_end(span, event)
+            return event
+        finally:
+            detach(token)
+            span.end()
+
+    def note_text(self) -> None:
+        span = otel.get_current_span()
+        if span.is_recording() and (began := getattr(span, "start_time", None)):
+            span.set_attribute(about.FIRST_CHUNK, (time.time_ns() - began) / _NANOSECONDS)
+
+    def note_reply(self, text: str, calls: Sequence[NativeCall]) -> None:
+        if self._source.has_content:
+            otel.get_current_span().set_attributes(contents.output_attributes(text, calls))
+
+    async def calling(self, call_id: str, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        token = attach(self._call_context(call_id))
+        try:
+            return await make()
+        finally:
+            detach(token)
+
+    def traceparent(self, call_id: str) -> str | None:
+        carrier: dict[str, str] = {}
+        inject(carrier, self._call_context(call_id))
+        return carrier.get("traceparent")
+
+    # What the record says
+
+    def observe(self, record: Record) -> None:
+        """Take a new record of the run."""
+        match record.event_type:
+            case kind if kind in RESULTS:
+                self._end_call(record)
+            case "approval_decided" if "path" not in record.metadata:
+                self._end_approval(record)
+            case "offered" if record.timestamp - self._newest.timestamp > _SHORT:
+                self._made("queued", "queued", self._newest, {}).end(_time(record))
+            case "owner_changed":
+                what = f"owner {self._owners}"
+                self._made("taken over", what, self._newest, {}).end(_time(record))
+            case "agent_response" if self._source.has_content:
+                self._span.set_attributes(contents.output_attributes(str(record.content)))
+            case kind if kind in TERMINAL:
+                self._end(record)
+        self._note(record)
+
+    def end_recorded(self, last: Record) -> None:
+        """End the span of a run whose end was on record before: its owner had no time to."""
+        if last.event_type in TERMINAL and self._span.is_recording():
+            self._end(last)
+
+    def _note(self, record: Record) -> None:
+        """Keep what later records refer to."""
+        self._newest = record
+        data: Mapping[str, Any] = record.metadata
+        match record.event_type:
+            case kind if kind in _CALLS:
+                self._begun[str(data["call_id"])] = record
+            case kind if kind in RESULTS:
+                self._begun.pop(str(data["call_id"]), None)
+            case "approval_requested" if "path" not in data:
+                self._asked[str(data["call_id"])] = record
+            case "approval_decided" if "path" not in data:
+                self._asked.pop(str(data["call_id"]), None)
+            case "owner_changed":
+                self._owners += 1
+            case "model_reply" | "compacted":
+                self._usage += read_usage(data["usage"])
+
+    def _started(self, first: Record, session_id: str) -> Span:
+        source = self._source
+        source.ids.plan(span_id_of(self._run_id), trace_id_of(self._run_id))
+        given: Attributes = self._identified(about.agent_attributes(source.agent))
+        given[about.CONVERSATION] = public_id(session_id)
+        if source.has_content and isinstance(first.content, str):
+            given |= contents.question_attributes(first.content)
+        return source.tracer.start_span(
+            f"invoke_agent {source.agent.name}",
+            self._parent(first.metadata),
+            attributes=given,
+            start_time=_time(first),
+        )
+
+    def _parent(self, metadata: Mapping[str, Any]) -> Context:
+        """Give what the run's caller says of its trace; an empty context if that is nothing."""
+        header = metadata.get("traceparent")
+        if header is None or not self._source.reads_parents:
+            return Context()
+        return TraceContextTextMapPropagator().extract({"traceparent": header}, Context())
+
+    def _end_call(self, result: Record) -> None:
+        """Make the span of a call: from when it was begun, wherever that was, to its result."""
+        data = result.metadata
+        call_id = str(data["call_id"])
+        kind = "tool" if "tool" in data else "agent"
+        target, begun = str(data[kind]), self._begun.get(call_id)
+        server = target.partition(SEPARATOR)[0] if kind == "tool" else target
+        url = self._source.agent.servers.get(server, "")
+        given = about.call_attributes(kind, target, call_id, url)
+        if begun and isinstance(step := begun.metadata.get("step"), int):
+            given[about.STEP] = step
+        if isinstance(child := data.get("child"), Mapping) and child.get("task_id"):
+            given[about.CHILD_RUN] = about.word(child["task_id"])
+        if self._source.has_content:
+            given |= _said(begun, result)
+        name = f"execute_tool {target}" if kind == "tool" else f"invoke_agent {target}"
+        span_kind = SpanKind.INTERNAL if kind == "tool" else SpanKind.CLIENT
+        span = self._made(name, call_id, begun or result, given, span_kind)
+        if error := data.get("error"):
+            _fail(span, about.word(error))
+        span.end(_end_time(begun or result, result))
+
+    def _end_approval(self, decided: Record) -> None:
+        """Make the span of the time for which a call waited for a decision."""
+        call_id = str(decided.metadata["call_id"])
+        if asked := self._asked.get(call_id):
+            content = asked.content if isinstance(asked.content, Mapping) else {}
+            target = content.get("tool") or content.get("agent") or ""
+            decision = "expired" if decided.metadata.get("is_expired") else decided.content
+            given: Attributes = {about.CALL_ID: call_id, about.DECISION: str(decision)}
+            span = self._made(f"approval {target}", f"{call_id} approval", asked, given)
+            span.end(_end_time(asked, decided))
+
+    def _end(self, end: Record) -> None:
+        span, data = self._span, end.metadata
+        span.set_attributes(about.usage_attributes(self._usage))
+        span.set_attribute(about.STATUS, end.event_type)
+        if self._owners:
+            span.set_attribute(about.OWNERS, self._owners)
+        if reason := data.get("finish_reason"):
+            span.set_attribute(about.FINISH_REASONS, (about.word(reason),))
+        if end.event_type == "failed":
+            _fail(span, about.word(data["code"]))
+        span.end(_end_time(end, end))
+
+    def _made(
+        self,
+        name: str,
+        what: str,
+        begun: Record,
+        given: Attributes,
+        kind: SpanKind = SpanKind.INTERNAL,
+    ) -> Span:
+        self._source.ids.plan(span_id_of(self._run_id, what))
+        return self._source.tracer.start_span(
+            name, self.context, kind, self._identified(given), start_time=_time(begun)
+        )
+
+    def _identified(self, given: Attributes) -> Attributes:
+        return {**given, about.RUN_ID: self._run_id}
+
+    def _call_context(self, call_id: str) -> Context:
+        """Give the context of a call whose span is made when it has ended."""
+        run = self._span.get_span_context()
+        span_id = span_id_of(self._run_id, call_id)
+        call = SpanContext(run.trace_id, span_id, False, run.trace_flags, run.trace_state)  # noqa: FBT003
+        return self._below(NonRecordingSpan(call))
+
+    def _below(self, span: Span) -> Context:
+        return set_value(TRACER, self._source.tracer, otel.set_span_in_context(span, Context()))
+
+
+def _note_end(span: Span, event: Event) -> None:
+    """Say how a request to the model has ended."""
+    match event:
+        case Replied(usage=usage, finish_reason=reason):
+            span.set_attributes(about.usage_attributes(usage))
+            span.set_attribute(about.FINISH_REASONS, (about.word(reason),))
+        case Compacted(usage=usage, error=error):
+            span.set_attributes(about.usage_attributes(usage))
+            if error:
+                _fail(span, error)
+        case Failed(code=code):
+            _fail(span, code)
+        case ContextRefused():
+            _fail(span, "context_too_long")
+        case FormatChanged():
+            _fail(span, "tools_refused")
+
+
+def _fail(span: Span, error: str) -> None:
+    span.set_attribute(about.ERROR, error)
+    span.set_status(StatusCode.ERROR)
+
+
+def _said(begun: Record | None, result: Record) -> Attributes:
+    """Give arguments and result of a call; those of a delegation are its task and answer."""
+    content = begun.content if begun and isinstance(begun.content, Mapping) else {}
+    arguments = content.get("arguments", content.get("task"))
+    given: Attributes = {}
+    if arguments is not None:
+        given["gen_ai.tool.call.arguments"] = contents.value_text(arguments)
+    return {**given, "gen_ai.tool.call.result": contents.value_text(result.content)}
+
+
+def _time(record: Record) -> int:
+    return int(record.timestamp * _NANOSECONDS)
+
+
+def _end_time(begun: Record, ended: Record) -> int:
+    """Give when something ended: not before it began, though owners' clocks differ."""
+    return max(_time(begun), _time(ended))

@@ -1,0 +1,41 @@
+"""Agents of a Python program: one without a socket, those of files on loopback.
+
+Not here: the Python API (`agent`), how an agent is built (`hosted_agent`).
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from diptych.config.loader import LoadedAgents
+from diptych.config.settings import AgentConfig
+from diptych.config.telemetry import read_telemetry
+from diptych.serve.hosted_agent import HostedAgent, InProcessBackends, ProcessParts
+from diptych.serve.process import ListenAddress, Sockets, serve_agents
+from diptych.serve.tracing import opened_traces, traced_http_session
+
+
+@asynccontextmanager
+async def host_one(
+    config: AgentConfig, in_process: InProcessBackends
+) -> AsyncGenerator[HostedAgent]:
+    """Run an agent without a socket, while the block lasts."""
+    async with (
+        opened_traces(read_telemetry(os.environ)[0]) as traces,
+        traced_http_session(traces) as http,
+        HostedAgent(
+            config, http, in_process=in_process, shared=ProcessParts(traces=traces)
+        ) as hosted,
+    ):
+        yield hosted
+
+
+@asynccontextmanager
+async def host_file(loaded: LoadedAgents, name: str) -> AsyncGenerator[HostedAgent]:
+    """Serve the agents of files on loopback while the block lasts; gives the one of that name."""
+    sockets = Sockets(ListenAddress(), len(loaded.names))
+    telemetry = read_telemetry(os.environ)[0]
+    async with serve_agents(loaded.resolve(sockets.urls), sockets, telemetry=telemetry) as agents:
+        await asyncio.gather(*(agent.wait_until_tried() for agent in agents))
+        yield next(agent for agent in agents if agent.name == name)

@@ -1,0 +1,105 @@
+"""Traces of a process, if the environment asks for them.
+
+Not here: which variables there are (`config.telemetry`), the spans (`adapters.telemetry`).
+"""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+from diptych.adapters.metrics import Metrics
+from diptych.adapters.openai_chat.chat_model import ModelObserver
+from diptych.adapters.openai_chat.connection import open_http_session
+from diptych.adapters.telemetry.attributes import TracedAgent
+from diptych.config.settings import AgentConfig
+from diptych.config.telemetry import TelemetrySettings
+from diptych.runtime.hooks import HookObserver
+from diptych.runtime.run_log import Observer
+from diptych.serve.logs import show_trace_ids
+
+if TYPE_CHECKING:
+    from diptych.adapters.telemetry.agent_traces import AgentTraces
+    from diptych.adapters.telemetry.process_traces import ProcessTraces
+
+_logger = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def opened_traces(
+    settings: TelemetrySettings | None,
+) -> "AsyncIterator[ProcessTraces | None]":
+    """Give what sends the traces of the process while the block lasts; None if there are none.
+
+    At its end what is left is sent. No agent stays away for its traces: what is wrong with their
+    settings is logged.
+    """
+    traces = _traces(settings) if settings else None
+    try:
+        yield traces
+    finally:
+        if traces:
+            await traces.aclose()
+
+
+def traced_http_session(traces: "ProcessTraces | None") -> aiohttp.ClientSession:
+    """Open the client for models; its requests are in the traces, if there are any."""
+    return open_http_session([traces.http_spans()] if traces else ())
+
+
+def _traces(settings: TelemetrySettings) -> "ProcessTraces | None":
+    from diptych.adapters.telemetry.process_traces import ProcessTraces  # noqa: PLC0415 - heavy
+
+    try:
+        traces = ProcessTraces(settings)
+    except (ValueError, RuntimeError, OSError, ImportError) as error:
+        _logger.error("no traces are sent: the settings OTEL_* cannot be used: %s", error)
+        return None
+    show_trace_ids(traces.current_ids)
+    _logger.info("traces go to %s", settings.where)
+    return traces
+
+
+def agent_traces(
+    traces: "ProcessTraces | None", config: AgentConfig, version: str, in_process_model: str | None
+) -> "AgentTraces | None":
+    """Give what traces the runs of an agent, if there are traces.
+
+    `in_process_model` names a model that is no endpoint.
+    """
+    if traces is None:
+        return None
+    model = None if in_process_model else config.model
+    parameters = {"temperature": model.temperature, "max_tokens": model.max_tokens} if model else {}
+    urls = {server.name: server.url for server in config.tools}
+    agent = TracedAgent(
+        config.name,
+        config.description,
+        version,
+        model.name if model else in_process_model or "",
+        model.endpoint if model else "",
+        parameters,
+        {name: url for name, url in urls.items() if url}
+        | {peer.name: peer.url for peer in config.agents},
+    )
+    return traces.of_agent(agent)
+
+
+def observers(
+    metrics: Metrics, traces: "AgentTraces | None"
+) -> tuple[list[Observer], ModelObserver, HookObserver]:
+    """Give who is told of records and notices, of a model's attempts, and of hooks."""
+    if traces is None:
+        return [metrics.observe], metrics.observe_model, metrics.observe_hook
+
+    def observe_model(model: str, endpoint: str, outcome: str) -> None:
+        metrics.observe_model(model, endpoint, outcome)
+        traces.observe_model(model, endpoint, outcome)
+
+    def observe_hook(point: str, name: str, outcome: str, seconds: float) -> None:
+        metrics.observe_hook(point, name, outcome, seconds)
+        traces.observe_hook(point, name, outcome, seconds)
+
+    return [metrics.observe, traces.observe], observe_model, observe_hook

@@ -1,0 +1,379 @@
+"""Traces of agents on loopback, as a collector of OpenTelemetry gets them."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from mcp.server.mcpserver import Context
+from support.collector import Collector, Span, collector
+from support.model_server import model_server, silence, status
+from support.stack import Stage, agent, box, call, stages, tool_server
+from support.trees import delegates_to, said
+
+from diptych.config.settings import AgentConfig, HookConfig, PeerConfig
+from diptych.config.telemetry import TelemetrySettings, read_telemetry
+from diptych.policy.rule_groups import Rule
+from diptych.policy.rules import Policy
+
+TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+CALLER = f"00-{TRACE_ID}-{SPAN_ID}-01"
+CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+
+
+@pytest.fixture
+async def traces(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Collector]:
+    async with collector() as found:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", found.url)
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
+        yield found
+
+
+def settings() -> TelemetrySettings | None:
+    return read_telemetry(os.environ)[0]
+
+
+def traced(*configs: AgentConfig) -> Any:
+    return stages(*configs, telemetry=settings())
+
+
+async def asked(stage: Stage, text: str = "hi", *, traceparent: str = CALLER, **body: Any) -> Any:
+    messages = [{"role": "user", "content": text}]
+    return await stage.http.post(
+        "/v1/chat/completions",
+        json={"messages": messages, **body},
+        headers={"traceparent": traceparent},
+    )
+
+
+async def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+async def breaks() -> str:
+    """Break."""
+    raise RuntimeError("the crane fell over")
+
+
+async def hangs() -> str:
+    """Wait for ever."""
+    await asyncio.Event().wait()
+    return ""
+
+
+async def until_event(stage: Stage, run_id: str, event_type: str) -> None:
+    """Wait until a run has told an event."""
+    async with stage.http.stream("GET", f"/v1/runs/{run_id}/events") as stream:
+        async for line in stream.aiter_lines():
+            if line == f"event: {event_type}":
+                return
+
+
+def named(spans: list[Span], name: str) -> Span:
+    (found,) = [span for span in spans if span.name == name]
+    return found
+
+
+async def test_one_trace_spans_all_agents_of_a_tree(traces: Collector) -> None:
+    peer = PeerConfig("leaf", "leaf", share_context=True)
+    top = agent(said(delegates_to("leaf")), said("{}"), said("Done."), name="top", agents=(peer,))
+    adds = call("box__add", a=1, b=2)
+    leaf = agent(said(adds), said("{}"), said("3"), name="leaf", tools=(box(add),))
+    async with traced(top, leaf) as (first, _):
+        await asked(first)
+        run = await traces.run("top")
+    assert (run.trace_id, run.parent_id) == (TRACE_ID, SPAN_ID)
+    chat: Any = {"chat DEBUG_MOCK_RESPONSES": []}
+    below = {"invoke_agent leaf": [chat, {"execute_tool box__add": []}, chat, chat]}
+    assert traces.tree(run) == {
+        "invoke_agent top": [chat, {"invoke_agent leaf": [below]}, chat, chat]
+    }
+    assert {span.trace_id for span in traces.spans} == {TRACE_ID}
+    assert {span.service for span in traces.spans} == {"top", "leaf"}
+    assert len({span.span_id for span in traces.spans}) == len(traces.spans)
+    assert not any(span.error for span in traces.spans)
+
+
+async def test_spans_say_what_the_conventions_ask_for(traces: Collector) -> None:
+    async with (
+        model_server(call("box__add", a=1, b=2), "{}", "It is 3.") as model,
+        tool_server(add) as tools,
+    ):
+        config = agent(model=model, tools=(tools,), description="Adds.")
+        async with traced(config) as (stage,):
+            response = await asked(stage)
+            run = await traces.run("helper")
+    run_id, session = response.headers["x-run-id"], response.headers["x-session-id"]
+    host, port = model.url.removeprefix("http://").removesuffix("/v1").split(":")
+    assert run.kind == "INTERNAL"
+    assert run.attributes == {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.agent.name": "helper",
+        "gen_ai.agent.description": "Adds.",
+        "gen_ai.request.model": "m",
+        "gen_ai.conversation.id": session,
+        "gen_ai.usage.input_tokens": 30,
+        "gen_ai.usage.output_tokens": run.attributes["gen_ai.usage.output_tokens"],
+        "gen_ai.response.finish_reasons": ["stop"],
+        "diptych.run.id": run_id,
+        "diptych.run.status": "completed",
+    }
+    first, tool, _, last = traces.below(run)
+    assert (first.name, first.kind, tool.name) == ("chat m", "CLIENT", "execute_tool box__add")
+    assert first.attributes == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.agent.name": "helper",
+        "gen_ai.request.model": "m",
+        "gen_ai.usage.input_tokens": 10,
+        "gen_ai.usage.output_tokens": first.attributes["gen_ai.usage.output_tokens"],
+        "gen_ai.response.finish_reasons": ["stop"],
+        "server.address": host,
+        "server.port": int(port),
+        "diptych.run.id": run_id,
+        "diptych.model.purpose": "actions",
+        "diptych.model.attempts": 1,
+    }
+    assert tool.attributes == {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "box__add",
+        "gen_ai.tool.call.id": "call_1_1",
+        "gen_ai.tool.type": "extension",
+        "mcp.method.name": "tools/call",
+        "server.address": "127.0.0.1",
+        "server.port": tool.attributes["server.port"],
+        "diptych.call.id": "call_1_1",
+        "diptych.run.id": run_id,
+        "diptych.step": 1,
+    }
+    assert last.attributes["gen_ai.request.stream"] is True
+    assert 0 < last.attributes["gen_ai.response.time_to_first_chunk"] < 20
+    (resource,) = {tuple(sorted(each)) for each in traces.resources}
+    assert {"service.name", "service.version", "service.instance.id", "host.name"} <= {*resource}
+
+
+async def test_whoever_is_asked_gets_the_span_that_asks(traces: Collector) -> None:
+    """The model in a header, a tool in `_meta` (SEP-414)."""
+    told: list[Any] = []
+
+    async def look(context: Context[Any, Any]) -> str:
+        """Look."""
+        told.append(context.request_context.meta)
+        return ""
+
+    async with (
+        model_server(call("box__look"), "{}", "3") as model,
+        tool_server(look) as tools,
+        traced(agent(model=model, tools=(tools,))) as (stage,),
+    ):
+        await asked(stage)
+        run = await traces.run("helper")
+    posts = [span for span in traces.spans if span.name == "POST"]
+    sent = [headers["traceparent"].removesuffix("-01") for headers in model.headers]
+    assert sent == [f"00-{TRACE_ID}-{span.span_id}" for span in posts]
+    chats = {span.span_id for span in traces.below(run) if span.name == "chat m"}
+    assert {span.parent_id for span in posts} == chats
+    tool = named(traces.spans, "execute_tool box__look")
+    assert told[0]["traceparent"] == f"00-{TRACE_ID}-{tool.span_id}-01"
+
+
+async def test_a_hook_at_a_url_gets_what_it_is_asked_for_and_has_a_span(traces: Collector) -> None:
+    told: list[str] = []
+
+    async def judge(request: web.Request) -> web.Response:
+        told.append(request.headers["traceparent"])
+        return web.json_response({})
+
+    app = web.Application()
+    app.router.add_post("/", judge)
+    async with TestServer(app) as server:
+        hook = HookConfig("afterCall", str(server.make_url("/")))
+        adds = call("box__add", a=1, b=2)
+        async with traced(agent(adds, "{}", "3", tools=(box(add),), hooks=(hook,))) as (stage,):
+            await asked(stage)
+            run = await traces.run("helper")
+    tool, asking = (
+        named(traces.spans, "execute_tool box__add"),
+        named(traces.spans, "hook afterCall"),
+    )
+    assert told == [f"00-{TRACE_ID}-{tool.span_id}-01"]
+    assert asking.parent_id == tool.span_id
+    assert tool.start <= asking.start <= asking.end <= tool.end <= run.end
+    assert asking.attributes["diptych.hook.outcome"] == "passed"
+
+
+async def test_a_retry_is_a_request_of_its_own(traces: Collector) -> None:
+    async with model_server(status(503), "{}", "Hello!") as model:
+        async with traced(agent(model=model)) as (stage,):
+            await asked(stage)
+            run = await traces.run("helper")
+    chat = traces.below(run)[0]
+    assert (chat.error, chat.attributes["diptych.model.attempts"]) == (False, 2)
+    failed, made = traces.below(chat)
+    assert (failed.error, failed.attributes["error.type"]) == (True, "503")
+    assert (made.error, made.attributes["http.response.status_code"]) == (False, 200)
+
+
+async def test_what_fails_says_so_and_no_word_more(traces: Collector) -> None:
+    steps = (call("box__breaks"), status(401, '{"error": {"message": "no, sesame"}}'))
+    async with model_server(*steps) as model:
+        async with traced(agent(model=model, tools=(box(breaks),))) as (stage,):
+            assert (await asked(stage, "sesame")).status_code >= 400
+            run = await traces.run("helper")
+    assert run.error
+    assert run.attributes["error.type"] == "model_unauthorized"
+    assert run.attributes["diptych.run.status"] == "failed"
+    tool = named(traces.spans, "execute_tool box__breaks")
+    assert (tool.error, tool.attributes["error.type"]) == (True, "failed")
+    assert "sesame" not in str(traces.spans)
+    assert "crane" not in str(traces.spans)
+
+
+async def test_a_cancelled_run_ends_with_all_that_it_began(traces: Collector) -> None:
+    async with traced(agent(call("box__hangs"), tools=(box(hangs),))) as (stage,):
+        run_id = await stage.start()
+        await until_event(stage, run_id, "tool_call")
+        await stage.http.post(f"/v1/runs/{run_id}/cancel")
+        run = await traces.run("helper")
+    assert (run.error, run.attributes["diptych.run.status"]) == (False, "aborted")
+    tool = named(traces.spans, "execute_tool box__hangs")
+    assert tool.attributes["error.type"] == "interrupted"
+    assert run.start <= tool.start <= tool.end <= run.end
+
+
+async def test_runs_that_the_end_of_the_process_stops_are_sent_before_it(traces: Collector) -> None:
+    async with model_server(silence) as model:
+        async with traced(agent(model=model)) as (stage,):
+            await stage.start()
+            await model.asked.wait()
+    run = await traces.run("helper")
+    assert run.attributes["diptych.run.status"] in {"aborted", "failed"}
+    chat, post = named(traces.spans, "chat m"), named(traces.spans, "POST")
+    assert (chat.parent_id, post.parent_id) == (run.span_id, chat.span_id)
+    assert (post.attributes["error.type"], post.error) == ("cancelled", False)
+
+
+@pytest.mark.parametrize(
+    "traceparent",
+    [
+        "nonsense",
+        f"ff-{TRACE_ID}-{SPAN_ID}-01",
+        f"00-{'0' * 32}-{SPAN_ID}-01",
+        f"00-{TRACE_ID}-{'0' * 16}-01",
+        f"00-{TRACE_ID.upper()}-{SPAN_ID}-01",
+        "x" * 8_000,
+    ],
+)
+async def test_a_header_that_is_no_trace_begins_a_new_one(
+    traces: Collector, traceparent: str
+) -> None:
+    async with traced(agent("{}", "Hello!")) as (stage,):
+        assert (await asked(stage, traceparent=traceparent)).status_code == 200
+        run = await traces.run("helper")
+    assert run.parent_id == ""
+    assert run.trace_id not in {TRACE_ID, "0" * 32}
+
+
+async def test_what_the_caller_does_not_sample_is_not_sent_and_goes_on_unsampled(
+    traces: Collector,
+) -> None:
+    async with model_server("{}", "Hello!") as model:
+        async with traced(agent(model=model)) as (stage,):
+            await asked(stage, traceparent=CALLER[:-2] + "00")
+            await asked(stage)
+            await traces.run("helper")
+    assert len([span for span in traces.spans if span.name.startswith("invoke_agent")]) == 1
+    unsampled = model.headers[0]["traceparent"]
+    assert unsampled.startswith(f"00-{TRACE_ID}-")
+    assert unsampled.endswith("-00")
+
+
+async def test_messages_are_sent_if_they_are_asked_for_and_secrets_never(
+    traces: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CONTENT, "SPAN_ONLY")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=open-sesame-now")
+    adds = call("box__add", a=1, b=2)
+    async with traced(agent(said(adds), said("{}"), said("Three."), tools=(box(add),))) as (stage,):
+        await asked(stage, "What is one and two, open-sesame-now? " + "x" * 50_000)
+        run = await traces.run("helper")
+    assert traces.headers[0]["api-key"] == "open-sesame-now"
+    question = run.attributes["gen_ai.input.messages"]
+    assert question.startswith('[{"role":"user","parts":[{"type":"text","content":"What is one')
+    assert '"Three."' in run.attributes["gen_ai.output.messages"]
+    tool = named(traces.spans, "execute_tool box__add")
+    assert tool.attributes["gen_ai.tool.call.arguments"] == '{"a":1,"b":2}'
+    assert tool.attributes["gen_ai.tool.call.result"] == "3"
+    chat = traces.below(run)[0]
+    assert "box__add" in chat.attributes["gen_ai.output.messages"]
+    assert "gen_ai.system_instructions" in chat.attributes
+    assert "open-sesame-now" not in str(traces.spans)
+    longest = max(len(str(v)) for span in traces.spans for v in span.attributes.values())
+    assert longest < 10_000
+
+
+async def test_a_call_that_a_person_decides_on_shows_how_long_that_took(traces: Collector) -> None:
+    policy = Policy((Rule("tool", "box__add", "ask"),))
+    adds = call("box__add", a=1, b=2)
+    async with traced(agent(adds, "{}", "3", tools=(box(add),), policy=policy)) as (stage,):
+        run_id = await stage.start()
+        await until_event(stage, run_id, "approval_requested")
+        decided = await stage.http.post(
+            f"/v1/runs/{run_id}/approvals/call_1_1", json={"decision": "approve"}
+        )
+        assert decided.status_code == 200
+        run = await traces.run("helper")
+    _, approval, tool, *_ = traces.below(run)
+    assert (approval.name, tool.name) == ("approval box__add", "execute_tool box__add")
+    assert approval.attributes["diptych.approval.decision"] == "approve"
+    assert approval.start < approval.end <= tool.start
+
+
+async def test_what_the_environment_says_of_the_service_comes_first(
+    traces: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "shop")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test,host.name=h")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
+    async with traced(agent("{}", "Hello!")) as (stage,):
+        await asked(stage)
+        run = await traces.run("helper")
+    assert run.service == "shop"
+    assert traces.resources[0]["deployment.environment.name"] == "test"
+    assert traces.resources[0]["host.name"] == "h"
+    assert traces.headers[0]["Content-Encoding"] == "gzip"
+
+
+async def test_without_settings_nothing_is_made() -> None:
+    async with stages(agent("{}", "Hello!")) as (stage,):
+        assert (await asked(stage)).status_code == 200
+        assert stage.served._traces is None
+
+
+def test_without_settings_nothing_is_loaded() -> None:
+    code = (
+        "import sys, diptych.agent, diptych.adapters.a2a, diptych.serve.process\n"
+        "print([name for name in sys.modules if name.startswith('opentelemetry.sdk')])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
+
+
+async def test_no_run_leaves_anything_behind(
+    traces: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither those that end nor those whose process leaves them."""
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "64")
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "64")
+    async with traced(agent("{}", "Hello!")) as (stage,):
+        await asyncio.gather(*(asked(stage, str(n)) for n in range(50)))
+        assert stage.served._traces is not None
+        assert stage.served._traces._traces == {}
+        await traces.run("helper")
