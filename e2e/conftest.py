@@ -22,7 +22,7 @@ RUN = pytest.StashKey[Run]()
 
 def pytest_configure(config: pytest.Config) -> None:
     telling.begin()
-    config.addinivalue_line("markers", "alone: does something to the release; nothing runs beside")
+    config.addinivalue_line("markers", "alone(leaves_release=False): nothing runs beside")
     config.addinivalue_line("markers", "long: waits for long, and so begins early")
     folder = getattr(config, "workerinput", {}).get("run")
     config.stash[RUN] = Run(folder and Path(folder))
@@ -70,12 +70,16 @@ def cluster(run: Run) -> Cluster:
 
 @pytest.fixture
 def diptych(cluster: Cluster, run: Run, request: pytest.FixtureRequest) -> Iterator[Release]:
-    """The chart, installed with its defaults; a case that is marked `alone` may change that."""
+    """The chart, installed with its defaults; a case that is marked `alone` may change that.
+
+    Its end installs it again, unless the mark says `leaves_release=True`: three seconds, in which
+    nothing runs.
+    """
     found = release.installed(run, cluster)
-    alone = bool(request.node.get_closest_marker("alone"))
-    with run.turn(alone=alone):
+    alone = request.node.get_closest_marker("alone")
+    with run.turn(alone=bool(alone)):
         yield found
-        if alone:
+        if alone and not alone.kwargs.get("leaves_release"):
             found.install()
 
 

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,16 +23,16 @@ from typing import Any, Self
 import pytest
 from harness import objects
 from harness.clusters import Cluster
-from harness.faults import CLUSTER, HELLO, MANIFEST, Fault, dependencies
+from harness.faults import CLUSTER, HELLO, MANIFEST, NAMESPACE, Fault, dependencies
 from harness.kubectl import eventually
 from harness.objects import agent
 from harness.pod_changes import PodChanges
 from harness.release import Release
 from harness.sharing import Run
-from harness.space import Space
+from harness.space import Space, space_of
 from harness.telling import say
 
-pytestmark = [pytest.mark.alone, pytest.mark.long]
+pytestmark = [pytest.mark.alone(leaves_release=True), pytest.mark.long]
 
 SECONDS = 20
 """For pods and operator to name a fault, and to take its name back."""
@@ -87,10 +88,26 @@ def test_faults_of_what_agents_use_are_named_and_go(
         space.kubectl("delete", "namespace", other.namespace, "--wait=false")
 
 
+def test_faults_of_namespaces_are_named_and_go(diptych: Release):
+    """Each in a namespace of its own; side by side, but for those whose metric is the same."""
+    reasons = {fault.told[2] for fault in NAMESPACE}
+
+    def see(reason: str) -> None:
+        for fault in (fault for fault in NAMESPACE if fault.told[2] == reason):
+            with space_of(diptych, f"fault-{fault.name}") as space:
+                _see_one(space, diptych, fault)
+
+    with ThreadPoolExecutor(len(reasons)) as pool:
+        list(pool.map(see, reasons))
+
+
+@pytest.mark.alone  # which takes a right from the release
 @pytest.mark.parametrize("fault", CLUSTER, ids=lambda fault: fault.name)
-def test_faults_of_a_namespace_and_the_cluster_are_named_and_go(
-    space: Space, diptych: Release, fault: Fault
-):
+def test_faults_of_the_cluster_are_named_and_go(space: Space, diptych: Release, fault: Fault):
+    _see_one(space, diptych, fault)
+
+
+def _see_one(space: Space, diptych: Release, fault: Fault) -> None:
     try:
         _see_all(space, diptych, [fault])
     finally:

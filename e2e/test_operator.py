@@ -14,7 +14,7 @@ from harness.release import Release
 from harness.space import Space
 from harness.telling import say
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.alone(leaves_release=True)
 
 SETTLING_SECONDS = 5
 HELLO = ["{}", "Hello!"]

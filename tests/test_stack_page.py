@@ -159,6 +159,57 @@ async def test_a_question_its_steps_below_too_and_its_answer(browser: Browser) -
         assert not await page.evaluate(wide)
 
 
+async def test_it_says_for_how_long_nothing_was_heard_from_below(browser: Browser) -> None:
+    passed = {name: asyncio.Event() for name in ("one", "two")}
+
+    async def halt(at: str) -> str:
+        """Wait at a place."""
+        await passed[at].wait()
+        return "go on"
+
+    halts = [call("halt", at=name) for name in passed]
+    below = agent(*halts, "{}", "3.", name="researcher", tools=(box(halt),))
+    asks = json.dumps({"agent": "researcher", "task": "How much is it?"})
+    peers = (PeerConfig("researcher", url="researcher"),)
+    top = agent(asks, "{}", "It is three.", name="coordinator", agents=peers)
+    async with (
+        stages(top, below) as (coordinator, _),
+        browsing(browser, f"{coordinator.url}/") as page,
+    ):
+        await page.clock.install()
+        await page.reload()
+        silence = page.get_by_text("nothing heard for")
+        await ask(page, "Go")
+        await shows(page, "How much is it?")
+        passed["one"].set()
+        await expect(page.locator("ol ol .brief").last).to_have_text('{"at":"two"}')
+        await page.clock.fast_forward(10_000)
+        await expect(silence).to_have_count(0)
+        await page.clock.fast_forward(15_000)
+        await expect(silence).to_have_count(1)
+        passed["two"].set()
+        await shows(page, "done after")
+        await expect(silence).to_have_count(0)
+
+
+async def test_silence_while_a_call_below_waits_for_a_decision_is_not_said(
+    browser: Browser,
+) -> None:
+    below = agent(call("pay", to="her"), "{}", "Paid.", name="below", tools=(box(pay),), policy=ASK)
+    asks = json.dumps({"agent": "below", "task": "Pay her."})
+    peers = (PeerConfig("below", url="below", share_context=True),)
+    top = agent(asks, "{}", "It is paid.", name="top", agents=peers)
+    async with stages(top, below) as (url, _), browsing(browser, f"{url.url}/") as page:
+        await page.clock.install()
+        await page.reload()
+        await ask(page, "Pay")
+        await shows(page, "waits for a decision: ")
+        await page.clock.fast_forward(30_000)
+        await expect(page.get_by_text("nothing heard for")).to_have_count(0)
+        await page.get_by_role("button", name="Approve").first.click()
+        await shows(page, "done after")
+
+
 async def test_an_answer_goes_on_where_its_connection_broke(browser: Browser) -> None:
     words = " ".join(f"word{number}" for number in range(60))
     async with stage("{}", {"content": words, "chunk_ms": 20}) as helper:

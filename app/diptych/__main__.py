@@ -8,6 +8,7 @@ import signal
 import sys
 from types import FrameType
 
+_INTERRUPTED = 128 + signal.SIGINT  # as shells report a signal
 _IMPORT_MACHINERY = "<frozen importlib._bootstrap>"
 
 
@@ -18,7 +19,10 @@ def main() -> None:
         _mend_propagators()
     from diptych.cli import main as run_command  # noqa: PLC0415
 
-    run_command()
+    try:
+        run_command()
+    except KeyboardInterrupt:  # before a command is at work, or after it
+        raise SystemExit(_INTERRUPTED) from None
 
 
 def _mend_propagators() -> None:
@@ -38,7 +42,7 @@ def _raise_interrupt(number: int, frame: FrameType | None) -> None:
     caller = frame
     while caller:
         if caller.f_code.co_filename == _IMPORT_MACHINERY:
-            os._exit(128 + number)  # as shells report a signal
+            os._exit(_INTERRUPTED)
         caller = caller.f_back
     signal.default_int_handler(number, frame)
 

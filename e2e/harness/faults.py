@@ -420,7 +420,7 @@ def uncordoned(space: Space) -> None:
     space.kubectl("uncordon", node["metadata"]["name"])
 
 
-CLUSTER = [
+NAMESPACE = [
     Fault(
         "a quota that blocks a rollout",
         "quota",
@@ -460,6 +460,10 @@ CLUSTER = [
         gone_webhook,
         lambda space: space.kubectl.delete("validatingwebhookconfiguration", space.name),
     ),
+]
+"""Each is of a whole namespace, and of nothing beyond it."""
+
+CLUSTER = [
     Fault(
         "a right of the operator that is missing",
         "right",
@@ -477,3 +481,4 @@ CLUSTER = [
         uncordoned,
     ),
 ]
+"""Each is felt by every Agent."""

@@ -10,7 +10,7 @@ from support.admission import served
 from support.real_api import RealApi, kube
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApi]:
     if (program := kube()) is None:
         pytest.skip("there is no kube-apiserver: THE ADMISSION POLICIES WERE NOT TRIED")

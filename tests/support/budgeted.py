@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from types import SimpleNamespace
 
 from support.doubles import CountingClock, house
 
@@ -23,6 +24,13 @@ def call(name="echo", **arguments):
 
 async def echo(**arguments):
     return f"echo {arguments}"
+
+
+def log_of(records=(), run_id="run-1"):
+    """The log of a run, as what counts it knows it."""
+    return SimpleNamespace(
+        run_id=run_id, session_id="talk", records=records, notify=lambda notice: None
+    )
 
 
 def home_with(*replies, run=None, session=None, day=None, ledger=None, **rest):

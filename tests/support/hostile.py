@@ -1,5 +1,6 @@
 """Servers that mean harm, on loopback: MCP servers that list anything, and peers of raw bytes."""
 
+import functools
 import json
 import resource
 import socket
@@ -95,6 +96,7 @@ def answering_calls(behind: App, body: Iterable[bytes], **headers: str) -> App:
     return app
 
 
+@functools.cache
 def gzip_bomb(mebibytes: int) -> bytes:
     """Give so many MiB of zeros in gzip's form: a thousandth of that."""
     packer = zlib.compressobj(1, wbits=31)

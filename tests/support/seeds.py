@@ -33,7 +33,7 @@ def quiet() -> Iterator[None]:
     """Log nothing: what goes wrong on purpose would be logged thousands of times.
 
     And have the garbage collector look seldom, and only at what seeds leave behind: nearly all of
-    it is cycles of a world that has ended.
+    it is cycles of a world that has ended. What was frozen stays so, with all that was collected.
     """
     before = gc.get_threshold()
     logging.disable(logging.ERROR)
@@ -42,5 +42,4 @@ def quiet() -> Iterator[None]:
     gc.set_threshold(20_000, 20, 50)
     yield
     gc.set_threshold(*before)
-    gc.unfreeze()
     logging.disable(logging.NOTSET)

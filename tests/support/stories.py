@@ -25,6 +25,7 @@ def virtually(story):
     def test(*arguments, **named):
         run_virtually(bounded(*arguments, **named))
 
+    test.is_virtual = True
     return test
 
 

@@ -39,7 +39,11 @@ from diptych.cli.commands import (
 )
 from diptych.cli.exit_codes import ABORTED, FAILED, USAGE
 from diptych.cli.signals import interrupt_handler
-from diptych.cli.streams import open_closed_streams, unwritable_output_is_an_end
+from diptych.cli.streams import (
+    drop_what_stderr_cannot_take,
+    open_closed_streams,
+    unwritable_output_is_an_end,
+)
 from diptych.errors import ConfigError, DiptychError, RequestError
 
 __all__ = ["app", "main"]
@@ -86,6 +90,7 @@ def main() -> None:
     The same program is `kubectl diptych`, as `kubectl-diptych` on PATH.
     """
     open_closed_streams()
+    drop_what_stderr_cannot_take()
     _replace_unencodable_text()
     _add_own_scripts_to_path()
     with unwritable_output_is_an_end():

@@ -5,10 +5,14 @@ Not here: what is written (`output`), characters that the terminal's encoding la
 
 import contextlib
 import errno
+import io
 import os
 import sys
 from collections.abc import Iterator
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 from diptych.cli.exit_codes import FAILED, READER_GONE
 
@@ -18,6 +22,7 @@ _UNWRITABLE = frozenset(
         *(errno.EPIPE, errno.ECONNRESET, errno.EAGAIN),
     }
 )
+_READER_GONE = frozenset({errno.EPIPE, errno.ECONNRESET})
 _STREAMS = (
     ("stdin", "r", os.O_RDONLY),
     ("stdout", "w", os.O_RDONLY),  # for which each write is an error: it was to be read
@@ -36,6 +41,36 @@ def open_closed_streams() -> None:
             continue
         _point_at_null(fd, flags)
         setattr(sys, name, open(fd, mode, closefd=False))  # noqa: SIM115 - it lasts
+
+
+def drop_what_stderr_cannot_take() -> None:
+    """Have what a full disk, a full terminal or a broken device does not take of stderr dropped.
+
+    Progress that nobody can keep is no reason to fail: a command does its work, writes its answer
+    to stdout and exits with what became of it, as where stderr is closed. A reader that has gone
+    is still an error.
+    """
+    given = sys.stderr
+    if not isinstance(given, io.TextIOWrapper) or given is not sys.__stderr__:
+        return  # a test's
+    given.flush()
+    raw = _DroppingFile(given.fileno(), "wb", closefd=False)
+    sys.stderr = io.TextIOWrapper(
+        io.BufferedWriter(raw), given.encoding, given.errors, line_buffering=True
+    )
+
+
+class _DroppingFile(io.FileIO):
+    """A file that takes whatever is written to it, and drops what cannot be written."""
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        try:
+            written = super().write(data)
+        except OSError as error:
+            if error.errno not in _UNWRITABLE or error.errno in _READER_GONE:
+                raise
+            written = None
+        return memoryview(data).nbytes if written is None else written  # None: it would block
 
 
 @contextlib.contextmanager

@@ -102,6 +102,7 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
         version=dependencies.profile.version,
         docs_url="/docs" if dependencies.has_docs else None,
         redoc_url="/redoc" if dependencies.has_docs else None,
+        redirect_slashes=False,  # to where the Host header says, with the caller's token
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     stores = dependencies.stores
@@ -162,7 +163,7 @@ def _a2a_routes(runs: GuardedRuns, profile: AgentProfile) -> Sequence[BaseRoute]
     return a2a_routes(runs, profile)
 
 
-def _on_invalid_parameter(request: Request, error: Exception) -> Response:
+async def _on_invalid_parameter(request: Request, error: Exception) -> Response:
     """Answer a query parameter that is not valid; `bodies` answers for bodies."""
     assert isinstance(error, RequestValidationError)
     problem = error.errors()[0]

@@ -14,6 +14,7 @@ from pydantic.config import JsonDict
 from diptych.errors import InvalidRequest
 from diptych.http.budgets import BudgetBody
 from diptych.http.messages import Messages
+from diptych.http.repeated_keys import repeated_key_problem
 from diptych.loop.actions.strict_json import decode_json
 from diptych.runtime.definition import WhenBusy
 
@@ -155,12 +156,14 @@ _UNSUPPORTED = {
 async def read_body(request: Request, model: type[Body], *, strictly: bool = False) -> Body:
     """Read a JSON body. Raises `InvalidRequest`, which names the field and what to do.
 
-    With `strictly` keys that stand there twice and numbers over 64 bits are refused: each reader
-    takes another value for them.
+    A key that stands twice in one object is refused, and with `strictly` a number over 64 bits,
+    too: each reader takes another value for them.
     """
     raw = await request.body()
     try:
         body = orjson.loads(raw)
+        if problem := repeated_key_problem(raw, body):
+            raise ValueError(problem)  # noqa: TRY301 - as the reader's own
         if strictly:
             _check_strictly(raw.decode())
     except ValueError as error:  # `orjson.JSONDecodeError` is one

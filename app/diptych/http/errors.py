@@ -15,6 +15,7 @@ from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.routing import Match
 
 from diptych.access.caller import Forbidden
 from diptych.access.limits import LimitExceeded
@@ -86,6 +87,7 @@ STATUS_OF_CODE = {
 _RETRY_AFTER = {"store_away": "2", "store_full": "10", "handed_over": "1"}  # seconds
 _RPC_PATHS = frozenset({"/a2a", "/a2a/"})
 _RPC_INVALID_REQUEST, _RPC_INTERNAL_ERROR = -32600, -32603  # JSON-RPC 2.0, section 5.1
+_METHODS = ("DELETE", "GET", "HEAD", "POST")
 _JSON = "application/json"
 _SERVER_ERRORS = range(500, 600)
 _MODEL_FAILED = 502  # also for what lies between the agent and its model
@@ -145,7 +147,10 @@ def store_failure(error: StoreError) -> tuple[str, str]:
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Answer every error, ours and the framework's, in the form of its path."""
+    """Answer every error, ours and the framework's, in the form of its path.
+
+    Each handler is a coroutine: Starlette calls a plain function in a thread.
+    """
     app.add_exception_handler(RequestError, _on_request_error)
     app.add_exception_handler(Forbidden, _on_forbidden)
     app.add_exception_handler(LimitExceeded, _on_limit)
@@ -192,26 +197,26 @@ def _rpc_error(status: int, error: Mapping[str, object], reason: str) -> dict[st
     return {"jsonrpc": "2.0", "id": None, "error": content}
 
 
-def _on_request_error(request: Request, error: Exception) -> Response:
+async def _on_request_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
     status = STATUS_OF_CODE.get(error.code, 400)
     headers = {"Retry-After": str(error.retry_after)} if isinstance(error, Overloaded) else {}
     return error_response(request.url.path, status, request_error_body(error, status), headers)
 
 
-def _on_forbidden(request: Request, error: Exception) -> Response:
+async def _on_forbidden(request: Request, error: Exception) -> Response:
     body = error_body(str(error), "invalid_request_error", code="forbidden")
     return error_response(request.url.path, STATUS_OF_CODE["forbidden"], body)
 
 
-def _on_limit(request: Request, error: Exception) -> Response:
+async def _on_limit(request: Request, error: Exception) -> Response:
     assert isinstance(error, LimitExceeded)
     body = error_body(error.message, "rate_limit_error", code="too_many_runs")
     headers = {"Retry-After": str(error.retry_after)}
     return error_response(request.url.path, STATUS_OF_CODE["too_many_runs"], body, headers)
 
 
-def _on_run_failed(request: Request, error: Exception) -> Response:
+async def _on_run_failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, RunFailed)
     status = STATUS_OF_CODE.get(error.code, _MODEL_FAILED)
     headers = error.headers
@@ -224,7 +229,7 @@ def _on_run_failed(request: Request, error: Exception) -> Response:
     )
 
 
-def _on_store_error(request: Request, error: Exception) -> Response:
+async def _on_store_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, StoreError)
     _logger.error("the store failed: %s", error)
     code, message = store_failure(error)
@@ -232,7 +237,7 @@ def _on_store_error(request: Request, error: Exception) -> Response:
     return error_response(request.url.path, 503, run_error_body(code, message), headers)
 
 
-def _on_http_exception(request: Request, error: Exception) -> Response:
+async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = {
         404: f"there is nothing at {request.url.path}",
@@ -240,16 +245,35 @@ def _on_http_exception(request: Request, error: Exception) -> Response:
     }.get(error.status_code, str(error.detail))
     code = _title(error.status_code).lower().replace(" ", "_")
     body = error_body(message, "invalid_request_error", code=code)
-    return error_response(request.url.path, error.status_code, body, error.headers)
+    headers = error.headers
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED and (methods := _methods_of(request)):
+        headers = {"Allow": methods}
+    return error_response(request.url.path, error.status_code, body, headers)
 
 
-def _on_disconnect(request: Request, error: Exception) -> Response:
+def _methods_of(request: Request) -> str:
+    """Name the methods of all routes of a path; Starlette names those of the first one.
+
+    Those of A2A are built late, and say it themselves.
+    """
+    path = request.url.path
+    if path in _RPC_PATHS or is_rest_path(path):
+        return ""
+    routes = request.app.router.routes
+    return ", ".join(
+        method
+        for method in _METHODS
+        if any(r.matches({**request.scope, "method": method})[0] is Match.FULL for r in routes)
+    )
+
+
+async def _on_disconnect(request: Request, error: Exception) -> Response:
     """End a request whose caller hung up; nobody reads the answer."""
     del request, error
     return Response(status_code=400)
 
 
-def _on_bug(request: Request, error: Exception) -> Response:
+async def _on_bug(request: Request, error: Exception) -> Response:
     _logger.error("request %s broke", request.scope.get(SCOPE_KEY), exc_info=error)
     body = error_body("the agent failed inside", "server_error", code="internal_error")
     return error_response(request.url.path, 500, body)

@@ -43,6 +43,10 @@ _NOT_JSON = Refusal(
     "send the body as JSON, with the header Content-Type: application/json",
     "unsupported_media_type",
 )
+_ENCODED = Refusal(
+    415, "send the body as it is, without Content-Encoding", "unsupported_content_encoding"
+)
+_CODED = Refusal(501, "the only transfer coding known here is chunked", "not_implemented")
 _FOREIGN_HOST = Refusal(421, "this agent listens on loopback; ask it as localhost", "foreign_host")
 _FOREIGN_ORIGIN = Refusal(403, "web pages of other hosts may not use this agent", "foreign_origin")
 
@@ -56,7 +60,7 @@ class _BodyTooLarge(Exception):
 
 
 class BodyGuard:
-    """ASGI middleware: accepts bodies that are declared as JSON, up to `MAX_BODY`.
+    """ASGI middleware: accepts bodies that are declared as JSON, as they are, up to `MAX_BODY`.
 
     Starlette's own limit answers a large Content-Length with plain text, whatever the handlers
     say, and leaves the body in the socket (`refuse` says why that matters).
@@ -153,7 +157,12 @@ def _body_refusal(scope: Scope) -> Refusal | None:
     is_json = media_type == b"application/json" or (
         media_type == b"application/a2a+json" and is_rest_path(scope["path"])
     )
-    return _NOT_JSON if has_body and not is_json else None
+    if not has_body:
+        return None
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        return _ENCODED  # one reader decodes it, and another takes it as it is
+    codings = _header_values(scope, b"transfer-encoding")
+    return _CODED if codings not in ([], ["chunked"]) else None if is_json else _NOT_JSON
 
 
 def _host_refusal(scope: Scope) -> Refusal | None:

@@ -52,6 +52,8 @@ def health_routes(name: str, readiness: Callable[[], Readiness]) -> APIRouter:
         code = 200 if now.is_ready else 503
         return Response(orjson.dumps(body), code, media_type="application/json")
 
+    for path, endpoint in (("/health", health), ("/ready", ready)):  # as uptime monitors ask
+        router.add_api_route(path, endpoint, methods=["HEAD"], include_in_schema=False)
     return router
 
 

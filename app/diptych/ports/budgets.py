@@ -16,6 +16,9 @@ from diptych.loop.messages import NO_USE, Used
 
 RESERVED_SECONDS = 30.0
 """For which a reservation is held, unless it is renewed: its owner may have died."""
+CREDIT_SECONDS = 60.0
+"""The same of what a run reserves for its next calls. What it has used of that is free for others
+when its reservation ends, unless whoever takes the run up has counted it: that may take a while."""
 
 
 class Account(NamedTuple):
@@ -48,7 +51,7 @@ class Reserved(NamedTuple):
 class Ledger(Protocol):
     """The accounts of an agent. All methods raise `StoreError`, and may be repeated.
 
-    Each does its work on all its accounts in one step, but `renew` for each entry by itself.
+    Each does its work on all its accounts in one step.
     `entry` names one use, and is new for each. What is repeated counts once for a minute.
     """
 
@@ -59,8 +62,14 @@ class Ledger(Protocol):
         """
         ...
 
-    async def lend(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
-        """Reserve as `reserve` does, but no more of a limit than nobody else has reserved.
+    async def lend(
+        self,
+        accounts: Sequence[Account],
+        entry: str,
+        amount: Used,
+        seconds: float = RESERVED_SECONDS,
+    ) -> Reserved:
+        """Reserve for so long, but no more of a limit than nobody else has reserved.
 
         Where the entry is held already, that is what was lent, and it is held for longer.
         """
@@ -72,8 +81,10 @@ class Ledger(Protocol):
         """Reserve and settle in one step: for what is known before it is used."""
         ...
 
-    async def renew(self, accounts: Sequence[Account], entries: Sequence[str]) -> None:
-        """Hold reservations for longer."""
+    async def renew(
+        self, accounts: Sequence[Account], entries: Sequence[str], seconds: float
+    ) -> None:
+        """Hold reservations for so long from now."""
         ...
 
     async def settle(

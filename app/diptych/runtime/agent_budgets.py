@@ -3,18 +3,17 @@
 Not here: how one run is counted (`run_meter`, `shared_budget_meter`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from diptych.loop.budget import Budget, Prices, SharedBudgets
-from diptych.loop.codec import Record
 from diptych.loop.messages import Used
 from diptych.loop.run_settings import RunSettings
-from diptych.ports import Clock, Notice
+from diptych.ports import Clock
 from diptych.ports.budgets import Account, Ledger
 from diptych.runtime.estimate import Estimate
 from diptych.runtime.ledger_client import LedgerClient
-from diptych.runtime.run_accounts import CountedRun, RunAccounts
+from diptych.runtime.run_accounts import CountedLog, CountedRun, RunAccounts
 from diptych.runtime.run_meter import EstimatingMeter, RunMeter
 from diptych.runtime.shared_budget_meter import SharedBudgetMeter
 
@@ -53,25 +52,18 @@ class AgentBudgets:
         """What is used of the day's account, as this process knows it; None before the first."""
         return self._client.of_day
 
-    def of_run(
-        self,
-        run_id: str,
-        session_id: str,
-        asked: Budget,
-        records: Callable[[], Sequence[Record]],
-        notify: Callable[[Notice], None],
-    ) -> RunMeter:
+    def of_run(self, log: CountedLog, asked: Budget) -> RunMeter:
         """Give what counts a run from now on; its request has `asked` for so much.
 
-        `records` are those of the run, as they grow. What is on record now was another owner's.
+        What is on its `log` now was another owner's.
         """
         settings = self._terms.settings
         if not self._terms.shared:
             budget = settings.budget.tightened(asked)
             is_limited = budget.tokens is not None or budget.cost is not None
             return EstimatingMeter() if is_limited else RunMeter()
-        counted = CountedRun(self._clock, records, notify, settings.prices)
-        accounts = RunAccounts(run_id, session_id, self._client, counted)
+        counted = CountedRun(self._clock, log, settings.prices)
+        accounts = RunAccounts(log, self._client, counted)
         return SharedBudgetMeter(accounts, self._client)
 
     async def used(self, session_id: str) -> Mapping[str, tuple[Budget, Used]]:

@@ -1,4 +1,4 @@
-"""What a run holds of shared budgets for its next calls, so that not each of them asks the ledger.
+"""What a run may use of shared budgets with its next calls, so that not each asks the ledger.
 
 Only far from the end of all limits, where few wait for what others hold. All that a call may use,
 as far as one knows, is reserved before it is made, as it is without credit.
@@ -6,54 +6,67 @@ as far as one knows, is reserved before it is made, as it is without credit.
 Not here: when it is taken and returned (`shared_budget_meter`), how much it is (`estimate`).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from operator import ge
-
 from diptych.loop.messages import Used
-from diptych.ports.budgets import Account
 from diptych.runtime.estimate import Bound, Estimate
+from diptych.runtime.ledger_client import Reservation
 from diptych.runtime.run_meter import ModelCall
 
 
-@dataclass(slots=True)
 class Credit:
-    """A reservation of `accounts` for several calls, and what they have used of it.
+    """A reservation of a run for several calls: what is left of it, and what was used of it.
 
     It is for what `bound` has `ahead`. Prompts may be larger where replies are smaller: a
-    conversation grows. `in_flight` is the request that is under way; others have `replied`, or were
-    `cut_off`, and so are on no record. `is_idle`: nothing was called since whoever watches has
-    looked.
+    conversation grows. `in_flight` is the request that is under way, at first the one that the
+    credit was asked for; others have `replied`, or were `cut_off`, and so are on no record.
+    `is_idle`: nothing was called since whoever watches has looked.
     """
 
-    accounts: Sequence[Account]
-    entry: str
-    bound: Bound
-    in_flight: ModelCall | None = None
-    prompt_tokens: int = 0
-    reply_tokens: int = 0
-    requests: int = 0
-    steps: int = 0
-    tool_calls: int = 0
-    replied: list[ModelCall] = field(default_factory=list)
-    cut_off: list[ModelCall] = field(default_factory=list)
-    is_idle: bool = False
+    __slots__ = (
+        "cut_off",
+        "in_flight",
+        "is_idle",
+        "replied",
+        "replies_left",
+        "requests_left",
+        "reservation",
+        "tokens_left",
+        "tool_calls",
+        "tool_calls_left",
+    )
+
+    def __init__(
+        self, reservation: Reservation, bound: Bound, in_flight: ModelCall | None = None
+    ) -> None:
+        self.reservation = reservation
+        whole = bound.ahead
+        self.requests_left, self.tool_calls_left = whole.model_calls, whole.tool_calls
+        self.tokens_left, self.replies_left = whole.tokens, bound.replies_ahead
+        self.in_flight = in_flight
+        self.replied: list[ModelCall] = []
+        self.cut_off: list[ModelCall] = []
+        self.tool_calls = 0
+        self.is_idle = False
 
     def covers_request(self, bound: Bound) -> bool:
         """Whether one more request is reserved, beside what was used and what is under way."""
-        prompts, replies = self.prompt_tokens + bound.prompt, self.reply_tokens + bound.reply
-        requests = self.requests + 1
+        requests, replies, tokens = 1, bound.reply, bound.prompt + bound.reply
         if other := self.in_flight:
-            prompts, replies, requests = prompts + other.prompt, replies + other.reply, requests + 1
-        return requests <= self.bound.ahead.model_calls and self._contains(prompts, replies)
+            replies, tokens = replies + other.reply, tokens + other.prompt + other.reply
+            requests += 1
+        return (
+            requests <= self.requests_left
+            and replies <= self.replies_left
+            and tokens <= self.tokens_left
+        )
 
     def covers_tool_call(self) -> bool:
         """Whether one more call of a tool is reserved."""
-        return self.tool_calls < self.bound.ahead.tool_calls
+        return self.tool_calls_left > 0
 
     def take_tool_call(self) -> None:
         """Note that a tool is called."""
         self.tool_calls += 1
+        self.tool_calls_left -= 1
         self.is_idle = False
 
     def end_request(self, call: ModelCall, error: BaseException | None = None) -> None:
@@ -62,38 +75,26 @@ class Credit:
         if self.in_flight is call:
             self.in_flight = None
         if (used := call.used) is not None:
-            self.prompt_tokens += used.prompt_tokens
-            self.reply_tokens += used.completion_tokens
-            self.requests += 1
-            self.steps += call.is_step
             (self.replied if error is None else self.cut_off).append(call)
+            self.requests_left -= 1
+            self.replies_left -= used.completion_tokens
+            self.tokens_left -= used.prompt_tokens + used.completion_tokens
+
+    def is_overdrawn(self) -> bool:
+        """Whether more was used than is reserved: prompts or replies were larger than bounded."""
+        return self.tokens_left < 0 or self.replies_left < 0
 
     def unrecorded(self, count: int) -> list[ModelCall]:
         """Give the requests that are on no record, if the last `count` of the replies are not."""
         return self.cut_off + (self.replied[-count:] if count else [])
 
-    def is_overdrawn(self) -> bool:
-        """Whether more was used than is lent: prompts or replies were larger than their bound."""
-        return not self._contains(self.prompt_tokens, self.reply_tokens)
-
-    def _contains(self, prompts: int, replies: int) -> bool:
-        """Whether so many tokens are lent, and with that what they cost (`Bound.ahead`)."""
-        lent = self.bound
-        return replies <= lent.replies_ahead and prompts + replies <= lent.ahead.tokens
-
     def used(self, estimate: Estimate) -> Used:
-        """Give what was used of it all."""
-        others = self.requests, self.tool_calls, self.steps
-        return estimate.amount(self.prompt_tokens, self.reply_tokens, *others)
-
-
-def comes_near(accounts: Sequence[Account], known: Sequence[Used], bound: Bound) -> bool:
-    """Whether 80 % of a limit would be used if others used as much, too (`estimate.MARGINS`).
-
-    Then there is no credit, so that whoever watches is warned in time. What is `known` to be used
-    may be out of date: the ledger never reserves more than there is.
-    """
-    for account, used in zip(accounts, known, strict=True):
-        if True in map(ge, used, bound.far_below[account.scope]):  # type: ignore[arg-type]
-            return True
-    return False
+        """Give what the run has used of it."""
+        prompts = replies = steps = 0
+        calls = self.replied + self.cut_off
+        for call in calls:
+            if used := call.used:
+                prompts += used.prompt_tokens
+                replies += used.completion_tokens
+                steps += call.is_step
+        return estimate.amount(prompts, replies, len(calls), self.tool_calls, steps)

@@ -6,12 +6,14 @@ Not here: reserving it (`shared_budget_meter`), the weight of a request (`loop.t
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import ge
 from typing import Any
 
 from diptych.loop.budget import Prices, SharedBudgets
 from diptych.loop.commands import AskModel
 from diptych.loop.messages import Usage, Used
 from diptych.loop.tokens import most_weight
+from diptych.ports.budgets import Account
 
 CALLS_AHEAD = 8  # requests to the model, and as many calls of tools, that a run holds at most
 MARGINS = {"perSession": 2, "perDay": 256}
@@ -40,6 +42,17 @@ class Bound:
     replies_ahead: int
     ahead: Used
     far_below: Mapping[str, Used]
+
+    def is_far(self, accounts: Sequence[Account], known: Sequence[Used]) -> bool:
+        """Whether 80 % of no limit would be used if others used as much, too (`MARGINS`).
+
+        Otherwise there is no credit, so that whoever watches is warned in time. What is `known` to
+        be used may be out of date: the ledger never reserves more than there is.
+        """
+        for account, used in zip(accounts, known, strict=True):
+            if True in map(ge, used, self.far_below[account.scope]):  # type: ignore[arg-type]
+                return False
+        return True
 
 
 @dataclass

@@ -158,9 +158,7 @@ class Executor:
         """Give the backends of one run: they count what it uses."""
         if (budgets := self._backends.budgets) is None:
             return replace(self._backends, meter=RunMeter())
-        ids, asked = (log.run_id, log.session_id), run.budget
-        meter = budgets.of_run(*ids, asked, lambda: log.records, log.notify)
-        return replace(self._backends, meter=meter)
+        return replace(self._backends, meter=budgets.of_run(log, run.budget))
 
     async def _may_be_truncated(self, log: RunLog) -> bool:
         return log.was_loaded and await self._stores.leases.may_be_truncated(log.run_id)

@@ -7,9 +7,10 @@ Not here: the ledger itself (`ports.budgets`), what one run reserves and settles
 import asyncio
 import math
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Any
 
 from diptych.errors import StoreError
 from diptych.loop.budget import SharedBudgets
@@ -21,9 +22,22 @@ from diptych.runtime.estimate import Estimate
 SECONDS_OF_A_DAY = 24 * 3600  # of Unix time, which knows no leap seconds
 _DAY_KEPT_SECONDS = 2.0 * SECONDS_OF_A_DAY  # for which a day's account is kept
 IDLE_SECONDS = 1.0  # a run that calls nothing for one to two of these returns its credit
-_Held: TypeAlias = tuple[Sequence[Account], float, Callable[[], None] | None]
-_NOT_HELD: _Held = (), 0.0, None
 _FIRST_RETRY, _LONGEST_RETRY = 0.02, 1.0  # seconds
+
+
+@dataclass(slots=True)
+class Reservation:
+    """What an entry holds of accounts, for so many `seconds` after each renewal.
+
+    It has certainly not run out before `until`, by the loop's clock: the store was there to renew
+    it. Every now and then `return_if_idle` is called: whoever has it may not need it.
+    """
+
+    accounts: Sequence[Account]
+    entry: str
+    until: float = math.inf
+    seconds: float = RESERVED_SECONDS
+    return_if_idle: Callable[[], None] | None = None
 
 
 def session_key(session_id: str) -> str:
@@ -60,7 +74,7 @@ class LedgerClient:
         self.session_seconds = session_seconds
         self._limits_sessions, self._limits_days = bool(budgets.per_session), bool(budgets.per_day)
         self._day = -1
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, Reservation] = {}
         self._is_watching = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._late: dict[str, set[asyncio.Task[Any]]] = {}  # settlements, by their runs
@@ -95,25 +109,12 @@ class LedgerClient:
             found[-1] = of_day[1]
         return found
 
-    def hold(
-        self,
-        accounts: Sequence[Account],
-        entry: str,
-        until: float = math.inf,
-        return_if_idle: Callable[[], None] | None = None,
-    ) -> None:
-        """Hold a reservation until it is settled; it runs out at `until`, if that matters.
-
-        Every now and then its run is told to return it if it does not need it.
-        """
-        self._held[entry] = accounts, until, return_if_idle
+    def hold(self, reservation: Reservation) -> None:
+        """Hold a reservation until it is settled."""
+        self._held[reservation.entry] = reservation
         if not self._is_watching:
             self._is_watching = True
             self.spawn(self._watch())
-
-    def is_held(self, entry: str) -> bool:
-        """Whether a reservation is sure not to have run out: the store was there to renew it."""
-        return asyncio.get_running_loop().time() < self._held[entry][1]
 
     def let_go(self, entry: str) -> None:
         """Renew a reservation no more: it is settled, held by another process, or to run out."""
@@ -133,8 +134,8 @@ class LedgerClient:
         self.let_go(entry)
 
     def note_day(self, account: Account, used: Used) -> None:
-        """Note what is used of a day, unless a newer one is known."""
-        if self.of_day is None or account.key >= self.of_day[0].key:
+        """Note what is used of a day, unless it is an older one, or no day's account."""
+        if account.scope == "perDay" and (not self.of_day or account.key >= self.of_day[0].key):
             self.of_day = account, used
 
     def is_settled(self, run_id: str) -> bool:
@@ -178,9 +179,9 @@ class LedgerClient:
         try:
             while self._held:
                 await asyncio.sleep(IDLE_SECONDS)
-                for _, _, return_if_idle in list(self._held.values()):
-                    if return_if_idle:
-                        return_if_idle()
+                for reservation in list(self._held.values()):
+                    if reservation.return_if_idle:
+                        reservation.return_if_idle()
                 now = loop.time()
                 if now >= renewed_at + RESERVED_SECONDS / 3 and await self._renew():
                     renewed_at = now
@@ -189,22 +190,22 @@ class LedgerClient:
 
     async def _renew(self) -> bool:
         """Renew all; gives whether the store was there, else that is due again at once."""
-        by_account: dict[str, tuple[Sequence[Account], list[str]]] = {}
-        for entry, (accounts, _, _) in self._held.items():
-            name = " ".join(account.key for account in accounts)
-            by_account.setdefault(name, (accounts, []))[1].append(entry)
+        alike: dict[str, list[Reservation]] = {}
+        for each in self._held.values():
+            name = " ".join([str(each.seconds), *(account.key for account in each.accounts)])
+            alike.setdefault(name, []).append(each)
         loop = asyncio.get_running_loop()
-        for accounts, entries in by_account.values():
-            began = loop.time()
+        for reservations in alike.values():
+            began, first = loop.time(), reservations[0]
+            entries = [each.entry for each in reservations]
             try:
-                await self.ledger.renew(accounts, entries)
+                await self.ledger.renew(first.accounts, entries, first.seconds)
             except StoreError:
                 return False
             now = loop.time()
-            for entry in entries:
-                _, until, return_if_idle = self._held.get(entry, _NOT_HELD)
-                if now < until:  # it cannot have run out before
-                    self._held[entry] = accounts, began + RESERVED_SECONDS, return_if_idle
+            for each in reservations:
+                if now < each.until < math.inf:  # it cannot have run out before
+                    each.until = began + each.seconds
         return True
 
 

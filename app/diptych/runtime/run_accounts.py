@@ -9,6 +9,7 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from itertools import groupby
+from typing import Protocol
 
 from diptych.errors import StoreError
 from diptych.loop.budget import Prices
@@ -29,45 +30,55 @@ AWAY_SECONDS = 10.0  # for which a call waits for a ledger that is away; then it
 _FIRST_WAIT, _LONGEST_WAIT = 0.02, 0.5  # seconds, for what others have reserved
 
 
+class CountedLog(Protocol):
+    """The log of a run, as what counts it knows it."""
+
+    run_id: str
+    session_id: str
+
+    @property
+    def records(self) -> Sequence[Record]:
+        """All that is on record, as it grows."""
+        ...
+
+    def notify(self, notice: Notice) -> None:
+        """Tell who watches the run."""
+        ...
+
+
 class CountedRun:
-    """The run that is metered, as its executor knows it: `records` are its own, as they grow.
+    """The run that is metered, as its executor knows it.
 
     `has_run` says whether it has run elsewhere before; the first record is its request.
     """
 
-    def __init__(
-        self,
-        clock: Clock,
-        records: Callable[[], Sequence[Record]],
-        notify: Callable[[Notice], None],
-        prices: Prices | None,
-    ) -> None:
+    def __init__(self, clock: Clock, log: CountedLog, prices: Prices | None) -> None:
         self.now = clock.now
-        self.notify = notify
-        self._records = records
+        self.notify = log.notify
+        self._log = log
         self._prices = prices
         self._began = clock.now()
-        self.has_run = len(records()) > 1
-        self._waited = waited_seconds(records(), self._began) if self.has_run else 0.0
-        self.replies_before = self.replies()
+        self.has_run = len(log.records) > 1
+        self._waited = waited_seconds(log.records, self._began) if self.has_run else 0.0
+        self.replies_before = self.replies() if self.has_run else 0
         """That a former owner has put on record."""
 
     def executed_ms(self) -> int:
         """Say for how long the run has executed here; to wait for an approval is not that."""
         now = self.now()
-        waited = waited_seconds(self._records(), now) - self._waited
+        waited = waited_seconds(self._log.records, now) - self._waited
         return max(0, round((now - self._began - waited) * 1000))
 
     def replies(self) -> int:
         """Count the replies on record."""
-        return sum(map(is_reply, self._records()))
+        return sum(map(is_reply, self._log.records))
 
     def recorded(self) -> list[tuple[str, Used]]:
         """Say what is on record, by the accounts of the days on which it was recorded."""
         use, before = RecordedUse(self._prices), NO_USE
         found = []
         for day, of_day in groupby(
-            self._records(), key=lambda record: record.timestamp // SECONDS_OF_A_DAY
+            self._log.records, key=lambda record: record.timestamp // SECONDS_OF_A_DAY
         ):
             for record in of_day:
                 use.add(record)  # it knows what was lent on the day before
@@ -79,11 +90,9 @@ class CountedRun:
 class RunAccounts:
     """Asks the ledger for one run, and tells it what the run has used."""
 
-    def __init__(
-        self, run_id: str, session_id: str, client: LedgerClient, counted: CountedRun
-    ) -> None:
-        self.run_id = run_id
-        self._session_id = session_id
+    def __init__(self, log: CountedLog, client: LedgerClient, counted: CountedRun) -> None:
+        self.run_id = log.run_id
+        self._session_id = log.session_id
         self._client = client
         self._counted = counted
         self.must_adopt = counted.has_run
@@ -195,8 +204,7 @@ class RunAccounts:
         """Note what is used now, and tell who watches when it is 80 % of a limit."""
         self.update_known(accounts, sums)
         for account, used in zip(accounts, sums, strict=False):
-            if account.scope == "perDay":
-                self._client.note_day(account, used)
+            self._client.note_day(account, used)
             if account.budget.is_near(used):
                 for name in account.budget.warnings(used - added, used):
                     notice = budget_warning(name, used, account.budget, account.scope)

@@ -22,10 +22,10 @@ from diptych.loop.events import Returned
 from diptych.loop.messages import NO_USE, Delegation, Result, Usage, Used
 from diptych.loop.spending import as_used, is_counted, shares
 from diptych.loop.state import Run
-from diptych.ports.budgets import RESERVED_SECONDS, Account, Reserved
-from diptych.runtime.credit import Credit, comes_near
+from diptych.ports.budgets import CREDIT_SECONDS, Account, Reserved
+from diptych.runtime.credit import Credit
 from diptych.runtime.estimate import Bound
-from diptych.runtime.ledger_client import LedgerClient
+from diptych.runtime.ledger_client import LedgerClient, Reservation
 from diptych.runtime.run_accounts import AWAY_SECONDS, RunAccounts
 from diptych.runtime.run_meter import BudgetRefused, ModelCall, RunMeter
 
@@ -54,7 +54,7 @@ class SharedBudgetMeter(RunMeter):
         call = ModelCall(command, None, accounts, "", command.weight, bound.prompt, bound.reply)
         if credit is not None:
             if credit.covers_request(bound) and self._may_draw_on(credit, accounts):
-                credit.in_flight, call.entry = call, credit.entry
+                credit.in_flight, call.entry = call, credit.reservation.entry
                 return call
             await self._return_credit()
         if not await self._take_credit(call, bound):
@@ -63,13 +63,14 @@ class SharedBudgetMeter(RunMeter):
 
     def _may_draw_on(self, credit: Credit, accounts: Sequence[Account]) -> bool:
         """Whether credit is of today, and certainly held."""
-        return credit.accounts is accounts and self._client.is_held(credit.entry)
+        now = asyncio.get_running_loop().time()
+        return credit.reservation.accounts is accounts and now < credit.reservation.until
 
     async def end(self, call: ModelCall, error: BaseException | None) -> None:
         if isinstance(error, asyncio.CancelledError):  # its server has read it, and maybe charged
             call.used = Usage(call.request_tokens)
         used, credit = call.used, self._credit
-        if credit is not None and credit.entry == call.entry:
+        if credit is not None and credit.reservation.entry == call.entry:
             credit.end_request(call, error)
             if credit.is_overdrawn():
                 await self._return_credit()
@@ -97,22 +98,23 @@ class SharedBudgetMeter(RunMeter):
         accounts, client = call.accounts, self._client
         if client.is_timed or self._accounts.must_adopt:
             return False
-        if comes_near(accounts, self._accounts.known, bound):
+        if not bound.is_far(accounts, self._accounts.known):
             return False
         call.entry = next(client.new_entries)
-        until = asyncio.get_running_loop().time() + RESERVED_SECONDS
+        until = asyncio.get_running_loop().time() + CREDIT_SECONDS
         try:
-            found = await client.ledger.lend(accounts, call.entry, bound.ahead)
+            found = await client.ledger.lend(accounts, call.entry, bound.ahead, CREDIT_SECONDS)
         except StoreError:
             return False
         if found.outcome != "ok":
             return False
         self._accounts.update_known(accounts, found.used)
-        if found.lent != bound.ahead or comes_near(accounts, found.used, bound):
+        if found.lent != bound.ahead or not bound.is_far(accounts, found.used):
             await self._accounts.settle(accounts, call.entry, NO_USE)  # others have used more
             return False
-        client.hold(accounts, call.entry, until, self._return_idle_credit)
-        self._credit = Credit(accounts, call.entry, bound, in_flight=call)
+        held = Reservation(accounts, call.entry, until, CREDIT_SECONDS, self._return_idle_credit)
+        client.hold(held)
+        self._credit = Credit(held, bound, call)
         return True
 
     def _give_up_credit(self) -> Credit | None:
@@ -129,7 +131,7 @@ class SharedBudgetMeter(RunMeter):
         """Settle what was used of the credit; the rest is free for others."""
         if credit := self._give_up_credit():
             used = credit.used(self._client.estimate)
-            await self._accounts.settle(credit.accounts, credit.entry, used)
+            await self._accounts.settle(credit.reservation.accounts, credit.reservation.entry, used)
 
     async def _leave_credit(self) -> None:
         """Return credit after another owner may have adopted the record of what it was used for.
@@ -140,7 +142,8 @@ class SharedBudgetMeter(RunMeter):
         if credit := self._give_up_credit():
             calls = credit.unrecorded(self._accounts.unrecorded(self._replied))
             unrecorded = sum(map(self._amount, calls), NO_USE)
-            await self._accounts.leave(credit.accounts, credit.entry, unrecorded)
+            entry = credit.reservation.entry
+            await self._accounts.leave(credit.reservation.accounts, entry, unrecorded)
 
     def _return_idle_credit(self) -> None:
         """Return credit that a run does not need now, as it waits for a tool or for somebody."""
@@ -150,7 +153,7 @@ class SharedBudgetMeter(RunMeter):
         if credit.is_idle:
             self._give_up_credit()
             used = credit.used(self._client.estimate)
-            self._settle_soon(credit.accounts, credit.entry, used)
+            self._settle_soon(credit.reservation.accounts, credit.reservation.entry, used)
         credit.is_idle = True
 
     def _settle_soon(self, accounts: Sequence[Account], entry: str, used: Used) -> None:
@@ -169,7 +172,7 @@ class SharedBudgetMeter(RunMeter):
         expected = estimate.amount(call.prompt, call.reply, steps=int(call.is_step))
         found = await ask(client.ledger.reserve, call.accounts, call.entry, expected)
         self._accounts.update_known(call.accounts, found.used)
-        client.hold(call.accounts, call.entry)
+        client.hold(Reservation(call.accounts, call.entry))
 
     async def admit(
         self, commands: Sequence[MakeCall], run: Run, refuse: Callable[[Returned], None]
@@ -201,8 +204,8 @@ class SharedBudgetMeter(RunMeter):
 
     async def close(self, *, has_ended: bool) -> None:
         if has_ended and self._is_all_but_credit_counted() and (credit := self._give_up_credit()):
-            used = credit.used(self._client.estimate)
-            await self._end(partial(self._accounts.end_run, credit.entry, used, credit.accounts))
+            used, held = credit.used(self._client.estimate), credit.reservation
+            await self._end(partial(self._accounts.end_run, held.entry, used, held.accounts))
             return
         try:
             await (self._return_credit() if has_ended else self._leave_credit())
@@ -217,11 +220,10 @@ class SharedBudgetMeter(RunMeter):
 
     def _is_all_but_credit_counted(self) -> bool:
         """Whether no more is to be counted at the end than what was used of today's credit."""
-        accounts, credit = self._accounts, self._credit
-        if credit is None or self._has_delegated or accounts.must_adopt or accounts.former:
+        accounts = self._accounts
+        if self._credit is None or self._has_delegated or accounts.must_adopt or accounts.former:
             return False
-        is_settled = self._client.is_settled(accounts.run_id) and not self._settling
-        return is_settled and credit.accounts is accounts.today()
+        return self._client.is_settled(accounts.run_id) and not self._settling
 
     async def _end(self, step: _Step) -> None:
         """Have a run end that holds nothing else: at once, as a rule."""
@@ -267,7 +269,7 @@ class SharedBudgetMeter(RunMeter):
             share = await self._part(accounts, share)
         ask, waits = self._accounts.ask, sent is None and not self._lent
         found = await ask(self._client.ledger.lend, accounts, entry, as_used(share), waits=waits)
-        self._client.hold(accounts, entry)
+        self._client.hold(Reservation(accounts, entry))
         self._lent[call.id] = (accounts, entry)
         self.shares[call.id] = Budget(
             **{name: getattr(found.lent, name) for name, _ in share.limits}

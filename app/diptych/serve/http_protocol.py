@@ -13,10 +13,11 @@ from typing import Any, cast
 
 import httptools
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
 from diptych.net.memory_budget import Share
+from diptych.serve.close_delimited import CloseDelimiting
 from diptych.serve.connections import Connections
 from diptych.serve.host_header import has_one_host
 from diptych.serve.joined_writes import JoinedWrites
@@ -29,12 +30,11 @@ BODY_SECONDS = 60.0  # from a head's last byte to its body's: 1 MiB at 17 KiB/s
 STALL_SECONDS = 300.0  # for which a peer may take nothing of an answer
 LINGER_SECONDS = 1.0  # for which a refused peer may go on sending, so that it reads the refusal
 MAX_PIPELINED = 16  # requests that wait for the answers before them
-_FULL = 503
 _ALWAYS = frozenset({b"/health", b"/ready"})
 _logger = logging.getLogger(__name__)
 
 
-class BoundedProtocol(HttpToolsProtocol):
+class BoundedProtocol(CloseDelimiting):
     """uvicorn's protocol with bounds; `serve.http_server` gives it its `Connections`."""
 
     def __init__(
@@ -106,8 +106,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._feed(data)
         except httptools.HttpParserError:
             _logger.warning("an invalid request was refused")
-            self._is_refused = True
-            self.send_400_response("Invalid HTTP request received.")
+            (self._refuse if self._is_in_body else self._refuse_next)("invalid_request")
         if self._is_refused or self.parser is None:
             return
         if self._is_in_body and self._receiving is None:
@@ -151,7 +150,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head = self._bounded.memory_budget.share()
         self._head.grow(2 * size)
         if self._head_size > MAX_HEAD or self._header_count > MAX_HEADERS:
-            self._refuse(431)
+            self._refuse("head_too_large")
 
     def on_message_begin(self) -> None:
         self._is_in_head = True
@@ -175,19 +174,19 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if size > MAX_HEAD or self._header_count > MAX_HEADERS:
-            self._refuse(431)
+            self._refuse("head_too_large")
         elif len(self.pipeline) >= MAX_PIPELINED:
             self._take_no_more()
         elif not has_one_host(self.headers, self.parser.get_http_version()):
-            self._refuse_next(400)
+            self._refuse_next("invalid_host")
         elif self.parser.get_method() == b"CONNECT":
-            self._refuse_next(501)
+            self._refuse_next("not_implemented")
         elif self.parser.should_upgrade():
             self._is_upgrade = True
         else:
             has_room = self._bounded.begin(self)
             if not (has_room or self.url.partition(b"?")[0] in _ALWAYS):
-                self._refuse(_FULL)
+                self._refuse("overloaded")
                 return
             self._is_in_body = True
             super().on_headers_complete()
@@ -211,7 +210,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _on_late(self) -> None:
         self._receiving = None
-        self._refuse(408)
+        self._refuse("request_timeout")
 
     def _end_receiving(self) -> None:
         if self._receiving:
@@ -266,7 +265,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._end_sending()
         self._sending = self.loop.call_later(seconds, self.abort)
 
-    def _refuse(self, status: int) -> None:
+    def _refuse(self, code: str) -> None:
         """Answer, if no answer has begun, and close; what still comes is not kept."""
         self._is_refused = True
         self._end_receiving()
@@ -278,14 +277,14 @@ class BoundedProtocol(HttpToolsProtocol):
                 return
             cycle.disconnected = True  # the application hears that the peer has gone
             cycle.message_event.set()
-        self.transport.write(error_response(status))
+        self.transport.write(error_response(code))
         self._unset_keepalive_if_required()
         self.timeout_keep_alive_task = self.loop.call_later(LINGER_SECONDS, self.abort)
 
-    def _refuse_next(self, status: int) -> None:
+    def _refuse_next(self, code: str) -> None:
         """Refuse a request; while those before it are answered, leave it without an answer."""
         if self.cycle is None or self.cycle.response_complete:
-            self._refuse(status)
+            self._refuse(code)
         else:
             self._take_no_more()
 

@@ -37,10 +37,19 @@ async def run_http_servers(
     What connections hold is counted against the `memory_budget`.
     """
     connections = Connections(memory_budget)
-    servers = [_Server(_server_config(app, connections)) for app, _ in apps]
+    async with run_servers([(_server_config(app, connections), at) for app, at in apps]) as servers:
+        yield servers
+
+
+@contextlib.asynccontextmanager
+async def run_servers(
+    configs: Sequence[tuple[uvicorn.Config, socket.socket]],
+) -> AsyncIterator["HttpServers"]:
+    """Run a server for each config, at its bound socket. Raises what keeps one from starting."""
+    servers = [_Server(config) for config, _ in configs]
     tasks = [
         asyncio.create_task(server.serve([sock]))
-        for server, (_, sock) in zip(servers, apps, strict=True)
+        for server, (_, sock) in zip(servers, configs, strict=True)
     ]
     running = HttpServers(servers, tasks)
     try:
@@ -74,10 +83,19 @@ class HttpServers:
                 await asyncio.sleep(_REQUEST_POLL_SECONDS)  # until the app has seen the last one
 
     async def stop(self) -> None:
-        """Stop them together, so that all take as long as one."""
+        """Stop them together, so that all take as long as one.
+
+        A cancellation is raised once they have stopped: a server that is broken off breaks off what
+        it serves, and logs the traceback of each.
+        """
         for server in self._servers:
             server.should_exit = True
-        await asyncio.gather(*self._tasks)
+        stopping = asyncio.gather(*self._tasks)
+        try:
+            await asyncio.shield(stopping)
+        except asyncio.CancelledError:
+            await stopping
+            raise
 
 
 class _Server(uvicorn.Server):

@@ -186,7 +186,7 @@ async def test_who_renews_what_is_settled_does_not_have_it_counted_again(books: 
     day = account(tokens=1_000)
     await books.ledger.reserve([day], "e1", TOKENS)
     await books.ledger.settle([day], "e1", "run-1", TOKENS)
-    await books.other.renew([day], ["e1"])
+    await books.other.renew([day], ["e1"], RESERVED_SECONDS)
     await books.wait(RESERVED_SECONDS + 1)
     await books.other.settle([day], "e1", "run-1", TOKENS)
     assert await books.ledger.used([day]) == [TOKENS]
@@ -241,7 +241,7 @@ async def test_a_reservation_ends_with_its_owner_and_lives_with_it(books: Books)
     await books.ledger.reserve([day], "dead", TOKENS)
     await books.wait(RESERVED_SECONDS / 2)
     assert (await books.ledger.reserve([day], "e2", TOKENS)).outcome == "busy"
-    await books.ledger.renew([day], ["dead"])
+    await books.ledger.renew([day], ["dead"], RESERVED_SECONDS)
     await books.wait(RESERVED_SECONDS * 0.75)
     assert (await books.ledger.reserve([day], "e2", TOKENS)).outcome == "busy"
     await books.wait(RESERVED_SECONDS)

@@ -125,6 +125,56 @@ def test_a_signal_in_an_import_that_would_swallow_it_is_an_end(
         assert not process.stderr.read()
 
 
+INTERRUPTED_START = """
+import os, signal, sysconfig
+
+def get_path(name):
+    os.kill(os.getpid(), signal.SIGINT)
+    return ""
+
+sysconfig.get_path = get_path  # the command line asks for it before any command is at work
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+def test_a_signal_before_a_command_is_at_work_is_an_end(slow: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED_START)
+    with started("chat", slow, PYTHONPATH=str(tmp_path)) as process:
+        assert process.wait(20) == 130
+        assert process.stderr
+        assert not process.stderr.read()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_ctrl_c_while_a_tool_server_starts_says_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "late.yaml"
+    file.write_text(SLOW.replace("diptych, demo-tools", 'sleep, "60"'))
+    with started("run", str(file), "Hi") as process:
+        while not children(process.pid):
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        assert process.stderr
+        assert not process.stderr.read()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="runs a shell's script, sends SIGINT")
+@pytest.mark.parametrize("words", [["run", "FILE", "Hi"], ["chat", "FILE"]])
+def test_ctrl_c_while_it_is_already_ending_says_nothing(tmp_path: Path, words: list[str]) -> None:
+    file, ending = tmp_path / "slow.yaml", tmp_path / "ending"
+    script = f"(cat; : > {ending}) | diptych demo-tools; sleep 60"
+    manifest = SLOW.replace("diptych, demo-tools", f"sh, -c, '{script}'")
+    file.write_text(manifest.replace("word " * 1000, "word"))
+    with started(*[str(file) if word == "FILE" else word for word in words]) as process:
+        while not ending.exists():
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        assert process.stderr
+        assert "rror" not in process.stderr.read()
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT, runs a shell's script")
 @pytest.mark.parametrize("command", [["get"], ["logs", "x"], ["install"], ["status"]])
 def test_a_signal_while_another_program_is_at_work_is_an_end_too(

@@ -118,11 +118,38 @@ def until_it_answers(url: str, process: subprocess.Popen[bytes]) -> None:
     pytest.fail(f"it ended with {process.returncode}")
 
 
-@pytest.mark.parametrize("redirected", ["<&-", "2>&-", "<&- 2>&-"])
+@pytest.mark.parametrize("redirected", ["<&-", "2>&-", "<&- 2>&-", "2>/dev/full"])
 def test_a_command_without_stdin_or_stderr_does_its_work(helper: str, redirected: str) -> None:
     found = ended(redirected, "run", helper, "Hi")
     assert (found.returncode, found.stdout) == (0, "Hello!\n")
     assert "Assertion" not in found.stderr
+
+
+@pytest.mark.parametrize("redirected", ["", "2>&-", "2>/dev/full"])
+def test_a_report_and_its_exit_code_need_no_stderr(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, redirected: str
+) -> None:
+    (tmp_path / "kubectl").write_text("#!/bin/sh\necho '{\"items\": []}'\n")
+    (tmp_path / "kubectl").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    found = ended(redirected, "status")
+    assert (found.returncode, found.stderr) == (1, "")
+    assert "`diptych install` installs it" in found.stdout
+
+
+def test_a_terminal_that_takes_nothing_more_is_not_waited_for(helper: str) -> None:
+    """Another program may have made it non-blocking; what it cannot take now is dropped."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while os.write(writer, b" " * 4096):
+            pass
+    try:
+        found = ended("", "run", helper, "Hi", stderr=writer)
+    finally:
+        os.close(reader)
+        os.close(writer)
+    assert (found.returncode, found.stdout) == (0, "Hello!\n")
 
 
 def test_what_is_wrong_is_an_exit_code_even_if_it_cannot_be_said(tmp_path: Path) -> None:

@@ -196,6 +196,81 @@ async def test_a_body_that_is_no_json_object_is_refused(body: bytes) -> None:
         assert await helper.house.runs.entries() == []
 
 
+MESSAGE = '{"role": "user", "content": "hi"}'
+TWICE = [
+    pytest.param(CHAT, f'{{"messages": [], "messages": [{MESSAGE}]}}', "messages", id="chat"),
+    pytest.param(
+        CHAT, f'{{"messages": [{MESSAGE[:-1]}, "content" : "no"}}]}}', "content", id="message"
+    ),
+    pytest.param(RUNS, '{"input": "hi", "input": "no"}', "input", id="run"),
+    pytest.param(RUNS, r'{"input": "a: b", "\u0069nput": "no"}', "input", id="escaped"),
+    pytest.param(RUNS, r'{"input": "\u003a", "input": "no"}', "input", id="colon escaped"),
+    pytest.param("/v1/responses", '{"input": "hi", "input": "no"}', "input", id="response"),
+    pytest.param(f"{RUNS}/x/steer", '{"message": "a", "message": "b"}', "message", id="steering"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "key"), TWICE)
+async def test_a_key_that_stands_twice_is_refused(path: str, body: str, key: str) -> None:
+    """A proxy that checks the first must not have checked another one than is used."""
+    async with face() as helper:
+        error = openai_error(await helper.http.post(path, content=body, headers=JSON), 400)
+        assert error["code"] == "invalid_json"
+        assert f'the key "{key}" appears twice in one object' in error["message"]
+        assert await helper.house.runs.entries() == []
+
+
+TWICE_IN_A2A = [
+    pytest.param('"id": "a", "id": "b"', 'the key "id" appears twice in one object', id="key"),
+    pytest.param('"task_id": "a", "taskId": "b"', "task_id and taskId are one field", id="names"),
+    pytest.param('"x": [{"taskId": "", "task_id": ""}]', "are one field; send one", id="within"),
+]
+
+
+@pytest.mark.parametrize(("fields", "problem"), TWICE_IN_A2A)
+async def test_so_is_a_field_that_stands_twice_in_a2a(fields: str, problem: str) -> None:
+    body = f'{{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {{{fields}}}}}'
+    async with face() as helper:
+        headers = {**JSON, "A2A-Version": "1.0"}
+        for as_sent in (headers, JSON):
+            response = await helper.http.post(A2A, content=body, headers=as_sent)
+            assert response.status_code == 200
+            assert problem in response.json()["error"]["message"]
+        for path, as_sent in ((REST, headers), (OLDER_REST, JSON)):
+            response = await helper.http.post(path, content=f"{{{fields}}}", headers=as_sent)
+            assert problem in error_of(response, 400)["message"]
+
+
+async def test_a_callers_own_data_may_use_both_names() -> None:
+    own = {"task_id": "a", "taskId": "b: c"}
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}], "metadata": own}
+    async with face() as helper:
+        headers = {**JSON, "A2A-Version": "1.0"}
+        response = await helper.http.post(REST, json={"message": message}, headers=headers)
+        assert response.status_code == 200, response.text
+
+
+CODINGS = [
+    pytest.param({"Content-Encoding": "gzip"}, 415, id="gzip"),
+    pytest.param({"Content-Encoding": "identity, br"}, 415, id="two encodings"),
+    pytest.param({"Transfer-Encoding": "gzip, chunked"}, 501, id="gzip on the way"),
+]
+
+
+@pytest.mark.parametrize(("headers", "status"), CODINGS)
+@pytest.mark.parametrize("path", [CHAT, RUNS, A2A, REST])
+async def test_a_body_that_says_it_is_coded_is_refused(
+    path: str, headers: dict[str, str], status: int
+) -> None:
+    """A proxy that decodes it would check another body than is used."""
+    async with face() as helper:
+        response = await helper.http.post(path, json=HI, headers=headers)
+        error_of(response, status)
+        assert await helper.house.runs.entries() == []
+        ok = await helper.http.post(CHAT, json=HI, headers={"Content-Encoding": "identity"})
+        assert ok.status_code == 200
+
+
 @pytest.mark.parametrize("path", [CHAT, RUNS])
 async def test_json_that_is_deep_where_nobody_looks_does_no_harm(path: str) -> None:
     deep = b'{"messages": [{"role": "user", "content": "hi"}], "metadata": '
@@ -362,3 +437,54 @@ async def test_a_position_that_is_no_number_is_refused(position: str) -> None:
         by_query = await helper.http.get(path, params={"starting_after": position})
         for response in (by_header, by_query):
             assert openai_error(response, 400)["param"] == "starting_after"
+
+
+ERRONEOUS = [("/nope", 404), (f"{RUNS}/nope", 404), (f"{RUNS}?limit=x", 400), (CHAT, 405)]
+
+
+@pytest.mark.parametrize(("path", "status"), ERRONEOUS)
+async def test_no_error_takes_a_thread(
+    monkeypatch: pytest.MonkeyPatch, path: str, status: int
+) -> None:
+    """It would cost more than the request, and callers could have a pod start forty of them."""
+
+    async def start_no_thread(*_: object, **__: object) -> None:
+        raise AssertionError("a thread was to answer")
+
+    async with face() as helper:
+        monkeypatch.setattr("anyio.to_thread.run_sync", start_no_thread)
+        assert (await helper.http.get(path)).status_code == status
+
+
+METHODS = [
+    (RUNS, "GET, POST"),
+    ("/health", "GET, HEAD"),
+    (f"{RUNS}/x/queue", "DELETE"),
+    (A2A, "POST"),
+    ("/a2a/rest/tasks", "GET, HEAD"),
+]
+
+
+@pytest.mark.parametrize(("path", "methods"), METHODS)
+async def test_what_is_not_possible_names_all_that_is(path: str, methods: str) -> None:
+    async with face() as helper:
+        response = await helper.http.put(path, json={})
+        assert response.status_code == 405
+        assert ", ".join(sorted(response.headers["Allow"].split(", "))) == methods
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready"])
+async def test_a_monitor_may_ask_for_the_head_alone(path: str) -> None:
+    async with face() as helper:
+        assert (await helper.http.head(path)).status_code == 200
+
+
+@pytest.mark.parametrize("path", [CHAT, RUNS, "/health", REST, "/page/page.js"])
+async def test_a_path_with_a_slash_too_many_leads_nowhere(path: str) -> None:
+    """A redirect would name the host that the caller named, and http, whatever is before us."""
+    async with face() as helper:
+        for response in (
+            await helper.http.get(f"{path}/"),
+            await helper.http.post(f"{path}/", json=HI),
+        ):
+            error_of(response, 404)

@@ -5,7 +5,7 @@ import json
 from decimal import Decimal
 
 import pytest
-from support.budgeted import call, echo, home_with, said, used
+from support.budgeted import call, echo, home_with, log_of, said, used
 from support.doubles import CountingClock, FunctionTools, ListeningModel, facts, tool, types
 from support.stories import virtually
 
@@ -286,9 +286,9 @@ async def test_a_request_is_weighed_only_where_so_little_is_left_that_it_matters
             reserved.append(amount.tokens)
             return await super().reserve(accounts, entry, amount)
 
-        async def lend(self, accounts, entry, amount):
+        async def lend(self, accounts, entry, amount, *seconds):
             reserved.append(amount.tokens // CALLS_AHEAD)
-            return await super().lend(accounts, entry, amount)
+            return await super().lend(accounts, entry, amount, *seconds)
 
     ledger = Watched(asyncio.get_running_loop().time)
     home = home_with("{}", "Hi.", day={"tokens": limit}, ledger=ledger, reply_tokens=20)
@@ -543,7 +543,7 @@ def _meter(ledger, records=()):
     clock = CountingClock()
     terms = BudgetTerms(shared=SharedBudgets(per_day=Budget(tool_calls=6)))
     budgets = AgentBudgets(terms, ledger, clock)
-    return budgets.of_run("run-1", "talk", Budget(), lambda: records, lambda notice: None)
+    return budgets.of_run(log_of(records), Budget())
 
 
 async def _lend(meter):

@@ -4,7 +4,7 @@ import asyncio
 from decimal import Decimal
 
 import pytest
-from support.budgeted import call, echo, home_with, said, used
+from support.budgeted import call, echo, home_with, log_of, said, used
 from support.credited import near_the_end
 from support.doubles import CountingClock, types
 from support.stories import virtually
@@ -21,7 +21,7 @@ from diptych.runtime import estimate
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.runtime.credit import Credit
 from diptych.runtime.estimate import CALLS_AHEAD, Bound
-from diptych.runtime.ledger_client import IDLE_SECONDS, day_key, session_key
+from diptych.runtime.ledger_client import IDLE_SECONDS, Reservation, day_key, session_key
 from diptych.runtime.run_meter import ModelCall
 
 FAR = {"tokens": 10**9, "cost": 10**6, "tool_calls": 10**6, "model_calls": 10**6, "steps": 10**6}
@@ -165,12 +165,17 @@ async def test_a_run_whose_idle_credit_cannot_be_returned_waits_at_its_end():
 
 @virtually
 async def test_a_request_that_uses_more_than_its_part_returns_the_credit():
-    ledger = Noting()
-    replies = [said("{}", prompt=20_000), said("Done.")]
-    home = home_with(*replies, day=FAR, ledger=ledger, reply_tokens=20)
+    ledger, counted = Noting(), []
+    replies = [said(call()["content"], prompt=90_000), said("{}"), said("Done.")]
+
+    async def look(**_):
+        counted.append((await used(home)).tokens)
+
+    home = home_with(*replies, day=FAR, ledger=ledger, reply_tokens=20, tools={"echo": look})
     await home.ask()
-    assert ledger.asked == ["lend", "settle", "lend", "end_run"]
-    assert (await used(home)).tokens == 20_140
+    assert counted == [90_040]
+    assert ledger.asked == ["lend", "settle", "spend", "lend", "end_run"]
+    assert (await used(home)).tokens == 90_240
 
 
 @virtually
@@ -243,7 +248,7 @@ FREE = Prices()
 
 def lent(prices=FREE):
     """Credit for three requests with ten tokens, and replies of five."""
-    return Credit([], "e", estimate.Estimate(prices)._new_bound(0, 5))
+    return Credit(Reservation([], "e"), estimate.Estimate(prices)._new_bound(0, 5))
 
 
 def request_of(prompt, reply):
@@ -293,12 +298,13 @@ def test_credit_covers_so_many_requests_and_calls(monkeypatch):
 def test_what_credit_covers_costs_no_more_than_is_lent(prices, monkeypatch):
     near_the_end(monkeypatch)
     prices = Prices(*map(Decimal, prices))
+    ahead = estimate.Estimate(prices)._new_bound(0, 5).ahead
     for prompts in range(0, 46, 5):
         for replies in range(16):
             credit = lent(prices=prices)
             if credit.covers_request(request_of(prompts, replies)):
                 credit.end_request(ModelCall(HI, Usage(prompts, replies)))
-                assert credit.used(estimate.Estimate(prices)).cost <= credit.bound.ahead.cost
+                assert credit.used(estimate.Estimate(prices)).cost <= ahead.cost
 
 
 def test_credit_is_asked_for_requests_of_any_purpose_and_their_calls():
@@ -344,9 +350,7 @@ async def test_a_request_that_is_larger_than_all_that_is_left_returns_the_credit
 async def test_credit_is_returned_before_a_delegation_is_lent_anything():
     ledger = Noting()
     terms = BudgetTerms(shared=SharedBudgets(per_day=Budget(**FAR)))
-    meter = AgentBudgets(terms, ledger, CountingClock()).of_run(
-        "run-1", "talk", Budget(), lambda: (), lambda _: None
-    )
+    meter = AgentBudgets(terms, ledger, CountingClock()).of_run(log_of(), Budget())
     counted = await meter.begin(HI)
     counted.used = Usage(60, 40)
     await meter.end(counted, None)
@@ -360,7 +364,7 @@ async def test_what_is_settled_of_yesterday_is_not_told_as_used_today():
     clock, ledger = CountingClock(), Noting()
     terms = BudgetTerms(shared=SharedBudgets(per_day=Budget(**FAR)))
     budgets = AgentBudgets(terms, ledger, clock)
-    meters = [budgets.of_run(f"run-{n}", "talk", Budget(), tuple, lambda _: None) for n in (1, 2)]
+    meters = [budgets.of_run(log_of(run_id=f"run-{n}"), Budget()) for n in (1, 2)]
     begun = await meters[0].begin(HI)
     clock.seconds += 86_400
     other = await meters[1].begin(HI)

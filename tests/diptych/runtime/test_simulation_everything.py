@@ -94,7 +94,7 @@ def unadopted(patch):
 def overdrawn(patch):
     """The ledger lets everything be reserved."""
 
-    patch.setattr("diptych.adapters.in_memory.budgets._refused", lambda *_: None)
+    patch.setattr("diptych.adapters.in_memory.budgets.refusal", lambda *_: None)
 
 
 def waiting_for_its_own(patch):

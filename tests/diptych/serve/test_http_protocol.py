@@ -501,6 +501,36 @@ async def test_one_host_is_taken_and_none_of_http_1_0(head: bytes) -> None:
         assert await (await here.connect()).ask(head + b"\r\n") == 200
 
 
+@pytest.mark.parametrize(
+    ("head", "body"),
+    [
+        (b"GET /x HTTP/1.0\r\n", b"onetwo"),
+        (b"HEAD /x HTTP/1.0\r\n", b""),
+        (
+            b"GET /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n",
+            b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n",
+        ),
+    ],
+)
+async def test_an_answer_of_unknown_length_has_no_chunks_for_http_1_0(
+    head: bytes, body: bytes
+) -> None:
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"one", "more_body": True})
+        await send({"type": "http.response.body", "body": b"two"})
+
+    async with listening(app, protocol=partial(BoundedProtocol, Connections(None, 9))) as url:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        writer.write(head + b"\r\n")
+        told, _, content = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+    assert content == body
+    assert (b"chunked" in told) == (b"HTTP/1.1" in head)
+
+
 # Upgrades, tunnels and pipelines
 
 INNER = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -587,6 +617,39 @@ async def test_what_was_taken_of_a_pipeline_is_answered_before_it_is_closed(
         assert b"connection: close" in line.head
         assert await line.is_closed()
         assert len(here.app.asked) == taken
+
+
+NO_REQUEST = [
+    pytest.param(b"no request\r\n\r\n", id="no request"),
+    pytest.param(b"FOO /x HTTP/1.1\r\nHost: a\r\n\r\n", id="an unknown method"),
+    pytest.param(b"GET /x HTTP/1.1\r\nHost: a\r\nX : b\r\n\r\n", id="a blank after a name"),
+    pytest.param(
+        CHUNKED_HEAD.replace(b"chunked", b"chunked\r\nContent-Length: 3"), id="two lengths"
+    ),
+    pytest.param(CHUNKED_HEAD + b"zz\r\n", id="a chunk of no size"),
+]
+
+
+@pytest.mark.parametrize("sent", NO_REQUEST)
+async def test_what_is_no_request_is_refused_as_a_problem(sent: bytes) -> None:
+    async with served() as here:
+        line = await here.connect()
+        assert await line.ask(sent) == 400
+        assert b"content-type: application/problem+json" in line.head
+        assert b'"code":"invalid_request"' in line.body
+        assert await line.is_closed()
+
+
+@pytest.mark.parametrize("sent", NO_REQUEST[:-1])
+async def test_what_is_no_request_gets_no_answer_of_the_request_before_it(sent: bytes) -> None:
+    async with served(App(waits=True)) as here:
+        line = await here.connect()
+        line.writer.write(GET + sent)
+        await until(lambda: here.app.asked)
+        here.app.go.set()
+        assert await line.status() == 200
+        assert await line.is_closed()
+        assert len(here.app.asked) == 1
 
 
 @pytest.mark.parametrize("answered", [0, 1])

@@ -5,12 +5,11 @@ It ends with the process, and so does what was counted.
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from math import inf
-from operator import add, ge
+from operator import add
 from time import monotonic
 
-from diptych.loop.budget import Limit
+from diptych.adapters.in_memory.accounts import Row, beyond, held_by, is_free, refusal, within
 from diptych.loop.messages import NO_USE, Used
 from diptych.ports.budgets import RESERVED_SECONDS, Account, Reserved
 
@@ -18,37 +17,6 @@ _KEPT_ACCOUNTS, _MOST_ACCOUNTS = 10_000, 11_000
 _SETTLED = 60.0  # seconds for which it is known that an entry was settled
 _ENDED = 600.0  # seconds for which it is known that all of a run was counted
 _new = tuple.__new__
-
-
-@dataclass(slots=True)
-class _Account:
-    """What is known of one account; most have one run, and are idle from its end on.
-
-    `held` is all that is `reserved`. What each run has used is kept as it was settled: only `adopt`
-    adds it up. Before `due` no reservation ends.
-    """
-
-    used: Used = NO_USE
-    held: Used = NO_USE
-    reserved: dict[str, tuple[float, Used]] = field(default_factory=dict)
-    runs: dict[str, list[Used]] = field(default_factory=dict)
-    last_use: float = 0.0
-    due: float = inf
-
-    def claimed(self) -> Used:
-        """What is used, or reserved."""
-        return self.used + self.held
-
-    def free(self, now: float) -> None:
-        """Drop reservations that nobody holds any more."""
-        self.reserved = {name: held for name, held in self.reserved.items() if held[0] >= now}
-        self.due = min((until for until, _ in self.reserved.values()), default=inf)
-        self.held = sum((amount for _, amount in self.reserved.values()), NO_USE)
-
-    def let_go(self, entry: str) -> None:
-        """End a reservation, if there is one."""
-        if held := self.reserved.pop(entry, None):
-            self.held = self.held - held[1] if self.reserved else NO_USE
 
 
 class MemoryLedger:
@@ -60,7 +28,7 @@ class MemoryLedger:
 
     def __init__(self, now: Callable[[], float] = monotonic) -> None:
         self._now = now
-        self._accounts: dict[str, _Account] = {}
+        self._accounts: dict[str, Row] = {}
         self._settled: dict[str, float] = {}  # entries, until when; some for longer
         self._settled_due = inf
         self._ended: OrderedDict[tuple[str, str], float] = OrderedDict()  # runs, of accounts
@@ -68,16 +36,30 @@ class MemoryLedger:
     async def reserve(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
         now = self._now()
         rows = self._rows(accounts, now)
-        if _is_free(accounts, rows, entry):
-            return _hold(rows, entry, amount, now)
-        return self._reserve(accounts, entry, amount, is_lent=False)
+        if not is_free(accounts, rows, entry):
+            if (found := held_by(entry, rows)) is not None:
+                amount = found
+            elif why := refusal(accounts, rows, amount):
+                return why
+        return _hold(rows, entry, amount, now + RESERVED_SECONDS)
 
-    async def lend(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
+    async def lend(
+        self,
+        accounts: Sequence[Account],
+        entry: str,
+        amount: Used,
+        seconds: float = RESERVED_SECONDS,
+    ) -> Reserved:
         now = self._now()
         rows = self._rows(accounts, now)
-        if _is_free(accounts, rows, entry, amount):
-            return _hold(rows, entry, amount, now)
-        return self._reserve(accounts, entry, amount, is_lent=True)
+        if not is_free(accounts, rows, entry, amount):
+            if (found := held_by(entry, rows)) is not None:
+                amount = found
+            elif why := refusal(accounts, rows, amount):
+                return why
+            else:
+                amount = within(accounts, [row.claimed() for row in rows], amount)
+        return _hold(rows, entry, amount, now + seconds)
 
     async def spend(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
@@ -85,32 +67,18 @@ class MemoryLedger:
         now = self._now()
         rows = self._rows(accounts, now)
         is_settled = self._settled.get(entry, now - 1) >= now
-        is_sure = is_settled or _is_free(accounts, rows, entry)
-        if not is_sure and (refused := _refused(accounts, rows, used)):
-            return refused
+        is_sure = is_settled or is_free(accounts, rows, entry)
+        if not is_sure and (why := refusal(accounts, rows, used)):
+            return why
         return Reserved("ok", self._settle(rows, entry, run_id, used, now))
 
-    def _reserve(
-        self, accounts: Sequence[Account], entry: str, amount: Used, *, is_lent: bool
-    ) -> Reserved:
-        now = self._now()
-        rows = self._rows(accounts, now)
-        if held := _held(rows, entry):
-            amount = held
-        elif refused := _refused(accounts, rows, amount):
-            return refused
-        elif is_lent:
-            amount = _within(accounts, [row.claimed() for row in rows], amount)
-        for row in rows:
-            row.let_go(entry)
-        return _hold(rows, entry, amount, now)
-
-    async def renew(self, accounts: Sequence[Account], entries: Sequence[str]) -> None:
+    async def renew(
+        self, accounts: Sequence[Account], entries: Sequence[str], seconds: float
+    ) -> None:
         now = self._now()
         for row in self._rows(accounts, now):
             for entry in entries:
-                if entry in row.reserved:
-                    row.reserved[entry] = (now + RESERVED_SECONDS, row.reserved[entry][1])
+                row.renew(entry, now + seconds)
 
     async def settle(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
@@ -119,7 +87,7 @@ class MemoryLedger:
         return self._settle(self._rows(accounts, now), entry, run_id, used, now)
 
     def _settle(
-        self, rows: Sequence[_Account], entry: str, run_id: str, used: Used, now: float
+        self, rows: Sequence[Row], entry: str, run_id: str, used: Used, now: float
     ) -> Sequence[Used]:
         is_first, sums = self._note_settled(entry, now), []
         for row in rows:
@@ -149,7 +117,7 @@ class MemoryLedger:
         if self._ended.get((account.key, run_id), now - 1) >= now:
             return
         parts = row.runs.setdefault(run_id, [])
-        missing = _beyond(recorded, sum(parts, NO_USE))
+        missing = beyond(recorded, sum(parts, NO_USE))
         row.used += missing
         parts.append(missing)
 
@@ -174,7 +142,7 @@ class MemoryLedger:
     async def used(self, accounts: Sequence[Account]) -> Sequence[Used]:
         return [row.used for row in self._rows(accounts, self._now())]
 
-    def _rows(self, accounts: Sequence[Account], now: float) -> Sequence[_Account]:
+    def _rows(self, accounts: Sequence[Account], now: float) -> Sequence[Row]:
         """Give accounts without reservations that nobody holds any more."""
         rows = []
         for account in accounts:
@@ -187,10 +155,10 @@ class MemoryLedger:
             rows.append(row)
         return rows
 
-    def _open(self, key: str) -> _Account:
+    def _open(self, key: str) -> Row:
         """Begin an account anew; of too many, those are forgotten that were used longest ago."""
         accounts = self._accounts
-        row = accounts[key] = _Account()
+        row = accounts[key] = Row()
         if len(accounts) > _MOST_ACCOUNTS:
             by_use = sorted(accounts, key=lambda key: accounts[key].last_use, reverse=True)
             for oldest in by_use[_KEPT_ACCOUNTS:]:
@@ -199,77 +167,12 @@ class MemoryLedger:
         return row
 
 
-def _is_free(
-    accounts: Sequence[Account], rows: Sequence[_Account], entry: str, amount: Used = NO_USE
-) -> bool:
-    """Whether more than an amount is left of each limit, for an entry that holds nothing."""
-    for account, row in zip(accounts, rows, strict=True):
-        if entry in row.reserved:
-            return False
-        wanted = map(add, row.used, amount)
-        if row.reserved:
-            wanted = map(add, wanted, row.held)
-        if True in map(ge, wanted, account.budget.ends):
-            return False
-    return True
-
-
-def _hold(rows: Sequence[_Account], entry: str, amount: Used, now: float) -> Reserved:
-    """Reserve an amount under an entry that holds nothing."""
-    until, used = now + RESERVED_SECONDS, []
-    held = (until, amount)
+def _hold(rows: Sequence[Row], entry: str, amount: Used, until: float) -> Reserved:
+    """Reserve an amount of all accounts; what the entry holds of some is replaced."""
+    used = []
     for row in rows:
-        row.held = _new(Used, map(add, row.held, amount)) if row.reserved else amount
-        row.reserved[entry] = held
-        row.due = min(row.due, until)
+        if entry in row.reserved:
+            row.let_go(entry)
+        row.hold(entry, amount, until)
         used.append(row.used)
     return Reserved("ok", used, lent=amount)
-
-
-def _held(rows: Sequence[_Account], entry: str) -> Used | None:
-    """Give what an entry holds of accounts, None unless it does so of each."""
-    for row in rows:
-        if entry not in row.reserved:
-            return None
-    return rows[0].reserved[entry][1] if rows else None
-
-
-def _refused(
-    accounts: Sequence[Account], rows: Sequence[_Account], wanted: Used
-) -> Reserved | None:
-    """Say why an amount cannot be had, None if it can."""
-    busy = _first_without(accounts, [row.claimed() for row in rows], wanted)
-    if busy is None:
-        return None
-    used = [row.used for row in rows]
-    gone = _first_without(accounts, used, wanted)
-    return Reserved("gone", used, *gone) if gone else Reserved("busy", used, *busy)
-
-
-def _beyond(one: Used, other: Used) -> Used:
-    """Give what one has more of than another."""
-    return Used._make(map(max, one - other, NO_USE))
-
-
-def _within(accounts: Sequence[Account], taken: Sequence[Used], wanted: Used) -> Used:
-    """Give as much of an amount as is left of each limit."""
-    for account, used in zip(accounts, taken, strict=True):
-        for name, limit in account.budget.limits:
-            if (left := limit - getattr(used, name)) < getattr(wanted, name):
-                wanted = wanted._replace(**{name: left}) if getattr(wanted, name) > 0 else wanted
-    return wanted
-
-
-def _first_without(
-    accounts: Sequence[Account], taken: Sequence[Used], wanted: Used
-) -> tuple[int, Limit] | None:
-    """Find the first limit of which nothing is left, if the amount has something of it."""
-    for index, account in enumerate(accounts):
-        used = taken[index]
-        if account.budget.is_left(used):  # as a rule; to look at each limit takes longer
-            continue
-        for name, limit in account.budget.limits:
-            is_gone = getattr(used, name) >= limit
-            if is_gone and (name == "wall_clock" or getattr(wanted, name) > 0):
-                return index, name
-    return None

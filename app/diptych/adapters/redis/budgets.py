@@ -1,7 +1,8 @@
 """The ledger in Redis: budgets that the runs of all replicas share. Each use is one script."""
 
+import json
 from collections.abc import Sequence
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 from diptych.adapters.redis import scripts
 from diptych.adapters.redis.client import StoreClient
@@ -11,7 +12,6 @@ from diptych.loop.budget import LIMITS, from_integers, to_integers
 from diptych.loop.messages import Used
 from diptych.ports.budgets import RESERVED_SECONDS, Account, Reserved
 
-_HELD_MS = round(RESERVED_SECONDS * 1000)
 _MOST = 2**62  # of an amount: Redis counts in 64 bits
 _KNOWN_MS = 60_000  # for which an entry is known as settled: it may be settled again
 _ENDED_MS = 600_000  # for which it is known that all of a run was counted
@@ -19,64 +19,69 @@ _What = Literal["reserve", "lend", "spend", "renew", "settle", "adopt", "end", "
 _NOTHING = Used()
 
 
+class _Step(NamedTuple):
+    """What is done; an entry is held for so many seconds. Of `renew`, `entry` is a list in JSON."""
+
+    what: _What
+    entry: str = ""
+    run_id: str = ""
+    held: float = RESERVED_SECONDS
+
+
 class RedisLedger(StoreClient):
     """Fulfils `ports.budgets.Ledger`."""
 
     async def reserve(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
-        return await self._reserve("reserve", accounts, entry, amount)
+        return await self._reserve(_Step("reserve", entry), accounts, amount)
 
-    async def lend(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
-        return await self._reserve("lend", accounts, entry, amount)
+    async def lend(
+        self,
+        accounts: Sequence[Account],
+        entry: str,
+        amount: Used,
+        seconds: float = RESERVED_SECONDS,
+    ) -> Reserved:
+        return await self._reserve(_Step("lend", entry, held=seconds), accounts, amount)
 
     async def spend(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Reserved:
-        return await self._reserve("spend", accounts, entry, used, run_id)
+        return await self._reserve(_Step("spend", entry, run_id), accounts, used)
 
-    async def _reserve(
-        self,
-        what: _What,
-        accounts: Sequence[Account],
-        entry: str,
-        amount: Used,
-        run_id: str = "",
-    ) -> Reserved:
-        reply = await self._run(what, accounts, entry, run_id, amount)
+    async def _reserve(self, step: _Step, accounts: Sequence[Account], amount: Used) -> Reserved:
+        reply = await self._run(step, accounts, amount)
         outcome = cast("Literal['ok', 'busy', 'gone']", reply[0].decode())
         place, limit = max(0, reply[1] - 1), LIMITS[max(0, reply[2] - 1)]
         lent = from_integers(map(int, reply[4])) if outcome == "ok" else amount
         return Reserved(outcome, _sums(reply), place, limit, lent)
 
-    async def renew(self, accounts: Sequence[Account], entries: Sequence[str]) -> None:
-        for entry in entries:
-            await self._run("renew", accounts, entry)
+    async def renew(
+        self, accounts: Sequence[Account], entries: Sequence[str], seconds: float
+    ) -> None:
+        await self._run(_Step("renew", json.dumps(entries), held=seconds), accounts)
 
     async def settle(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Sequence[Used]:
-        return _sums(await self._run("settle", accounts, entry, run_id, used))
+        return _sums(await self._run(_Step("settle", entry, run_id), accounts, used))
 
     async def adopt(self, account: Account, run_id: str, recorded: Used) -> None:
-        await self._run("adopt", [account], run_id=run_id, amount=recorded)
+        await self._run(_Step("adopt", run_id=run_id), [account], recorded)
 
     async def end_run(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Sequence[Used]:
-        return _sums(await self._run("end", accounts, entry, run_id, used))
+        return _sums(await self._run(_Step("end", entry, run_id), accounts, used))
 
     async def used(self, accounts: Sequence[Account]) -> Sequence[Used]:
-        return _sums(await self._run("read", accounts))
+        return _sums(await self._run(_Step("read"), accounts))
 
     async def _run(
-        self,
-        what: _What,
-        accounts: Sequence[Account],
-        entry: str = "",
-        run_id: str = "",
-        amount: Used = _NOTHING,
+        self, step: _Step, accounts: Sequence[Account], amount: Used = _NOTHING
     ) -> Sequence[Reply]:
         amounts = [min(number or 0, _MOST) for number in to_integers(amount)]
-        arguments: list[Argument] = [what, entry, run_id, _HELD_MS, _KNOWN_MS, _ENDED_MS]
+        held_ms = round(step.held * 1000)
+        arguments: list[Argument] = [*step[:3], held_ms, _KNOWN_MS, _ENDED_MS]
         for account in accounts:
             limits = ["" if each is None else each for each in to_integers(account.budget)]
             arguments += [account.key, round(account.seconds * 1000), *limits, *amounts]

@@ -86,12 +86,19 @@ async def local_agents(loaded: LoadedAgents) -> AsyncIterator[list[LocalAgent]]:
 
 async def _wait_until_tried(agents: Sequence[HostedAgent]) -> None:
     """Wait for the tools and agents of all, and say so if that takes long."""
-    waiting = asyncio.gather(*(agent.wait_until_tried() for agent in agents))
-    done, _ = await asyncio.wait([waiting], timeout=SAY_AFTER_SECONDS)
-    if not done:
-        late = {u.name for a in agents for u in a.readiness().unavailable if u.kind == "server"}
-        typer.echo(f"Waiting for {', '.join(sorted(late)) or 'agents'} to start …", err=True)
-    await waiting
+
+    async def try_all() -> None:
+        await asyncio.gather(*(agent.wait_until_tried() for agent in agents))
+
+    trying = asyncio.create_task(try_all())
+    try:
+        done, _ = await asyncio.wait([trying], timeout=SAY_AFTER_SECONDS)
+        if not done:
+            late = {u.name for a in agents for u in a.readiness().unavailable if u.kind == "server"}
+            typer.echo(f"Waiting for {', '.join(sorted(late)) or 'agents'} to start …", err=True)
+        await trying
+    finally:
+        trying.cancel()  # by Ctrl-C
 
 
 @asynccontextmanager

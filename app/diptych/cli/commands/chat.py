@@ -73,21 +73,21 @@ def chat(
 
     set_up_quiet_logging()
     screen = Screen()
-    with _EventLoopThread() as thread:
-        cluster = ClusterFlags(kubeconfig, context, namespace, as_service_account)
-        connection = Target(target, agent, secrets, service, cluster).connect()
-        try:
+    cluster = ClusterFlags(kubeconfig, context, namespace, as_service_account)
+    connection = Target(target, agent, secrets, service, cluster).connect()
+    try:
+        with _EventLoopThread() as thread:
             client = thread.run(connection.__aenter__())
-        except CancelledError:
-            raise typer.Exit(ABORTED) from None
-        try:
-            thread.run(print_availability(client, screen))
-            _converse(thread, client, screen, session, no_input=no_input)
-        except InputRequired as waiting:
-            screen.print_line(("! ", "yellow"), f"{waiting.call_id} of {waiting.run_id}: {waiting}")
-            raise typer.Exit(INPUT_REQUIRED) from None
-        finally:
-            thread.run(connection.__aexit__(None, None, None))
+            try:
+                thread.run(print_availability(client, screen))
+                _converse(thread, client, screen, session, no_input=no_input)
+            finally:
+                thread.run(connection.__aexit__(None, None, None))
+    except InputRequired as waiting:
+        screen.print_line(("! ", "yellow"), f"{waiting.call_id} of {waiting.run_id}: {waiting}")
+        raise typer.Exit(INPUT_REQUIRED) from None
+    except CancelledError:  # Ctrl-C, before the first question or on the way out
+        raise typer.Exit(ABORTED) from None
 
 
 def _converse(

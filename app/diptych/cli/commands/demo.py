@@ -6,10 +6,9 @@ demo ends by itself and leaves nothing running.
 Not here: the tools and the manifest (`diptych.demo`).
 """
 
-import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,21 +73,13 @@ async def _almanac() -> AsyncIterator[str]:
     import uvicorn
 
     from diptych.demo.tools import tool_server
-
-    class Server(uvicorn.Server):
-        @contextlib.contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            yield  # the command handles Ctrl-C
+    from diptych.serve.http_server import run_servers
 
     app = tool_server().streamable_http_app()
-    server = Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1))
+    config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1)
     with socket.create_server((HOST, 0)) as bound:
-        serving = asyncio.create_task(server.serve([bound]))
-        try:
+        async with run_servers([(config, bound)]):
             yield f"http://{HOST}:{bound.getsockname()[1]}/mcp"
-        finally:
-            server.should_exit = True
-            await serving
 
 
 async def _print_events(screen: "Screen", agents: Mapping[str, str]) -> None:

@@ -83,6 +83,8 @@ def _sentences(
     from diptych.cli.output.findings import Sentence
     from diptych.cli.output.marks import Mark
 
+    if not servers:
+        yield Sentence(Mark.NOTE, "it has no tool servers, and nothing to pin")
     for server in servers:
         if server.name in listed:
             changes = "; ".join(_changes(server.pins, listed[server.name])) or "as before"

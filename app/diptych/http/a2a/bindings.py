@@ -9,16 +9,20 @@ from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extension
 from starlette.requests import Request
 from starlette.responses import Response
 
+from diptych.http.repeated_keys import repeated_key_problem
 from diptych.net import a2a_extension
 
 _MAX_VALUES = 5_000
 """In a body: protobuf takes 20 to 40 µs for each, in which no other request is served."""
 
+_FREE_FORM = frozenset({"data", "metadata"})
+"""Fields whose JSON is the caller's own, also in its names."""
+
 Endpoint = Callable[[Request], Awaitable[Any]]
 
 
 async def json_problem(request: Request) -> str | None:
-    """Say why a body is no JSON that can be read and echoed, and soon; None if it is."""
+    """Say why a body is no JSON that all read alike, and that can be echoed; None if it is."""
     content = await request.body()
     try:
         content.decode()  # Python's reader takes UTF-16 and halves of surrogate pairs, too
@@ -31,7 +35,7 @@ async def json_problem(request: Request) -> str | None:
         return "the body is not JSON in UTF-8"
     if _has_many_values(content, body):
         return f"the body holds more than {_MAX_VALUES:,} values; send fewer"
-    return None
+    return repeated_key_problem(content, body) or _two_names_problem(body)
 
 
 def _has_many_values(content: bytes, body: object) -> bool:
@@ -47,6 +51,30 @@ def _has_many_values(content: bytes, body: object) -> bool:
         elif isinstance(value, list):
             rest.extend(value)
     return count > _MAX_VALUES
+
+
+def _two_names_problem(body: object) -> str | None:
+    """Say which field stands in one object by both of its names, `taskId` and `task_id`.
+
+    The SDK takes the last of them in 1.0, and the first name in 0.3.
+    """
+    rest = [body]
+    while rest:
+        value = rest.pop()
+        if isinstance(value, list):
+            rest.extend(value)
+        elif isinstance(value, dict):
+            for name, field in value.items():
+                if (other := _json_name(name)) != name and other in value:
+                    return f"{name} and {other} are one field; send one"
+                if name not in _FREE_FORM:
+                    rest.append(field)
+    return None
+
+
+def _json_name(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(f"{other[:1].upper()}{other[1:]}" for other in others)
 
 
 def name_extension(request: Request, response: Response, *, is_older: bool) -> None:

@@ -68,7 +68,8 @@ ERRORS = {
     "the message says what was decided, and by whom; `not_resumable`; `aborted`.",
     410: "`run_lost`: the run existed, and its record is gone.",
     413: "`body_too_large`: the body is larger than 1 MiB.",
-    415: "`unsupported_media_type`: the body is not declared as JSON.",
+    415: "`unsupported_media_type`: the body is not declared as JSON. "
+    "`unsupported_content_encoding`: it is compressed.",
     422: "`idempotency_mismatch`: the key came with another request before. `invalid_arguments`: "
     "`param` is the path of what does not fit.",
     429: "`budget_exhausted`: the run has used up its budget. `too_many_runs`, `too_much_at_once`: "

@@ -60,6 +60,11 @@ export class RunView {
     if (parts.length) this.node.append(el("p", {className: "hint use"}, shown(parts.join(" · "))));
   }
 
+  // Say from which agents below nothing was heard for long.
+  tellSilence() {
+    this.#allSteps.forEach((steps) => steps.tellSilence());
+  }
+
   #put(node) {
     this.#foot.before(node);
     return node;
@@ -80,7 +85,10 @@ export class RunView {
 
   #takeNotice(type, data) {
     const notes = {
-      reconnecting: () => { this.#foot.textContent = `${data.message}; picking the run up again`; },
+      reconnecting: () => {
+        this.#foot.textContent = `${data.message}; picking the run up again`;
+        this.#allSteps.forEach((steps) => steps.forgetSilence());
+      },
       progress: () => { this.#foot.replaceChildren(`step ${data.step} of ${data.max_steps}: `, shown(String(data.target))); },
       tool_progress: () => { this.#foot.replaceChildren(shown(`${data.target}: ${data.message}`)); },
       delegation_progress: () => this.#allSteps.forEach((steps) => steps.takeBelow(data)),

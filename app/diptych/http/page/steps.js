@@ -6,6 +6,7 @@ import {el, oneLine, shown, shownJson} from "./text.js";
 
 const MAX_LINES = 500; // drawn below one call of the run; an agent below may say far more
 const READ_RESULT = "result__read"; // counts as no call of a tool
+const SILENCE = 20; // seconds, after which it is said that nothing is heard from an agent below
 const FIRST_DRAWN = 4; // before it come the question, what the model is offered, and its reply
 const CALLS = new Set(["tool_call", "delegation_request"]);
 const RESULTS = new Set(["tool_result", "delegation_response", "tool_error", "delegation_error"]);
@@ -34,13 +35,19 @@ class CallNode {
   #said = null; // what the agent below says, as it comes
   #gap = null; // says that what happened below so far is not shown
   #began;
+  #isAgent;
+  #isSilent = false; // and that is said
+  #heard = performance.now();
+  isOver = false;
   lines = 0;
   toolCalls = 0; // that were told of, here and further down
+  waiting = 0; // calls below that wait for a decision: somebody else is asked, and silence is no news
 
   constructor(content, began) {
     const {tool, agent, arguments: given, task} = content ?? {};
     const name = tool ?? agent ?? "?";
     this.#began = began;
+    this.#isAgent = tool === undefined;
     this.#body = el("div", {className: "body"},
       el("pre", {tabIndex: 0, ariaLabel: "What it was called with"}, tool === undefined ? shown(task) : shownJson(given)));
     this.node = el("li", {}, el("details", {open: tool === undefined},
@@ -61,7 +68,24 @@ class CallNode {
     }
   }
 
+  // Something was heard from there; or could not be, as this page had no connection itself.
+  hear() {
+    this.#heard = performance.now();
+    if (this.#isSilent && !this.isOver) this.#took.textContent = "";
+    this.#isSilent = false;
+  }
+
+  // Say for how long nothing was heard: whether the agent below thinks, hangs or is gone, its caller
+  // does not know either, until it gives it up.
+  tellSilence() {
+    const silent = performance.now() - this.#heard;
+    if (!this.#isAgent || this.isOver || this.waiting > 0 || silent < 1000 * SILENCE) return;
+    this.#isSilent = true;
+    this.#took.textContent = `nothing heard for ${duration(1000 * Math.floor(silent / 1000))}`;
+  }
+
   finish(type, content, ended, used) {
+    this.isOver = true;
     const failed = type.endsWith("error");
     const isMissing = this.#gap || used?.tool_calls > this.toolCalls; // also while no connection was there
     this.#said?.remove();
@@ -101,6 +125,20 @@ export class Steps {
     return isHere;
   }
 
+  // Say from which agents nothing was heard for long. Nothing is asked for it.
+  tellSilence() {
+    this.#roots().forEach((call) => call.tellSilence());
+  }
+
+  // Count silence from now on: this page itself was not connected.
+  forgetSilence() {
+    this.#roots().forEach((call) => call.hear());
+  }
+
+  #roots() {
+    return [...this.#calls].filter(([path]) => !path.includes(" ")).map(([, call]) => call);
+  }
+
   #draw(path, type, content, time, append, used) {
     const key = path.join(" ");
     if (isCall(type)) {
@@ -117,6 +155,7 @@ export class Steps {
   takeBelow({path, content, event}) {
     const root = this.#calls.get(path[0]);
     if (!root) return;
+    root.hear();
     if (!event) {
       root.say(content);
       return;
@@ -128,6 +167,8 @@ export class Steps {
     if (seq) this.#told.set(key, seq);
     const parent = this.#calls.get(key) ?? root;
     if (seq && !last) parent.setGap(seq > FIRST_DRAWN);
+    if (type === "approval_requested") root.waiting += 1;
+    if (type === "approval_decided") root.waiting = Math.max(0, root.waiting - 1);
     if (type === "tool_call" && event.content?.tool !== READ_RESULT) root.toolCalls += 1;
     const line = this.#lineOf(type, event);
     const inside = isCall(type) || isResult(type);

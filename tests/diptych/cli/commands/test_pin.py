@@ -61,3 +61,11 @@ def test_a_server_that_does_not_answer_keeps_its_pins(typed: Type, tmp_path: Pat
     assert "✗ away: connection refused; its pins stay as they are" in outcome.out
     assert file.read_text().endswith(away)
     assert pins_in(file)
+
+
+def test_an_agent_without_tools_is_not_passed_over_in_silence(typed: Type, tmp_path: Path) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text(MANIFEST[: MANIFEST.index("  tools:")])
+    outcome = typed("pin", str(file))
+    assert outcome.code == 0
+    assert "it has no tool servers, and nothing to pin" in outcome.out

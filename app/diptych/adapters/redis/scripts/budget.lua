@@ -1,6 +1,6 @@
 #!lua
 -- Budgets that runs share: reserves, lends, spends, renews, settles, adopts, ends a run or reads, on all accounts.
--- ARGV: prefix, what, entry, run, ms for which a reservation is held, ms for which a settled entry
+-- ARGV: prefix, what, entry (renew: a JSON array of them), run, ms for which a reservation is held, ms for which a settled entry
 --       is known, ms for which a run that has ended is, then for each account: name, ms for which it
 --       is kept, 6 limits ('' for none), 6 amounts.
 -- An account is a hash: u1 to u6 is what is used, c1 to c6 that and what is reserved, r:<entry> a
@@ -60,9 +60,9 @@ local function note(account, name, state, ms)
   redis.call('ZADD', account.due, now + ms, name)
 end
 
-local function hold_on()
+local function hold_on(name)
   for _, account in ipairs(accounts) do
-    redis.call('ZADD', account.due, 'XX', 'GT', now + held, entry)
+    redis.call('ZADD', account.due, 'XX', 'GT', now + held, name)
   end
 end
 
@@ -152,7 +152,7 @@ if what == 'reserve' or what == 'lend' or what == 'spend' then
       lent[#lent + 1] = amount
     end
     if #lent == N then
-      hold_on()
+      hold_on(entry)
     end
     return { 'ok', 0, 0, used(), #lent == N and lent or accounts[1].amounts }
   end
@@ -184,7 +184,9 @@ if what == 'reserve' or what == 'lend' or what == 'spend' then
     settle()
   end
 elseif what == 'renew' then
-  hold_on()
+  for _, name in ipairs(cjson.decode(entry)) do
+    hold_on(name)
+  end
 elseif what == 'settle' then
   settle()
 elseif what == 'adopt' then

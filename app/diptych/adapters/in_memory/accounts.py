@@ -1,0 +1,119 @@
+"""What is known of each account, in memory, and what is left of several.
+
+Not here: what is done with them (`budgets`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+from operator import add, ge
+
+from diptych.loop.budget import Limit
+from diptych.loop.messages import NO_USE, Used
+from diptych.ports.budgets import Account, Reserved
+
+_new = tuple.__new__
+
+
+@dataclass(slots=True)
+class Row:
+    """What is known of one account; most have one run, and are idle from its end on.
+
+    `held` is all that is `reserved`. What each run has used is kept as it was settled: only `adopt`
+    adds it up. Before `due` no reservation ends.
+    """
+
+    used: Used = NO_USE
+    held: Used = NO_USE
+    reserved: dict[str, tuple[float, Used]] = field(default_factory=dict)
+    runs: dict[str, list[Used]] = field(default_factory=dict)
+    last_use: float = 0.0
+    due: float = inf
+
+    def claimed(self) -> Used:
+        """What is used, or reserved."""
+        return self.used + self.held
+
+    def free(self, now: float) -> None:
+        """Drop reservations that nobody holds any more."""
+        self.reserved = {name: held for name, held in self.reserved.items() if held[0] >= now}
+        self.due = min((until for until, _ in self.reserved.values()), default=inf)
+        self.held = sum((amount for _, amount in self.reserved.values()), NO_USE)
+
+    def hold(self, entry: str, amount: Used, until: float) -> None:
+        """Reserve an amount under an entry that holds nothing."""
+        self.held = _new(Used, map(add, self.held, amount)) if self.reserved else amount
+        self.reserved[entry] = until, amount
+        self.due = min(self.due, until)
+
+    def renew(self, entry: str, until: float) -> None:
+        """Hold a reservation until then, if there is one."""
+        if held := self.reserved.get(entry):
+            self.reserved[entry] = until, held[1]
+
+    def let_go(self, entry: str) -> None:
+        """End a reservation, if there is one."""
+        if held := self.reserved.pop(entry, None):
+            self.held = self.held - held[1] if self.reserved else NO_USE
+
+
+def is_free(
+    accounts: Sequence[Account], rows: Sequence[Row], entry: str, amount: Used = NO_USE
+) -> bool:
+    """Whether more than an amount is left of each limit, for an entry that holds nothing."""
+    for account, row in zip(accounts, rows, strict=True):
+        if entry in row.reserved:
+            return False
+        wanted = map(add, row.used, amount)
+        if row.reserved:
+            wanted = map(add, wanted, row.held)
+        if True in map(ge, wanted, account.budget.ends):
+            return False
+    return True
+
+
+def held_by(entry: str, rows: Sequence[Row]) -> Used | None:
+    """Give what an entry holds of accounts, None unless it does so of each."""
+    for row in rows:
+        if entry not in row.reserved:
+            return None
+    return rows[0].reserved[entry][1] if rows else None
+
+
+def refusal(accounts: Sequence[Account], rows: Sequence[Row], wanted: Used) -> Reserved | None:
+    """Say why an amount cannot be had, None if it can."""
+    busy = _first_without(accounts, [row.claimed() for row in rows], wanted)
+    if busy is None:
+        return None
+    used = [row.used for row in rows]
+    gone = _first_without(accounts, used, wanted)
+    return Reserved("gone", used, *gone) if gone else Reserved("busy", used, *busy)
+
+
+def beyond(one: Used, other: Used) -> Used:
+    """Give what one has more of than another."""
+    return Used._make(map(max, one - other, NO_USE))
+
+
+def within(accounts: Sequence[Account], taken: Sequence[Used], wanted: Used) -> Used:
+    """Give as much of an amount as is left of each limit."""
+    for account, used in zip(accounts, taken, strict=True):
+        for name, limit in account.budget.limits:
+            if (left := limit - getattr(used, name)) < getattr(wanted, name):
+                wanted = wanted._replace(**{name: left}) if getattr(wanted, name) > 0 else wanted
+    return wanted
+
+
+def _first_without(
+    accounts: Sequence[Account], taken: Sequence[Used], wanted: Used
+) -> tuple[int, Limit] | None:
+    """Find the first limit of which nothing is left, if the amount has something of it."""
+    for index, account in enumerate(accounts):
+        used = taken[index]
+        if account.budget.is_left(used):  # as a rule; to look at each limit takes longer
+            continue
+        for name, limit in account.budget.limits:
+            is_gone = getattr(used, name) >= limit
+            if is_gone and (name == "wall_clock" or getattr(wanted, name) > 0):
+                return index, name
+    return None

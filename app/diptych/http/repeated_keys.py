@@ -1,0 +1,55 @@
+"""Finds a key that stands twice in one object of a body.
+
+One reader takes its first value and another its last: what a proxy has checked would not be what
+is done. JSON readers in C keep the last and say nothing, so it is found by what is missing.
+
+Not here: what else is wrong with a body (`http.bodies`, `http.a2a.bindings`).
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+_ESCAPED_COLON = b"\\u003"  # begins one
+
+
+def repeated_key_problem(raw: bytes, value: object) -> str | None:
+    """Say which key of a body in UTF-8 stands twice in one object; None if none does.
+
+    `value` is what `raw` was read as. Its keys, and the colons in its texts, are all the colons of
+    a body of which nothing was dropped.
+    """
+    if _ESCAPED_COLON not in raw and raw.count(b":") == _count_colons(value):
+        return None
+    try:
+        json.loads(raw, object_pairs_hook=_refuse_repeated_keys)
+    except ValueError as error:
+        return str(error)
+    except RecursionError:
+        return "it is nested too deeply"
+    return None
+
+
+def _count_colons(value: object) -> int:
+    count = 0
+    values: list[Any] = [value]
+    for found in values:
+        if isinstance(found, str):
+            count += found.count(":")
+        elif isinstance(found, dict):
+            count += len(found)
+            values += found
+            values += found.values()
+        elif isinstance(found, list):
+            values += found
+    return count
+
+
+def _refuse_repeated_keys(pairs: Sequence[tuple[str, Any]]) -> None:
+    if len(dict(pairs)) == len(pairs):
+        return
+    seen = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise ValueError(f"the key {json.dumps(key[:60])} appears twice in one object")
+        seen.add(key)
