@@ -31,7 +31,7 @@ class RunTrace(Protocol):
         """Note that the reply which the model is asked for has begun to come."""
         ...
 
-    def note_reply(self, text: str, calls: Sequence[NativeCall]) -> None:
+    def note_reply(self, text: str, calls: Sequence[NativeCall], finish_reason: str) -> None:
         """Note what the model has said in whole."""
         ...
 

@@ -116,7 +116,7 @@ class ModelCaller:
     async def _complete(self, command: AskModel) -> Replied:
         reply = redacted_reply(await self._model.complete(command.request))
         if trace := self._backends.trace:
-            trace.note_reply(reply.text, reply.calls)
+            trace.note_reply(reply.text, reply.calls, reply.finish_reason)
         reasoning = strip_lead(reply.text)[1]
         if reasoning and not reply.text.lstrip().startswith(("<", "[")):
             self._backends.habits.opens_reasoning = True
@@ -157,7 +157,7 @@ class ModelCaller:
         kept = self._kept("".join(reasoning), calls)
         self._note_written(usage, *texts, *reasoning)
         if trace:
-            trace.note_reply("".join(texts), calls)
+            trace.note_reply("".join(texts), calls, finish_reason)
         return Replied(held, usage, finish_reason, calls, kept)
 
     def _note_written(self, usage: Usage, *texts: str) -> None:

@@ -28,10 +28,13 @@ def input_attributes(messages: tuple[Message, ...]) -> dict[str, str]:
     return {**found, "gen_ai.system_instructions": _newest(system)} if system else found
 
 
-def output_attributes(text: str, calls: Sequence[NativeCall] = ()) -> dict[str, str]:
+def output_attributes(
+    text: str, finish_reason: str, calls: Sequence[NativeCall] = ()
+) -> dict[str, str]:
     """Give what a model, or a run, has said."""
     parts = ([_text_part(text)] if text else []) + [_call_part(call) for call in calls]
-    return {"gen_ai.output.messages": _newest([{"role": "assistant", "parts": parts}])}
+    said: JSON = {"role": "assistant", "parts": parts, "finish_reason": finish_reason}
+    return {"gen_ai.output.messages": _newest([said])}
 
 
 def question_attributes(text: str) -> dict[str, str]:

@@ -21,8 +21,16 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from diptych.adapters.telemetry import attributes as about
 from diptych.adapters.telemetry import contents
 from diptych.adapters.telemetry.attributes import Attributes, TracedAgent
+from diptych.adapters.telemetry.recorded_calls import (
+    CALLS,
+    RESULTS,
+    answer_contents,
+    call_contents,
+    call_span,
+    end_time,
+    start_time,
+)
 from diptych.adapters.telemetry.span_ids import PlannedIds, span_id_of, trace_id_of
-from diptych.loop.catalog import SEPARATOR
 from diptych.loop.codec import TERMINAL, Record
 from diptych.loop.commands import AskModel
 from diptych.loop.delegation_rows import read_usage
@@ -33,8 +41,6 @@ from diptych.ports.session_ids import public_id
 T = TypeVar("T")
 TRACER = "diptych-tracer"
 """The key of a context's tracer, for spans below what happens in it."""
-RESULTS = frozenset({"tool_result", "tool_error", "delegation_response", "delegation_error"})
-_CALLS = frozenset({"tool_call", "delegation_request"})
 _NANOSECONDS = 1_000_000_000
 _SHORT = 0.1  # seconds in its queue that need no span
 
@@ -63,8 +69,8 @@ class RunTrace:
         self._newest = records[0]
         self._begun: dict[str, Record] = {}  # calls in flight, by id
         self._asked: dict[str, Record] = {}  # and those that wait for a decision
-        first = records[0]
-        self._span = self._started(first, session_id)
+        self._first = records[0]
+        self._span = self._started(self._first, session_id)
         self.context = self._below(self._span)
         for record in records:
             self._note(record)
@@ -81,7 +87,7 @@ class RunTrace:
             SpanKind.CLIENT,
             self._identified(about.chat_attributes(agent, command)),
         )
-        if self._source.has_content:
+        if self._has_content:
             span.set_attributes(contents.input_attributes(command.request.messages))
         token = attach(self._below(span))
         try:
@@ -101,9 +107,10 @@ class RunTrace:
         if span.is_recording() and (began := getattr(span, "start_time", None)):
             span.set_attribute(about.FIRST_CHUNK, (time.time_ns() - began) / _NANOSECONDS)
 
-    def note_reply(self, text: str, calls: Sequence[NativeCall]) -> None:
-        if self._source.has_content:
-            otel.get_current_span().set_attributes(contents.output_attributes(text, calls))
+    def note_reply(self, text: str, calls: Sequence[NativeCall], finish_reason: str) -> None:
+        if self._has_content:
+            said = contents.output_attributes(text, about.word(finish_reason), calls)
+            otel.get_current_span().set_attributes(said)
 
     async def calling(self, call_id: str, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         token = attach(self._call_context(call_id))
@@ -127,12 +134,12 @@ class RunTrace:
             case "approval_decided" if "path" not in record.metadata:
                 self._end_approval(record)
             case "offered" if record.timestamp - self._newest.timestamp > _SHORT:
-                self._made("queued", "queued", self._newest, {}).end(_time(record))
+                self._made("queued", "queued", self._newest, {}).end(start_time(record))
             case "owner_changed":
                 what = f"owner {self._owners}"
-                self._made("taken over", what, self._newest, {}).end(_time(record))
-            case "agent_response" if self._source.has_content:
-                self._span.set_attributes(contents.output_attributes(str(record.content)))
+                self._made("taken over", what, self._newest, {}).end(start_time(record))
+            case "agent_response" if self._has_content:
+                self._span.set_attributes(answer_contents(record))
             case kind if kind in TERMINAL:
                 self._end(record)
         self._note(record)
@@ -147,7 +154,7 @@ class RunTrace:
         self._newest = record
         data: Mapping[str, Any] = record.metadata
         match record.event_type:
-            case kind if kind in _CALLS:
+            case kind if kind in CALLS:
                 self._begun[str(data["call_id"])] = record
             case kind if kind in RESULTS:
                 self._begun.pop(str(data["call_id"]), None)
@@ -171,7 +178,7 @@ class RunTrace:
             f"invoke_agent {source.agent.name}",
             self._parent(first.metadata),
             attributes=given,
-            start_time=_time(first),
+            start_time=start_time(first),
         )
 
     def _parent(self, metadata: Mapping[str, Any]) -> Context:
@@ -183,25 +190,15 @@ class RunTrace:
 
     def _end_call(self, result: Record) -> None:
         """Make the span of a call: from when it was begun, wherever that was, to its result."""
-        data = result.metadata
-        call_id = str(data["call_id"])
-        kind = "tool" if "tool" in data else "agent"
-        target, begun = str(data[kind]), self._begun.get(call_id)
-        server = target.partition(SEPARATOR)[0] if kind == "tool" else target
-        url = self._source.agent.servers.get(server, "")
-        given = about.call_attributes(kind, target, call_id, url)
-        if begun and isinstance(step := begun.metadata.get("step"), int):
-            given[about.STEP] = step
-        if isinstance(child := data.get("child"), Mapping) and child.get("task_id"):
-            given[about.CHILD_RUN] = about.word(child["task_id"])
-        if self._source.has_content:
-            given |= _said(begun, result)
-        name = f"execute_tool {target}" if kind == "tool" else f"invoke_agent {target}"
-        span_kind = SpanKind.INTERNAL if kind == "tool" else SpanKind.CLIENT
-        span = self._made(name, call_id, begun or result, given, span_kind)
-        if error := data.get("error"):
+        call_id = str(result.metadata["call_id"])
+        begun = self._begun.get(call_id)
+        name, kind, given = call_span(self._source.agent, begun, result)
+        if self._has_content:
+            given |= call_contents(begun, result)
+        span = self._made(name, call_id, begun or result, given, kind)
+        if error := result.metadata.get("error"):
             _fail(span, about.word(error))
-        span.end(_end_time(begun or result, result))
+        span.end(end_time(begun or result, result))
 
     def _end_approval(self, decided: Record) -> None:
         """Make the span of the time for which a call waited for a decision."""
@@ -212,7 +209,7 @@ class RunTrace:
             decision = "expired" if decided.metadata.get("is_expired") else decided.content
             given: Attributes = {about.CALL_ID: call_id, about.DECISION: str(decision)}
             span = self._made(f"approval {target}", f"{call_id} approval", asked, given)
-            span.end(_end_time(asked, decided))
+            span.end(end_time(asked, decided))
 
     def _end(self, end: Record) -> None:
         span, data = self._span, end.metadata
@@ -224,7 +221,7 @@ class RunTrace:
             span.set_attribute(about.FINISH_REASONS, (about.word(reason),))
         if end.event_type == "failed":
             _fail(span, about.word(data["code"]))
-        span.end(_end_time(end, end))
+        span.end(end_time(self._first, end))
 
     def _made(
         self,
@@ -236,8 +233,12 @@ class RunTrace:
     ) -> Span:
         self._source.ids.plan(span_id_of(self._run_id, what))
         return self._source.tracer.start_span(
-            name, self.context, kind, self._identified(given), start_time=_time(begun)
+            name, self.context, kind, self._identified(given), start_time=start_time(begun)
         )
+
+    @property
+    def _has_content(self) -> bool:
+        return self._source.has_content and self._span.is_recording()
 
     def _identified(self, given: Attributes) -> Attributes:
         return {**given, about.RUN_ID: self._run_id}
@@ -274,22 +275,3 @@ def _note_end(span: Span, event: Event) -> None:
 def _fail(span: Span, error: str) -> None:
     span.set_attribute(about.ERROR, error)
     span.set_status(StatusCode.ERROR)
-
-
-def _said(begun: Record | None, result: Record) -> Attributes:
-    """Give arguments and result of a call; those of a delegation are its task and answer."""
-    content = begun.content if begun and isinstance(begun.content, Mapping) else {}
-    arguments = content.get("arguments", content.get("task"))
-    given: Attributes = {}
-    if arguments is not None:
-        given["gen_ai.tool.call.arguments"] = contents.value_text(arguments)
-    return {**given, "gen_ai.tool.call.result": contents.value_text(result.content)}
-
-
-def _time(record: Record) -> int:
-    return int(record.timestamp * _NANOSECONDS)
-
-
-def _end_time(begun: Record, ended: Record) -> int:
-    """Give when something ended: not before it began, though owners' clocks differ."""
-    return max(_time(begun), _time(ended))
