@@ -12,7 +12,7 @@ from pathlib import Path
 import coverage
 import hypothesis
 import pytest
-from support.order import LONG, TIMELESS, UNTRACED
+from support.order import LAST, LONG, TIMELESS, UNTRACED
 
 from diptych.net.redaction import SECRETS
 
@@ -64,10 +64,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     turns: Counter[Path] = Counter()
 
-    def place(item: pytest.Item) -> tuple[bool, bool, int]:
-        is_long = item.nodeid.startswith(LONG)
+    def place(item: pytest.Item) -> tuple[bool, bool, bool, int]:
+        is_long, is_last = item.nodeid.startswith(LONG), item.nodeid.startswith(LAST)
         turns[item.path] += is_long
-        return not _is_timeless(item), not is_long, turns[item.path] if is_long else 0
+        turn = turns[item.path] if is_long else 0
+        return not _is_timeless(item), is_last, not is_long, turn
 
     items.sort(key=place)
     for item in items:

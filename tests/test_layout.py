@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from support.order import LONG, TIMELESS, UNTRACED
+from support.order import LAST, LONG, TIMELESS, UNTRACED
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -181,7 +181,7 @@ def test_the_tests_that_the_readme_names_are_there():
         assert list(ROOT.glob(pattern)), pattern
 
 
-@pytest.mark.parametrize("start", sorted({*TIMELESS, *LONG, *UNTRACED}))
+@pytest.mark.parametrize("start", sorted({*TIMELESS, *LONG, *LAST, *UNTRACED}))
 def test_the_tests_that_their_order_names_are_there(start: str):
     file, _, test = start.partition("::")
     found = list(ROOT.glob(f"{file}*"))

@@ -1,4 +1,4 @@
-"""Which tests can run beside others, which begin early, and which are untraced.
+"""Which tests can run beside others, which begin early or last, and which are untraced.
 
 `conftest` at the root sees to it.
 
@@ -8,7 +8,6 @@ Not here: which of them wait for a quiet machine, and for what (`conftest`, `.ci
 TIMELESS = (
     "tests/bench/",
     "tests/diptych/access/",
-    "tests/diptych/adapters/test_a2a_decisions.py",
     "tests/diptych/adapters/test_a2a_task_progress.py",
     "tests/diptych/adapters/test_event_gate.py",
     "tests/diptych/adapters/test_mcp_output.py",
@@ -17,30 +16,19 @@ TIMELESS = (
     "tests/diptych/adapters/test_upstream_habits.py",
     "tests/diptych/config/",
     "tests/diptych/http/test_bad_input.py",
-    "tests/diptych/http/test_chat.py",
-    "tests/diptych/http/test_chat_messages.py",
-    "tests/diptych/http/test_chat_parameters.py",
-    "tests/diptych/http/test_cors.py",
     "tests/diptych/http/test_fuzz.py",
-    "tests/diptych/http/test_guard.py",
     "tests/diptych/http/test_openapi.py",
-    "tests/diptych/http/test_passed_decisions.py",
-    "tests/diptych/http/test_request_id.py",
-    "tests/diptych/http/test_resume_route.py",
-    "tests/diptych/http/test_sse_response.py",
     "tests/diptych/loop/",
     "tests/diptych/net/test_a2a_",
     "tests/diptych/net/test_memory_budget.py",
     "tests/diptych/net/test_redaction.py",
     "tests/diptych/net/test_sse.py",
     "tests/diptych/policy/",
-    "tests/diptych/runtime/test_catalog_recorder.py",
     "tests/diptych/runtime/test_child_approvals.py",
     "tests/diptych/runtime/test_hostile_model.py",
     "tests/diptych/runtime/test_long_conversations.py",
     "tests/diptych/runtime/test_queues.py",
     "tests/diptych/runtime/test_request.py",
-    "tests/diptych/runtime/test_run_log.py",
     "tests/diptych/runtime/test_run_node.py",
     "tests/diptych/runtime/test_simulation",
     "tests/diptych/runtime/test_subscription.py::test_readers_who_fall_behind_at_every_step",
@@ -87,6 +75,9 @@ LONG = (
     "tests/test_stack_hostile_peers.py",
 )
 """They have tests of ten seconds and more: begun last, one alone would hold up the end."""
+
+LAST = ("tests/admission/",)
+"""They share a Kubernetes API in each process, which works as long as it lives: to the end."""
 
 UNTRACED = (
     "tests/diptych/adapters/test_recorded_streams.py",

@@ -65,7 +65,7 @@ PROCESS_VARIABLES = (
     ),
     EnvironmentVariable(
         "OTEL_EXPORTER_OTLP_ENDPOINT",
-        "Where traces go. This and the other variables of OpenTelemetry: docs/tracing.md.",
+        "Where traces go. Others of OpenTelemetry: docs/tracing.md.",
     ),
     EnvironmentVariable(
         MOCK, "A script that replaces the model: a JSON list of its replies, for tests."

@@ -80,10 +80,12 @@ class BoundedProtocol(CloseDelimiting):
         """Close at once; what the kernel has taken still reaches the peer."""
         self.transport.abort()
 
-    def timeout_keep_alive_handler(self) -> None:
-        self.abort()
+    timeout_keep_alive_handler = abort
 
     def shutdown(self) -> None:
+        if self._is_in_body and not (self.pipeline or self.cycle.response_started):
+            self._refuse("overloaded")  # nobody waits for the rest of its body
+            return
         super().shutdown()
         if self.transport.is_closing():
             self._abort_later(LINGER_SECONDS)

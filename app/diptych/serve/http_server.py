@@ -86,16 +86,25 @@ class HttpServers:
         """Stop them together, so that all take as long as one.
 
         A cancellation is raised once they have stopped: a server that is broken off breaks off what
-        it serves, and logs the traceback of each.
+        it serves, and logs the traceback of each. So it would do with what does not end in time:
+        these connections are cut first.
         """
         for server in self._servers:
             server.should_exit = True
+        cutting = asyncio.get_running_loop().call_later(CLOSE_SECONDS, self._cut_connections)
         stopping = asyncio.gather(*self._tasks)
         try:
             await asyncio.shield(stopping)
         except asyncio.CancelledError:
             await stopping
             raise
+        finally:
+            cutting.cancel()
+
+    def _cut_connections(self) -> None:
+        for server in self._servers:
+            for connection in server.server_state.connections:
+                connection.transport.abort()
 
 
 class _Server(uvicorn.Server):
@@ -126,5 +135,5 @@ def _server_config(app: FastAPI, connections: Connections) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         timeout_keep_alive=75,  # longer than the usual idle time of a proxy's pool
-        timeout_graceful_shutdown=CLOSE_SECONDS,
+        timeout_graceful_shutdown=CLOSE_SECONDS + 2,  # what is cut by then ends by itself
     )

@@ -13,7 +13,7 @@ _ERRORS = {
     "request_timeout": (408, "the request did not arrive in time"),
     "head_too_large": (431, "send up to 128 headers in 64 KiB"),
     "not_implemented": (501, "this agent is no proxy: it knows no CONNECT"),
-    "overloaded": (503, "this agent has too many connections now"),
+    "overloaded": (503, "this agent has too many connections now, or leaves"),
 }
 """Status and text, by what problem+json has as `code`."""
 
