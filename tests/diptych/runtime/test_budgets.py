@@ -13,8 +13,9 @@ from diptych.adapters.in_memory.budgets import MemoryLedger
 from diptych.errors import ModelError, StoreError
 from diptych.loop.budget import Budget, Prices, SharedBudgets
 from diptych.loop.codec import Record
-from diptych.loop.commands import MakeCall
+from diptych.loop.commands import AskModel, MakeCall
 from diptych.loop.messages import Delegation, Message, Result, Usage, Used
+from diptych.loop.model_request import ModelRequest
 from diptych.loop.reducer import replay
 from diptych.loop.spending import used_by
 from diptych.loop.state import Run
@@ -616,7 +617,7 @@ async def test_what_a_lost_child_was_lent_is_counted_before_it_is_free():
 
 
 @virtually
-async def test_a_child_that_was_lost_after_midnight_counts_as_what_it_was_lent_before():
+async def test_a_child_that_was_lost_after_midnight_counts_for_the_day_on_which_it_was_lent():
     lent = {"call_id": "call_1_1", "agent": "worker", "budget": {"tool_calls": 4}}
     lost = {"call_id": "call_1_1", "agent": "worker", "error": "unknown"}
     midnight = 3 * 86_400.0
@@ -628,7 +629,29 @@ async def test_a_child_that_was_lost_after_midnight_counts_as_what_it_was_lent_b
     await _meter(ledger, records).close(has_ended=True)
     limits, keys = Budget(tool_calls=6), (day_key(midnight - 1), day_key(midnight + 1))
     days = [Account("perDay", key, limits, 100_000) for key in keys]
-    assert await ledger.used(days) == [Used(), Used(tool_calls=4)]
+    assert await ledger.used(days) == [Used(tool_calls=4), Used()]
+
+
+@virtually
+async def test_a_reply_after_midnight_that_was_asked_for_before_is_not_counted_for_both_days():
+    clock, ledger = CountingClock(), MemoryLedger(asyncio.get_running_loop().time)
+    clock.seconds = midnight = 3 * 86_400.0
+    clock.seconds -= 1
+    budgets = AgentBudgets(
+        BudgetTerms(shared=SharedBudgets(per_day=Budget(model_calls=6))), ledger, clock
+    )
+    records = [Record("run-1", "talk", 1, "user_message", midnight - 1, "hi", {})]
+    former = budgets.of_run(log_of(records), Budget())
+    asked = await former.begin(AskModel(ModelRequest((Message("user", "hi"),)), "actions"))
+    clock.seconds = midnight + 1
+    asked.used = Usage(60, 40)
+    await former.end(asked, None)
+    about = {"usage": {"prompt_tokens": 60, "completion_tokens": 40}}
+    records.append(Record("run-1", "talk", 2, "model_reply", midnight + 1, "{}", about))
+    await budgets.of_run(log_of(records), Budget()).close(has_ended=True)
+    keys = (day_key(midnight - 1), day_key(midnight + 1))
+    days = [Account("perDay", key, Budget(model_calls=6), 100_000) for key in keys]
+    assert [used.model_calls for used in await ledger.used(days)] == [1, 0]
 
 
 @virtually
