@@ -22,7 +22,7 @@ from diptych.loop.state import Run
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
 from diptych.ports import Delta, Notice, Reply
-from diptych.ports.budgets import RESERVED_SECONDS, Account
+from diptych.ports.budgets import LENT_SECONDS, Account
 from diptych.runtime import run_meter
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.runtime.estimate import CALLS_AHEAD
@@ -287,9 +287,9 @@ async def test_a_request_is_weighed_only_where_so_little_is_left_that_it_matters
             reserved.append(amount.tokens)
             return await super().reserve(accounts, entry, amount)
 
-        async def lend(self, accounts, entry, amount, *seconds):
+        async def lend(self, accounts, entry, amount):
             reserved.append(amount.tokens // CALLS_AHEAD)
-            return await super().lend(accounts, entry, amount, *seconds)
+            return await super().lend(accounts, entry, amount)
 
     ledger = Watched(asyncio.get_running_loop().time)
     home = home_with("{}", "Hi.", day={"tokens": limit}, ledger=ledger, reply_tokens=20)
@@ -587,7 +587,7 @@ async def test_whoever_cancels_the_end_of_the_counting_nothing_stays_held(has_en
             await asyncio.sleep(0)
         closing.cancel()
         await asyncio.wait([closing])
-    await asyncio.sleep(RESERVED_SECONDS + 1)
+    await asyncio.sleep(LENT_SECONDS + 1)
     ledger.is_away = False
     day = Account("perDay", DAY, Budget(tool_calls=6), 100_000)
     assert (await ledger.lend([day], "e", Used(tool_calls=6))).lent == Used(tool_calls=6)
