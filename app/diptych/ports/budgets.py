@@ -16,9 +16,9 @@ from diptych.loop.messages import NO_USE, Used
 
 RESERVED_SECONDS = 30.0
 """For which a reservation is held, unless it is renewed: its owner may have died."""
-CREDIT_SECONDS = 60.0
-"""The same of what a run reserves for its next calls. What it has used of that is free for others
-when its reservation ends, unless whoever takes the run up has counted it: that may take a while."""
+LENT_SECONDS = 60.0
+"""The same of what is lent, to a child or for a run's next calls. What was used of it is free for
+others when the reservation ends, unless whoever takes the run up has counted it by then."""
 
 
 class Account(NamedTuple):
@@ -62,14 +62,8 @@ class Ledger(Protocol):
         """
         ...
 
-    async def lend(
-        self,
-        accounts: Sequence[Account],
-        entry: str,
-        amount: Used,
-        seconds: float = RESERVED_SECONDS,
-    ) -> Reserved:
-        """Reserve for so long, but no more of a limit than nobody else has reserved.
+    async def lend(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
+        """Reserve for `LENT_SECONDS`, but no more of a limit than nobody else has reserved.
 
         Where the entry is held already, that is what was lent, and it is held for longer.
         """

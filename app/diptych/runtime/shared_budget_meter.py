@@ -22,7 +22,7 @@ from diptych.loop.events import Returned
 from diptych.loop.messages import NO_USE, Delegation, Result, Usage, Used
 from diptych.loop.spending import as_used, is_counted, shares
 from diptych.loop.state import Run
-from diptych.ports.budgets import CREDIT_SECONDS, Account, Reserved
+from diptych.ports.budgets import LENT_SECONDS, Account, Reserved
 from diptych.runtime.credit import Credit
 from diptych.runtime.estimate import Bound
 from diptych.runtime.ledger_client import LedgerClient, Reservation
@@ -101,9 +101,9 @@ class SharedBudgetMeter(RunMeter):
         if not bound.is_far(accounts, self._accounts.known):
             return False
         call.entry = next(client.new_entries)
-        until = asyncio.get_running_loop().time() + CREDIT_SECONDS
+        until = asyncio.get_running_loop().time() + LENT_SECONDS
         try:
-            found = await client.ledger.lend(accounts, call.entry, bound.ahead, CREDIT_SECONDS)
+            found = await client.ledger.lend(accounts, call.entry, bound.ahead)
         except StoreError:
             return False
         if found.outcome != "ok":
@@ -112,7 +112,7 @@ class SharedBudgetMeter(RunMeter):
         if found.lent != bound.ahead or not bound.is_far(accounts, found.used):
             await self._accounts.settle(accounts, call.entry, NO_USE)  # others have used more
             return False
-        held = Reservation(accounts, call.entry, until, CREDIT_SECONDS, self._return_idle_credit)
+        held = Reservation(accounts, call.entry, until, LENT_SECONDS, self._return_idle_credit)
         client.hold(held)
         self._credit = Credit(held, bound, call)
         return True
@@ -269,7 +269,7 @@ class SharedBudgetMeter(RunMeter):
             share = await self._part(accounts, share)
         ask, waits = self._accounts.ask, sent is None and not self._lent
         found = await ask(self._client.ledger.lend, accounts, entry, as_used(share), waits=waits)
-        self._client.hold(Reservation(accounts, entry))
+        self._client.hold(Reservation(accounts, entry, seconds=LENT_SECONDS))
         self._lent[call.id] = (accounts, entry)
         self.shares[call.id] = Budget(
             **{name: getattr(found.lent, name) for name, _ in share.limits}

@@ -11,7 +11,7 @@ from time import monotonic
 
 from diptych.adapters.in_memory.accounts import Row, beyond, held_by, is_free, refusal, within
 from diptych.loop.messages import NO_USE, Used
-from diptych.ports.budgets import RESERVED_SECONDS, Account, Reserved
+from diptych.ports.budgets import LENT_SECONDS, RESERVED_SECONDS, Account, Reserved
 
 _KEPT_ACCOUNTS, _MOST_ACCOUNTS = 10_000, 11_000
 _SETTLED = 60.0  # seconds for which it is known that an entry was settled
@@ -43,13 +43,7 @@ class MemoryLedger:
                 return why
         return _hold(rows, entry, amount, now + RESERVED_SECONDS)
 
-    async def lend(
-        self,
-        accounts: Sequence[Account],
-        entry: str,
-        amount: Used,
-        seconds: float = RESERVED_SECONDS,
-    ) -> Reserved:
+    async def lend(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
         now = self._now()
         rows = self._rows(accounts, now)
         if not is_free(accounts, rows, entry, amount):
@@ -59,7 +53,7 @@ class MemoryLedger:
                 return why
             else:
                 amount = within(accounts, [row.claimed() for row in rows], amount)
-        return _hold(rows, entry, amount, now + seconds)
+        return _hold(rows, entry, amount, now + LENT_SECONDS)
 
     async def spend(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used

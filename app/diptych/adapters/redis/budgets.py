@@ -10,7 +10,7 @@ from diptych.adapters.redis.pipeline import Reply
 from diptych.adapters.redis.write_buffer import Argument
 from diptych.loop.budget import LIMITS, from_integers, to_integers
 from diptych.loop.messages import Used
-from diptych.ports.budgets import RESERVED_SECONDS, Account, Reserved
+from diptych.ports.budgets import LENT_SECONDS, RESERVED_SECONDS, Account, Reserved
 
 _MOST = 2**62  # of an amount: Redis counts in 64 bits
 _KNOWN_MS = 60_000  # for which an entry is known as settled: it may be settled again
@@ -34,14 +34,8 @@ class RedisLedger(StoreClient):
     async def reserve(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
         return await self._reserve(_Step("reserve", entry), accounts, amount)
 
-    async def lend(
-        self,
-        accounts: Sequence[Account],
-        entry: str,
-        amount: Used,
-        seconds: float = RESERVED_SECONDS,
-    ) -> Reserved:
-        return await self._reserve(_Step("lend", entry, held=seconds), accounts, amount)
+    async def lend(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
+        return await self._reserve(_Step("lend", entry, held=LENT_SECONDS), accounts, amount)
 
     async def spend(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
