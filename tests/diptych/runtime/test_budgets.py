@@ -286,9 +286,9 @@ async def test_a_request_is_weighed_only_where_so_little_is_left_that_it_matters
             reserved.append(amount.tokens)
             return await super().reserve(accounts, entry, amount)
 
-        async def lend(self, accounts, entry, amount, *seconds):
+        async def reserve_up_to(self, accounts, entry, amount, *seconds):
             reserved.append(amount.tokens // CALLS_AHEAD)
-            return await super().lend(accounts, entry, amount, *seconds)
+            return await super().reserve_up_to(accounts, entry, amount, *seconds)
 
     ledger = Watched(asyncio.get_running_loop().time)
     home = home_with("{}", "Hi.", day={"tokens": limit}, ledger=ledger, reply_tokens=20)
@@ -565,8 +565,8 @@ async def test_what_is_lent_stays_so_while_a_run_changes_its_owner():
     run = Run(calls=(again.call,), shares={"call_1_1": share})
     assert await heir.admit([again], run, lambda _: None) == [again]
     await asyncio.sleep(60)
-    left = await ledger.lend([day], "of another run", Used(tool_calls=6))
-    assert left.lent == Used(tool_calls=6 - share.tool_calls)
+    left = await ledger.reserve_up_to([day], "of another run", Used(tool_calls=6))
+    assert left.amount == Used(tool_calls=6 - share.tool_calls)
     heir.end_child(Result("call_1_1", "done"), Used(tool_calls=1))
     await heir.close(has_ended=False)
     assert await ledger.used([day]) == [Used(tool_calls=1)]
@@ -589,7 +589,7 @@ async def test_whoever_cancels_the_end_of_the_counting_nothing_stays_held(has_en
     await asyncio.sleep(RESERVED_SECONDS + 1)
     ledger.is_away = False
     day = Account("perDay", DAY, Budget(tool_calls=6), 100_000)
-    assert (await ledger.lend([day], "e", Used(tool_calls=6))).lent == Used(tool_calls=6)
+    assert (await ledger.reserve_up_to([day], "e", Used(tool_calls=6))).amount == Used(tool_calls=6)
 
 
 @virtually

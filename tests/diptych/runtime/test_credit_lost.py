@@ -40,8 +40,8 @@ class Flaky(MemoryLedger):
             raise StoreError("away")
         return await getattr(super(), what)(*arguments)
 
-    async def lend(self, *arguments):
-        return await self._try("lend", *arguments)
+    async def reserve_up_to(self, *arguments):
+        return await self._try("reserve_up_to", *arguments)
 
     async def spend(self, *arguments):
         return await self._try("spend", *arguments)
@@ -52,8 +52,8 @@ class Flaky(MemoryLedger):
     async def settle(self, *arguments):
         return await self._try("settle", *arguments)
 
-    async def adopt(self, *arguments):
-        await self._try("adopt", *arguments)
+    async def count_record(self, *arguments):
+        await self._try("count_record", *arguments)
 
     async def end_run(self, *arguments):
         return await self._try("end_run", *arguments)
@@ -116,7 +116,7 @@ async def counted(ledger):
 
 async def one_request(meter):
     call = await meter.begin(ASKED)
-    call.used = Usage(60, 40)
+    call.usage = Usage(60, 40)
     await meter.end(call, None)
 
 
@@ -197,7 +197,7 @@ async def test_credit_that_is_renewed_is_drawn_on():
     ledger = Flaky()
     home = home_with(model=Waiting(*ONE_TOOL), day=FAR, ledger=ledger, tools={"echo": echo})
     await home.ask("a long text " * 1_000)
-    assert ledger.asked.count("lend") == 1
+    assert ledger.asked.count("reserve_up_to") == 1
 
 
 @virtually
@@ -229,14 +229,14 @@ async def test_a_stalled_process_does_not_take_what_ran_out_for_renewed():
 
 @pytest.mark.parametrize("seconds", [5, 9.7, 10, 10.5, 13, 20, 25])
 @virtually
-async def test_what_is_settled_late_is_not_adopted_too(seconds):
+async def test_what_is_settled_late_is_not_counted_too(seconds):
     ledger, loop = Flaky(), asyncio.get_running_loop()
 
     class Last(Waiting):
         async def stream(self, request):
             async for delta in super().stream(request):
                 yield delta
-            ledger.away = {"settle", "adopt", "end_run"}
+            ledger.away = {"settle", "count_record", "end_run"}
             loop.call_later(seconds, setattr, ledger, "away", ())
 
     async def work(request, progress):
@@ -270,7 +270,7 @@ async def test_a_run_that_is_left_at_its_very_end_holds_nothing_and_counts_once(
     found = await counted(ledger)
     assert found[:3] == (100, 0, 1)
     assert ledger.held() == 0
-    assert leaving._client._held == {}
+    assert leaving._client._renewed == {}
 
 
 @pytest.mark.parametrize("seconds", [5, 9.7, 15, 90])
@@ -290,7 +290,7 @@ async def test_the_last_use_is_settled_when_the_ledger_is_back(seconds):
 
 @pytest.mark.parametrize("is_late", [False, True])
 @virtually
-async def test_what_a_new_owner_has_adopted_the_former_one_does_not_count_too(is_late):
+async def test_what_a_new_owner_has_counted_the_former_one_does_not_count_too(is_late):
     """The former one stood still, or did not reach the store, when its lease was over."""
     ledger, records = Flaky(), begun()
     former = meter(ledger, records)
@@ -404,13 +404,13 @@ async def test_what_is_held_is_renewed_as_soon_as_the_store_is_back():
 
 
 @virtually
-async def test_what_was_used_of_credit_is_held_until_it_is_adopted():
+async def test_what_was_used_of_credit_stays_reserved_until_it_is_counted():
     class Watched(Flaky):
         held_at = ()
 
-        async def adopt(self, *arguments):
+        async def count_record(self, *arguments):
             self.held_at += (self.held(),)
-            await super().adopt(*arguments)
+            await super().count_record(*arguments)
 
     ledger, records = Watched(), begun()
     former = meter(ledger, records)
