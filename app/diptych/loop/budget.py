@@ -117,9 +117,9 @@ class Budget:
         limits = ((name, _warned_at(limit)) for name, limit in self.limits)
         return [n for n, due in limits if getattr(after, n) >= due > getattr(before, n)]
 
-    def is_near(self, used: Used) -> bool:
+    def is_warned(self, used: Used) -> bool:
         """Whether 80 % of a limit are used."""
-        return True in map(ge, used, self.nears)  # type: ignore[arg-type]
+        return True in map(ge, used, self.warned_at)  # type: ignore[arg-type]
 
     @cached_property
     def encoded(self) -> dict[str, JSON]:
@@ -133,8 +133,8 @@ class Budget:
         return tuple(limits.get(name, end) for name, end in zip(LIMITS, _NO_LIMITS, strict=True))
 
     @cached_property
-    def nears(self) -> tuple[Any, ...]:
-        """What 80 % of each limit are, by its place in `Used`."""
+    def warned_at(self) -> tuple[Any, ...]:
+        """80 % of each limit, from which on there is a warning, by its place in `Used`."""
         return tuple(map(_warned_at, self.ends))
 
 

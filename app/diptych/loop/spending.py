@@ -197,7 +197,7 @@ def _is_far_from_limits(run: Run) -> bool:
     """
     if run.delegated is not NO_USE:
         return False
-    tokens, cost, model_calls, tool_calls, steps, _ = run.budget.nears
+    tokens, cost, model_calls, tool_calls, steps, _ = run.budget.warned_at
     used, prices = run.usage.prompt_tokens + run.usage.completion_tokens, run.settings.prices
     return (
         used < tokens

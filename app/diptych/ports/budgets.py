@@ -1,8 +1,8 @@
 """The contract of the ledger: what the runs of a session, and of a day, have used together.
 
-What is about to be used is reserved first and settled after: what is reserved counts as used, so
-that many who ask at once go over by one call at most, if none takes more than it reserved. A
-reservation is held as long as its owner renews it.
+What is about to be used is reserved first. Then it is settled: what was used takes the place of
+the reservation. What is reserved counts as used, so that many who ask at once go over by one call
+at most, if none takes more than it reserved. A reservation lasts as long as its owner renews it.
 
 Not here: what is reserved when (`runtime.shared_budget_meter`), the budget of one run
 (`loop.spending`).
@@ -15,10 +15,11 @@ from diptych.loop.budget import Budget, Limit
 from diptych.loop.messages import NO_USE, Used
 
 RESERVED_SECONDS = 30.0
-"""For which a reservation is held, unless it is renewed: its owner may have died."""
-LENT_SECONDS = 60.0
-"""The same of what is lent, to a child or for a run's next calls. What was used of it is free for
-others when the reservation ends, unless whoever takes the run up has counted it by then."""
+"""For which a reservation lasts, unless it is renewed: its owner may have died."""
+AHEAD_SECONDS = 60.0
+"""The same of what is reserved for many calls: a child's, or a run's next ones. What was used of it
+is not settled: when the reservation ends it is free for others, unless whoever takes the run over
+has counted its record by then."""
 
 
 class Account(NamedTuple):
@@ -35,24 +36,26 @@ class Account(NamedTuple):
 
 
 class Reserved(NamedTuple):
-    """What came of a reservation; `used` is what is used of each account, and is not reserved.
+    """What came of a reservation; `used` is what is settled of each account.
 
-    `busy`: nothing is left beside what others have reserved; ask again. `gone`: nothing is left of
-    `limit` of the account at this `place`. What was `lent` is told by `lend` alone.
+    `busy`: nothing is left beside what others have reserved; ask again. `gone`: nothing is left at
+    all. Either is said of a `limit` of the account at this `place`. With `reserve_up_to` alone
+    `amount` says how much was reserved.
     """
 
     outcome: Literal["ok", "busy", "gone"]
     used: Sequence[Used]
     place: int = 0
     limit: Limit = "tokens"
-    lent: Used = NO_USE
+    amount: Used = NO_USE
 
 
 class Ledger(Protocol):
     """The accounts of an agent. All methods raise `StoreError`, and may be repeated.
 
     Each does its work on all its accounts in one step.
-    `entry` names one use, and is new for each. What is repeated counts once for a minute.
+    `entry` names one use, and is new for each; a reservation and its settlement have the same. What
+    is repeated within a minute counts once.
     """
 
     async def reserve(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
@@ -62,10 +65,12 @@ class Ledger(Protocol):
         """
         ...
 
-    async def lend(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
-        """Reserve for `LENT_SECONDS`, but no more of a limit than nobody else has reserved.
+    async def reserve_up_to(
+        self, accounts: Sequence[Account], entry: str, amount: Used
+    ) -> Reserved:
+        """Reserve for `AHEAD_SECONDS`, but no more than others have left of each limit.
 
-        Where the entry is held already, that is what was lent, and it is held for longer.
+        What the entry has reserved already stays what it is, and is renewed.
         """
         ...
 
@@ -78,31 +83,29 @@ class Ledger(Protocol):
     async def renew(
         self, accounts: Sequence[Account], entries: Sequence[str], seconds: float
     ) -> None:
-        """Hold reservations for so long from now."""
+        """Have reservations last for so long from now."""
         ...
 
     async def settle(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Sequence[Used]:
-        """Replace a reservation, if there is one, by what was used; gives what is used now.
-
-        What an entry has used is counted once, however often it is settled within a minute.
-        """
+        """Replace a reservation, if there is one, by what was used; gives what is used now."""
         ...
 
-    async def adopt(self, account: Account, run_id: str, recorded: Used) -> None:
-        """Count what is on record of a run and was never settled: its owner has died.
+    async def count_record(self, account: Account, run_id: str, recorded: Used) -> None:
+        """Count what the record of a run has beyond all that was settled of it.
 
-        Of a run that was ended in the last ten minutes nothing is counted: it was before.
+        That a former owner has not settled, or children have used. Of a run that was ended in the
+        last ten minutes nothing is counted: all of it was.
         """
         ...
 
     async def end_run(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Sequence[Used]:
-        """Settle the last that a run has used, and forget what it has of it all; the sums stay.
+        """Settle the last that a run has used, and forget how much it is of the sums.
 
-        It counts once, as in `settle`, and not for a run that was ended in the last ten minutes.
+        It does not count for a run that was ended in the last ten minutes.
         """
         ...
 

@@ -13,7 +13,7 @@ from diptych.ports import Clock
 from diptych.ports.budgets import Account, Ledger
 from diptych.runtime.estimate import Estimate
 from diptych.runtime.ledger_client import LedgerClient
-from diptych.runtime.run_accounts import CountedLog, CountedRun, RunAccounts
+from diptych.runtime.run_ledger import CountedLog, CountedRun, RunLedger
 from diptych.runtime.run_meter import EstimatingMeter, RunMeter
 from diptych.runtime.shared_budget_meter import SharedBudgetMeter
 
@@ -63,8 +63,7 @@ class AgentBudgets:
             is_limited = budget.tokens is not None or budget.cost is not None
             return EstimatingMeter() if is_limited else RunMeter()
         counted = CountedRun(self._clock, log, settings.prices)
-        accounts = RunAccounts(log, self._client, counted)
-        return SharedBudgetMeter(accounts, self._client)
+        return SharedBudgetMeter(RunLedger(log, self._client, counted), self._client)
 
     async def used(self, session_id: str) -> Mapping[str, tuple[Budget, Used]]:
         """Say what is used of the budgets that runs of a session share, by their scope.
@@ -76,5 +75,5 @@ class AgentBudgets:
         return {a.scope: (a.budget, used) for a, used in zip(accounts, sums, strict=True)}
 
     async def aclose(self) -> None:
-        """Give up what is not settled; whoever goes on with a run does it."""
+        """Give up what is not settled; whoever goes on with a run counts its record."""
         await self._client.aclose()

@@ -1,7 +1,7 @@
 """What a run may use of shared budgets with its next calls, so that not each asks the ledger.
 
-Only far from the end of all limits, where few wait for what others hold. All that a call may use,
-as far as one knows, is reserved before it is made, as it is without credit.
+Only far from the end of all limits, where few wait for what others reserve. All that a call may
+use, as far as one knows, is reserved before it is made, as it is without credit.
 
 Not here: when it is taken and returned (`shared_budget_meter`), how much it is (`estimate`).
 """
@@ -74,7 +74,7 @@ class Credit:
         self.is_idle = False
         if self.in_flight is call:
             self.in_flight = None
-        if (used := call.used) is not None:
+        if (used := call.usage) is not None:
             (self.replied if error is None else self.cut_off).append(call)
             self.requests_left -= 1
             self.replies_left -= used.completion_tokens
@@ -89,11 +89,11 @@ class Credit:
         return self.cut_off + (self.replied[-count:] if count else [])
 
     def used(self, estimate: Estimate) -> Used:
-        """Give what the run has used of it."""
+        """Give what the run has used of it: what is to be settled."""
         prompts = replies = steps = 0
         calls = self.replied + self.cut_off
         for call in calls:
-            if used := call.used:
+            if used := call.usage:
                 prompts += used.prompt_tokens
                 replies += used.completion_tokens
                 steps += call.is_step

@@ -15,12 +15,12 @@ from diptych.loop.messages import Usage, Used
 from diptych.loop.tokens import most_weight
 from diptych.ports.budgets import Account
 
-CALLS_AHEAD = 8  # requests to the model, and as many calls of tools, that a run holds at most
+CALLS_AHEAD = 8  # requests to the model, and as many calls of tools, that a run reserves at once
 MARGINS = {"perSession": 2, "perDay": 256}
-"""A run has credit if so many could use all of theirs, beside what is settled, and stay below 80 %
-of each limit: others hold credit that nobody knows of. In a session that is a former owner of the
-run, on a day the runs of several pods. More may have credit: the ledger never reserves more than
-there is."""
+"""A run has credit if so many runs could use all of theirs, beside what is used, and all stay below
+80 % of each limit: what others have reserved is not known. In a session that is a former owner of
+the run, on a day the runs of several pods. More may have credit: the ledger never reserves more
+than there is."""
 _REPLY_TOKENS = 4_096  # that a reply may have, until a longer one came, if nothing bounds it
 _UNKNOWN_OVERHEAD = 4_096  # tokens of a prompt beyond its weight, until something is known
 _TELLING_WEIGHT = 200  # of a prompt: a shorter one is mostly the template
@@ -44,10 +44,10 @@ class Bound:
     far_below: Mapping[str, Used]
 
     def is_far(self, accounts: Sequence[Account], known: Sequence[Used]) -> bool:
-        """Whether 80 % of no limit would be used if others used as much, too (`MARGINS`).
+        """Whether no limit would be used to 80 % if others used as much, too (`MARGINS`).
 
-        Otherwise there is no credit, so that whoever watches is warned in time. What is `known` to
-        be used may be out of date: the ledger never reserves more than there is.
+        Nearer there is no credit, so that whoever watches is warned in time. What is `known` to be
+        used may be out of date: the ledger never reserves more than there is.
         """
         for account, used in zip(accounts, known, strict=True):
             if True in map(ge, used, self.far_below[account.scope]):  # type: ignore[arg-type]
@@ -100,7 +100,9 @@ class Estimate:
         cost = (of_prompt * prompt + self.prices.dearest * reply) * n
         ahead = Used((prompt + reply) * n, cost, n, n, n)
         budgets = {"perSession": self.budgets.per_session, "perDay": self.budgets.per_day}
-        far_below = {scope: _less(b.nears, ahead, MARGINS[scope]) for scope, b in budgets.items()}
+        far_below = {
+            scope: _minus(b.warned_at, ahead, MARGINS[scope]) for scope, b in budgets.items()
+        }
         return Bound(prompt, reply, reply * n, ahead, far_below)
 
     def amount(
@@ -124,6 +126,6 @@ class Estimate:
             self._bounds.clear()
 
 
-def _less(limits: Sequence[Any], amount: Sequence[Any], times: int) -> Used:
+def _minus(limits: Sequence[Any], amount: Sequence[Any], times: int) -> Used:
     """Give what is left of limits, in the order of `Used`, without so many times an amount."""
     return Used._make(limit - part * times for limit, part in zip(limits, amount, strict=True))

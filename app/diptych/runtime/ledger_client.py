@@ -1,4 +1,4 @@
-"""The ledger as the runs of one process use it: what they hold of it, and what is due to it.
+"""The ledger as all runs of a process use it: what is renewed, and what is settled late.
 
 Not here: the ledger itself (`ports.budgets`), what one run reserves and settles
 (`shared_budget_meter`), how much that is (`estimate`).
@@ -27,10 +27,10 @@ _FIRST_RETRY, _LONGEST_RETRY = 0.02, 1.0  # seconds
 
 @dataclass(slots=True)
 class Reservation:
-    """What an entry holds of accounts, for so many `seconds` after each renewal.
+    """What an entry has reserved of accounts, for so many `seconds` after each renewal.
 
-    It has certainly not run out before `until`, by the loop's clock: the store was there to renew
-    it. Every now and then `return_if_idle` is called: whoever has it may not need it.
+    It has certainly not run out before `until`, by the loop's clock; only who draws on it for more
+    than one call needs to know. `return_if_idle` is called every second or so.
     """
 
     accounts: Sequence[Account]
@@ -74,7 +74,7 @@ class LedgerClient:
         self.session_seconds = session_seconds
         self._limits_sessions, self._limits_days = bool(budgets.per_session), bool(budgets.per_day)
         self._day = -1
-        self._held: dict[str, Reservation] = {}
+        self._renewed: dict[str, Reservation] = {}
         self._is_watching = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._late: dict[str, set[asyncio.Task[Any]]] = {}  # settlements, by their runs
@@ -109,32 +109,32 @@ class LedgerClient:
             found[-1] = of_day[1]
         return found
 
-    def hold(self, reservation: Reservation) -> None:
-        """Hold a reservation until it is settled."""
-        self._held[reservation.entry] = reservation
+    def keep_renewing(self, reservation: Reservation) -> None:
+        """Renew a reservation in time, until `stop_renewing`."""
+        self._renewed[reservation.entry] = reservation
         if not self._is_watching:
             self._is_watching = True
             self.spawn(self._watch())
 
-    def let_go(self, entry: str) -> None:
-        """Renew a reservation no more: it is settled, held by another process, or to run out."""
-        self._held.pop(entry, None)
+    def stop_renewing(self, entry: str) -> None:
+        """Leave a reservation alone: it is settled, renewed by another process, or to run out."""
+        self._renewed.pop(entry, None)
 
     def settle_late(self, accounts: Sequence[Account], entry: str, run_id: str, used: Used) -> None:
         """Settle, whoever cancels the run, and however long the store is away; do not wait."""
-        late = self.surely(lambda: self.settle(accounts, entry, run_id, used))
+        late = self.retry_in_background(lambda: self.settle(accounts, entry, run_id, used))
         self._late.setdefault(run_id, set()).add(late)
-        late.add_done_callback(lambda done: self._note_settled(run_id, done))
+        late.add_done_callback(lambda done: self._forget_late(run_id, done))
 
     async def settle(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> None:
         """Settle, once. Raises `StoreError`."""
         await self.ledger.settle(accounts, entry, run_id, used)
-        self.let_go(entry)
+        self.stop_renewing(entry)
 
-    def note_day(self, account: Account, used: Used) -> None:
-        """Note what is used of a day, unless it is an older one, or no day's account."""
+    def update_day(self, account: Account, used: Used) -> None:
+        """Take over what is used of a day, unless it is an older one, or no day's account."""
         if account.scope == "perDay" and (not self.of_day or account.key >= self.of_day[0].key):
             self.of_day = account, used
 
@@ -148,8 +148,10 @@ class LedgerClient:
             return not (await asyncio.wait(late, timeout=seconds))[1]
         return True
 
-    def surely(self, step: Callable[[], Coroutine[Any, Any, Any]]) -> asyncio.Task[None]:
-        """Take a step again and again, until the store does not fail."""
+    def retry_in_background(
+        self, step: Callable[[], Coroutine[Any, Any, Any]]
+    ) -> asyncio.Task[None]:
+        """Take a step again and again, until the store does not fail; do not wait."""
         return self.spawn(_until_done(step))
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -160,26 +162,26 @@ class LedgerClient:
         return task
 
     async def aclose(self) -> None:
-        """Give up what is not done; whoever goes on with a run adopts it."""
+        """Give up what is not done; whoever goes on with a run counts its record."""
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _note_settled(self, run_id: str, done: asyncio.Task[Any]) -> None:
+    def _forget_late(self, run_id: str, done: asyncio.Task[Any]) -> None:
         late = self._late.get(run_id, set())
         late.discard(done)
         if not late:
             self._late.pop(run_id, None)
 
     async def _watch(self) -> None:
-        """Renew what is held in time, and have returned what is idle."""
+        """Renew reservations in time, and have returned what is idle."""
         loop = asyncio.get_running_loop()
         renewed_at = loop.time()
         try:
-            while self._held:
+            while self._renewed:
                 await asyncio.sleep(IDLE_SECONDS)
-                for reservation in list(self._held.values()):
+                for reservation in list(self._renewed.values()):
                     if reservation.return_if_idle:
                         reservation.return_if_idle()
                 now = loop.time()
@@ -191,7 +193,7 @@ class LedgerClient:
     async def _renew(self) -> bool:
         """Renew all; gives whether the store was there, else that is due again at once."""
         alike: dict[str, list[Reservation]] = {}
-        for each in self._held.values():
+        for each in self._renewed.values():
             name = " ".join([str(each.seconds), *(account.key for account in each.accounts)])
             alike.setdefault(name, []).append(each)
         loop = asyncio.get_running_loop()

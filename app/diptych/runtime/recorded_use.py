@@ -123,14 +123,14 @@ def recorded_budget(records: Iterable[Record]) -> Budget:
     return budget if has_prices else replace(budget, cost=None)
 
 
-def spent(record: Record) -> Usage:
+def added_usage(record: Record) -> Usage:
     """Give what a record adds to what its run and all its children have used."""
     if record.event_type in _MODEL_CALLS:
         return read_usage(_about(record)["usage"])
-    return spent_by_child(record)
+    return child_usage(record)
 
 
-def spent_by_child(record: Record) -> Usage:
+def child_usage(record: Record) -> Usage:
     """Give what a record says that a child and its own children have used."""
     if record.event_type in _CHILD_ENDS:
         used = _about(record).get("child", {}).get("usage")
@@ -140,7 +140,7 @@ def spent_by_child(record: Record) -> Usage:
 
 def children_usage(records: Iterable[Record]) -> Usage | None:
     """Add up what the children of a run have used; None if none has said so."""
-    said = [spent_by_child(record) for record in records]
+    said = [child_usage(record) for record in records]
     return sum(said, Usage()) if any(usage != Usage() for usage in said) else None
 
 

@@ -29,15 +29,14 @@ class BudgetRefused(Exception):
 
 @dataclass(slots=True)
 class ModelCall:
-    """One request to a model, while it is counted; `used` is None until a reply counts.
+    """One request to a model, while it is counted; `usage` is None until a reply counts.
 
-    Where budgets are shared it is expected to use so many tokens of its `prompt` and its `reply` at
-    most, which its `entry` reserves of `accounts`; `weighed` is its weight, None if it was not
-    weighed.
+    The rest is for shared budgets: its `prompt` and its `reply` are expected to have so many tokens
+    at most, which `entry` reserves of `accounts`; `weighed` is its weight, None if nobody asked.
     """
 
     command: AskModel
-    used: Usage | None = None
+    usage: Usage | None = None
     accounts: Sequence[Account] = ()
     entry: str = ""
     weighed: int | None = None
@@ -64,7 +63,7 @@ class ModelCall:
         if is_written and not replied.usage.is_known:
             tokens = weight(written + "".join(call.arguments for call in replied.calls))
             replied = replace(replied, usage=Usage(self.request_tokens, tokens))
-        self.used = replied.usage
+        self.usage = replied.usage
         return replied
 
 

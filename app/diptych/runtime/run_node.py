@@ -11,7 +11,7 @@ from diptych.loop.codec import Record, is_terminal
 from diptych.loop.delegation_rows import usage_value
 from diptych.loop.messages import JSON, Usage
 from diptych.runtime.answers import end_code
-from diptych.runtime.recorded_use import recorded_use, spent, spent_by_child
+from diptych.runtime.recorded_use import added_usage, child_usage, recorded_use
 
 MAX_TASK_CHARS = 2_000
 _RESULTS = frozenset({"delegation_response", "delegation_error"})
@@ -26,9 +26,9 @@ def run_node(records: Sequence[Record], status: str) -> dict[str, JSON]:
     """
     first, newest = records[0], records[-1]
     has_ended = is_terminal(newest)
-    below = sum((spent_by_child(r) for r in records), Usage())
+    below = sum((child_usage(r) for r in records), Usage())
     of_its_own = [r for r in records if r.event_type not in _RESULTS]
-    own = sum(map(spent, of_its_own), Usage())
+    own = sum(map(added_usage, of_its_own), Usage())
     own_use = recorded_use(of_its_own)
     node: dict[str, JSON] = {
         "run_id": first.run_id,

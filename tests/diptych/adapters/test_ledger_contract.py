@@ -94,7 +94,7 @@ async def test_each_step_may_be_repeated(books: Books) -> None:
     for _ in range(3):
         await books.ledger.settle([day], "e1", "run-1", Used(tokens=60))
     for _ in range(3):
-        await books.ledger.adopt(day, "run-1", Used(tokens=80))
+        await books.ledger.count_record(day, "run-1", Used(tokens=80))
     assert await books.ledger.used([day]) == [Used(tokens=80)]
     assert (await books.ledger.reserve([day], "e2", Used(tokens=920))).outcome == "ok"
     assert (await books.ledger.reserve([day], "e3", TOKENS)).outcome == "busy"
@@ -111,7 +111,7 @@ async def test_what_is_spent_is_reserved_and_settled_in_one_step(books: Books) -
     await books.other.settle([day], "e2", "run-2", one)
     gone = await books.ledger.spend([day], "e3", "run-1", one)
     assert (gone.outcome, gone.place, gone.used) == ("gone", 0, [Used(tool_calls=2)])
-    await books.ledger.adopt(day, "run-1", one)  # it is counted already
+    await books.ledger.count_record(day, "run-1", one)  # it is counted already
     assert await books.other.used([day]) == [Used(tool_calls=2)]
 
 
@@ -148,24 +148,24 @@ async def test_what_is_lent_is_never_more_than_nobody_else_holds(books: Books) -
     held = Used(tokens=40, cost=MUCH - penny, tool_calls=1)
     await books.ledger.reserve([talk, day], "e1", held)
     wanted = Used(tokens=80, cost=MUCH, model_calls=5, tool_calls=4)
-    lent = await books.other.lend([talk, day], "run-1/lent/a", wanted)
-    assert (lent.outcome, lent.lent) == ("ok", Used(60, penny, model_calls=5, tool_calls=3))
-    busy = await books.ledger.lend([talk, day], "run-2/lent/a", wanted)
+    lent = await books.other.reserve_up_to([talk, day], "run-1/lent/a", wanted)
+    assert (lent.outcome, lent.amount) == ("ok", Used(60, penny, model_calls=5, tool_calls=3))
+    busy = await books.ledger.reserve_up_to([talk, day], "run-2/lent/a", wanted)
     assert (busy.outcome, busy.limit) == ("busy", "tokens")
     await books.ledger.settle([talk, day], "e1", "run-0", Used())
-    found = await books.ledger.lend([talk, day], "run-2/lent/a", wanted)
-    assert found.lent == Used(40, MUCH - penny, model_calls=5, tool_calls=1)
+    found = await books.ledger.reserve_up_to([talk, day], "run-2/lent/a", wanted)
+    assert found.amount == Used(40, MUCH - penny, model_calls=5, tool_calls=1)
     assert await books.ledger.used([day]) == [Used()]
 
 
 async def test_what_is_lent_is_held_by_whoever_owns_the_run(books: Books) -> None:
     day = account(tokens=100)
-    first = await books.ledger.lend([day], "run-1/lent/a", Used(tokens=100))
+    first = await books.ledger.reserve_up_to([day], "run-1/lent/a", Used(tokens=100))
     await books.wait(RESERVED_SECONDS * 0.75)
-    again = await books.other.lend([day], "run-1/lent/a", Used(tokens=70))
-    assert (again.outcome, again.lent) == ("ok", first.lent)
+    again = await books.other.reserve_up_to([day], "run-1/lent/a", Used(tokens=70))
+    assert (again.outcome, again.amount) == ("ok", first.amount)
     await books.wait(RESERVED_SECONDS * 0.75)  # the new owner has not come to renew it yet
-    assert (await books.ledger.lend([day], "run-2/lent/a", TOKENS)).outcome == "busy"
+    assert (await books.ledger.reserve_up_to([day], "run-2/lent/a", TOKENS)).outcome == "busy"
     await books.other.settle([day], "run-1/lent/a", "run-1", Used(tokens=30))
     await books.ledger.settle([day], "run-1/lent/a", "run-1", Used(tokens=30))  # a former owner
     assert await books.ledger.used([day]) == [Used(tokens=30)]
@@ -173,13 +173,15 @@ async def test_what_is_lent_is_held_by_whoever_owns_the_run(books: Books) -> Non
 
 async def test_what_is_lent_across_midnight_is_held_of_the_new_day_too(books: Books) -> None:
     talk, day, next_day = account(), account(), account(tokens=100)
-    await books.ledger.lend([talk, day], "run-1/lent/a", TOKENS)
-    assert (await books.other.lend([talk, next_day], "run-1/lent/a", TOKENS)).lent == TOKENS
+    await books.ledger.reserve_up_to([talk, day], "run-1/lent/a", TOKENS)
+    assert (
+        await books.other.reserve_up_to([talk, next_day], "run-1/lent/a", TOKENS)
+    ).amount == TOKENS
     assert (await books.ledger.reserve([next_day], "e1", TOKENS)).outcome == "busy"
     await books.other.settle([talk, next_day], "run-1/lent/a", "run-1", Used(tokens=30))
     for name in ("run-2/lent/a", "run-2/lent/a"):
-        found = await books.ledger.lend([talk, next_day], name, TOKENS)
-        assert found.lent == Used(tokens=70)
+        found = await books.ledger.reserve_up_to([talk, next_day], name, TOKENS)
+        assert found.amount == Used(tokens=70)
 
 
 async def test_who_renews_what_is_settled_does_not_have_it_counted_again(books: Books) -> None:
@@ -196,10 +198,10 @@ async def test_a_run_that_is_forgotten_is_not_counted_again(books: Books) -> Non
     day = account(tokens=1_000)
     await books.ledger.settle([day], "e1", "run-1", Used(tokens=60))
     for ledger in (books.ledger, books.other):
-        await ledger.adopt(day, "run-1", Used(tokens=80))
+        await ledger.count_record(day, "run-1", Used(tokens=80))
         await ledger.end_run([day], secrets.token_hex(4), "run-1", Used())
     assert await books.ledger.used([day]) == [Used(tokens=80)]
-    await books.other.adopt(day, "run-2", Used(tokens=10))
+    await books.other.count_record(day, "run-2", Used(tokens=10))
     assert await books.ledger.used([day]) == [Used(tokens=90)]
 
 
@@ -207,13 +209,13 @@ async def test_the_end_of_a_run_settles_and_counts_once_however_late_it_is_repea
     books: Books,
 ) -> None:
     talk, day = account(tokens=1_000), account(tokens=100)
-    await books.ledger.lend([talk, day], "credit", TOKENS)
+    await books.ledger.reserve_up_to([talk, day], "credit", TOKENS)
     last = ([talk, day], "credit", "run-1", Used(tokens=60))
     assert await books.ledger.end_run(*last) == [Used(tokens=60)] * 2
     assert (await books.other.reserve([day], "e1", Used(tokens=40))).outcome == "ok"
     await books.wait(90)  # it is no more known by its entry
     await books.other.end_run(*last)
-    await books.other.adopt(day, "run-1", Used(tokens=60))
+    await books.other.count_record(day, "run-1", Used(tokens=60))
     assert await books.ledger.used([talk, day]) == [Used(tokens=60)] * 2
     await books.ledger.settle([day], "late", "run-1", Used(tokens=7))  # a request by itself
     assert await books.ledger.used([day]) == [Used(tokens=67)]
@@ -224,14 +226,14 @@ async def test_a_run_is_known_to_have_ended_since_its_end_was_repeated(books: Bo
     for _ in range(2):
         await books.ledger.end_run([day], "e1", "run-1", TOKENS)
         await books.wait(400)
-    await books.other.adopt(day, "run-1", TOKENS)
+    await books.other.count_record(day, "run-1", TOKENS)
     assert await books.ledger.used([day]) == [TOKENS]
 
 
-async def test_the_end_counts_beside_what_was_settled_and_adopted_before(books: Books) -> None:
+async def test_the_end_counts_beside_what_was_settled_and_counted_before(books: Books) -> None:
     day = account(tokens=1_000)
     await books.ledger.settle([day], "e1", "run-1", Used(tokens=60))
-    await books.ledger.adopt(day, "run-1", Used(tokens=80))
+    await books.ledger.count_record(day, "run-1", Used(tokens=80))
     await books.ledger.end_run([day], "e2", "run-1", Used(tokens=7))
     assert await books.other.used([day]) == [Used(tokens=87)]
 
@@ -263,9 +265,9 @@ async def test_what_comes_back_late_is_counted_all_the_same(books: Books) -> Non
 async def test_a_new_owner_counts_what_is_on_record_and_was_never_settled(books: Books) -> None:
     day = account(tokens=10_000, cost=MUCH)
     await books.ledger.settle([day], "e1", "run-1", Used(tokens=60, cost=Decimal("0.000001")))
-    await books.other.adopt(day, "run-1", Used(tokens=100, cost=Decimal("0.000003")))
+    await books.other.count_record(day, "run-1", Used(tokens=100, cost=Decimal("0.000003")))
     assert await books.ledger.used([day]) == [Used(tokens=100, cost=Decimal("0.000003"))]
-    await books.other.adopt(day, "run-1", Used(tokens=30))  # a reply that the record has lost
+    await books.other.count_record(day, "run-1", Used(tokens=30))  # the record has lost a reply
     assert await books.ledger.used([day]) == [Used(tokens=100, cost=Decimal("0.000003"))]
     await books.ledger.end_run([day], "e9", "run-1", Used())
     assert await books.ledger.used([day]) == [Used(tokens=100, cost=Decimal("0.000003"))]
@@ -349,12 +351,12 @@ async def test_what_is_held_in_memory_is_the_sum_of_what_is_reserved() -> None:
             case 0 | 1:
                 await ledger.reserve(some, entry, amount)
             case 2:
-                await ledger.lend(some, entry, amount)
+                await ledger.reserve_up_to(some, entry, amount)
             case 3 | 4:
                 await ledger.settle(some, entry, run_id, Used(1))
             case 5:
                 await ledger.spend(some, entry, run_id, Used(1))
             case 6:
-                await ledger.adopt(some[0], run_id, Used(number // 10))
+                await ledger.count_record(some[0], run_id, Used(number // 10))
         for row in ledger._accounts.values():
-            assert row.held == sum((held for _, held in row.reserved.values()), Used())
+            assert row.total == sum((each for _, each in row.reserved.values()), Used())

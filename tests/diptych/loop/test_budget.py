@@ -76,6 +76,6 @@ def test_a_whole_limit_is_near_from_80_percent_on(limit: int) -> None:
     budget = Budget(model_calls=limit)
     for used in range(limit + 1):
         after = Used(model_calls=used)
-        assert budget.is_near(after) == (used * 5 >= limit * 4)
+        assert budget.is_warned(after) == (used * 5 >= limit * 4)
         is_news = used * 5 >= limit * 4 > (used - 1) * 5
         assert budget.warnings(Used(model_calls=used - 1), after) == ["model_calls"] * is_news

@@ -22,7 +22,7 @@ from diptych.loop.state import Run
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
 from diptych.ports import Delta, Notice, Reply
-from diptych.ports.budgets import LENT_SECONDS, Account
+from diptych.ports.budgets import AHEAD_SECONDS, Account
 from diptych.runtime import run_meter
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.runtime.estimate import CALLS_AHEAD
@@ -287,9 +287,9 @@ async def test_a_request_is_weighed_only_where_so_little_is_left_that_it_matters
             reserved.append(amount.tokens)
             return await super().reserve(accounts, entry, amount)
 
-        async def lend(self, accounts, entry, amount):
+        async def reserve_up_to(self, accounts, entry, amount):
             reserved.append(amount.tokens // CALLS_AHEAD)
-            return await super().lend(accounts, entry, amount)
+            return await super().reserve_up_to(accounts, entry, amount)
 
     ledger = Watched(asyncio.get_running_loop().time)
     home = home_with("{}", "Hi.", day={"tokens": limit}, ledger=ledger, reply_tokens=20)
@@ -566,8 +566,8 @@ async def test_what_is_lent_stays_so_while_a_run_changes_its_owner():
     run = Run(calls=(again.call,), shares={"call_1_1": share})
     assert await heir.admit([again], run, lambda _: None) == [again]
     await asyncio.sleep(60)
-    left = await ledger.lend([day], "of another run", Used(tool_calls=6))
-    assert left.lent == Used(tool_calls=6 - share.tool_calls)
+    left = await ledger.reserve_up_to([day], "of another run", Used(tool_calls=6))
+    assert left.amount == Used(tool_calls=6 - share.tool_calls)
     heir.end_child(Result("call_1_1", "done"), Used(tool_calls=1))
     await heir.close(has_ended=False)
     assert await ledger.used([day]) == [Used(tool_calls=1)]
@@ -587,10 +587,10 @@ async def test_whoever_cancels_the_end_of_the_counting_nothing_stays_held(has_en
             await asyncio.sleep(0)
         closing.cancel()
         await asyncio.wait([closing])
-    await asyncio.sleep(LENT_SECONDS + 1)
+    await asyncio.sleep(AHEAD_SECONDS + 1)
     ledger.is_away = False
     day = Account("perDay", DAY, Budget(tool_calls=6), 100_000)
-    assert (await ledger.lend([day], "e", Used(tool_calls=6))).lent == Used(tool_calls=6)
+    assert (await ledger.reserve_up_to([day], "e", Used(tool_calls=6))).amount == Used(tool_calls=6)
 
 
 @virtually
@@ -644,7 +644,7 @@ async def test_a_reply_after_midnight_that_was_asked_for_before_is_not_counted_f
     former = budgets.of_run(log_of(records), Budget())
     asked = await former.begin(AskModel(ModelRequest((Message("user", "hi"),)), "actions"))
     clock.seconds = midnight + 1
-    asked.used = Usage(60, 40)
+    asked.usage = Usage(60, 40)
     await former.end(asked, None)
     about = {"usage": {"prompt_tokens": 60, "completion_tokens": 40}}
     records.append(Record("run-1", "talk", 2, "model_reply", midnight + 1, "{}", about))

@@ -52,8 +52,8 @@ class Noting(MemoryLedger):
     async def reserve(self, *arguments):
         return await self._note("reserve", *arguments)
 
-    async def lend(self, *arguments):
-        return await self._note("lend", *arguments)
+    async def reserve_up_to(self, *arguments):
+        return await self._note("reserve_up_to", *arguments)
 
     async def spend(self, *arguments):
         return await self._note("spend", *arguments)
@@ -73,7 +73,7 @@ async def test_far_from_the_end_a_run_asks_once_and_settles_once():
     ledger = Noting()
     home = home_with(*ONE_TOOL, session=FAR, day=FAR, ledger=ledger, tools={"echo": echo})
     await home.ask(session_id="talk")
-    assert ledger.asked == ["lend", "end_run"]
+    assert ledger.asked == ["reserve_up_to", "end_run"]
     assert ledger.reserved() == []
     for scope in ("perSession", "perDay"):
         assert (await used(home, scope))[:5] == (300, 0, 3, 1, 2)
@@ -85,7 +85,7 @@ async def test_near_the_end_each_call_is_reserved_by_itself():
     day = {"tokens": 100_000}
     home = home_with(*ONE_TOOL, session=FAR, day=day, ledger=ledger, tools={"echo": echo})
     await home.ask()
-    assert "lend" not in ledger.asked
+    assert "reserve_up_to" not in ledger.asked
     assert ledger.asked.count("reserve") == 3
     assert (await used(home)).tokens == 300
 
@@ -99,8 +99,8 @@ async def test_credit_is_no_more_than_is_left_though_the_run_does_not_know_what_
     home = home_with(*["{}", "Hi."] * 4, session={"model_calls": 7}, ledger=ledger)
     runs = [await home.ask(session_id="talk") for _ in range(4)]
     assert [end_of(items) for items in runs] == ["completed"] * 3 + ["failed"]
-    assert ledger.asked[:6] == ["lend", "settle"] + ["lend", "end_run"] * 2
-    assert ledger.asked[6:9] == ["lend", "settle", "reserve"]
+    assert ledger.asked[:6] == ["reserve_up_to", "settle"] + ["reserve_up_to", "end_run"] * 2
+    assert ledger.asked[6:9] == ["reserve_up_to", "settle", "reserve"]
     assert (await used(home, "perSession")).model_calls == 7
     assert ledger.reserved() == []
 
@@ -113,7 +113,7 @@ async def test_credit_that_turns_out_to_be_near_the_end_is_given_back_at_once():
     await ledger.settle([talk], "before", "another run", Used(model_calls=15_990))
     ledger.asked.clear()
     await home.ask(session_id="talk")
-    assert ledger.asked[:4] == ["lend", "settle", "reserve", "settle"]
+    assert ledger.asked[:4] == ["reserve_up_to", "settle", "reserve", "settle"]
     assert ledger.reserved() == []
     assert (await used(home, "perSession"))[2:4] == (15_993, 1)
 
@@ -143,7 +143,7 @@ async def test_credit_is_returned_while_a_run_waits_for_a_tool(seconds):
     await home.ask()
     is_idle = seconds > IDLE_SECONDS
     assert bool(held) is not is_idle
-    assert ledger.asked == ["lend", "settle"] * is_idle + ["lend", "end_run"]
+    assert ledger.asked == ["reserve_up_to", "settle"] * is_idle + ["reserve_up_to", "end_run"]
     assert (await used(home))[:4] == (300, 0, 3, 1)
 
 
@@ -174,7 +174,7 @@ async def test_a_request_that_uses_more_than_its_part_returns_the_credit():
     home = home_with(*replies, day=FAR, ledger=ledger, reply_tokens=20, tools={"echo": look})
     await home.ask()
     assert counted == [90_040]
-    assert ledger.asked == ["lend", "settle", "spend", "lend", "end_run"]
+    assert ledger.asked == ["reserve_up_to", "settle", "spend", "reserve_up_to", "end_run"]
     assert (await used(home)).tokens == 90_240
 
 
@@ -204,9 +204,9 @@ async def test_credit_is_for_so_many_requests():
         *calls, said("{}"), said("Done."), day=FAR, ledger=ledger, tools={"echo": echo}
     )
     await home.ask("a long text " * 3_000)
-    assert ledger.asked == ["lend", "settle", "lend", "end_run"]
+    assert ledger.asked == ["reserve_up_to", "settle", "reserve_up_to", "end_run"]
     assert (await used(home))[2:4] == (CALLS_AHEAD + 1, CALLS_AHEAD - 1)
-    assert home.budgets._client._held == {}
+    assert home.budgets._client._renewed == {}
 
 
 @virtually
@@ -215,7 +215,7 @@ async def test_calls_of_tools_beyond_the_credit_are_counted_by_themselves():
     both = said("[" + ", ".join(call(n=n)["content"] for n in range(CALLS_AHEAD + 2)) + "]")
     home = home_with(both, said("{}"), said("Done."), day=FAR, ledger=ledger, tools={"echo": echo})
     await home.ask("a long text " * 3_000)
-    assert ledger.asked == ["lend", "spend", "spend", "end_run"]
+    assert ledger.asked == ["reserve_up_to", "spend", "spend", "end_run"]
     assert (await used(home))[2:4] == (3, CALLS_AHEAD + 2)
 
 
@@ -246,7 +246,7 @@ async def test_what_is_used_after_midnight_is_of_the_new_day(is_tool):
 FREE = Prices()
 
 
-def lent(prices=FREE):
+def new_credit(prices=FREE):
     """Credit for three requests with ten tokens, and replies of five."""
     return Credit(Reservation([], "e"), estimate.Estimate(prices)._new_bound(0, 5))
 
@@ -255,9 +255,9 @@ def request_of(prompt, reply):
     return Bound(prompt, reply, 0, NO_USE, {})
 
 
-def test_credit_covers_what_was_lent_beside_what_was_used_and_is_under_way(monkeypatch):
+def test_credit_covers_what_was_reserved_beside_what_was_used_and_is_under_way(monkeypatch):
     near_the_end(monkeypatch)
-    credit = lent()
+    credit = new_credit()
     assert credit.covers_request(request_of(30, 15))
     assert credit.covers_request(request_of(45, 0))  # of what replies leave
     assert not credit.covers_request(request_of(46, 0))
@@ -277,7 +277,7 @@ def test_credit_covers_what_was_lent_beside_what_was_used_and_is_under_way(monke
 
 def test_credit_covers_so_many_requests_and_calls(monkeypatch):
     near_the_end(monkeypatch)
-    credit = lent()
+    credit = new_credit()
     credit.end_request(ModelCall(HI))  # no reply counts
     for _ in range(2):
         credit.end_request(ModelCall(ANSWER, Usage()))
@@ -301,7 +301,7 @@ def test_what_credit_covers_costs_no_more_than_is_lent(prices, monkeypatch):
     ahead = estimate.Estimate(prices)._new_bound(0, 5).ahead
     for prompts in range(0, 46, 5):
         for replies in range(16):
-            credit = lent(prices=prices)
+            credit = new_credit(prices=prices)
             if credit.covers_request(request_of(prompts, replies)):
                 credit.end_request(ModelCall(HI, Usage(prompts, replies)))
                 assert credit.used(estimate.Estimate(prices)).cost <= ahead.cost
@@ -330,7 +330,7 @@ async def test_a_conversation_that_grows_is_covered():
     await home.ask()
     sizes = [sum(len(m.content) for m in request) for request in home.model.requests]
     assert sizes[1] > 2 * sizes[0]
-    assert ledger.asked == ["lend", "end_run"]
+    assert ledger.asked == ["reserve_up_to", "end_run"]
 
 
 @virtually
@@ -342,7 +342,7 @@ async def test_a_request_that_is_larger_than_all_that_is_left_returns_the_credit
 
     home = home_with(*ONE_TOOL, day=FAR, ledger=ledger, tools={"echo": huge})
     await home.ask()
-    assert ledger.asked == ["lend", "settle", "lend", "end_run"]
+    assert ledger.asked == ["reserve_up_to", "settle", "reserve_up_to", "end_run"]
     assert (await used(home))[:4] == (300, 0, 3, 1)
 
 
@@ -352,11 +352,11 @@ async def test_credit_is_returned_before_a_delegation_is_lent_anything():
     terms = BudgetTerms(shared=SharedBudgets(per_day=Budget(**FAR)))
     meter = AgentBudgets(terms, ledger, CountingClock()).of_run(log_of(), Budget())
     counted = await meter.begin(HI)
-    counted.used = Usage(60, 40)
+    counted.usage = Usage(60, 40)
     await meter.end(counted, None)
     delegation = MakeCall(Delegation("call_1_1", "worker", "work"), 1)
     await meter.admit([delegation], Run(calls=(delegation.call,)), lambda _: None)
-    assert ledger.asked == ["lend", "settle", "lend"]
+    assert ledger.asked == ["reserve_up_to", "settle", "reserve_up_to"]
 
 
 @virtually
@@ -369,7 +369,7 @@ async def test_what_is_settled_of_yesterday_is_not_told_as_used_today():
     clock.seconds += 86_400
     other = await meters[1].begin(HI)
     for meter, asked, tokens in ((meters[1], other, 60), (meters[0], begun, 70)):
-        asked.used = Usage(tokens, 40)
+        asked.usage = Usage(tokens, 40)
         await meter.end(asked, None)
     await meters[1].close(has_ended=True)
     await meters[0].begin(HI)

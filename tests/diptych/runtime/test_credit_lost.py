@@ -14,7 +14,7 @@ from diptych.loop.codec import Record
 from diptych.loop.commands import AskModel
 from diptych.loop.messages import Message, Usage, Used
 from diptych.loop.model_request import ModelRequest
-from diptych.ports.budgets import LENT_SECONDS, Account
+from diptych.ports.budgets import AHEAD_SECONDS, Account
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.runtime.ledger_client import SECONDS_OF_A_DAY, day_key
 from diptych.runtime.request import RunRequest
@@ -40,8 +40,8 @@ class Flaky(MemoryLedger):
             raise StoreError("away")
         return await getattr(super(), what)(*arguments)
 
-    async def lend(self, *arguments):
-        return await self._try("lend", *arguments)
+    async def reserve_up_to(self, *arguments):
+        return await self._try("reserve_up_to", *arguments)
 
     async def spend(self, *arguments):
         return await self._try("spend", *arguments)
@@ -52,8 +52,8 @@ class Flaky(MemoryLedger):
     async def settle(self, *arguments):
         return await self._try("settle", *arguments)
 
-    async def adopt(self, *arguments):
-        await self._try("adopt", *arguments)
+    async def count_record(self, *arguments):
+        await self._try("count_record", *arguments)
 
     async def end_run(self, *arguments):
         return await self._try("end_run", *arguments)
@@ -116,7 +116,7 @@ async def counted(ledger):
 
 async def one_request(meter):
     call = await meter.begin(ASKED)
-    call.used = Usage(60, 40)
+    call.usage = Usage(60, 40)
     await meter.end(call, None)
 
 
@@ -161,7 +161,7 @@ async def test_who_watches_is_told_at_80_percent_before_the_end_of_many_runs_at_
 @virtually
 async def test_a_run_draws_on_no_credit_that_may_have_run_out():
     class Long(Waiting):
-        held, seconds = (), LENT_SECONDS / 2
+        held, seconds = (), AHEAD_SECONDS / 2
 
         async def wait(self):
             self.held += (ledger.held(),)
@@ -182,7 +182,7 @@ async def test_a_run_draws_on_no_credit_that_may_have_run_out():
 @virtually
 async def test_a_tool_draws_on_no_credit_that_may_have_run_out():
     class Stalled(Waiting):
-        seconds = LENT_SECONDS + 1
+        seconds = AHEAD_SECONDS + 1
 
     ledger = Flaky()
     ledger.away = {"renew"}
@@ -197,7 +197,7 @@ async def test_credit_that_is_renewed_is_drawn_on():
     ledger = Flaky()
     home = home_with(model=Waiting(*ONE_TOOL), day=FAR, ledger=ledger, tools={"echo": echo})
     await home.ask("a long text " * 1_000)
-    assert ledger.asked.count("lend") == 1
+    assert ledger.asked.count("reserve_up_to") == 1
 
 
 @virtually
@@ -209,10 +209,10 @@ async def test_a_stalled_process_does_not_take_what_ran_out_for_renewed():
 
         async def wait(self):
             self.held += (ledger.held(),)
-            await asyncio.sleep(LENT_SECONDS / 2 - 3)
+            await asyncio.sleep(AHEAD_SECONDS / 2 - 3)
 
     class Late(Flaky):
-        seconds = LENT_SECONDS - 8
+        seconds = AHEAD_SECONDS - 8
 
         async def renew(self, *arguments):
             seconds, self.seconds = self.seconds, 0
@@ -229,14 +229,14 @@ async def test_a_stalled_process_does_not_take_what_ran_out_for_renewed():
 
 @pytest.mark.parametrize("seconds", [5, 9.7, 10, 10.5, 13, 20, 25])
 @virtually
-async def test_what_is_settled_late_is_not_adopted_too(seconds):
+async def test_what_is_settled_late_is_not_counted_too(seconds):
     ledger, loop = Flaky(), asyncio.get_running_loop()
 
     class Last(Waiting):
         async def stream(self, request):
             async for delta in super().stream(request):
                 yield delta
-            ledger.away = {"settle", "adopt", "end_run"}
+            ledger.away = {"settle", "count_record", "end_run"}
             loop.call_later(seconds, setattr, ledger, "away", ())
 
     async def work(request, progress):
@@ -270,7 +270,7 @@ async def test_a_run_that_is_left_at_its_very_end_holds_nothing_and_counts_once(
     found = await counted(ledger)
     assert found[:3] == (100, 0, 1)
     assert ledger.held() == 0
-    assert leaving._client._held == {}
+    assert leaving._client._renewed == {}
 
 
 @pytest.mark.parametrize("seconds", [5, 9.7, 15, 90])
@@ -290,7 +290,7 @@ async def test_the_last_use_is_settled_when_the_ledger_is_back(seconds):
 
 @pytest.mark.parametrize("is_late", [False, True])
 @virtually
-async def test_what_a_new_owner_has_adopted_the_former_one_does_not_count_too(is_late):
+async def test_what_a_new_owner_has_counted_the_former_one_does_not_count_too(is_late):
     """The former one stood still, or did not reach the store, when its lease was over."""
     ledger, records = Flaky(), begun()
     former = meter(ledger, records)
@@ -397,20 +397,20 @@ async def test_an_end_that_is_repeated_after_midnight_counts_for_the_day_of_its_
 async def test_what_is_held_is_renewed_as_soon_as_the_store_is_back():
     ledger, records = Flaky(), begun()
     await meter(ledger, records).begin(ASKED)
-    for away, seconds in (((), 9.5), ({"renew"}, LENT_SECONDS - 13), ((), 3), ({"renew"}, 5)):
+    for away, seconds in (((), 9.5), ({"renew"}, AHEAD_SECONDS - 13), ((), 3), ({"renew"}, 5)):
         ledger.away = away
         await asyncio.sleep(seconds)
     assert ledger.held() == 1
 
 
 @virtually
-async def test_what_was_used_of_credit_is_held_until_it_is_adopted():
+async def test_what_was_used_of_credit_stays_reserved_until_it_is_counted():
     class Watched(Flaky):
         held_at = ()
 
-        async def adopt(self, *arguments):
+        async def count_record(self, *arguments):
             self.held_at += (self.held(),)
-            await super().adopt(*arguments)
+            await super().count_record(*arguments)
 
     ledger, records = Watched(), begun()
     former = meter(ledger, records)

@@ -19,7 +19,7 @@ from diptych.loop.messages import Message, Usage, Used
 from diptych.loop.run_settings import RunSettings
 from diptych.ports import Delta, Reply
 from diptych.ports.budgets import Account
-from diptych.runtime import run_accounts
+from diptych.runtime import run_ledger
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.runtime.backends import Backends
 from diptych.runtime.definition import AgentDefinition
@@ -132,7 +132,7 @@ async def test_model_calls_are_never_more_than_the_day_has(server: RedisServer) 
 async def test_redis_lost_in_between_fails_closed_and_says_so(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_accounts, "AWAY_SECONDS", 1.0)
+    monkeypatch.setattr(run_ledger, "AWAY_SECONDS", 1.0)
     async with replicas(server.url, 1, tokens=10_000) as [one]:
         one.model.may_reply.clear()
         run_id = await one.start()
@@ -257,7 +257,7 @@ async def test_what_was_reserved_when_redis_and_its_pod_were_killed_is_free_agai
 async def test_a_redis_that_is_killed_and_loses_its_data_is_closed_meanwhile_and_begins_anew(
     saving: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_accounts, "AWAY_SECONDS", 1.0)
+    monkeypatch.setattr(run_ledger, "AWAY_SECONDS", 1.0)
     async with replicas(saving.url, 1, tokens=10_000) as [one]:
         one.model.may_reply.clear()
         await one.start()

@@ -18,7 +18,7 @@ from support.world import found
 from support.world_below import Workers
 
 from diptych.loop.hook_events import CallJudged
-from diptych.runtime.run_accounts import RunAccounts
+from diptych.runtime.run_ledger import RunLedger
 
 SEEDS = 200
 ONCE_FAILED = [5, 16, 109, 148, 204, 210, 322, 1815, 2540, 2561, 5043, 5095, 6454, 6813, 7521, 9516]
@@ -79,16 +79,16 @@ def unsettled(patch):
     async def settle(self, accounts, entry, used):
         pass
 
-    patch.setattr(RunAccounts, "settle", settle)
+    patch.setattr(RunLedger, "settle", settle)
 
 
-def unadopted(patch):
+def uncounted(patch):
     """Nobody counts what a dead owner has on record."""
 
-    async def adopt(self):
-        self.must_adopt = False
+    async def count_record(self):
+        self.must_count_record = False
 
-    patch.setattr(RunAccounts, "adopt", adopt)
+    patch.setattr(RunLedger, "count_record", count_record)
 
 
 def overdrawn(patch):
@@ -100,12 +100,12 @@ def overdrawn(patch):
 def waiting_for_its_own(patch):
     """A call waits for what its own run's delegations hold, and nothing ends the waiting."""
 
-    asked = RunAccounts.ask
+    asked = RunLedger.ask
 
     async def ask(self, *about, **_):
         return await asked(self, *about, waits=True)
 
-    patch.setattr(RunAccounts, "ask", ask)
+    patch.setattr(RunLedger, "ask", ask)
     patch.setattr("diptych.runtime.inbox.RunTasks.cancel_awaited", lambda self: None)
 
 
@@ -179,7 +179,7 @@ def first_problem(sign):
         (unchecked_fence, "G4"),
         (told_before_recorded, "G2"),
         (unsettled, "still holds"),
-        (unadopted, "the ledger has"),
+        (uncounted, "the ledger has"),
         (overdrawn, " were made, of "),
         (waiting_for_its_own, "never came to its end"),
         (unasked, "did not want it"),

@@ -19,12 +19,12 @@ _new = tuple.__new__
 class Row:
     """What is known of one account; most have one run, and are idle from its end on.
 
-    `held` is all that is `reserved`. What each run has used is kept as it was settled: only `adopt`
-    adds it up. Before `due` no reservation ends.
+    `total` is all that is `reserved`. What each run has used is kept as it was settled: only
+    `count_record` adds it up. Before `due` no reservation runs out.
     """
 
     used: Used = NO_USE
-    held: Used = NO_USE
+    total: Used = NO_USE
     reserved: dict[str, tuple[float, Used]] = field(default_factory=dict)
     runs: dict[str, list[Used]] = field(default_factory=dict)
     last_use: float = 0.0
@@ -32,48 +32,48 @@ class Row:
 
     def claimed(self) -> Used:
         """What is used, or reserved."""
-        return self.used + self.held
+        return self.used + self.total
 
-    def free(self, now: float) -> None:
-        """Drop reservations that nobody holds any more."""
-        self.reserved = {name: held for name, held in self.reserved.items() if held[0] >= now}
+    def drop_expired(self, now: float) -> None:
+        """Drop reservations that nobody has renewed."""
+        self.reserved = {name: each for name, each in self.reserved.items() if each[0] >= now}
         self.due = min((until for until, _ in self.reserved.values()), default=inf)
-        self.held = sum((amount for _, amount in self.reserved.values()), NO_USE)
+        self.total = sum((amount for _, amount in self.reserved.values()), NO_USE)
 
-    def hold(self, entry: str, amount: Used, until: float) -> None:
-        """Reserve an amount under an entry that holds nothing."""
-        self.held = _new(Used, map(add, self.held, amount)) if self.reserved else amount
+    def reserve(self, entry: str, amount: Used, until: float) -> None:
+        """Reserve an amount for an entry that has reserved nothing."""
+        self.total = _new(Used, map(add, self.total, amount)) if self.reserved else amount
         self.reserved[entry] = until, amount
         self.due = min(self.due, until)
 
     def renew(self, entry: str, until: float) -> None:
-        """Hold a reservation until then, if there is one."""
-        if held := self.reserved.get(entry):
-            self.reserved[entry] = until, held[1]
+        """Have a reservation last until then, if there is one."""
+        if found := self.reserved.get(entry):
+            self.reserved[entry] = until, found[1]
 
-    def let_go(self, entry: str) -> None:
+    def release(self, entry: str) -> None:
         """End a reservation, if there is one."""
-        if held := self.reserved.pop(entry, None):
-            self.held = self.held - held[1] if self.reserved else NO_USE
+        if found := self.reserved.pop(entry, None):
+            self.total = self.total - found[1] if self.reserved else NO_USE
 
 
 def is_free(
     accounts: Sequence[Account], rows: Sequence[Row], entry: str, amount: Used = NO_USE
 ) -> bool:
-    """Whether more than an amount is left of each limit, for an entry that holds nothing."""
+    """Whether more than an amount is left of each limit, for an entry that has reserved nothing."""
     for account, row in zip(accounts, rows, strict=True):
         if entry in row.reserved:
             return False
         wanted = map(add, row.used, amount)
         if row.reserved:
-            wanted = map(add, wanted, row.held)
+            wanted = map(add, wanted, row.total)
         if True in map(ge, wanted, account.budget.ends):
             return False
     return True
 
 
-def held_by(entry: str, rows: Sequence[Row]) -> Used | None:
-    """Give what an entry holds of accounts, None unless it does so of each."""
+def reserved_by(entry: str, rows: Sequence[Row]) -> Used | None:
+    """Give what an entry has reserved of accounts, None unless it has of each."""
     for row in rows:
         if entry not in row.reserved:
             return None

@@ -9,9 +9,9 @@ from math import inf
 from operator import add
 from time import monotonic
 
-from diptych.adapters.in_memory.accounts import Row, beyond, held_by, is_free, refusal, within
+from diptych.adapters.in_memory.accounts import Row, beyond, is_free, refusal, reserved_by, within
 from diptych.loop.messages import NO_USE, Used
-from diptych.ports.budgets import LENT_SECONDS, RESERVED_SECONDS, Account, Reserved
+from diptych.ports.budgets import AHEAD_SECONDS, RESERVED_SECONDS, Account, Reserved
 
 _KEPT_ACCOUNTS, _MOST_ACCOUNTS = 10_000, 11_000
 _SETTLED = 60.0  # seconds for which it is known that an entry was settled
@@ -37,23 +37,25 @@ class MemoryLedger:
         now = self._now()
         rows = self._rows(accounts, now)
         if not is_free(accounts, rows, entry):
-            if (found := held_by(entry, rows)) is not None:
+            if (found := reserved_by(entry, rows)) is not None:
                 amount = found
             elif why := refusal(accounts, rows, amount):
                 return why
-        return _hold(rows, entry, amount, now + RESERVED_SECONDS)
+        return _reserve(rows, entry, amount, now + RESERVED_SECONDS)
 
-    async def lend(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
+    async def reserve_up_to(
+        self, accounts: Sequence[Account], entry: str, amount: Used
+    ) -> Reserved:
         now = self._now()
         rows = self._rows(accounts, now)
         if not is_free(accounts, rows, entry, amount):
-            if (found := held_by(entry, rows)) is not None:
+            if (found := reserved_by(entry, rows)) is not None:
                 amount = found
             elif why := refusal(accounts, rows, amount):
                 return why
             else:
                 amount = within(accounts, [row.claimed() for row in rows], amount)
-        return _hold(rows, entry, amount, now + LENT_SECONDS)
+        return _reserve(rows, entry, amount, now + AHEAD_SECONDS)
 
     async def spend(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
@@ -83,17 +85,17 @@ class MemoryLedger:
     def _settle(
         self, rows: Sequence[Row], entry: str, run_id: str, used: Used, now: float
     ) -> Sequence[Used]:
-        is_first, sums = self._note_settled(entry, now), []
+        is_first, sums = self._mark_settled(entry, now), []
         for row in rows:
             if entry in row.reserved:
-                row.let_go(entry)
+                row.release(entry)
             if is_first:
                 row.used = _new(Used, map(add, row.used, used))
                 row.runs.setdefault(run_id, []).append(used)
             sums.append(row.used)
         return sums
 
-    def _note_settled(self, entry: str, now: float) -> bool:
+    def _mark_settled(self, entry: str, now: float) -> bool:
         """Note that an entry is settled; gives whether it was not."""
         settled = self._settled
         if self._settled_due < now:
@@ -105,7 +107,7 @@ class MemoryLedger:
         self._settled_due = min(self._settled_due, until)
         return True
 
-    async def adopt(self, account: Account, run_id: str, recorded: Used) -> None:
+    async def count_record(self, account: Account, run_id: str, recorded: Used) -> None:
         now = self._now()
         (row,) = self._rows([account], now)
         if self._ended.get((account.key, run_id), now - 1) >= now:
@@ -121,10 +123,10 @@ class MemoryLedger:
         now, ended, sums = self._now(), self._ended, []
         while ended and next(iter(ended.values())) < now:
             ended.popitem(last=False)
-        is_first = self._note_settled(entry, now)
+        is_first = self._mark_settled(entry, now)
         for account, row in zip(accounts, self._rows(accounts, now), strict=True):
             if entry in row.reserved:
-                row.let_go(entry)
+                row.release(entry)
             key = account.key, run_id
             if ended.pop(key, None) is None and is_first:
                 row.used = _new(Used, map(add, row.used, used))
@@ -137,14 +139,14 @@ class MemoryLedger:
         return [row.used for row in self._rows(accounts, self._now())]
 
     def _rows(self, accounts: Sequence[Account], now: float) -> Sequence[Row]:
-        """Give accounts without reservations that nobody holds any more."""
+        """Give accounts without reservations that nobody has renewed."""
         rows = []
         for account in accounts:
             row = self._accounts.get(account.key)
             if row is None or row.last_use + account.seconds < now:
                 row = self._open(account.key)
             elif row.due < now:
-                row.free(now)
+                row.drop_expired(now)
             row.last_use = now
             rows.append(row)
         return rows
@@ -161,12 +163,12 @@ class MemoryLedger:
         return row
 
 
-def _hold(rows: Sequence[Row], entry: str, amount: Used, until: float) -> Reserved:
-    """Reserve an amount of all accounts; what the entry holds of some is replaced."""
+def _reserve(rows: Sequence[Row], entry: str, amount: Used, until: float) -> Reserved:
+    """Reserve an amount of all accounts; what the entry has reserved of some is replaced."""
     used = []
     for row in rows:
         if entry in row.reserved:
-            row.let_go(entry)
-        row.hold(entry, amount, until)
+            row.release(entry)
+        row.reserve(entry, amount, until)
         used.append(row.used)
-    return Reserved("ok", used, lent=amount)
+    return Reserved("ok", used, amount=amount)

@@ -10,22 +10,24 @@ from diptych.adapters.redis.pipeline import Reply
 from diptych.adapters.redis.write_buffer import Argument
 from diptych.loop.budget import LIMITS, from_integers, to_integers
 from diptych.loop.messages import Used
-from diptych.ports.budgets import LENT_SECONDS, RESERVED_SECONDS, Account, Reserved
+from diptych.ports.budgets import AHEAD_SECONDS, RESERVED_SECONDS, Account, Reserved
 
 _MOST = 2**62  # of an amount: Redis counts in 64 bits
 _KNOWN_MS = 60_000  # for which an entry is known as settled: it may be settled again
 _ENDED_MS = 600_000  # for which it is known that all of a run was counted
-_What = Literal["reserve", "lend", "spend", "renew", "settle", "adopt", "end", "read"]
+_What = Literal[
+    "reserve", "reserve_up_to", "spend", "renew", "settle", "count_record", "end", "read"
+]
 _NOTHING = Used()
 
 
 class _Step(NamedTuple):
-    """What is done; an entry is held for so many seconds. Of `renew`, `entry` is a list in JSON."""
+    """What is done; a reservation lasts for `seconds`. Of `renew`, `entry` is a list in JSON."""
 
     what: _What
     entry: str = ""
     run_id: str = ""
-    held: float = RESERVED_SECONDS
+    seconds: float = RESERVED_SECONDS
 
 
 class RedisLedger(StoreClient):
@@ -34,8 +36,12 @@ class RedisLedger(StoreClient):
     async def reserve(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
         return await self._reserve(_Step("reserve", entry), accounts, amount)
 
-    async def lend(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
-        return await self._reserve(_Step("lend", entry, held=LENT_SECONDS), accounts, amount)
+    async def reserve_up_to(
+        self, accounts: Sequence[Account], entry: str, amount: Used
+    ) -> Reserved:
+        return await self._reserve(
+            _Step("reserve_up_to", entry, seconds=AHEAD_SECONDS), accounts, amount
+        )
 
     async def spend(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
@@ -46,21 +52,21 @@ class RedisLedger(StoreClient):
         reply = await self._run(step, accounts, amount)
         outcome = cast("Literal['ok', 'busy', 'gone']", reply[0].decode())
         place, limit = max(0, reply[1] - 1), LIMITS[max(0, reply[2] - 1)]
-        lent = from_integers(map(int, reply[4])) if outcome == "ok" else amount
-        return Reserved(outcome, _sums(reply), place, limit, lent)
+        reserved = from_integers(map(int, reply[4])) if outcome == "ok" else amount
+        return Reserved(outcome, _sums(reply), place, limit, reserved)
 
     async def renew(
         self, accounts: Sequence[Account], entries: Sequence[str], seconds: float
     ) -> None:
-        await self._run(_Step("renew", json.dumps(entries), held=seconds), accounts)
+        await self._run(_Step("renew", json.dumps(entries), seconds=seconds), accounts)
 
     async def settle(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Sequence[Used]:
         return _sums(await self._run(_Step("settle", entry, run_id), accounts, used))
 
-    async def adopt(self, account: Account, run_id: str, recorded: Used) -> None:
-        await self._run(_Step("adopt", run_id=run_id), [account], recorded)
+    async def count_record(self, account: Account, run_id: str, recorded: Used) -> None:
+        await self._run(_Step("count_record", run_id=run_id), [account], recorded)
 
     async def end_run(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
@@ -74,8 +80,8 @@ class RedisLedger(StoreClient):
         self, step: _Step, accounts: Sequence[Account], amount: Used = _NOTHING
     ) -> Sequence[Reply]:
         amounts = [min(number or 0, _MOST) for number in to_integers(amount)]
-        held_ms = round(step.held * 1000)
-        arguments: list[Argument] = [*step[:3], held_ms, _KNOWN_MS, _ENDED_MS]
+        reserved_ms = round(step.seconds * 1000)
+        arguments: list[Argument] = [*step[:3], reserved_ms, _KNOWN_MS, _ENDED_MS]
         for account in accounts:
             limits = ["" if each is None else each for each in to_integers(account.budget)]
             arguments += [account.key, round(account.seconds * 1000), *limits, *amounts]

@@ -32,7 +32,7 @@ from diptych.ports import Notice
 from diptych.ports.entries import RunEntry
 from diptych.runtime.answers import answers_so_far, end_code
 from diptych.runtime.approval_records import note_approvals, open_approvals
-from diptych.runtime.recorded_use import RecordedUse, recorded_use, spent
+from diptych.runtime.recorded_use import RecordedUse, added_usage, recorded_use
 
 ANSWER = "answer"
 """The id of a task's artifact; that of a further turn ends with the turn's number."""
@@ -96,7 +96,7 @@ def task_snapshot(
 
 def _report(records: Sequence[Record]) -> TaskReport:
     """Say what a task has used so far, and why it ended, if it did."""
-    usage = sum((spent(record) for record in records), Usage())
+    usage = sum((added_usage(record) for record in records), Usage())
     return TaskReport(usage, end_code(records[-1]) if records else "", recorded_use(records))
 
 
@@ -134,7 +134,7 @@ class TaskUpdates:
             yield from (self._event_update(e) for e in map(record_event, records) if e)
 
     def _of_record(self, record: Record) -> Iterable[Update]:
-        self._usage += spent(record)
+        self._usage += added_usage(record)
         self._use.add(record)
         yield from self.events_of([record])
         if is_terminal(record):

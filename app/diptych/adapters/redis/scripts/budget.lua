@@ -1,13 +1,17 @@
 #!lua
--- Budgets that runs share: reserves, lends, spends, renews, settles, adopts, ends a run or reads, on all accounts.
--- ARGV: prefix, what, entry (renew: a JSON array of them), run, ms for which a reservation is held, ms for which a settled entry
---       is known, ms for which a run that has ended is, then for each account: name, ms for which it
---       is kept, 6 limits ('' for none), 6 amounts.
--- An account is a hash: u1 to u6 is what is used, c1 to c6 that and what is reserved, r:<entry> a
--- reservation or 'settled', t1:<run> to t6:<run> what the run has used. And a sorted set of the
--- entries, by when they are forgotten. Numbers are strings: a double has no room for money.
+-- Budgets that runs share: one step of `ports.budgets.Ledger`, on all accounts.
+-- ARGV: prefix, what (the method; 'end' is end_run, 'read' used), entry (renew: a JSON array of
+--       them), run, ms for which a reservation lasts, ms for which a settled entry is known, ms for
+--       which a run that has ended is, then for each account: name, ms for which it is kept, 6
+--       limits ('' for none), 6 amounts.
+-- An account is a hash: u1 to u6 is what is used, c1 to c6 what is claimed (used or reserved),
+-- r:<entry> a reservation or 'settled', t1:<run> to t6:<run> what is settled of the run. And a
+-- sorted set of the entries, by when they are forgotten. Numbers are strings: a double has no room
+-- for money.
+-- Gives outcome, place of the account and of the limit (from 1; 0 if neither), what is used of each
+-- account, and the amounts that are reserved.
 local what, entry, run = ARGV[2], ARGV[3], ARGV[4]
-local held, known, ended_known, N = ARGV[5], ARGV[6], ARGV[7], 6
+local reserved_ms, known_ms, ended_ms, N = ARGV[5], ARGV[6], ARGV[7], 6
 local ended = run .. '/forgotten'  -- as pods of other versions name it
 local now = now_ms()
 
@@ -55,14 +59,14 @@ local function release(account, name)
   return reserved
 end
 
-local function note(account, name, state, ms)
+local function set_entry(account, name, state, ms)
   redis.call('HSET', account.name, 'r:' .. name, state)
   redis.call('ZADD', account.due, now + ms, name)
 end
 
-local function hold_on(name)
+local function renew(name)
   for _, account in ipairs(accounts) do
-    redis.call('ZADD', account.due, 'XX', 'GT', now + held, name)
+    redis.call('ZADD', account.due, 'XX', 'GT', now + reserved_ms, name)
   end
 end
 
@@ -100,7 +104,8 @@ local function used()
   return all
 end
 
-local function without(field)
+-- Finds the first limit of which nothing is left, if the amount has something of it.
+local function first_gone(field)
   for n, account in ipairs(accounts) do
     local taken = sums(account, field)
     for i = 1, N do
@@ -120,7 +125,7 @@ end
 local function settle()
   for _, account in ipairs(accounts) do
     if release(account, entry) ~= 'settled' then
-      note(account, entry, 'settled', known)
+      set_entry(account, entry, 'settled', known_ms)
       for i = 1, has_ended(account) and 0 or N do
         add(account, 'u', i, account.amounts[i])
         add(account, 'c', i, account.amounts[i])
@@ -141,28 +146,28 @@ for _, account in ipairs(accounts) do
 end
 
 local amounts
-if what == 'reserve' or what == 'lend' or what == 'spend' then
+if what == 'reserve' or what == 'reserve_up_to' or what == 'spend' then
   local state, is_partly = redis.call('HGET', accounts[1].name, 'r:' .. entry), false
   for n = 2, state and state ~= 'settled' and #accounts or 0 do
     is_partly = is_partly or not redis.call('HGET', accounts[n].name, 'r:' .. entry)
   end
   if state and not is_partly then
-    local lent = {}
+    local found = {}
     for amount in string.gmatch(state, '%d+') do
-      lent[#lent + 1] = amount
+      found[#found + 1] = amount
     end
-    if #lent == N then
-      hold_on(entry)
+    if #found == N then  -- not 'settled'
+      renew(entry)
     end
-    return { 'ok', 0, 0, used(), #lent == N and lent or accounts[1].amounts }
+    return { 'ok', 0, 0, used(), #found == N and found or accounts[1].amounts }
   end
-  local busy, limit = without('c')
+  local busy, limit = first_gone('c')
   if busy then
-    local gone, i = without('u')
+    local gone, i = first_gone('u')
     return { gone and 'gone' or 'busy', gone or busy, i or limit, used() }
   end
   amounts = accounts[1].amounts
-  for _, account in ipairs(what == 'lend' and accounts or {}) do
+  for _, account in ipairs(what == 'reserve_up_to' and accounts or {}) do
     local taken = sums(account, 'c')
     for j = 1, N do
       if account.limits[j] ~= '' and not is_surely_left(account.limits[j], taken[j], amounts[j]) then
@@ -175,7 +180,7 @@ if what == 'reserve' or what == 'lend' or what == 'spend' then
     if is_partly then  -- of the day before, by a former owner
       release(account, entry)
     end
-    note(account, entry, table.concat(amounts, ' '), held)
+    set_entry(account, entry, table.concat(amounts, ' '), reserved_ms)
     for j = 1, N do
       add(account, 'c', j, amounts[j])
     end
@@ -185,11 +190,11 @@ if what == 'reserve' or what == 'lend' or what == 'spend' then
   end
 elseif what == 'renew' then
   for _, name in ipairs(cjson.decode(entry)) do
-    hold_on(name)
+    renew(name)
   end
 elseif what == 'settle' then
   settle()
-elseif what == 'adopt' then
+elseif what == 'count_record' then
   for _, account in ipairs(accounts) do
     for i = 1, has_ended(account) and 0 or N do
       local field = 't' .. i .. ':' .. run
@@ -211,7 +216,7 @@ elseif what == 'end' then
   end
   for _, account in ipairs(accounts) do
     redis.call('HDEL', account.name, unpack(fields))
-    note(account, ended, 'settled', ended_known)
+    set_entry(account, ended, 'settled', ended_ms)
   end
 end
 if what ~= 'read' then

@@ -1,7 +1,7 @@
-"""The accounts that a run shares with others: its session's, and the day's.
+"""The ledger as one run uses it: its accounts today, and what they are told of it.
 
-Not here: the ledger that has them (`ports.budgets`), what is reserved and spent of them when
-(`shared_budget_meter`).
+Not here: the ledger itself (`ports.budgets`), what is shared by all runs of a process
+(`ledger_client`), what is reserved and spent when (`shared_budget_meter`).
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class CountedLog(Protocol):
 class CountedRun:
     """The run that is metered, as its executor knows it.
 
-    `has_run` says whether it has run elsewhere before; the first record is its request.
+    `is_taken_over` says whether more than its request is on record: a former owner has run it.
     """
 
     def __init__(self, clock: Clock, log: CountedLog, prices: Prices | None) -> None:
@@ -57,10 +57,10 @@ class CountedRun:
         self._log = log
         self._prices = prices
         self._began = clock.now()
-        self.has_run = len(log.records) > 1
-        self._waited = waited_seconds(log.records, self._began) if self.has_run else 0.0
-        self.replies_before = self.replies() if self.has_run else 0
-        """That a former owner has put on record."""
+        self.is_taken_over = len(log.records) > 1
+        self._waited = waited_seconds(log.records, self._began) if self.is_taken_over else 0.0
+        self.replies_before = self.replies() if self.is_taken_over else 0
+        """Of them, those that a former owner has put on record."""
 
     def executed_ms(self) -> int:
         """Say for how long the run has executed here; to wait for an approval is not that."""
@@ -84,7 +84,7 @@ class CountedRun:
         return list(found.items())
 
 
-class RunAccounts:
+class RunLedger:
     """Asks the ledger for one run, and tells it what the run has used."""
 
     def __init__(self, log: CountedLog, client: LedgerClient, counted: CountedRun) -> None:
@@ -92,8 +92,8 @@ class RunAccounts:
         self._session_id = log.session_id
         self._client = client
         self._counted = counted
-        self.must_adopt = counted.has_run
-        """Whether a former owner may have left something that is not counted."""
+        self.must_count_record = counted.is_taken_over
+        """Whether the record may have what a former owner has not settled."""
         self._is_timed = client.is_timed
         self._midnight = -math.inf  # the end of the day of these:
         self._accounts: Sequence[Account] = ()
@@ -128,14 +128,12 @@ class RunAccounts:
 
     async def ask(
         self,
-        reserve: Callable[[Sequence[Account], str, Used], Awaitable[Reserved]],
         accounts: Sequence[Account],
-        entry: str,
-        amount: Used,
+        reserve: Callable[[], Awaitable[Reserved]],
         *,
         waits: bool = True,
     ) -> Reserved:
-        """Reserve, lend or spend; `waits` for what others have reserved. Raises `BudgetRefused`.
+        """Reserve or spend; `waits` for what others have reserved. Raises `BudgetRefused`.
 
         While a call waits, its run takes no results, and so no share of its children back.
         """
@@ -143,9 +141,9 @@ class RunAccounts:
         backoff, away_until = None, loop.time() + AWAY_SECONDS
         while True:
             try:
-                if self.must_adopt:
-                    await self.adopt()
-                found = await reserve(accounts, entry, amount)
+                if self.must_count_record:
+                    await self.count_record()
+                found = await reserve()
             except StoreError as error:
                 if loop.time() >= away_until:
                     raise BudgetRefused(_unavailable()) from error
@@ -171,7 +169,8 @@ class RunAccounts:
         """Replace a reservation, if there is one, by what was used, and the time since the last.
 
         Where the store is away, or the run is cancelled meanwhile, that is done in the background.
-        What is on no record is counted by itself: whoever adopts takes the rest for recorded.
+        What is on no record is settled as of another run: all that is settled of a run is taken for
+        a part of its record (`count_record`).
         """
         client, run_id = self._client, self.run_id if is_recorded else f"{self.run_id}/cut off"
         if self._is_timed:
@@ -184,8 +183,8 @@ class RunAccounts:
             client.settle_late(accounts, entry, run_id, used)
             raise
         else:
-            client.let_go(entry)
-            self.note(accounts, used, sums)
+            client.stop_renewing(entry)
+            self.update_and_warn(accounts, used, sums)
 
     async def settle_time(self) -> None:
         """Count the time that the run has executed, and that was not counted yet."""
@@ -193,16 +192,18 @@ class RunAccounts:
             await self.settle(self.today(), next(self._client.new_entries), NO_USE)
 
     def update_known(self, accounts: Sequence[Account], sums: Sequence[Used]) -> None:
-        """Note what is used of today's accounts."""
+        """Take over what is used of today's accounts."""
         if accounts is self._accounts and sums:
             self.known = sums
 
-    def note(self, accounts: Sequence[Account], added: Used, sums: Sequence[Used]) -> None:
-        """Note what is used now, and tell who watches when it is 80 % of a limit."""
+    def update_and_warn(
+        self, accounts: Sequence[Account], added: Used, sums: Sequence[Used]
+    ) -> None:
+        """Take over what is used now, and tell who watches when it is 80 % of a limit."""
         self.update_known(accounts, sums)
         for account, used in zip(accounts, sums, strict=False):
-            self._client.note_day(account, used)
-            if account.budget.is_near(used):
+            self._client.update_day(account, used)
+            if account.budget.is_warned(used):
                 for name in account.budget.warnings(used - added, used):
                     notice = budget_warning(name, used, account.budget, account.scope)
                     self._counted.notify(notice)
@@ -211,25 +212,25 @@ class RunAccounts:
         """Say how many of the replies that came here are on no record."""
         return max(0, replied - self._counted.replies() + self._counted.replies_before)
 
-    async def adopt(self) -> None:
-        """Count what the record has, and a former owner did not come to settle."""
+    async def count_record(self) -> None:
+        """Count what the record has beyond what was settled; see `Ledger.count_record`."""
         ledger, recorded = self._client.ledger, self._counted.recorded()
         whole = NO_USE
         for account in self.today():
             if account.scope == "perDay":
                 for day, used in recorded:
-                    await ledger.adopt(account._replace(key=day), self.run_id, used)
+                    await ledger.count_record(account._replace(key=day), self.run_id, used)
             else:
                 for _, used in recorded:
                     whole += used
-                await ledger.adopt(account, self.run_id, whole)
-        self.must_adopt = False
+                await ledger.count_record(account, self.run_id, whole)
+        self.must_count_record = False
 
     async def leave(self, accounts: Sequence[Account], entry: str, unrecorded: Used) -> None:
-        """Adopt what is on record, and then settle what is on none: till then it is reserved."""
+        """Count the record, and then settle what is on none: till then that is reserved."""
         try:
-            with suppress(StoreError):  # the next owner does
-                await self.adopt()
+            with suppress(StoreError):  # the next owner does it
+                await self.count_record()
         finally:
             await self.settle(accounts, entry, unrecorded, is_recorded=False)
 
@@ -242,8 +243,8 @@ class RunAccounts:
         """
         accounts = accounts or [*self.today(), *self.former]
         sums = await self._client.ledger.end_run(accounts, entry, self.run_id, used)
-        self._client.let_go(entry)
-        self.note(self._accounts, used, sums)
+        self._client.stop_renewing(entry)
+        self.update_and_warn(self._accounts, used, sums)
 
     def _elapsed(self) -> Used:
         """Give the time that was not settled yet."""
