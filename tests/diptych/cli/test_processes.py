@@ -240,6 +240,18 @@ def test_serve_logs_one_json_object_a_line(tmp_path: Path) -> None:
     assert "sesame" not in str(logged)
 
 
+def test_run_sends_traces_of_a_file_and_says_what_of_them_cannot_be(tmp_path: Path) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text(SLOW.replace("word " * 1000, "Hello."))
+    traced = {"OTEL_TRACES_EXPORTER": "console", "OTEL_LOGS_EXPORTER": "otlp"}
+    with started("run", str(file), "Hi", "--no-input", **traced) as process:
+        told, said = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert "Hello." in told
+    assert '"name": "invoke_agent slow"' in told
+    assert "OTEL_LOGS_EXPORTER: without effect" in said
+
+
 def test_quick_commands_do_not_load_what_serves() -> None:
     code = (
         "import sys, diptych.cli, diptych.cli.commands.check, diptych.config.loader\n"

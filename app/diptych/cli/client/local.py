@@ -4,6 +4,7 @@ Not here: how they are served (`serve.process`), rendering their runs (`follow`)
 """
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from diptych.cli.client.agent_client import (
     ignore_notice,
 )
 from diptych.config.loader import LoadedAgents, LocalOptions, load_agents
+from diptych.config.telemetry import read_telemetry
 from diptych.errors import ConfigError
 from diptych.loop.messages import Message
 from diptych.loop.queue_events import Steered
@@ -79,7 +81,10 @@ async def local_agents(loaded: LoadedAgents) -> AsyncIterator[list[LocalAgent]]:
     """Serve all agents; give them once each has tried to reach its tools and agents."""
     make_undumpable()
     sockets = Sockets(ListenAddress(port=0), len(loaded.names))
-    async with serve_agents(loaded.resolve(sockets.urls), sockets) as agents:
+    telemetry, notes = read_telemetry(os.environ)
+    for note in notes:
+        typer.echo(note, err=True)
+    async with serve_agents(loaded.resolve(sockets.urls), sockets, telemetry=telemetry) as agents:
         await _wait_until_tried(agents)
         yield [LocalAgent(agent) for agent in agents]
 
