@@ -1,6 +1,7 @@
 """Traces of agents on loopback, as a collector of OpenTelemetry gets them."""
 
 import asyncio
+import logging
 import os
 import subprocess
 import sys
@@ -350,6 +351,30 @@ async def test_what_the_environment_says_of_the_service_comes_first(
     assert traces.resources[0]["deployment.environment.name"] == "test"
     assert traces.resources[0]["host.name"] == "h"
     assert traces.headers[0]["Content-Encoding"] == "gzip"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "1"),
+        ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "sesame"),
+        ("OTEL_EXPERIMENTAL_RESOURCE_DETECTORS", "sesame"),
+        ("OTEL_TRACES_SAMPLER", "sesame"),
+        ("OTEL_TRACES_SAMPLER_ARG", "sesame"),
+        ("OTEL_RESOURCE_ATTRIBUTES", "sesame,=,%zz=%zz"),
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/sesame"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "sesame,a=b\n"),
+    ],
+)
+@pytest.mark.usefixtures("traces")
+async def test_an_agent_serves_whatever_the_settings_of_its_traces_are(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str, value: str
+) -> None:
+    caplog.set_level(logging.CRITICAL, logger="opentelemetry")  # as a process does
+    monkeypatch.setenv(name, value)
+    async with traced(agent("{}", "Hello!")) as (stage,):
+        assert (await asked(stage)).status_code == 200
+    assert "sesame" not in caplog.text
 
 
 async def test_without_settings_nothing_is_made() -> None:

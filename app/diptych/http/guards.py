@@ -159,10 +159,15 @@ def _body_refusal(scope: Scope) -> Refusal | None:
     )
     if not has_body:
         return None
-    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+    if b"content-encoding" in headers and headers[b"content-encoding"].lower() != b"identity":
         return _ENCODED  # one reader decodes it, and another takes it as it is
-    codings = _header_values(scope, b"transfer-encoding")
-    return _CODED if codings not in ([], ["chunked"]) else None if is_json else _NOT_JSON
+    if b"transfer-encoding" in headers and not _is_chunked_alone(scope):
+        return _CODED
+    return None if is_json else _NOT_JSON
+
+
+def _is_chunked_alone(scope: Scope) -> bool:
+    return _header_values(scope, b"transfer-encoding") == ["chunked"]
 
 
 def _host_refusal(scope: Scope) -> Refusal | None:

@@ -31,17 +31,23 @@ def repeated_key_problem(raw: bytes, value: object) -> str | None:
 
 
 def _count_colons(value: object) -> int:
+    """Count the keys, and the colons in keys and texts; every chat pays for each step of it."""
     count = 0
     values: list[Any] = [value]
     for found in values:
-        if isinstance(found, str):
-            count += found.count(":")
-        elif isinstance(found, dict):
+        if type(found) is dict:
             count += len(found)
+            for key, inner in found.items():
+                if ":" in key:
+                    count += key.count(":")
+                if type(inner) is not str:
+                    values.append(inner)
+                elif ":" in inner:
+                    count += inner.count(":")
+        elif type(found) is list:
             values += found
-            values += found.values()
-        elif isinstance(found, list):
-            values += found
+        elif type(found) is str:
+            count += found.count(":")
     return count
 
 

@@ -182,6 +182,7 @@ async def _freeze_loaded_objects(agents: Sequence[HostedAgent]) -> None:
     await asyncio.gather(*(agent.wait_for_first_connect() for agent in agents))
     gc.collect()
     gc.freeze()
+    gc.enable()  # who starts a process may have it off till here
 
 
 async def _drain(

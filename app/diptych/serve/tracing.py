@@ -55,7 +55,8 @@ def _traces(settings: TelemetrySettings) -> "ProcessTraces | None":
     try:
         traces = ProcessTraces(settings)
     except (ValueError, RuntimeError, OSError, ImportError) as error:
-        _logger.error("no traces are sent: the settings OTEL_* cannot be used: %s", error)
+        why = str(error).partition(" but got ")[0]  # no value of a variable is told
+        _logger.error("no traces are sent: the settings OTEL_* cannot be used: %s", why)
         return None
     show_trace_ids(traces.current_ids)
     _logger.info("traces go to %s", settings.where)

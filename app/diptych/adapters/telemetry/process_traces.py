@@ -16,7 +16,7 @@ from uuid import uuid4
 import aiohttp
 from opentelemetry.propagate import get_global_textmap
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
 from opentelemetry.trace import get_current_span
 
@@ -44,6 +44,8 @@ class ProcessTraces:
                 SECRETS.remember(entry.partition("=")[2].strip())
         self._settings = settings
         self._instance = str(uuid4())
+        self._limits = SpanLimits()  # reads variables, too
+        self._from_environment = OTELResourceDetector().detect()
         self._processors = [
             BatchSpanProcessor(
                 WatchedExporter(settings.origin, settings.timeout)
@@ -57,7 +59,10 @@ class ProcessTraces:
         """Give what traces the runs of an agent."""
         ids = PlannedIds()
         provider = TracerProvider(
-            resource=self._resource(agent), shutdown_on_exit=False, id_generator=ids
+            resource=self._resource(agent),
+            shutdown_on_exit=False,
+            id_generator=ids,
+            span_limits=self._limits,
         )
         for processor in self._processors:
             provider.add_span_processor(processor)
@@ -104,4 +109,4 @@ class ProcessTraces:
             "service.instance.id": self._instance,
             "host.name": platform.node(),
         }
-        return Resource.create({**own, **OTELResourceDetector().detect().attributes})
+        return Resource.create({**own, **self._from_environment.attributes})

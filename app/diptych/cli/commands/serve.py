@@ -5,6 +5,7 @@ Not here: binding sockets and shutting down (`serve.process`), logging (`serve.l
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 from collections.abc import Sequence
@@ -60,6 +61,7 @@ def serve(
 
     Example: `diptych serve agent.yaml --port 8080`
     """
+    gc.disable()  # what is imported is no garbage; what serves collects again
     from diptych.config.environment import process_settings
     from diptych.config.loader import config_from_environment, load_agents
     from diptych.config.settings import opened
