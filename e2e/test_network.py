@@ -46,6 +46,39 @@ def test_an_agent_reaches_what_its_manifest_names_and_nothing_else(enforcing: Sp
     assert not inside("kubernetes.default", 443)
 
 
+def test_traces_of_a_tree_reach_the_collector_that_variables_name(
+    enforcing: Space, other_space: Space
+):
+    space = enforcing
+    other_space.serve_collector()
+    url = f"http://collector.{other_space.name}:8000"
+    asker = agent(
+        "asker", [delegations(helper="Help."), "{}", "Done."], agents=[{"name": "helper"}]
+    )
+    helper = agent("helper", HELLO)
+    for each in (asker, helper):
+        each["spec"]["container"]["env"] += [
+            {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": url},
+            {"name": "OTEL_BSP_SCHEDULE_DELAY", "value": "200"},
+        ]
+    space.serve(asker, helper)
+    assert not _inside(space)("target")  # which no manifest names
+    assert space.probe.ask("asker").content == "Done."
+
+    def spans() -> list[list[str]]:
+        lines = other_space.kubectl("logs", "collector").splitlines()
+        return [line.split("|") for line in lines]
+
+    eventually(
+        lambda: {"asker", "helper"} <= {name for _, name, *_ in spans()},
+        seconds=20,
+        what="both agents' spans have come",
+    )
+    assert len({trace for trace, *_ in spans()}) == 1
+    pods = {name: pod for _, name, pod, _ in spans()}
+    assert pods["asker"] == space.pod_of("asker")
+
+
 def test_an_agent_in_another_namespace_is_reached_where_it_allows_that(
     enforcing: Space, other_space: Space
 ):

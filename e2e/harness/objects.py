@@ -83,6 +83,11 @@ def model_server(name: str, image: str) -> list[dict[str, Any]]:
     return _server(name, image, (_SERVERS / "model.py").read_text())
 
 
+def collector(name: str, image: str) -> list[dict[str, Any]]:
+    """Make a collector of traces, whose log names each span."""
+    return _server(name, image, (_SERVERS / "collector.py").read_text())
+
+
 def refusing_server(name: str, image: str) -> list[dict[str, Any]]:
     """Make an HTTP server that refuses every key."""
     source = (

@@ -45,6 +45,9 @@ class Space:
     def serve_model(self, name: str = "model") -> None:
         self._run(objects.model_server(name, self.image))
 
+    def serve_collector(self, name: str = "collector") -> None:
+        self._run(objects.collector(name, self.image))
+
     def serve_redis(self, name: str = "redis") -> None:
         """Start a Redis, without password and disk; the cluster must have the image `redis:7`."""
         self.kubectl.apply(*objects.redis(name))

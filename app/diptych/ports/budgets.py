@@ -16,10 +16,10 @@ from diptych.loop.messages import NO_USE, Used
 
 RESERVED_SECONDS = 30.0
 """For which a reservation lasts, unless it is renewed: its owner may have died."""
-CREDIT_SECONDS = 60.0
-"""The same of a run's credit, what it reserves for its next calls. What it has used of that is not
-settled: when the reservation ends it is free for others, unless whoever takes the run over has
-counted its record by then."""
+AHEAD_SECONDS = 60.0
+"""The same of what is reserved for many calls: a child's, or a run's next ones. What was used of it
+is not settled: when the reservation ends it is free for others, unless whoever takes the run over
+has counted its record by then."""
 
 
 class Account(NamedTuple):
@@ -66,13 +66,9 @@ class Ledger(Protocol):
         ...
 
     async def reserve_up_to(
-        self,
-        accounts: Sequence[Account],
-        entry: str,
-        amount: Used,
-        seconds: float = RESERVED_SECONDS,
+        self, accounts: Sequence[Account], entry: str, amount: Used
     ) -> Reserved:
-        """Reserve for so long, but no more than is left of each limit beside what others reserved.
+        """Reserve for `AHEAD_SECONDS`, but no more than others have left of each limit.
 
         What the entry has reserved already stays what it is, and is renewed.
         """

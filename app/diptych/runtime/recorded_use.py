@@ -6,7 +6,7 @@ prompts and of replies apart.
 Not here: the same of a run that is driven (`loop.spending.used_by`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -87,6 +87,25 @@ class RecordedUse:
 def is_reply(record: Record) -> bool:
     """Whether it is of a request to the model that counts."""
     return record.event_type in _MODEL_CALLS and "error" not in _about(record)
+
+
+def with_times_asked(records: Iterable[Record]) -> Iterator[tuple[Record, float]]:
+    """Give each record with the time at which was asked for what it tells.
+
+    A reply was asked for when the record before it was written, and what a child has used when it
+    was called.
+    """
+    newest, called = 0.0, dict[str, float]()
+    for record in records:
+        asked_at = record.timestamp
+        if record.event_type == "delegation_request":
+            called[_about(record)["call_id"]] = asked_at
+        elif record.event_type in _CHILD_ENDS:
+            asked_at = called.get(_about(record)["call_id"], asked_at)
+        elif record.event_type in _MODEL_CALLS:
+            asked_at = newest or asked_at
+        newest = record.timestamp
+        yield record, asked_at
 
 
 def recorded_budget(records: Iterable[Record]) -> Budget:

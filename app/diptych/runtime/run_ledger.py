@@ -8,7 +8,6 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from itertools import groupby
 from typing import Protocol
 
 from diptych.errors import StoreError
@@ -23,7 +22,7 @@ from diptych.ports.budgets import Account, Reserved
 from diptych.runtime.approval_records import waited_seconds
 from diptych.runtime.budget_notices import budget_warning
 from diptych.runtime.ledger_client import SECONDS_OF_A_DAY, LedgerClient, day_key
-from diptych.runtime.recorded_use import RecordedUse, is_reply
+from diptych.runtime.recorded_use import RecordedUse, is_reply, with_times_asked
 from diptych.runtime.run_meter import BudgetRefused
 
 AWAY_SECONDS = 10.0  # for which a call waits for a ledger that is away; then it is not made
@@ -74,17 +73,15 @@ class CountedRun:
         return sum(map(is_reply, self._log.records))
 
     def recorded(self) -> list[tuple[str, Used]]:
-        """Say what is on record, by the accounts of the days on which it was recorded."""
-        use, before = RecordedUse(self._prices), NO_USE
-        found = []
-        for day, of_day in groupby(
-            self._log.records, key=lambda record: record.timestamp // SECONDS_OF_A_DAY
-        ):
-            for record in of_day:
-                use.add(record)  # it knows what was lent on the day before
-            found.append((day, use.used - before))
-            before = use.used
-        return [(day_key(day * SECONDS_OF_A_DAY), used) for day, used in found if used != NO_USE]
+        """Say what is on record, by the accounts of the days on which it was asked for."""
+        use, before, found = RecordedUse(self._prices), NO_USE, dict[str, Used]()
+        for record, asked_at in with_times_asked(self._log.records):
+            use.add(record)
+            if (used := use.used) != before:
+                day = day_key(asked_at)
+                found[day] = found.get(day, NO_USE) + used - before
+                before = used
+        return list(found.items())
 
 
 class RunLedger:

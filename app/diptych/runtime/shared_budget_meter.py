@@ -23,7 +23,7 @@ from diptych.loop.events import Returned
 from diptych.loop.messages import NO_USE, Delegation, Result, Usage, Used
 from diptych.loop.spending import as_used, is_counted, shares
 from diptych.loop.state import Run
-from diptych.ports.budgets import CREDIT_SECONDS, Account
+from diptych.ports.budgets import AHEAD_SECONDS, Account
 from diptych.runtime.credit import Credit
 from diptych.runtime.estimate import Bound
 from diptych.runtime.ledger_client import LedgerClient, Reservation
@@ -100,9 +100,9 @@ class SharedBudgetMeter(RunMeter):
         if client.is_timed or ledger.must_count_record or not bound.is_far(accounts, ledger.known):
             return False
         entry = call.entry = next(client.new_entries)
-        until = asyncio.get_running_loop().time() + CREDIT_SECONDS
+        until = asyncio.get_running_loop().time() + AHEAD_SECONDS
         try:
-            found = await client.ledger.reserve_up_to(accounts, entry, bound.ahead, CREDIT_SECONDS)
+            found = await client.ledger.reserve_up_to(accounts, entry, bound.ahead)
         except StoreError:
             return False
         if found.outcome != "ok":
@@ -111,7 +111,7 @@ class SharedBudgetMeter(RunMeter):
         if found.amount != bound.ahead or not bound.is_far(accounts, found.used):
             await ledger.settle(accounts, entry, NO_USE)  # others have used more
             return False
-        whole = Reservation(accounts, entry, until, CREDIT_SECONDS, self._return_idle_credit)
+        whole = Reservation(accounts, entry, until, AHEAD_SECONDS, self._return_idle_credit)
         client.keep_renewing(whole)
         self._credit = Credit(whole, bound, call)
         return True
@@ -271,7 +271,7 @@ class SharedBudgetMeter(RunMeter):
             share = await self._part(accounts, share)
         lend = partial(self._client.ledger.reserve_up_to, accounts, entry, as_used(share))
         found = await self._ledger.ask(accounts, lend, waits=sent is None and not self._lent)
-        self._client.keep_renewing(Reservation(accounts, entry))
+        self._client.keep_renewing(Reservation(accounts, entry, seconds=AHEAD_SECONDS))
         self._lent[call.id] = (accounts, entry)
         given = {name: getattr(found.amount, name) for name, _ in share.limits}
         self.shares[call.id] = Budget(**given)

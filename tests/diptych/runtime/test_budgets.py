@@ -13,15 +13,16 @@ from diptych.adapters.in_memory.budgets import MemoryLedger
 from diptych.errors import ModelError, StoreError
 from diptych.loop.budget import Budget, Prices, SharedBudgets
 from diptych.loop.codec import Record
-from diptych.loop.commands import MakeCall
+from diptych.loop.commands import AskModel, MakeCall
 from diptych.loop.messages import Delegation, Message, Result, Usage, Used
+from diptych.loop.model_request import ModelRequest
 from diptych.loop.reducer import replay
 from diptych.loop.spending import used_by
 from diptych.loop.state import Run
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
 from diptych.ports import Delta, Notice, Reply
-from diptych.ports.budgets import RESERVED_SECONDS, Account
+from diptych.ports.budgets import AHEAD_SECONDS, Account
 from diptych.runtime import run_meter
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.runtime.estimate import CALLS_AHEAD
@@ -286,9 +287,9 @@ async def test_a_request_is_weighed_only_where_so_little_is_left_that_it_matters
             reserved.append(amount.tokens)
             return await super().reserve(accounts, entry, amount)
 
-        async def reserve_up_to(self, accounts, entry, amount, *seconds):
+        async def reserve_up_to(self, accounts, entry, amount):
             reserved.append(amount.tokens // CALLS_AHEAD)
-            return await super().reserve_up_to(accounts, entry, amount, *seconds)
+            return await super().reserve_up_to(accounts, entry, amount)
 
     ledger = Watched(asyncio.get_running_loop().time)
     home = home_with("{}", "Hi.", day={"tokens": limit}, ledger=ledger, reply_tokens=20)
@@ -586,7 +587,7 @@ async def test_whoever_cancels_the_end_of_the_counting_nothing_stays_held(has_en
             await asyncio.sleep(0)
         closing.cancel()
         await asyncio.wait([closing])
-    await asyncio.sleep(RESERVED_SECONDS + 1)
+    await asyncio.sleep(AHEAD_SECONDS + 1)
     ledger.is_away = False
     day = Account("perDay", DAY, Budget(tool_calls=6), 100_000)
     assert (await ledger.reserve_up_to([day], "e", Used(tool_calls=6))).amount == Used(tool_calls=6)
@@ -616,7 +617,7 @@ async def test_what_a_lost_child_was_lent_is_counted_before_it_is_free():
 
 
 @virtually
-async def test_a_child_that_was_lost_after_midnight_counts_as_what_it_was_lent_before():
+async def test_a_child_that_was_lost_after_midnight_counts_for_the_day_on_which_it_was_lent():
     lent = {"call_id": "call_1_1", "agent": "worker", "budget": {"tool_calls": 4}}
     lost = {"call_id": "call_1_1", "agent": "worker", "error": "unknown"}
     midnight = 3 * 86_400.0
@@ -628,7 +629,29 @@ async def test_a_child_that_was_lost_after_midnight_counts_as_what_it_was_lent_b
     await _meter(ledger, records).close(has_ended=True)
     limits, keys = Budget(tool_calls=6), (day_key(midnight - 1), day_key(midnight + 1))
     days = [Account("perDay", key, limits, 100_000) for key in keys]
-    assert await ledger.used(days) == [Used(), Used(tool_calls=4)]
+    assert await ledger.used(days) == [Used(tool_calls=4), Used()]
+
+
+@virtually
+async def test_a_reply_after_midnight_that_was_asked_for_before_is_not_counted_for_both_days():
+    clock, ledger = CountingClock(), MemoryLedger(asyncio.get_running_loop().time)
+    clock.seconds = midnight = 3 * 86_400.0
+    clock.seconds -= 1
+    budgets = AgentBudgets(
+        BudgetTerms(shared=SharedBudgets(per_day=Budget(model_calls=6))), ledger, clock
+    )
+    records = [Record("run-1", "talk", 1, "user_message", midnight - 1, "hi", {})]
+    former = budgets.of_run(log_of(records), Budget())
+    asked = await former.begin(AskModel(ModelRequest((Message("user", "hi"),)), "actions"))
+    clock.seconds = midnight + 1
+    asked.usage = Usage(60, 40)
+    await former.end(asked, None)
+    about = {"usage": {"prompt_tokens": 60, "completion_tokens": 40}}
+    records.append(Record("run-1", "talk", 2, "model_reply", midnight + 1, "{}", about))
+    await budgets.of_run(log_of(records), Budget()).close(has_ended=True)
+    keys = (day_key(midnight - 1), day_key(midnight + 1))
+    days = [Account("perDay", key, Budget(model_calls=6), 100_000) for key in keys]
+    assert [used.model_calls for used in await ledger.used(days)] == [1, 0]
 
 
 @virtually

@@ -14,7 +14,7 @@ from diptych.loop.codec import Record
 from diptych.loop.commands import AskModel
 from diptych.loop.messages import Message, Usage, Used
 from diptych.loop.model_request import ModelRequest
-from diptych.ports.budgets import CREDIT_SECONDS, Account
+from diptych.ports.budgets import AHEAD_SECONDS, Account
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.runtime.ledger_client import SECONDS_OF_A_DAY, day_key
 from diptych.runtime.request import RunRequest
@@ -98,7 +98,7 @@ def meter(ledger, records, clock=None):
 
 def begun():
     """The record of a run whose request is on it."""
-    return [Record("run-1", "talk", 1, "user_message", 1, "hi")]
+    return [Record("run-1", "talk", 1, "user_message", 1_000_000.0, "hi")]
 
 
 def record_reply(records):
@@ -161,7 +161,7 @@ async def test_who_watches_is_told_at_80_percent_before_the_end_of_many_runs_at_
 @virtually
 async def test_a_run_draws_on_no_credit_that_may_have_run_out():
     class Long(Waiting):
-        held, seconds = (), CREDIT_SECONDS / 2
+        held, seconds = (), AHEAD_SECONDS / 2
 
         async def wait(self):
             self.held += (ledger.held(),)
@@ -182,7 +182,7 @@ async def test_a_run_draws_on_no_credit_that_may_have_run_out():
 @virtually
 async def test_a_tool_draws_on_no_credit_that_may_have_run_out():
     class Stalled(Waiting):
-        seconds = CREDIT_SECONDS + 1
+        seconds = AHEAD_SECONDS + 1
 
     ledger = Flaky()
     ledger.away = {"renew"}
@@ -209,10 +209,10 @@ async def test_a_stalled_process_does_not_take_what_ran_out_for_renewed():
 
         async def wait(self):
             self.held += (ledger.held(),)
-            await asyncio.sleep(CREDIT_SECONDS / 2 - 3)
+            await asyncio.sleep(AHEAD_SECONDS / 2 - 3)
 
     class Late(Flaky):
-        seconds = CREDIT_SECONDS - 8
+        seconds = AHEAD_SECONDS - 8
 
         async def renew(self, *arguments):
             seconds, self.seconds = self.seconds, 0
@@ -397,7 +397,7 @@ async def test_an_end_that_is_repeated_after_midnight_counts_for_the_day_of_its_
 async def test_what_is_held_is_renewed_as_soon_as_the_store_is_back():
     ledger, records = Flaky(), begun()
     await meter(ledger, records).begin(ASKED)
-    for away, seconds in (((), 9.5), ({"renew"}, CREDIT_SECONDS - 13), ((), 3), ({"renew"}, 5)):
+    for away, seconds in (((), 9.5), ({"renew"}, AHEAD_SECONDS - 13), ((), 3), ({"renew"}, 5)):
         ledger.away = away
         await asyncio.sleep(seconds)
     assert ledger.held() == 1

@@ -11,7 +11,7 @@ from time import monotonic
 
 from diptych.adapters.in_memory.accounts import Row, beyond, is_free, refusal, reserved_by, within
 from diptych.loop.messages import NO_USE, Used
-from diptych.ports.budgets import RESERVED_SECONDS, Account, Reserved
+from diptych.ports.budgets import AHEAD_SECONDS, RESERVED_SECONDS, Account, Reserved
 
 _KEPT_ACCOUNTS, _MOST_ACCOUNTS = 10_000, 11_000
 _SETTLED = 60.0  # seconds for which it is known that an entry was settled
@@ -44,11 +44,7 @@ class MemoryLedger:
         return _reserve(rows, entry, amount, now + RESERVED_SECONDS)
 
     async def reserve_up_to(
-        self,
-        accounts: Sequence[Account],
-        entry: str,
-        amount: Used,
-        seconds: float = RESERVED_SECONDS,
+        self, accounts: Sequence[Account], entry: str, amount: Used
     ) -> Reserved:
         now = self._now()
         rows = self._rows(accounts, now)
@@ -59,7 +55,7 @@ class MemoryLedger:
                 return why
             else:
                 amount = within(accounts, [row.claimed() for row in rows], amount)
-        return _reserve(rows, entry, amount, now + seconds)
+        return _reserve(rows, entry, amount, now + AHEAD_SECONDS)
 
     async def spend(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used

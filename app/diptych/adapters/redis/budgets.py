@@ -10,7 +10,7 @@ from diptych.adapters.redis.pipeline import Reply
 from diptych.adapters.redis.write_buffer import Argument
 from diptych.loop.budget import LIMITS, from_integers, to_integers
 from diptych.loop.messages import Used
-from diptych.ports.budgets import RESERVED_SECONDS, Account, Reserved
+from diptych.ports.budgets import AHEAD_SECONDS, RESERVED_SECONDS, Account, Reserved
 
 _MOST = 2**62  # of an amount: Redis counts in 64 bits
 _KNOWN_MS = 60_000  # for which an entry is known as settled: it may be settled again
@@ -37,13 +37,11 @@ class RedisLedger(StoreClient):
         return await self._reserve(_Step("reserve", entry), accounts, amount)
 
     async def reserve_up_to(
-        self,
-        accounts: Sequence[Account],
-        entry: str,
-        amount: Used,
-        seconds: float = RESERVED_SECONDS,
+        self, accounts: Sequence[Account], entry: str, amount: Used
     ) -> Reserved:
-        return await self._reserve(_Step("reserve_up_to", entry, seconds=seconds), accounts, amount)
+        return await self._reserve(
+            _Step("reserve_up_to", entry, seconds=AHEAD_SECONDS), accounts, amount
+        )
 
     async def spend(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
