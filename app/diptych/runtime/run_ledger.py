@@ -60,7 +60,7 @@ class CountedRun:
         self.is_taken_over = len(log.records) > 1
         self._waited = waited_seconds(log.records, self._began) if self.is_taken_over else 0.0
         self.replies_before = self.replies() if self.is_taken_over else 0
-        """Of them, those that a former owner has put on record."""
+        """The replies that a former owner has put on record."""
 
     def executed_ms(self) -> int:
         """Say for how long the run has executed here; to wait for an approval is not that."""
