@@ -36,17 +36,17 @@ _NO_CONTENT = 204
 class HttpHooks:
     """The hooks of one agent, and the client that they share.
 
-    `note_trace` adds to the headers of a question what its trace goes on from.
+    `add_traceparent` adds to the headers of a question what its receiver's trace goes on from.
     """
 
     def __init__(
         self,
         agent: str,
         configs: Sequence[HookConfig],
-        note_trace: Callable[[dict[str, str]], None] | None = None,
+        add_traceparent: Callable[[dict[str, str]], None] | None = None,
     ) -> None:
         self._agent = agent
-        self._note_trace = note_trace
+        self._add_traceparent = add_traceparent
         self._client = _client(OutgoingPolicy(config.url for config in configs))
         self.hooks = tuple(
             Hook(_name(config), config.at, partial(self._ask, config), config.timeout)
@@ -66,8 +66,8 @@ class HttpHooks:
             if (value := read()) is None:
                 raise HookFailed(name, f"needs the header {header}, which is missing now")
             headers[header] = value
-        if self._note_trace:
-            self._note_trace(headers)
+        if self._add_traceparent:
+            self._add_traceparent(headers)
         try:
             async with self._client.stream(
                 "POST", config.url, content=body, headers=headers

@@ -79,8 +79,8 @@ def used_up(limit: Limit, used: Used, budget: Budget, scope: str = "") -> Failed
     return Failed(EXHAUSTED, f"{whose.get(scope, 'the run has')} used up {place}: {text}")
 
 
-def lent_out(limit: Limit, scope: str) -> Failed:
-    """Give why a call is not made while others hold what is left of a limit; see `used_up`."""
+def reserved_by_others(limit: Limit, scope: str) -> Failed:
+    """Give why a call is not made while others have reserved what is left; see `used_up`."""
     return Failed(EXHAUSTED, f"others hold what is left of {limit_place(limit, scope)}")
 
 

@@ -27,12 +27,12 @@ class RunTrace(Protocol):
         """Ask the model as part of this run's trace; `ask` gives what the reply ends as."""
         ...
 
-    def note_text(self) -> None:
-        """Note that the reply which the model is asked for has begun to come."""
+    def reply_began(self) -> None:
+        """Tell that the first of a streamed reply has come; called while the model is asked."""
         ...
 
-    def note_reply(self, text: str, calls: Sequence[NativeCall], finish_reason: str) -> None:
-        """Note what the model has said in whole."""
+    def reply_came(self, text: str, calls: Sequence[NativeCall], finish_reason: str) -> None:
+        """Tell what the model has said in whole; called while it is asked, too."""
         ...
 
     def calling(

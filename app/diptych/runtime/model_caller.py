@@ -116,7 +116,7 @@ class ModelCaller:
     async def _complete(self, command: AskModel) -> Replied:
         reply = redacted_reply(await self._model.complete(command.request))
         if trace := self._backends.trace:
-            trace.note_reply(reply.text, reply.calls, reply.finish_reason)
+            trace.reply_came(reply.text, reply.calls, reply.finish_reason)
         reasoning = strip_lead(reply.text)[1]
         if reasoning and not reply.text.lstrip().startswith(("<", "[")):
             self._backends.habits.opens_reasoning = True
@@ -141,7 +141,7 @@ class ModelCaller:
         async with aclosing(self._model.stream(command.request)) as deltas:
             async for heard in deltas:
                 if trace and not texts:
-                    trace.note_text()
+                    trace.reply_began()
                 delta = redaction.redacted(heard)
                 answer_filter.feed(delta.text, delta.reasoning)
                 texts.append(delta.text)
@@ -157,7 +157,7 @@ class ModelCaller:
         kept = self._kept("".join(reasoning), calls)
         self._note_written(usage, *texts, *reasoning)
         if trace:
-            trace.note_reply("".join(texts), calls, finish_reason)
+            trace.reply_came("".join(texts), calls, finish_reason)
         return Replied(held, usage, finish_reason, calls, kept)
 
     def _note_written(self, usage: Usage, *texts: str) -> None:

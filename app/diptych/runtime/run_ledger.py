@@ -15,7 +15,7 @@ from diptych.loop.budget import Prices
 from diptych.loop.codec import Record
 from diptych.loop.events import Failed
 from diptych.loop.messages import NO_USE, Used
-from diptych.loop.spending import lent_out, used_up
+from diptych.loop.spending import reserved_by_others, used_up
 from diptych.net.backoff import Backoff
 from diptych.ports import Clock, Notice
 from diptych.ports.budgets import Account, Reserved
@@ -60,7 +60,7 @@ class CountedRun:
         self.is_taken_over = len(log.records) > 1
         self._waited = waited_seconds(log.records, self._began) if self.is_taken_over else 0.0
         self.replies_before = self.replies() if self.is_taken_over else 0
-        """Of them, those that a former owner has put on record."""
+        """The replies that a former owner has put on record."""
 
     def executed_ms(self) -> int:
         """Say for how long the run has executed here; to wait for an approval is not that."""
@@ -100,8 +100,8 @@ class RunLedger:
         self.known: Sequence[Used] = ()
         """What is used of the accounts of today, as far as this run has heard."""
         self._settled_ms = 0
-        self.former: list[Account] = []
-        """The days' accounts before today's."""
+        self.earlier: list[Account] = []
+        """The accounts of the days before, if midnight came while it ran."""
 
     def today(self) -> Sequence[Account]:
         """Give the accounts that the run shares now."""
@@ -109,7 +109,7 @@ class RunLedger:
         if now >= self._midnight:
             self._midnight = (now // SECONDS_OF_A_DAY + 1) * SECONDS_OF_A_DAY
             accounts = self._client.accounts(self._session_id, now)
-            self.former.extend(each for each in self._accounts if each not in accounts)
+            self.earlier.extend(each for each in self._accounts if each not in accounts)
             self._accounts = accounts
             self.known = self._client.known_sums(accounts)
         return self._accounts
@@ -241,7 +241,7 @@ class RunLedger:
 
         Where nothing is to be settled, these are all that it ever shared.
         """
-        accounts = accounts or [*self.today(), *self.former]
+        accounts = accounts or [*self.today(), *self.earlier]
         sums = await self._client.ledger.end_run(accounts, entry, self.run_id, used)
         self._client.stop_renewing(entry)
         self.update_and_warn(self._accounts, used, sums)
@@ -256,7 +256,7 @@ class RunLedger:
 def _refusal(accounts: Sequence[Account], found: Reserved) -> Failed:
     account = accounts[found.place]
     if found.outcome == "busy":
-        return lent_out(found.limit, account.scope)
+        return reserved_by_others(found.limit, account.scope)
     return used_up(found.limit, found.used[found.place], account.budget, account.scope)
 
 

@@ -223,7 +223,7 @@ class SharedBudgetMeter(RunMeter):
         ledger = self._ledger
         if self._credit is None or self._has_delegated or self._settling:
             return False
-        if ledger.must_count_record or ledger.former:
+        if ledger.must_count_record or ledger.earlier:
             return False
         return self._client.is_settled(ledger.run_id)
 

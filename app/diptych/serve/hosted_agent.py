@@ -284,7 +284,7 @@ def _http_hooks(config: AgentConfig, traces: "AgentTraces | None") -> "HttpHooks
         return None
     from diptych.adapters.http_hooks import HttpHooks  # noqa: PLC0415 - heavy, and rarely needed
 
-    return HttpHooks(config.name, config.hooks, traces.note_trace if traces else None)
+    return HttpHooks(config.name, config.hooks, traces.add_traceparent if traces else None)
 
 
 def _unavailable_key(name: str) -> Unavailable:

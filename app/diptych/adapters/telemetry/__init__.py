@@ -1,7 +1,7 @@
 """Traces of runs, for OpenTelemetry: what happened in a run as spans, sent by OTLP.
 
-`Telemetry` (`process_traces`) is of the process, and loads the SDK; nobody imports it unless the
-environment asks for traces. Metrics stay Prometheus' (`adapters.metrics`), logs stay logs.
+`ProcessTraces` loads the SDK, for all agents of a process; nobody imports it unless the environment
+asks for traces. Metrics stay Prometheus' (`adapters.metrics`), logs stay logs.
 
 Not here: which variables there are (`config.telemetry`), what a run is (`loop`).
 """

@@ -62,8 +62,8 @@ class AgentTraces:
         if outcome == "ok":  # a fallback may have answered
             span.set_attributes({about.REQUEST_MODEL: model, **about.server_attributes(endpoint)})
 
-    def note_trace(self, headers: dict[str, str]) -> None:
-        """Add to a request's headers what its receiver goes on from."""
+    def add_traceparent(self, headers: dict[str, str]) -> None:
+        """Add to a request's headers what its receiver's trace goes on from."""
         inject(headers)
 
     def current_traceparent(self) -> str | None:

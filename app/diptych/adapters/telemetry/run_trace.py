@@ -65,15 +65,15 @@ class RunTrace:
         self._source = source
         self._run_id = run_id
         self._usage = Usage()
-        self._owners = 0
+        self._owner_changes = 0
         self._newest = records[0]
-        self._begun: dict[str, Record] = {}  # calls in flight, by id
-        self._asked: dict[str, Record] = {}  # and those that wait for a decision
+        self._begun: dict[str, Record] = {}  # calls under way, by id
+        self._approvals: dict[str, Record] = {}  # open ones, by the ids of their calls
         self._first = records[0]
-        self._span = self._started(self._first, session_id)
+        self._span = self._run_span(self._first, session_id)
         self.context = self._below(self._span)
         for record in records:
-            self._note(record)
+            self._remember(record)
 
     # What the runtime tells (`ports.tracing`)
 
@@ -85,7 +85,7 @@ class RunTrace:
             f"chat {agent.model}".strip(),
             self.context,
             SpanKind.CLIENT,
-            self._identified(about.chat_attributes(agent, command)),
+            self._with_run_id(about.chat_attributes(agent, command)),
         )
         if self._has_content:
             span.set_attributes(contents.input_attributes(command.request.messages))
@@ -96,18 +96,18 @@ class RunTrace:
             _fail(span, "internal_error")
             raise
         else:
-            _note_end(span, event)
+            _say_end(span, event)
             return event
         finally:
             detach(token)
             span.end()
 
-    def note_text(self) -> None:
+    def reply_began(self) -> None:
         span = otel.get_current_span()
         if span.is_recording() and (began := getattr(span, "start_time", None)):
             span.set_attribute(about.FIRST_CHUNK, (time.time_ns() - began) / _NANOSECONDS)
 
-    def note_reply(self, text: str, calls: Sequence[NativeCall], finish_reason: str) -> None:
+    def reply_came(self, text: str, calls: Sequence[NativeCall], finish_reason: str) -> None:
         if self._has_content:
             said = contents.output_attributes(text, about.word(finish_reason), calls)
             otel.get_current_span().set_attributes(said)
@@ -134,22 +134,22 @@ class RunTrace:
             case "approval_decided" if "path" not in record.metadata:
                 self._end_approval(record)
             case "offered" if record.timestamp - self._newest.timestamp > _SHORT:
-                self._made("queued", "queued", self._newest, {}).end(start_time(record))
+                self._start_span("queued", "queued", self._newest, {}).end(start_time(record))
             case "owner_changed":
-                what = f"owner {self._owners}"
-                self._made("taken over", what, self._newest, {}).end(start_time(record))
+                what = f"owner {self._owner_changes}"
+                self._start_span("taken over", what, self._newest, {}).end(start_time(record))
             case "agent_response" if self._has_content:
                 self._span.set_attributes(answer_contents(record))
             case kind if kind in TERMINAL:
                 self._end(record)
-        self._note(record)
+        self._remember(record)
 
     def end_recorded(self, last: Record) -> None:
         """End the span of a run whose end was on record before: its owner had no time to."""
         if last.event_type in TERMINAL and self._span.is_recording():
             self._end(last)
 
-    def _note(self, record: Record) -> None:
+    def _remember(self, record: Record) -> None:
         """Keep what later records refer to."""
         self._newest = record
         data: Mapping[str, Any] = record.metadata
@@ -159,18 +159,18 @@ class RunTrace:
             case kind if kind in RESULTS:
                 self._begun.pop(str(data["call_id"]), None)
             case "approval_requested" if "path" not in data:
-                self._asked[str(data["call_id"])] = record
+                self._approvals[str(data["call_id"])] = record
             case "approval_decided" if "path" not in data:
-                self._asked.pop(str(data["call_id"]), None)
+                self._approvals.pop(str(data["call_id"]), None)
             case "owner_changed":
-                self._owners += 1
+                self._owner_changes += 1
             case "model_reply" | "compacted":
                 self._usage += read_usage(data["usage"])
 
-    def _started(self, first: Record, session_id: str) -> Span:
+    def _run_span(self, first: Record, session_id: str) -> Span:
         source = self._source
         source.ids.plan(span_id_of(self._run_id), trace_id_of(self._run_id))
-        given: Attributes = self._identified(about.agent_attributes(source.agent))
+        given: Attributes = self._with_run_id(about.agent_attributes(source.agent))
         given[about.CONVERSATION] = public_id(session_id)
         if source.has_content and isinstance(first.content, str):
             given |= contents.question_attributes(first.content)
@@ -195,7 +195,7 @@ class RunTrace:
         name, kind, given = call_span(self._source.agent, begun, result)
         if self._has_content:
             given |= call_contents(begun, result)
-        span = self._made(name, call_id, begun or result, given, kind)
+        span = self._start_span(name, call_id, begun or result, given, kind)
         if error := result.metadata.get("error"):
             _fail(span, about.word(error))
         span.end(end_time(begun or result, result))
@@ -203,27 +203,27 @@ class RunTrace:
     def _end_approval(self, decided: Record) -> None:
         """Make the span of the time for which a call waited for a decision."""
         call_id = str(decided.metadata["call_id"])
-        if asked := self._asked.get(call_id):
+        if asked := self._approvals.get(call_id):
             content = asked.content if isinstance(asked.content, Mapping) else {}
             target = content.get("tool") or content.get("agent") or ""
             decision = "expired" if decided.metadata.get("is_expired") else decided.content
             given: Attributes = {about.CALL_ID: call_id, about.DECISION: str(decision)}
-            span = self._made(f"approval {target}", f"{call_id} approval", asked, given)
+            span = self._start_span(f"approval {target}", f"{call_id} approval", asked, given)
             span.end(end_time(asked, decided))
 
     def _end(self, end: Record) -> None:
         span, data = self._span, end.metadata
         span.set_attributes(about.usage_attributes(self._usage))
         span.set_attribute(about.STATUS, end.event_type)
-        if self._owners:
-            span.set_attribute(about.OWNERS, self._owners)
+        if self._owner_changes:
+            span.set_attribute(about.OWNERS, self._owner_changes)
         if reason := data.get("finish_reason"):
             span.set_attribute(about.FINISH_REASONS, (about.word(reason),))
         if end.event_type == "failed":
             _fail(span, about.word(data["code"]))
         span.end(end_time(self._first, end))
 
-    def _made(
+    def _start_span(
         self,
         name: str,
         what: str,
@@ -231,16 +231,17 @@ class RunTrace:
         given: Attributes,
         kind: SpanKind = SpanKind.INTERNAL,
     ) -> Span:
+        """Start a span at the time of a record, to be ended; `what` its id is made of."""
         self._source.ids.plan(span_id_of(self._run_id, what))
         return self._source.tracer.start_span(
-            name, self.context, kind, self._identified(given), start_time=start_time(begun)
+            name, self.context, kind, self._with_run_id(given), start_time=start_time(begun)
         )
 
     @property
     def _has_content(self) -> bool:
         return self._source.has_content and self._span.is_recording()
 
-    def _identified(self, given: Attributes) -> Attributes:
+    def _with_run_id(self, given: Attributes) -> Attributes:
         return {**given, about.RUN_ID: self._run_id}
 
     def _call_context(self, call_id: str) -> Context:
@@ -254,7 +255,7 @@ class RunTrace:
         return set_value(TRACER, self._source.tracer, otel.set_span_in_context(span, Context()))
 
 
-def _note_end(span: Span, event: Event) -> None:
+def _say_end(span: Span, event: Event) -> None:
     """Say how a request to the model has ended."""
     match event:
         case Replied(usage=usage, finish_reason=reason):

@@ -18,7 +18,7 @@ def trace_id_of(run_id: str) -> int:
 
 
 def span_id_of(run_id: str, what: str = "") -> int:
-    """Give the span of a run, or of one thing in it: the id of a call, or what waits for it."""
+    """Give the span of a run, or of `what` in it: the id of a call, or as `RunTrace` names it."""
     return _number(f"span {run_id} {what}", _SPAN_BYTES)
 
 
