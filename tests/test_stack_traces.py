@@ -352,6 +352,40 @@ async def test_what_the_environment_says_of_the_service_comes_first(
     assert traces.headers[0]["Content-Encoding"] == "gzip"
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "-1"),
+        ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "NaN"),
+        ("OTEL_SPAN_LINK_COUNT_LIMIT", "many"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "9" * 20),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "3"),
+        ("OTEL_BSP_SCHEDULE_DELAY", "9" * 17),
+        ("OTEL_BSP_SCHEDULE_DELAY", "0"),
+    ],
+)
+async def test_no_number_keeps_an_agent_or_its_traces_away(
+    traces: Collector, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    """The SDK would refuse to start, or end its thread in silence."""
+    monkeypatch.setenv(name, value)
+    async with traced(agent("{}", "Hello!")) as (stage,):
+        assert (await asked(stage)).status_code == 200
+    await traces.run("helper")
+
+
+async def test_limits_of_attributes_hold(
+    traces: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "2")
+    monkeypatch.setenv("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "3")
+    async with traced(agent("{}", "Hello!")) as (stage,):
+        await asked(stage)
+        run = await traces.run("helper")
+    assert len(run.attributes) == 2
+    assert all(len(v) <= 3 for v in run.attributes.values() if isinstance(v, str))
+
+
 async def test_without_settings_nothing_is_made() -> None:
     async with stages(agent("{}", "Hello!")) as (stage,):
         assert (await asked(stage)).status_code == 200
