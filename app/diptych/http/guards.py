@@ -159,7 +159,7 @@ def _body_refusal(scope: Scope) -> Refusal | None:
     )
     if not has_body:
         return None
-    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+    if any(each != "identity" for each in _header_values(scope, b"content-encoding")):
         return _ENCODED  # one reader decodes it, and another takes it as it is
     codings = _header_values(scope, b"transfer-encoding")
     return _CODED if codings not in ([], ["chunked"]) else None if is_json else _NOT_JSON
