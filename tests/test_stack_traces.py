@@ -299,10 +299,10 @@ async def test_messages_are_sent_if_they_are_asked_for_and_secrets_never(
     traces: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(CONTENT, "SPAN_ONLY")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=open-sesame-now")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=open-sesame-now,other=p%40ss/w%2Frd")
     adds = call("box__add", a=1, b=2)
     async with traced(agent(said(adds), said("{}"), said("Three."), tools=(box(add),))) as (stage,):
-        await asked(stage, "What is one and two, open-sesame-now? " + "x" * 50_000)
+        await asked(stage, "What is one and two, open-sesame-now p@ss/w/rd? " + "x" * 50_000)
         run = await traces.run("helper")
     assert traces.headers[0]["api-key"] == "open-sesame-now"
     question = run.attributes["gen_ai.input.messages"]
@@ -316,6 +316,7 @@ async def test_messages_are_sent_if_they_are_asked_for_and_secrets_never(
     assert "box__add" in chat.attributes["gen_ai.output.messages"]
     assert "gen_ai.system_instructions" in chat.attributes
     assert "open-sesame-now" not in str(traces.spans)
+    assert "p@ss/w/rd" not in str(traces.spans)
     longest = max(len(str(v)) for span in traces.spans for v in span.attributes.values())
     assert longest < 10_000
 

@@ -12,6 +12,7 @@ import platform
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from urllib.parse import unquote
 from uuid import uuid4
 
 import aiohttp
@@ -42,7 +43,9 @@ class ProcessTraces:
     def __init__(self, settings: TelemetrySettings) -> None:
         for name in _HEADERS:
             for entry in os.environ.get(name, "").split(","):
-                SECRETS.remember(entry.partition("=")[2].strip())
+                value = entry.partition("=")[2].strip()
+                for secret in {value, unquote(value)}:  # it is written as in a URL
+                    SECRETS.remember(secret)
         self._settings = settings
         self._instance = str(uuid4())
         self._processors = [
