@@ -300,10 +300,10 @@ async def test_messages_are_sent_if_they_are_asked_for_and_secrets_never(
     traces: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(CONTENT, "SPAN_ONLY")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=open-sesame-now")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=open-sesame-now,other=p%40ss/w%2Frd")
     adds = call("box__add", a=1, b=2)
     async with traced(agent(said(adds), said("{}"), said("Three."), tools=(box(add),))) as (stage,):
-        await asked(stage, "What is one and two, open-sesame-now? " + "x" * 50_000)
+        await asked(stage, "What is one and two, open-sesame-now p@ss/w/rd? " + "x" * 50_000)
         run = await traces.run("helper")
     assert traces.headers[0]["api-key"] == "open-sesame-now"
     question = run.attributes["gen_ai.input.messages"]
@@ -317,6 +317,7 @@ async def test_messages_are_sent_if_they_are_asked_for_and_secrets_never(
     assert "box__add" in chat.attributes["gen_ai.output.messages"]
     assert "gen_ai.system_instructions" in chat.attributes
     assert "open-sesame-now" not in str(traces.spans)
+    assert "p@ss/w/rd" not in str(traces.spans)
     longest = max(len(str(v)) for span in traces.spans for v in span.attributes.values())
     assert longest < 10_000
 
@@ -375,6 +376,40 @@ async def test_an_agent_serves_whatever_the_settings_of_its_traces_are(
     async with traced(agent("{}", "Hello!")) as (stage,):
         assert (await asked(stage)).status_code == 200
     assert "sesame" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "-1"),
+        ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "NaN"),
+        ("OTEL_SPAN_LINK_COUNT_LIMIT", "many"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "9" * 20),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "3"),
+        ("OTEL_BSP_SCHEDULE_DELAY", "9" * 17),
+        ("OTEL_BSP_SCHEDULE_DELAY", "0"),
+    ],
+)
+async def test_no_number_keeps_an_agent_or_its_traces_away(
+    traces: Collector, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    """The SDK would refuse to start, or end its thread in silence."""
+    monkeypatch.setenv(name, value)
+    async with traced(agent("{}", "Hello!")) as (stage,):
+        assert (await asked(stage)).status_code == 200
+    await traces.run("helper")
+
+
+async def test_limits_of_attributes_hold(
+    traces: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "2")
+    monkeypatch.setenv("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "3")
+    async with traced(agent("{}", "Hello!")) as (stage,):
+        await asked(stage)
+        run = await traces.run("helper")
+    assert len(run.attributes) == 2
+    assert all(len(v) <= 3 for v in run.attributes.values() if isinstance(v, str))
 
 
 async def test_without_settings_nothing_is_made() -> None:

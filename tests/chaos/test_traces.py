@@ -12,7 +12,7 @@ from support.collector import collector
 from support.model_server import ModelServer, model_server, silence, status
 from support.pods import PodProcess, all_ready, pod_processes
 from support.redis_server import RedisServer, redis_server
-from support.stack import call, tool_server
+from support.stack import call, tool_server, until
 
 FAILS_ONCE = (status(503, '{"error": {"message": "overloaded"}}'),)
 QUESTION = {"input": "What is it?"}
@@ -122,6 +122,34 @@ async def flood(request: web.Request) -> web.StreamResponse:
 
 async def wait_longer(_: web.Request) -> web.StreamResponse:
     return web.Response(status=503, headers={"Retry-After": "3600"})
+
+
+async def dribble(request: web.Request) -> web.StreamResponse:
+    """Send a byte of an answer's head now and then, without an end."""
+    transport = request.transport
+    assert isinstance(transport, asyncio.Transport)
+    transport.write(b"HTTP/1.1 200 OK\r\nX-A: ")
+    while not transport.is_closing():
+        transport.write(b"a")
+        await asyncio.sleep(0.05)
+    return web.Response()
+
+
+async def test_a_collector_that_never_ends_its_answer_is_told_of(redis: RedisServer) -> None:
+    """No read of it takes too long, so that no time limit of one ends it."""
+    async with collector() as traces, model_server("{}", "Hello!") as model:
+        traces.answer = dribble
+        async with pods(redis, model, traces.url, count=1, OTEL_EXPORTER_OTLP_TIMEOUT="200") as (
+            (pod,),
+            http,
+        ):
+            model.steps = ["{}", "Hello!"] * 30
+            await ended(http, pod, await start(http, pod))
+            await until(lambda: pod.grep("takes no traces (it does not end its answer)"))
+            await ended(http, pod, await start(http, pod))
+            assert len(traces.headers) == 1, "another request before this one has ended"
+            pod.terminate()
+            assert await pod.exited(9) == 0
 
 
 @pytest.mark.parametrize("answer", [hang, fail, redirect, flood, wait_longer, None])

@@ -8,7 +8,7 @@ Not here: sending traces (`adapters.telemetry`).
 
 import re
 from collections.abc import Iterable, Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, get_args
 from urllib.parse import urlsplit
 
@@ -30,7 +30,10 @@ _SAMPLERS = frozenset(
 )
 _HEADERS = (f"{_OTLP}HEADERS", f"{_OTLP}TRACES_HEADERS")
 _BATCHES = {"OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"}
-_NUMBERS = {*_BATCHES, "OTEL_TRACES_SAMPLER_ARG"}
+_LIMITS = {
+    f"OTEL_{of}ATTRIBUTE_{what}_LIMIT" for of in ("", "SPAN_") for what in ("COUNT", "VALUE_LENGTH")
+}
+_SAMPLER_ARG = "OTEL_TRACES_SAMPLER_ARG"
 _KNOWN_PROPAGATORS = frozenset({"tracecontext", "baggage", "none"})
 _HAS_EFFECT = frozenset(
     f"{_OTLP}{signal}{name}"
@@ -44,8 +47,7 @@ _HAS_EFFECT = frozenset(
     *("OTEL_TRACES_SAMPLER_ARG", "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"),
     *("OTEL_EXPERIMENTAL_RESOURCE_DETECTORS", "OTEL_SEMCONV_STABILITY_OPT_IN"),
     *_BATCHES,
-    *("OTEL_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT"),
-    *("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT"),
+    *_LIMITS,
     *(_CONTENT, _PROPAGATORS),
 }
 
@@ -55,13 +57,15 @@ class TelemetrySettings:
     """That traces are sent, and how.
 
     `origin` is the collector's scheme, host and port, for people. An export has `timeout` seconds.
-    With `has_content` messages, arguments and results are in the traces.
+    With `has_content` messages, arguments and results are in the traces. `numbers` are the valid
+    ones of queues and limits, by their variables: at others the SDK fails, some unseen.
     """
 
     exporters: tuple[Exporter, ...]
     origin: str = ""
     timeout: float = EXPORT_SECONDS
     has_content: bool = False
+    numbers: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def where(self) -> str:
@@ -94,6 +98,7 @@ def read_telemetry(environ: Mapping[str, str]) -> tuple[TelemetrySettings | None
         _origin(_endpoint(given) or DEFAULT_ENDPOINT),
         _timeout(given, notes),
         given.get(_CONTENT, "").lower() in _WITH_CONTENT,
+        {name: int(given[name]) for name in _BATCHES | _LIMITS if _is_number(name, given)},
     )
     return settings, notes + _value_notes(given)
 
@@ -177,10 +182,12 @@ def _value_notes(given: Mapping[str, str]) -> list[str]:
         notes.append(f"{_CONTENT}: there are no events; SPAN_ONLY puts contents into the spans")
     if given.get("OTEL_TRACES_SAMPLER", "always_on") not in _SAMPLERS:
         notes.append("OTEL_TRACES_SAMPLER: is not built in, so parentbased_always_on may hold")
+    if not re.fullmatch(r"0(\.\d+)?|1(\.0+)?", given.get(_SAMPLER_ARG, "1")):
+        notes.append(f"{_SAMPLER_ARG}: is no number from 0 to 1, so 1 holds")
     notes += [
-        f"{name}: is no number, so the default holds"
-        for name in sorted(_NUMBERS & given.keys())
-        if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", given[name])
+        f"{name}: is no number from {int(name in _BATCHES)} to 999999999, so the default holds"
+        for name in sorted((_BATCHES | _LIMITS) & given.keys())
+        if not _is_number(name, given)
     ]
     if given.get(f"{_OTLP}COMPRESSION", "none").lower() not in {"none", "gzip", "deflate"}:
         notes.append(f"{_OTLP}COMPRESSION: is none of gzip, deflate and none, so none holds")
@@ -189,6 +196,12 @@ def _value_notes(given: Mapping[str, str]) -> list[str]:
         for name in (*_HEADERS, "OTEL_RESOURCE_ATTRIBUTES")
         if not all("=" in part for part in given.get(name, "=").split(",") if part.strip())
     ]
+
+
+def _is_number(name: str, given: Mapping[str, str]) -> bool:
+    """Whether a variable has a number that queues and limits can have."""
+    text = given.get(name, "")
+    return re.fullmatch(r"[0-9]{1,9}", text) is not None and int(text) >= (name in _BATCHES)
 
 
 def _switched_off(given: Mapping[str, str]) -> set[str]:

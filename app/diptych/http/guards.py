@@ -159,11 +159,15 @@ def _body_refusal(scope: Scope) -> Refusal | None:
     )
     if not has_body:
         return None
-    if b"content-encoding" in headers and headers[b"content-encoding"].lower() != b"identity":
+    if b"content-encoding" in headers and not _is_identity(scope):
         return _ENCODED  # one reader decodes it, and another takes it as it is
     if b"transfer-encoding" in headers and not _is_chunked_alone(scope):
         return _CODED
     return None if is_json else _NOT_JSON
+
+
+def _is_identity(scope: Scope) -> bool:
+    return all(coding == "identity" for coding in _header_values(scope, b"content-encoding"))
 
 
 def _is_chunked_alone(scope: Scope) -> bool:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-_ESCAPED_COLON = b"\\u003"  # begins one
+_ESCAPED_COLON = b"\\u003a"
 
 
 def repeated_key_problem(raw: bytes, value: object) -> str | None:
@@ -19,15 +19,23 @@ def repeated_key_problem(raw: bytes, value: object) -> str | None:
     `value` is what `raw` was read as. Its keys, and the colons in its texts, are all the colons of
     a body of which nothing was dropped.
     """
-    if _ESCAPED_COLON not in raw and raw.count(b":") == _count_colons(value):
+    if _count_written_colons(raw) == _count_colons(value):
         return None
     try:
         json.loads(raw, object_pairs_hook=_refuse_repeated_keys)
     except ValueError as error:
         return str(error)
-    except RecursionError:
-        return "it is nested too deeply"
+    except RecursionError:  # too deep for this reader, which would have named it
+        return "a key appears twice in one object"
     return None
+
+
+def _count_written_colons(raw: bytes) -> int:
+    """Count the colons of a body in JSON, with those that it writes as escapes."""
+    count = raw.count(b":")
+    if b"\\u003" in raw:  # after an escaped backslash this is no escape
+        count += raw.replace(b"\\\\", b"  ").lower().count(_ESCAPED_COLON)
+    return count
 
 
 def _count_colons(value: object) -> int:

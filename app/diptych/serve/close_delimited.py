@@ -31,7 +31,16 @@ class CloseDelimitedCycle(RequestResponseCycle):
 
 
 class CloseDelimiting(HttpToolsProtocol):
-    """uvicorn's protocol on httptools, without chunks to HTTP/1.0."""
+    """uvicorn's protocol on httptools, without chunks to HTTP/1.0, and without interim answers.
+
+    HTTP/1.0 knows no `100 Continue` either: a client would take it for the answer (RFC 9110,
+    section 10.1.1).
+    """
+
+    def on_headers_complete(self) -> None:
+        if self.parser.get_http_version() == "1.0":
+            self.expect_100_continue = False
+        super().on_headers_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: "ASGI3Application") -> None:
         if cycle.scope["http_version"] == "1.0":

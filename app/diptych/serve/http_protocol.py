@@ -19,7 +19,7 @@ from uvicorn.server import ServerState
 from diptych.net.memory_budget import Share
 from diptych.serve.close_delimited import CloseDelimiting
 from diptych.serve.connections import Connections
-from diptych.serve.host_header import has_one_host
+from diptych.serve.heads import head_problem
 from diptych.serve.joined_writes import JoinedWrites
 from diptych.serve.protocol_errors import error_response
 
@@ -179,10 +179,8 @@ class BoundedProtocol(CloseDelimiting):
             self._refuse("head_too_large")
         elif len(self.pipeline) >= MAX_PIPELINED:
             self._take_no_more()
-        elif not has_one_host(self.headers, self.parser.get_http_version()):
-            self._refuse_next("invalid_host")
-        elif self.parser.get_method() == b"CONNECT":
-            self._refuse_next("not_implemented")
+        elif problem := head_problem(self.parser, self.headers):
+            self._refuse_next(problem)
         elif self.parser.should_upgrade():
             self._is_upgrade = True
         else:

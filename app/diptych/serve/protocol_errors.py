@@ -13,6 +13,7 @@ _ERRORS = {
     "request_timeout": (408, "the request did not arrive in time"),
     "head_too_large": (431, "send up to 128 headers in 64 KiB"),
     "not_implemented": (501, "this agent is no proxy: it knows no CONNECT"),
+    "invalid_version": (505, "this agent speaks HTTP/1.1 and HTTP/1.0"),
     "overloaded": (503, "this agent has too many connections now, or leaves"),
 }
 """Status and text, by what problem+json has as `code`."""

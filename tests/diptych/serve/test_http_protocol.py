@@ -531,6 +531,32 @@ async def test_an_answer_of_unknown_length_has_no_chunks_for_http_1_0(
     assert (b"chunked" in told) == (b"HTTP/1.1" in head)
 
 
+CODED_1_0 = b"POST /x HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (CODED_1_0, 400),
+        (b"GET /x HTTP/0.9\r\nHost: a\r\n\r\n", 505),
+        (b"GET /x HTTP/2.0\r\nHost: a\r\n\r\n", 505),
+    ],
+)
+async def test_what_its_version_does_not_know_is_refused(request_: bytes, status: int) -> None:
+    async with served() as here:
+        line = await here.connect()
+        assert await line.ask(request_) == status
+        assert await line.is_closed()
+        assert here.app.asked == []
+
+
+async def test_http_1_0_gets_no_interim_answer() -> None:
+    async with served() as here:
+        line = await here.connect()
+        head = b"POST /x HTTP/1.0\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
+        assert await line.ask(head + b"{}") == 200
+
+
 # Upgrades, tunnels and pipelines
 
 INNER = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"

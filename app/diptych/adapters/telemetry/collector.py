@@ -6,9 +6,11 @@ Not here: which collector (`config.telemetry`), when spans are sent (`process_tr
 """
 
 import logging
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from typing import Any
 
 import requests
@@ -18,6 +20,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 MAX_ANSWER = 64 * 1024  # bytes; what a collector says is not looked at
 _FIRST_REDIRECT, _FIRST_ERROR = 300, 400
+_LONGEST = 3  # times the time limit: that of connecting, of the head, and of the rest
 _logger = logging.getLogger(__name__)
 
 
@@ -58,16 +61,22 @@ def _read(response: requests.Response, deadline: float) -> None:
 
 
 class WatchedExporter(SpanExporter):
-    """Says when a collector stops taking spans, and when it takes them again: a line each."""
+    """Says when a collector stops taking spans, and when it takes them again: a line each.
+
+    Each export has a thread of its own. Whoever sends a byte now and then never comes to the time
+    limit of a read, so its thread is left to it, and nothing more is sent until that has ended.
+    """
 
     def __init__(self, origin: str, timeout: float) -> None:
         self._origin = origin
+        self._seconds = _LONGEST * timeout
+        self._asking: threading.Thread | None = None
         self._session = BoundedSession()
         self._exporter = OTLPSpanExporter(timeout=timeout, session=self._session)
         self._lost = 0
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        result = self._exporter.export(spans)
+        result = self._ask(spans)
         if result is SpanExportResult.SUCCESS:
             if self._lost:
                 _logger.warning(
@@ -85,6 +94,21 @@ class WatchedExporter(SpanExporter):
                 )
             self._lost += len(spans)
         return result
+
+    def _ask(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        results: list[SpanExportResult] = []
+        context = copy_context()  # it says that this is no work of the program to be traced
+
+        def ask() -> None:
+            results.append(context.run(self._exporter.export, spans))
+
+        if self._asking is None or not self._asking.is_alive():
+            self._asking = threading.Thread(target=ask, name="diptych-export", daemon=True)
+            self._asking.start()
+            self._asking.join(self._seconds)
+        if not results and self._asking.is_alive():
+            self._session.said = "does not end its answer"
+        return results[0] if results else SpanExportResult.FAILURE
 
     def shutdown(self) -> None:
         self._exporter.shutdown()  # type: ignore[no-untyped-call]

@@ -6,6 +6,7 @@ what waits to be sent is in memory, and a collector may be away.
 Not here: what a span says without contents (`attributes`).
 """
 
+import json
 from collections.abc import Sequence
 
 import orjson
@@ -17,6 +18,8 @@ from diptych.net.redaction import SECRETS, without_tokens
 MAX_CHARS = 8_000  # of an attribute
 _MAX_TEXT = 4_000  # of one text in it
 _MAX_MESSAGES = 50
+_SMALLER = ((1_000, 30), (200, 15), (40, 8))
+"""Characters of each text of a message that does not fit, and how many parts; the last fits."""
 _LONGEST_SECRET = 20_000  # characters
 
 
@@ -44,7 +47,10 @@ def question_attributes(text: str) -> dict[str, str]:
 
 def value_text(value: JSON) -> str:
     """Give arguments or a result as text."""
-    text = value if isinstance(value, str) else _json(SECRETS.redact_value(value))
+    try:
+        text = value if isinstance(value, str) else _json(SECRETS.redact_value(value))
+    except RecursionError:
+        return "[nested too deeply]"
     return _clean(text, MAX_CHARS)
 
 
@@ -75,11 +81,11 @@ def _clean(text: str, limit: int) -> str:
 
 
 def _newest(items: list[JSON]) -> str:
-    """Write the last items as a JSON list that fits; the last one is there in any case."""
+    """Write the last items as a JSON list that fits; of the last one as much as fits."""
     kept: list[str] = []
     size = 2
     for item in reversed(items):
-        text = _json(item)
+        text = _json(item) if kept else _fitted(item)
         size += len(text) + 1
         if kept and size > MAX_CHARS:
             break
@@ -87,8 +93,28 @@ def _newest(items: list[JSON]) -> str:
     return f"[{','.join(reversed(kept))}]"
 
 
+def _fitted(item: JSON) -> str:
+    """Write an item with as much of its texts, and as many parts, as fit."""
+    text = _json(item)
+    for size, count in _SMALLER:
+        if len(text) + 2 > MAX_CHARS:
+            text = _json(_smaller(item, size, count))
+    return text
+
+
+def _smaller(value: JSON, size: int, count: int) -> JSON:
+    match value:
+        case str():
+            return shortened(value, size)
+        case list():
+            return [_smaller(each, size, count) for each in value[:count]]
+        case dict():
+            return {name: _smaller(each, size, count) for name, each in value.items()}
+    return value
+
+
 def _json(value: object) -> str:
     try:
         return orjson.dumps(value).decode()
-    except TypeError:  # numbers over 64 bits, or nested too deeply
-        return str(value)
+    except TypeError:  # numbers over 64 bits, or nested more deeply than it writes
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

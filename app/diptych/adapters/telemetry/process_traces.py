@@ -10,14 +10,16 @@ import logging
 import os
 import platform
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
+from urllib.parse import unquote
 from uuid import uuid4
 
 import aiohttp
 from opentelemetry.propagate import get_global_textmap
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
 from opentelemetry.trace import get_current_span
 
 from diptych.adapters.telemetry.agent_traces import AgentTraces
@@ -41,16 +43,19 @@ class ProcessTraces:
     def __init__(self, settings: TelemetrySettings) -> None:
         for name in _HEADERS:
             for entry in os.environ.get(name, "").split(","):
-                SECRETS.remember(entry.partition("=")[2].strip())
+                value = entry.partition("=")[2].strip()
+                for secret in {value, unquote(value)}:  # it is written as in a URL
+                    SECRETS.remember(secret)
         self._settings = settings
         self._instance = str(uuid4())
-        self._limits = SpanLimits()  # reads variables, too
+        self._limits = _limits(settings.numbers)
         self._from_environment = OTELResourceDetector().detect()
         self._processors = [
-            BatchSpanProcessor(
+            _batches(
                 WatchedExporter(settings.origin, settings.timeout)
                 if name == "otlp"
-                else ConsoleSpanExporter()
+                else ConsoleSpanExporter(),
+                settings.numbers,
             )
             for name in settings.exporters
         ]
@@ -110,3 +115,31 @@ class ProcessTraces:
             "host.name": platform.node(),
         }
         return Resource.create({**own, **self._from_environment.attributes})
+
+
+def _batches(exporter: SpanExporter, numbers: Mapping[str, int]) -> BatchSpanProcessor:
+    """Give what sends spans by an exporter, many at a time."""
+    queue = numbers.get("OTEL_BSP_MAX_QUEUE_SIZE", 2048)
+    return BatchSpanProcessor(
+        exporter,
+        max_queue_size=queue,
+        schedule_delay_millis=numbers.get("OTEL_BSP_SCHEDULE_DELAY", 5000),
+        max_export_batch_size=min(numbers.get("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512), queue),
+        export_timeout_millis=30_000,  # without effect: each exporter has its own
+    )
+
+
+def _limits(numbers: Mapping[str, int]) -> SpanLimits:
+    """Give the limits of spans; what is not given here the SDK would read by itself, and refuse."""
+    count = numbers.get("OTEL_ATTRIBUTE_COUNT_LIMIT", 128)
+    length = numbers.get("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", SpanLimits.UNSET)
+    return SpanLimits(
+        max_attributes=count,
+        max_events=128,
+        max_links=128,
+        max_span_attributes=numbers.get("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", count),
+        max_event_attributes=count,
+        max_link_attributes=count,
+        max_attribute_length=length,
+        max_span_attribute_length=numbers.get("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", length),
+    )
