@@ -128,9 +128,9 @@ async def test_what_waits_below_a_middle_that_dies_is_decided_at_the_top(tmp_pat
         middle(leaf, tmp_path, 1) as (pod,),
     ):
         peer = PeerConfig("middle", pod.url, share_context=True)
-        top_config = agent(
-            said(delegates_to("middle")), said("{}"), said("Top."), name="top", agents=(peer,)
-        )
+        # What happens below is told live alone: whoever follows must have come before.
+        delegates = said(delegates_to("middle"), delay_ms=1000)
+        top_config = agent(delegates, said("{}"), said("Top."), name="top", agents=(peer,))
         async with stages(top_config) as (top,):
             run_id = await top.start()
             following = asyncio.create_task(told(top, run_id))
