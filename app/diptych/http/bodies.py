@@ -162,10 +162,10 @@ async def read_body(request: Request, model: type[Body], *, strictly: bool = Fal
     raw = await request.body()
     try:
         body = orjson.loads(raw)
-        if problem := repeated_key_problem(raw, body):
-            raise ValueError(problem)  # noqa: TRY301 - as the reader's own
         if strictly:
             _check_strictly(raw.decode())
+        elif problem := repeated_key_problem(raw, body):
+            raise ValueError(problem)  # noqa: TRY301 - as the reader's own
     except ValueError as error:  # `orjson.JSONDecodeError` is one
         raise InvalidRequest(f"the body is not valid JSON: {error}", code="invalid_json") from error
     if not isinstance(body, dict):

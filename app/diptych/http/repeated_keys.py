@@ -7,8 +7,9 @@ Not here: what else is wrong with a body (`http.bodies`, `http.a2a.bindings`).
 """
 
 import json
-from collections.abc import Sequence
 from typing import Any
+
+from diptych.loop.actions.strict_json import unique_keys
 
 _ESCAPED_COLON = b"\\u003a"
 
@@ -22,7 +23,7 @@ def repeated_key_problem(raw: bytes, value: object) -> str | None:
     if _count_written_colons(raw) == _count_colons(value):
         return None
     try:
-        json.loads(raw, object_pairs_hook=_refuse_repeated_keys)
+        json.loads(raw, object_pairs_hook=unique_keys)
     except ValueError as error:
         return str(error)
     except RecursionError:  # too deep for this reader, which would have named it
@@ -57,13 +58,3 @@ def _count_colons(value: object) -> int:
         elif type(found) is str:
             count += found.count(":")
     return count
-
-
-def _refuse_repeated_keys(pairs: Sequence[tuple[str, Any]]) -> None:
-    if len(dict(pairs)) == len(pairs):
-        return
-    seen = set()
-    for key, _ in pairs:
-        if key in seen:
-            raise ValueError(f"the key {json.dumps(key[:60])} appears twice in one object")
-        seen.add(key)

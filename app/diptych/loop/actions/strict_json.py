@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from diptych.loop.messages import JSON
@@ -69,7 +69,8 @@ def is_deep(value: JSON) -> bool:
     return True
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object, as `json`'s `object_pairs_hook`. Raises `ValueError` for a repeated key."""
     value = dict(pairs)
     if len(value) < len(pairs):
         times = Counter(name for name, _ in pairs)
@@ -96,5 +97,5 @@ def _refuse(name: str) -> None:
 
 
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_unique, parse_int=_integer, parse_float=_finite, parse_constant=_refuse
+    object_pairs_hook=unique_keys, parse_int=_integer, parse_float=_finite, parse_constant=_refuse
 )
