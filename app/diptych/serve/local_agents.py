@@ -1,4 +1,4 @@
-"""Agents of a Python program: one without a socket, those of files on loopback.
+"""Agents of a program: one without a socket, those of files on loopback.
 
 Not here: the Python API (`agent`), how an agent is built (`hosted_agent`).
 """
@@ -32,10 +32,17 @@ async def host_one(
 
 
 @asynccontextmanager
-async def host_file(loaded: LoadedAgents, name: str) -> AsyncGenerator[HostedAgent]:
-    """Serve the agents of files on loopback while the block lasts; gives the one of that name."""
+async def serve_on_loopback(loaded: LoadedAgents) -> AsyncGenerator[list[HostedAgent]]:
+    """Serve the agents of files at free ports; traces go where the environment says."""
     sockets = Sockets(ListenAddress(), len(loaded.names))
     telemetry = read_telemetry(os.environ)[0]
     async with serve_agents(loaded.resolve(sockets.urls), sockets, telemetry=telemetry) as agents:
+        yield agents
+
+
+@asynccontextmanager
+async def host_file(loaded: LoadedAgents, name: str) -> AsyncGenerator[HostedAgent]:
+    """Serve the agents of files on loopback while the block lasts; gives the one of that name."""
+    async with serve_on_loopback(loaded) as agents:
         await asyncio.gather(*(agent.wait_until_tried() for agent in agents))
         yield next(agent for agent in agents if agent.name == name)

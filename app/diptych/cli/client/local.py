@@ -29,7 +29,7 @@ from diptych.ports import Item
 from diptych.runtime.decision_request import DecisionRequest
 from diptych.runtime.request import RunRequest
 from diptych.serve.hosted_agent import HostedAgent
-from diptych.serve.process import ListenAddress, Sockets, serve_agents
+from diptych.serve.local_agents import serve_on_loopback
 from diptych.serve.undumpable import make_undumpable
 
 SAY_AFTER_SECONDS = 3.0
@@ -80,11 +80,9 @@ class LocalAgent:
 async def local_agents(loaded: LoadedAgents) -> AsyncIterator[list[LocalAgent]]:
     """Serve all agents; give them once each has tried to reach its tools and agents."""
     make_undumpable()
-    sockets = Sockets(ListenAddress(port=0), len(loaded.names))
-    telemetry, notes = read_telemetry(os.environ)
-    for note in notes:
+    for note in read_telemetry(os.environ)[1]:
         typer.echo(note, err=True)
-    async with serve_agents(loaded.resolve(sockets.urls), sockets, telemetry=telemetry) as agents:
+    async with serve_on_loopback(loaded) as agents:
         await _wait_until_tried(agents)
         yield [LocalAgent(agent) for agent in agents]
 
