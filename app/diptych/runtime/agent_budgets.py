@@ -63,7 +63,7 @@ class AgentBudgets:
             is_limited = budget.tokens is not None or budget.cost is not None
             return EstimatingMeter() if is_limited else RunMeter()
         counted = CountedRun(self._clock, log, settings.prices)
-        return SharedBudgetMeter(RunLedger(log, self._client, counted), self._client)
+        return SharedBudgetMeter(RunLedger(self._client, counted), self._client)
 
     async def used(self, session_id: str) -> Mapping[str, tuple[Budget, Used]]:
         """Say what is used of the budgets that runs of a session share, by their scope.

@@ -8,6 +8,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from itertools import groupby
 from typing import Protocol
 
 from diptych.errors import StoreError
@@ -53,8 +54,7 @@ class CountedRun:
 
     def __init__(self, clock: Clock, log: CountedLog, prices: Prices | None) -> None:
         self.now = clock.now
-        self.notify = log.notify
-        self._log = log
+        self.log = log
         self._prices = prices
         self._began = clock.now()
         self.is_taken_over = len(log.records) > 1
@@ -65,31 +65,33 @@ class CountedRun:
     def executed_ms(self) -> int:
         """Say for how long the run has executed here; to wait for an approval is not that."""
         now = self.now()
-        waited = waited_seconds(self._log.records, now) - self._waited
+        waited = waited_seconds(self.log.records, now) - self._waited
         return max(0, round((now - self._began - waited) * 1000))
 
     def replies(self) -> int:
         """Count the replies on record."""
-        return sum(map(is_reply, self._log.records))
+        return sum(map(is_reply, self.log.records))
 
     def recorded(self) -> list[tuple[str, Used]]:
         """Say what is on record, by the accounts of the days on which it was asked for."""
-        use, before, found = RecordedUse(self._prices), NO_USE, dict[str, Used]()
-        for record, asked_at in with_times_asked(self._log.records):
-            use.add(record)
-            if (used := use.used) != before:
-                day = day_key(asked_at)
-                found[day] = found.get(day, NO_USE) + used - before
-                before = used
-        return list(found.items())
+        use, before, found = RecordedUse(self._prices), NO_USE, dict[float, Used]()
+        timed = with_times_asked(self.log.records)
+        for day, of_day in groupby(timed, key=lambda pair: pair[1] // SECONDS_OF_A_DAY):
+            for record, _ in of_day:
+                use.add(record)
+            used = use.used
+            found[day] = found.get(day, NO_USE) + used - before
+            before = used
+        days = found.items()
+        return [(day_key(day * SECONDS_OF_A_DAY), used) for day, used in days if used != NO_USE]
 
 
 class RunLedger:
     """Asks the ledger for one run, and tells it what the run has used."""
 
-    def __init__(self, log: CountedLog, client: LedgerClient, counted: CountedRun) -> None:
-        self.run_id = log.run_id
-        self._session_id = log.session_id
+    def __init__(self, client: LedgerClient, counted: CountedRun) -> None:
+        self.run_id = counted.log.run_id
+        self._session_id = counted.log.session_id
         self._client = client
         self._counted = counted
         self.must_count_record = counted.is_taken_over
@@ -206,7 +208,7 @@ class RunLedger:
             if account.budget.is_warned(used):
                 for name in account.budget.warnings(used - added, used):
                     notice = budget_warning(name, used, account.budget, account.scope)
-                    self._counted.notify(notice)
+                    self._counted.log.notify(notice)
 
     def unrecorded(self, replied: int) -> int:
         """Say how many of the replies that came here are on no record."""

@@ -219,7 +219,7 @@ class SharedBudgetMeter(RunMeter):
                 self._client.stop_renewing(entry)
 
     def _is_all_but_credit_counted(self) -> bool:
-        """Whether no more is to be counted at the end than what was used of today's credit."""
+        """Whether no more is to be counted at the end than what was used of the credit."""
         ledger = self._ledger
         if self._credit is None or self._has_delegated or self._settling:
             return False
