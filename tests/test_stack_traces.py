@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from support.collector import Collector, Span, collector
 from support.model_server import model_server, silence, status
 from support.stack import Stage, agent, box, call, stages, tool_server
 from support.trees import delegates_to, said
+from yarl import URL
 
 from diptych.config.settings import AgentConfig, HookConfig, PeerConfig
 from diptych.config.telemetry import TelemetrySettings, read_telemetry
@@ -101,17 +104,21 @@ async def test_one_trace_spans_all_agents_of_a_tree(traces: Collector) -> None:
     assert not any(span.error for span in traces.spans)
 
 
-async def test_spans_say_what_the_conventions_ask_for(traces: Collector) -> None:
+@asynccontextmanager
+async def with_one_call(traces: Collector) -> AsyncIterator[tuple[Span, Any, Any]]:
+    """A run with a call of a tool: its span, its response, and the URL of its model."""
     async with (
         model_server(call("box__add", a=1, b=2), "{}", "It is 3.") as model,
         tool_server(add) as tools,
+        traced(agent(model=model, tools=(tools,), description="Adds.")) as (stage,),
     ):
-        config = agent(model=model, tools=(tools,), description="Adds.")
-        async with traced(config) as (stage,):
-            response = await asked(stage)
-            run = await traces.run("helper")
-    run_id, session = response.headers["x-run-id"], response.headers["x-session-id"]
-    host, port = model.url.removeprefix("http://").removesuffix("/v1").split(":")
+        response = await asked(stage)
+        yield await traces.run("helper"), response, URL(model.url)
+
+
+async def test_the_span_of_a_run_says_what_the_conventions_ask_for(traces: Collector) -> None:
+    async with with_one_call(traces) as (run, response, _):
+        pass
     assert run.kind == "INTERNAL"
     assert run.attributes == {
         "gen_ai.operation.name": "invoke_agent",
@@ -119,13 +126,22 @@ async def test_spans_say_what_the_conventions_ask_for(traces: Collector) -> None
         "gen_ai.agent.name": "helper",
         "gen_ai.agent.description": "Adds.",
         "gen_ai.request.model": "m",
-        "gen_ai.conversation.id": session,
+        "gen_ai.conversation.id": response.headers["x-session-id"],
         "gen_ai.usage.input_tokens": 30,
         "gen_ai.usage.output_tokens": run.attributes["gen_ai.usage.output_tokens"],
         "gen_ai.response.finish_reasons": ["stop"],
-        "diptych.run.id": run_id,
+        "diptych.run.id": response.headers["x-run-id"],
         "diptych.run.status": "completed",
     }
+    (resource,) = {tuple(sorted(each)) for each in traces.resources}
+    assert {"service.name", "service.version", "service.instance.id", "host.name"} <= {*resource}
+
+
+async def test_spans_of_requests_and_calls_say_what_the_conventions_ask_for(
+    traces: Collector,
+) -> None:
+    async with with_one_call(traces) as (run, response, model):
+        pass
     first, tool, _, last = traces.below(run)
     assert (first.name, first.kind, tool.name) == ("chat m", "CLIENT", "execute_tool box__add")
     assert first.attributes == {
@@ -136,9 +152,9 @@ async def test_spans_say_what_the_conventions_ask_for(traces: Collector) -> None
         "gen_ai.usage.input_tokens": 10,
         "gen_ai.usage.output_tokens": first.attributes["gen_ai.usage.output_tokens"],
         "gen_ai.response.finish_reasons": ["stop"],
-        "server.address": host,
-        "server.port": int(port),
-        "diptych.run.id": run_id,
+        "server.address": model.host,
+        "server.port": model.port,
+        "diptych.run.id": response.headers["x-run-id"],
         "diptych.model.purpose": "actions",
         "diptych.model.attempts": 1,
     }
@@ -151,13 +167,11 @@ async def test_spans_say_what_the_conventions_ask_for(traces: Collector) -> None
         "server.address": "127.0.0.1",
         "server.port": tool.attributes["server.port"],
         "diptych.call.id": "call_1_1",
-        "diptych.run.id": run_id,
+        "diptych.run.id": response.headers["x-run-id"],
         "diptych.step": 1,
     }
     assert last.attributes["gen_ai.request.stream"] is True
     assert 0 < last.attributes["gen_ai.response.time_to_first_chunk"] < 20
-    (resource,) = {tuple(sorted(each)) for each in traces.resources}
-    assert {"service.name", "service.version", "service.instance.id", "host.name"} <= {*resource}
 
 
 async def test_whoever_is_asked_gets_the_span_that_asks(traces: Collector) -> None:
@@ -433,8 +447,14 @@ async def test_no_run_leaves_anything_behind(
     """Neither those that end nor those whose process leaves them."""
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "64")
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "64")
-    async with traced(agent("{}", "Hello!")) as (stage,):
+    hanging = agent(call("box__hangs"), "{}", "Hello!", tools=(box(hangs),))
+    async with traced(agent("{}", "Hello!"), replace(hanging, name="left")) as (stage, left):
         await asyncio.gather(*(asked(stage, str(n)) for n in range(50)))
         assert stage.served._traces is not None
         assert stage.served._traces._traces == {}
         await traces.run("helper")
+        run_id = await left.start()
+        await until_event(left, run_id, "tool_call")
+        assert left.served._traces is not None
+        assert list(left.served._traces._traces) == [run_id]
+    assert left.served._traces._traces == {}
