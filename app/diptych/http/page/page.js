@@ -11,7 +11,7 @@ import {RunView} from "./run_view.js";
 import {el, exactJson, oneLine, shown} from "./text.js";
 
 const LOOK_SECONDS = 10; // between two looks for whether it is ready, and which calls wait
-const SILENCE_SECONDS = 5; // between two looks for agents below from which nothing is heard
+const SILENCE_LOOK_SECONDS = 5; // between two looks for agents below from which nothing is heard
 const WAITING_RUNS = 100; // whose calls are listed
 const SHOWN_RUNS = 20; // of a session, and sessions in the list
 const $ = (id) => document.getElementById(id);
@@ -272,6 +272,6 @@ async function showWaiting() {
 onUnfold($("approvals"), showWaiting);
 setInterval(() => { if ($("approvals").open && !document.hidden) showWaiting().catch(tell); }, 1000 * LOOK_SECONDS);
 
-setInterval(() => active?.tellSilence(), 1000 * SILENCE_SECONDS);
+setInterval(() => active?.tellSilence(), 1000 * SILENCE_LOOK_SECONDS);
 
 start().catch(tell);
