@@ -4,7 +4,6 @@ Not here: the messages in them (`http.messages`), headers (`http.run_request`), 
 may be (`http.guards`), A2A's messages (`http.a2a.message`).
 """
 
-import asyncio
 from typing import Any, Literal, TypeVar
 
 import orjson
@@ -16,7 +15,7 @@ from diptych.errors import InvalidRequest
 from diptych.http.budgets import BudgetBody
 from diptych.http.messages import Messages
 from diptych.http.repeated_keys import repeated_key_problem
-from diptych.loop.actions.strict_json import decode_json
+from diptych.net.strict_reading import read_strictly
 from diptych.runtime.definition import WhenBusy
 
 OnDisconnect = Literal["continue", "cancel"]
@@ -146,9 +145,6 @@ class DecisionBody(BaseModel):
 
 
 _UNION_MEMBERS = ("str", "ContentPart")  # pydantic names them in a location
-_QUICKLY_READ = 64 * 1024
-"""Bytes of a body that the strict reader reads in some 5 ms, in which no other is served."""
-
 Body = TypeVar("Body", bound=BaseModel)
 
 _UNSUPPORTED = {
@@ -167,11 +163,7 @@ async def read_body(request: Request, model: type[Body], *, strictly: bool = Fal
     try:
         body = orjson.loads(raw)
         if strictly:
-            text = raw.decode()
-            if len(raw) > _QUICKLY_READ:
-                await asyncio.to_thread(_check_strictly, text)
-            else:
-                _check_strictly(text)
+            await read_strictly(raw)
         elif problem := await repeated_key_problem(raw, body):
             raise ValueError(problem)  # noqa: TRY301 - as the reader's own
     except ValueError as error:  # `orjson.JSONDecodeError` is one
@@ -185,11 +177,6 @@ async def read_body(request: Request, model: type[Body], *, strictly: bool = Fal
         return model.model_validate(body, strict=True)
     except ValidationError as error:
         raise first_problem(error) from error
-
-
-def _check_strictly(text: str) -> None:
-    if isinstance(problem := decode_json(text), ValueError):
-        raise ValueError(str(problem))  # noqa: TRY004 - another, whose traceback leads not to it
 
 
 def first_problem(error: ValidationError) -> InvalidRequest:
