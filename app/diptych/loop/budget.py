@@ -59,6 +59,8 @@ class Prices:
 
     def fewest_tokens(self, cost: Decimal) -> int:
         """Give how many tokens it takes at least to cost so much; `MAX_COUNT` if that is more."""
+        if not cost:  # an agent above may give nothing: that is used up, also where all is free
+            return 0
         if cost >= self.dearest * MAX_COUNT:
             return MAX_COUNT
         return int(cost / self.dearest)

@@ -166,7 +166,7 @@ def test_a_warning_comes_whatever_alone_has_changed(limits, before, after):
 @given(
     st.sampled_from([None, PRICES, Prices(Decimal("0.000001")), Prices()]),
     st.none() | st.integers(1, 300),
-    st.none() | st.decimals("0.000001", "0.001", places=9) | st.just(Decimal(999_999)),
+    st.none() | st.decimals("0", "0.001", places=9) | st.just(Decimal(999_999)),
     st.integers(0, 12),
 )
 def test_counts_that_are_far_from_limits_end_nothing_and_warn_of_nothing(
@@ -178,6 +178,12 @@ def test_counts_that_are_far_from_limits_end_nothing_and_warn_of_nothing(
         exact = updated(after, far_below=NEVER_FAR)
         assert warnings(run, after) == warnings(run, exact)
         assert exhausted(after) == exhausted(exact)
+
+
+def test_where_an_agent_above_gives_no_money_the_model_is_not_asked_though_it_costs_nothing():
+    end = exhausted(limited(Prices(), cost=Decimal(0)))
+    assert end is not None
+    assert end.message == "the run has used up budget.cost: 0 of 0 in money"
 
 
 def test_a_request_can_only_tighten():
