@@ -222,6 +222,8 @@ def _unavailable_reason(outcome: RequestOutcome, error: BaseException) -> str:
             return outcome.reason
         case CallNotSent(reason=reason):
             return reason
+        case MCPError(code=mcp_types.METHOD_NOT_FOUND):
+            return "offers no tools"
         case MCPError():
             return "answers with an error"
         case OSError() | httpx2.HTTPError():
