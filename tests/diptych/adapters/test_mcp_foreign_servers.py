@@ -190,7 +190,7 @@ async def test_why_a_server_cannot_be_used_is_said_for_who_writes_its_url(
     ],
 )
 async def test_a_redirect_to_the_address_with_a_slash_is_said(to: str, reason: str) -> None:
-    """As Starlette 1.10.0 answers where an application is mounted at /mcp."""
+    """As the Python SDK 1.8.1, and whatever Starlette has mounted at /mcp, answers."""
     app = Foreign()
     async with serving(app) as url:
         app.replies["ANY"] = lambda _: (307, {"location": to.format(url=url)}, b"")
