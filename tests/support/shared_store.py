@@ -151,13 +151,18 @@ class SharedStore:
         if run_id in self.runs:  # sent again: its reply was lost
             is_owner = self.sessions[session_id].owner == token
         else:
-            if if_idle and session_id in self.sessions and self.sessions[session_id].queue:
+            if if_idle and self._is_busy(session_id):
                 raise SessionBusy
             self._create(first)
             if idempotency_key:
                 self.idempotency_keys[idempotency_key.key] = (idempotency_key.digest, run_id)
             is_owner = self._claim(actor, session_id, token)
         return Opened(self.entry(run_id), Lease(session_id, token) if is_owner else None)
+
+    def _is_busy(self, session_id: str) -> bool:
+        session = self.sessions.get(session_id)
+        queue = session.queue if session else ()
+        return any(self.runs[run_id].status not in TERMINAL for run_id in queue)
 
     def _create(self, first: Record) -> None:
         if self.is_full:

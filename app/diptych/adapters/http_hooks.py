@@ -24,6 +24,7 @@ from diptych.loop.messages import JSONObject
 from diptych.net.guarded_backend import PoolLimits, use_guarded_pool
 from diptych.net.outgoing import OutgoingPolicy, host_of
 from diptych.net.received import Received, TooMuchReceived, is_compressed
+from diptych.net.strict_reading import read_strictly
 from diptych.runtime.hooks import Hook, HookFailed
 
 MAX_ANSWER = 1024 * 1024  # bytes
@@ -93,11 +94,16 @@ async def _read(name: str, response: httpx.Response) -> Any:  # noqa: ANN401 - J
     received = Received(max_bytes=MAX_ANSWER)
     try:
         body = await received.read(response.aiter_raw())
-        return orjson.loads(body) if body and response.status_code != _NO_CONTENT else None
+        if not body or response.status_code == _NO_CONTENT:
+            return None
+        orjson.loads(body)  # so that what is no JSON at all is told apart
+        return await read_strictly(body)
     except TooMuchReceived as error:
         raise HookFailed(name, f"answered too much: {error.reason}") from None
     except orjson.JSONDecodeError:
         raise HookFailed(name, "gave something that is no JSON") from None
+    except ValueError as error:  # a proxy that looked at it may have read something else
+        raise HookFailed(name, f"gave JSON that not all read alike: {error}") from None
     finally:
         received.release()
 

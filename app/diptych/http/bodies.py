@@ -15,7 +15,7 @@ from diptych.errors import InvalidRequest
 from diptych.http.budgets import BudgetBody
 from diptych.http.messages import Messages
 from diptych.http.repeated_keys import repeated_key_problem
-from diptych.loop.actions.strict_json import decode_json
+from diptych.net.strict_reading import read_strictly
 from diptych.runtime.definition import WhenBusy
 
 OnDisconnect = Literal["continue", "cancel"]
@@ -163,8 +163,8 @@ async def read_body(request: Request, model: type[Body], *, strictly: bool = Fal
     try:
         body = orjson.loads(raw)
         if strictly:
-            _check_strictly(raw.decode())
-        elif problem := repeated_key_problem(raw, body):
+            await read_strictly(raw)
+        elif problem := await repeated_key_problem(raw, body):
             raise ValueError(problem)  # noqa: TRY301 - as the reader's own
     except ValueError as error:  # `orjson.JSONDecodeError` is one
         raise InvalidRequest(f"the body is not valid JSON: {error}", code="invalid_json") from error
@@ -177,11 +177,6 @@ async def read_body(request: Request, model: type[Body], *, strictly: bool = Fal
         return model.model_validate(body, strict=True)
     except ValidationError as error:
         raise first_problem(error) from error
-
-
-def _check_strictly(text: str) -> None:
-    if isinstance(problem := decode_json(text), ValueError):
-        raise ValueError(str(problem))  # noqa: TRY004 - another, whose traceback leads not to it
 
 
 def first_problem(error: ValidationError) -> InvalidRequest:

@@ -48,6 +48,7 @@ from diptych.loop.approval_events import (
     ChildApprovalRequested,
 )
 from diptych.loop.asking import ask_for_actions, change_format, may_answer, next_step
+from diptych.loop.budget import NEVER_FAR
 from diptych.loop.call_graph import failure
 from diptych.loop.child_approvals import may_take, take
 from diptych.loop.compaction import ask_again, take_summary
@@ -240,6 +241,8 @@ def _begin(run: Run, event: Offered) -> Next:
     if run.max_steps is not None:
         settings = replace(settings, max_steps=min(run.max_steps, settings.max_steps))
     budget = settings.budget.tightened(run.budget)
+    if budget.cost is not None and settings.prices is None:
+        budget = replace(budget, cost=None)
     system = event.native_prompt if event.action_format == "native" else event.prompt
     run = updated(
         run,
@@ -251,7 +254,8 @@ def _begin(run: Run, event: Offered) -> Next:
         nonce=event.nonce,
         window=event.window,
         step_limit=settings.max_steps,
-        budget=budget if settings.prices or budget.cost is None else replace(budget, cost=None),
+        budget=budget,
+        far_below=budget.far_below(settings.prices) if budget.limits else NEVER_FAR,
         output_schema=(settings.output_schema if run.output_schema is None else run.output_schema),
     )
     return ask_for_actions(deliver_steering(run))

@@ -193,16 +193,13 @@ def warnings(before: Run, after: Run) -> list[Limit]:
 def _is_far_from_limits(run: Run) -> bool:
     """Whether less than 80 % of each limit are used, as far as counts alone can say: as a rule.
 
-    Money is no more than all tokens at the dearer price. Of a run that delegates this says nothing.
+    Of a run that delegates this says nothing.
     """
-    if run.delegated is not NO_USE:
-        return False
-    tokens, cost, model_calls, tool_calls, steps, _ = run.budget.warned_at
-    used, prices = run.usage.prompt_tokens + run.usage.completion_tokens, run.settings.prices
+    tokens, model_calls, tool_calls, steps = run.far_below
     return (
-        used < tokens
-        and run.model_calls < model_calls
+        run.model_calls < model_calls
+        and run.usage.prompt_tokens + run.usage.completion_tokens < tokens
         and run.tool_calls < tool_calls
         and run.step < steps
-        and (prices is None or prices.dearest * used < cost)
+        and run.delegated is NO_USE
     )

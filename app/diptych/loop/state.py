@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from diptych.loop.answer_prompt import Repair
 from diptych.loop.approval_events import ApprovalRequested, ChildApprovalRequested
-from diptych.loop.budget import UNLIMITED, Budget
+from diptych.loop.budget import NEVER_FAR, UNLIMITED, Budget, FarBelow
 from diptych.loop.catalog import Catalog
 from diptych.loop.commands import Command, Emit
 from diptych.loop.context_window import ContextWindow
@@ -82,6 +82,7 @@ class Run:
     output_schema: JSONObject | None = None  # that the answer must fit, if the request has one
     max_steps: int | None = None  # the request's
     budget: Budget = UNLIMITED  # the request's; once it begins, the run's
+    far_below: FarBelow = NEVER_FAR  # while it has used less it is far from the budget's limits
     nonce: str = ""  # random for the run
     messages: tuple[Message, ...] = ()  # what this run adds to the conversation
     asked_at: int | None = None  # which of them is the question; None if it resumes another run

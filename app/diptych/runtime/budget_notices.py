@@ -3,7 +3,7 @@
 Not here: what follows when nothing is left (`loop.spending`).
 """
 
-from diptych.loop.budget import Budget, Limit, encode_budget
+from diptych.loop.budget import Budget, Limit, decimal_text, encode_budget
 from diptych.loop.messages import JSON, Used
 from diptych.loop.spending import limit_place, used_by, warnings
 from diptych.loop.state import Phase, Run
@@ -32,8 +32,10 @@ def budget_summary(run: Run) -> list[Notice]:
     """Give the notice of what a run has used, if it has limits."""
     if not run.budget.limits:
         return []
-    used, limits = encode_budget(used_by(run)), run.budget.encoded
-    shown: dict[str, JSON] = {name: used[name] for name in limits}
+    used, limits = used_by(run), run.budget.encoded
+    shown: dict[str, JSON] = {name: getattr(used, name) for name in limits}
+    if "cost" in shown:
+        shown["cost"] = decimal_text(used.cost)
     return [Notice(BUDGET, {"used": shown, "limits": limits})]
 
 

@@ -33,6 +33,7 @@ from diptych.runtime.run_meter import BudgetRefused, ModelCall, RunMeter
 _Step: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 _LENT_PARTS = 4  # of what is left, for one delegation of a run without a limit of its own
 _MANY = 256  # times what a request may use at most: while that is left, it is not weighed
+_TURNS_TO_SEND = 2  # of the event loop: who reads a run is told of its end, and that is sent
 _ONE_CALL = Used(tool_calls=1)
 
 
@@ -228,8 +229,10 @@ class SharedBudgetMeter(RunMeter):
         return self._client.is_settled(ledger.run_id)
 
     async def _end_run(self, step: _Step) -> None:
-        """End a run that has nothing else reserved: at once, as a rule."""
+        """End a run that has nothing else reserved: as a rule when its answer has been sent."""
         try:
+            for _ in range(_TURNS_TO_SEND):
+                await asyncio.sleep(0)
             await step()
         except asyncio.CancelledError:
             self._client.retry_in_background(step)

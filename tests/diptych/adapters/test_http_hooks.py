@@ -21,6 +21,9 @@ CALL = ToolCall("call_1_1", "pay", {"amount": 5})
 KEY = "whsec_" + base64.b64encode(b"a key of some bytes").decode()
 
 
+LARGE_TWICE = b'{"deny":"no","arguments":{"text":"' + b"x" * 100_000 + b'"},"deny":null}'
+
+
 def http(body=b"{}", status="200 OK", headers=""):
     head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n{headers}\r\n"
     return head.encode() + body
@@ -129,6 +132,11 @@ async def reset(writer):
         (http(b"<html>"), "no JSON"),
         (http(b"[" * 100_000), "no JSON"),
         (http(b'["a"]'), "no JSON object"),
+        (http(b'{"deny": "no", "deny": null}'), 'the key "deny" appears twice in one object'),
+        (http(b'{"den\\u0079": "no", "deny": null}'), 'the key "deny" appears twice'),
+        (http(b'{"arguments": {"amount": 1, "amount": 9}}'), 'the key "amount" appears twice'),
+        (http(b'{"arguments": {"amount": 99999999999999999999}}'), "too large for 64 bits"),
+        (http(LARGE_TWICE), 'the key "deny" appears twice'),
         (http(b'{"ok": true}'), "a field that beforeCall has not"),
         (http(b"{}", "500 Internal Server Error"), "answered 500"),
         (http(b"{}", "302 Found", "Location: http://169.254.169.254/\r\n"), "answered 302"),

@@ -109,8 +109,20 @@ async def test_a_session_that_must_be_idle_takes_no_run_while_another_is_unfinis
     assert (again.entry.run_id, again.is_new) == (mine.run_id, False)
     assert len(await log.entries("talk")) == 1, "what is refused leaves nothing"
     await log.append([record(opened.entry, 2, "completed", content=None)], opened.lease)
-    await store.leases.finish_run(mine.run_id, (), opened.lease)
-    assert (await log.open(another, "t2", if_idle=True)).is_new
+    next_one = await log.open(another, "t2", if_idle=True)
+    assert next_one.is_new, "a run that has ended keeps nobody out, though it is still queued"
+    assert next_one.lease is None
+    with pytest.raises(SessionBusy):
+        await log.open(first(store.run_id(), "talk"), "t3", if_idle=True)
+    assert await store.leases.finish_run(mine.run_id, (), opened.lease) == another.run_id
+
+
+async def test_a_run_that_was_deleted_before_it_left_its_queue_keeps_nobody_out():
+    store = MemoryStore("0000000a")  # in a shared one such a session is not deleted
+    opened = await store.open(first("0000000a-1", "talk"), "t1")
+    await store.append([record(opened.entry, 2, "completed", content=None)], opened.lease)
+    assert await store.delete("talk")
+    assert (await store.open(first("0000000a-2", "talk"), "t2", if_idle=True)).is_new
 
 
 async def test_records_are_read_back_in_order_and_after_any_of_them(store):

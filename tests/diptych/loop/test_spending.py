@@ -8,14 +8,21 @@ from hypothesis import strategies as st
 from support.doubles import catalog
 from support.feeding import feed, made, returned, started
 
-from diptych.loop.budget import Budget, Prices
+from diptych.loop.budget import NEVER_FAR, Budget, Prices
 from diptych.loop.codec import catalog_blob, decode, encode
 from diptych.loop.commands import AskModel, MakeCall
 from diptych.loop.events import Called, Failed, Offered, Replied, RunRequested, Steered
 from diptych.loop.messages import Delegation, ToolCall, Usage, Used
 from diptych.loop.reducer import advance
 from diptych.loop.run_settings import RunSettings
-from diptych.loop.spending import denied_call, ends_phase_1, is_counted, used_by, warnings
+from diptych.loop.spending import (
+    denied_call,
+    ends_phase_1,
+    exhausted,
+    is_counted,
+    used_by,
+    warnings,
+)
 from diptych.loop.state import Phase, Run, updated
 
 PRICES = Prices(Decimal("0.25"), Decimal("2.00"))
@@ -154,6 +161,29 @@ def test_what_children_used_counts_where_a_run_ends():
 def test_a_warning_comes_whatever_alone_has_changed(limits, before, after):
     run = updated(limited(**limits), **before)
     assert warnings(run, updated(run, **after)) == list(limits)
+
+
+@given(
+    st.sampled_from([None, PRICES, Prices(Decimal("0.000001")), Prices()]),
+    st.none() | st.integers(1, 300),
+    st.none() | st.decimals("0", "0.001", places=9) | st.just(Decimal(999_999)),
+    st.integers(0, 12),
+)
+def test_counts_that_are_far_from_limits_end_nothing_and_warn_of_nothing(
+    prices, tokens, cost, calls
+):
+    run = limited(prices, tokens=tokens, cost=cost, model_calls=12)
+    for reply in range(max(0, run.far_below[0] - 3), run.far_below[0] + 3):
+        after = updated(run, usage=Usage(0, reply), model_calls=calls)
+        exact = updated(after, far_below=NEVER_FAR)
+        assert warnings(run, after) == warnings(run, exact)
+        assert exhausted(after) == exhausted(exact)
+
+
+def test_where_an_agent_above_gives_no_money_the_model_is_not_asked_though_it_costs_nothing():
+    end = exhausted(limited(Prices(), cost=Decimal(0)))
+    assert end is not None
+    assert end.message == "the run has used up budget.cost: 0 of 0 in money"
 
 
 def test_a_request_can_only_tighten():

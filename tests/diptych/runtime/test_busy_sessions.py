@@ -3,7 +3,8 @@
 import asyncio
 
 import pytest
-from support.doubles import house
+from support.budgeted import home_with, used
+from support.doubles import house, types
 from support.replicas import ask, replica, told
 from support.shared_store import SharedStore
 from support.stories import begin, log, virtually
@@ -34,6 +35,17 @@ async def test_a_busy_session_refuses_and_an_idle_one_takes():
     await rooms.told(first.run_id)
     await rooms.runs.close(1_000)
     assert len(await rooms.runs.entries("s")) == 2, "what is refused leaves nothing"
+
+
+@pytest.mark.parametrize("tokens", [10**9, 10**5], ids=["with credit", "without"])
+@virtually
+async def test_whoever_was_told_of_the_end_of_a_run_finds_its_session_idle(tokens):
+    rooms = home_with(*ECHOES, day={"tokens": tokens})
+    for _ in range(5):
+        run = await rooms.runs.start(to(when_busy="reject"))
+        assert types(await rooms.told(run.run_id))[-1] == "completed"
+    await rooms.runs.close(1_000)
+    assert (await used(rooms)).model_calls == 10
 
 
 @virtually

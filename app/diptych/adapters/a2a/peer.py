@@ -13,7 +13,7 @@ import random
 from dataclasses import dataclass
 
 import httpx
-from a2a.client import Client, ClientConfig, ClientFactory
+from a2a.client import Client
 from a2a.client.card_resolver import parse_agent_card
 from a2a.types import AgentCard
 
@@ -24,6 +24,7 @@ from diptych.adapters.a2a.http_client import (
     may_lead_to,
     origin,
 )
+from diptych.adapters.a2a.transport import JSONRPC, client_factory
 from diptych.config.settings import PeerConfig
 from diptych.errors import DelegationError
 from diptych.loop.catalog import Peer, Unavailable
@@ -77,9 +78,7 @@ class PeerMonitor:
         self.resolved: ResolvedPeer | None = None
         self.first_attempt = asyncio.Event()
         self._http = http
-        self._factory = ClientFactory(
-            ClientConfig(httpx_client=http, supported_protocol_bindings=["JSONRPC"])
-        )
+        self._factory = client_factory(http)
         self._refresh_requested = asyncio.Event()
 
     def snapshot(self) -> Peer | Unavailable:
@@ -172,7 +171,7 @@ class PeerMonitor:
             client = self._factory.create(card)
         except ValueError:
             return "its agent card offers no JSON-RPC interface"
-        urls = [i.url for i in card.supported_interfaces if i.protocol_binding == "JSONRPC"]
+        urls = [i.url for i in card.supported_interfaces if i.protocol_binding == JSONRPC]
         configured, is_trusted = self.config.url, self.config.share_context
         if not all(may_lead_to(configured, url, is_trusted=is_trusted) for url in urls):
             return "its agent card leads to another host without https"

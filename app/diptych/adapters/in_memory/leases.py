@@ -6,7 +6,7 @@ Not here: runs and sessions (`store`).
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from diptych.errors import LeaseLost
 from diptych.loop.events import Signal
@@ -32,6 +32,10 @@ class MemoryLeases:
         """Put a new run at the end of its session's queue; claim the session if it has no owner."""
         self._queues[session_id].append(run_id)
         return self._claim(session_id, token)
+
+    def queued(self, session_id: str) -> Collection[str]:
+        """Give the runs of a session's queue."""
+        return self._queues.get(session_id, ())
 
     def check(self, lease: Lease) -> None:
         """Raise `LeaseLost` if a session is owned under another lease."""

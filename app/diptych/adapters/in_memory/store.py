@@ -75,7 +75,7 @@ class MemoryStore:
         run_id, session_id, created = first.run_id, first.session_id, first.timestamp
         if idempotency_key and (earlier := self._earlier_run(idempotency_key)):
             return Opened(await self.entry(earlier), None, is_new=False)
-        if if_idle and await self.leases.queue_head(session_id):
+        if if_idle and self._is_busy(session_id):
             raise SessionBusy
         self._make_room(sessions=0 if session_id in self._sessions else 1)
         self._runs[run_id] = run = StoredRun(session_id, created)
@@ -201,6 +201,11 @@ class MemoryStore:
         for run_id in tuple(session.runs):
             self._remove(run_id)
         return True
+
+    def _is_busy(self, session_id: str) -> bool:
+        """Whether a run has not ended; one that has is queued until what it used is counted."""
+        queued = map(self._runs.get, self.leases.queued(session_id))
+        return any(run is not None and not run.is_finished for run in queued)
 
     def _add_messages(self, run_id: str, messages: Sequence[Message]) -> None:
         if run := self._runs.get(run_id):

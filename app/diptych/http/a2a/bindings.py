@@ -35,7 +35,7 @@ async def json_problem(request: Request) -> str | None:
         return "the body is not JSON in UTF-8"
     if _has_many_values(content, body):
         return f"the body holds more than {_MAX_VALUES:,} values; send fewer"
-    return repeated_key_problem(content, body) or _two_names_problem(body)
+    return await repeated_key_problem(content, body) or _two_names_problem(body)
 
 
 def _has_many_values(content: bytes, body: object) -> bool:
