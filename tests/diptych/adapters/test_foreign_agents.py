@@ -17,6 +17,7 @@ from diptych.ports import DelegationRequest
 
 RECORDINGS = Path(__file__).parents[2] / "recorded/a2a"
 ECHO = "[1] You said: hello there"
+JS_PARTS = 'Two rows:\n[f.csv: https://x/f.csv]\n{"row": 1}\n{"row": 2}\n\nAnd a second artifact.'
 
 
 class Recording:
@@ -80,6 +81,7 @@ async def delegated(recording: Recording, told: list[Any] | None = None) -> Call
         ("beeai", "[1] You said: Your task: hello there"),
         ("fasta2a", ECHO),
         ("fasta2a-0.6", ECHO),
+        ("js-sdk", JS_PARTS),
         ("langgraph", ECHO),
         ("strands", f"{ECHO}\n"),
     ],
