@@ -5,7 +5,8 @@
 It takes as many minutes as the rotation does, and restarts the API server four times: so it is no
 case of the suite. As Kubernetes' documentation has it, the new key is added, then it signs, and the
 old one is removed once no token of it is needed. Between the first two the API is away for a
-minute. All the time callers ask an agent through a NodePort, so that the API is not in their way.
+minute. All the time callers ask two agents through NodePorts, so that the API is not in their way:
+`hello`, and `front`, which asks `hello` with the token that its pod has for it.
 
 What it has shown is in docs/operator.md. Not here: an OIDC issuer's rotation
 (`tests/diptych/serve/test_issuers.py`).
@@ -19,18 +20,25 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from functools import partial
+from typing import Any
+from uuid import uuid4
 
 import jwt
 from harness import clusters, release, telling
 from harness.commands import CommandFailed, output
 from harness.kubectl import Kubectl, eventually
-from harness.objects import agent
+from harness.objects import agent, delegations
 from harness.sharing import Run
 from harness.space import Space, space_of
 from harness.telling import say
 from harness.tokens import Signer, claims_of
 
-AUDIENCE = "diptych.dev/{}/hello"
+AGENTS = ("hello", "front")
+AUDIENCE = "diptych.dev/{}/{}"
+ANSWER = "Hello!"
+BY_FRONT = "front's question"
+QUESTION = {"messages": [{"role": "user", "content": "Hello?"}]}
 EVERYBODY = {
     "apiVersion": "networking.k8s.io/v1",
     "kind": "NetworkPolicy",
@@ -76,12 +84,16 @@ JWKS = "/openid/v1/jwks"
 
 
 class Callers:
-    """Ask an agent in turn, each with its token, until the end; count what they are told."""
+    """Ask an agent in turn, each with its token, until the end; count what they are told.
 
-    def __init__(self, url: str) -> None:
+    `front` is asked by whoever has a token for it, and what counts is what `hello` told it.
+    """
+
+    def __init__(self, hello: str, front: str) -> None:
         self.tokens: dict[str, str] = {}
+        self.token_for_front = ""
         self.told: dict[str, collections.Counter[str]] = {}
-        self._url = url
+        self._hello, self._front = hello, front
         self._has_ended = threading.Event()
         self._thread = threading.Thread(target=self._ask_on, daemon=True)
 
@@ -102,11 +114,8 @@ class Callers:
             say(f"    {who}: " + ", ".join(f"{n} times {what}" for what, n in counts.items()))
 
     def ask(self, token: str) -> str:
-        body = json.dumps({"messages": [{"role": "user", "content": "Hello?"}]}).encode()
-        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
-        request = urllib.request.Request(f"{self._url}/v1/chat/completions", body, headers)
         try:
-            with urllib.request.urlopen(request, timeout=30) as reply:
+            with _asked(self._hello, "/v1/chat/completions", token, QUESTION) as reply:
                 return str(reply.status)
         except urllib.error.HTTPError as error:
             with error:
@@ -114,11 +123,37 @@ class Callers:
         except OSError as error:
             return type(error).__name__
 
+    def ask_front(self, token: str) -> str:
+        """Ask front, which asks hello; tell what it was told, or its own refusal."""
+        session = f"rotation-{uuid4().hex}"
+        try:
+            question = {**QUESTION, "session_id": session}
+            with _asked(self._front, "/v1/chat/completions", token, question):
+                pass
+            path = f"/memory/events?session_id={session}"
+            with _asked(self._front, path, token) as reply:
+                events = json.load(reply)["events"]
+        except OSError as error:
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()
+            return f"front: {error}"
+        told = [e["content"] for e in events if e["event_type"] == "delegation_response"]
+        return "200" if told == [ANSWER] else str(told)
+
     def _ask_on(self) -> None:
         while not self._has_ended.wait(0.1):
             for who, token in tuple(self.tokens.items()):
                 told = self.told
                 told.setdefault(who, collections.Counter())[self.ask(token)] += 1
+            if token := self.token_for_front:
+                told = self.told
+                told.setdefault(BY_FRONT, collections.Counter())[self.ask_front(token)] += 1
+
+
+def _asked(url: str, path: str, token: str, body: object = None) -> Any:
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+    sent = None if body is None else json.dumps(body).encode()
+    return urllib.request.urlopen(urllib.request.Request(f"{url}{path}", sent, headers), timeout=30)
 
 
 class Rotation:
@@ -129,25 +164,23 @@ class Rotation:
         self.space = space
         self.kubectl = space.kubectl
         self.failures: list[str] = []
-        service = {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": "outside"},
-            "spec": {
-                "type": "NodePort",
-                "selector": {"app.kubernetes.io/instance": "hello"},
-                "ports": [{"port": 8000}],
-            },
-        }
-        self.kubectl.apply(EVERYBODY, service)
-        port = self.kubectl.get("service", "outside")["spec"]["ports"][0]["nodePort"]
-        self.callers = Callers(f"http://{node.address()}:{port}")
+        self.kubectl.apply(EVERYBODY, *map(_node_port, AGENTS))
+        self.callers = Callers(*map(self._url, AGENTS))
+
+    def _url(self, agent: str) -> str:
+        service = self.kubectl.get("service", f"outside-{agent}")
+        return f"http://{self.node.address()}:{service['spec']['ports'][0]['nodePort']}"
 
     def fresh(self, name: str) -> str:
         """Let a caller ask with a new token."""
         token = eventually(self._token, seconds=120, what="a token is to be had")
         self.callers.tokens[name] = token
         return str(token)
+
+    def renew_for_front(self) -> None:
+        """Let front be asked with a new token of its own."""
+        make = partial(self._token, "front")
+        self.callers.token_for_front = eventually(make, seconds=120, what="a token for front")
 
     def mounted(self) -> list[str]:
         """Name the keys in the access file that the agent's pod has."""
@@ -190,11 +223,22 @@ class Rotation:
         token = self._token()
         return bool(token) and jwt.get_unverified_header(token)["kid"] == kid
 
-    def _token(self) -> str:
+    def _token(self, agent: str = "hello") -> str:
         try:
-            return self.kubectl.token(AUDIENCE.format(self.space.name))
+            return self.kubectl.token(AUDIENCE.format(self.space.name, agent))
         except CommandFailed:
             return ""
+
+
+def _node_port(agent: str) -> dict[str, Any]:
+    """Make the Service through which an agent is asked from outside."""
+    selector = {"app.kubernetes.io/instance": agent}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": f"outside-{agent}"},
+        "spec": {"type": "NodePort", "selector": selector, "ports": [{"port": 8000}]},
+    }
 
 
 USERS_OF_THE_API = {
@@ -206,7 +250,7 @@ USERS_OF_THE_API = {
 
 Without that kube-proxy is locked out when the old key goes, and no pod reaches the API any more.
 """
-REFUSED = {"a forger with the old kid": "401", "nobody": "401"}
+ALWAYS = {"a forger with the old kid": "401", "nobody": "401", BY_FRONT: "200"}
 KEY_FILE = f"    - --service-account-key-file={PKI}"
 SIGNING = f"--service-account-signing-key-file={PKI}"
 PRIVATE = f"--service-account-private-key-file={PKI}"
@@ -219,6 +263,7 @@ def begin(rotation: Rotation) -> str:
     rotation.wait_until_reached(token)
     rotation.callers.tokens["a forger with the old kid"] = Signer().token(old, **claims_of(token))
     rotation.callers.tokens["nobody"] = "abc"
+    rotation.renew_for_front()
     rotation.callers.start()
     return old
 
@@ -230,7 +275,7 @@ def send_the_api_away(rotation: Rotation) -> None:
     node.run(f"mv {MANIFESTS}/kube-apiserver.yaml /tmp/kube-apiserver.away")
     eventually(lambda: not node.published(), seconds=60, what="the API is away")
     time.sleep(AWAY)
-    rotation.expect(**{"the old token": "200"}, **REFUSED)
+    rotation.expect(**{"the old token": "200"}, **ALWAYS)
     node.run(f"mv /tmp/kube-apiserver.away {MANIFESTS}/kube-apiserver.yaml")
     eventually(node.published, seconds=180, what="the API is back")
 
@@ -245,7 +290,7 @@ def add_key(rotation: Rotation, old: str) -> str:
     eventually(lambda: len(node.published()) > 1, seconds=180, what="two keys")
     both = set(node.published())
     rotation.wait_for_keys(both)
-    rotation.expect(**{"the old token": "200"}, **REFUSED)
+    rotation.expect(**{"the old token": "200"}, **ALWAYS)
     (new,) = both - {old}
     return new
 
@@ -261,7 +306,7 @@ def sign_with(rotation: Rotation, new: str) -> None:
     callers.tokens["a forger with the new kid"] = Signer().token(new, **claims)
     time.sleep(20)
     good = {"the old token": "200", "a new token": "200", "a forger with the new kid": "401"}
-    rotation.expect(**good, **REFUSED)
+    rotation.expect(**good, **ALWAYS)
     callers.begin_phase("all who ask the API get tokens of the new key")
     for namespace, kinds in USERS_OF_THE_API.items():
         users = Kubectl(rotation.kubectl.env, namespace)
@@ -269,6 +314,10 @@ def sign_with(rotation: Rotation, new: str) -> None:
             users("rollout", "restart", kind)
         for kind in kinds:
             users("rollout", "status", kind, "--timeout=180s", timeout=200)
+    # So does front's pod, for its token for hello; for a moment its record is on one of two pods.
+    rotation.kubectl("rollout", "restart", "deployment/front")
+    rotation.kubectl("rollout", "status", "deployment/front", "--timeout=180s", timeout=200)
+    rotation.renew_for_front()
 
 
 def remove_key(rotation: Rotation, new: str) -> None:
@@ -277,12 +326,12 @@ def remove_key(rotation: Rotation, new: str) -> None:
     callers.begin_phase("the old key is removed")
     rotation.node.edit("kube-apiserver", f"\\#^{KEY_FILE}/sa.pub$#d")
     rotation.wait_for_keys({new})
-    rotation.expect(**{"a new token": "200", "a forger with the new kid": "401"}, **REFUSED)
+    rotation.expect(**{"a new token": "200", "a forger with the new kid": "401"}, **ALWAYS)
     callers.begin_phase("it is gone")
     rotation.fresh("the newest token")
     time.sleep(20)
     good = {"a new token": "200", "the newest token": "200", "a forger with the new kid": "401"}
-    rotation.expect(**good, **{"the old token": "401"}, **REFUSED)
+    rotation.expect(**good, **{"the old token": "401"}, **ALWAYS)
     callers.end()
     callers.report()
 
@@ -303,7 +352,10 @@ def main() -> int:
     try:
         found = release.installed(run, cluster)
         with space_of(found, "rotate") as space:
-            space.serve(agent("hello", ["{}", "Hello!"]))
+            script = [delegations(hello="Greet"), "{}", "It was asked."]
+            space.serve(
+                agent("hello", ["{}", ANSWER]), agent("front", script, agents=[{"name": "hello"}])
+            )
             rotation = Rotation(Node(cluster.kind, space.kubectl), space)
             old = begin(rotation)
             send_the_api_away(rotation)

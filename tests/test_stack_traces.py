@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -426,10 +427,42 @@ async def test_limits_of_attributes_hold(
     assert all(len(v) <= 3 for v in run.attributes.values() if isinstance(v, str))
 
 
+async def test_the_metrics_say_how_many_spans_were_lost(traces: Collector) -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        return web.Response(status=413)
+
+    async with traced(agent("{}", "Hello!")) as (stage,):
+        assert "\ndiptych_lost_spans_total 0.0\n" in (await stage.http.get("/metrics")).text
+        traces.answer = refuse
+        assert (await asked(stage)).status_code == 200
+        async with asyncio.timeout(10):  # `refuse` answers before the process has counted them
+            text = ""
+            while not re.search(r"^diptych_lost_spans_total [1-9]", text, re.MULTILINE):
+                text = (await stage.http.get("/metrics")).text
+
+
+async def test_the_demo_sends_one_trace_over_its_tree(traces: Collector) -> None:
+    environ = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": traces.url}
+    demo = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "diptych", "demo"),
+        env=environ,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    assert await demo.wait() == 0
+    (top,) = [span for span in traces.spans if not span.parent_id]
+    assert top.name == "invoke_agent coordinator"
+    assert {span.trace_id for span in traces.spans} == {top.trace_id}
+    assert {span.service for span in traces.spans} == {"coordinator", "researcher"}
+    calls = [span.name for span in traces.spans if span.name.startswith("execute_tool")]
+    assert sorted(calls) == ["execute_tool calculate"] * 3 + ["execute_tool planet"] * 2
+
+
 async def test_without_settings_nothing_is_made() -> None:
     async with stages(agent("{}", "Hello!")) as (stage,):
         assert (await asked(stage)).status_code == 200
         assert stage.served._traces is None
+        assert "diptych_lost_spans" not in (await stage.http.get("/metrics")).text
 
 
 def test_without_settings_nothing_is_loaded() -> None:

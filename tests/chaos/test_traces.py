@@ -1,6 +1,7 @@
 """The trace of a run whose owner is killed, and collectors that are dead, slow or hostile."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -125,7 +126,7 @@ async def wait_longer(_: web.Request) -> web.StreamResponse:
 
 
 async def dribble(request: web.Request) -> web.StreamResponse:
-    """Send a byte of an answer's head now and then, without an end."""
+    """Send a byte of an answer's head now and then, until the other side goes away."""
     transport = request.transport
     assert isinstance(transport, asyncio.Transport)
     transport.write(b"HTTP/1.1 200 OK\r\nX-A: ")
@@ -137,6 +138,8 @@ async def dribble(request: web.Request) -> web.StreamResponse:
 
 async def test_a_collector_that_never_ends_its_answer_is_told_of(redis: RedisServer) -> None:
     """No read of it takes too long, so that no time limit of one ends it."""
+    seconds = 0.2
+    began = time.monotonic()
     async with collector() as traces, model_server("{}", "Hello!") as model:
         traces.answer = dribble
         async with pods(redis, model, traces.url, count=1, OTEL_EXPORTER_OTLP_TIMEOUT="200") as (
@@ -147,7 +150,8 @@ async def test_a_collector_that_never_ends_its_answer_is_told_of(redis: RedisSer
             await ended(http, pod, await start(http, pod))
             await until(lambda: pod.grep("takes no traces (it does not end its answer)"))
             await ended(http, pod, await start(http, pod))
-            assert len(traces.headers) == 1, "another request before this one has ended"
+            most = 1 + (time.monotonic() - began) / seconds
+            assert len(traces.headers) <= most, "another request before this one has ended"
             pod.terminate()
             assert await pod.exited(9) == 0
 

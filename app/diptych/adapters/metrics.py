@@ -7,12 +7,14 @@ Not here: the route `/metrics` (`http`).
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.registry import Collector
 
 from diptych.errors import ModelCode
 from diptych.loop.budget import Prices
@@ -155,6 +157,10 @@ class Metrics:
         """Count a request that was refused; `reason` is one of a few words."""
         self._refused.labels(reason).inc()
 
+    def add_lost_spans(self, read: Callable[[], int]) -> None:
+        """Show how many spans this process has lost, of all its agents."""
+        self._registry.register(_LostSpans(read))
+
     def render(self) -> tuple[bytes, str]:
         """Give the metrics as text, and the text's media type."""
         if of_day := self._of_day():
@@ -202,6 +208,17 @@ class Metrics:
 
     def _gauge(self, name: str, text: str, read: Callable[[], int]) -> None:
         Gauge(name, text, registry=self._registry).set_function(read)
+
+
+class _LostSpans(Collector):
+    """A counter that is counted elsewhere."""
+
+    def __init__(self, read: Callable[[], int]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        about = "Spans that the process could not send."
+        yield CounterMetricFamily("diptych_lost_spans", about, self._read())
 
 
 def _labelled(counter: Counter, *labels: str) -> Counter:

@@ -14,6 +14,7 @@ from typing import TypeAlias
 import aiohttp
 
 from diptych.adapters.mcp import McpTools
+from diptych.adapters.mcp.pins import CHANGED
 from diptych.adapters.openai_chat.probe import EndpointFindings, probe_endpoint, probe_tools
 from diptych.config.settings import (
     ALL_TOOLS,
@@ -35,7 +36,8 @@ _ModelKey: TypeAlias = tuple[object, ...]
 class ToolServerFindings:
     """What one tool server said: why it cannot be used, or its tools and the seconds it took.
 
-    `unmatched` are those of the manifest's patterns in `allow` that let no tool through.
+    `unmatched` are those of the manifest's patterns in `allow` that let no tool through. `left_out`
+    says what the server lists besides, and nobody can use.
     """
 
     name: str
@@ -43,6 +45,7 @@ class ToolServerFindings:
     tools: tuple[str, ...]
     seconds: float
     unmatched: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +145,10 @@ async def _examine_server(
     names = tuple(tool.name for tool in tools)
     patterns = () if server.allow == ALL_TOOLS else server.allow
     unmatched = tuple(p for p in patterns if not any(fnmatchcase(name, p) for name in names))
-    reason = unavailable[0].reason if unavailable else None
-    return ToolServerFindings(server.name, reason, names, seconds, unmatched), tools
+    reasons = [entry.reason for entry in unavailable]
+    left_out = tuple(r for r in reasons if tools and not r.startswith(CHANGED))
+    reason = next((r for r in reasons if r not in left_out), None)
+    return ToolServerFindings(server.name, reason, names, seconds, unmatched, left_out), tools
 
 
 async def _reasons(peers: Sequence[PeerConfig]) -> dict[str, str]:

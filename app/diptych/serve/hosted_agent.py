@@ -104,7 +104,7 @@ class HostedAgent:
             in_process_model=in_process_model,
             prices=config.definition.settings.prices,
         )
-        observe, observe_model, observe_hook = observers(self._metrics, self._traces)
+        observe, observe_model, observe_hook = observers(self._metrics, self._traces, shared.traces)
         self._model = agent_model(config, http, in_process.model, observe_model)
         self.step_gate = StepGate()
         self._http_hooks = _http_hooks(config, self._traces)

@@ -31,8 +31,8 @@ _SDKS = ("a2a", "httpcore", "httpcore2", "httpx", "httpx2", "mcp")
 """Libraries of which it is only logged that they have a warning or error, and of which kind."""
 
 
-_SILENT = "opentelemetry"
-"""It says what variables hold, and what collectors answer; `adapters.telemetry` speaks for it."""
+_SILENT = ("opentelemetry", "urllib3")
+"""They tell what variables hold and collectors answer; `adapters.telemetry` speaks for them."""
 
 
 def set_up_logging(level: str, form: Literal["text", "json"]) -> None:
@@ -44,7 +44,8 @@ def set_up_logging(level: str, form: Literal["text", "json"]) -> None:
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for name in (*_VERBOSE_LIBRARIES, *_SDKS):
         logging.getLogger(name).setLevel(max(logging.getLevelName(level), logging.WARNING))
-    logging.getLogger(_SILENT).setLevel(logging.CRITICAL)
+    for name in _SILENT:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def show_trace_ids(read: Callable[[], Mapping[str, str]]) -> None:

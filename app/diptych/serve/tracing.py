@@ -89,11 +89,15 @@ def agent_traces(
 
 
 def observers(
-    metrics: Metrics, traces: "AgentTraces | None"
+    metrics: Metrics, traces: "AgentTraces | None", process: "ProcessTraces | None"
 ) -> tuple[list[Observer], ModelObserver, HookObserver]:
-    """Give who is told of records and notices, of a model's attempts, and of hooks."""
-    if traces is None:
+    """Give who is told of records and notices, of a model's attempts, and of hooks.
+
+    The metrics show what the process loses of its traces, too.
+    """
+    if traces is None or process is None:
         return [metrics.observe], metrics.observe_model, metrics.observe_hook
+    metrics.add_lost_spans(process.lost_spans)
 
     def observe_model(model: str, endpoint: str, outcome: str) -> None:
         metrics.observe_model(model, endpoint, outcome)

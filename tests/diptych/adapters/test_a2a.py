@@ -461,6 +461,29 @@ async def test_a_decision_that_comes_with_the_cancelled_task_is_told() -> None:
     assert found == ["tool_call", "approval_decided"]
 
 
+@pytest.mark.parametrize(
+    ("script", "reply", "note"),
+    [
+        ([STARTED, ...], {"result": task("CANCELED")}, "the agent was told to stop"),
+        ([STARTED, ...], {"error": {"code": -32004, "message": "no"}}, "did not take that"),
+        ([...], {"result": task("CANCELED")}, "named no task that could be stopped"),
+    ],
+    ids=[
+        "it stops",
+        "it refuses to stop (agno 3.1)",
+        "it names no task before its end (crewai 1.15)",
+    ],
+)
+async def test_a_delegation_without_an_answer_says_whether_the_agent_was_stopped(
+    script: list[Step], reply: dict[str, Any], note: str
+) -> None:
+    peer = ScriptedPeer(script, replies={"CancelTask": reply})
+    async with delegating_to(peer) as agents:
+        error = await failure(agents, request_to(seconds_left=0.2))
+    assert error.message.startswith("there was no answer within 0.2 s; ")
+    assert note in error.message
+
+
 async def test_a_delegation_ends_with_its_time_and_is_cancelled_at_its_agent() -> None:
     peer = ScriptedPeer([STARTED, ...])
     async with delegating_to(peer) as agents:

@@ -585,11 +585,25 @@ class Answering:
         await send({"type": "http.response.body", "body": self.body})
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 500, 503])
-async def test_an_http_error_at_the_start_is_the_reason_and_gone_when_it_is(status: int) -> None:
+NO_STREAMABLE_HTTP = ": no MCP over streamable HTTP at this address (the older SSE is not spoken)"
+
+
+@pytest.mark.parametrize(
+    ("status", "hint"),
+    [
+        (401, ": it wants credentials"),
+        (403, ": it refuses the credentials, or this host name"),
+        (404, NO_STREAMABLE_HTTP),
+        (500, ""),
+        (503, ""),
+    ],
+)
+async def test_an_http_error_at_the_start_is_the_reason_and_gone_when_it_is(
+    status: int, hint: str
+) -> None:
     app = Answering(status)
     async with serving(app) as url, connected(ToolServerConfig("a", url=url)) as tools:
-        assert reasons(tools) == {"a": f"HTTP {status}"}
+        assert reasons(tools) == {"a": f"HTTP {status}{hint}"}
         app.breaks = lambda method: False
         await tool_of(tools, "a__add")
 

@@ -48,13 +48,26 @@ def text(said: str) -> mcp_types.TextContent:
                     resource=mcp_types.BlobResourceContents(uri="memo://1", blob="aGk=")
                 )
             ],
-            "[application/octet-stream, 2 bytes]",
+            "[application/octet-stream, 2 bytes, memo://1]",
             id="embedded bytes are described",
         ),
         pytest.param(
             [mcp_types.ResourceLink(name="report", uri="file:///report.pdf")],
-            "[resource, file:///report.pdf]",
+            "[resource, file:///report.pdf, report]",
             id="a link is named",
+        ),
+        pytest.param(  # as mcpServer.registerTool of the TypeScript SDK 1.32.2 lists files
+            [
+                mcp_types.ResourceLink(
+                    name="f1",
+                    title="Example File 1",
+                    uri="file:///1.txt",
+                    description="First example file",
+                    mime_type="text/plain",
+                )
+            ],
+            "[text/plain, file:///1.txt, Example File 1: First example file]",
+            id="a link with a title is described",
         ),
     ],
 )

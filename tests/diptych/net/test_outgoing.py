@@ -134,7 +134,7 @@ REFUSED = "its address is one that agents may not connect to"
 
 @pytest.mark.parametrize(
     ("in_pod", "reason"),  # the SDK's server serves no such host, so 421 says that it was reached
-    [(False, "HTTP 421"), (True, REFUSED)],
+    [(False, "HTTP 421: it does not serve this host name"), (True, REFUSED)],
     ids=["on a laptop", "in a pod"],
 )
 async def test_a_name_that_leads_to_loopback(

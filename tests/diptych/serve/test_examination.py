@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from support.hostile import listed, mcp_app, serving
 from support.stack import stage
 from support.upstream_habits import error, refusal, said, whole
 from support.upstream_server import Answer, upstream_server
 
+from diptych.adapters.mcp.tool_limits import NAME_RULE
 from diptych.adapters.openai_chat.connection import open_http_session
 from diptych.config.settings import (
     AgentConfig,
@@ -56,6 +58,25 @@ async def test_tool_servers_give_their_tools_and_patterns_that_let_none_through(
     assert (demo.reason, demo.tools, demo.unmatched) == (None, ("echo",), ("pay*",))
     assert demo.seconds > 0
     assert gone.reason == "connection refused"
+
+
+async def test_a_server_of_which_some_tools_are_left_out_can_be_used() -> None:
+    """Each of these lists what nobody can call; one lists nothing else."""
+    async with serving(mcp_app([listed("echo"), listed("a__b")])) as some:
+        async with serving(mcp_app([listed("a__b")])) as none:
+            pins = {"echo": "sha256:another"}
+            servers = (
+                ToolServerConfig("some", url=f"{some}/mcp"),
+                ToolServerConfig("none", url=f"{none}/mcp"),
+                ToolServerConfig("changed", url=f"{some}/mcp", pins=pins),
+            )
+            (found,), _ = await examined(AgentConfig("a", mock_responses="[]", tools=servers))
+    left_out = f"1 left out, as {NAME_RULE}: a__b"
+    assert [(server.reason, server.tools, server.left_out) for server in found.servers] == [
+        (None, ("echo",), (left_out,)),
+        (left_out, (), ()),
+        ("changed since pinned: echo", (), ()),
+    ]
 
 
 async def test_an_endpoint_is_asked_once_for_each_name_and_key() -> None:

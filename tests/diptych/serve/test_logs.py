@@ -48,6 +48,8 @@ def test_libraries_talk_only_of_what_went_wrong(
     set_up_logging(level, "text")
     for name in ("httpx", "httpx2", "mcp.client", "a2a.client", "uvicorn.access"):
         logging.getLogger(name).info("GET http://somewhere/?key=secret")
+    for name in ("opentelemetry.exporter", "urllib3.connection"):  # of what a collector answers
+        logging.getLogger(name).error("it answers: sesame")
     assert not capsys.readouterr().err
 
 

@@ -229,7 +229,7 @@ class A2aAgents:
         except TimeoutError as error:
             await self._cancel_at_agent(task)
             raise DelegationError(
-                "timeout", f"there was no answer within {seconds:.3g} s; the agent was told to stop"
+                "timeout", f"there was no answer within {seconds:.3g} s; {task.stop_note}"
             ) from error
         except asyncio.CancelledError:
             if not request.leaves_task():

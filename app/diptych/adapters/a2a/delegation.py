@@ -9,9 +9,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
-import httpx
 from a2a.client import Client, ClientCallContext
-from a2a.client.errors import A2AClientError
 from a2a.extensions.common import HTTP_EXTENSION_HEADER
 from a2a.types import (
     CancelTaskRequest,
@@ -22,12 +20,13 @@ from a2a.types import (
     SubscribeToTaskRequest,
     Task,
 )
-from a2a.utils.errors import A2AError, InternalError
+from a2a.utils.errors import A2AError
 
 from diptych.adapters.a2a.claimed_use import ClaimedUse
 from diptych.adapters.a2a.event_gate import EventGate
 from diptych.adapters.a2a.http_client import MALFORMED_ANSWER_ERRORS
 from diptych.adapters.a2a.metadata import events_with, extension_value
+from diptych.adapters.a2a.send_errors import explain, is_busy, is_lost, is_not_sent
 from diptych.adapters.a2a.task_progress import Stage, TaskProgress
 from diptych.adapters.a2a.time_limit import TimeLimit
 from diptych.errors import DelegationError
@@ -40,18 +39,8 @@ from diptych.ports import ChildEvent, DelegationProgress, DelegationRequest
 STREAM_END_TIMEOUT = 1.0  # seconds that a stream may take to end after its last event
 INITIAL_POLL_DELAY, MAX_POLL_DELAY = 0.05, 1.0  # seconds between polls of a task without a stream
 CANCEL_TIMEOUT = 5.0  # seconds
-MAX_REASON_CHARS = 500
 RECONNECT_SECONDS = 30.0  # in which an agent that went away must answer again
 MAX_FOUND = 10  # tasks of one context; ours have one
-
-NOT_SENT_ERRORS = (
-    httpx.ConnectError,
-    httpx.ConnectTimeout,
-    httpx.PoolTimeout,
-    httpx.LocalProtocolError,
-    httpx.UnsupportedProtocol,
-)
-BUSY_STATUSES = frozenset({429, 502, 503})
 
 Found = TypeVar("Found")
 
@@ -84,6 +73,7 @@ class DelegationTask:
         self._events = EventGate(asyncio.get_running_loop().time)
         self._open_approvals: set[str] = set()  # calls at or below the agent
         self.time_limit = TimeLimit()
+        self._refused_to_stop = False
         self._takes_events = HTTP_EXTENSION_HEADER in (context.service_parameters or {})
 
     async def run(self, request: SendMessageRequest) -> CallOutput:
@@ -91,9 +81,9 @@ class DelegationTask:
         try:
             await self._follow(self._client.send_message(request, context=self._context))
         except (A2AError, *MALFORMED_ANSWER_ERRORS) as error:
-            if not (self._progress.task_id and _is_lost(error)):
+            if not (self._progress.task_id and is_lost(error)):
                 self.claims.is_broken_off = bool(self._progress.task_id)
-                raise self._explain(error) from error
+                raise explain(error, self._agent, is_begun=bool(self._progress.task_id)) from error
         if not self._progress.is_settled:
             await self._resume(is_streamed=not request.configuration.return_immediately)
         return self._progress.call_output(self._agent)
@@ -128,7 +118,7 @@ class DelegationTask:
             try:
                 return await ask()
             except (A2AError, *MALFORMED_ANSWER_ERRORS) as error:
-                is_away = _is_not_sent(error) or _is_lost(error) or _is_busy(error)
+                is_away = is_not_sent(error) or is_lost(error) or is_busy(error)
                 if not is_away or backoff.is_exhausted:
                     message = (
                         f"the connection to agent {self._agent} was lost: it is not known what "
@@ -157,7 +147,17 @@ class DelegationTask:
                 if (event := read_event(told)) and event.type == "approval_decided":
                     self._admit(told)
         except (A2AError, TimeoutError, *MALFORMED_ANSWER_ERRORS) as error:
+            self._refused_to_stop = True
             _logger.info("agent %s did not cancel a task: %s", self._agent, type(error).__name__)
+
+    @property
+    def stop_note(self) -> str:
+        """Say what `cancel` could do so far."""
+        if not self._progress.task_id:
+            return "the agent named no task that could be stopped, and may go on"
+        if self._refused_to_stop:
+            return "the agent was told to stop and did not take that, so it may go on"
+        return "the agent was told to stop"
 
     async def _follow(self, events: AsyncIterator[StreamResponse]) -> None:
         """Read a stream to its end; once the task is settled, its server must end it soon.
@@ -193,7 +193,7 @@ class DelegationTask:
         try:
             await self._follow(self._client.subscribe(request, context=self._context))
         except (A2AError, *MALFORMED_ANSWER_ERRORS) as error:
-            if _is_lost(error) or _is_not_sent(error):
+            if is_lost(error) or is_not_sent(error):
                 raise  # any other error: a task that has ended cannot be subscribed to
 
     async def _look(self, task_id: str) -> None:
@@ -248,53 +248,3 @@ class DelegationTask:
         if self._progress.task_id and (not self._is_known or used != self._told_use):
             self._is_known, self._told_use = True, used
             self._report(self._progress.child())
-
-    def _explain(self, error: Exception) -> DelegationError:
-        """Say what a request that got no answer means for the model."""
-        agent = self._agent
-        match error:
-            case _ if _is_not_sent(error):
-                return DelegationError("unavailable", f"agent {agent} cannot be reached")
-            case _ if _is_lost(error):
-                return DelegationError(
-                    "unknown", f"agent {agent} was sent the task, and the connection was lost"
-                )
-            case A2AClientError(__cause__=httpx.HTTPStatusError(response=response)):
-                return _http_error(agent, response.status_code)
-            case InternalError(data={"retryAfterSeconds": _}):
-                return DelegationError("unavailable", f"agent {agent} has too much to do")
-            case A2AError() if not isinstance(error, A2AClientError):
-                reason = error.message[:MAX_REASON_CHARS]
-                return DelegationError("failed", f"agent {agent} did not take the task: {reason}")
-            case _:
-                return DelegationError("failed", f"the answer of agent {agent} is not valid A2A")
-
-
-def _is_not_sent(error: Exception) -> bool:
-    return isinstance(error, A2AClientError) and isinstance(error.__cause__, NOT_SENT_ERRORS)
-
-
-def _is_lost(error: Exception) -> bool:
-    """Say whether the connection was lost after the request may have been sent."""
-    return (
-        isinstance(error, A2AClientError)
-        and isinstance(error.__cause__, httpx.TransportError)
-        and not isinstance(error.__cause__, NOT_SENT_ERRORS)
-    )
-
-
-def _is_busy(error: Exception) -> bool:
-    """Say whether an agent takes no requests for a moment."""
-    match error:
-        case A2AClientError(__cause__=httpx.HTTPStatusError(response=response)):
-            return response.status_code in BUSY_STATUSES
-        case _:
-            return isinstance(error, InternalError) and bool(error.data)
-
-
-def _http_error(agent: str, status: int) -> DelegationError:
-    if status in BUSY_STATUSES:
-        return DelegationError("unavailable", f"agent {agent} takes no tasks now (HTTP {status})")
-    if status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
-        return DelegationError("failed", f"agent {agent} refuses our credentials (HTTP {status})")
-    return DelegationError("failed", f"agent {agent} did not take the task (HTTP {status})")

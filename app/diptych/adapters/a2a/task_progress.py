@@ -3,25 +3,21 @@
 Not here: how it was asked, and its stream (`delegation`).
 """
 
-import json
-from collections.abc import Iterable
 from enum import Enum, auto
 
-from a2a.types import Artifact, Message, Part, StreamResponse, Task, TaskState, TaskStatus
-from google.protobuf.json_format import MessageToDict
+from a2a.types import Artifact, Message, StreamResponse, Task, TaskState, TaskStatus
 from google.protobuf.struct_pb2 import Struct
 
 from diptych.adapters.a2a.claimed_use import ClaimedUse
+from diptych.adapters.a2a.content import MAX_ANSWER_CHARS, Content, content_of, last_words
 from diptych.adapters.a2a.metadata import extension_value
 from diptych.errors import DelegationError
-from diptych.loop.messages import JSON, CallOutput, ChildRun, FinishReason, Usage, Used
+from diptych.loop.messages import CallOutput, ChildRun, Usage, Used
 from diptych.loop.text import one_line, well_formed
 from diptych.net import a2a_extension
-from diptych.net.a2a_amounts import with_integers
 from diptych.net.a2a_reports import TaskReport, read_report
 from diptych.net.redaction import SECRETS
 
-MAX_ANSWER_CHARS = 4 * 2**20  # that are kept of one part, the runner cuts the result further
 MAX_ARTIFACTS = 100  # of a task; what comes after is not kept
 MAX_REASON_CHARS = 2_000
 MAX_PARTIAL_CHARS = 64 * 1024  # of what a task had said that did not complete
@@ -70,8 +66,9 @@ class TaskProgress:
         self.waits_for_approval = False  # a call of it or below it, as its events say
         self._state = TaskState.TASK_STATE_UNSPECIFIED
         self._status_text = ""
-        self._message: _Content | None = None
-        self._artifacts: dict[str, _Content] = {}
+        self._last_words = ""  # of the agent, in the task's history
+        self._message: Content | None = None
+        self._artifacts: dict[str, Content] = {}
 
     @property
     def stage(self) -> Stage:
@@ -120,6 +117,7 @@ class TaskProgress:
         self._artifacts.clear()
         for artifact in task.artifacts:
             self._apply_artifact(artifact, appends=False)
+        self._last_words = last_words(task.history) or self._last_words
         return self._text().removeprefix(before)
 
     def call_output(self, agent: str) -> CallOutput:
@@ -135,7 +133,7 @@ class TaskProgress:
                 values = [a.value for a in self._artifacts.values() if a.value is not None]
                 reasons = [a.finish_reason for a in self._artifacts.values()]
                 return CallOutput(
-                    self._text() or self._status_text,
+                    self._text() or self._status_text or self._last_words,
                     values[-1] if values else None,
                     next((reason for reason in reasons if reason != "stop"), "stop"),
                     self.child(),
@@ -199,21 +197,23 @@ class TaskProgress:
     def _apply_status(self, status: TaskStatus) -> None:
         self._state = status.state
         if status.HasField("message"):
-            self._status_text = _content(status.message.parts).text
+            self._status_text = content_of(status.message.parts).text
 
     def _apply_message(self, message: Message) -> str:
-        self._message = _content(message.parts)
+        self._message = content_of(message.parts)
         return self._message.text
 
     def _apply_artifact(self, artifact: Artifact, *, appends: bool) -> str:
-        if not appends or artifact.artifact_id not in self._artifacts:
+        known, before = self._artifacts.get(artifact.artifact_id), ""
+        if not appends or known is None:
             if len(self._artifacts) >= MAX_ARTIFACTS or self._size() > MAX_ANSWER_CHARS:
                 return ""
-            self._artifacts[artifact.artifact_id] = _Content()
+            self._artifacts[artifact.artifact_id] = Content()
+            before = known.text if known else ""
         content = self._artifacts[artifact.artifact_id]
         if (about := extension_value(artifact.metadata)) is not None:
             content.finish_reason = a2a_extension.read_finish_reason(about)
-        return content.add(artifact.parts)
+        return content.add(artifact.parts).removeprefix(before)
 
     def _size(self) -> int:
         return sum(content.size for content in self._artifacts.values())
@@ -222,55 +222,9 @@ class TaskProgress:
         return "\n\n".join(text for a in self._artifacts.values() if (text := a.text))
 
 
-class _Content:
-    """The parts of one artifact or message; pieces of a streamed text are joined as they are."""
-
-    def __init__(self) -> None:
-        self.value: JSON = None
-        self.finish_reason: FinishReason = "stop"
-        self._texts: list[str] = []
-        self.size = 0  # of all texts, in characters
-
-    @property
-    def text(self) -> str:
-        if not self._texts and self.value is not None:
-            return json.dumps(self.value, ensure_ascii=False, sort_keys=True)
-        return "".join(self._texts)
-
-    def add(self, parts: Iterable[Part]) -> str:
-        """Add parts, up to the limit; give the text that was added."""
-        new: list[str] = []
-        for part in parts:
-            if part.HasField("data"):
-                self.value = with_integers(MessageToDict(part.data))
-            elif (text := _part_text(part)) and self.size <= MAX_ANSWER_CHARS:
-                self.size += len(text)
-                new.append(text)
-        self._texts += new
-        return "".join(new)
-
-
 def _state_name(state: int) -> str:
     """Give the word of A2A for a state; a number that it does not know is none of its words."""
     try:
         return TaskState.Name(state).removeprefix("TASK_STATE_").lower().replace("_", "-")
     except ValueError:
         return "unknown"
-
-
-def _content(parts: Iterable[Part]) -> _Content:
-    content = _Content()
-    content.add(parts)
-    return content
-
-
-def _part_text(part: Part) -> str:
-    match part.WhichOneof("content"):
-        case "text":
-            return str(part.text)
-        case "url":
-            return f"[{part.filename or 'a file'}: {part.url}]"
-        case "raw":
-            return f"[{part.filename or 'a file'} of {len(part.raw)} bytes, not shown]"
-        case _:
-            return ""

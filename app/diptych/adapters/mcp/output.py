@@ -39,13 +39,16 @@ def _text(block: mcp_types.ContentBlock) -> str:
         case mcp_types.EmbeddedResource(resource=mcp_types.TextResourceContents(text=text)):
             return text
         case mcp_types.EmbeddedResource(resource=mcp_types.BlobResourceContents() as blob):
-            return _described(blob.mime_type or "application/octet-stream", blob.blob)
+            kind = blob.mime_type or "application/octet-stream"
+            return _described(kind, blob.blob, str(blob.uri))
         case mcp_types.ImageContent() | mcp_types.AudioContent():
             return _described(block.mime_type, block.data)
         case mcp_types.ResourceLink():
-            return f"[{block.mime_type or 'resource'}, {block.uri}]"
+            named = ": ".join(filter(None, (block.title or block.name, block.description)))
+            return f"[{block.mime_type or 'resource'}, {block.uri}, {named}]"
     return "[content of an unknown type]"
 
 
-def _described(mime_type: str, base64: str) -> str:
-    return f"[{mime_type}, {len(base64) * 3 // 4 - base64[-2:].count('=')} bytes]"
+def _described(mime_type: str, base64: str, *more: str) -> str:
+    size = len(base64) * 3 // 4 - base64[-2:].count("=")
+    return f"[{', '.join((mime_type, f'{size} bytes', *more))}]"

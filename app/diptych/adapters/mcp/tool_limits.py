@@ -81,6 +81,8 @@ def _problem(tool: mcp_types.Tool, schema_size: int) -> str | None:
         return f"as {NAME_RULE}"
     if SECRETS.redact(tool.name) != tool.name:
         return "as its name holds a secret"
+    if tool.execution is not None and tool.execution.task_support == "required":
+        return "as they can only be called as tasks, which is not supported"
     if schema_size > MAX_SCHEMA_CHARS:
         return f"as its schema has more than {MAX_SCHEMA_CHARS} characters"
     return None

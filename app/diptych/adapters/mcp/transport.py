@@ -5,11 +5,11 @@ off (`mcp.client.streamable_http._handle_post_request` catches no transport erro
 `RecordingTransport` turns such failures into JSON-RPC errors of that one request, and records what
 really happened in the request's `RequestOutcome`.
 
-Not here: connections and what an outcome means for a call (`connection`, `supervisor`).
+Not here: what an HTTP status means (`http_status`), connections and what an outcome means for a
+call (`connection`, `supervisor`).
 """
 
 import functools
-import json
 import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Mapping
 import httpx2
 
 from diptych.adapters.mcp.aiohttp_transport import AiohttpTransport
+from diptych.adapters.mcp.http_status import AUTH_STATUSES, record_status
 from diptych.adapters.mcp.request_outcome import RequestOutcome, Stage, current_outcome
 from diptych.net.outgoing import AddressRefused, OutgoingPolicy
 from diptych.net.received import Received, TooMuchReceived, is_compressed
@@ -25,12 +26,6 @@ from diptych.ports import ValueProvider
 CONNECT_TIMEOUT = 5.0  # seconds, as all times here
 UNAWAITED_TIMEOUT = 1.0
 """For requests that nobody waits for: notifications, and the end of a session."""
-
-AUTH_STATUSES = frozenset({401, 403, 407, 421})
-"""Statuses that refuse us before MCP begins (421: the server does not serve this host name)."""
-
-REJECTED_STATUSES = AUTH_STATUSES | {404, 410}
-"""Statuses that say that no tool was reached, and that a further request would reach none."""
 
 CONNECT_REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (httpx2.ConnectTimeout, f"did not answer within {CONNECT_TIMEOUT:g} s"),
@@ -59,7 +54,7 @@ class RecordingTransport(httpx2.AsyncBaseTransport):
         self._headers = headers
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        outcome = current_outcome()
+        outcome = _outcome_of(request)
         _limit_unawaited(request)
         if (missing := self._set_headers(request)) is not None:
             outcome.record(Stage.NOT_SENT, f"header {missing} has no value yet")
@@ -70,7 +65,8 @@ class RecordingTransport(httpx2.AsyncBaseTransport):
                 outcome.record(Stage.STREAMING)
                 return _with_stream(response, _RecordedStream(response, outcome))
             body = await _read_body(response, outcome.received)
-            _record_status(request, response.status_code, body, outcome)
+            if not record_status(request, response, body, outcome):
+                _end_handshake(response.status_code, outcome)
             return httpx2.Response(response.status_code, headers=response.headers, content=body)
         except HandshakeAborted:
             raise
@@ -116,6 +112,28 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
+def _outcome_of(request: httpx2.Request) -> RequestOutcome:
+    """Give where a request is recorded: one of its own for what nobody who made it asked for.
+
+    Those are the end of a session, and its stream beside the calls.
+    """
+    outcome = current_outcome()
+    is_session_stream = request.method == "GET" and "last-event-id" not in request.headers
+    if request.method == "DELETE" or is_session_stream:
+        return RequestOutcome(on_stream_end=outcome.on_stream_end, received=None)
+    return outcome
+
+
+def _end_handshake(status: int, outcome: RequestOutcome) -> None:
+    """Raise `HandshakeAborted` if there is no use in going on with it.
+
+    404 and most 4xx are how servers of the older protocol answer the first request.
+    """
+    is_lost = outcome.stage in (Stage.SERVER_ERROR, Stage.LOST)
+    if outcome.is_handshake and (is_lost or status in AUTH_STATUSES):
+        raise HandshakeAborted(outcome.reason or "")
+
+
 def _limit_unawaited(request: httpx2.Request) -> None:
     if request.method == "DELETE" or b'"method":"notifications/' in request.content[:80]:
         operations = ("connect", "read", "write", "pool")
@@ -141,47 +159,6 @@ def _record_failure(error: httpx2.RequestError, outcome: RequestOutcome) -> None
             outcome.record(Stage.NOT_SENT, "a header has a value that cannot be sent")
         case _:
             outcome.record(Stage.LOST, "the connection broke off")
-
-
-def _record_status(
-    request: httpx2.Request, status: int, body: bytes, outcome: RequestOutcome
-) -> None:
-    """Record what an HTTP status means, unless the server answers in MCP's own terms.
-
-    Raises `HandshakeAborted` if it ends the handshake that the request belongs to.
-    """
-    if status < httpx2.codes.MULTIPLE_CHOICES:
-        outcome.record(Stage.ANSWERED)
-        return
-    if status == httpx2.codes.NOT_FOUND and "mcp-session-id" in request.headers:
-        outcome.record(Stage.NOT_SENT, "its session ended")
-        return
-    if status not in AUTH_STATUSES and _is_json_rpc_error(body):
-        outcome.record(Stage.ANSWERED)
-        return
-    outcome.record(*_meaning_of(status))
-    # 404 and most 4xx are how servers of the older protocol answer the first request.
-    is_lost = outcome.stage in (Stage.SERVER_ERROR, Stage.LOST)
-    if outcome.is_handshake and (is_lost or status in AUTH_STATUSES):
-        raise HandshakeAborted(outcome.reason or "")
-
-
-def _meaning_of(status: int) -> tuple[Stage, str]:
-    if status < httpx2.codes.BAD_REQUEST:
-        return Stage.UNUSABLE, "redirects to another address"
-    if status in REJECTED_STATUSES:
-        return Stage.REJECTED, f"HTTP {status}"
-    if status >= httpx2.codes.INTERNAL_SERVER_ERROR:
-        return Stage.SERVER_ERROR, f"HTTP {status}"
-    return Stage.UNUSABLE, f"HTTP {status}"
-
-
-def _is_json_rpc_error(body: bytes) -> bool:
-    try:
-        value = json.loads(body)
-    except ValueError:
-        return False
-    return isinstance(value, dict) and "jsonrpc" in value and isinstance(value.get("error"), dict)
 
 
 def _is_event_stream(response: httpx2.Response) -> bool:

@@ -2,69 +2,33 @@
 
 It runs on a thread of its own: whatever happens here, no run waits for it.
 
-Not here: which collector (`config.telemetry`), when spans are sent (`process_traces`).
+Not here: how a collector is asked (`bounded_session`), which one (`config.telemetry`), when spans
+are sent (`process_traces`).
 """
 
 import logging
 import threading
-import time
 from collections.abc import Sequence
-from contextlib import suppress
 from contextvars import copy_context
-from typing import Any
 
-import requests
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-MAX_ANSWER = 64 * 1024  # bytes; what a collector says is not looked at
-_FIRST_REDIRECT, _FIRST_ERROR = 300, 400
+from diptych.adapters.telemetry.bounded_session import BoundedSession
+
 _LONGEST = 3  # times the time limit: that of connecting, of the head, and of the rest
+UNUSED_MILLISECONDS = 30_000  # of an export; the SDK reads them nowhere
 _logger = logging.getLogger(__name__)
-
-
-class BoundedSession(requests.Session):
-    """Reads no more of an answer than it must to use the connection again, and not for long.
-
-    `said` is what the last request came to, in a few words.
-    """
-
-    said = "cannot be reached"
-
-    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:  # noqa: ANN401
-        options["stream"] = True  # else the whole answer is read, however long it is
-        timeout = options.get("timeout")
-        deadline = time.monotonic() + (timeout if isinstance(timeout, int | float) else 10.0)
-        try:
-            response = super().send(request, **options)
-        except OSError as error:  # those of requests are, and a certificate that is not there
-            self.said = f"cannot be asked: {type(error).__name__}"
-            raise
-        self.said = f"answers {response.status_code}"
-        _read(response, deadline)
-        if _FIRST_REDIRECT <= response.status_code < _FIRST_ERROR:  # which counts as success there
-            raise requests.TooManyRedirects(self.said, response=response)
-        return response
-
-
-def _read(response: requests.Response, deadline: float) -> None:
-    """Read an answer to its end; give its connection up if that takes too much or too long."""
-    size = 0
-    # The status has been read, and says what became of the spans.
-    with suppress(Exception):
-        while chunk := response.raw.read1(MAX_ANSWER):
-            size += len(chunk)
-            if size > MAX_ANSWER or time.monotonic() > deadline:
-                response.close()
-                return
 
 
 class WatchedExporter(SpanExporter):
     """Says when a collector stops taking spans, and when it takes them again: a line each.
 
-    Each export has a thread of its own. Whoever sends a byte now and then never comes to the time
-    limit of a read, so its thread is left to it, and nothing more is sent until that has ended.
+    Each export has a thread of its own. What takes longer than all time limits together, such as a
+    TLS handshake byte by byte, keeps its thread, and nothing more is sent until that has ended.
+
+    `taken` spans came here, and the collector did not take `lost` of them.
     """
 
     def __init__(self, origin: str, timeout: float) -> None:
@@ -73,9 +37,11 @@ class WatchedExporter(SpanExporter):
         self._asking: threading.Thread | None = None
         self._session = BoundedSession()
         self._exporter = OTLPSpanExporter(timeout=timeout, session=self._session)
-        self._lost = 0
+        self._lost = 0  # since it stopped taking them
+        self.taken = self.lost = 0
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.taken += len(spans)
         result = self._ask(spans)
         if result is SpanExportResult.SUCCESS:
             if self._lost:
@@ -93,6 +59,7 @@ class WatchedExporter(SpanExporter):
                     self._session.said,
                 )
             self._lost += len(spans)
+            self.lost += len(spans)
         return result
 
     def _ask(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -115,3 +82,29 @@ class WatchedExporter(SpanExporter):
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         return self._exporter.force_flush(timeout_millis)
+
+
+class CountedBatches(BatchSpanProcessor):
+    """Counts the spans that are lost: not taken by the collector, or pushed out of the full queue.
+
+    The SDK tells the latter to its own metrics alone. What it takes out of the queue is seen here a
+    moment later, so for that moment the count may be too high by a few.
+    """
+
+    def __init__(self, exporter: WatchedExporter, room: int, delay: int, most: int) -> None:
+        """Let `room` spans wait, for `delay` milliseconds, and send `most` at once."""
+        self._watched = exporter
+        self._room = room
+        self._ended = self._pushed_out = 0
+        super().__init__(exporter, room, delay, most, UNUSED_MILLISECONDS)
+
+    @property
+    def lost(self) -> int:
+        return self._watched.lost + self._pushed_out
+
+    def on_end(self, span: ReadableSpan) -> None:
+        if span.context and span.context.trace_flags.sampled:
+            waiting = self._ended - self._pushed_out - self._watched.taken
+            self._ended += 1
+            self._pushed_out += waiting >= self._room
+        super().on_end(span)

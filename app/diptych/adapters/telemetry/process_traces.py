@@ -19,16 +19,20 @@ import aiohttp
 from opentelemetry.propagate import get_global_textmap
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
 from opentelemetry.trace import get_current_span
 
 from diptych.adapters.telemetry.agent_traces import AgentTraces
 from diptych.adapters.telemetry.attributes import TracedAgent
-from diptych.adapters.telemetry.collector import WatchedExporter
+from diptych.adapters.telemetry.collector import (
+    UNUSED_MILLISECONDS,
+    CountedBatches,
+    WatchedExporter,
+)
 from diptych.adapters.telemetry.http_spans import http_spans
 from diptych.adapters.telemetry.run_trace import SpanSource
 from diptych.adapters.telemetry.span_ids import PlannedIds
-from diptych.config.telemetry import TelemetrySettings
+from diptych.config.telemetry import Exporter, TelemetrySettings
 from diptych.net.redaction import SECRETS
 
 FLUSH_SECONDS = 3.0  # for what has not been sent when the process ends
@@ -50,15 +54,7 @@ class ProcessTraces:
         self._instance = str(uuid4())
         self._limits = _limits(settings.numbers)
         self._from_environment = OTELResourceDetector().detect()
-        self._processors = [
-            _batches(
-                WatchedExporter(settings.origin, settings.timeout)
-                if name == "otlp"
-                else ConsoleSpanExporter(),
-                settings.numbers,
-            )
-            for name in settings.exporters
-        ]
+        self._processors = [_batches(name, settings) for name in settings.exporters]
 
     def of_agent(self, agent: TracedAgent) -> AgentTraces:
         """Give what traces the runs of an agent."""
@@ -76,6 +72,10 @@ class ProcessTraces:
         return AgentTraces(
             SpanSource(tracer, ids, agent, reads_parents, self._settings.has_content)
         )
+
+    def lost_spans(self) -> int:
+        """Count what the collector did not take, and what waited for it for too long."""
+        return sum(each.lost for each in self._processors if isinstance(each, CountedBatches))
 
     def http_spans(self) -> aiohttp.TraceConfig:
         """Give what watches the requests to models."""
@@ -117,16 +117,15 @@ class ProcessTraces:
         return Resource.create({**own, **self._from_environment.attributes})
 
 
-def _batches(exporter: SpanExporter, numbers: Mapping[str, int]) -> BatchSpanProcessor:
+def _batches(name: Exporter, settings: TelemetrySettings) -> BatchSpanProcessor:
     """Give what sends spans by an exporter, many at a time."""
+    numbers = settings.numbers
     queue = numbers.get("OTEL_BSP_MAX_QUEUE_SIZE", 2048)
-    return BatchSpanProcessor(
-        exporter,
-        max_queue_size=queue,
-        schedule_delay_millis=numbers.get("OTEL_BSP_SCHEDULE_DELAY", 5000),
-        max_export_batch_size=min(numbers.get("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512), queue),
-        export_timeout_millis=30_000,  # without effect: each exporter has its own
-    )
+    delay = numbers.get("OTEL_BSP_SCHEDULE_DELAY", 5000)
+    most = min(numbers.get("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512), queue)
+    if name == "console":
+        return BatchSpanProcessor(ConsoleSpanExporter(), queue, delay, most, UNUSED_MILLISECONDS)
+    return CountedBatches(WatchedExporter(settings.origin, settings.timeout), queue, delay, most)
 
 
 def _limits(numbers: Mapping[str, int]) -> SpanLimits:

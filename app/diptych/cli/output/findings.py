@@ -186,9 +186,11 @@ def _server(found: "ToolServerFindings") -> Sentence:
     listed = f"{names} and {more} more" if more > 0 else names
     count = "1 tool" if len(found.tools) == 1 else f"{len(found.tools)} tools"
     text = f"{what}: {count} in {found.seconds:.1f} s" + (f": {listed}" if listed else "")
+    besides = found.left_out
     if found.unmatched:
-        return Sentence(Mark.NOTE, f"{text}; it has none for allow: [{', '.join(found.unmatched)}]")
-    return Sentence(Mark.OK if found.tools else Mark.NOTE, text)
+        besides = (f"it has none for allow: [{', '.join(found.unmatched)}]", *besides)
+    is_well = found.tools and not besides
+    return Sentence(Mark.OK if is_well else Mark.NOTE, "; ".join((text, *besides)))
 
 
 def _peer(found: "PeerFindings") -> Sentence:

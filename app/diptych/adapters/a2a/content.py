@@ -1,0 +1,106 @@
+"""What the parts of a message or an artifact of another agent say.
+
+Not here: the task that they belong to (`task_progress`).
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+
+from a2a.types import Message, Part, Role
+from google.protobuf.json_format import MessageToDict
+
+from diptych.loop.messages import JSON, FinishReason
+from diptych.net.a2a_amounts import with_integers
+
+MAX_ANSWER_CHARS = 4 * 2**20  # that are kept of one part, the runner cuts the result further
+
+
+class Content:
+    """The parts of one artifact or message; pieces of a streamed text are joined as they are.
+
+    Values stand below the text, as JSON.
+    """
+
+    def __init__(self) -> None:
+        self.value: JSON = None
+        self.finish_reason: FinishReason = "stop"
+        self._texts: list[str] = []
+        self._values: list[JSON] = []
+        self.size = 0  # of all texts and values, in characters
+
+    @property
+    def text(self) -> str:
+        said = "".join(self._texts)
+        if not self._values or _is_written_out(said, self._values):
+            return said
+        return "\n".join(filter(None, (said, *map(_as_text, self._values))))
+
+    def add(self, parts: Iterable[Part]) -> str:
+        """Add parts, up to the limit; give the text that was added."""
+        new: list[str] = []
+        for part in parts:
+            if part.HasField("data"):
+                self._add_value(with_integers(MessageToDict(part.data)))
+            elif (text := _part_text(part)) and self.size <= MAX_ANSWER_CHARS:
+                if not part.HasField("text") and "".join(self._texts[-1:] + new[-1:])[-1:].strip():
+                    text = f"\n{text}"  # a file stands on a line of its own
+                self.size += len(text)
+                new.append(text)
+        self._texts += new
+        return "".join(new)
+
+    def _add_value(self, value: JSON) -> None:
+        """Keep a value; the last one is what other calls can refer to."""
+        self.value = value
+        size = len(_as_text(value))
+        if value is not None and (not self._values or self.size + size <= MAX_ANSWER_CHARS):
+            self.size += size
+            self._values.append(value)
+
+
+def _as_text(value: JSON) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def _is_written_out(text: str, values: Sequence[JSON]) -> bool:
+    """Whether a text is the one value beside it, as our own agents have it.
+
+    Both are not compared: a value in an artifact has no more digits than a double.
+    """
+    if len(values) > 1 or not text:
+        return False
+    try:
+        return isinstance(json.loads(text), type(values[0]))
+    except (ValueError, RecursionError):
+        return False
+
+
+def last_words(history: Iterable[Message]) -> str:
+    """Give what an agent said last to the task, as long as nobody has answered it.
+
+    Agents that are not streamed may leave their answer there alone (Microsoft's Agent Framework).
+    """
+    words = ""
+    for message in history:
+        is_agent = message.role == Role.ROLE_AGENT
+        words = (content_of(message.parts).text or words) if is_agent else ""
+    return words
+
+
+def content_of(parts: Iterable[Part]) -> Content:
+    """Read the parts of one message."""
+    content = Content()
+    content.add(parts)
+    return content
+
+
+def _part_text(part: Part) -> str:
+    match part.WhichOneof("content"):
+        case "text":
+            return str(part.text)
+        case "url":
+            return f"[{part.filename or 'a file'}: {part.url}]"
+        case "raw":
+            return f"[{part.filename or 'a file'} of {len(part.raw)} bytes, not shown]"
+        case _:
+            return ""

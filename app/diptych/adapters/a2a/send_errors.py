@@ -1,0 +1,73 @@
+"""What it means that a request to another agent failed.
+
+Not here: what a task's own failure means (`task_progress`).
+"""
+
+import httpx
+from a2a.client.errors import A2AClientError
+from a2a.utils.errors import A2AError, InternalError
+
+from diptych.errors import DelegationError
+
+MAX_REASON_CHARS = 500
+
+NOT_SENT_ERRORS = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.LocalProtocolError,
+    httpx.UnsupportedProtocol,
+)
+BUSY_STATUSES = frozenset({429, 502, 503})
+
+
+def explain(error: Exception, agent: str, *, is_begun: bool) -> DelegationError:
+    """Say what a send that failed means for the model; `is_begun` if the agent named a task."""
+    match error:
+        case _ if is_not_sent(error):
+            return DelegationError("unavailable", f"agent {agent} cannot be reached")
+        case _ if is_lost(error):
+            return DelegationError(
+                "unknown", f"agent {agent} was sent the task, and the connection was lost"
+            )
+        case A2AClientError(__cause__=httpx.HTTPStatusError(response=response)):
+            return _http_error(agent, response.status_code)
+        case InternalError(data={"retryAfterSeconds": _}):
+            return DelegationError("unavailable", f"agent {agent} has too much to do")
+        case A2AError() if not isinstance(error, A2AClientError):
+            what = "broke the task off" if is_begun else "did not take the task"
+            reason = error.message[:MAX_REASON_CHARS]
+            return DelegationError("failed", f"agent {agent} {what}: {reason}")
+        case _:
+            return DelegationError("failed", f"the answer of agent {agent} is not valid A2A")
+
+
+def is_not_sent(error: Exception) -> bool:
+    """Say whether a request never reached the agent."""
+    return isinstance(error, A2AClientError) and isinstance(error.__cause__, NOT_SENT_ERRORS)
+
+
+def is_lost(error: Exception) -> bool:
+    """Say whether the connection was lost after the request may have been sent."""
+    return (
+        isinstance(error, A2AClientError)
+        and isinstance(error.__cause__, httpx.TransportError)
+        and not isinstance(error.__cause__, NOT_SENT_ERRORS)
+    )
+
+
+def is_busy(error: Exception) -> bool:
+    """Say whether an agent takes no requests for a moment."""
+    match error:
+        case A2AClientError(__cause__=httpx.HTTPStatusError(response=response)):
+            return response.status_code in BUSY_STATUSES
+        case _:
+            return isinstance(error, InternalError) and bool(error.data)
+
+
+def _http_error(agent: str, status: int) -> DelegationError:
+    if status in BUSY_STATUSES:
+        return DelegationError("unavailable", f"agent {agent} takes no tasks now (HTTP {status})")
+    if status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+        return DelegationError("failed", f"agent {agent} refuses our credentials (HTTP {status})")
+    return DelegationError("failed", f"agent {agent} did not take the task (HTTP {status})")
