@@ -75,7 +75,7 @@ def _redirect(request: httpx2.Request, response: httpx2.Response) -> str:
 def _json_rpc_error(body: bytes) -> JSONObject | None:
     try:
         value = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):  # which would end all calls of the connection
         return None
     if not isinstance(value, dict) or "jsonrpc" not in value:
         return None
