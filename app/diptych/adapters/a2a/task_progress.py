@@ -65,7 +65,8 @@ class TaskProgress:
         self.report = TaskReport()
         self.waits_for_approval = False  # a call of it or below it, as its events say
         self._state = TaskState.TASK_STATE_UNSPECIFIED
-        self._status_text = ""
+        self._status_text = ""  # the newest; not each status has one
+        self._is_status_said = False  # whether the newest status has one
         self._last_words = ""  # of the agent, in the task's history
         self._message: Content | None = None
         self._artifacts: dict[str, Content] = {}
@@ -133,7 +134,7 @@ class TaskProgress:
                 values = [a.value for a in self._artifacts.values() if a.value is not None]
                 reasons = [a.finish_reason for a in self._artifacts.values()]
                 return CallOutput(
-                    self._text() or self._status_text or self._last_words,
+                    self._text() or self._words(),
                     values[-1] if values else None,
                     next((reason for reason in reasons if reason != "stop"), "stop"),
                     self.child(),
@@ -185,6 +186,14 @@ class TaskProgress:
             return reason or "it did not say what"
         return f"{reason or 'it gave no reason'}{self._said()}"
 
+    def _words(self) -> str:
+        """Give the answer of a task without artifacts.
+
+        A status from before its end may say no more than that it works.
+        """
+        at_end = self._status_text if self._is_status_said else ""
+        return at_end or self._last_words or self._status_text
+
     def _said(self) -> str:
         """Quote what a task had said that did not complete."""
         text = self._text()
@@ -203,7 +212,8 @@ class TaskProgress:
 
     def _apply_status(self, status: TaskStatus) -> None:
         self._state = status.state
-        if status.HasField("message"):
+        self._is_status_said = status.HasField("message")
+        if self._is_status_said:
             self._status_text = content_of(status.message.parts).text
 
     def _apply_message(self, message: Message) -> str:
