@@ -10,6 +10,7 @@ Not here: what is written (`runner`), the store behind it (`adapters.redis.event
 import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from uuid import UUID
 
 from diptych.errors import LeaseLost, LogTruncated, OutOfMemory
 from diptych.loop.codec import Record, encode, is_terminal
@@ -133,7 +134,8 @@ class RunLog:
         return self.records[start : None if limit is None else start + limit]
 
     def new_context_id(self) -> str:
-        return f"context-{self._stores.clock.token()}"
+        """Make a delegation's context: a UUID, since some agents take no other (LangGraph)."""
+        return str(UUID(hex=self._stores.clock.token(), version=4))
 
     def subscribe(self, after: int) -> SubscriberBuffer:
         """Give a buffer that holds what came after seq `after`, and gets what comes next."""

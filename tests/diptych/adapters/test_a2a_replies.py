@@ -144,7 +144,12 @@ async def test_an_unknown_name_is_refused() -> None:
 @pytest.mark.parametrize(
     ("reply", "problem"),
     [
-        pytest.param(httpx.Response(404), "HTTP 404", id="no card"),
+        pytest.param(httpx.Response(500), "HTTP 500 for its agent card", id="a broken server"),
+        pytest.param(
+            httpx.Response(404),
+            "at /.well-known/agent-card.json; if it has one elsewhere, give that URL",
+            id="no card",
+        ),
         pytest.param(httpx.Response(200, text="<html>"), "is not valid", id="a page"),
         pytest.param(httpx.Response(200, json=[]), "is not valid", id="a list"),
         pytest.param(httpx.Response(200, text="[" * 9_999), "is not valid", id="deep nesting"),
@@ -163,7 +168,7 @@ async def test_an_unknown_name_is_refused() -> None:
         ),
         pytest.param(
             httpx.Response(200, json=card("http://169.254.169.254/")),
-            "another host",
+            "another host without https: http://169.254.169.254/",
             id="a way to another host",
         ),
         pytest.param(
@@ -187,6 +192,19 @@ async def test_a_card_says_only_so_much_to_our_model() -> None:
         (peer,) = agents.snapshot()[0]
     assert (len(peer.description), len(peer.skills), len(peer.skills[0])) == (2_000, 21, 100)
     assert peer.skills[-1].endswith("more")
+
+
+async def test_an_agent_that_listens_everywhere_is_asked_where_its_card_is() -> None:
+    seen = list[str]()
+
+    def reply(request: httpx.Request) -> httpx.Response:
+        seen.append(str(request.url))
+        return says("hi")
+
+    everywhere = httpx.Response(200, json=card("http://0.0.0.0:9000/rpc"))
+    async with agents_to(reply, lambda _: everywhere) as agents:
+        assert (await agents.delegate(REQUEST, print)).text == "hi"
+    assert seen == ["http://peer:9000/rpc"]
 
 
 async def test_a_trusted_card_may_lead_to_another_host() -> None:

@@ -445,6 +445,17 @@ async def test_a_session_with_unfinished_runs_is_not_deleted(store):
     assert refused.value.code == "session_busy"
 
 
+async def test_a_session_whose_last_run_is_being_counted_is_deleted_after_that(store):
+    opened = await store.open()
+    await store.log.append([record(opened.entry, 2, "completed", content=None)], opened.lease)
+    deleted, _ = await asyncio.gather(
+        store.sessions.delete("talk"),
+        store.leases.finish_run(opened.entry.run_id, (), opened.lease),
+    )
+    assert deleted
+    assert not await store.sessions.session_exists("talk")
+
+
 async def test_a_deleted_session_leaves_nothing(store):
     opened = await store.open()
     await store.end(opened.entry, opened.lease, "bye")

@@ -2,14 +2,17 @@
 
 import logging
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from support.oidc_issuer import Authority
 
 from diptych.adapters.telemetry.collector import CountedBatches, WatchedExporter
 
@@ -32,8 +35,9 @@ def spans(count: int = 3) -> tuple[ReadableSpan, ...]:
 class Server:
     """Takes connections one after another; `heads` are those of the requests."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, tls: ssl.SSLContext | None = None) -> None:
         self._answer = answer
+        self._tls = tls
         self.is_http = True  # else it answers to whatever comes
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
@@ -44,6 +48,8 @@ class Server:
         with suppress(OSError):
             while True:
                 connection = self._listener.accept()[0]
+                if self._tls:
+                    connection = self._tls.wrap_socket(connection, server_side=True)
                 self.open.append(connection)
                 threading.Thread(target=self._take, args=(connection,), daemon=True).start()
 
@@ -74,9 +80,14 @@ class Server:
 
 @contextmanager
 def asked(
-    monkeypatch: pytest.MonkeyPatch, answer: Answer, scheme: str = "http", limit: float = LIMIT
+    monkeypatch: pytest.MonkeyPatch,
+    answer: Answer,
+    scheme: str = "http",
+    *,
+    limit: float = LIMIT,
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[tuple[WatchedExporter, Server]]:
-    server = Server(answer)
+    server = Server(answer, tls)
     threading.Thread(target=server.serve, daemon=True).start()
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"{scheme}://{server.address}")
     exporter = WatchedExporter("the place", limit)
@@ -204,6 +215,25 @@ def test_no_cookie_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(server.heads) == 3
     assert len(server.open) == 1, "an answer that is read can be followed by another"
     assert b"sesame" not in b"".join(server.heads)
+
+
+def test_the_bounds_hold_over_tls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    authority = Authority()
+    certificate = tmp_path / "authority.pem"
+    certificate.write_text(authority.pem)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", str(certificate))
+    for name, value in (("REQUESTS_CA_BUNDLE", "/none"), ("HTTPS_PROXY", "http://127.0.0.1:9")):
+        monkeypatch.setenv(name, value)  # which are for others
+    tls = authority.server()
+    with asked(monkeypatch, replies(OK), "https", limit=5.0, tls=tls) as (exporter, server):
+        for _ in range(3):
+            assert exporter.export(spans()) is SpanExportResult.SUCCESS
+        assert (len(server.heads), len(server.open)) == (3, 1)
+    flood = floods(b"", CONTINUE)
+    with asked(monkeypatch, flood, "https", limit=5.0, tls=tls) as (exporter, _):
+        assert exporter.export(spans()) is SpanExportResult.FAILURE
+        assert exporter._session.said == "answers too much"
+        assert exports() == []
 
 
 def test_a_span_that_finds_no_room_is_lost(

@@ -391,6 +391,18 @@ async def test_texts_are_joined_and_the_trace_is_taken_over() -> None:
     assert ask.origin == Origin(traceparent=trace)
 
 
+async def test_the_history_that_ag2_repeats_is_left_out() -> None:
+    """As AG2 1.2.1 sends its second message of a context."""
+    runs = ScriptedRuns()
+    history = {"data": {"events": []}, "mediaType": "application/vnd.ag2.history+json"}
+    sent = asking("and again")
+    sent["message"]["parts"].append(history)
+    async with httpx.AsyncClient(transport=asgi(runs), base_url="http://clerk") as http:
+        reply = await http.post("/a2a", json=call("SendMessage", sent), headers=HEADERS)
+    assert "error" not in reply.json()
+    assert [message.content for message in runs.asks[0].messages] == ["and again"]
+
+
 async def test_the_card_tells_where_it_was_asked_and_what_the_agent_can_do() -> None:
     async with httpx.AsyncClient(transport=asgi(ScriptedRuns()), base_url="http://pod:81") as http:
         response = await http.get("/.well-known/agent-card.json")

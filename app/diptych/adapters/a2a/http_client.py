@@ -34,6 +34,7 @@ MALFORMED_ANSWER_ERRORS = (
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_ANY = "0.0.0.0"  # noqa: S104 - what servers that listen everywhere write into their cards
 
 
 def http_client(policy: OutgoingPolicy | None = None) -> httpx.AsyncClient:
@@ -98,6 +99,15 @@ def may_lead_to(card: str, interface: str, *, is_trusted: bool) -> bool:
         return False
     card_host = origin(card)[1]
     return is_trusted or scheme == "https" or host == card_host or {host, card_host} <= _LOOPBACK
+
+
+def reachable(card: str, interface: str) -> str:
+    """Give an endpoint that a card names; one at no host in particular is at the card's."""
+    parts, host = _split(interface), _split(card).hostname
+    if parts.hostname != _ANY or not host:
+        return interface
+    name = f"[{host}]" if ":" in host else host
+    return parts._replace(netloc=parts.netloc.replace(_ANY, name)).geturl()
 
 
 def _split(url: str) -> SplitResult:

@@ -23,6 +23,7 @@ from diptych.adapters.a2a.http_client import (
     identity,
     may_lead_to,
     origin,
+    reachable,
 )
 from diptych.adapters.a2a.transport import JSONRPC, client_factory
 from diptych.config.settings import PeerConfig
@@ -41,6 +42,7 @@ REFRESH_INTERVAL = 10.0  # seconds until a card is read again: in 20 it is known
 MAX_JITTER = 1.2  # times that
 INITIAL_DELAY, MAX_DELAY = 0.2, 10.0  # seconds between attempts while the card cannot be read
 MAX_DESCRIPTION_CHARS = 2_000  # of a card that reach our prompt
+MAX_URL_CHARS = 200  # of a card's, in a reason
 MAX_SKILLS, MAX_SKILL_CHARS = 20, 100  # names of skills that reach it, and characters of each
 
 _logger = logging.getLogger(__name__)
@@ -156,14 +158,15 @@ class PeerMonitor:
             self._http.stream("GET", card_url(self.config.url), headers=self.headers()) as response,
         ):
             if response.status_code != httpx.codes.OK:
-                raise DelegationError(
-                    "unavailable", f"it answers HTTP {response.status_code} for its agent card"
-                )
+                raise DelegationError("unavailable", _no_card(response))
             try:
                 body = await read_bounded(response.aiter_bytes(), MAX_CARD_BYTES)
             except TooMuchReceived:
                 raise DelegationError("unavailable", "its agent card is too large") from None
-        return parse_agent_card(json.loads(body))
+        card = parse_agent_card(json.loads(body))
+        for interface in card.supported_interfaces:
+            interface.url = reachable(self.config.url, interface.url)
+        return card
 
     def _resolve(self, card: AgentCard) -> str | None:
         """Take a new card up; say why that fails, None if it does not."""
@@ -173,8 +176,9 @@ class PeerMonitor:
             return "its agent card offers no JSON-RPC interface"
         urls = [i.url for i in card.supported_interfaces if i.protocol_binding == JSONRPC]
         configured, is_trusted = self.config.url, self.config.share_context
-        if not all(may_lead_to(configured, url, is_trusted=is_trusted) for url in urls):
-            return "its agent card leads to another host without https"
+        if strays := [u for u in urls if not may_lead_to(configured, u, is_trusted=is_trusted)]:
+            where = one_line(strays[0], MAX_URL_CHARS)
+            return f"its agent card leads to another host without https: {where}"
         if is_trusted:
             for url in urls:
                 self._policy.allow(url)
@@ -196,6 +200,14 @@ class PeerMonitor:
             else:
                 _logger.warning("agent %s is unavailable: %s", self.config.name, reason)
         self.reason = reason
+
+
+def _no_card(response: httpx.Response) -> str:
+    """Say that there is no card, and where it may be: others have it at paths of their own."""
+    reason = f"it answers HTTP {response.status_code} for its agent card"
+    if response.status_code != httpx.codes.NOT_FOUND:
+        return reason
+    return f"{reason} at {response.url.path}; if it has one elsewhere, give that URL"
 
 
 def _refusal(error: BaseException | None) -> str:

@@ -154,8 +154,7 @@ class TaskProgress:
                 problem = "asked for authorization"
             case _:
                 problem = "failed"
-        reason = self._status_text[:MAX_REASON_CHARS] or "it gave no reason"
-        raise DelegationError("failed", f"agent {agent} {problem}: {reason}{self._said()}")
+        raise DelegationError("failed", f"agent {agent} {problem}: {self._reason()}")
 
     @property
     def used(self) -> tuple[Usage | None, Used | None]:
@@ -183,6 +182,14 @@ class TaskProgress:
             "" if has_answer else SECRETS.redact(well_formed(self._text()[:MAX_PARTIAL_CHARS])),
             self._used,
         )
+
+    def _reason(self) -> str:
+        """Say why a task did not complete; what is asked for may stand in an artifact alone."""
+        reason = self._status_text[:MAX_REASON_CHARS]
+        if not reason and self._state in INTERRUPTED_STATES:
+            reason = self._text()[:MAX_REASON_CHARS]
+            return reason or "it did not say what"
+        return f"{reason or 'it gave no reason'}{self._said()}"
 
     def _words(self) -> str:
         """Give the answer of a task without artifacts.

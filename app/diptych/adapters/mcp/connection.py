@@ -18,6 +18,7 @@ import httpx2
 import mcp_types
 from mcp import Client, MCPError
 from mcp.client import InputRequiredRoundsExceededError
+from pydantic import ValidationError
 
 from diptych.adapters.mcp.request_outcome import RequestOutcome, Stage
 from diptych.adapters.mcp.transport import connect_reason
@@ -42,6 +43,9 @@ MALFORMED_ANSWER_ERRORS = (
     anyio.BrokenResourceError,
 )
 """What the SDK, and the validator of output schemas, raise for an answer that is not valid."""
+
+
+_FIELD = re.compile(r"\w{1,32}", re.ASCII)
 
 
 class CallNotSent(Exception):
@@ -152,6 +156,10 @@ class Connection:
         except InputRequiredRoundsExceededError as error:
             text = f"{name} asks for input in the middle of a call, which is not supported"
             raise ToolError("failed", text) from error
+        except ValidationError as error:
+            raise ToolError(
+                "failed", f"the answer of {name} is not valid {_where(error)}"
+            ) from error
         except MALFORMED_ANSWER_ERRORS as error:
             text = f"the answer of {name} does not fit its output schema or the protocol"
             raise ToolError("failed", text) from error
@@ -228,4 +236,22 @@ def _unavailable_reason(outcome: RequestOutcome, error: BaseException) -> str:
             return "answers with an error"
         case OSError() | httpx2.HTTPError():
             return connect_reason(error)
+        case ValidationError():
+            return f"its answer is not valid {_where(error)}"
     return "its answer is not valid MCP"
+
+
+def _where(error: ValidationError) -> str:
+    """Say where an answer is not as MCP has it: by names of fields, never in the server's words.
+
+    A value that may be of several kinds has an error for each kind; the value is told then.
+    """
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    places = [each["loc"][:4] for each in found]
+    of_one_value = [place for place in places if place[:2] == places[0][:2]]
+    path = []
+    for steps in zip(*of_one_value, strict=False):
+        if len(set(steps)) > 1 or not _FIELD.fullmatch(str(steps[0])):
+            break
+        path.append(str(steps[0]))
+    return f"MCP, at {'.'.join(path)}" if path else "MCP"

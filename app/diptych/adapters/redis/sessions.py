@@ -4,6 +4,7 @@ Not here: the list of sessions (`lists`), how a run's messages are added to the 
 (`leases.RedisLeases.finish_run`, in the step that takes the run out of its queue).
 """
 
+import asyncio
 import logging
 
 from diptych.adapters.redis import scripts
@@ -11,7 +12,10 @@ from diptych.adapters.redis.encoding import decode_messages
 from diptych.adapters.redis.lists import RedisLists
 from diptych.errors import SessionBusy
 from diptych.loop.messages import Message
+from diptych.net.backoff import Backoff
 
+_ENDING_SECONDS = 1.0  # for which the owner of a run that has ended may count it
+_FIRST_LOOK, _LONGEST_LOOK = 0.005, 0.1  # seconds
 _logger = logging.getLogger(__name__)
 
 
@@ -40,7 +44,12 @@ class RedisSessions(RedisLists):
         return bool(exists)
 
     async def delete(self, session_id: str) -> bool:
-        reply = await self._connection.run_script(scripts.DELETE_SESSION, session_id)
-        if reply == b"busy":
+        backoff = Backoff(_FIRST_LOOK, _LONGEST_LOOK, budget=_ENDING_SECONDS)
+        while True:
+            reply = await self._connection.run_script(scripts.DELETE_SESSION, session_id)
+            if reply != b"ending" or backoff.is_exhausted:
+                break
+            await asyncio.sleep(backoff.next_delay())
+        if reply in {b"busy", b"ending"}:
             raise SessionBusy
         return bool(reply == b"deleted")

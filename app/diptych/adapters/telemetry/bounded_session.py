@@ -27,12 +27,17 @@ class AnswerGivenUp(Exception):
 
 
 class BoundedSession(requests.Session):
-    """Follows no redirect, keeps no cookie. `said` is what the last request came to, in short."""
+    """Follows no redirect, keeps no cookie. `said` is what the last request came to, in short.
+
+    With `trust_env` a CA bundle of the environment would take the place of the collector's, and
+    what is in `.netrc` would be sent to it.
+    """
 
     said = "cannot be reached"
 
     def __init__(self) -> None:
         super().__init__()
+        self.trust_env = False
         self.cookies = RequestsCookieJar(policy=DefaultCookiePolicy(allowed_domains=()))
         for scheme in ("http://", "https://"):
             self.mount(scheme, _BoundedAdapter())

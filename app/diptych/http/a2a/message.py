@@ -25,6 +25,8 @@ from diptych.ports.entries import IdempotencyKey
 from diptych.runtime.request import SESSION_ID, RunRequest
 
 _MAX_ID = 128  # characters; a longer id of a message is hashed
+_AG2_HISTORY = "application/vnd.ag2.history+json"
+"""AG2 repeats in each message what was said before in its context, which is known here."""
 
 
 def read_a2a_request(request: SendMessageRequest, headers: Mapping[str, str]) -> RunRequest:
@@ -99,6 +101,8 @@ def _read_parts(message: Message) -> tuple[tuple[messages.Message, ...], list[st
                 texts.append(part.text)
             case "data" if a2a_extension.URI in part.metadata:
                 context += a2a_extension.read_context(_json(part.data))
+            case "data" if part.media_type == _AG2_HISTORY:
+                continue
             case kind:
                 raise ContentTypeNotSupportedError(_unsupported_part(kind, part))
     return context, texts

@@ -10,17 +10,6 @@ local function opened(id, is_new)
   return { 'ok', id, is_new, lease and 1 or 0, unpack(run_fields(id)) }
 end
 
--- Whether a run of the session has not ended. One that has stays in the queue until it is counted.
-local function is_busy()
-  for _, id in ipairs(redis.call('LRANGE', key('queue', session), 0, -1)) do
-    local status = redis.call('HGET', key('run', id), 'status')
-    if status == 'queued' or status == 'running' or status == 'input-required' then
-      return true
-    end
-  end
-  return false
-end
-
 local current = redis.call('GET', PREFIX .. ':epoch')
 if current ~= epoch then
   return { 'epoch', current or '' }
@@ -37,7 +26,7 @@ if once then
     return opened(first[1], 0)
   end
 end
-if ARGV[14] == '1' and is_busy() then
+if ARGV[14] == '1' and is_busy(session) then
   return { 'busy' }
 end
 if redis.call('LLEN', key('queue', session)) >= tonumber(ARGV[11]) then

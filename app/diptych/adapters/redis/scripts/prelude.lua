@@ -78,3 +78,15 @@ local function next_run(session, token, server, lease_ms)
   end
   return run
 end
+
+-- Whether a run of a session has not ended. One that has is in the queue until its owner has counted
+-- what it used, which may be after its end is told.
+local function is_busy(session)
+  for _, run in ipairs(redis.call('LRANGE', key('queue', session), 0, -1)) do
+    local status = redis.call('HGET', key('run', run), 'status')
+    if status == 'queued' or status == 'running' or status == 'input-required' then
+      return true
+    end
+  end
+  return false
+end
