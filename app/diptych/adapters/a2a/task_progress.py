@@ -90,6 +90,11 @@ class TaskProgress:
         """Whether there is nothing more to wait for: the task has ended or is interrupted."""
         return self.stage in (Stage.ENDED, Stage.INTERRUPTED)
 
+    @property
+    def is_completed(self) -> bool:
+        """Whether it has ended with its answer."""
+        return self._message is not None or self._state == TaskState.TASK_STATE_COMPLETED
+
     def apply(self, event: StreamResponse) -> str:
         """Apply an event; give the new text of the answer."""
         match event.WhichOneof("payload"):
@@ -167,7 +172,7 @@ class TaskProgress:
         state = "" if self._state == TaskState.TASK_STATE_UNSPECIFIED else _state_name(self._state)
         if self._message is not None:
             state = "completed"
-        has_answer = state == "completed"
+        has_answer = self.is_completed
         return ChildRun(
             self._url,
             one_line(self.task_id, MAX_TASK_ID_CHARS),
