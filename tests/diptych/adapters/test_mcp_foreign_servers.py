@@ -1,6 +1,7 @@
 """What servers of others send, as it was recorded: the name and version stand at each."""
 
 import asyncio
+import itertools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -168,7 +169,7 @@ async def test_a_server_without_tools_is_said_to_have_none() -> None:
 
 
 INVALID = "is not valid MCP"
-PROPERTIES = "tools.1.inputSchema.properties"
+PROPERTIES = "inputSchema.properties"
 SSE_ONLY = "no MCP over streamable HTTP at this address (the older SSE is not spoken)"
 
 
@@ -236,20 +237,58 @@ def test_a_tool_that_can_only_be_a_task_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tool", "place"),
+    ("tool", "reason"),
     [
-        ({"inputSchema": {"properties": {}}}, "tools.1.inputSchema.type"),
-        ({"inputSchema": None}, "tools.1.inputSchema"),
-        ({"inputSchema": {"type": "object", "properties": []}}, PROPERTIES),
+        ({"inputSchema": None}, "as not valid MCP, at inputSchema: odd"),
+        (
+            {"inputSchema": {"type": "object", "properties": 1}},
+            f"as not valid MCP, at {PROPERTIES}: odd",
+        ),
+        ({"inputSchema": {"type": "string"}}, "as not valid MCP, at inputSchema.type: odd"),
+        ({"name": None}, "as not valid MCP, at name: one without a name"),
     ],
 )
-async def test_what_of_a_list_is_not_valid_is_said(tool: Message, place: str) -> None:
+async def test_a_tool_that_is_not_valid_takes_no_other_with_it(tool: Message, reason: str) -> None:
     """As servers made by hand list tools; the SDK takes none of them then."""
+    odd = {"name": "odd", "inputSchema": {"type": "object"}} | tool
+    pages = {None: ([odd, TOOL], "2"), "2": ([TOOL | {"name": "more"}, odd], None)}
 
     def lists(message: Message) -> Reply:
-        return 200, JSON, result(message, {"tools": [TOOL, {"name": "odd"} | tool]})
+        listed, following = pages[message.get("params", {}).get("cursor")]
+        page = {"tools": listed} | ({"nextCursor": following} if following else {})
+        return 200, JSON, result(message, page)
 
-    assert await reasons(Foreign(tools_list=lists)) == [f"its answer is not valid MCP, at {place}"]
+    app = Foreign(tools_list=lists)
+    async with serving(app) as url:
+        async with McpTools([ToolServerConfig("f", url=f"{url}/mcp")], settings=PATIENT) as tools:
+            await tools.wait_for_first_attempt()
+            offered, unavailable = tools.snapshot()
+            assert [each.name for each in offered] == ["echo", "more"]
+            assert [entry.reason for entry in unavailable] == [f"1 left out, {reason}"]
+            assert (await tools.call(offered[0], {}, unheard)).text
+
+
+async def test_a_list_that_is_another_each_time_and_never_valid_is_given_up() -> None:
+    names = map(str, itertools.count())
+
+    def lists(message: Message) -> Reply:
+        return 200, JSON, result(message, {"tools": [{"name": next(names)}]})
+
+    expected = "its answer is not valid MCP, at tools.0.inputSchema"
+    assert await reasons(Foreign(tools_list=lists)) == [expected]
+    assert next(names) == "3"
+
+
+async def test_a_schema_that_does_not_say_that_it_is_an_object_is_one() -> None:
+    number = {"properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    tool = {"name": "echo", "inputSchema": number}
+    app = Foreign(tools_list=lambda message: (200, JSON, result(message, {"tools": [tool]})))
+    async with serving(app) as url:
+        async with McpTools([ToolServerConfig("f", url=f"{url}/mcp")], settings=PATIENT) as tools:
+            await tools.wait_for_first_attempt()
+            [[echo], unavailable] = tools.snapshot()
+            assert unavailable == ()
+            assert echo.input_schema == {"type": "object", **number}
 
 
 @pytest.mark.parametrize(

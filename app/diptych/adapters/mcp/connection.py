@@ -20,14 +20,13 @@ from mcp import Client, MCPError
 from mcp.client import InputRequiredRoundsExceededError
 from pydantic import ValidationError
 
+from diptych.adapters.mcp.invalid_answers import not_valid
 from diptych.adapters.mcp.request_outcome import RequestOutcome, Stage
+from diptych.adapters.mcp.tool_listing import ToolListing
 from diptych.adapters.mcp.transport import connect_reason
 from diptych.errors import ToolError
 from diptych.loop.messages import JSONObject
 from diptych.ports import Progress
-
-MAX_PAGES = 100
-"""A listing of tools that never ends is cut here."""
 
 MALFORMED_ANSWER_ERRORS = (
     RuntimeError,
@@ -43,9 +42,6 @@ MALFORMED_ANSWER_ERRORS = (
     anyio.BrokenResourceError,
 )
 """What the SDK, and the validator of output schemas, raise for an answer that is not valid."""
-
-
-_FIELD = re.compile(r"\w{1,32}", re.ASCII)
 
 
 class CallNotSent(Exception):
@@ -73,10 +69,11 @@ class Connection:
 
     `attempted` is set when the attempt to connect is over, however it ended; `check_requested` when
     the supervisor should list the tools now, `ended` when the connection is given up; `tools` are
-    what the server listed last.
+    what the server listed last, `listing` how.
     """
 
     def __init__(self, make_client: Callable[["Connection"], Client]) -> None:
+        self.listing = ToolListing()
         self.tools: list[mcp_types.Tool] = []
         self.attempted = asyncio.Event()
         self.check_requested = asyncio.Event()
@@ -159,9 +156,7 @@ class Connection:
             text = f"{name} asks for input in the middle of a call, which is not supported"
             raise ToolError("failed", text) from error
         except ValidationError as error:
-            raise ToolError(
-                "failed", f"the answer of {name} is not valid {_where(error)}"
-            ) from error
+            raise ToolError("failed", f"the answer of {name} is {not_valid(error)}") from error
         except MALFORMED_ANSWER_ERRORS as error:
             text = f"the answer of {name} does not fit its output schema or the protocol"
             raise ToolError("failed", text) from error
@@ -194,15 +189,7 @@ class Connection:
     async def _list_tools(self, client: Client) -> list[mcp_types.Tool]:
         """Read the list; what is requested from now on may be about what comes after it."""
         self.check_requested.clear()
-        tools: list[mcp_types.Tool] = []
-        cursor: str | None = None
-        for _ in range(MAX_PAGES):
-            page = await client.list_tools(cursor=cursor)
-            tools += page.tools
-            cursor = page.next_cursor
-            if not cursor:
-                break
-        return tools
+        return await self.listing.read(client)
 
     async def _wait_for_end(self) -> None:
         while self.is_open or (self._calls and self._state is ConnectionState.DRAINING):
@@ -241,21 +228,5 @@ def _unavailable_reason(outcome: RequestOutcome, error: BaseException) -> str:
         case OSError() | httpx2.HTTPError():
             return connect_reason(error)
         case ValidationError():
-            return f"its answer is not valid {_where(error)}"
+            return f"its answer is {not_valid(error)}"
     return "its answer is not valid MCP"
-
-
-def _where(error: ValidationError) -> str:
-    """Say where an answer is not as MCP has it: by names of fields, never in the server's words.
-
-    A value that may be of several kinds has an error for each kind; the value is told then.
-    """
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    places = [each["loc"][:4] for each in found]
-    of_one_value = [place for place in places if place[:2] == places[0][:2]]
-    path = []
-    for steps in zip(*of_one_value, strict=False):
-        if len(set(steps)) > 1 or not _FIELD.fullmatch(str(steps[0])):
-            break
-        path.append(str(steps[0]))
-    return f"MCP, at {'.'.join(path)}" if path else "MCP"

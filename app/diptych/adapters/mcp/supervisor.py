@@ -9,7 +9,7 @@ Not here: one connection (`connection`), and how a server is reached (`transport
 import asyncio
 import logging
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -206,7 +206,7 @@ class ServerSupervisor:
         """List the tools regularly, which also shows whether the server is there, until the end."""
         timeout = self._settings.connect_timeout
         while connection.is_open:
-            self._set_tools(connection.tools)
+            self._set_tools(connection.tools, connection.listing.left_out)
             # A server may say after each listing that its tools have changed.
             await _wait(connection.ended, self._settings.initial_delay)
             # The tools of functions never change, and functions are always there.
@@ -224,11 +224,12 @@ class ServerSupervisor:
         """Give the refresh interval with jitter, so that replicas do not ask at the same time."""
         return self._settings.refresh_interval * random.uniform(0.75, 1.0)  # noqa: S311 - jitter
 
-    def _set_tools(self, listed: Sequence[mcp_types.Tool]) -> None:
+    def _set_tools(self, listed: Sequence[mcp_types.Tool], invalid: Mapping[str, str]) -> None:
         self.has_listed = True
         allowed = [tool for tool in listed if allows(self.server, tool.name)]
         changed = changed_tools(self.server.pins, allowed)
-        usable = usable_tools(tool for tool in allowed if tool.name not in changed)
+        invalid = {tool: place for tool, place in invalid.items() if allows(self.server, tool)}
+        usable = usable_tools((tool for tool in allowed if tool.name not in changed), invalid)
         tools = catalog_tools(self.server, usable.tools)
         name = self.server.name
         left_out = (*changed_entry(name, changed), *usable.unavailable(name))
@@ -257,7 +258,7 @@ class ServerSupervisor:
                 connection.request_check()
 
         return Client(
-            self._transport(connection),
+            connection.listing.over(self._transport(connection)),
             client_info=mcp_types.Implementation(name="diptych", version=version("diptych")),
             message_handler=on_message,
             input_required_max_rounds=0,

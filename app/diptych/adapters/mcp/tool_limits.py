@@ -9,7 +9,7 @@ Not here: which tools the manifest allows (`tool_rules`), and what of an answer 
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import mcp_types
@@ -49,10 +49,18 @@ def is_usable_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None and SEPARATOR not in name
 
 
-def usable_tools(listed: Iterable[mcp_types.Tool]) -> UsableTools:
-    """Take the tools that are within the bounds, each name once: the first of a name counts."""
+def usable_tools(
+    listed: Iterable[mcp_types.Tool], invalid: Mapping[str, str] | None = None
+) -> UsableTools:
+    """Take the tools that are within the bounds, each name once: the first of a name counts.
+
+    Others are `invalid`: where, by their names.
+    """
     usable: dict[str, mcp_types.Tool] = {}
     left_out: dict[str, list[str]] = {}
+    for name, place in (invalid or {}).items():
+        reason = f"as not valid MCP{place and f', at {place}'}"
+        left_out.setdefault(reason, []).append(SECRETS.redact(one_line(name, 64)))
     size = 0
     for tool in listed:
         if tool.name in usable:
