@@ -484,6 +484,16 @@ async def test_a_delegation_without_an_answer_says_whether_the_agent_was_stopped
     assert note in error.message
 
 
+@pytest.mark.parametrize("after", [..., {"task": 7}], ids=["nothing", "what is not valid"])
+async def test_an_answer_is_not_lost_by_what_its_agent_sends_after_it(after: Step) -> None:
+    peer = ScriptedPeer([STARTED, piece("4"), DONE, after])
+    async with delegating_to(peer) as agents:
+        answer = await agents.delegate(request_to(seconds_left=0.3), lambda _: None)
+        peer.go.set()
+    assert answer.text == "4"
+    assert "CancelTask" not in peer.methods
+
+
 async def test_a_delegation_ends_with_its_time_and_is_cancelled_at_its_agent() -> None:
     peer = ScriptedPeer([STARTED, ...])
     async with delegating_to(peer) as agents:

@@ -64,6 +64,32 @@ def test_only_a_part_of_an_endless_answer_is_kept() -> None:
     assert MAX_ANSWER_CHARS < len(output_after(*pieces, DONE).text) < MAX_ANSWER_CHARS + 1_000_001
 
 
+def message(text: str) -> JSON:
+    return {"messageId": text, "role": "ROLE_AGENT", "parts": [{"text": text}]}
+
+
+WORKING: JSON = {
+    "statusUpdate": {
+        "taskId": "t",
+        "status": {"state": "TASK_STATE_WORKING", "message": message("Working on it.")},
+    }
+}
+
+
+def test_what_a_status_before_the_end_said_is_not_the_answer_if_the_history_has_one() -> None:
+    history = [message("Working on it."), message("Sunny.")]
+    status = {"state": "TASK_STATE_COMPLETED"}
+    task: JSON = {"task": {"id": "t", "status": status, "history": history}}
+    assert output_after(WORKING, task).text == "Sunny."
+    assert output_after(WORKING, DONE).text == "Working on it."  # there is nothing else
+
+
+def test_what_the_last_status_says_is_the_answer_of_a_task_without_artifacts() -> None:
+    status = {"state": "TASK_STATE_COMPLETED", "message": message("Sunny.")}
+    task: JSON = {"task": {"id": "t", "status": status, "history": [message("Working on it.")]}}
+    assert output_after(WORKING, task).text == "Sunny."
+
+
 def test_nothing_said_is_an_empty_answer() -> None:
     assert output_after(DONE) == CallOutput("")
 

@@ -1,7 +1,7 @@
 """Agents of other frameworks, as they answered a delegation: each recording says which (`from`)."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from diptych.ports import DelegationRequest
 
 RECORDINGS = Path(__file__).parents[2] / "recorded/a2a"
 ECHO = "[1] You said: hello there"
+JS_PARTS = 'Two rows:\n[f.csv: https://x/f.csv]\n{"row": 1}\n{"row": 2}\n\nAnd a second artifact.'
 
 
 class Recording:
@@ -80,6 +81,7 @@ async def delegated(recording: Recording, told: list[Any] | None = None) -> Call
         ("beeai", "[1] You said: Your task: hello there"),
         ("fasta2a", ECHO),
         ("fasta2a-0.6", ECHO),
+        ("js-sdk", JS_PARTS),
         ("langgraph", ECHO),
         ("strands", f"{ECHO}\n"),
     ],
@@ -117,9 +119,10 @@ async def test_an_agent_of_an_older_version_hears_which_forms_are_taken() -> Non
 
 
 async def test_what_an_interrupted_graph_asks_reaches_the_caller() -> None:
-    with pytest.raises(DelegationError, match="asked for input") as caught:
+    with pytest.raises(DelegationError) as caught:
         await delegated(Recording("langgraph-interrupt"))
-    assert '{"question": "Really?"}' in caught.value.message
+    assert caught.value.message.startswith('agent echo asked for input: {"id": "')
+    assert caught.value.message.endswith('"value": {"question": "Really?"}}')
 
 
 async def test_a_task_that_ends_in_an_error_was_taken() -> None:
@@ -134,6 +137,55 @@ async def test_messages_of_a_task_are_its_answer_if_the_stream_ends_with_them() 
     reply["body"] = "\n\n".join(frame for frame in frames if '"completed"' not in frame)
     assert (await delegated(recording)).text == ECHO
     assert recording.methods == ["message/stream"]
+
+
+@pytest.mark.parametrize("has_history", [True, False])
+async def test_messages_of_a_task_are_kept_when_the_task_comes_again_without_them(
+    *, has_history: bool
+) -> None:
+    """As Agno's does with its history and, of agents that make pictures, these as artifacts."""
+    recording = Recording("agno")
+
+    def with_picture(task: dict[str, Any]) -> None:
+        file = {"kind": "file", "file": {"uri": "https://x/a.png", "name": "a.png"}}
+        task["artifacts"] = [{"artifactId": "p", "parts": [file]}]
+        if not has_history:
+            del task["history"]
+
+    change(recording, "task", with_picture)
+    assert (await delegated(recording)).text == f"{ECHO}\n\n[a.png: https://x/a.png]"
+
+
+async def test_messages_of_a_task_are_not_told_beside_a_text_of_its_own() -> None:
+    recording = Recording("agno")
+
+    def with_text(task: dict[str, Any]) -> None:
+        task["artifacts"] = [{"artifactId": "t", "parts": [{"kind": "text", "text": "Hello."}]}]
+
+    change(recording, "task", with_text)
+    assert (await delegated(recording)).text == "Hello."
+
+
+async def test_messages_of_a_task_that_asks_are_no_answer() -> None:
+    recording = Recording("agno")
+    (reply,) = recording.replies
+    frames = [frame for frame in reply["body"].split("\n\n") if "event: Task\n" not in frame]
+    reply["body"] = "\n\n".join(frames).replace('"completed"', '"input-required"')
+    with pytest.raises(DelegationError, match="asked for input"):
+        await delegated(recording)
+
+
+def change(recording: Recording, kind: str, edit: Callable[[dict[str, Any]], None]) -> None:
+    """Change the results of a kind in the one stream of a recording."""
+    (reply,) = recording.replies
+    frames = []
+    for frame in filter(None, reply["body"].split("\n\n")):
+        head, _, data = frame.partition("data: ")
+        said = json.loads(data)
+        if said["result"]["kind"] == kind:
+            edit(said["result"])
+        frames.append(f"{head}data: {json.dumps(said)}\n\n")
+    reply["body"] = "".join(frames)
 
 
 async def test_a_message_before_any_task_ends_the_stream() -> None:

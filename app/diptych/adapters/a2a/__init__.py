@@ -227,6 +227,8 @@ class A2aAgents:
                     return await task.take_up(request.context_id, is_streamed=is_streamed)
                 return await task.run(sent)
         except TimeoutError as error:
+            if task.has_ended:  # and only its stream has not
+                return task.output()
             await self._cancel_at_agent(task)
             raise DelegationError(
                 "timeout", f"there was no answer within {seconds:.3g} s; {task.stop_note}"

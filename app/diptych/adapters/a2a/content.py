@@ -12,7 +12,7 @@ from google.protobuf.json_format import MessageToDict
 from diptych.loop.messages import JSON, FinishReason
 from diptych.net.a2a_amounts import with_integers
 
-MAX_ANSWER_CHARS = 4 * 2**20  # that are kept of one part, the runner cuts the result further
+MAX_ANSWER_CHARS = 4 * 2**20  # kept of one artifact or message; the runner cuts the result further
 
 
 class Content:

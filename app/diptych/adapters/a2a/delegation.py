@@ -81,11 +81,21 @@ class DelegationTask:
         try:
             await self._follow(self._client.send_message(request, context=self._context))
         except (A2AError, *MALFORMED_ANSWER_ERRORS) as error:
-            if not (self._progress.task_id and is_lost(error)):
+            may_go_on = self._progress.task_id and is_lost(error)
+            if not (self._progress.is_completed or may_go_on):
                 self.claims.is_broken_off = bool(self._progress.task_id)
                 raise explain(error, self._agent, is_begun=bool(self._progress.task_id)) from error
         if not self._progress.is_settled:
             await self._resume(is_streamed=not request.configuration.return_immediately)
+        return self.output()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the task has ended: no more is needed from its agent for `output`."""
+        return self._progress.stage is Stage.ENDED
+
+    def output(self) -> CallOutput:
+        """Give the result of a task that is settled; see `TaskProgress.call_output`."""
         return self._progress.call_output(self._agent)
 
     async def take_up(self, context_id: str, *, is_streamed: bool) -> CallOutput:
@@ -97,9 +107,9 @@ class DelegationTask:
         if found is None:
             raise DelegationError("unknown", prompt.OUTCOME_UNKNOWN)
         self._tell(self._progress.apply_task(found))
-        if self._progress.stage is not Stage.ENDED:
+        if not self.has_ended:
             await self._resume(is_streamed=is_streamed)
-        return self._progress.call_output(self._agent)
+        return self.output()
 
     async def _find(self, context_id: str) -> Task | None:
         request = ListTasksRequest(context_id=context_id, page_size=MAX_FOUND)
@@ -134,7 +144,7 @@ class DelegationTask:
 
     async def cancel(self) -> None:
         """Tell the agent to stop, if it has named a task that has not ended. Never raises."""
-        if not self._progress.task_id or self._progress.stage is Stage.ENDED:
+        if not self._progress.task_id or self.has_ended:
             return
         try:
             async with asyncio.timeout(CANCEL_TIMEOUT):

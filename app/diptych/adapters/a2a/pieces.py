@@ -2,6 +2,8 @@
 
 A message that answers a send is the whole answer, and the SDK ends the stream at it. Agno 3.1 tells
 of a task first, and then sends each piece of its text as a message of that task.
+
+Not here: what an answer means (`task_progress`).
 """
 
 from collections.abc import AsyncGenerator
@@ -10,40 +12,42 @@ from contextlib import aclosing
 from a2a.types import (
     Artifact,
     Message,
+    Part,
     StreamResponse,
+    Task,
     TaskArtifactUpdateEvent,
     TaskState,
     TaskStatus,
     TaskStatusUpdateEvent,
 )
 
+from diptych.adapters.a2a.content import Content, last_words
+from diptych.adapters.a2a.task_progress import INTERRUPTED_STATES, TERMINAL_STATES
+
 _ARTIFACT_ID = "messages"
-_ENDS = frozenset(
-    {
-        TaskState.TASK_STATE_COMPLETED,
-        TaskState.TASK_STATE_FAILED,
-        TaskState.TASK_STATE_CANCELED,
-        TaskState.TASK_STATE_REJECTED,
-    }
-)
+_SETTLED_STATES = TERMINAL_STATES | INTERRUPTED_STATES
 
 
 async def joined(events: AsyncGenerator[StreamResponse]) -> AsyncGenerator[StreamResponse]:
     """Give events, with the messages of a task that was named before as pieces of an artifact.
 
-    If the stream ends before the task does, they were its answer, as one message would be.
+    If the stream ends before the task is settled, they were its answer, as one message would be.
     """
-    task_id, has_pieces, has_ended = "", False, False
+    task_id, is_settled = "", False
+    said: Content | None = None  # by all pieces; None before the first
     async with aclosing(events):
         async for event in events:
             if task_id and event.HasField("message"):
-                yield _piece(event.message, task_id, appends=has_pieces)
-                has_pieces = True
+                yield _piece(event.message, task_id, appends=said is not None)
+                said = said or Content()
+                said.add(event.message.parts)
                 continue
             task_id = task_id or _task_id(event)
-            has_ended = has_ended or _state(event) in _ENDS
+            is_settled = _state(event) in _SETTLED_STATES if _state(event) else is_settled
+            if said is not None and event.HasField("task"):
+                _keep_words(event.task, said.text)
             yield event
-    if has_pieces and not has_ended:
+    if said is not None and not is_settled:
         status = TaskStatus(state=TaskState.TASK_STATE_COMPLETED)
         yield StreamResponse(status_update=TaskStatusUpdateEvent(task_id=task_id, status=status))
 
@@ -52,6 +56,18 @@ def _piece(message: Message, task_id: str, *, appends: bool) -> StreamResponse:
     artifact = Artifact(artifact_id=_ARTIFACT_ID, parts=message.parts)
     update = TaskArtifactUpdateEvent(task_id=task_id, artifact=artifact, append=appends)
     return StreamResponse(artifact_update=update)
+
+
+def _keep_words(task: Task, said: str) -> None:
+    """Put into a task, which replaces all that came before it, what was said in pieces.
+
+    Its history may have the same, without the reasoning that some agents send as pieces, too. A
+    task whose artifacts have a text has its answer there.
+    """
+    if any(part.HasField("text") for artifact in task.artifacts for part in artifact.parts):
+        return
+    words = Part(text=last_words(task.history) or said)
+    task.artifacts.insert(0, Artifact(artifact_id=_ARTIFACT_ID, parts=[words]))
 
 
 def _task_id(event: StreamResponse) -> str:

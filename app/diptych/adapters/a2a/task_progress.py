@@ -65,7 +65,8 @@ class TaskProgress:
         self.report = TaskReport()
         self.waits_for_approval = False  # a call of it or below it, as its events say
         self._state = TaskState.TASK_STATE_UNSPECIFIED
-        self._status_text = ""
+        self._status_text = ""  # the newest; not each status has one
+        self._is_status_said = False  # whether the newest status has one
         self._last_words = ""  # of the agent, in the task's history
         self._message: Content | None = None
         self._artifacts: dict[str, Content] = {}
@@ -88,6 +89,11 @@ class TaskProgress:
     def is_settled(self) -> bool:
         """Whether there is nothing more to wait for: the task has ended or is interrupted."""
         return self.stage in (Stage.ENDED, Stage.INTERRUPTED)
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether it has ended with its answer."""
+        return self._message is not None or self._state == TaskState.TASK_STATE_COMPLETED
 
     def apply(self, event: StreamResponse) -> str:
         """Apply an event; give the new text of the answer."""
@@ -133,7 +139,7 @@ class TaskProgress:
                 values = [a.value for a in self._artifacts.values() if a.value is not None]
                 reasons = [a.finish_reason for a in self._artifacts.values()]
                 return CallOutput(
-                    self._text() or self._status_text or self._last_words,
+                    self._text() or self._words(),
                     values[-1] if values else None,
                     next((reason for reason in reasons if reason != "stop"), "stop"),
                     self.child(),
@@ -148,8 +154,7 @@ class TaskProgress:
                 problem = "asked for authorization"
             case _:
                 problem = "failed"
-        reason = self._status_text[:MAX_REASON_CHARS] or "it gave no reason"
-        raise DelegationError("failed", f"agent {agent} {problem}: {reason}{self._said()}")
+        raise DelegationError("failed", f"agent {agent} {problem}: {self._reason()}")
 
     @property
     def used(self) -> tuple[Usage | None, Used | None]:
@@ -167,7 +172,7 @@ class TaskProgress:
         state = "" if self._state == TaskState.TASK_STATE_UNSPECIFIED else _state_name(self._state)
         if self._message is not None:
             state = "completed"
-        has_answer = state == "completed"
+        has_answer = self.is_completed
         return ChildRun(
             self._url,
             one_line(self.task_id, MAX_TASK_ID_CHARS),
@@ -177,6 +182,22 @@ class TaskProgress:
             "" if has_answer else SECRETS.redact(well_formed(self._text()[:MAX_PARTIAL_CHARS])),
             self._used,
         )
+
+    def _reason(self) -> str:
+        """Say why a task did not complete; what is asked for may stand in an artifact alone."""
+        reason = self._status_text[:MAX_REASON_CHARS]
+        if not reason and self._state in INTERRUPTED_STATES:
+            reason = self._text()[:MAX_REASON_CHARS]
+            return reason or "it did not say what"
+        return f"{reason or 'it gave no reason'}{self._said()}"
+
+    def _words(self) -> str:
+        """Give the answer of a task without artifacts.
+
+        A status from before its end may say no more than that it works.
+        """
+        at_end = self._status_text if self._is_status_said else ""
+        return at_end or self._last_words or self._status_text
 
     def _said(self) -> str:
         """Quote what a task had said that did not complete."""
@@ -196,7 +217,8 @@ class TaskProgress:
 
     def _apply_status(self, status: TaskStatus) -> None:
         self._state = status.state
-        if status.HasField("message"):
+        self._is_status_said = status.HasField("message")
+        if self._is_status_said:
             self._status_text = content_of(status.message.parts).text
 
     def _apply_message(self, message: Message) -> str:

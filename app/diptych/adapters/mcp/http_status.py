@@ -63,19 +63,22 @@ def _stage_of(status: int) -> Stage:
 
 
 def _redirect(request: httpx2.Request, response: httpx2.Response) -> str:
-    """Say where a redirect leads if that is a mere slash; else it is the server's own word."""
+    """Say whether a redirect is about a slash alone.
+
+    No address is quoted: another one is in the server's words, and some paths hold a secret.
+    """
     to = response.headers.get("location", "")
     path = request.url.path
-    for other in (path + "/", path.removesuffix("/")):
+    for other, what in ((path + "/", "with"), (path.removesuffix("/"), "without")):
         if other != path and to in (other, str(request.url.copy_with(path=other))):
-            return f"redirects to {other}: write it so in its URL"
+            return f"redirects to its address {what} a slash at the end: write its URL so"
     return "redirects to another address"
 
 
 def _json_rpc_error(body: bytes) -> JSONObject | None:
     try:
         value = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):  # which would end all calls of the connection
         return None
     if not isinstance(value, dict) or "jsonrpc" not in value:
         return None
