@@ -205,8 +205,7 @@ class SharedBudgetMeter(RunMeter):
 
     async def close(self, *, has_ended: bool) -> None:
         if has_ended and self._is_all_but_credit_counted() and (credit := self._detach_credit()):
-            used, whole = credit.used(self._client.estimate), credit.reservation
-            await self._end_run(partial(self._ledger.end_run, whole.entry, used, whole.accounts))
+            await self._end_run(credit.used(self._client.estimate), credit.reservation)
             return
         try:
             await (self._return_credit() if has_ended else self._leave_credit())
@@ -224,14 +223,15 @@ class SharedBudgetMeter(RunMeter):
         ledger = self._ledger
         if self._credit is None or self._has_delegated or self._settling:
             return False
-        if ledger.must_count_record or ledger.earlier:
-            return False
-        return self._client.is_settled(ledger.run_id)
+        is_owed = ledger.must_count_record or ledger.earlier
+        return not is_owed and self._client.is_settled(ledger.run_id)
 
-    async def _end_run(self, step: _Step) -> None:
-        """End a run that has nothing else reserved: as a rule when its answer has been sent."""
+    async def _end_run(self, used: Used, credit: Reservation) -> None:
+        """End a run with no other reservation: after its answer is sent, unless that may warn."""
+        step = partial(self._ledger.end_run, credit.entry, used, credit.accounts)
+        turns = 0 if self._client.would_warn(credit.accounts, used) else _TURNS_TO_SEND
         try:
-            for _ in range(_TURNS_TO_SEND):
+            for _ in range(turns):
                 await asyncio.sleep(0)
             await step()
         except asyncio.CancelledError:

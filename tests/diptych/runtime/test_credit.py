@@ -22,6 +22,7 @@ from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.runtime.credit import Credit
 from diptych.runtime.estimate import CALLS_AHEAD, Bound
 from diptych.runtime.ledger_client import IDLE_SECONDS, Reservation, day_key, session_key
+from diptych.runtime.run_ledger import CountedRun, RunLedger
 from diptych.runtime.run_meter import ModelCall
 
 FAR = {"tokens": 10**9, "cost": 10**6, "tool_calls": 10**6, "model_calls": 10**6, "steps": 10**6}
@@ -86,6 +87,22 @@ async def test_the_end_of_a_run_is_told_before_it_is_counted():
     items = await home.ask()
     assert end_of(items) == "completed"
     assert "end_run" not in ledger.asked
+
+
+@virtually
+async def test_who_watches_is_told_of_80_percent_that_others_came_near_meanwhile():
+    ledger = Noting()
+
+    async def busy(**_):  # for as long as other runs of this process use nearly all of it
+        counted = CountedRun(CountingClock(), log_of(run_id="other"), None)
+        other = RunLedger(home.budgets._client, counted)
+        await other.settle(other.today(), "others", Used(tokens=FAR["tokens"] * 4 // 5 - 250))
+        return "done"
+
+    home = home_with(*ONE_TOOL, day=FAR, ledger=ledger, tools={"echo": busy})
+    told = types(await home.ask(session_id="talk"))
+    assert ledger.asked == ["reserve_up_to", "settle", "end_run"]
+    assert "[budget_warning]" in told
 
 
 @virtually
