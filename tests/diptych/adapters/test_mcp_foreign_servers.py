@@ -1,5 +1,6 @@
 """What servers of others send, as it was recorded: the name and version stand at each."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -82,6 +83,12 @@ def no_session(text: str, **more: object) -> bytes:
 def forgotten(message: Message) -> Reply:
     """Answer as @modelcontextprotocol/server-everything 2026.8.31 does: 400, not 404, and no id."""
     return 400, JSON, no_session("Bad Request: No valid session ID provided")
+
+
+async def until(said: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not said():  # noqa: ASYNC110 - what it waits for has no event
+            await asyncio.sleep(0.01)
 
 
 PATIENT = ConnectionSettings(initial_delay=0.02, refresh_interval=60)
@@ -274,3 +281,52 @@ async def test_where_an_answer_is_not_valid_is_not_said_in_words_of_the_server()
 
     expected = "its answer is not valid MCP, at capabilities.experimental"
     assert await reasons(Foreign(initialize=greets)) == [expected]
+
+
+class Announcing(Foreign):
+    """Says after each listing, on the session's stream, that its tools have changed.
+
+    server-everything 2026.8.31 registers some tools only once its client has said it is ready.
+    """
+
+    def __init__(self, tools: list[Message]) -> None:
+        super().__init__(tools_list=self._lists)
+        self.tools = tools
+        self.listings = 0
+        self._listed = asyncio.Event()
+
+    def _lists(self, message: Message) -> Reply:
+        self.listings += 1
+        self._listed.set()
+        return 200, JSON, result(message, {"tools": self.tools[: self.listings]})
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or scope["method"] != "GET":
+            await super().__call__(scope, receive, send)
+            return
+        said = b'data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n'
+        headers = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        while True:
+            await self._listed.wait()
+            self._listed.clear()
+            await send({"type": "http.response.body", "body": said, "more_body": True})
+
+
+async def test_a_change_that_is_announced_beside_a_list_is_read_at_once() -> None:
+    app = Announcing([TOOL, TOOL | {"name": "late"}])
+    async with serving(app) as url:
+        async with McpTools([ToolServerConfig("f", url=f"{url}/mcp")], settings=PATIENT) as tools:
+            await tools.wait_for_first_attempt()
+            await until(lambda: [tool.name for tool in tools.snapshot()[0]] == ["echo", "late"])
+
+
+async def test_a_server_that_always_announces_a_change_is_asked_now_and_then() -> None:
+    app = Announcing([TOOL])
+    settings = ConnectionSettings(initial_delay=60, refresh_interval=60)
+    async with serving(app) as url:
+        async with McpTools([ToolServerConfig("f", url=f"{url}/mcp")], settings=settings) as tools:
+            await tools.wait_for_first_attempt()
+            for _ in range(20):  # time for it to announce, and to be asked
+                await tools.call(tools.snapshot()[0][0], {}, unheard)
+    assert app.listings == 1

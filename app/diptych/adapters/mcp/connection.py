@@ -72,13 +72,15 @@ class Connection:
     """One connection to a server. `run` is its life, in a task of its own.
 
     `attempted` is set when the attempt to connect is over, however it ended; `check_requested` when
-    the supervisor should list the tools now; `tools` are what the server listed last.
+    the supervisor should list the tools now, `ended` when the connection is given up; `tools` are
+    what the server listed last.
     """
 
     def __init__(self, make_client: Callable[["Connection"], Client]) -> None:
         self.tools: list[mcp_types.Tool] = []
         self.attempted = asyncio.Event()
         self.check_requested = asyncio.Event()
+        self.ended = asyncio.Event()
         self.reason: str | None = None
         self._state = ConnectionState.CONNECTING
         self._make_client = make_client
@@ -108,7 +110,7 @@ class Connection:
         try:
             with outcome.recording():
                 async with self._make_client(self) as client:
-                    self.tools = await _list_tools(client)
+                    self.tools = await self._list_tools(client)
                     outcome.is_handshake = False
                     outcome.stop_counting()
                     self._client = client
@@ -128,7 +130,7 @@ class Connection:
         outcome = RequestOutcome()
         try:
             with outcome.recording():
-                self.tools = await _list_tools(self._client)
+                self.tools = await self._list_tools(self._client)
         except (*MALFORMED_ANSWER_ERRORS, MCPError) as error:
             self.drain(_unavailable_reason(outcome, error))
 
@@ -189,6 +191,19 @@ class Connection:
             return ToolError("failed", "the answer is no JSON-RPC message")
         return ToolError("failed", reason)
 
+    async def _list_tools(self, client: Client) -> list[mcp_types.Tool]:
+        """Read the list; what is requested from now on may be about what comes after it."""
+        self.check_requested.clear()
+        tools: list[mcp_types.Tool] = []
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+            page = await client.list_tools(cursor=cursor)
+            tools += page.tools
+            cursor = page.next_cursor
+            if not cursor:
+                break
+        return tools
+
     async def _wait_for_end(self) -> None:
         while self.is_open or (self._calls and self._state is ConnectionState.DRAINING):
             await self._changed.wait()
@@ -201,24 +216,13 @@ class Connection:
         self._state = state
         if state > ConnectionState.OPEN:
             self.reason = self.reason or reason
+            self.ended.set()
             self.check_requested.set()
         self._changed.set()
 
 
 def _unknown(reason: str) -> ToolError:
     return ToolError("unknown", f"it was sent, but no answer came: {reason}")
-
-
-async def _list_tools(client: Client) -> list[mcp_types.Tool]:
-    tools: list[mcp_types.Tool] = []
-    cursor: str | None = None
-    for _ in range(MAX_PAGES):
-        page = await client.list_tools(cursor=cursor)
-        tools += page.tools
-        cursor = page.next_cursor
-        if not cursor:
-            break
-    return tools
 
 
 def _unavailable_reason(outcome: RequestOutcome, error: BaseException) -> str:

@@ -46,10 +46,10 @@ NOT_CONNECTED_YET = "not connected yet"
 class ConnectionSettings:
     """Times, in seconds.
 
-    Attempts to connect are `initial_delay` to `max_delay` apart (see `Backoff`). Every
-    `refresh_interval` a server is asked for its tools, which also shows whether it is there.
-    `connect_timeout` is for connecting and for listing tools, `start_timeout` for the first answer
-    of a command, `close_timeout` for ending everything.
+    Attempts to connect are `initial_delay` to `max_delay` apart (see `Backoff`), listings of tools
+    at least `initial_delay`. Every `refresh_interval` a server is asked for its tools, which also
+    shows whether it is there. `connect_timeout` is for connecting and for listing tools,
+    `start_timeout` for the first answer of a command, `close_timeout` for ending everything.
     """
 
     initial_delay: float = 0.2
@@ -207,7 +207,8 @@ class ServerSupervisor:
         timeout = self._settings.connect_timeout
         while connection.is_open:
             self._set_tools(connection.tools)
-            connection.check_requested.clear()
+            # A server may say after each listing that its tools have changed.
+            await _wait(connection.ended, self._settings.initial_delay)
             # The tools of functions never change, and functions are always there.
             await _wait(connection.check_requested, None if self._functions else self._interval())
             if not connection.is_open:
