@@ -24,8 +24,8 @@ _VALUES_AT_ONCE = 10_000  # a millisecond or two, in which no other request is s
 async def repeated_key_problem(raw: bytes, value: object) -> str | None:
     """Say which key of a body in UTF-8 stands twice in one object; None if none does.
 
-    `value` is what `raw` was read as. Its keys, and the colons in its texts, are all the colons of
-    a body of which nothing was dropped.
+    `value` is what `raw` was read as. A body has a colon for each key, and those within its texts.
+    Where `value` has fewer, a key was dropped with its value, as it stood there twice.
     """
     try:
         count = orjson.dumps(value).count(b":")  # never escaped there; every chat pays for this

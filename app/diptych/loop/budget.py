@@ -35,7 +35,7 @@ WARNING_SHARE = Decimal("0.8")
 """Of a limit: who watches the run is told when so much of it is used."""
 Amount: TypeAlias = int | Decimal
 FarBelow: TypeAlias = tuple[int, int, int, int]
-"""Tokens, model calls, tool calls and steps; see `Budget.far_below`."""
+"""Counts of tokens, model calls, tool calls and steps; see `Budget.far_below`."""
 NEVER_FAR: FarBelow = (0, 0, 0, 0)
 _NO_LIMITS: tuple[Amount, ...] = (2**63, Decimal("Infinity"), 2**63, 2**63, 2**63, 2**63)
 
@@ -58,7 +58,7 @@ class Prices:
         return self.input / MILLION, self.output / MILLION
 
     def fewest_tokens(self, cost: Decimal) -> int:
-        """Give how many tokens it takes at least to cost so much; `MAX_COUNT` if that is more."""
+        """Give how many tokens it takes at least to cost so much, but no more than `MAX_COUNT`."""
         if not cost:  # an agent above may give nothing: that is used up, also where all is free
             return 0
         if cost >= self.dearest * MAX_COUNT:
@@ -133,9 +133,10 @@ class Budget:
         return True in map(ge, used, self.warned_at)  # type: ignore[arg-type]
 
     def far_below(self, prices: Prices | None) -> FarBelow:
-        """Give what a run is far from its limits with, if it has used less of each.
+        """Give counts of which a run that has used less of each is far from its limits.
 
-        Then less than 80 % of each limit are used: money is at most all tokens at the dearer price.
+        Far is below 80 % of each limit. For money that is as few tokens as it could be spent on:
+        all at the dearer price.
         """
         tokens, cost, model_calls, tool_calls, steps, _ = self.warned_at
         if prices and self.cost is not None:

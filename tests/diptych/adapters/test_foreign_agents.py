@@ -1,6 +1,7 @@
 """Agents of other frameworks, as they answered a delegation: each recording says which (`from`)."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -128,6 +129,26 @@ async def test_what_an_interrupted_graph_asks_reaches_the_caller() -> None:
 async def test_a_task_that_ends_in_an_error_was_taken() -> None:
     with pytest.raises(DelegationError, match="broke the task off: Error code: 500"):
         await delegated(Recording("ag2-failed"))
+
+
+@pytest.mark.parametrize("name", ["beeai", "strands", "adk-js"])
+async def test_a_time_without_a_zone_loses_no_streamed_answer(name: str) -> None:
+    """As `datetime.now().isoformat()` writes it, in agents after the first examples of A2A."""
+    expected = (await delegated(Recording(name))).text
+    recording = Recording(name)
+    (reply,) = recording.replies
+    times = re.compile(r'("timestamp": ?"[^"Z+]*)(Z|\+00:00)"')
+    reply["body"], count = times.subn(r'\1"', reply["body"])
+    assert count > 0
+    assert (await delegated(recording)).text == expected
+
+
+@pytest.mark.parametrize("name", ["agno", "strands"])
+async def test_an_event_of_an_older_version_is_known_without_its_kind(name: str) -> None:
+    recording = Recording(name)
+    (reply,) = recording.replies
+    reply["body"] = re.sub(r'"kind": ?"(task|message|status-update)", ?', "", reply["body"])
+    assert (await delegated(recording)).text.strip() == ECHO
 
 
 async def test_messages_of_a_task_are_its_answer_if_the_stream_ends_with_them() -> None:

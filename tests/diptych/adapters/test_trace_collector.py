@@ -188,7 +188,7 @@ def test_after_its_status_an_answer_may_break_off_or_never_end(
         for _ in range(2):
             assert exporter.export(spans()) is SpanExportResult.SUCCESS
         assert exports() == []
-        assert (exporter.taken, exporter.lost) == (6, 0)
+        assert (exporter.handled, exporter.lost) == (6, 0)
 
 
 def test_a_slow_answer_ends_after_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,5 +254,5 @@ def test_a_span_that_finds_no_room_is_lost(
         lost = batches.lost
         answered.set()
         batches.shutdown()  # type: ignore[no-untyped-call]
-        assert exporter.taken == 10 - lost
+        assert exporter.handled == 10 - lost
         assert batches.lost == lost

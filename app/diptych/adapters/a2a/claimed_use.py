@@ -26,7 +26,7 @@ class ClaimedUse:
     """The claims of one delegation's task; `request` says what the task was given."""
 
     def __init__(self, request: DelegationRequest) -> None:
-        self.is_broken_off = False  # by us, as what came is not valid; it may still work
+        self.is_broken_off = False  # for us, by an error or what is not valid; it may still work
         self._request = request
         self._shown = Used()
         self._is_whole = not request.is_taken_over
@@ -82,7 +82,7 @@ class ClaimedUse:
         if report.is_unreadable and granted:
             self._note("names amounts that are none")
         if self.is_broken_off and granted:
-            self._note("broke off its task with what is not valid, and may still work")
+            self._note("broke off its task with an error or what is not valid, and may still work")
         if self._is_silent:
             self._note("claims nothing, and its events show use")
         if claim is None:

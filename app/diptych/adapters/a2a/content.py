@@ -18,7 +18,7 @@ MAX_ANSWER_CHARS = 4 * 2**20  # kept of one artifact or message; the runner cuts
 class Content:
     """The parts of one artifact or message; pieces of a streamed text are joined as they are.
 
-    Values stand below the text, as JSON.
+    In `text` the values of data parts stand below what was said, as JSON; `value` is the last one.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Content:
         return "\n".join(filter(None, (said, *map(_as_text, self._values))))
 
     def add(self, parts: Iterable[Part]) -> str:
-        """Add parts, up to the limit; give the text that was added."""
+        """Add parts, up to the limit; give the text that was added, without the values."""
         new: list[str] = []
         for part in parts:
             if part.HasField("data"):
@@ -63,9 +63,9 @@ def _as_text(value: JSON) -> str:
 
 
 def _is_written_out(text: str, values: Sequence[JSON]) -> bool:
-    """Whether a text is the one value beside it, as our own agents have it.
+    """Whether a text is JSON of the type of the one value beside it, as our own agents write it.
 
-    Both are not compared: a value in an artifact has no more digits than a double.
+    The two are not compared further: the numbers of a value are doubles, those of a text are exact.
     """
     if len(values) > 1 or not text:
         return False

@@ -1,21 +1,37 @@
 """JSON-RPC to agents of A2A 0.3, as the SDK has it, but for what their frameworks do otherwise.
 
 Loaded only for them.
+
+Not here: replies in the form of 0.3 of agents that name 1.0 (`transport`).
 """
 
+import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeAlias
 
 from a2a.client import ClientCallContext
+from a2a.client.transports.http_helpers import get_http_args, send_http_stream_request
+from a2a.compat.v0_3 import conversions, types
+from a2a.compat.v0_3.extension_headers import add_legacy_extension_header
 from a2a.compat.v0_3.jsonrpc_transport import CompatJsonRpcTransport
 from a2a.types import SendMessageRequest, SendMessageResponse, StreamResponse
+from a2a.utils.constants import PROTOCOL_VERSION_0_3, VERSION_HEADER
 
 from diptych.adapters.a2a.pieces import joined
 from diptych.adapters.a2a.transport import drop_time
 
 _TEXT = "text/plain"
 _MAX_MODES = 20  # of a card that a message names again
+_Event: TypeAlias = (
+    types.Task | types.Message | types.TaskStatusUpdateEvent | types.TaskArtifactUpdateEvent
+)
+_MODELS: dict[str, type[_Event]] = {
+    "task": types.Task,
+    "message": types.Message,
+    "status-update": types.TaskStatusUpdateEvent,
+    "artifact-update": types.TaskArtifactUpdateEvent,
+}
 
 
 class OlderTransport(CompatJsonRpcTransport):
@@ -52,3 +68,38 @@ class OlderTransport(CompatJsonRpcTransport):
         if isinstance(response, dict):
             drop_time(response.get("result"))
         return response
+
+    async def _send_stream_request(
+        self, json_data: dict[str, Any], context: ClientCallContext | None = None
+    ) -> AsyncGenerator[StreamResponse]:
+        """Do as the SDK does, but for the times: it has no place to drop them from a stream."""
+        options = get_http_args(context)
+        headers = options.setdefault("headers", {})
+        headers[VERSION_HEADER.lower()] = PROTOCOL_VERSION_0_3
+        add_legacy_extension_header(headers)
+        frames = send_http_stream_request(
+            self.httpx_client, "POST", self.url, self._handle_http_error, json=json_data, **options
+        )
+        async with aclosing(frames) as received:
+            async for frame in received:
+                reply = json.loads(frame)
+                if "error" in reply:
+                    raise self._create_jsonrpc_error(reply["error"])
+                result = reply.get("result")
+                if isinstance(result, dict) and (model := _MODELS.get(_kind_of(result))):
+                    drop_time(result)
+                    event = types.SendStreamingMessageSuccessResponse(
+                        result=model.model_validate(result)
+                    )
+                    yield conversions.to_core_stream_response(event)
+
+
+def _kind_of(result: dict[str, Any]) -> str:
+    """Give the kind of an event; that of one that does not name it is known by its fields."""
+    if named := result.get("kind"):
+        return str(named)
+    if "taskId" in result and "final" in result:
+        return "status-update"
+    if "messageId" in result:
+        return "message"
+    return "task" if "id" in result else ""

@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import random
+import re
 from dataclasses import dataclass
 
 import httpx
@@ -42,8 +43,9 @@ REFRESH_INTERVAL = 10.0  # seconds until a card is read again: in 20 it is known
 MAX_JITTER = 1.2  # times that
 INITIAL_DELAY, MAX_DELAY = 0.2, 10.0  # seconds between attempts while the card cannot be read
 MAX_DESCRIPTION_CHARS = 2_000  # of a card that reach our prompt
-MAX_URL_CHARS = 200  # of a card's, in a reason
 MAX_SKILLS, MAX_SKILL_CHARS = 20, 100  # names of skills that reach it, and characters of each
+
+_HOST = re.compile(r"[a-z]+://[a-z0-9.:-]{1,100}")
 
 _logger = logging.getLogger(__name__)
 
@@ -177,8 +179,7 @@ class PeerMonitor:
         urls = [i.url for i in card.supported_interfaces if i.protocol_binding == JSONRPC]
         configured, is_trusted = self.config.url, self.config.share_context
         if strays := [u for u in urls if not may_lead_to(configured, u, is_trusted=is_trusted)]:
-            where = one_line(strays[0], MAX_URL_CHARS)
-            return f"its agent card leads to another host without https: {where}"
+            return f"its agent card leads to another host without https{_named_host(strays[0])}"
         if is_trusted:
             for url in urls:
                 self._policy.allow(url)
@@ -208,6 +209,13 @@ def _no_card(response: httpx.Response) -> str:
     if response.status_code != httpx.codes.NOT_FOUND:
         return reason
     return f"{reason} at {response.url.path}; if it has one elsewhere, give that URL"
+
+
+def _named_host(url: str) -> str:
+    """Name the host of a URL of a card, if it is one; the rest are the words of a stranger."""
+    scheme, host, _ = origin(url)
+    where = f"{scheme}://{host}"
+    return f": {where}" if _HOST.fullmatch(where) else ""
 
 
 def _refusal(error: BaseException | None) -> str:

@@ -57,7 +57,10 @@ class _NewerTransport(JsonRpcTransport):
 
 
 def in_newer_form(result: Any) -> Any:  # noqa: ANN401 - whatever an agent sent
-    """Give a result of A2A in the form of 1.0, without the times of its statuses."""
+    """Give a result of A2A in the form of 1.0, without the times of its statuses.
+
+    May change what it is given. A result in the form of 0.3 is known by its `kind`.
+    """
     if not isinstance(result, dict):
         return result
     if (field := _FIELD_OF_KIND.get(str(result.get("kind")))) and field not in result:

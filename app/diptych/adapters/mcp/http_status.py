@@ -33,7 +33,10 @@ HINTS = {
 def record_status(
     request: httpx2.Request, response: httpx2.Response, body: bytes, outcome: RequestOutcome
 ) -> bool:
-    """Record what an HTTP status means; give whether the server answers in MCP's own terms."""
+    """Record what an HTTP status means; give whether the server answers in MCP's own terms.
+
+    That it does not know the session (any more) is one of these, and no reason to give it up.
+    """
     status = response.status_code
     if status < httpx2.codes.MULTIPLE_CHOICES:
         outcome.record(Stage.ANSWERED)

@@ -63,7 +63,10 @@ class BoundedSession(requests.Session):
 
 
 def _read(response: requests.Response) -> None:
-    """Read an answer to its end; give its connection up if that takes too much or too long."""
+    """Read an answer to its end, as its connection is used again; give it up if it is too long.
+
+    How long that may take is bounded below (`_Bounded`).
+    """
     size = 0
     # The status has been read, and says what became of the spans.
     with suppress(Exception):
@@ -102,7 +105,7 @@ class _TlsConnection(HTTPSConnection):
 
 
 class _Bounded(io.RawIOBase):
-    """What one answer may take: so many bytes, and as long as the socket waits for each of them."""
+    """One answer, read in so many bytes at most, and in all as long as the socket waits for one."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._file = sock.makefile("rb", buffering=0)

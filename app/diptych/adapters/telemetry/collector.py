@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 
 from diptych.adapters.telemetry.bounded_session import BoundedSession
 
-_LONGEST = 3  # times the time limit: that of connecting, of the head, and of the rest
+_LONGEST = 3  # times the time limit: to connect, to answer, and for a read begun before its end
 UNUSED_MILLISECONDS = 30_000  # of an export; the SDK reads them nowhere
 _logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class WatchedExporter(SpanExporter):
     Each export has a thread of its own. What takes longer than all time limits together, such as a
     TLS handshake byte by byte, keeps its thread, and nothing more is sent until that has ended.
 
-    `taken` spans came here, and the collector did not take `lost` of them.
+    `handled` spans came here, and the collector did not take `lost` of them.
     """
 
     def __init__(self, origin: str, timeout: float) -> None:
@@ -38,10 +38,10 @@ class WatchedExporter(SpanExporter):
         self._session = BoundedSession()
         self._exporter = OTLPSpanExporter(timeout=timeout, session=self._session)
         self._lost = 0  # since it stopped taking them
-        self.taken = self.lost = 0
+        self.handled = self.lost = 0
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self.taken += len(spans)
+        self.handled += len(spans)
         result = self._ask(spans)
         if result is SpanExportResult.SUCCESS:
             if self._lost:
@@ -104,7 +104,7 @@ class CountedBatches(BatchSpanProcessor):
 
     def on_end(self, span: ReadableSpan) -> None:
         if span.context and span.context.trace_flags.sampled:
-            waiting = self._ended - self._pushed_out - self._watched.taken
+            waiting = self._ended - self._pushed_out - self._watched.handled
             self._ended += 1
             self._pushed_out += waiting >= self._room
         super().on_end(span)

@@ -74,7 +74,7 @@ class ProcessTraces:
         )
 
     def lost_spans(self) -> int:
-        """Count what the collector did not take, and what waited for it for too long."""
+        """Count the spans that the collector did not take, or the full queue had no room for."""
         return sum(each.lost for each in self._processors if isinstance(each, CountedBatches))
 
     def http_spans(self) -> aiohttp.TraceConfig:
