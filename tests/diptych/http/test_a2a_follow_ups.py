@@ -138,6 +138,22 @@ async def test_a_stream_for_a_message_to_a_task_begins_with_the_task_as_it_is(wi
 
 
 @over_each_wire
+async def test_adk_gets_the_whole_answer_of_a_task_that_it_sends_a_message_to(wire: Wire) -> None:
+    async with agents(wire, ListeningModel(SLOW, "{}", "All of it."), Speaker()) as (
+        [here, there],
+        client,
+    ):
+        task = await begun(await client(here))
+        asked = asking("more", "m-2", task)
+        asked.message.parts[0].metadata["is_user_input"] = True
+        streaming = await client(there, streaming=True)
+        events = [e async for e in streaming.send_message(asked)]
+    *before, end = [e.artifact_update for e in events if e.HasField("artifact_update")]
+    assert before, "it was not streamed"
+    assert (end.artifact.parts[0].text, end.append, end.last_chunk) == ("All of it.", False, True)
+
+
+@over_each_wire
 async def test_a_message_that_is_sent_again_joins_once(wire: Wire) -> None:
     async with agents(wire, ListeningModel(SLOW, "{}", "Done."), Speaker()) as (
         [here, there],

@@ -13,6 +13,7 @@ import uvicorn
 from a2a.client.card_resolver import parse_agent_card
 from a2a.client.client import Client
 from a2a.compat.v0_3 import types as types_03
+from a2a.server.tasks.task_manager import append_artifact_to_task
 from a2a.types import (
     CancelTaskRequest,
     GetTaskRequest,
@@ -184,6 +185,64 @@ async def test_an_answer_that_was_not_streamed_is_told_whole_and_once(wire: Wire
         events = await heard(client, message("hi"))
     (piece,) = [e.artifact_update for e in events if e.HasField("artifact_update")]
     assert (piece.artifact.parts[0].text, piece.append, piece.last_chunk) == ("42", False, True)
+
+
+@over_each_wire
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(HELLO, id="in pieces"),
+        pytest.param([*HELLO[:2], ("agent_response", "Hello")], id="with a rest"),
+        pytest.param(HELLO[-1:], id="not streamed"),
+        pytest.param([("text", "no"), ("answer_reset", None), *HELLO[1:]], id="started over"),
+    ],
+)
+async def test_adk_gets_the_whole_answer_in_the_last_update_of_it(
+    wire: Wire, script: list[tuple[str, Any]]
+) -> None:
+    asked = message("hi")
+    asked.message.parts[0].metadata["is_user_input"] = True
+    async with client_of(wire, ScriptedRuns(*script, ("completed", None))) as client:
+        events = await heard(client, asked)
+    assert ended_with(events) == ("Hello", False, True)
+    assert put_together(events) == ["Hello"]
+
+
+@over_each_wire
+async def test_adk_gets_each_answer_of_a_task_whole(wire: Wire) -> None:
+    runs = ScriptedRuns(*HELLO, ("text", "By"), ("text", "e"), ("agent_response", "Bye"))
+    runs.script += (("completed", None),)
+    asked = message("hi")
+    asked.message.parts[0].metadata["is_user_input"] = True
+    async with client_of(wire, runs) as client:
+        events = await heard(client, asked)
+    assert ended_with(events) == ("Bye", False, True)
+    assert put_together(events) == ["Hello", "Bye"]
+
+
+@over_each_wire
+async def test_nobody_else_gets_an_answer_twice(wire: Wire) -> None:
+    asked = message("hi")
+    asked.message.parts[0].metadata["is_something_else"] = True
+    async with client_of(wire, ScriptedRuns()) as client:
+        events = await heard(client, asked)
+    assert ended_with(events) == ("", True, True)
+    assert put_together(events) == ["Hello"]
+
+
+def ended_with(events: Sequence[StreamResponse]) -> tuple[str, bool, bool]:
+    """Give the last update of an artifact, which Google ADK takes for the whole."""
+    last = [e.artifact_update for e in events if e.HasField("artifact_update")][-1]
+    return last.artifact.parts[0].text, last.append, last.last_chunk
+
+
+def put_together(events: Sequence[StreamResponse]) -> list[str]:
+    """Give the answers as the SDK puts them together from a stream."""
+    task = events[0].task
+    for event in events[1:]:
+        if event.HasField("artifact_update"):
+            append_artifact_to_task(task, event.artifact_update)
+    return ["".join(part.text for part in artifact.parts) for artifact in task.artifacts]
 
 
 @over_each_wire

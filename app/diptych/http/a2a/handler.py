@@ -19,6 +19,7 @@ from a2a.types import (
     GetTaskRequest,
     ListTasksRequest,
     ListTasksResponse,
+    Message,
     SendMessageConfiguration,
     SendMessageRequest,
     SubscribeToTaskRequest,
@@ -39,7 +40,11 @@ from diptych.errors import RunNotFound
 from diptych.http.a2a.attending import attending
 from diptych.http.a2a.errors import ErrorTranslation
 from diptych.http.a2a.listing import list_tasks
-from diptych.http.a2a.message import read_a2a_request, read_steering
+from diptych.http.a2a.message import (
+    read_a2a_request,
+    read_steering,
+    takes_last_update_for_whole,
+)
 from diptych.http.a2a.task import TaskUpdates, Update, submitted_task, task_snapshot
 from diptych.http.a2a.task_events import add_events
 from diptych.http.audit import What, audited
@@ -76,10 +81,11 @@ class TaskHandler(RequestHandler):
         with ErrorTranslation():
             entry = await self._start_or_steer(params, context)
             length = _history_length(params.configuration)
+            updates = _updates_for(entry, context, params.message)
             if params.message.task_id:
-                events = self._snapshot_and_updates(entry, context, length)
+                events = self._snapshot_and_updates(entry, updates, length)
             else:
-                events = self._updates(entry, _updates_for(entry, context))
+                events = self._updates(entry, updates)
                 yield submitted_task(entry, params.message, length)
             async for event in events:
                 yield event
@@ -92,7 +98,7 @@ class TaskHandler(RequestHandler):
             entry = await self._runs.entry(params.id)
             if entry.status in TERMINAL:
                 raise UnsupportedOperationError("the task has ended; read it with GetTask")
-            async for event in self._snapshot_and_updates(entry, context):
+            async for event in self._snapshot_and_updates(entry, _updates_for(entry, context)):
                 yield event
 
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
@@ -176,11 +182,10 @@ class TaskHandler(RequestHandler):
         return records
 
     async def _snapshot_and_updates(
-        self, entry: RunEntry, context: ServerCallContext, length: int | None = None
+        self, entry: RunEntry, updates: TaskUpdates, length: int | None = None
     ) -> AsyncIterator[Event]:
         """Give a task that exists as it is, then its updates."""
         records = await self._runs.records(entry.run_id)
-        updates = _updates_for(entry, context)
         updates.of(records)  # the snapshot says these already
         seq = records[-1].seq
         yield task_snapshot(entry, records, length)
@@ -213,9 +218,12 @@ class TaskHandler(RequestHandler):
                         yield update
 
 
-def _updates_for(entry: RunEntry, context: ServerCallContext) -> TaskUpdates:
-    """Make the updates of a task, with events for who asked for our extension."""
-    return TaskUpdates(entry, tells_events=_wants_events(context))
+def _updates_for(
+    entry: RunEntry, context: ServerCallContext, sent: Message | None = None
+) -> TaskUpdates:
+    """Make the updates of a task, in the form that suits who asks for them (with `sent`)."""
+    ends_whole = sent is not None and takes_last_update_for_whole(sent)
+    return TaskUpdates(entry, tells_events=_wants_events(context), ends_whole=ends_whole)
 
 
 def _wants_events(context: ServerCallContext) -> bool:

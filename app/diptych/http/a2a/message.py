@@ -27,6 +27,8 @@ from diptych.runtime.request import SESSION_ID, RunRequest
 _MAX_ID = 128  # characters; a longer id of a message is hashed
 _AG2_HISTORY = "application/vnd.ag2.history+json"
 """AG2 repeats in each message what was said before in its context, which is known here."""
+_ADK_MARK = "is_user_input"
+"""Google ADK sets this in the metadata of the parts that its user, or an agent of its own, said."""
 
 
 def read_a2a_request(request: SendMessageRequest, headers: Mapping[str, str]) -> RunRequest:
@@ -69,6 +71,14 @@ def read_steering(message: Message, request: RunRequest) -> Steered:
     if len(message_id) > _MAX_ID:
         message_id = sha256(message_id.encode())
     return Steered(request.messages[-1].content, message_id)
+
+
+def takes_last_update_for_whole(message: Message) -> bool:
+    """Say whether the client takes the last update of a streamed answer for the whole of it.
+
+    ADK for Python does, and it names itself by that mark alone (decision 226).
+    """
+    return any(_ADK_MARK in part.metadata for part in message.parts)
 
 
 def _validate(request: SendMessageRequest) -> None:

@@ -103,14 +103,17 @@ def _report(records: Sequence[Record]) -> TaskReport:
 class TaskUpdates:
     """Turns a task's records, in their order, into the updates of a stream.
 
-    The answer is sent piece by piece and never again as a whole. A piece with `append` false starts
-    it over, as a recorded `answer_reset` demands.
+    The answer is sent piece by piece. A piece with `append` false starts it over: as a recorded
+    `answer_reset` demands, and with `ends_whole` at its end, where it is sent again as a whole.
     """
 
-    def __init__(self, entry: RunEntry, *, tells_events: bool = False) -> None:
+    def __init__(
+        self, entry: RunEntry, *, tells_events: bool = False, ends_whole: bool = False
+    ) -> None:
         """With `tells_events` each record is told as an event of our extension, too."""
         self._entry = entry
         self._tells_events = tells_events
+        self._ends_whole = ends_whole
         self._told = _status("queued", entry.created)  # the newest status
         self._is_working = False
         self._sent_chars = 0  # of the answer of this turn, since it (last) began
@@ -149,6 +152,8 @@ class TaskUpdates:
             case "text":
                 yield self._artifact_update(_text(record.content))
             case "agent_response":  # what was not streamed, often nothing: the end of the artifact
+                if self._ends_whole:
+                    self._sent_chars = 0
                 rest = _text(record.content)[self._sent_chars :]
                 yield self._artifact_update(rest, record)
                 self._sent_chars = 0
