@@ -135,10 +135,11 @@ async def test_the_answers_of_tools() -> None:
     async with all_served(apps) as urls:
         servers = {f"MCP_SERVER_S{n}_URL": f"{url}/mcp" for n, url in enumerate(urls)}
         names = ",".join(f"s{n}" for n in range(len(urls)))
-        answers = script(json.dumps(calls), "{}", "Hello.")
+        alone = calls[list(ATTACKS).index("blanks")]  # else others may take all the room before it
+        answers = script(json.dumps(calls), json.dumps(alone), "{}", "Hello.")
         given = {"DEBUG_MOCK_RESPONSES": answers, "MCP_SERVERS": names, **servers}
         failed = await failed_calls("hostile answers of tools", "tool_error", given)
-        assert len(failed) == (EACH + 1) * len(calls)
+        assert len(failed) == (EACH + 1) * (len(calls) + 1)
         for reason in REASONS:
             assert reason in "\n".join(failed)
 
