@@ -53,13 +53,5 @@ def home_with(*replies, run=None, session=None, day=None, ledger=None, **rest):
     return home
 
 
-async def asked(home, *about, **more):
-    """Ask, and wait until what the run has used is counted: after its end is told and sent."""
-    told = await home.ask(*about, **more)
-    for _ in range(5):
-        await asyncio.sleep(0)
-    return told
-
-
 async def used(home, scope="perDay", session_id="talk"):
     return (await home.budgets.used(session_id))[scope][1]

@@ -93,11 +93,6 @@ class LedgerClient:
             accounts.append(self._account_of_day(now))
         return accounts
 
-    def would_warn(self, accounts: Sequence[Account], added: Used) -> bool:
-        """Whether 80 % of a limit are used with that, as far as this process knows of the day."""
-        pairs = zip(accounts, self.known_sums(accounts), strict=True)
-        return any(account.budget.is_warned(used + added) for account, used in pairs)
-
     def _account_of_day(self, now: float) -> Account:
         """Give the account of a day: the same one to all runs, as its key is dear to write."""
         if (day := int(now // SECONDS_OF_A_DAY)) != self._day:

@@ -33,7 +33,6 @@ from diptych.runtime.run_meter import BudgetRefused, ModelCall, RunMeter
 _Step: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 _LENT_PARTS = 4  # of what is left, for one delegation of a run without a limit of its own
 _MANY = 256  # times what a request may use at most: while that is left, it is not weighed
-_TURNS_TO_SEND = 2  # of the event loop: who reads a run is told of its end, and that is sent
 _ONE_CALL = Used(tool_calls=1)
 
 
@@ -205,7 +204,8 @@ class SharedBudgetMeter(RunMeter):
 
     async def close(self, *, has_ended: bool) -> None:
         if has_ended and self._is_all_but_credit_counted() and (credit := self._detach_credit()):
-            await self._end_run(credit.used(self._client.estimate), credit.reservation)
+            used, whole = credit.used(self._client.estimate), credit.reservation
+            await self._end_run(partial(self._ledger.end_run, whole.entry, used, whole.accounts))
             return
         try:
             await (self._return_credit() if has_ended else self._leave_credit())
@@ -223,16 +223,13 @@ class SharedBudgetMeter(RunMeter):
         ledger = self._ledger
         if self._credit is None or self._has_delegated or self._settling:
             return False
-        is_owed = ledger.must_count_record or ledger.earlier
-        return not is_owed and self._client.is_settled(ledger.run_id)
+        if ledger.must_count_record or ledger.earlier:
+            return False
+        return self._client.is_settled(ledger.run_id)
 
-    async def _end_run(self, used: Used, credit: Reservation) -> None:
-        """End a run with no other reservation: after its answer is sent, unless that may warn."""
-        step = partial(self._ledger.end_run, credit.entry, used, credit.accounts)
-        turns = 0 if self._client.would_warn(credit.accounts, used) else _TURNS_TO_SEND
+    async def _end_run(self, step: _Step) -> None:
+        """End a run that has nothing else reserved: at once, as a rule."""
         try:
-            for _ in range(turns):
-                await asyncio.sleep(0)
             await step()
         except asyncio.CancelledError:
             self._client.retry_in_background(step)

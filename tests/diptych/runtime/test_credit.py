@@ -4,7 +4,7 @@ import asyncio
 from decimal import Decimal
 
 import pytest
-from support.budgeted import asked, call, echo, home_with, log_of, said, used
+from support.budgeted import call, echo, home_with, log_of, said, used
 from support.credited import near_the_end
 from support.doubles import CountingClock, types
 from support.stories import virtually
@@ -73,20 +73,11 @@ class Noting(MemoryLedger):
 async def test_far_from_the_end_a_run_asks_once_and_settles_once():
     ledger = Noting()
     home = home_with(*ONE_TOOL, session=FAR, day=FAR, ledger=ledger, tools={"echo": echo})
-    await asked(home, session_id="talk")
+    await home.ask(session_id="talk")
     assert ledger.asked == ["reserve_up_to", "end_run"]
     assert ledger.reserved() == []
     for scope in ("perSession", "perDay"):
         assert (await used(home, scope))[:5] == (300, 0, 3, 1, 2)
-
-
-@virtually
-async def test_the_end_of_a_run_is_told_before_it_is_counted():
-    ledger = Noting()
-    home = home_with("{}", "Hi.", day=FAR, ledger=ledger)
-    items = await home.ask()
-    assert end_of(items) == "completed"
-    assert "end_run" not in ledger.asked
 
 
 @virtually
@@ -110,7 +101,7 @@ async def test_near_the_end_each_call_is_reserved_by_itself():
     ledger = Noting()
     day = {"tokens": 100_000}
     home = home_with(*ONE_TOOL, session=FAR, day=day, ledger=ledger, tools={"echo": echo})
-    await asked(home)
+    await home.ask()
     assert "reserve_up_to" not in ledger.asked
     assert ledger.asked.count("reserve") == 3
     assert (await used(home)).tokens == 300
@@ -123,7 +114,7 @@ async def test_credit_is_no_more_than_is_left_though_the_run_does_not_know_what_
     near_the_end(monkeypatch)
     ledger = Noting()
     home = home_with(*["{}", "Hi."] * 4, session={"model_calls": 7}, ledger=ledger)
-    runs = [await asked(home, session_id="talk") for _ in range(4)]
+    runs = [await home.ask(session_id="talk") for _ in range(4)]
     assert [end_of(items) for items in runs] == ["completed"] * 3 + ["failed"]
     assert ledger.asked[:6] == ["reserve_up_to", "settle"] + ["reserve_up_to", "end_run"] * 2
     assert ledger.asked[6:9] == ["reserve_up_to", "settle", "reserve"]
@@ -138,7 +129,7 @@ async def test_credit_that_turns_out_to_be_near_the_end_is_given_back_at_once():
     talk = Account("perSession", session_key("talk"), Budget(**limits), 100_000)
     await ledger.settle([talk], "before", "another run", Used(model_calls=15_990))
     ledger.asked.clear()
-    await asked(home, session_id="talk")
+    await home.ask(session_id="talk")
     assert ledger.asked[:4] == ["reserve_up_to", "settle", "reserve", "settle"]
     assert ledger.reserved() == []
     assert (await used(home, "perSession"))[2:4] == (15_993, 1)
@@ -150,7 +141,7 @@ async def test_who_watches_is_told_at_80_percent_before_the_end(monkeypatch):
     for used_before in range(5):
         replies = ["{}", "Hi."] * 2
         home = home_with(*replies, session={"model_calls": 5 + used_before})
-        seen = [types(await asked(home, session_id="talk")) for _ in range(2)]
+        seen = [types(await home.ask(session_id="talk")) for _ in range(2)]
         told = [kinds for kinds in seen if "[budget_warning]" in kinds]
         assert all(kinds.index("[budget_warning]") < len(kinds) - 1 for kinds in told)
         assert bool(told) == (0.8 * (5 + used_before) <= 4)
@@ -166,7 +157,7 @@ async def test_credit_is_returned_while_a_run_waits_for_a_tool(seconds):
         held.extend(ledger.reserved())
 
     home = home_with(*ONE_TOOL, day=FAR, ledger=ledger, tools={"echo": slow})
-    await asked(home)
+    await home.ask()
     is_idle = seconds > IDLE_SECONDS
     assert bool(held) is not is_idle
     assert ledger.asked == ["reserve_up_to", "settle"] * is_idle + ["reserve_up_to", "end_run"]
@@ -183,7 +174,7 @@ async def test_a_run_whose_idle_credit_cannot_be_returned_waits_at_its_end():
         asyncio.get_running_loop().call_later(3, setattr, ledger, "is_away", False)
 
     home = home_with(*ONE_TOOL, day=FAR, ledger=ledger, tools={"echo": slow})
-    assert types(await asked(home))[-1] == "completed"
+    assert types(await home.ask())[-1] == "completed"
     await asyncio.sleep(5)
     assert ledger.reserved() == []
     assert (await used(home))[:4] == (300, 0, 3, 1)
@@ -198,7 +189,7 @@ async def test_a_request_that_uses_more_than_its_part_returns_the_credit():
         counted.append((await used(home)).tokens)
 
     home = home_with(*replies, day=FAR, ledger=ledger, reply_tokens=20, tools={"echo": look})
-    await asked(home)
+    await home.ask()
     assert counted == [90_040]
     assert ledger.asked == ["reserve_up_to", "settle", "spend", "reserve_up_to", "end_run"]
     assert (await used(home)).tokens == 90_240
@@ -209,7 +200,7 @@ async def test_without_a_ledger_no_call_is_made_far_from_the_end_either():
     ledger = Noting()
     home = home_with("{}", "Hi.", day=FAR, ledger=ledger)
     ledger.is_away = True
-    items = await asked(home)
+    items = await home.ask()
     assert items[-1].metadata["code"] == "budget_unavailable"
     assert home.model.requests == []
 
@@ -218,7 +209,7 @@ async def test_without_a_ledger_no_call_is_made_far_from_the_end_either():
 async def test_time_is_asked_for_at_each_request():
     ledger = Noting()
     home = home_with(*ONE_TOOL, day={"wall_clock": 10**9}, ledger=ledger, tools={"echo": echo})
-    await asked(home)
+    await home.ask()
     assert ledger.asked.count("reserve") == 3
 
 
@@ -229,7 +220,7 @@ async def test_credit_is_for_so_many_requests():
     home = home_with(
         *calls, said("{}"), said("Done."), day=FAR, ledger=ledger, tools={"echo": echo}
     )
-    await asked(home, "a long text " * 3_000)
+    await home.ask("a long text " * 3_000)
     assert ledger.asked == ["reserve_up_to", "settle", "reserve_up_to", "end_run"]
     assert (await used(home))[2:4] == (CALLS_AHEAD + 1, CALLS_AHEAD - 1)
     assert home.budgets._client._renewed == {}
@@ -240,7 +231,7 @@ async def test_calls_of_tools_beyond_the_credit_are_counted_by_themselves():
     ledger = Noting()
     both = said("[" + ", ".join(call(n=n)["content"] for n in range(CALLS_AHEAD + 2)) + "]")
     home = home_with(both, said("{}"), said("Done."), day=FAR, ledger=ledger, tools={"echo": echo})
-    await asked(home, "a long text " * 3_000)
+    await home.ask("a long text " * 3_000)
     assert ledger.asked == ["reserve_up_to", "spend", "spend", "end_run"]
     assert (await used(home))[2:4] == (3, CALLS_AHEAD + 2)
 
@@ -263,7 +254,7 @@ async def test_what_is_used_after_midnight_is_of_the_new_day(is_tool):
 
         home.model.complete = until_midnight
     keys = [day_key(clock.seconds + seconds) for seconds in (0, 86_400)]
-    await asked(home)
+    await home.ask()
     days = [Account("perDay", key, Budget(**FAR), 100_000) for key in keys]
     found = [each[2:4] for each in await ledger.used(days)]
     assert found == ([(1, 0), (2, 1)] if is_tool else [(1, 1), (2, 0)])
@@ -353,7 +344,7 @@ async def test_a_conversation_that_grows_is_covered():
         return "a long text " * 500
 
     home = home_with(*ONE_TOOL, session=FAR, day=FAR, ledger=ledger, tools={"echo": long})
-    await asked(home)
+    await home.ask()
     sizes = [sum(len(m.content) for m in request) for request in home.model.requests]
     assert sizes[1] > 2 * sizes[0]
     assert ledger.asked == ["reserve_up_to", "end_run"]
@@ -367,7 +358,7 @@ async def test_a_request_that_is_larger_than_all_that_is_left_returns_the_credit
         return "a long text " * 10_000
 
     home = home_with(*ONE_TOOL, day=FAR, ledger=ledger, tools={"echo": huge})
-    await asked(home)
+    await home.ask()
     assert ledger.asked == ["reserve_up_to", "settle", "reserve_up_to", "end_run"]
     assert (await used(home))[:4] == (300, 0, 3, 1)
 
@@ -394,9 +385,9 @@ async def test_what_is_settled_of_yesterday_is_not_told_as_used_today():
     begun = await meters[0].begin(HI)
     clock.seconds += 86_400
     other = await meters[1].begin(HI)
-    for meter, request, tokens in ((meters[1], other, 60), (meters[0], begun, 70)):
-        request.usage = Usage(tokens, 40)
-        await meter.end(request, None)
+    for meter, asked, tokens in ((meters[1], other, 60), (meters[0], begun, 70)):
+        asked.usage = Usage(tokens, 40)
+        await meter.end(asked, None)
     await meters[1].close(has_ended=True)
     await meters[0].begin(HI)
     account, today = budgets.of_day

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from support.budgeted import asked, call, echo, home_with, log_of, said, used
+from support.budgeted import call, echo, home_with, log_of, said, used
 from support.doubles import CountingClock, ListeningModel, types
 from support.stories import virtually
 
@@ -151,7 +151,7 @@ async def test_who_watches_is_told_at_80_percent_before_the_end_of_many_runs_at_
     home = home_with(model=Slow(*ONE_TOOL), day=limits, tools={"echo": echo})
     day = Account("perDay", DAY, Budget(**limits), 60)
     await home.ledger.settle([day], "before", "another run", Used(model_calls=15_985))
-    seen = [types(items) for items in await asyncio.gather(*(asked(home) for _ in range(10)))]
+    seen = [types(items) for items in await asyncio.gather(*(home.ask() for _ in range(10)))]
     told = [kinds for kinds in seen if "[budget_warning]" in kinds]
     assert (await used(home)).model_calls == 16_015
     assert len(told) == 1
@@ -174,7 +174,7 @@ async def test_a_run_draws_on_no_credit_that_may_have_run_out():
     ledger.away = {"renew"}
     model = Long(call(n=1), call(n=2), *ONE_TOOL[1:])
     home = home_with(model=model, day=FAR, ledger=ledger, tools={"echo": slow})
-    await asked(home, "a long text " * 1_000)
+    await home.ask("a long text " * 1_000)
     assert model.held == (1, 1, 1, 1)
     assert (await used(home))[:4] == (400, 0, 4, 2)
 
@@ -187,7 +187,7 @@ async def test_a_tool_draws_on_no_credit_that_may_have_run_out():
     ledger = Flaky()
     ledger.away = {"renew"}
     home = home_with(model=Stalled(*ONE_TOOL), day=FAR, ledger=ledger, tools={"echo": echo})
-    await asked(home)
+    await home.ask()
     assert ledger.asked.count("spend") == 1
     assert (await used(home))[:4] == (300, 0, 3, 1)
 
@@ -196,7 +196,7 @@ async def test_a_tool_draws_on_no_credit_that_may_have_run_out():
 async def test_credit_that_is_renewed_is_drawn_on():
     ledger = Flaky()
     home = home_with(model=Waiting(*ONE_TOOL), day=FAR, ledger=ledger, tools={"echo": echo})
-    await asked(home, "a long text " * 1_000)
+    await home.ask("a long text " * 1_000)
     assert ledger.asked.count("reserve_up_to") == 1
 
 
@@ -222,7 +222,7 @@ async def test_a_stalled_process_does_not_take_what_ran_out_for_renewed():
     ledger = Late()
     model = Stalling(*[call(n=n) for n in range(4)], *ONE_TOOL[1:])
     home = home_with(model=model, day=FAR, ledger=ledger, tools={"echo": echo})
-    await asked(home, "a long text " * 1_000)
+    await home.ask("a long text " * 1_000)
     assert 0 not in model.held
     assert (await used(home))[:4] == (600, 0, 6, 4)
 
@@ -244,7 +244,7 @@ async def test_what_is_settled_late_is_not_counted_too(seconds):
 
     replies = said('{"agent": "worker", "task": "work"}'), said("{}"), said("Done.")
     home = home_with(model=Last(*replies), day=FAR, ledger=ledger, agents={"worker": work})
-    await asked(home)
+    await home.ask()
     await asyncio.sleep(30)
     assert (await used(home))[:3] == (300, 0, 3)
     assert ledger.held() == 0
@@ -271,21 +271,6 @@ async def test_a_run_that_is_left_at_its_very_end_holds_nothing_and_counts_once(
     assert found[:3] == (100, 0, 1)
     assert ledger.held() == 0
     assert leaving._client._renewed == {}
-
-
-@virtually
-async def test_a_run_that_is_left_while_its_end_is_sent_is_counted():
-    ledger, records = Flaky(), begun()
-    leaving = meter(ledger, records)
-    await one_request(leaving)
-    ending = asyncio.create_task(leaving.close(has_ended=True))
-    await asyncio.sleep(0)
-    ending.cancel()
-    await asyncio.gather(ending, return_exceptions=True)
-    await asyncio.sleep(1)
-    found = await counted(ledger)
-    assert found[:3] == (100, 0, 1)
-    assert ledger.held() == 0
 
 
 @pytest.mark.parametrize("seconds", [5, 9.7, 15, 90])
