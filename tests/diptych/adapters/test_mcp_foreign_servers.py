@@ -279,6 +279,13 @@ async def test_a_list_that_is_another_each_time_and_never_valid_is_given_up() ->
     assert next(names) == "3"
 
 
+async def test_a_list_of_which_nearly_nothing_is_valid_is_not_looked_into() -> None:
+    def lists(message: Message) -> Reply:
+        return 200, JSON, result(message, {"tools": [{}] * 600})
+
+    assert await reasons(Foreign(tools_list=lists)) == ["its answer is not valid MCP"]
+
+
 async def test_a_schema_that_does_not_say_that_it_is_an_object_is_one() -> None:
     number = {"properties": {"n": {"type": "integer"}}, "required": ["n"]}
     tool = {"name": "echo", "inputSchema": number}

@@ -10,13 +10,15 @@ from typing import TypeAlias
 from pydantic import ValidationError
 
 _FIELD = re.compile(r"\w{1,32}", re.ASCII)
+_MOST_ERRORS = 1_000  # that are looked at: 4 MiB of `{}` as tools have 2.8 million, a GB of objects
 Place: TypeAlias = tuple[int | str, ...]
 
 
 def not_valid(error: ValidationError) -> str:
     """Say `not valid MCP`, and at which value, such as `tools.3.inputSchema.type`: the first one.
 
-    A value that may be of several kinds has an error for each kind; the value is told then.
+    A value that may be of several kinds has an error for each kind; the value is told then. Where
+    nearly nothing is valid no value is named.
     """
     places = _places(error)
     path = _path([place for place in places if place[:2] == places[0][:2]])
@@ -24,7 +26,10 @@ def not_valid(error: ValidationError) -> str:
 
 
 def invalid_tools(error: ValidationError) -> Mapping[int, str]:
-    """Give which tools of a list are not valid, and where; none if something else is not, too."""
+    """Give which tools of a list are not valid, and where.
+
+    None if something else is not, too, or nearly nothing is valid.
+    """
     places = _places(error)
     found: dict[int, list[Place]] = {}
     for place in places:
@@ -37,6 +42,8 @@ def invalid_tools(error: ValidationError) -> Mapping[int, str]:
 
 
 def _places(error: ValidationError) -> list[Place]:
+    if error.error_count() > _MOST_ERRORS:
+        return []
     errors = error.errors(include_url=False, include_context=False, include_input=False)
     return [each["loc"][:4] for each in errors]
 

@@ -36,7 +36,7 @@ class ToolListing:
 
     def __init__(self) -> None:
         self.left_out: dict[str, str] = {}
-        self._refused: list[tuple[JSON, str]] = []
+        self._refused: dict[str, str] = {}  # where tools are not valid, by all that they say
         self._page: list[JSON] = []  # the newest, as the SDK has seen it
 
     def over(self, server: MCPServer[Any] | Transport) -> MCPServer[Any] | Transport:
@@ -64,7 +64,7 @@ class ToolListing:
                 found = invalid_tools(error)
                 if not found or len(self._refused) + len(found) > _MAX_REFUSED:
                     raise
-                self._refused += [(self._page[index], place) for index, place in found.items()]
+                self._refused |= {repr(self._page[index]): found[index] for index in found}
         return await client.list_tools(cursor=cursor)
 
     @asynccontextmanager
@@ -83,7 +83,7 @@ class ToolListing:
 
     def _valid(self, listed: list[JSON]) -> Iterator[JSON]:
         for tool in map(_with_type, listed):
-            place = next((place for refused, place in self._refused if refused == tool), None)
+            place = self._refused.get(repr(tool)) if self._refused else None
             if place is None:
                 yield tool
             else:
