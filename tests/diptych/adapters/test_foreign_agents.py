@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from support.a2a_agents import running
 
 from diptych.adapters.a2a import A2aAgents
 from diptych.config.settings import PeerConfig
@@ -51,12 +52,8 @@ class Recording:
 async def agents_of(recording: Recording) -> AsyncIterator[A2aAgents]:
     async with httpx.AsyncClient(transport=httpx.MockTransport(recording.answer)) as http:
         agents = A2aAgents([PeerConfig("echo", _base(recording.card))], "http://me:8000", http)
-        await agents.start()
-        await agents.wait_for_first_attempt(3)
-        try:
+        async with running(agents):
             yield agents
-        finally:
-            await agents.aclose()
 
 
 def _base(card: dict[str, Any]) -> str:
@@ -124,6 +121,21 @@ async def test_what_an_interrupted_graph_asks_reaches_the_caller() -> None:
         await delegated(Recording("langgraph-interrupt"))
     assert caught.value.message.startswith('agent echo asked for input: {"id": "')
     assert caught.value.message.endswith('"value": {"question": "Really?"}}')
+
+
+async def test_what_was_said_before_an_interrupt_is_not_what_it_asks() -> None:
+    recording = Recording("langgraph-interrupt")
+    reply = recording.replies[0]
+    begun, *rest = re.split(r"(?:\r?\n){2}", reply["body"])
+    task = json.loads(begun.partition("data: ")[2])["result"]["task"]
+    words = {"role": "ROLE_AGENT", "messageId": "w", "parts": [{"text": "Working on it."}]}
+    status = {"state": "TASK_STATE_WORKING", "message": words}
+    update = {"taskId": task["id"], "contextId": task["contextId"], "status": status}
+    working = {"jsonrpc": "2.0", "id": "1", "result": {"statusUpdate": update}}
+    reply["body"] = "\n\n".join((begun, f"data: {json.dumps(working)}", *rest))
+    with pytest.raises(DelegationError) as caught:
+        await delegated(recording)
+    assert caught.value.message.startswith('agent echo asked for input: {"id": "')
 
 
 async def test_a_task_that_ends_in_an_error_was_taken() -> None:

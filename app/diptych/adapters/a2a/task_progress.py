@@ -185,19 +185,19 @@ class TaskProgress:
 
     def _reason(self) -> str:
         """Say why a task did not complete; what is asked for may stand in an artifact alone."""
-        reason = self._status_text[:MAX_REASON_CHARS]
-        if not reason and self._state in INTERRUPTED_STATES:
-            reason = self._text()[:MAX_REASON_CHARS]
-            return reason or "it did not say what"
-        return f"{reason or 'it gave no reason'}{self._said()}"
+        is_asking = self._state in INTERRUPTED_STATES
+        if is_asking and not self._text_at_end() and (asked := self._text()):
+            return asked[:MAX_REASON_CHARS]
+        unsaid = "it did not say what" if is_asking else "it gave no reason"
+        return f"{self._status_text[:MAX_REASON_CHARS] or unsaid}{self._said()}"
 
     def _words(self) -> str:
-        """Give the answer of a task without artifacts.
+        """Give the answer of a task without artifacts."""
+        return self._text_at_end() or self._last_words or self._status_text
 
-        A status from before its end may say no more than that it works.
-        """
-        at_end = self._status_text if self._is_status_said else ""
-        return at_end or self._last_words or self._status_text
+    def _text_at_end(self) -> str:
+        """Give what the newest status says: one from before may say no more than that it works."""
+        return self._status_text if self._is_status_said else ""
 
     def _said(self) -> str:
         """Quote what a task had said that did not complete."""
