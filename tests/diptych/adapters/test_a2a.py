@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from support.a2a_agents import running
 
 from diptych.adapters.a2a import A2aAgents, delegation
 from diptych.config.settings import PeerConfig
@@ -666,12 +667,8 @@ async def agents_of(
         for peer in peers
     ]
     agents = A2aAgents(addresses, own_url, own_name="asker")
-    await agents.start()
-    await agents.wait_for_first_attempt(3)
-    try:
+    async with running(agents):
         yield agents
-    finally:
-        await agents.aclose()
 
 
 class InProcessServer(uvicorn.Server):

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from support.a2a_agents import running
 
 from diptych.adapters.a2a import A2aAgents
 from diptych.config.settings import PeerConfig
@@ -288,9 +289,5 @@ async def agents_to(
     address = PeerConfig("adder", BASE, share_context=share_context, headers=headers or {})
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
         agents = A2aAgents([address], "http://me:8000", http)
-        await agents.start()
-        await agents.wait_for_first_attempt(3)
-        try:
+        async with running(agents):
             yield agents
-        finally:
-            await agents.aclose()
