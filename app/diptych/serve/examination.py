@@ -14,7 +14,6 @@ from typing import TypeAlias
 import aiohttp
 
 from diptych.adapters.mcp import McpTools
-from diptych.adapters.mcp.pins import CHANGED
 from diptych.adapters.openai_chat.probe import EndpointFindings, probe_endpoint, probe_tools
 from diptych.config.settings import (
     ALL_TOOLS,
@@ -145,10 +144,13 @@ async def _examine_server(
     names = tuple(tool.name for tool in tools)
     patterns = () if server.allow == ALL_TOOLS else server.allow
     unmatched = tuple(p for p in patterns if not any(fnmatchcase(name, p) for name in names))
-    reasons = [entry.reason for entry in unavailable]
-    left_out = tuple(r for r in reasons if tools and not r.startswith(CHANGED))
-    reason = next((r for r in reasons if r not in left_out), None)
-    return ToolServerFindings(server.name, reason, names, seconds, unmatched, left_out), tools
+    faults, left_out = list[str](), list[str]()
+    for entry in unavailable:
+        # Tools are named where they have changed since they were pinned: that is a fault.
+        is_fault = not tools or entry.kind != "tool" or entry.tools
+        (faults if is_fault else left_out).append(entry.reason)
+    reason, besides = next(iter(faults), None), tuple(left_out)
+    return ToolServerFindings(server.name, reason, names, seconds, unmatched, besides), tools
 
 
 async def _reasons(peers: Sequence[PeerConfig]) -> dict[str, str]:
