@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from json.encoder import encode_basestring_ascii as _quoted
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from diptych.loop.catalog import Catalog, Tool
 from diptych.loop.messages import JSON, Call, Delegation, JSONObject, ToolCall
@@ -35,14 +35,18 @@ _LINE = (
     '{"subject": %s, "outcome": "%s", "run": %s, "call": %s, "what": %s, "policy": "%s", '
     '"rule": %s, "why": %s}'
 )
-"""A line of the audit; `json.dumps` takes five times as long to write it."""
+"""Of the audit; `json.dumps` takes five times as long to write it."""
 _logger = logging.getLogger(__name__)
 _audit = logging.getLogger("diptych.audit")
 _RECORDS: Mapping[int, Mapping[str, Any]] = {
-    level: vars(logging.makeLogRecord({"name": _audit.name, "levelno": level, "levelname": name}))
-    for level, name in ((logging.INFO, "INFO"), (logging.WARNING, "WARNING"))
+    level: vars(
+        logging.makeLogRecord(
+            {"name": _audit.name, "levelno": level, "levelname": name, "may_wait": may_wait}
+        )
+    )
+    for level, name, may_wait in ((logging.INFO, "INFO", True), (logging.WARNING, "WARNING", False))
 }
-"""What records of the audit have in common, by their level."""
+"""What records of the audit have in common, by their level (`serve.logs` for `may_wait`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,28 +195,43 @@ class Policy:
         level = logging.INFO if verdict.outcome == "allow" else logging.WARNING
         if not _audit.isEnabledFor(level):
             return
-        would = "would be " if is_dry_run else ""
-        what = f"tool {call.name}" if isinstance(call, ToolCall) else f"agent {call.agent}"
-        line = _LINE % (
-            _quoted(caller.subject or "anybody"),
-            would + _AUDITED[verdict.outcome],
-            _quoted(caller.run_id),
-            _quoted(call.id),
-            _quoted(what),
-            self._owner,
-            "null" if number is None else number + 1,
-            _quoted(verdict.reason[:_MAX_WHY]),
-        )
+        line = _AuditLine(self._owner, call, caller, verdict, number, is_dry_run)
         _audit.handle(_record(level, line))
 
 
-def _record(level: int, text: str) -> logging.LogRecord:
+class _AuditLine(NamedTuple):
+    """What is to be said of a verdict; it becomes a line of JSON where that is written."""
+
+    owner: Owner
+    call: Call
+    caller: RunCaller
+    verdict: Verdict
+    number: int | None
+    is_dry_run: bool
+
+    def __str__(self) -> str:
+        call, verdict = self.call, self.verdict
+        would = "would be " if self.is_dry_run else ""
+        what = f"tool {call.name}" if isinstance(call, ToolCall) else f"agent {call.agent}"
+        return _LINE % (
+            _quoted(self.caller.subject or "anybody"),
+            would + _AUDITED[verdict.outcome],
+            _quoted(self.caller.run_id),
+            _quoted(call.id),
+            _quoted(what),
+            self.owner,
+            "null" if self.number is None else self.number + 1,
+            _quoted(verdict.reason[:_MAX_WHY]),
+        )
+
+
+def _record(level: int, line: _AuditLine) -> logging.LogRecord:
     """Give a record of the audit as `log` makes it, but without its place in the code, and thread.
 
     No line says that, and to look it up takes as long as all else.
     """
     record, now = logging.LogRecord.__new__(logging.LogRecord), time.time()
-    vars(record).update(_RECORDS[level], msg=text, created=now, msecs=now % 1 * 1000)
+    vars(record).update(_RECORDS[level], msg=line, created=now, msecs=now % 1 * 1000)
     return record
 
 

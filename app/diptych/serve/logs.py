@@ -1,5 +1,9 @@
 """Logging of a process: to stderr, as lines of text or of JSON (`LOG_LEVEL`, `LOG_FORMAT`).
 
+A line is written before whoever logs it goes on. Only records with `may_wait` (the audit has one
+for each call that is allowed) wait for others on an event loop, as it takes a third of the time to
+write several: `MAX_WAIT_SECONDS` at most, and no longer than until the next line that may not.
+
 No key, header or message of a conversation is ever logged: the secrets that this process has read
 are taken out, and all JSON Web Tokens; of what the SDKs report it is only logged that they do, for
 their texts hold what was sent.
@@ -7,6 +11,7 @@ their texts hold what was sent.
 Not here: what is logged, what a secret is (`net.redaction`).
 """
 
+import asyncio
 import logging
 import sys
 import time
@@ -23,6 +28,8 @@ from diptych.net.redaction import SECRETS, without_tokens
 MAX_ARGUMENT_CHARS = 1_000  # of an id or another text within a message
 MAX_MESSAGE_CHARS = 8_000
 MAX_EXCEPTION_CHARS = 32_000
+MAX_WAIT_SECONDS = 0.05
+_MOST_WAITING = 100  # records
 
 _VERBOSE_LIBRARIES = ("aiohttp", "asyncio", "uvicorn")
 """Libraries of which only warnings and errors are logged, whatever the level."""
@@ -51,8 +58,8 @@ def set_up_logging(level: str, form: Literal["text", "json"]) -> None:
 def show_trace_ids(read: Callable[[], Mapping[str, str]]) -> None:
     """Have each line of JSON say, by `read`, in which trace it was logged."""
     for handler in logging.getLogger().handlers:
-        if isinstance(handler.formatter, _JsonFormatter):
-            handler.formatter.trace_ids = read
+        if isinstance(handler, _LineHandler) and isinstance(handler.formatter, _JsonFormatter):
+            handler.formatter.trace_ids, handler.lets_wait = read, False
 
 
 def _message(record: logging.LogRecord) -> str:
@@ -85,17 +92,50 @@ def _escaped(text: str) -> str:
 
 
 class _LineHandler(logging.StreamHandler[TextIO]):
-    """Writes each record in one piece. Nothing filters here, so it takes one step and not six."""
+    """Writes records in their order. Nothing filters here, so it takes one step and not six."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._waiting: list[logging.LogRecord] = []
+        self.lets_wait = True
+        """Whether records may wait; not if a line says something of where it was logged."""
 
     def handle(self, record: logging.LogRecord) -> bool:
-        try:
-            line = self.format(record) + self.terminator
-            with self.lock or nullcontext():
-                self.stream.write(line)
-                self.stream.flush()
-        except Exception:  # noqa: BLE001 - as `emit` of the library
-            self.handleError(record)
+        with self.lock or nullcontext():
+            self._waiting.append(record)
+            if not (getattr(record, "may_wait", False) and self._will_flush()):
+                self.flush()
         return True
+
+    def _will_flush(self) -> bool:
+        """Have what waits written soon, if it may wait and there is an event loop that can."""
+        count = len(self._waiting)
+        if count > 1:  # the first one has seen to it
+            return count < _MOST_WAITING
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+        if self.lets_wait:
+            loop.call_later(MAX_WAIT_SECONDS, self.flush)
+        return self.lets_wait
+
+    def flush(self) -> None:
+        """Write what waits, in one piece; `logging.shutdown` does so at the end of the process."""
+        with self.lock or nullcontext():
+            if not (records := self._waiting):
+                return
+            self._waiting, lines = [], list[str]()
+            for record in records:
+                try:
+                    lines.append(self.format(record) + self.terminator)
+                except Exception:  # noqa: BLE001 - as `emit` of the library
+                    self.handleError(record)
+            try:
+                self.stream.write("".join(lines))
+                self.stream.flush()
+            except Exception:  # noqa: BLE001 - as `emit` of the library
+                self.handleError(records[-1])
 
 
 class _TextFormatter(logging.Formatter):
