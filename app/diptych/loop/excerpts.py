@@ -39,7 +39,8 @@ READ_RESULT: Final = Tool(
     idempotent=True,
 )
 """The tool `result__read`; no server has it, the loop itself answers its calls."""
-_READER: Final = READ_RESULT.long_name  # which each call is compared with
+READER: Final = READ_RESULT.long_name
+"""The only name of that tool, with which each call is compared."""
 
 
 def text_id(text: str) -> str:
@@ -114,7 +115,7 @@ def mark_results(message: Message, results: Iterable[str]) -> Message:
 
 def is_reader(call: Call) -> bool:
     """Whether a call is one of `result__read`, which the loop answers itself."""
-    return isinstance(call, ToolCall) and call.name == _READER
+    return isinstance(call, ToolCall) and call.name == READER
 
 
 def with_reader(catalog: Catalog, *, is_offered: bool) -> Catalog:

@@ -14,7 +14,7 @@ from diptych.loop.budget import UNLIMITED, Budget, Limit, Prices, limit_text
 from diptych.loop.call_graph import failure
 from diptych.loop.commands import MakeCall
 from diptych.loop.events import Failed, Returned
-from diptych.loop.excerpts import is_reader
+from diptych.loop.excerpts import READER
 from diptych.loop.messages import NO_USE, Call, Delegation, Result, ToolCall, Usage, Used
 from diptych.loop.state import Run, updated
 
@@ -43,7 +43,7 @@ def used_by(run: Run) -> Used:
 
 def is_counted(call: Call) -> bool:
     """Whether a call counts as a tool call: delegations do not, nor reading on in a text."""
-    return isinstance(call, ToolCall) and not is_reader(call)
+    return isinstance(call, ToolCall) and call.name != READER
 
 
 def ends_phase_1(run: Run) -> Limit | None:
@@ -64,7 +64,7 @@ def ends_phase_1(run: Run) -> Limit | None:
 def exhausted(run: Run) -> Failed | None:
     """Give the end of a run that may not ask the model again."""
     budget = run.budget
-    if not budget.limits or _is_far_from_limits(run):
+    if not budget.limits or is_far_from_limits(run):
         return None
     used = used_by(run)
     limit = budget.gone(used, *_FOR_A_MODEL_CALL)
@@ -185,12 +185,10 @@ def warnings(before: Run, after: Run) -> list[Limit]:
     is_same = before.usage is after.usage and before.delegated is after.delegated
     if is_same and before.tool_calls == after.tool_calls and before.step == after.step:
         return []
-    if _is_far_from_limits(after):
-        return []
     return after.budget.warnings(used_by(before), used_by(after))
 
 
-def _is_far_from_limits(run: Run) -> bool:
+def is_far_from_limits(run: Run) -> bool:
     """Whether less than 80 % of each limit are used, as far as counts alone can say: as a rule.
 
     Of a run that delegates this says nothing.

@@ -5,7 +5,7 @@ Not here: what follows when nothing is left (`loop.spending`).
 
 from diptych.loop.budget import Budget, Limit, decimal_text, encode_budget
 from diptych.loop.messages import JSON, Used
-from diptych.loop.spending import limit_place, used_by, warnings
+from diptych.loop.spending import is_far_from_limits, limit_place, used_by, warnings
 from diptych.loop.state import Phase, Run
 from diptych.ports import Notice
 
@@ -22,7 +22,7 @@ def budget_notices(before: Run, after: Run) -> list[Notice]:
     if not after.budget.limits:
         return []
     found = budget_summary(after) if after.phase is Phase.DONE else []
-    if names := warnings(before, after):
+    if not is_far_from_limits(after) and (names := warnings(before, after)):
         used = used_by(after)
         return [*(budget_warning(name, used, after.budget) for name in names), *found]
     return found

@@ -6,10 +6,14 @@ use, as far as one knows, is reserved before it is made, as it is without credit
 Not here: when it is taken and returned (`shared_budget_meter`), how much it is (`estimate`).
 """
 
+import asyncio
+from collections.abc import Sequence
+
 from diptych.loop.messages import Used
+from diptych.ports.budgets import Account
 from diptych.runtime.estimate import Bound, Estimate
 from diptych.runtime.ledger_client import Reservation
-from diptych.runtime.run_meter import ModelCall
+from diptych.runtime.run_meter import STEPS, ModelCall
 
 
 class Credit:
@@ -47,30 +51,44 @@ class Credit:
         self.tool_calls = 0
         self.is_idle = False
 
-    def covers_request(self, bound: Bound) -> bool:
-        """Whether one more request is reserved, beside what was used and what is under way."""
-        requests, replies, tokens = 1, bound.reply, bound.prompt + bound.reply
+    def take_request(self, call: ModelCall) -> bool:
+        """Draw on the credit for one more request; gives whether it could.
+
+        That is to be reserved beside what was used and what is under way, for the same day, and
+        must not have run out.
+        """
+        whole, now = self.reservation, asyncio.get_running_loop().time()
+        requests, replies, tokens = 1, call.reply, call.prompt + call.reply
         if other := self.in_flight:
             replies, tokens = replies + other.reply, tokens + other.prompt + other.reply
             requests += 1
-        return (
-            requests <= self.requests_left
-            and replies <= self.replies_left
-            and tokens <= self.tokens_left
-        )
+        if (
+            requests > self.requests_left
+            or replies > self.replies_left
+            or tokens > self.tokens_left
+            or now >= whole.until
+            or call.accounts is not whole.accounts
+        ):
+            return False
+        self.in_flight, call.entry = call, whole.entry
+        return True
 
-    def covers_tool_call(self) -> bool:
-        """Whether one more call of a tool is reserved."""
-        return self.tool_calls_left > 0
-
-    def take_tool_call(self) -> None:
-        """Note that a tool is called."""
+    def take_tool_call(self, accounts: Sequence[Account]) -> bool:
+        """Draw on the credit for a call of a tool; gives whether it could."""
+        whole, now = self.reservation, asyncio.get_running_loop().time()
+        if self.tool_calls_left <= 0 or now >= whole.until or accounts is not whole.accounts:
+            return False
         self.tool_calls += 1
         self.tool_calls_left -= 1
         self.is_idle = False
+        return True
 
-    def end_request(self, call: ModelCall, error: BaseException | None = None) -> None:
-        """Note that a request has ended, and what it has used if a reply counts."""
+    def end_request(self, call: ModelCall, error: BaseException | None = None) -> bool:
+        """Note that a request has ended, and what it has used if a reply counts.
+
+        Gives whether no more was used than is reserved: prompts and replies may have been larger
+        than they were bounded.
+        """
         self.is_idle = False
         if self.in_flight is call:
             self.in_flight = None
@@ -79,10 +97,7 @@ class Credit:
             self.requests_left -= 1
             self.replies_left -= used.completion_tokens
             self.tokens_left -= used.prompt_tokens + used.completion_tokens
-
-    def is_overdrawn(self) -> bool:
-        """Whether more was used than is reserved: prompts or replies were larger than bounded."""
-        return self.tokens_left < 0 or self.replies_left < 0
+        return self.tokens_left >= 0 and self.replies_left >= 0
 
     def unrecorded(self, count: int) -> list[ModelCall]:
         """Give the requests that are on no record, if the last `count` of the replies are not."""
@@ -96,5 +111,5 @@ class Credit:
             if used := call.usage:
                 prompts += used.prompt_tokens
                 replies += used.completion_tokens
-                steps += call.is_step
+                steps += call.command.purpose in STEPS
         return estimate.amount(prompts, replies, len(calls), self.tool_calls, steps)

@@ -73,11 +73,12 @@ class LedgerClient:
         self.estimate = estimate
         self.session_seconds = session_seconds
         self._limits_sessions, self._limits_days = bool(budgets.per_session), bool(budgets.per_day)
-        self._day = -1
+        self._day = -1.0
         self._renewed: dict[str, Reservation] = {}
         self._is_watching = False
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._late: dict[str, set[asyncio.Task[Any]]] = {}  # settlements, by their runs
+        self.late: dict[str, set[asyncio.Task[Any]]] = {}
+        """What is still to be settled, by the runs that have used it."""
         self.new_entries: Iterator[str] = map(f"{name}/{{}}".format, count(1))
         """Names for uses of the ledger; each is new."""
         self.of_day: tuple[Account, Used] | None = None
@@ -90,17 +91,12 @@ class LedgerClient:
             key, budget = session_key(session_id), self.budgets.per_session
             accounts.append(Account("perSession", key, budget, self.session_seconds))
         if self._limits_days:
-            accounts.append(self._account_of_day(now))
+            day = now // SECONDS_OF_A_DAY
+            if day != self._day:  # it is the same for all runs, as its key is dear to write
+                self._day, budget = day, self.budgets.per_day
+                self._day_account = Account("perDay", day_key(now), budget, _DAY_KEPT_SECONDS)
+            accounts.append(self._day_account)
         return accounts
-
-    def _account_of_day(self, now: float) -> Account:
-        """Give the account of a day: the same one to all runs, as its key is dear to write."""
-        if (day := int(now // SECONDS_OF_A_DAY)) != self._day:
-            self._day = day
-            self._day_account = Account(
-                "perDay", day_key(now), self.budgets.per_day, _DAY_KEPT_SECONDS
-            )
-        return self._day_account
 
     def known_sums(self, accounts: Sequence[Account]) -> Sequence[Used]:
         """Say what this process knows to be used of a run's accounts: of the day's, if anything."""
@@ -123,7 +119,7 @@ class LedgerClient:
     def settle_late(self, accounts: Sequence[Account], entry: str, run_id: str, used: Used) -> None:
         """Settle, whoever cancels the run, and however long the store is away; do not wait."""
         late = self.retry_in_background(lambda: self.settle(accounts, entry, run_id, used))
-        self._late.setdefault(run_id, set()).add(late)
+        self.late.setdefault(run_id, set()).add(late)
         late.add_done_callback(lambda done: self._forget_late(run_id, done))
 
     async def settle(
@@ -134,17 +130,13 @@ class LedgerClient:
         self.stop_renewing(entry)
 
     def update_day(self, account: Account, used: Used) -> None:
-        """Take over what is used of a day, unless it is an older one, or no day's account."""
-        if account.scope == "perDay" and (not self.of_day or account.key >= self.of_day[0].key):
+        """Take over what is used of a day, unless it is an older one."""
+        if not self.of_day or account.key >= self.of_day[0].key:
             self.of_day = account, used
-
-    def is_settled(self, run_id: str) -> bool:
-        """Whether nothing that a run has used is still to be settled late."""
-        return run_id not in self._late
 
     async def wait_settled(self, run_id: str, seconds: float | None = None) -> bool:
         """Wait until what a run has used is settled, at most so long; say whether it is."""
-        if late := self._late.get(run_id):
+        if late := self.late.get(run_id):
             return not (await asyncio.wait(late, timeout=seconds))[1]
         return True
 
@@ -169,10 +161,10 @@ class LedgerClient:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _forget_late(self, run_id: str, done: asyncio.Task[Any]) -> None:
-        late = self._late.get(run_id, set())
+        late = self.late.get(run_id, set())
         late.discard(done)
         if not late:
-            self._late.pop(run_id, None)
+            self.late.pop(run_id, None)
 
     async def _watch(self) -> None:
         """Renew reservations in time, and have returned what is idle."""

@@ -111,7 +111,8 @@ class RunLedger:
         if now >= self._midnight:
             self._midnight = (now // SECONDS_OF_A_DAY + 1) * SECONDS_OF_A_DAY
             accounts = self._client.accounts(self._session_id, now)
-            self.earlier.extend(each for each in self._accounts if each not in accounts)
+            if self._accounts:  # of the day before
+                self.earlier.extend(each for each in self._accounts if each not in accounts)
             self._accounts = accounts
             self.known = self._client.known_sums(accounts)
         return self._accounts
@@ -186,7 +187,8 @@ class RunLedger:
             raise
         else:
             client.stop_renewing(entry)
-            self.update_and_warn(accounts, used, sums)
+            self.update_known(accounts, sums)
+            self.update_day_and_warn(accounts, used, sums)
 
     async def settle_time(self) -> None:
         """Count the time that the run has executed, and that was not counted yet."""
@@ -198,13 +200,13 @@ class RunLedger:
         if accounts is self._accounts and sums:
             self.known = sums
 
-    def update_and_warn(
+    def update_day_and_warn(
         self, accounts: Sequence[Account], added: Used, sums: Sequence[Used]
     ) -> None:
-        """Take over what is used now, and tell who watches when it is 80 % of a limit."""
-        self.update_known(accounts, sums)
+        """Take over what is used of the day, and tell who watches when it is 80 % of a limit."""
         for account, used in zip(accounts, sums, strict=False):
-            self._client.update_day(account, used)
+            if account.scope == "perDay":
+                self._client.update_day(account, used)
             if account.budget.is_warned(used):
                 for name in account.budget.warnings(used - added, used):
                     notice = budget_warning(name, used, account.budget, account.scope)
@@ -246,7 +248,7 @@ class RunLedger:
         accounts = accounts or [*self.today(), *self.earlier]
         sums = await self._client.ledger.end_run(accounts, entry, self.run_id, used)
         self._client.stop_renewing(entry)
-        self.update_and_warn(self._accounts, used, sums)
+        self.update_day_and_warn(accounts, used, sums)
 
     def _elapsed(self) -> Used:
         """Give the time that was not settled yet."""

@@ -18,6 +18,9 @@ from diptych.loop.text_weight import weight
 from diptych.loop.tokens import request_weight
 from diptych.ports.budgets import Account
 
+STEPS = ("actions", "either")
+"""The purposes of requests that are steps of phase 1."""
+
 
 class BudgetRefused(Exception):
     """A call may not be made; `end` is what its run ends with."""
@@ -46,7 +49,7 @@ class ModelCall:
     @property
     def is_step(self) -> bool:
         """Whether it is a step of phase 1."""
-        return self.command.purpose in ("actions", "either")
+        return self.command.purpose in STEPS
 
     @property
     def request_tokens(self) -> int:

@@ -50,30 +50,22 @@ class SharedBudgetMeter(RunMeter):
         self._settling: set[asyncio.Task[None]] = set()  # without the run waiting
 
     async def begin(self, command: AskModel) -> ModelCall:
-        client, accounts, credit = self._client, self._ledger.today(), self._credit
-        bound = client.estimate.bound(command)
+        accounts, bound = self._ledger.today(), self._client.estimate.bound(command)
         call = ModelCall(command, None, accounts, "", command.weight, bound.prompt, bound.reply)
-        if credit is not None:
-            if credit.covers_request(bound) and self._may_draw_on(credit, accounts):
-                credit.in_flight, call.entry = call, credit.reservation.entry
+        if self._credit is not None:
+            if self._credit.take_request(call):
                 return call
             await self._return_credit()
         if not await self._take_credit(call, bound):
             await self._reserve(call)
         return call
 
-    def _may_draw_on(self, credit: Credit, accounts: Sequence[Account]) -> bool:
-        """Whether credit is of today, and has certainly not run out."""
-        now = asyncio.get_running_loop().time()
-        return credit.reservation.accounts is accounts and now < credit.reservation.until
-
     async def end(self, call: ModelCall, error: BaseException | None) -> None:
         if isinstance(error, asyncio.CancelledError):  # its server has read it, and maybe charged
             call.usage = Usage(call.request_tokens)
         used, credit = call.usage, self._credit
         if credit is not None and credit.reservation.entry == call.entry:
-            credit.end_request(call, error)
-            if credit.is_overdrawn():
+            if not credit.end_request(call, error):
                 await self._return_credit()
         else:
             await self._ledger.settle(call.accounts, call.entry, self._amount(call))
@@ -81,7 +73,9 @@ class SharedBudgetMeter(RunMeter):
             self._replied += 1
             if call.weighed is None and used.prompt_tokens > call.prompt:
                 call.weighed = call.request_tokens  # there is something to learn of it
-            self._client.estimate.learn(call.weighed, used)
+            estimate = self._client.estimate
+            if call.weighed is not None or used.completion_tokens > estimate.longest:
+                estimate.learn(call.weighed, used)
 
     def _amount(self, call: ModelCall) -> Used:
         """Give what a request has used, if a reply counts."""
@@ -177,13 +171,14 @@ class SharedBudgetMeter(RunMeter):
     async def admit(
         self, commands: Sequence[MakeCall], run: Run, refuse: Callable[[Returned], None]
     ) -> Sequence[MakeCall]:
-        self.shares = shares(run, commands)
+        self.shares = {}
         admitted: list[MakeCall] = []
         accounts = self._ledger.today()
         for command in commands:
             call = command.call
             try:
                 if isinstance(call, Delegation):
+                    self.shares = self.shares or shares(run, commands)
                     sent = run.shares.get(call.id) if command.is_retry else None
                     await self._return_credit()
                     await self._lend(accounts, call, sent)
@@ -225,7 +220,7 @@ class SharedBudgetMeter(RunMeter):
             return False
         if ledger.must_count_record or ledger.earlier:
             return False
-        return self._client.is_settled(ledger.run_id)
+        return ledger.run_id not in self._client.late
 
     async def _end_run(self, step: _Step) -> None:
         """End a run that has nothing else reserved: at once, as a rule."""
@@ -288,10 +283,10 @@ class SharedBudgetMeter(RunMeter):
     async def _spend(self, accounts: Sequence[Account], used: Used) -> None:
         """Count what is about to be used, in one step. Raises `BudgetRefused`."""
         client, ledger, credit = self._client, self._ledger, self._credit
-        if credit and credit.covers_tool_call() and self._may_draw_on(credit, accounts):
-            credit.take_tool_call()
+        if credit is not None and credit.take_tool_call(accounts):
             return
         entry = next(client.new_entries)
         spend = partial(client.ledger.spend, accounts, entry, ledger.run_id, used)
         found = await ledger.ask(accounts, spend, waits=not self._lent)
-        ledger.update_and_warn(accounts, used, found.used)
+        ledger.update_known(accounts, found.used)
+        ledger.update_day_and_warn(accounts, used, found.used)

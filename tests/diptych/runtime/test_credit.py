@@ -13,14 +13,14 @@ from diptych.adapters.in_memory.budgets import MemoryLedger
 from diptych.errors import StoreError
 from diptych.loop.budget import Budget, Prices, SharedBudgets
 from diptych.loop.commands import AskModel, MakeCall
-from diptych.loop.messages import NO_USE, Delegation, Message, Usage, Used
+from diptych.loop.messages import Delegation, Message, Usage, Used
 from diptych.loop.model_request import ModelRequest
 from diptych.loop.state import Run
 from diptych.ports.budgets import Account
 from diptych.runtime import estimate
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.runtime.credit import Credit
-from diptych.runtime.estimate import CALLS_AHEAD, Bound
+from diptych.runtime.estimate import CALLS_AHEAD
 from diptych.runtime.ledger_client import IDLE_SECONDS, Reservation, day_key, session_key
 from diptych.runtime.run_ledger import CountedRun, RunLedger
 from diptych.runtime.run_meter import ModelCall
@@ -268,58 +268,62 @@ def new_credit(prices=FREE):
     return Credit(Reservation([], "e"), estimate.Estimate(prices)._new_bound(0, 5))
 
 
-def request_of(prompt, reply):
-    return Bound(prompt, reply, 0, NO_USE, {})
+def covers(credit, prompt, reply):
+    """Whether a request can draw on credit; what was under way still is."""
+    before, call = credit.in_flight, ModelCall(HI, None, credit.reservation.accounts)
+    call.prompt, call.reply = prompt, reply
+    found = credit.take_request(call)
+    assert call.entry == ("e" if found else "")
+    credit.in_flight = before
+    return found
 
 
-def test_credit_covers_what_was_reserved_beside_what_was_used_and_is_under_way(monkeypatch):
+async def test_credit_covers_what_was_reserved_beside_what_was_used_and_is_under_way(monkeypatch):
     near_the_end(monkeypatch)
     credit = new_credit()
-    assert credit.covers_request(request_of(30, 15))
-    assert credit.covers_request(request_of(45, 0))  # of what replies leave
-    assert not credit.covers_request(request_of(46, 0))
-    assert not credit.covers_request(request_of(0, 16))
+    assert covers(credit, 30, 15)
+    assert covers(credit, 45, 0)  # of what replies leave
+    assert not covers(credit, 46, 0)
+    assert not covers(credit, 0, 16)
     late = credit.in_flight = ModelCall(HI, prompt=20, reply=5)
-    assert credit.covers_request(request_of(10, 10))
-    assert not credit.covers_request(request_of(11, 10))
-    assert not credit.covers_request(request_of(0, 11))
+    assert covers(credit, 10, 10)
+    assert not covers(credit, 11, 10)
+    assert not covers(credit, 0, 11)
     credit.end_request(ModelCall(HI, Usage(2, 1)))
     assert credit.in_flight is late
     credit.end_request(late)
     assert credit.in_flight is None
-    assert credit.covers_request(request_of(28, 14))
-    assert not credit.covers_request(request_of(29, 14))
-    assert not credit.covers_request(request_of(0, 15))
+    assert covers(credit, 28, 14)
+    assert not covers(credit, 29, 14)
+    assert not covers(credit, 0, 15)
 
 
-def test_credit_covers_so_many_requests_and_calls(monkeypatch):
+async def test_credit_covers_so_many_requests_and_calls(monkeypatch):
     near_the_end(monkeypatch)
     credit = new_credit()
     credit.end_request(ModelCall(HI))  # no reply counts
     for _ in range(2):
         credit.end_request(ModelCall(ANSWER, Usage()))
-    assert credit.covers_request(request_of(1, 1))
+    assert covers(credit, 1, 1)
     credit.in_flight = ModelCall(HI)
-    assert not credit.covers_request(request_of(1, 1))
+    assert not covers(credit, 1, 1)
     credit.end_request(ModelCall(HI, Usage(1, 1)))
     credit.in_flight = None
-    assert not credit.covers_request(request_of(1, 1))
-    for _ in range(3):
-        assert credit.covers_tool_call()
-        credit.take_tool_call()
-    assert not credit.covers_tool_call()
+    assert not covers(credit, 1, 1)
+    accounts = credit.reservation.accounts
+    assert [credit.take_tool_call(accounts) for _ in range(4)] == [True, True, True, False]
     assert credit.used(estimate.Estimate(FREE)) == (2, 0, 3, 3, 1, 0)
 
 
 @pytest.mark.parametrize("prices", [(1, 3), (3, 1), (2, 2), (0, 1), (1, 0)])
-def test_what_credit_covers_costs_no_more_than_is_lent(prices, monkeypatch):
+async def test_what_credit_covers_costs_no_more_than_is_lent(prices, monkeypatch):
     near_the_end(monkeypatch)
     prices = Prices(*map(Decimal, prices))
     ahead = estimate.Estimate(prices)._new_bound(0, 5).ahead
     for prompts in range(0, 46, 5):
         for replies in range(16):
             credit = new_credit(prices=prices)
-            if credit.covers_request(request_of(prompts, replies)):
+            if covers(credit, prompts, replies):
                 credit.end_request(ModelCall(HI, Usage(prompts, replies)))
                 assert credit.used(estimate.Estimate(prices)).cost <= ahead.cost
 

@@ -40,12 +40,6 @@ class Row:
         self.due = min((until for until, _ in self.reserved.values()), default=inf)
         self.total = sum((amount for _, amount in self.reserved.values()), NO_USE)
 
-    def reserve(self, entry: str, amount: Used, until: float) -> None:
-        """Reserve an amount for an entry that has reserved nothing."""
-        self.total = _new(Used, map(add, self.total, amount)) if self.reserved else amount
-        self.reserved[entry] = until, amount
-        self.due = min(self.due, until)
-
     def renew(self, entry: str, until: float) -> None:
         """Have a reservation last until then, if there is one."""
         if found := self.reserved.get(entry):
@@ -70,6 +64,22 @@ def is_free(
         if True in map(ge, wanted, account.budget.ends):
             return False
     return True
+
+
+def reserve(rows: Sequence[Row], entry: str, amount: Used, until: float) -> Sequence[Used]:
+    """Reserve an amount of all accounts, in place of what the entry has reserved of some.
+
+    Gives what is used of each.
+    """
+    used = []
+    for row in rows:
+        if entry in row.reserved:
+            row.release(entry)
+        row.total = _new(Used, map(add, row.total, amount)) if row.reserved else amount
+        row.reserved[entry] = until, amount
+        row.due = min(row.due, until)
+        used.append(row.used)
+    return used
 
 
 def reserved_by(entry: str, rows: Sequence[Row]) -> Used | None:

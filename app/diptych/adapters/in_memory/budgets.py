@@ -9,7 +9,15 @@ from math import inf
 from operator import add
 from time import monotonic
 
-from diptych.adapters.in_memory.accounts import Row, beyond, is_free, refusal, reserved_by, within
+from diptych.adapters.in_memory.accounts import (
+    Row,
+    beyond,
+    is_free,
+    refusal,
+    reserve,
+    reserved_by,
+    within,
+)
 from diptych.loop.messages import NO_USE, Used
 from diptych.ports.budgets import AHEAD_SECONDS, RESERVED_SECONDS, Account, Reserved
 
@@ -41,7 +49,7 @@ class MemoryLedger:
                 amount = found
             elif why := refusal(accounts, rows, amount):
                 return why
-        return _reserve(rows, entry, amount, now + RESERVED_SECONDS)
+        return Reserved("ok", reserve(rows, entry, amount, now + RESERVED_SECONDS))
 
     async def reserve_up_to(
         self, accounts: Sequence[Account], entry: str, amount: Used
@@ -55,7 +63,8 @@ class MemoryLedger:
                 return why
             else:
                 amount = within(accounts, [row.claimed() for row in rows], amount)
-        return _reserve(rows, entry, amount, now + AHEAD_SECONDS)
+        used = reserve(rows, entry, amount, now + AHEAD_SECONDS)
+        return Reserved("ok", used, amount=amount)
 
     async def spend(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
@@ -161,14 +170,3 @@ class MemoryLedger:
                 del accounts[oldest]
             accounts[key] = row
         return row
-
-
-def _reserve(rows: Sequence[Row], entry: str, amount: Used, until: float) -> Reserved:
-    """Reserve an amount of all accounts; what the entry has reserved of some is replaced."""
-    used = []
-    for row in rows:
-        if entry in row.reserved:
-            row.release(entry)
-        row.reserve(entry, amount, until)
-        used.append(row.used)
-    return Reserved("ok", used, amount=amount)
