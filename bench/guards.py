@@ -42,15 +42,15 @@ spec:
 """
 _RUN_BUDGET = """\
   budget:
-    tokens: 1000000000
-    toolCalls: 1000
-    modelCalls: 1000
-    steps: 1000
-    cost: "999"
+    tokens: 200000
+    toolCalls: 50
+    modelCalls: 50
+    steps: 50
+    cost: "2"
 """
 _SHARED_BUDGET = """\
-    perSession: {tokens: 1000000000, toolCalls: 1000000, cost: "9999"}
-    perDay: {tokens: 100000000000, toolCalls: 100000000, cost: "99999"}
+    perSession: {tokens: 1000000, toolCalls: 500, cost: "10"}
+    perDay: {tokens: 100000000, toolCalls: 1000000, cost: "1000"}
 """
 _SESSIONS = "  sessions: {redis: {urlFrom: {secretKeyRef: {name: store, key: url}}}}\n"
 _RULE = """\

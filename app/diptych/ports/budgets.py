@@ -40,7 +40,8 @@ class Reserved(NamedTuple):
 
     `busy`: nothing is left beside what others have reserved; ask again. `gone`: nothing is left at
     all. Either is said of a `limit` of the account at this `place`. With `reserve_up_to` alone
-    `amount` says how much was reserved.
+    `amount` says how much was reserved, and `others` what was used or reserved of each account
+    before.
     """
 
     outcome: Literal["ok", "busy", "gone"]
@@ -48,6 +49,7 @@ class Reserved(NamedTuple):
     place: int = 0
     limit: Limit = "tokens"
     amount: Used = NO_USE
+    others: Sequence[Used] = ()
 
 
 class Ledger(Protocol):

@@ -16,11 +16,10 @@ from diptych.loop.tokens import most_weight
 from diptych.ports.budgets import Account
 
 CALLS_AHEAD = 8  # requests to the model, and as many calls of tools, that a run reserves at once
-MARGINS = {"perSession": 2, "perDay": 256}
-"""A run has credit if so many runs could use all of theirs, beside what is used, and all stay below
-80 % of each limit: what others have reserved is not known. In a session that is a former owner of
-the run, on a day the runs of several pods. More may have credit: the ledger never reserves more
-than there is."""
+MARGINS = {"perSession": 2, "perDay": 8}
+"""A run has credit if so many could reserve as much, beside what others have used or reserved, and
+all stay below 80 % of each limit: so a few runs do not hold what others wait for. A session
+executes one run at a time, which may have a former owner."""
 _REPLY_TOKENS = 4_096  # that a reply may have, until a longer one came, if nothing bounds it
 _UNKNOWN_OVERHEAD = 4_096  # tokens of a prompt beyond its weight, until something is known
 _TELLING_WEIGHT = 200  # of a prompt: a shorter one is mostly the template
@@ -33,7 +32,7 @@ class Bound:
 
     `ahead` is what `CALLS_AHEAD` of them use, of whatever purpose, each with a call of a tool. Its
     price allows that prompts take what replies leave of its tokens, of which `replies_ahead` are
-    for replies. A run has credit while less is used of an account than `far_below` says, by its
+    for replies. A run has credit while less is claimed of an account than `far_below` says, by its
     scope (`MARGINS`).
     """
 
@@ -43,13 +42,13 @@ class Bound:
     ahead: Used
     far_below: Mapping[str, Used]
 
-    def is_far(self, accounts: Sequence[Account], known: Sequence[Used]) -> bool:
-        """Whether no limit would be used to 80 % if others used as much, too (`MARGINS`).
+    def is_far(self, accounts: Sequence[Account], claimed: Sequence[Used]) -> bool:
+        """Whether no limit comes to 80 % if others reserve as much, too (`MARGINS`).
 
-        Nearer there is no credit, so that whoever watches is warned in time. What is `known` to be
-        used may be out of date: the ledger never reserves more than there is.
+        Nearer there is no credit, so that whoever watches is warned in time. `claimed` is what is
+        used and reserved of each account, as far as that is known.
         """
-        for account, used in zip(accounts, known, strict=True):
+        for account, used in zip(accounts, claimed, strict=True):
             if True in map(ge, used, self.far_below[account.scope]):  # type: ignore[arg-type]
                 return False
         return True

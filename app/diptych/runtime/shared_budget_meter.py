@@ -46,6 +46,7 @@ class SharedBudgetMeter(RunMeter):
         self._lent: dict[str, tuple[Sequence[Account], str]] = {}  # to delegations, by their calls
         self._has_delegated = False
         self._credit: Credit | None = None
+        self._near: Sequence[Account] | None = None  # accounts of which it asks for none any more
         self._replied = 0
         self._settling: set[asyncio.Task[None]] = set()  # without the run waiting
 
@@ -91,7 +92,9 @@ class SharedBudgetMeter(RunMeter):
         away. Gives whether it did: if not, the call is to be reserved by itself.
         """
         accounts, client, ledger = call.accounts, self._client, self._ledger
-        if client.is_timed or ledger.must_count_record or not bound.is_far(accounts, ledger.known):
+        if client.is_timed or ledger.must_count_record or self._near is accounts:
+            return False
+        if not bound.is_far(accounts, ledger.known):
             return False
         entry = call.entry = next(client.new_entries)
         until = asyncio.get_running_loop().time() + AHEAD_SECONDS
@@ -102,8 +105,9 @@ class SharedBudgetMeter(RunMeter):
         if found.outcome != "ok":
             return False
         ledger.update_known(accounts, found.used)
-        if found.amount != bound.ahead or not bound.is_far(accounts, found.used):
-            await ledger.settle(accounts, entry, NO_USE)  # others have used more
+        if found.amount != bound.ahead or not bound.is_far(accounts, found.others):
+            self._near = accounts  # others have used or reserved more: to ask again costs twice
+            await ledger.settle(accounts, entry, NO_USE)
             return False
         whole = Reservation(accounts, entry, until, AHEAD_SECONDS, self._return_idle_credit)
         client.keep_renewing(whole)

@@ -108,6 +108,32 @@ async def test_near_the_end_each_call_is_reserved_by_itself():
 
 
 @virtually
+async def test_a_day_of_a_million_tokens_is_large_enough_for_credit():
+    ledger, day = Noting(), {"tokens": 10**6, "cost": 5, "tool_calls": 1_000}
+    home = home_with(*ONE_TOOL, session=day, day=day, ledger=ledger, tools={"echo": echo})
+    await home.ask()
+    assert ledger.asked == ["reserve_up_to", "end_run"]
+
+
+@pytest.mark.parametrize("reserved", [8_000, 7_900])
+@virtually
+async def test_what_others_have_reserved_leaves_no_room_for_credit_and_is_asked_for_once(reserved):
+    clock, ledger, limits = CountingClock(), Noting(), {"model_calls": 10_000}
+    home = home_with(*ONE_TOOL, day=limits, ledger=ledger, clock=clock, tools={"echo": echo})
+    day = Account("perDay", day_key(clock.seconds), Budget(**limits), 100_000)
+    await ledger.reserve([day], "another run's", Used(model_calls=reserved))
+    ledger.asked.clear()
+    await home.ask()
+    if reserved == 7_900:
+        assert ledger.asked == ["reserve_up_to", "end_run"]
+    else:
+        single = ["reserve", "settle"]
+        assert ledger.asked[:8] == ["reserve_up_to", "settle", *single, "spend", *single, "reserve"]
+    assert ledger.reserved() == ["another run's"]
+    assert (await used(home))[2:4] == (3, 1)
+
+
+@virtually
 async def test_credit_is_no_more_than_is_left_though_the_run_does_not_know_what_others_used(
     monkeypatch,
 ):
@@ -336,7 +362,7 @@ def test_credit_is_asked_for_requests_of_any_purpose_and_their_calls():
     assert bound.ahead[2:] == (n, n, n, 0)
     assert bound.ahead.tokens == (bound.prompt + 50) * n
     assert bound.ahead.cost == Decimal(bound.prompt + 100) * n / 10**6
-    far = 8 * 10**8 - 256 * bound.ahead.tokens, 8_000 - 256 * n
+    far = 8 * 10**8 - 8 * bound.ahead.tokens, 8_000 - 8 * n
     assert (bound.far_below["perDay"][0], bound.far_below["perDay"][3]) == far
 
 

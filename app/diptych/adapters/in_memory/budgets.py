@@ -56,15 +56,16 @@ class MemoryLedger:
     ) -> Reserved:
         now = self._now()
         rows = self._rows(accounts, now)
+        others = [_new(Used, map(add, row.used, row.total)) for row in rows]
         if not is_free(accounts, rows, entry, amount):
             if (found := reserved_by(entry, rows)) is not None:
                 amount = found
             elif why := refusal(accounts, rows, amount):
                 return why
             else:
-                amount = within(accounts, [row.claimed() for row in rows], amount)
+                amount = within(accounts, others, amount)
         used = reserve(rows, entry, amount, now + AHEAD_SECONDS)
-        return Reserved("ok", used, amount=amount)
+        return Reserved("ok", used, amount=amount, others=others)
 
     async def spend(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used

@@ -52,8 +52,10 @@ class RedisLedger(StoreClient):
         reply = await self._run(step, accounts, amount)
         outcome = cast("Literal['ok', 'busy', 'gone']", reply[0].decode())
         place, limit = max(0, reply[1] - 1), LIMITS[max(0, reply[2] - 1)]
-        reserved = from_integers(map(int, reply[4])) if outcome == "ok" else amount
-        return Reserved(outcome, _sums(reply), place, limit, reserved)
+        if outcome != "ok":
+            return Reserved(outcome, _sums(reply[3]), place, limit)
+        reserved = from_integers(map(int, reply[4]))
+        return Reserved(outcome, _sums(reply[3]), amount=reserved, others=_sums(reply[5]))
 
     async def renew(
         self, accounts: Sequence[Account], entries: Sequence[str], seconds: float
@@ -63,7 +65,7 @@ class RedisLedger(StoreClient):
     async def settle(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Sequence[Used]:
-        return _sums(await self._run(_Step("settle", entry, run_id), accounts, used))
+        return _sums((await self._run(_Step("settle", entry, run_id), accounts, used))[3])
 
     async def count_record(self, account: Account, run_id: str, recorded: Used) -> None:
         await self._run(_Step("count_record", run_id=run_id), [account], recorded)
@@ -71,10 +73,10 @@ class RedisLedger(StoreClient):
     async def end_run(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Sequence[Used]:
-        return _sums(await self._run(_Step("end", entry, run_id), accounts, used))
+        return _sums((await self._run(_Step("end", entry, run_id), accounts, used))[3])
 
     async def used(self, accounts: Sequence[Account]) -> Sequence[Used]:
-        return _sums(await self._run(_Step("read"), accounts))
+        return _sums((await self._run(_Step("read"), accounts))[3])
 
     async def _run(
         self, step: _Step, accounts: Sequence[Account], amount: Used = _NOTHING
@@ -89,5 +91,5 @@ class RedisLedger(StoreClient):
         return reply
 
 
-def _sums(reply: Sequence[Reply]) -> list[Used]:
-    return [from_integers(map(int, row)) for row in reply[3]]
+def _sums(rows: Reply) -> list[Used]:
+    return [from_integers(map(int, row)) for row in rows]
