@@ -106,6 +106,10 @@ class Budget:
             **{name: max(limit - getattr(used, name), limit * 0) for name, limit in self.limits}
         )
 
+    def less(self, used: Used, times: int) -> "Budget":
+        """Give the limits less so many times an amount; they may be below 0."""
+        return Budget(**{name: limit - getattr(used, name) * times for name, limit in self.limits})
+
     def share(self, among: int) -> "Budget":
         """Give one of several even shares; what cannot be divided goes to the first."""
         return Budget(**{name: _share(limit, among) for name, limit in self.limits})
@@ -154,10 +158,15 @@ class Budget:
         limits = dict(self.limits)
         return tuple(limits.get(name, end) for name, end in zip(LIMITS, _NO_LIMITS, strict=True))
 
+    @property
+    def warned(self) -> "Budget":
+        """80 % of each limit, from which on there is a warning."""
+        return Budget(**{name: _warned_at(limit) for name, limit in self.limits})
+
     @cached_property
     def warned_at(self) -> tuple[Any, ...]:
-        """80 % of each limit, from which on there is a warning, by its place in `Used`."""
-        return tuple(map(_warned_at, self.ends))
+        """The same, by its place in `Used`."""
+        return self.warned.ends
 
 
 UNLIMITED = Budget()
@@ -218,7 +227,7 @@ def decimal_text(value: Decimal) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _warned_at(limit: Amount) -> Amount:
+def _warned_at(limit: Amount) -> Any:  # noqa: ANN401 - as the fields are
     """Give 80 % of a limit; of a whole number the next whole one, as Decimals compare slowly."""
     return limit * WARNING_SHARE if isinstance(limit, Decimal) else ceil(limit * WARNING_SHARE)
 

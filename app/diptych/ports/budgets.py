@@ -40,8 +40,7 @@ class Reserved(NamedTuple):
 
     `busy`: nothing is left beside what others have reserved; ask again. `gone`: nothing is left at
     all. Either is said of a `limit` of the account at this `place`. With `reserve_up_to` alone
-    `amount` says how much was reserved, and `others` what was used or reserved of each account
-    before.
+    `amount` says how much was reserved.
     """
 
     outcome: Literal["ok", "busy", "gone"]
@@ -49,7 +48,6 @@ class Reserved(NamedTuple):
     place: int = 0
     limit: Limit = "tokens"
     amount: Used = NO_USE
-    others: Sequence[Used] = ()
 
 
 class Ledger(Protocol):
@@ -60,8 +58,14 @@ class Ledger(Protocol):
     is repeated within a minute counts once.
     """
 
-    async def reserve(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
-        """Reserve an amount of all accounts, if something is left of each limit.
+    async def reserve(
+        self,
+        accounts: Sequence[Account],
+        entry: str,
+        amount: Used,
+        seconds: float = RESERVED_SECONDS,
+    ) -> Reserved:
+        """Reserve an amount of all accounts for so long, if something is left of each limit.
 
         Only limits count of which the amount has something, and those of time.
         """

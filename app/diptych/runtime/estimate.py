@@ -6,12 +6,10 @@ Not here: reserving it (`shared_budget_meter`), the weight of a request (`loop.t
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import ge
-from typing import Any
 
-from diptych.loop.budget import Prices, SharedBudgets
+from diptych.loop.budget import Budget, Prices, SharedBudgets
 from diptych.loop.commands import AskModel
-from diptych.loop.messages import Usage, Used
+from diptych.loop.messages import NO_USE, Usage, Used
 from diptych.loop.tokens import most_weight
 from diptych.ports.budgets import Account
 
@@ -32,26 +30,30 @@ class Bound:
 
     `ahead` is what `CALLS_AHEAD` of them use, of whatever purpose, each with a call of a tool. Its
     price allows that prompts take what replies leave of its tokens, of which `replies_ahead` are
-    for replies. A run has credit while less is claimed of an account than `far_below` says, by its
-    scope (`MARGINS`).
+    for replies. A run has credit while something is left of its `far_budgets`, by their scopes:
+    then no limit comes to 80 % if others reserve as much, too (`MARGINS`), so that whoever watches
+    is warned in time. There are none where that is never so.
     """
 
     prompt: int
     reply: int
     replies_ahead: int
     ahead: Used
-    far_below: Mapping[str, Used]
+    far_budgets: Mapping[str, Budget] | None
 
-    def is_far(self, accounts: Sequence[Account], claimed: Sequence[Used]) -> bool:
-        """Whether no limit comes to 80 % if others reserve as much, too (`MARGINS`).
-
-        Nearer there is no credit, so that whoever watches is warned in time. `claimed` is what is
-        used and reserved of each account, as far as that is known.
-        """
-        for account, used in zip(accounts, claimed, strict=True):
-            if True in map(ge, used, self.far_below[account.scope]):  # type: ignore[arg-type]
-                return False
-        return True
+    def far_accounts(
+        self, accounts: Sequence[Account], known: Sequence[Used]
+    ) -> Sequence[Account] | None:
+        """Give accounts with their `far_budgets`; None if nothing is left of what is `known`."""
+        if (budgets := self.far_budgets) is None:
+            return None
+        found = []
+        for account, used in zip(accounts, known, strict=True):
+            budget = budgets[account.scope]
+            if used is not NO_USE and not budget.is_left(used):
+                return None
+            found.append(Account(account.scope, account.key, budget, account.seconds))
+        return found
 
 
 @dataclass
@@ -99,10 +101,9 @@ class Estimate:
         cost = (of_prompt * prompt + self.prices.dearest * reply) * n
         ahead = Used((prompt + reply) * n, cost, n, n, n)
         budgets = {"perSession": self.budgets.per_session, "perDay": self.budgets.per_day}
-        far_below = {
-            scope: _minus(b.warned_at, ahead, MARGINS[scope]) for scope, b in budgets.items()
-        }
-        return Bound(prompt, reply, reply * n, ahead, far_below)
+        far = {scope: b.warned.less(ahead, MARGINS[scope]) for scope, b in budgets.items()}
+        is_never = any(limit <= 0 for budget in far.values() for _, limit in budget.limits)
+        return Bound(prompt, reply, reply * n, ahead, None if is_never else far)
 
     def amount(
         self, prompt: int, reply: int, requests: int = 1, tool_calls: int = 0, steps: int = 0
@@ -123,8 +124,3 @@ class Estimate:
             self.factor = max(self.factor, used.prompt_tokens / weight)
         if known != (self.overhead, self.factor):
             self._bounds.clear()
-
-
-def _minus(limits: Sequence[Any], amount: Sequence[Any], times: int) -> Used:
-    """Give what is left of limits, in the order of `Used`, without so many times an amount."""
-    return Used._make(limit - part * times for limit, part in zip(limits, amount, strict=True))

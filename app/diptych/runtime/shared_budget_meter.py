@@ -94,20 +94,17 @@ class SharedBudgetMeter(RunMeter):
         accounts, client, ledger = call.accounts, self._client, self._ledger
         if client.is_timed or ledger.must_count_record or self._near is accounts:
             return False
-        if not bound.is_far(accounts, ledger.known):
+        if (far := bound.far_accounts(accounts, ledger.known)) is None:
             return False
         entry = call.entry = next(client.new_entries)
         until = asyncio.get_running_loop().time() + AHEAD_SECONDS
         try:
-            found = await client.ledger.reserve_up_to(accounts, entry, bound.ahead)
+            found = await client.ledger.reserve(far, entry, bound.ahead, AHEAD_SECONDS)
         except StoreError:
             return False
-        if found.outcome != "ok":
-            return False
         ledger.update_known(accounts, found.used)
-        if found.amount != bound.ahead or not bound.is_far(accounts, found.others):
+        if found.outcome != "ok":
             self._near = accounts  # others have used or reserved more: to ask again costs twice
-            await ledger.settle(accounts, entry, NO_USE)
             return False
         whole = Reservation(accounts, entry, until, AHEAD_SECONDS, self._return_idle_credit)
         client.keep_renewing(whole)

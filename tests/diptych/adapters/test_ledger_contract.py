@@ -87,13 +87,13 @@ async def test_what_is_reserved_counts_until_it_is_settled(books: Books) -> None
     assert (gone.outcome, gone.limit, gone.used) == ("gone", "tokens", [Used(tokens=120)])
 
 
-async def test_who_reserves_ahead_is_told_what_others_have_used_and_reserved(books: Books) -> None:
-    talk, day = account(tokens=10**6), account(tokens=10**6, cost=MUCH)
-    await books.ledger.settle([day], "e1", "run-1", Used(tokens=60, cost=Decimal("0.1")))
-    await books.other.reserve([talk, day], "e2", TOKENS)
-    found = await books.ledger.reserve_up_to([talk, day], "e3", TOKENS)
-    assert found.others == [TOKENS, Used(tokens=160, cost=Decimal("0.1"))]
-    assert found.used == [Used(), Used(tokens=60, cost=Decimal("0.1"))]
+async def test_a_reservation_lasts_as_long_as_is_asked_for(books: Books) -> None:
+    day = account(tokens=100)
+    await books.ledger.reserve([day], "e1", TOKENS, 60)
+    await books.wait(45)
+    assert (await books.other.reserve([day], "e2", TOKENS)).outcome == "busy"
+    await books.wait(16)
+    assert (await books.other.reserve([day], "e2", TOKENS)).outcome == "ok"
 
 
 async def test_each_step_may_be_repeated(books: Books) -> None:

@@ -46,12 +46,16 @@ class Noting(MemoryLedger):
 
     async def _note(self, what, *arguments):
         self.asked.append(what)
+        return await self._try(what, *arguments)
+
+    async def _try(self, what, *arguments):
         if self.is_away:
             raise StoreError("away")
         return await getattr(super(), what)(*arguments)
 
-    async def reserve(self, *arguments):
-        return await self._note("reserve", *arguments)
+    async def reserve(self, accounts, entry, amount, *ahead):
+        self.asked.append("ahead" if ahead else "reserve")
+        return await self._try("reserve", accounts, entry, amount, *ahead)
 
     async def reserve_up_to(self, *arguments):
         return await self._note("reserve_up_to", *arguments)
@@ -74,7 +78,7 @@ async def test_far_from_the_end_a_run_asks_once_and_settles_once():
     ledger = Noting()
     home = home_with(*ONE_TOOL, session=FAR, day=FAR, ledger=ledger, tools={"echo": echo})
     await home.ask(session_id="talk")
-    assert ledger.asked == ["reserve_up_to", "end_run"]
+    assert ledger.asked == ["ahead", "end_run"]
     assert ledger.reserved() == []
     for scope in ("perSession", "perDay"):
         assert (await used(home, scope))[:5] == (300, 0, 3, 1, 2)
@@ -92,7 +96,7 @@ async def test_who_watches_is_told_of_80_percent_that_others_came_near_meanwhile
 
     home = home_with(*ONE_TOOL, day=FAR, ledger=ledger, tools={"echo": busy})
     told = types(await home.ask(session_id="talk"))
-    assert ledger.asked == ["reserve_up_to", "settle", "end_run"]
+    assert ledger.asked == ["ahead", "settle", "end_run"]
     assert "[budget_warning]" in told
 
 
@@ -102,7 +106,7 @@ async def test_near_the_end_each_call_is_reserved_by_itself():
     day = {"tokens": 100_000}
     home = home_with(*ONE_TOOL, session=FAR, day=day, ledger=ledger, tools={"echo": echo})
     await home.ask()
-    assert "reserve_up_to" not in ledger.asked
+    assert "ahead" not in ledger.asked
     assert ledger.asked.count("reserve") == 3
     assert (await used(home)).tokens == 300
 
@@ -112,7 +116,7 @@ async def test_a_day_of_a_million_tokens_is_large_enough_for_credit():
     ledger, day = Noting(), {"tokens": 10**6, "cost": 5, "tool_calls": 1_000}
     home = home_with(*ONE_TOOL, session=day, day=day, ledger=ledger, tools={"echo": echo})
     await home.ask()
-    assert ledger.asked == ["reserve_up_to", "end_run"]
+    assert ledger.asked == ["ahead", "end_run"]
 
 
 @pytest.mark.parametrize("reserved", [8_000, 7_900])
@@ -125,10 +129,10 @@ async def test_what_others_have_reserved_leaves_no_room_for_credit_and_is_asked_
     ledger.asked.clear()
     await home.ask()
     if reserved == 7_900:
-        assert ledger.asked == ["reserve_up_to", "end_run"]
+        assert ledger.asked == ["ahead", "end_run"]
     else:
         single = ["reserve", "settle"]
-        assert ledger.asked[:8] == ["reserve_up_to", "settle", *single, "spend", *single, "reserve"]
+        assert ledger.asked[:7] == ["ahead", *single, "spend", *single, "reserve"]
     assert ledger.reserved() == ["another run's"]
     assert (await used(home))[2:4] == (3, 1)
 
@@ -142,21 +146,21 @@ async def test_credit_is_no_more_than_is_left_though_the_run_does_not_know_what_
     home = home_with(*["{}", "Hi."] * 4, session={"model_calls": 7}, ledger=ledger)
     runs = [await home.ask(session_id="talk") for _ in range(4)]
     assert [end_of(items) for items in runs] == ["completed"] * 3 + ["failed"]
-    assert ledger.asked[:6] == ["reserve_up_to", "settle"] + ["reserve_up_to", "end_run"] * 2
-    assert ledger.asked[6:9] == ["reserve_up_to", "settle", "reserve"]
+    assert ledger.asked[:6] == ["ahead", "settle"] + ["ahead", "end_run"] * 2
+    assert ledger.asked[6:8] == ["ahead", "reserve"]
     assert (await used(home, "perSession")).model_calls == 7
     assert ledger.reserved() == []
 
 
 @virtually
-async def test_credit_that_turns_out_to_be_near_the_end_is_given_back_at_once():
+async def test_of_a_session_near_its_end_a_run_has_no_credit_though_it_does_not_know_that():
     ledger, limits = Noting(), {"model_calls": 20_000}
     home = home_with(*ONE_TOOL, session=limits, ledger=ledger, tools={"echo": echo})
     talk = Account("perSession", session_key("talk"), Budget(**limits), 100_000)
     await ledger.settle([talk], "before", "another run", Used(model_calls=15_990))
     ledger.asked.clear()
     await home.ask(session_id="talk")
-    assert ledger.asked[:4] == ["reserve_up_to", "settle", "reserve", "settle"]
+    assert ledger.asked[:3] == ["ahead", "reserve", "settle"]
     assert ledger.reserved() == []
     assert (await used(home, "perSession"))[2:4] == (15_993, 1)
 
@@ -186,7 +190,7 @@ async def test_credit_is_returned_while_a_run_waits_for_a_tool(seconds):
     await home.ask()
     is_idle = seconds > IDLE_SECONDS
     assert bool(held) is not is_idle
-    assert ledger.asked == ["reserve_up_to", "settle"] * is_idle + ["reserve_up_to", "end_run"]
+    assert ledger.asked == ["ahead", "settle"] * is_idle + ["ahead", "end_run"]
     assert (await used(home))[:4] == (300, 0, 3, 1)
 
 
@@ -217,7 +221,7 @@ async def test_a_request_that_uses_more_than_its_part_returns_the_credit():
     home = home_with(*replies, day=FAR, ledger=ledger, reply_tokens=20, tools={"echo": look})
     await home.ask()
     assert counted == [90_040]
-    assert ledger.asked == ["reserve_up_to", "settle", "spend", "reserve_up_to", "end_run"]
+    assert ledger.asked == ["ahead", "settle", "spend", "ahead", "end_run"]
     assert (await used(home)).tokens == 90_240
 
 
@@ -247,7 +251,7 @@ async def test_credit_is_for_so_many_requests():
         *calls, said("{}"), said("Done."), day=FAR, ledger=ledger, tools={"echo": echo}
     )
     await home.ask("a long text " * 3_000)
-    assert ledger.asked == ["reserve_up_to", "settle", "reserve_up_to", "end_run"]
+    assert ledger.asked == ["ahead", "settle", "ahead", "end_run"]
     assert (await used(home))[2:4] == (CALLS_AHEAD + 1, CALLS_AHEAD - 1)
     assert home.budgets._client._renewed == {}
 
@@ -258,7 +262,7 @@ async def test_calls_of_tools_beyond_the_credit_are_counted_by_themselves():
     both = said("[" + ", ".join(call(n=n)["content"] for n in range(CALLS_AHEAD + 2)) + "]")
     home = home_with(both, said("{}"), said("Done."), day=FAR, ledger=ledger, tools={"echo": echo})
     await home.ask("a long text " * 3_000)
-    assert ledger.asked == ["reserve_up_to", "spend", "spend", "end_run"]
+    assert ledger.asked == ["ahead", "spend", "spend", "end_run"]
     assert (await used(home))[2:4] == (3, CALLS_AHEAD + 2)
 
 
@@ -363,7 +367,9 @@ def test_credit_is_asked_for_requests_of_any_purpose_and_their_calls():
     assert bound.ahead.tokens == (bound.prompt + 50) * n
     assert bound.ahead.cost == Decimal(bound.prompt + 100) * n / 10**6
     far = 8 * 10**8 - 8 * bound.ahead.tokens, 8_000 - 8 * n
-    assert (bound.far_below["perDay"][0], bound.far_below["perDay"][3]) == far
+    assert bound.far_budgets["perDay"] == Budget(tokens=far[0], tool_calls=far[1])
+    few = SharedBudgets(per_day=Budget(tokens=10**9, tool_calls=10 * n))
+    assert estimate.Estimate(Prices(), 50, few).bound(HI).far_budgets is None
 
 
 @virtually
@@ -377,7 +383,7 @@ async def test_a_conversation_that_grows_is_covered():
     await home.ask()
     sizes = [sum(len(m.content) for m in request) for request in home.model.requests]
     assert sizes[1] > 2 * sizes[0]
-    assert ledger.asked == ["reserve_up_to", "end_run"]
+    assert ledger.asked == ["ahead", "end_run"]
 
 
 @virtually
@@ -389,7 +395,7 @@ async def test_a_request_that_is_larger_than_all_that_is_left_returns_the_credit
 
     home = home_with(*ONE_TOOL, day=FAR, ledger=ledger, tools={"echo": huge})
     await home.ask()
-    assert ledger.asked == ["reserve_up_to", "settle", "reserve_up_to", "end_run"]
+    assert ledger.asked == ["ahead", "settle", "ahead", "end_run"]
     assert (await used(home))[:4] == (300, 0, 3, 1)
 
 
@@ -403,7 +409,7 @@ async def test_credit_is_returned_before_a_delegation_is_lent_anything():
     await meter.end(counted, None)
     delegation = MakeCall(Delegation("call_1_1", "worker", "work"), 1)
     await meter.admit([delegation], Run(calls=(delegation.call,)), lambda _: None)
-    assert ledger.asked == ["reserve_up_to", "settle", "reserve_up_to"]
+    assert ledger.asked == ["ahead", "settle", "reserve_up_to"]
 
 
 @virtually

@@ -40,8 +40,8 @@ class Flaky(MemoryLedger):
             raise StoreError("away")
         return await getattr(super(), what)(*arguments)
 
-    async def reserve_up_to(self, *arguments):
-        return await self._try("reserve_up_to", *arguments)
+    async def reserve(self, *arguments):
+        return await self._try("reserve", *arguments)
 
     async def spend(self, *arguments):
         return await self._try("spend", *arguments)
@@ -197,7 +197,7 @@ async def test_credit_that_is_renewed_is_drawn_on():
     ledger = Flaky()
     home = home_with(model=Waiting(*ONE_TOOL), day=FAR, ledger=ledger, tools={"echo": echo})
     await home.ask("a long text " * 1_000)
-    assert ledger.asked.count("reserve_up_to") == 1
+    assert ledger.asked.count("reserve") == 1
 
 
 @virtually

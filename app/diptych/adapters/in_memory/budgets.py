@@ -41,7 +41,13 @@ class MemoryLedger:
         self._settled_due = inf
         self._ended: OrderedDict[tuple[str, str], float] = OrderedDict()  # runs, of accounts
 
-    async def reserve(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
+    async def reserve(
+        self,
+        accounts: Sequence[Account],
+        entry: str,
+        amount: Used,
+        seconds: float = RESERVED_SECONDS,
+    ) -> Reserved:
         now = self._now()
         rows = self._rows(accounts, now)
         if not is_free(accounts, rows, entry):
@@ -49,23 +55,21 @@ class MemoryLedger:
                 amount = found
             elif why := refusal(accounts, rows, amount):
                 return why
-        return Reserved("ok", reserve(rows, entry, amount, now + RESERVED_SECONDS))
+        return Reserved("ok", reserve(rows, entry, amount, now + seconds))
 
     async def reserve_up_to(
         self, accounts: Sequence[Account], entry: str, amount: Used
     ) -> Reserved:
         now = self._now()
         rows = self._rows(accounts, now)
-        others = [_new(Used, map(add, row.used, row.total)) for row in rows]
         if not is_free(accounts, rows, entry, amount):
             if (found := reserved_by(entry, rows)) is not None:
                 amount = found
             elif why := refusal(accounts, rows, amount):
                 return why
             else:
-                amount = within(accounts, others, amount)
-        used = reserve(rows, entry, amount, now + AHEAD_SECONDS)
-        return Reserved("ok", used, amount=amount, others=others)
+                amount = within(accounts, [row.claimed() for row in rows], amount)
+        return Reserved("ok", reserve(rows, entry, amount, now + AHEAD_SECONDS), amount=amount)
 
     async def spend(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used

@@ -33,8 +33,14 @@ class _Step(NamedTuple):
 class RedisLedger(StoreClient):
     """Fulfils `ports.budgets.Ledger`."""
 
-    async def reserve(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
-        return await self._reserve(_Step("reserve", entry), accounts, amount)
+    async def reserve(
+        self,
+        accounts: Sequence[Account],
+        entry: str,
+        amount: Used,
+        seconds: float = RESERVED_SECONDS,
+    ) -> Reserved:
+        return await self._reserve(_Step("reserve", entry, seconds=seconds), accounts, amount)
 
     async def reserve_up_to(
         self, accounts: Sequence[Account], entry: str, amount: Used
@@ -55,7 +61,7 @@ class RedisLedger(StoreClient):
         if outcome != "ok":
             return Reserved(outcome, _sums(reply[3]), place, limit)
         reserved = from_integers(map(int, reply[4]))
-        return Reserved(outcome, _sums(reply[3]), amount=reserved, others=_sums(reply[5]))
+        return Reserved(outcome, _sums(reply[3]), amount=reserved)
 
     async def renew(
         self, accounts: Sequence[Account], entries: Sequence[str], seconds: float

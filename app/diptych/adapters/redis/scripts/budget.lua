@@ -9,8 +9,7 @@
 -- sorted set of the entries, by when they are forgotten. Numbers are strings: a double has no room
 -- for money.
 -- Gives outcome, place of the account and of the limit (from 1; 0 if neither), what is used of each
--- account, the amounts that are reserved, and what was claimed of each account before
--- (reserve_up_to).
+-- account, and the amounts that are reserved.
 local what, entry, run = ARGV[2], ARGV[3], ARGV[4]
 local reserved_ms, known_ms, ended_ms, N = ARGV[5], ARGV[6], ARGV[7], 6
 local ended = run .. '/forgotten'  -- as pods of other versions name it
@@ -147,7 +146,6 @@ for _, account in ipairs(accounts) do
 end
 
 local amounts
-local others = {}
 if what == 'reserve' or what == 'reserve_up_to' or what == 'spend' then
   local state, is_partly = redis.call('HGET', accounts[1].name, 'r:' .. entry), false
   for n = 2, state and state ~= 'settled' and #accounts or 0 do
@@ -161,10 +159,7 @@ if what == 'reserve' or what == 'reserve_up_to' or what == 'spend' then
     if #found == N then  -- not 'settled'
       renew(entry)
     end
-    for n, account in ipairs(what == 'reserve_up_to' and accounts or {}) do
-      others[n] = sums(account, 'c')
-    end
-    return { 'ok', 0, 0, used(), #found == N and found or accounts[1].amounts, others }
+    return { 'ok', 0, 0, used(), #found == N and found or accounts[1].amounts }
   end
   local busy, limit = first_gone('c')
   if busy then
@@ -172,9 +167,8 @@ if what == 'reserve' or what == 'reserve_up_to' or what == 'spend' then
     return { gone and 'gone' or 'busy', gone or busy, i or limit, used() }
   end
   amounts = accounts[1].amounts
-  for n, account in ipairs(what == 'reserve_up_to' and accounts or {}) do
+  for _, account in ipairs(what == 'reserve_up_to' and accounts or {}) do
     local taken = sums(account, 'c')
-    others[n] = taken
     for j = 1, N do
       if account.limits[j] ~= '' and not is_surely_left(account.limits[j], taken[j], amounts[j]) then
         local left = less(account, account.limits[j], taken[j])
@@ -231,4 +225,4 @@ if what ~= 'read' then
     redis.call('PEXPIRE', account.due, account.ms)
   end
 end
-return { 'ok', 0, 0, used(), amounts, others }
+return { 'ok', 0, 0, used(), amounts }
