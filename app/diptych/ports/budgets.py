@@ -17,9 +17,9 @@ from diptych.loop.messages import NO_USE, Used
 RESERVED_SECONDS = 30.0
 """For which a reservation lasts, unless it is renewed: its owner may have died."""
 AHEAD_SECONDS = 60.0
-"""The same of what is reserved for many calls: a child's, or a run's next ones. What was used of it
-is not settled: when the reservation ends it is free for others, unless whoever takes the run over
-has counted its record by then."""
+"""The same of one for many calls: a child's, or a run's next ones. What its owner uses of it is
+settled late. If the owner dies, that is free for others at the end of this time, unless whoever
+takes the run over has counted the record before."""
 
 
 class Account(NamedTuple):
@@ -39,8 +39,8 @@ class Reserved(NamedTuple):
     """What came of a reservation; `used` is what is settled of each account.
 
     `busy`: nothing is left beside what others have reserved; ask again. `gone`: nothing is left at
-    all. Either is said of a `limit` of the account at this `place`. With `reserve_up_to` alone
-    `amount` says how much was reserved.
+    all. Either is said of a `limit` of the account at this `place`. `amount` is what the entry has
+    reserved, which may be less than was asked for only with `reserve_up_to`; `spend` gives none.
     """
 
     outcome: Literal["ok", "busy", "gone"]
@@ -74,9 +74,10 @@ class Ledger(Protocol):
     async def reserve_up_to(
         self, accounts: Sequence[Account], entry: str, amount: Used
     ) -> Reserved:
-        """Reserve for `AHEAD_SECONDS`, but no more than others have left of each limit.
+        """Reserve for `AHEAD_SECONDS` as much of an amount as nobody has used or reserved.
 
-        What the entry has reserved already stays what it is, and is renewed.
+        What the entry has reserved of all accounts stays what it is, and is renewed. What it has of
+        some, as those of yesterday, is replaced, and is not in its own way.
         """
         ...
 
@@ -99,10 +100,10 @@ class Ledger(Protocol):
         ...
 
     async def count_record(self, account: Account, run_id: str, recorded: Used) -> None:
-        """Count what the record of a run has beyond all that was settled of it.
+        """Count what is on a run's record and was not settled.
 
-        That a former owner has not settled, or children have used. Of a run that was ended in the
-        last ten minutes nothing is counted: all of it was.
+        A former owner may have died before it settled, and what children have used may be on the
+        record alone. Of a run that was ended in the last ten minutes nothing is counted: all was.
         """
         ...
 

@@ -193,6 +193,47 @@ async def test_what_is_lent_across_midnight_is_held_of_the_new_day_too(books: Bo
         assert found.amount == Used(tokens=70)
 
 
+async def test_an_heir_after_midnight_is_not_refused_by_its_own_loan(books: Books) -> None:
+    talk, day, next_day = account(tokens=100), account(), account(tokens=150)
+    await books.ledger.reserve_up_to([talk, day], "run-1/lent/a", TOKENS)
+    heir = await books.other.reserve_up_to([talk, next_day], "run-1/lent/a", TOKENS)
+    assert (heir.outcome, heir.amount) == ("ok", TOKENS)
+    assert (await books.ledger.reserve([talk], "e1", TOKENS)).outcome == "busy"
+    left = await books.ledger.reserve_up_to([next_day], "run-2/lent/a", TOKENS)
+    assert left.amount == Used(tokens=50)
+
+
+async def test_a_refused_heir_still_holds_what_its_run_was_lent(books: Books) -> None:
+    talk, day, next_day = account(tokens=100), account(), account(tokens=100)
+    await books.ledger.reserve_up_to([talk, day], "run-1/lent/a", TOKENS)
+    await books.ledger.reserve([next_day], "others", TOKENS)
+    heir = await books.other.reserve_up_to([talk, next_day], "run-1/lent/a", TOKENS)
+    assert (heir.outcome, heir.place) == ("busy", 1)
+    assert (await books.ledger.reserve([talk], "e1", TOKENS)).outcome == "busy"
+    await books.other.settle([talk, day], "run-1/lent/a", "run-1", Used())
+    assert (await books.ledger.reserve_up_to([talk], "e2", TOKENS)).amount == TOKENS
+
+
+async def test_what_was_reserved_before_a_session_had_a_budget_is_held_once(books: Books) -> None:
+    talk, day = account(tokens=1_000), account(tokens=1_000)
+    await books.ledger.reserve_up_to([day], "run-1/lent/a", TOKENS)
+    assert (await books.other.reserve_up_to([talk, day], "run-1/lent/a", TOKENS)).amount == TOKENS
+    await books.other.settle([talk, day], "run-1/lent/a", "run-1", Used())
+    left = await books.ledger.reserve_up_to([talk, day], "e1", Used(tokens=2_000))
+    assert left.amount == Used(tokens=1_000)
+
+
+@pytest.mark.parametrize("is_ahead", [False, True])
+async def test_what_was_settled_is_not_reserved_again(books: Books, is_ahead: bool) -> None:
+    day = account(tokens=100)
+    reserve = books.ledger.reserve_up_to if is_ahead else books.ledger.reserve
+    for _ in range(2):
+        assert (await reserve([day], "e1", TOKENS)).outcome == "ok"
+        await books.other.settle([day], "e1", "run-1", Used())
+    assert (await reserve([day], "e1", TOKENS)).amount == TOKENS  # sent again, and late
+    assert (await books.ledger.reserve_up_to([day], "e2", TOKENS)).amount == TOKENS
+
+
 async def test_who_renews_what_is_settled_does_not_have_it_counted_again(books: Books) -> None:
     day = account(tokens=1_000)
     await books.ledger.reserve([day], "e1", TOKENS)

@@ -30,9 +30,10 @@ class Row:
     last_use: float = 0.0
     due: float = inf
 
-    def claimed(self) -> Used:
-        """What is used, or reserved."""
-        return self.used + self.total
+    def claimed_beside(self, entry: str) -> Used:
+        """What is used, or reserved by others than an entry."""
+        claimed, own = self.used + self.total, self.reserved.get(entry)
+        return claimed - own[1] if own else claimed
 
     def drop_expired(self, now: float) -> None:
         """Drop reservations that nobody has renewed."""
@@ -90,9 +91,11 @@ def reserved_by(entry: str, rows: Sequence[Row]) -> Used | None:
     return rows[0].reserved[entry][1] if rows else None
 
 
-def refusal(accounts: Sequence[Account], rows: Sequence[Row], wanted: Used) -> Reserved | None:
-    """Say why an amount cannot be had, None if it can."""
-    busy = _first_without(accounts, [row.claimed() for row in rows], wanted)
+def refusal(
+    accounts: Sequence[Account], rows: Sequence[Row], entry: str, wanted: Used
+) -> Reserved | None:
+    """Say why an amount cannot be had beside what others have, None if it can."""
+    busy = _first_without(accounts, [row.claimed_beside(entry) for row in rows], wanted)
     if busy is None:
         return None
     used = [row.used for row in rows]

@@ -50,25 +50,30 @@ class MemoryLedger:
     ) -> Reserved:
         now = self._now()
         rows = self._rows(accounts, now)
+        if self._is_settled(entry, now):
+            return Reserved("ok", [row.used for row in rows], amount=amount)
         if not is_free(accounts, rows, entry):
             if (found := reserved_by(entry, rows)) is not None:
                 amount = found
-            elif why := refusal(accounts, rows, amount):
+            elif why := refusal(accounts, rows, entry, amount):
                 return why
-        return Reserved("ok", reserve(rows, entry, amount, now + seconds))
+        return Reserved("ok", reserve(rows, entry, amount, now + seconds), amount=amount)
 
     async def reserve_up_to(
         self, accounts: Sequence[Account], entry: str, amount: Used
     ) -> Reserved:
         now = self._now()
         rows = self._rows(accounts, now)
+        if self._is_settled(entry, now):
+            return Reserved("ok", [row.used for row in rows], amount=amount)
         if not is_free(accounts, rows, entry, amount):
             if (found := reserved_by(entry, rows)) is not None:
                 amount = found
-            elif why := refusal(accounts, rows, amount):
+            elif why := refusal(accounts, rows, entry, amount):
                 return why
             else:
-                amount = within(accounts, [row.claimed() for row in rows], amount)
+                others = [row.claimed_beside(entry) for row in rows]
+                amount = within(accounts, others, amount)
         return Reserved("ok", reserve(rows, entry, amount, now + AHEAD_SECONDS), amount=amount)
 
     async def spend(
@@ -76,9 +81,8 @@ class MemoryLedger:
     ) -> Reserved:
         now = self._now()
         rows = self._rows(accounts, now)
-        is_settled = self._settled.get(entry, now - 1) >= now
-        is_sure = is_settled or is_free(accounts, rows, entry)
-        if not is_sure and (why := refusal(accounts, rows, used)):
+        is_sure = self._is_settled(entry, now) or is_free(accounts, rows, entry)
+        if not is_sure and (why := refusal(accounts, rows, entry, used)):
             return why
         return Reserved("ok", self._settle(rows, entry, run_id, used, now))
 
@@ -108,6 +112,11 @@ class MemoryLedger:
                 row.runs.setdefault(run_id, []).append(used)
             sums.append(row.used)
         return sums
+
+    def _is_settled(self, entry: str, now: float) -> bool:
+        """Whether it is known that an entry was settled; then no step of it counts any more."""
+        until = self._settled.get(entry)
+        return until is not None and until >= now
 
     def _mark_settled(self, entry: str, now: float) -> bool:
         """Note that an entry is settled; gives whether it was not."""

@@ -9,7 +9,7 @@ from diptych.adapters.redis.client import StoreClient
 from diptych.adapters.redis.pipeline import Reply
 from diptych.adapters.redis.write_buffer import Argument
 from diptych.loop.budget import LIMITS, from_integers, to_integers
-from diptych.loop.messages import Used
+from diptych.loop.messages import NO_USE, Used
 from diptych.ports.budgets import AHEAD_SECONDS, RESERVED_SECONDS, Account, Reserved
 
 _MOST = 2**62  # of an amount: Redis counts in 64 bits
@@ -18,7 +18,6 @@ _ENDED_MS = 600_000  # for which it is known that all of a run was counted
 _What = Literal[
     "reserve", "reserve_up_to", "spend", "renew", "settle", "count_record", "end", "read"
 ]
-_NOTHING = Used()
 
 
 class _Step(NamedTuple):
@@ -60,7 +59,7 @@ class RedisLedger(StoreClient):
         place, limit = max(0, reply[1] - 1), LIMITS[max(0, reply[2] - 1)]
         if outcome != "ok":
             return Reserved(outcome, _sums(reply[3]), place, limit)
-        reserved = from_integers(map(int, reply[4]))
+        reserved = from_integers(map(int, reply[4])) if step.what != "spend" else NO_USE
         return Reserved(outcome, _sums(reply[3]), amount=reserved)
 
     async def renew(
@@ -85,7 +84,7 @@ class RedisLedger(StoreClient):
         return _sums((await self._run(_Step("read"), accounts))[3])
 
     async def _run(
-        self, step: _Step, accounts: Sequence[Account], amount: Used = _NOTHING
+        self, step: _Step, accounts: Sequence[Account], amount: Used = NO_USE
     ) -> Sequence[Reply]:
         amounts = [min(number or 0, _MOST) for number in to_integers(amount)]
         reserved_ms = round(step.seconds * 1000)

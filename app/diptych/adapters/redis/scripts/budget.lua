@@ -5,9 +5,9 @@
 --       which a run that has ended is, then for each account: name, ms for which it is kept, 6
 --       limits ('' for none), 6 amounts.
 -- An account is a hash: u1 to u6 is what is used, c1 to c6 what is claimed (used or reserved),
--- r:<entry> a reservation or 'settled', t1:<run> to t6:<run> what is settled of the run. And a
--- sorted set of the entries, by when they are forgotten. Numbers are strings: a double has no room
--- for money.
+-- r:<entry> a reservation or 'settled', r:<run>/forgotten of a run that has ended, t1:<run> to
+-- t6:<run> what is settled of the run, x is for sums. And a sorted set of the entries, by when they
+-- are forgotten. Numbers are strings: a double has no room for money.
 -- Gives outcome, place of the account and of the limit (from 1; 0 if neither), what is used of each
 -- account, and the amounts that are reserved.
 local what, entry, run = ARGV[2], ARGV[3], ARGV[4]
@@ -38,7 +38,7 @@ end
 
 -- Adds to a field; what is more than 64 bits hold stays at the most, so that it counts as used up.
 local function add(account, field, i, amount)
-  if amount ~= '' and amount ~= '0' then
+  if amount and amount ~= '' and amount ~= '0' then
     local sum = redis.pcall('HINCRBY', account.name, field .. i, amount)
     if type(sum) == 'table' then
       redis.call('HSET', account.name, field .. i, '9223372036854775807')
@@ -46,17 +46,29 @@ local function add(account, field, i, amount)
   end
 end
 
--- Ends a reservation, if the entry has one; what is settled stays known for a while.
-local function release(account, name)
-  local reserved = redis.call('HGET', account.name, 'r:' .. name)
-  if reserved and reserved ~= 'settled' then
-    local i = 1
-    for amount in string.gmatch(reserved, '%S+') do
-      add(account, 'c', i, amount == '0' and '0' or '-' .. amount)
-      i = i + 1
-    end
+local function claim(account, amounts)
+  for i = 1, N do
+    add(account, 'c', i, amounts[i])
   end
-  return reserved
+end
+
+-- Gives the amounts of a reservation; none of what is settled.
+local function amounts_of(state)
+  local found = {}
+  for amount in string.gmatch(state == 'settled' and '' or state, '%S+') do
+    found[#found + 1] = amount
+  end
+  return found
+end
+
+-- Takes a reservation off what is claimed, if the entry has one, and gives the state of the entry.
+-- The caller replaces or deletes that.
+local function unclaim(account, name)
+  local state = redis.call('HGET', account.name, 'r:' .. name)
+  for i, amount in ipairs(amounts_of(state or '')) do
+    add(account, 'c', i, amount == '0' and '0' or '-' .. amount)
+  end
+  return state
 end
 
 local function set_entry(account, name, state, ms)
@@ -124,7 +136,7 @@ end
 
 local function settle()
   for _, account in ipairs(accounts) do
-    if release(account, entry) ~= 'settled' then
+    if unclaim(account, entry) ~= 'settled' then
       set_entry(account, entry, 'settled', known_ms)
       for i = 1, has_ended(account) and 0 or N do
         add(account, 'u', i, account.amounts[i])
@@ -139,7 +151,7 @@ end
 
 for _, account in ipairs(accounts) do
   for _, name in ipairs(redis.call('ZRANGEBYSCORE', account.due, '-inf', now, 'LIMIT', 0, 100)) do
-    release(account, name)
+    unclaim(account, name)
     redis.call('HDEL', account.name, 'r:' .. name)
     redis.call('ZREM', account.due, name)
   end
@@ -147,22 +159,29 @@ end
 
 local amounts
 if what == 'reserve' or what == 'reserve_up_to' or what == 'spend' then
-  local state, is_partly = redis.call('HGET', accounts[1].name, 'r:' .. entry), false
-  for n = 2, state and state ~= 'settled' and #accounts or 0 do
-    is_partly = is_partly or not redis.call('HGET', accounts[n].name, 'r:' .. entry)
+  local states, count, settled = {}, 0, false
+  for n, account in ipairs(accounts) do
+    states[n] = redis.call('HGET', account.name, 'r:' .. entry)
+    count = count + (states[n] and 1 or 0)
+    settled = settled or states[n] == 'settled'
   end
-  if state and not is_partly then
-    local found = {}
-    for amount in string.gmatch(state, '%d+') do
-      found[#found + 1] = amount
+  if settled then
+    return { 'ok', 0, 0, used(), accounts[1].amounts }
+  elseif count == #accounts then
+    renew(entry)
+    return { 'ok', 0, 0, used(), amounts_of(states[1]) }
+  end
+  -- Of some accounts a former owner has reserved, before midnight or under another manifest.
+  for n, account in ipairs(accounts) do
+    if states[n] then
+      unclaim(account, entry)
     end
-    if #found == N then  -- not 'settled'
-      renew(entry)
-    end
-    return { 'ok', 0, 0, used(), #found == N and found or accounts[1].amounts }
   end
   local busy, limit = first_gone('c')
   if busy then
+    for n, account in ipairs(accounts) do
+      claim(account, amounts_of(states[n] or ''))
+    end
     local gone, i = first_gone('u')
     return { gone and 'gone' or 'busy', gone or busy, i or limit, used() }
   end
@@ -177,13 +196,8 @@ if what == 'reserve' or what == 'reserve_up_to' or what == 'spend' then
     end
   end
   for _, account in ipairs(what ~= 'spend' and accounts or {}) do
-    if is_partly then  -- of the day before, by a former owner
-      release(account, entry)
-    end
     set_entry(account, entry, table.concat(amounts, ' '), reserved_ms)
-    for j = 1, N do
-      add(account, 'c', j, amounts[j])
-    end
+    claim(account, amounts)
   end
   if what == 'spend' then
     settle()
