@@ -134,11 +134,10 @@ class LedgerClient:
         if not self.of_day or account.key >= self.of_day[0].key:
             self.of_day = account, used
 
-    async def wait_settled(self, run_id: str, seconds: float | None = None) -> bool:
-        """Wait until what a run has used is settled, at most so long; say whether it is."""
+    async def wait_settled(self, run_id: str) -> None:
+        """Wait until what a run has used is settled."""
         if late := self.late.get(run_id):
-            return not (await asyncio.wait(late, timeout=seconds))[1]
-        return True
+            await asyncio.wait(late)
 
     def retry_in_background(
         self, step: Callable[[], Coroutine[Any, Any, Any]]

@@ -19,7 +19,7 @@ from diptych.loop.messages import NO_USE, Used
 from diptych.loop.spending import reserved_by_others, used_up
 from diptych.net.backoff import Backoff
 from diptych.ports import Clock, Notice
-from diptych.ports.budgets import Account, Reserved
+from diptych.ports.budgets import AHEAD_SECONDS, Account, Reserved
 from diptych.runtime.approval_records import waited_seconds
 from diptych.runtime.budget_notices import budget_warning
 from diptych.runtime.ledger_client import SECONDS_OF_A_DAY, LedgerClient, day_key
@@ -159,12 +159,37 @@ class RunLedger:
             backoff = backoff or Backoff(_FIRST_WAIT, _LONGEST_WAIT)
             await asyncio.sleep(_FIRST_WAIT / 2 + backoff.next_delay())
 
-    async def used(self, accounts: Sequence[Account]) -> Sequence[Used]:
-        """Say what is used of each account. Raises `BudgetRefused` if nobody can."""
+    async def try_reserve(
+        self, accounts: Sequence[Account], far: Sequence[Account], entry: str, amount: Used
+    ) -> Reserved | None:
+        """Reserve of `accounts` for many calls, if something is left of them with the limits `far`.
+
+        Gives None while the ledger is away. Where nobody knows whether it has reserved, that is
+        given back in the background.
+        """
+        client = self._client
         try:
-            return await self._client.ledger.used(accounts)
-        except StoreError as error:
-            raise BudgetRefused(_unavailable()) from error
+            found = await client.ledger.reserve(far, entry, amount, AHEAD_SECONDS)
+        except StoreError:
+            client.settle_late(accounts, entry, self.run_id, NO_USE)
+            return None
+        except asyncio.CancelledError:
+            client.settle_late(accounts, entry, self.run_id, NO_USE)
+            raise
+        self.update_known(accounts, found.used)
+        return found
+
+    async def used(self, accounts: Sequence[Account]) -> Sequence[Used]:
+        """Say what is used of each account. Raises `BudgetRefused` if nobody can for a while."""
+        loop = asyncio.get_running_loop()
+        backoff, away_until = Backoff(_FIRST_WAIT, _LONGEST_WAIT), loop.time() + AWAY_SECONDS
+        while True:
+            try:
+                return await self._client.ledger.used(accounts)
+            except StoreError as error:
+                if loop.time() >= away_until:
+                    raise BudgetRefused(_unavailable()) from error
+            await asyncio.sleep(_FIRST_WAIT / 2 + backoff.next_delay())
 
     async def settle(
         self, accounts: Sequence[Account], entry: str, used: Used, *, is_recorded: bool = True

@@ -31,7 +31,7 @@ from diptych.runtime.run_ledger import AWAY_SECONDS, RunLedger
 from diptych.runtime.run_meter import BudgetRefused, ModelCall, RunMeter
 
 _Step: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
-_LENT_PARTS = 4  # of what is left, for one delegation of a run without a limit of its own
+_LENT_PARTS = 4  # of what is left: one is for a delegation, where the run has no such limit itself
 _MANY = 256  # times what a request may use at most: while that is left, it is not weighed
 _ONE_CALL = Used(tool_calls=1)
 
@@ -41,17 +41,17 @@ class SharedBudgetMeter(RunMeter):
 
     def __init__(self, ledger: RunLedger, client: LedgerClient) -> None:
         super().__init__()
-        self._ledger = ledger
+        self._run_ledger = ledger
         self._client = client
         self._lent: dict[str, tuple[Sequence[Account], str]] = {}  # to delegations, by their calls
         self._has_delegated = False
         self._credit: Credit | None = None
-        self._near: Sequence[Account] | None = None  # accounts of which it asks for none any more
+        self._refused: Sequence[Account] | None = None  # accounts of which it had no credit
         self._replied = 0
         self._settling: set[asyncio.Task[None]] = set()  # without the run waiting
 
     async def begin(self, command: AskModel) -> ModelCall:
-        accounts, bound = self._ledger.today(), self._client.estimate.bound(command)
+        accounts, bound = self._run_ledger.today(), self._client.estimate.bound(command)
         call = ModelCall(command, None, accounts, "", command.weight, bound.prompt, bound.reply)
         if self._credit is not None:
             if self._credit.take_request(call):
@@ -69,7 +69,8 @@ class SharedBudgetMeter(RunMeter):
             if not credit.end_request(call, error):
                 await self._return_credit()
         else:
-            await self._ledger.settle(call.accounts, call.entry, self._amount(call))
+            settle = partial(self._run_ledger.settle, call.accounts, call.entry, self._amount(call))
+            await settle(is_recorded=not isinstance(error, asyncio.CancelledError))
         if used is not None and error is None:
             self._replied += 1
             if call.weighed is None and used.prompt_tokens > call.prompt:
@@ -91,20 +92,18 @@ class SharedBudgetMeter(RunMeter):
         Not where time is limited (each request asks whether some is left), nor while the ledger is
         away. Gives whether it did: if not, the call is to be reserved by itself.
         """
-        accounts, client, ledger = call.accounts, self._client, self._ledger
-        if client.is_timed or ledger.must_count_record or self._near is accounts:
+        accounts, client, ledger = call.accounts, self._client, self._run_ledger
+        if client.is_timed or ledger.must_count_record or self._refused is accounts:
             return False
         if (far := bound.far_accounts(accounts, ledger.known)) is None:
             return False
         entry = call.entry = next(client.new_entries)
         until = asyncio.get_running_loop().time() + AHEAD_SECONDS
-        try:
-            found = await client.ledger.reserve(far, entry, bound.ahead, AHEAD_SECONDS)
-        except StoreError:
+        found = await ledger.try_reserve(accounts, far, entry, bound.ahead)
+        if found is None:
             return False
-        ledger.update_known(accounts, found.used)
         if found.outcome != "ok":
-            self._near = accounts  # others have used or reserved more: to ask again costs twice
+            self._refused = accounts  # others have used or reserved more: to ask again costs twice
             return False
         whole = Reservation(accounts, entry, until, AHEAD_SECONDS, self._return_idle_credit)
         client.keep_renewing(whole)
@@ -124,20 +123,20 @@ class SharedBudgetMeter(RunMeter):
     async def _return_credit(self) -> None:
         """Settle what was used of the credit; the rest is free for others."""
         if credit := self._detach_credit():
-            used = credit.used(self._client.estimate)
-            await self._ledger.settle(credit.reservation.accounts, credit.reservation.entry, used)
+            used, whole = credit.used(self._client.estimate), credit.reservation
+            await self._run_ledger.settle(whole.accounts, whole.entry, used)
 
     async def _leave_credit(self) -> None:
-        """Return credit when the next owner may have counted the record of what it was used for.
+        """Return credit when the run is left to another owner.
 
-        That would count twice if it were settled. So only what is on no record is; the record is
-        counted here, too, which counts once whoever does it.
+        What is on record is counted of the record, as the next owner does, which counts once
+        whoever does it. Only the requests that are on no record are settled here.
         """
         if credit := self._detach_credit():
-            calls = credit.unrecorded(self._ledger.unrecorded(self._replied))
+            calls = credit.unrecorded(self._run_ledger.unrecorded(self._replied))
             unrecorded = sum(map(self._amount, calls), NO_USE)
             entry = credit.reservation.entry
-            await self._ledger.leave(credit.reservation.accounts, entry, unrecorded)
+            await self._run_ledger.leave(credit.reservation.accounts, entry, unrecorded)
 
     def _return_idle_credit(self) -> None:
         """Return credit that a run does not need now, as it waits for a tool or for somebody."""
@@ -152,21 +151,21 @@ class SharedBudgetMeter(RunMeter):
 
     def _settle_soon(self, accounts: Sequence[Account], entry: str, used: Used) -> None:
         """Settle without waiting; `close` does."""
-        task = self._client.spawn(self._ledger.settle(accounts, entry, used))
+        task = self._client.spawn(self._run_ledger.settle(accounts, entry, used))
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
 
     async def _reserve(self, call: ModelCall) -> None:
         """Reserve for one request; weigh it where its weight matters. Raises `BudgetRefused`."""
         client, estimate = self._client, self._client.estimate
-        if not self._ledger.have_left(estimate.amount(call.prompt * _MANY, call.reply * _MANY)):
+        if not self._run_ledger.have_left(estimate.amount(call.prompt * _MANY, call.reply * _MANY)):
             call.weighed = call.request_tokens
             call.prompt = estimate.prompt_at_most(call.weighed)
         expected = estimate.amount(call.prompt, call.reply, steps=int(call.is_step))
         call.entry = next(client.new_entries)
         reserve = partial(client.ledger.reserve, call.accounts, call.entry, expected)
-        found = await self._ledger.ask(call.accounts, reserve)
-        self._ledger.update_known(call.accounts, found.used)
+        found = await self._run_ledger.ask(call.accounts, reserve)
+        self._run_ledger.update_known(call.accounts, found.used)
         client.keep_renewing(Reservation(call.accounts, call.entry))
 
     async def admit(
@@ -174,7 +173,7 @@ class SharedBudgetMeter(RunMeter):
     ) -> Sequence[MakeCall]:
         self.shares = {}
         admitted: list[MakeCall] = []
-        accounts = self._ledger.today()
+        accounts = self._run_ledger.today()
         for command in commands:
             call = command.call
             try:
@@ -195,17 +194,18 @@ class SharedBudgetMeter(RunMeter):
     def end_child(self, result: Result, used: Used) -> None:
         lent = self._lent.pop(result.call_id, None)
         if lent or used != NO_USE:
-            accounts, entry = lent or (self._ledger.today(), self._lent_entry(result.call_id))
+            accounts, entry = lent or (self._run_ledger.today(), self._lent_entry(result.call_id))
             self._settle_soon(accounts, entry, used)
 
     async def close(self, *, has_ended: bool) -> None:
         if has_ended and self._is_all_but_credit_counted() and (credit := self._detach_credit()):
             used, whole = credit.used(self._client.estimate), credit.reservation
-            await self._end_run(partial(self._ledger.end_run, whole.entry, used, whole.accounts))
+            end = partial(self._run_ledger.end_run, whole.entry, used, whole.accounts)
+            await self._end_run(end)
             return
         try:
             await (self._return_credit() if has_ended else self._leave_credit())
-            await self._ledger.settle_time()
+            await self._run_ledger.settle_time()
             if self._settling:
                 await asyncio.wait(self._settling)
             if has_ended:
@@ -216,7 +216,7 @@ class SharedBudgetMeter(RunMeter):
 
     def _is_all_but_credit_counted(self) -> bool:
         """Whether no more is to be counted at the end than what was used of the credit."""
-        ledger = self._ledger
+        ledger = self._run_ledger
         if self._credit is None or self._has_delegated or self._settling:
             return False
         if ledger.must_count_record or ledger.earlier:
@@ -242,31 +242,31 @@ class SharedBudgetMeter(RunMeter):
 
         What was to be settled before is waited for: it is on record, and would count once more.
         """
-        await self._client.wait_settled(self._ledger.run_id)
-        if self._ledger.must_count_record or self._has_delegated:  # children's use is on record
-            await self._ledger.count_record()
+        await self._client.wait_settled(self._run_ledger.run_id)
+        if self._run_ledger.must_count_record or self._has_delegated:  # children's use is on record
+            await self._run_ledger.count_record()
         for accounts, lent in self._lent.values():
-            await self._client.settle(accounts, lent, self._ledger.run_id, NO_USE)
-        await self._ledger.end_run(entry, NO_USE)
+            await self._client.settle(accounts, lent, self._run_ledger.run_id, NO_USE)
+        await self._run_ledger.end_run(entry, NO_USE)
 
     def _lent_entry(self, call_id: str) -> str:
         """Name what a delegation is lent: the same for each owner of the run."""
-        return f"{self._ledger.run_id}/lent/{call_id}"
+        return f"{self._run_ledger.run_id}/lent/{call_id}"
 
     async def _lend(
         self, accounts: Sequence[Account], call: Delegation, sent: Budget | None
     ) -> None:
         """Reserve what a delegation is given, and make that its share. Raises `BudgetRefused`.
 
-        Without a limit of the run's own it is a part of what is left: others are to go on. What a
-        former owner has `sent` with it is renewed, and does not wait.
+        Of what the run itself does not limit it is a part of what is left: others are to go on.
+        What a former owner has `sent` with it is renewed, and does not wait.
         """
         self._has_delegated = True
         share, entry = sent or self.shares[call.id], self._lent_entry(call.id)
         if sent is None:
             share = await self._part(accounts, share)
         lend = partial(self._client.ledger.reserve_up_to, accounts, entry, as_used(share))
-        found = await self._ledger.ask(accounts, lend, waits=sent is None and not self._lent)
+        found = await self._run_ledger.ask(accounts, lend, waits=sent is None and not self._lent)
         self._client.keep_renewing(Reservation(accounts, entry, seconds=AHEAD_SECONDS))
         self._lent[call.id] = (accounts, entry)
         given = {name: getattr(found.amount, name) for name, _ in share.limits}
@@ -274,16 +274,16 @@ class SharedBudgetMeter(RunMeter):
 
     async def _part(self, accounts: Sequence[Account], share: Budget) -> Budget:
         """Give what a delegation may have of what is not used. Raises `BudgetRefused`."""
-        sums = await self._ledger.used(accounts)
+        sums, given, own = await self._run_ledger.used(accounts), share, dict(share.limits)
         for account, used in zip(accounts, sums, strict=True):
-            left = account.budget.left(used)
-            part = left.tightened(share) if share else left.share(_LENT_PARTS)
-            share = share.tightened(replace(part, wall_clock=None))
-        return share
+            left = replace(account.budget.left(used), wall_clock=None)
+            whole: dict[str, Any] = {name: limit for name, limit in left.limits if name in own}
+            given = given.tightened(replace(left.share(_LENT_PARTS), **whole))
+        return given
 
     async def _spend(self, accounts: Sequence[Account], used: Used) -> None:
         """Count what is about to be used, in one step. Raises `BudgetRefused`."""
-        client, ledger, credit = self._client, self._ledger, self._credit
+        client, ledger, credit = self._client, self._run_ledger, self._credit
         if credit is not None and credit.take_tool_call(accounts):
             return
         entry = next(client.new_entries)

@@ -2,7 +2,8 @@
 
 A line is written before whoever logs it goes on. Only records with `may_wait` (the audit has one
 for each call that is allowed) wait for others on an event loop, as it takes a third of the time to
-write several: `MAX_WAIT_SECONDS` at most, and no longer than until the next line that may not.
+write several: until the loop turns after `MAX_WAIT_SECONDS`, the next line that may not wait, or
+the end of the process.
 
 No key, header or message of a conversation is ever logged: the secrets that this process has read
 are taken out, and all JSON Web Tokens; of what the SDKs report it is only logged that they do, for
@@ -97,6 +98,7 @@ class _LineHandler(logging.StreamHandler[TextIO]):
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
         self._waiting: list[logging.LogRecord] = []
+        self._flushing: asyncio.AbstractEventLoop | None = None  # that will flush what waits
         self.lets_wait = True
         """Whether records may wait; not if a line says something of where it was logged."""
 
@@ -108,24 +110,27 @@ class _LineHandler(logging.StreamHandler[TextIO]):
         return True
 
     def _will_flush(self) -> bool:
-        """Have what waits written soon, if it may wait and there is an event loop that can."""
-        count = len(self._waiting)
-        if count > 1:  # the first one has seen to it
-            return count < _MOST_WAITING
+        """Have what waits written soon, if it may wait and there is an event loop that can.
+
+        What a loop that has ended was to write, the next one does.
+        """
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             return False
-        if self.lets_wait:
+        if not self.lets_wait or len(self._waiting) >= _MOST_WAITING:
+            return False
+        if loop is not self._flushing:
+            self._flushing = loop
             loop.call_later(MAX_WAIT_SECONDS, self.flush)
-        return self.lets_wait
+        return True
 
     def flush(self) -> None:
         """Write what waits, in one piece; `logging.shutdown` does so at the end of the process."""
         with self.lock or nullcontext():
             if not (records := self._waiting):
                 return
-            self._waiting, lines = [], list[str]()
+            self._waiting, self._flushing, lines = [], None, list[str]()
             for record in records:
                 try:
                     lines.append(self.format(record) + self.terminator)

@@ -539,6 +539,47 @@ async def test_two_runs_that_delegate_at_once_are_never_lent_the_same():
     assert held == {}
 
 
+@pytest.mark.parametrize("tool_calls", [None, 3])
+@virtually
+async def test_a_delegation_is_lent_a_quarter_of_what_its_run_does_not_limit(tool_calls):
+    lent = []
+
+    async def work(request, progress):
+        lent.append(request.budget)
+        return "done"
+
+    session, day = {"tokens": 1_000_000}, {"tokens": 300_000, "tool_calls": 8, "model_calls": 5_000}
+    home = home_with(
+        DELEGATE,
+        "{}",
+        "Hi.",
+        run={"tool_calls": tool_calls},
+        session=session,
+        day=day,
+        agents={"worker": work},
+    )
+    assert end_of(await home.ask())[0] == "completed"
+    [budget] = lent
+    assert budget.tool_calls == (tool_calls or 2)
+    assert 74_000 < budget.tokens <= 75_000
+    assert 1_240 < budget.model_calls <= 1_250
+
+
+@virtually
+async def test_a_delegation_waits_for_a_ledger_that_comes_back():
+    class Away(Flaky):
+        async def used(self, *arguments):
+            if self.is_away:
+                raise StoreError("away")
+            return await super().used(*arguments)
+
+    ledger = Away(asyncio.get_running_loop().time)
+    meter = _meter(ledger)
+    ledger.is_away = True
+    asyncio.get_running_loop().call_later(3, setattr, ledger, "is_away", False)
+    assert (await _lend(meter)).tool_calls == 2
+
+
 def _meter(ledger, records=()):
     """Count a run that shares a day's six tool calls, as one more owner of it does."""
     clock = CountingClock()

@@ -90,8 +90,8 @@ class Waiting(ListeningModel):
             yield delta
 
 
-def meter(ledger, records, clock=None):
-    terms = BudgetTerms(shared=SharedBudgets(per_day=Budget(**FAR)))
+def meter(ledger, records, clock=None, day=FAR):
+    terms = BudgetTerms(shared=SharedBudgets(per_day=Budget(**day)))
     budgets = AgentBudgets(terms, ledger, clock or Named())
     return budgets.of_run(log_of(records), Budget())
 
@@ -419,3 +419,48 @@ async def test_what_was_used_of_credit_stays_reserved_until_it_is_counted():
     await former.close(has_ended=False)
     assert ledger.held_at == (1,)
     assert ledger.held() == 0
+
+
+@virtually
+async def test_a_request_that_is_cut_off_hides_no_later_use_of_its_run():
+    ledger, records, near = Flaky(), begun(), {"tokens": 50_000}
+    former = meter(ledger, records, day=near)
+    await former.end(await former.begin(ASKED), asyncio.CancelledError())
+    await former.close(has_ended=False)
+    cut_off = await counted(ledger)
+    assert cut_off.tokens > 0
+    record_reply(records)  # the next owner's, who dies before it settles
+    heir = meter(ledger, records, day=near)
+    await heir.close(has_ended=True)
+    found = await counted(ledger)
+    assert (found.tokens, found.model_calls) == (cut_off.tokens + 100, 2)
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+@virtually
+async def test_credit_of_which_nobody_knows_whether_it_was_had_is_given_back(is_cancelled):
+    class Silent(Flaky):
+        is_silent = True
+
+        async def reserve(self, *arguments):
+            found = await super().reserve(*arguments)
+            if self.is_silent:
+                self.is_silent = False
+                if is_cancelled:
+                    await asyncio.Event().wait()
+                raise StoreError("no reply")
+            return found
+
+    ledger = Silent()
+    one = meter(ledger, begun())
+    beginning = asyncio.create_task(one.begin(ASKED))
+    await asyncio.sleep(1)
+    if beginning.cancel():
+        await asyncio.wait([beginning])
+    else:
+        call = await beginning
+        call.usage = Usage(60, 40)
+        await one.end(call, None)
+    await one.close(has_ended=True)
+    assert ledger.held() == 0
+    assert (await counted(ledger)).model_calls == (0 if is_cancelled else 1)

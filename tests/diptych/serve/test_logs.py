@@ -206,3 +206,16 @@ async def test_a_line_that_cannot_be_written_takes_no_other_with_it(
     said = capsys.readouterr().err
     assert "before" in said
     assert "after" in said
+
+
+def test_what_a_loop_left_that_has_ended_the_next_one_writes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def log(text: str, seconds: float = 0.0) -> None:
+        log_that_may_wait(text)
+        await asyncio.sleep(seconds)
+
+    set_up_logging("INFO", "text")
+    asyncio.run(log("first"))
+    asyncio.run(log("second", MAX_WAIT_SECONDS * 2))
+    assert [line[-6:] for line in capsys.readouterr().err.splitlines()] == [" first", "second"]
