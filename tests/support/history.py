@@ -40,7 +40,7 @@ def problems(history: History, allowance: float) -> list[str]:
     """Say all that is wrong; nothing if every promise was kept.
 
     `allowance` is for how many seconds a run may be unfinished beyond its own, which count from
-    its turn or from the end of the last trouble: a lease and 5 s.
+    its turn or from the end of the last trouble: a lease and 5 s, and what the machine was late.
     """
     return [
         *_ends(history, allowance),

@@ -66,7 +66,7 @@ class Scene:
             self.lateness += max(0.0, now() - begun - 2 * PULSE)
 
     async def has(self, run: str) -> bool:
-        """Say whether a run is on record, or was never, or is not any more."""
+        """Whether a run is on record now."""
         pod = next(pod for pod in self.pods if pod.is_running)
         return await pod.status(f"/v1/runs/{run}") == 200
 
@@ -169,7 +169,7 @@ async def orders(
 ) -> list[Caller]:
     """Give orders at both pods, within a second, half of them as chats; wait for all answers.
 
-    Each third of them is given again and again. `seconds` is what one may take without trouble,
+    Every third one is given again, several times. `seconds` is what one may take without trouble,
     `within` what all may take.
     """
     draw = random.Random(label)

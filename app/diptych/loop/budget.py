@@ -129,8 +129,8 @@ class Budget:
 
     def warnings(self, before: Used, after: Used) -> list[Limit]:
         """Name the limits of which 80 % are used after something, and were not before it."""
-        limits = ((name, _warned_at(limit)) for name, limit in self.limits)
-        return [n for n, due in limits if getattr(after, n) >= due > getattr(before, n)]
+        due = zip(LIMITS, before, after, self.warned_at, strict=True)
+        return [name for name, old, new, share in due if new >= share > old]
 
     def is_warned(self, used: Used) -> bool:
         """Whether 80 % of a limit are used."""

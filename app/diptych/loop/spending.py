@@ -85,7 +85,10 @@ def reserved_by_others(limit: Limit, scope: str) -> Failed:
 
 
 def limit_place(limit: Limit, scope: str = "") -> str:
-    """Name a limit as the manifest does: `budget.perDay.toolCalls`."""
+    """Name a limit as the manifest does: `budget.perDay.toolCalls`.
+
+    `scope` is `perSession`, `perDay`, or empty for the run's own.
+    """
     name = _MANIFEST_NAMES.get(limit, limit)
     return ".".join(filter(None, ("budget", scope, name)))
 
@@ -189,9 +192,9 @@ def warnings(before: Run, after: Run) -> list[Limit]:
 
 
 def is_far_from_limits(run: Run) -> bool:
-    """Whether less than 80 % of each limit are used, as far as counts alone can say: as a rule.
+    """Whether less than 80 % of each limit are surely used, by counts alone.
 
-    Of a run that delegates this says nothing.
+    If not, nobody knows; so it is always where children have used something.
     """
     tokens, model_calls, tool_calls, steps = run.far_below
     return (

@@ -1,6 +1,6 @@
 """A policy: the rules that decide on calls, first match first, and its audit lines.
 
-It fails closed: a rule that cannot be evaluated denies, whatever it was to do.
+It fails closed: a rule that cannot be evaluated denies, whatever it was to do; a dry run says so.
 
 Not here: expressions (`diptych_cel`), two policies at once (`layers`), the manifest's form
 (`config.manifest.policy`).
@@ -107,7 +107,7 @@ class Policy:
 
         What a person has approved is not asked about again, and can still be denied. `repeats` is
         in how many steps just before this one the same effect was asked for. Each verdict is a line
-        of the audit, if there are rules.
+        of the audit, if there are rules or the call is stuck.
         """
         if not self._rules and repeats < MOST_REPEATS:
             return ALLOWED

@@ -55,7 +55,7 @@ class AgentBudgets:
     def of_run(self, log: CountedLog, asked: Budget) -> RunMeter:
         """Give what counts a run from now on; its request has `asked` for so much.
 
-        What is on its `log` now was another owner's.
+        What is on its `log` now, beside its request, is of another owner.
         """
         settings = self._terms.settings
         if not self._terms.shared:

@@ -15,9 +15,9 @@ from diptych.ports.budgets import Account
 
 CALLS_AHEAD = 8  # requests to the model, and as many calls of tools, that a run reserves at once
 MARGINS = {"perSession": 2, "perDay": 8}
-"""A run has credit if so many could reserve as much, beside what others have used or reserved, and
-all stay below 80 % of each limit: so a few runs do not hold what others wait for. A session
-executes one run at a time, which may have a former owner."""
+"""How many runs could have credit at once: so often its amount must fit below 80 % of each limit,
+beside what is used and reserved. So a few runs do not hold what others wait for. A session executes
+one run at a time, which may have a former owner."""
 _REPLY_TOKENS = 4_096  # that a reply may have, until a longer one came, if nothing bounds it
 _UNKNOWN_OVERHEAD = 4_096  # tokens of a prompt beyond its weight, until something is known
 _TELLING_WEIGHT = 200  # of a prompt: a shorter one is mostly the template
@@ -28,11 +28,11 @@ _MOST_BOUNDS = 1_000  # that are remembered
 class Bound:
     """What a request of some size uses at most: tokens of its `prompt`, and of its `reply`.
 
-    `ahead` is what `CALLS_AHEAD` of them use, of whatever purpose, each with a call of a tool. Its
-    price allows that prompts take what replies leave of its tokens, of which `replies_ahead` are
-    for replies. A run has credit while something is left of its `far_budgets`, by their scopes:
-    then no limit comes to 80 % if others reserve as much, too (`MARGINS`), so that whoever watches
-    is warned in time. There are none where that is never so.
+    `ahead` is what `CALLS_AHEAD` of them use, of whatever purpose, each with a call of a tool. Of
+    its tokens `replies_ahead` at most are for replies; its money is enough for any such division.
+    `far_budgets` are, by their scopes, 80 % of the shared budgets less `MARGINS` times `ahead`: a
+    run may have credit while something is left of these, so that whoever watches is warned in
+    time. None if one of them has a limit that is not above 0.
     """
 
     prompt: int

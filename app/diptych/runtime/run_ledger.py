@@ -244,14 +244,12 @@ class RunLedger:
     async def count_record(self) -> None:
         """Count what the record has beyond what was settled; see `Ledger.count_record`."""
         ledger, recorded = self._client.ledger, self._counted.recorded()
-        whole = NO_USE
         for account in self.today():
             if account.scope == "perDay":
                 for day, used in recorded:
                     await ledger.count_record(account._replace(key=day), self.run_id, used)
             else:
-                for _, used in recorded:
-                    whole += used
+                whole = sum((used for _, used in recorded), NO_USE)
                 await ledger.count_record(account, self.run_id, whole)
         self.must_count_record = False
 

@@ -32,7 +32,7 @@ class BudgetRefused(Exception):
 
 @dataclass(slots=True)
 class ModelCall:
-    """One request to a model, while it is counted; `usage` is None until a reply counts.
+    """One request to a model, while it is counted; `usage` is what counts of it, None if nothing.
 
     The rest is for shared budgets: its `prompt` and its `reply` are expected to have so many tokens
     at most, which `entry` reserves of `accounts`; `weighed` is its weight, None if nobody asked.

@@ -211,7 +211,7 @@ async def test_a_run_whose_idle_credit_cannot_be_returned_waits_at_its_end():
 
 
 @virtually
-async def test_a_request_that_uses_more_than_its_part_returns_the_credit():
+async def test_a_request_that_uses_more_than_the_credit_returns_it():
     ledger, counted = Noting(), []
     replies = [said(call()["content"], prompt=90_000), said("{}"), said("Done.")]
 
@@ -346,7 +346,7 @@ async def test_credit_covers_so_many_requests_and_calls(monkeypatch):
 
 
 @pytest.mark.parametrize("prices", [(1, 3), (3, 1), (2, 2), (0, 1), (1, 0)])
-async def test_what_credit_covers_costs_no_more_than_is_lent(prices, monkeypatch):
+async def test_what_credit_covers_costs_no_more_than_is_reserved(prices, monkeypatch):
     near_the_end(monkeypatch)
     prices = Prices(*map(Decimal, prices))
     ahead = estimate.Estimate(prices)._new_bound(0, 5).ahead

@@ -112,8 +112,8 @@ def within(accounts: Sequence[Account], taken: Sequence[Used], wanted: Used) -> 
     """Give as much of an amount as is left of each limit."""
     for account, used in zip(accounts, taken, strict=True):
         for name, limit in account.budget.limits:
-            if (left := limit - getattr(used, name)) < getattr(wanted, name):
-                wanted = wanted._replace(**{name: left}) if getattr(wanted, name) > 0 else wanted
+            if 0 < getattr(wanted, name) > (left := limit - getattr(used, name)):
+                wanted = wanted._replace(**{name: left})
     return wanted
 
 
