@@ -128,10 +128,25 @@ async def test_a_connection_that_never_sends_a_request_holds_the_end_up_for_five
         writer.close()
 
 
-async def test_an_idle_process_ends_at_once_though_connections_are_open() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_an_idle_process_ends_at_once_though_connections_are_open(
+    number: signal.Signals,
+) -> None:
     async with process("{}", "x") as (serving, url), httpx.AsyncClient(base_url=url) as http:
         assert (await http.get("/ready")).status_code == 200
-        serving.send_signal(signal.SIGINT)
+        serving.send_signal(number)
         assert await asyncio.wait_for(serving.wait(), 2) == 0
         assert serving.stderr
         assert b"Traceback" not in await serving.stderr.read()
+
+
+async def test_what_nohup_starts_outlives_its_terminal() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` has it, and children too
+    try:
+        async with process("{}", "x") as (serving, url), httpx.AsyncClient(base_url=url) as http:
+            serving.send_signal(signal.SIGHUP)
+            assert (await http.get("/ready")).status_code == 200
+            serving.send_signal(signal.SIGTERM)
+            assert await asyncio.wait_for(serving.wait(), 5) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -6,6 +6,7 @@ handles signals itself (`serve.process`).
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import threading
@@ -18,6 +19,8 @@ from diptych.cli.exit_codes import ABORTED
 _SIGNALS = [
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 ]
+
+_LAST_LINES_SECONDS = 0.2
 
 
 def run_interruptible(command: Coroutine[Any, Any, int]) -> int:
@@ -55,7 +58,13 @@ def interrupt_handler(handler: Callable[[int, FrameType | None], None]) -> Itera
 
 
 def exit_now() -> NoReturn:
-    """End this process at once. Tool servers that it started see their stdin close."""
+    """End this process at once. Tool servers that it started see their stdin close.
+
+    Lines of the log that wait for others are written before, unless nobody takes them.
+    """
+    writing = threading.Thread(target=logging.shutdown, daemon=True)
+    writing.start()
+    writing.join(_LAST_LINES_SECONDS)
     os._exit(ABORTED)
 
 

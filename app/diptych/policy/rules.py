@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from json.encoder import encode_basestring_ascii as _quoted
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from diptych.loop.catalog import Catalog, Tool
 from diptych.loop.messages import JSON, Call, Delegation, JSONObject, ToolCall
@@ -195,37 +195,22 @@ class Policy:
         level = logging.INFO if verdict.outcome == "allow" else logging.WARNING
         if not _audit.isEnabledFor(level):
             return
-        line = _AuditLine(self._owner, call, caller, verdict, number, is_dry_run)
+        would = "would be " if is_dry_run else ""
+        what = f"tool {call.name}" if isinstance(call, ToolCall) else f"agent {call.agent}"
+        line = _LINE % (
+            _quoted(caller.subject or "anybody"),
+            would + _AUDITED[verdict.outcome],
+            _quoted(caller.run_id),
+            _quoted(call.id),
+            _quoted(what),
+            self._owner,
+            "null" if number is None else number + 1,
+            _quoted(verdict.reason[:_MAX_WHY]),
+        )
         _audit.handle(_record(level, line))
 
 
-class _AuditLine(NamedTuple):
-    """What is to be said of a verdict; it becomes a line of JSON where that is written."""
-
-    owner: Owner
-    call: Call
-    caller: RunCaller
-    verdict: Verdict
-    number: int | None
-    is_dry_run: bool
-
-    def __str__(self) -> str:
-        call, verdict = self.call, self.verdict
-        would = "would be " if self.is_dry_run else ""
-        what = f"tool {call.name}" if isinstance(call, ToolCall) else f"agent {call.agent}"
-        return _LINE % (
-            _quoted(self.caller.subject or "anybody"),
-            would + _AUDITED[verdict.outcome],
-            _quoted(self.caller.run_id),
-            _quoted(call.id),
-            _quoted(what),
-            self.owner,
-            "null" if self.number is None else self.number + 1,
-            _quoted(verdict.reason[:_MAX_WHY]),
-        )
-
-
-def _record(level: int, line: _AuditLine) -> logging.LogRecord:
+def _record(level: int, line: str) -> logging.LogRecord:
     """Give a record of the audit as `log` makes it, but without its place in the code, and thread.
 
     No line says that, and to look it up takes as long as all else.

@@ -125,6 +125,11 @@ class _LineHandler(logging.StreamHandler[TextIO]):
             loop.call_later(MAX_WAIT_SECONDS, self.flush)
         return True
 
+    def close(self) -> None:
+        """Write what waits before another handler takes the place of this one."""
+        self.flush()
+        super().close()
+
     def flush(self) -> None:
         """Write what waits, in one piece; `logging.shutdown` does so at the end of the process."""
         with self.lock or nullcontext():

@@ -152,14 +152,16 @@ async def serve_until_signal(
     grace: float = ProcessSettings().shutdown_grace,
     options: ServeOptions | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM.
+    """Serve until SIGINT, SIGTERM, or SIGHUP, which comes when a terminal is closed.
 
-    Active runs then have `grace` seconds to end; a second signal ends the wait.
+    What `nohup` starts outlives its terminal. Active runs then have `grace` seconds to end; a
+    second signal ends the wait.
     """
     make_undumpable()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    outlives_terminal = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    for number in (signal.SIGINT, signal.SIGTERM, *(() if outlives_terminal else (signal.SIGHUP,))):
         loop.add_signal_handler(number, stop.set)
     async with _serve(configs, sockets, options or ServeOptions()) as (agents, servers):
         async with asyncio.TaskGroup() as group:

@@ -116,6 +116,8 @@ def test_each_verdict_is_a_line_of_the_audit(caplog):
         {**about, "outcome": "allowed", "rule": None, "why": ""},
     ]
     assert "250" not in caplog.text
+    # Whatever handles it finds a text, and nothing of the arguments.
+    assert all(type(r.msg) is str and not r.args for r in caplog.records)
 
 
 def test_a_line_of_the_audit_is_json_whatever_it_says(caplog):
