@@ -96,7 +96,10 @@ class Ledger(Protocol):
     async def settle(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Sequence[Used]:
-        """Replace a reservation, if there is one, by what was used; gives what is used now."""
+        """Replace a reservation, if there is one, by what was used; gives what is used now.
+
+        What is on no run's record is settled with an empty `run_id`.
+        """
         ...
 
     async def count_record(self, account: Account, run_id: str, recorded: Used) -> None:

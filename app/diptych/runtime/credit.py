@@ -22,10 +22,13 @@ class Credit:
     It is for what `bound` has `ahead`. Prompts may be larger where replies are smaller: a
     conversation grows. `in_flight` is the request that is under way, at first the one that the
     credit was asked for; others have `replied`, or were `cut_off`, and so are on no record.
-    `is_idle`: nothing was called since whoever watches has looked.
+    `is_idle`: nothing was called since whoever watches has looked. `of_day` is what is known to be
+    used of the day (`LedgerClient`).
     """
 
     __slots__ = (
+        "_far_budgets",
+        "_of_day",
         "cut_off",
         "in_flight",
         "is_idle",
@@ -39,7 +42,11 @@ class Credit:
     )
 
     def __init__(
-        self, reservation: Reservation, bound: Bound, in_flight: ModelCall | None = None
+        self,
+        reservation: Reservation,
+        bound: Bound,
+        in_flight: ModelCall | None = None,
+        of_day: tuple[Account, Used] | None = None,
     ) -> None:
         self.reservation = reservation
         whole = bound.ahead
@@ -50,6 +57,21 @@ class Credit:
         self.cut_off: list[ModelCall] = []
         self.tool_calls = 0
         self.is_idle = False
+        self._far_budgets = bound.far_budgets or {}
+        self._of_day = of_day
+
+    def is_near(self, of_day: tuple[Account, Used] | None) -> bool:
+        """Whether others have used so much of the day meanwhile that it may come to 80 %.
+
+        Then what was used of the credit is to be settled before the run ends: who watches it is
+        still told. `of_day` is what this process knows.
+        """
+        if of_day is self._of_day or of_day is None:
+            return False
+        self._of_day = of_day
+        account, used = of_day
+        is_today = account is self.reservation.accounts[-1]
+        return is_today and not self._far_budgets[account.scope].is_left(used)
 
     def take_request(self, call: ModelCall) -> bool:
         """Draw on the credit for one more request; gives whether it could.

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any
 
 from diptych.errors import StoreError
-from diptych.loop.budget import SharedBudgets
+from diptych.loop.budget import Limit, SharedBudgets
 from diptych.loop.messages import NO_USE, Used
 from diptych.net.backoff import Backoff
 from diptych.ports.budgets import RESERVED_SECONDS, Account, Ledger
@@ -22,6 +22,7 @@ from diptych.runtime.estimate import Estimate
 SECONDS_OF_A_DAY = 24 * 3600  # of Unix time, which knows no leap seconds
 _DAY_KEPT_SECONDS = 2.0 * SECONDS_OF_A_DAY  # for which a day's account is kept
 IDLE_SECONDS = 1.0  # a run that calls nothing for one to two of these returns its credit
+_MOST_WARNED = 10_000  # accounts
 _FIRST_RETRY, _LONGEST_RETRY = 0.02, 1.0  # seconds
 
 
@@ -83,6 +84,7 @@ class LedgerClient:
         """Names for uses of the ledger; each is new."""
         self.of_day: tuple[Account, Used] | None = None
         """What this process knows to be used of the newest day."""
+        self._warned: dict[str, set[Limit]] = {}  # limits of which a run here has told, by accounts
 
     def accounts(self, session_id: str, now: float) -> list[Account]:
         """Give the accounts that a run of a session shares at a time: those with limits."""
@@ -133,6 +135,15 @@ class LedgerClient:
         """Take over what is used of a day, unless it is an older one."""
         if not self.of_day or account.key >= self.of_day[0].key:
             self.of_day = account, used
+
+    def take_warnings(self, account: Account, used: Used) -> list[Limit]:
+        """Name the limits of which 80 % are used, for the first run here that asks for each."""
+        if len(self._warned) >= _MOST_WARNED:
+            self._warned.clear()  # to be told twice does no harm
+        told = self._warned.setdefault(account.key, set())
+        names = [n for n in account.budget.warnings(NO_USE, used) if n not in told]
+        told.update(names)
+        return names
 
     async def wait_settled(self, run_id: str) -> None:
         """Wait until what a run has used is settled."""

@@ -104,6 +104,8 @@ class RunLedger:
         self._settled_ms = 0
         self.earlier: list[Account] = []
         """The accounts of the days before, if midnight came while it ran."""
+        self.has_ended = False
+        """Whether nobody is told anything of the run any more."""
 
     def today(self) -> Sequence[Account]:
         """Give the accounts that the run shares now."""
@@ -197,10 +199,10 @@ class RunLedger:
         """Replace a reservation, if there is one, by what was used, and the time since the last.
 
         Where the store is away, or the run is cancelled meanwhile, that is done in the background.
-        What is on no record is settled as of another run: all that is settled of a run is taken for
-        a part of its record (`count_record`).
+        What is on no record is settled as of no run: all that is settled of a run is taken for a
+        part of its record (`count_record`).
         """
-        client, run_id = self._client, self.run_id if is_recorded else f"{self.run_id}/cut off"
+        client, run_id = self._client, self.run_id if is_recorded else ""
         if self._is_timed:
             used += self._elapsed()
         try:
@@ -213,7 +215,7 @@ class RunLedger:
         else:
             client.stop_renewing(entry)
             self.update_known(accounts, sums)
-            self.update_day_and_warn(accounts, used, sums)
+            self.update_day_and_warn(accounts, sums)
 
     async def settle_time(self) -> None:
         """Count the time that the run has executed, and that was not counted yet."""
@@ -225,15 +227,13 @@ class RunLedger:
         if accounts is self._accounts and sums:
             self.known = sums
 
-    def update_day_and_warn(
-        self, accounts: Sequence[Account], added: Used, sums: Sequence[Used]
-    ) -> None:
+    def update_day_and_warn(self, accounts: Sequence[Account], sums: Sequence[Used]) -> None:
         """Take over what is used of the day, and tell who watches when it is 80 % of a limit."""
         for account, used in zip(accounts, sums, strict=False):
             if account.scope == "perDay":
                 self._client.update_day(account, used)
-            if account.budget.is_warned(used):
-                for name in account.budget.warnings(used - added, used):
+            if account.budget.is_warned(used) and not self.has_ended:
+                for name in self._client.take_warnings(account, used):
                     notice = budget_warning(name, used, account.budget, account.scope)
                     self._counted.log.notify(notice)
 
@@ -271,7 +271,7 @@ class RunLedger:
         accounts = accounts or [*self.today(), *self.earlier]
         sums = await self._client.ledger.end_run(accounts, entry, self.run_id, used)
         self._client.stop_renewing(entry)
-        self.update_day_and_warn(accounts, used, sums)
+        self.update_day_and_warn(accounts, sums)
 
     def _elapsed(self) -> Used:
         """Give the time that was not settled yet."""

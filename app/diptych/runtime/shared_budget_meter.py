@@ -66,7 +66,7 @@ class SharedBudgetMeter(RunMeter):
             call.usage = Usage(call.request_tokens)
         used, credit = call.usage, self._credit
         if credit is not None and credit.reservation.entry == call.entry:
-            if not credit.end_request(call, error):
+            if not credit.end_request(call, error) or credit.is_near(self._client.of_day):
                 await self._return_credit()
         else:
             settle = partial(self._run_ledger.settle, call.accounts, call.entry, self._amount(call))
@@ -107,7 +107,7 @@ class SharedBudgetMeter(RunMeter):
             return False
         whole = Reservation(accounts, entry, until, AHEAD_SECONDS, self._return_idle_credit)
         client.keep_renewing(whole)
-        self._credit = Credit(whole, bound, call)
+        self._credit = Credit(whole, bound, call, client.of_day)
         return True
 
     def _detach_credit(self) -> Credit | None:
@@ -198,6 +198,7 @@ class SharedBudgetMeter(RunMeter):
             self._settle_soon(accounts, entry, used)
 
     async def close(self, *, has_ended: bool) -> None:
+        self._run_ledger.has_ended = has_ended
         if has_ended and self._is_all_but_credit_counted() and (credit := self._detach_credit()):
             used, whole = credit.used(self._client.estimate), credit.reservation
             end = partial(self._run_ledger.end_run, whole.entry, used, whole.accounts)
@@ -290,4 +291,4 @@ class SharedBudgetMeter(RunMeter):
         spend = partial(client.ledger.spend, accounts, entry, ledger.run_id, used)
         found = await ledger.ask(accounts, spend, waits=not self._lent)
         ledger.update_known(accounts, found.used)
-        ledger.update_day_and_warn(accounts, used, found.used)
+        ledger.update_day_and_warn(accounts, found.used)

@@ -96,8 +96,27 @@ async def test_who_watches_is_told_of_80_percent_that_others_came_near_meanwhile
 
     home = home_with(*ONE_TOOL, day=FAR, ledger=ledger, tools={"echo": busy})
     told = types(await home.ask(session_id="talk"))
-    assert ledger.asked == ["ahead", "settle", "end_run"]
-    assert "[budget_warning]" in told
+    assert ledger.asked[:5] == ["ahead", "settle", "settle", "reserve", "settle"]
+    assert told.count("[budget_warning]") == 1
+    assert told.index("[budget_warning]") < told.index("completed")
+
+
+@virtually
+async def test_of_80_percent_that_a_run_came_to_at_its_end_the_next_one_tells():
+    ledger, limits = Noting(), {"model_calls": 1_000}
+    day = Account("perDay", day_key(CountingClock().seconds), Budget(**limits), 100_000)
+
+    async def busy(**_):  # of another pod, so nobody here hears of it
+        await MemoryLedger.settle(ledger, [day], "theirs", "their run", Used(model_calls=799))
+        return "done"
+
+    replies = [*ONE_TOOL, said("{}"), said("Hi."), said("{}"), said("Hi.")]
+    home = home_with(*replies, day=limits, ledger=ledger, tools={"echo": busy})
+    first, second, third = [types(await home.ask()) for _ in range(3)]
+    assert "[budget_warning]" not in first
+    assert second.count("[budget_warning]") == 1
+    assert second.index("[budget_warning]") < second.index("completed")
+    assert "[budget_warning]" not in third
 
 
 @virtually

@@ -109,7 +109,8 @@ class MemoryLedger:
                 row.release(entry)
             if is_first:
                 row.used = _new(Used, map(add, row.used, used))
-                row.runs.setdefault(run_id, []).append(used)
+                if run_id:
+                    row.runs.setdefault(run_id, []).append(used)
             sums.append(row.used)
         return sums
 

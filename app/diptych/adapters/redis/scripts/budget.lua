@@ -141,7 +141,7 @@ local function settle()
       for i = 1, has_ended(account) and 0 or N do
         add(account, 'u', i, account.amounts[i])
         add(account, 'c', i, account.amounts[i])
-        if what ~= 'end' and account.amounts[i] ~= '0' then
+        if what ~= 'end' and run ~= '' and account.amounts[i] ~= '0' then
           add(account, 't' .. i .. ':' .. run, '', account.amounts[i])
         end
       end
