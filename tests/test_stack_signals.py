@@ -144,7 +144,10 @@ async def test_what_nohup_starts_outlives_its_terminal() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` has it, and children too
     try:
         async with process("{}", "x") as (serving, url), httpx.AsyncClient(base_url=url) as http:
+            assert (await http.get("/ready")).status_code == 200
             serving.send_signal(signal.SIGHUP)
+            with pytest.raises(TimeoutError):  # at SIGTERM it ends at once
+                await asyncio.wait_for(serving.wait(), 1)
             assert (await http.get("/ready")).status_code == 200
             serving.send_signal(signal.SIGTERM)
             assert await asyncio.wait_for(serving.wait(), 5) == 0

@@ -183,15 +183,11 @@ class RunLedger:
 
     async def used(self, accounts: Sequence[Account]) -> Sequence[Used]:
         """Say what is used of each account. Raises `BudgetRefused` if nobody can for a while."""
-        loop = asyncio.get_running_loop()
-        backoff, away_until = Backoff(_FIRST_WAIT, _LONGEST_WAIT), loop.time() + AWAY_SECONDS
-        while True:
-            try:
-                return await self._client.ledger.used(accounts)
-            except StoreError as error:
-                if loop.time() >= away_until:
-                    raise BudgetRefused(_unavailable()) from error
-            await asyncio.sleep(_FIRST_WAIT / 2 + backoff.next_delay())
+
+        async def read() -> Reserved:
+            return Reserved("ok", await self._client.ledger.used(accounts))
+
+        return (await self.ask(accounts, read)).used
 
     async def settle(
         self, accounts: Sequence[Account], entry: str, used: Used, *, is_recorded: bool = True

@@ -160,8 +160,10 @@ async def serve_until_signal(
     make_undumpable()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    outlives_terminal = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    for number in (signal.SIGINT, signal.SIGTERM, *(() if outlives_terminal else (signal.SIGHUP,))):
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    for number in numbers:
         loop.add_signal_handler(number, stop.set)
     async with _serve(configs, sockets, options or ServeOptions()) as (agents, servers):
         async with asyncio.TaskGroup() as group:
