@@ -158,6 +158,11 @@ class Budget:
         limits = dict(self.limits)
         return tuple(limits.get(name, end) for name, end in zip(LIMITS, _NO_LIMITS, strict=True))
 
+    @cached_property
+    def in_integers(self) -> tuple[int | None, ...]:
+        """The limits as `to_integers` gives what is used, None for none."""
+        return tuple(_to_integer(getattr(self, name)) for name in LIMITS)
+
     @property
     def warned(self) -> "Budget":
         """80 % of each limit, from which on there is a warning."""
@@ -184,10 +189,10 @@ class SharedBudgets:
         return bool(self.per_session or self.per_day)
 
 
-def to_integers(amounts: Used | Budget) -> list[int | None]:
-    """Give amounts as whole numbers, in the order of `LIMITS`: money in units of 10^-12."""
-    found = [getattr(amounts, name) for name in LIMITS]
-    return [int(each * PICO) if isinstance(each, Decimal) else each for each in found]
+def to_integers(used: Used) -> list[int]:
+    """Give what is used as whole numbers, in the order of `LIMITS`: money in units of 10^-12."""
+    tokens, cost, *rest = used
+    return [tokens, int(cost * PICO), *rest]
 
 
 def from_integers(numbers: Iterable[int]) -> Used:
@@ -225,6 +230,10 @@ def decimal_text(value: Decimal) -> str:
     """Write money without an exponent and without zeros at its end."""
     text = f"{value:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _to_integer(limit: Amount | None) -> int | None:
+    return int(limit * PICO) if isinstance(limit, Decimal) else limit
 
 
 def _warned_at(limit: Amount) -> Any:  # noqa: ANN401 - as the fields are

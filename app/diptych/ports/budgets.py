@@ -90,7 +90,7 @@ class Ledger(Protocol):
     async def renew(
         self, accounts: Sequence[Account], entries: Sequence[str], seconds: float
     ) -> None:
-        """Have reservations last for so long from now."""
+        """Have reservations last for so long from now, at least."""
         ...
 
     async def settle(

@@ -271,6 +271,20 @@ async def test_the_end_of_a_run_settles_and_counts_once_however_late_it_is_repea
     assert await books.ledger.used([day]) == [Used(tokens=67)]
 
 
+async def test_what_comes_after_the_end_of_a_run_leaves_nothing_of_it(server: RedisServer) -> None:
+    memory = MemoryLedger()
+    async with stores(server.url, 1) as (one,):
+        for ledger in (memory, one.ledger):
+            day = account(tokens=1_000)
+            await ledger.end_run([day], "e1", "run-1", TOKENS)
+            await ledger.settle([day], "e2", "run-1", TOKENS)
+            await ledger.spend([day], "e3", "run-1", TOKENS)
+            assert await ledger.used([day]) == [Used(tokens=300)]
+        assert not memory._accounts[next(iter(memory._accounts))].runs
+        (name,) = server.ask("KEYS", f"*:budget:{day.key}")
+        assert not [field for field in server.ask("HKEYS", name) if field.startswith(b"t")]
+
+
 async def test_a_run_is_known_to_have_ended_since_its_end_was_repeated(books: Books) -> None:
     day = account(tokens=1_000)
     for _ in range(2):
@@ -294,6 +308,7 @@ async def test_a_reservation_ends_with_its_owner_and_lives_with_it(books: Books)
     await books.wait(RESERVED_SECONDS / 2)
     assert (await books.ledger.reserve([day], "e2", TOKENS)).outcome == "busy"
     await books.ledger.renew([day], ["dead"], RESERVED_SECONDS)
+    await books.ledger.renew([day], ["dead"], 1.0)  # at least
     await books.wait(RESERVED_SECONDS * 0.75)
     assert (await books.ledger.reserve([day], "e2", TOKENS)).outcome == "busy"
     await books.wait(RESERVED_SECONDS)

@@ -42,9 +42,9 @@ class Row:
         self.total = sum((amount for _, amount in self.reserved.values()), NO_USE)
 
     def renew(self, entry: str, until: float) -> None:
-        """Have a reservation last until then, if there is one."""
+        """Have a reservation last until then at least, if there is one."""
         if found := self.reserved.get(entry):
-            self.reserved[entry] = until, found[1]
+            self.reserved[entry] = max(until, found[0]), found[1]
 
     def release(self, entry: str) -> None:
         """End a reservation, if there is one."""

@@ -84,7 +84,7 @@ class MemoryLedger:
         is_sure = self._is_settled(entry, now) or is_free(accounts, rows, entry)
         if not is_sure and (why := refusal(accounts, rows, entry, used)):
             return why
-        return Reserved("ok", self._settle(rows, entry, run_id, used, now))
+        return Reserved("ok", self._settle(accounts, entry, run_id, used))
 
     async def renew(
         self, accounts: Sequence[Account], entries: Sequence[str], seconds: float
@@ -97,22 +97,26 @@ class MemoryLedger:
     async def settle(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Sequence[Used]:
-        now = self._now()
-        return self._settle(self._rows(accounts, now), entry, run_id, used, now)
+        return self._settle(accounts, entry, run_id, used)
 
     def _settle(
-        self, rows: Sequence[Row], entry: str, run_id: str, used: Used, now: float
+        self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Sequence[Used]:
+        now = self._now()
         is_first, sums = self._mark_settled(entry, now), []
-        for row in rows:
+        for account, row in zip(accounts, self._rows(accounts, now), strict=True):
             if entry in row.reserved:
                 row.release(entry)
             if is_first:
                 row.used = _new(Used, map(add, row.used, used))
-                if run_id:
+                if run_id and not self._has_ended(account, run_id, now):
                     row.runs.setdefault(run_id, []).append(used)
             sums.append(row.used)
         return sums
+
+    def _has_ended(self, account: Account, run_id: str, now: float) -> bool:
+        """Whether it is known that all of a run was counted; then nobody counts its record."""
+        return self._ended.get((account.key, run_id), now - 1) >= now
 
     def _is_settled(self, entry: str, now: float) -> bool:
         """Whether it is known that an entry was settled; then no step of it counts any more."""
@@ -134,7 +138,7 @@ class MemoryLedger:
     async def count_record(self, account: Account, run_id: str, recorded: Used) -> None:
         now = self._now()
         (row,) = self._rows([account], now)
-        if self._ended.get((account.key, run_id), now - 1) >= now:
+        if self._has_ended(account, run_id, now):
             return
         parts = row.runs.setdefault(run_id, [])
         missing = beyond(recorded, sum(parts, NO_USE))

@@ -86,11 +86,11 @@ class RedisLedger(StoreClient):
     async def _run(
         self, step: _Step, accounts: Sequence[Account], amount: Used = NO_USE
     ) -> Sequence[Reply]:
-        amounts = [min(number or 0, _MOST) for number in to_integers(amount)]
+        amounts = [min(number, _MOST) for number in to_integers(amount)]
         reserved_ms = round(step.seconds * 1000)
         arguments: list[Argument] = [*step[:3], reserved_ms, _KNOWN_MS, _ENDED_MS]
         for account in accounts:
-            limits = ["" if each is None else each for each in to_integers(account.budget)]
+            limits = ["" if each is None else each for each in account.budget.in_integers]
             arguments += [account.key, round(account.seconds * 1000), *limits, *amounts]
         reply: Sequence[Reply] = await self._connection.run_script(scripts.BUDGET, *arguments)
         return reply

@@ -129,19 +129,21 @@ local function first_gone(field)
   end
 end
 
--- Says whether all of the run was counted before: what comes after that is of a request by itself.
+-- Says whether all of the run was counted before.
 local function has_ended(account)
-  return what ~= 'settle' and what ~= 'spend' and redis.call('HGET', account.name, 'r:' .. ended)
+  return redis.call('HGET', account.name, 'r:' .. ended)
 end
 
+-- What comes after the end of a run is of a request by itself: it counts, and is no part of its record.
 local function settle()
   for _, account in ipairs(accounts) do
     if unclaim(account, entry) ~= 'settled' then
       set_entry(account, entry, 'settled', known_ms)
-      for i = 1, has_ended(account) and 0 or N do
+      local is_late = has_ended(account)
+      for i = 1, what == 'end' and is_late and 0 or N do
         add(account, 'u', i, account.amounts[i])
         add(account, 'c', i, account.amounts[i])
-        if what ~= 'end' and run ~= '' and account.amounts[i] ~= '0' then
+        if what ~= 'end' and run ~= '' and not is_late then
           add(account, 't' .. i .. ':' .. run, '', account.amounts[i])
         end
       end
