@@ -20,8 +20,9 @@ class Credit:
     """A reservation of a run for several calls: what is left of it, and what was used of it.
 
     It is for what `bound` has `ahead`. Prompts may be larger where replies are smaller: a
-    conversation grows. `in_flight` is the request that is under way, at first the one that the
-    credit was asked for; others have `replied`, or were `cut_off`, and so are on no record.
+    conversation grows. `in_flight` is the request that is under way (a run has one at a time), at
+    first the one that the credit was asked for; others have `replied`, or were `cut_off`, and so
+    are on no record.
     `is_idle`: nothing was called since whoever watches has looked. `of_day` is what is known to be
     used of the day (`LedgerClient`).
     """
@@ -76,18 +77,14 @@ class Credit:
     def take_request(self, call: ModelCall) -> bool:
         """Draw on the credit for one more request; gives whether it could.
 
-        That is to be reserved beside what was used and what is under way, for the same day, and
-        must not have run out.
+        That is to be reserved beside what was used, for the same day, and must not have run out.
         """
         whole, now = self.reservation, asyncio.get_running_loop().time()
-        requests, replies, tokens = 1, call.reply, call.prompt + call.reply
-        if other := self.in_flight:
-            replies, tokens = replies + other.reply, tokens + other.prompt + other.reply
-            requests += 1
         if (
-            requests > self.requests_left
-            or replies > self.replies_left
-            or tokens > self.tokens_left
+            self.in_flight is not None
+            or self.requests_left <= 0
+            or call.reply > self.replies_left
+            or call.prompt + call.reply > self.tokens_left
             or now >= whole.until
             or call.accounts is not whole.accounts
         ):
@@ -112,8 +109,7 @@ class Credit:
         than they were bounded.
         """
         self.is_idle = False
-        if self.in_flight is call:
-            self.in_flight = None
+        self.in_flight = None
         if (used := call.usage) is not None:
             (self.replied if error is None else self.cut_off).append(call)
             self.requests_left -= 1

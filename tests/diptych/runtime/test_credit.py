@@ -318,30 +318,26 @@ def new_credit(prices=FREE):
 
 
 def covers(credit, prompt, reply):
-    """Whether a request can draw on credit; what was under way still is."""
-    before, call = credit.in_flight, ModelCall(HI, None, credit.reservation.accounts)
+    """Whether a request can draw on credit; then it is not under way."""
+    call = ModelCall(HI, None, credit.reservation.accounts)
     call.prompt, call.reply = prompt, reply
     found = credit.take_request(call)
     assert call.entry == ("e" if found else "")
-    credit.in_flight = before
+    if found:
+        credit.in_flight = None
     return found
 
 
-async def test_credit_covers_what_was_reserved_beside_what_was_used_and_is_under_way(monkeypatch):
+async def test_credit_covers_what_was_reserved_beside_what_was_used(monkeypatch):
     near_the_end(monkeypatch)
     credit = new_credit()
     assert covers(credit, 30, 15)
     assert covers(credit, 45, 0)  # of what replies leave
     assert not covers(credit, 46, 0)
     assert not covers(credit, 0, 16)
-    late = credit.in_flight = ModelCall(HI, prompt=20, reply=5)
-    assert covers(credit, 10, 10)
-    assert not covers(credit, 11, 10)
-    assert not covers(credit, 0, 11)
-    credit.end_request(ModelCall(HI, Usage(2, 1)))
-    assert credit.in_flight is late
-    credit.end_request(late)
-    assert credit.in_flight is None
+    credit.in_flight = ModelCall(HI, Usage(2, 1))
+    assert not covers(credit, 1, 1)  # a run asks one thing at a time
+    credit.end_request(credit.in_flight)
     assert covers(credit, 28, 14)
     assert not covers(credit, 29, 14)
     assert not covers(credit, 0, 15)
@@ -354,10 +350,7 @@ async def test_credit_covers_so_many_requests_and_calls(monkeypatch):
     for _ in range(2):
         credit.end_request(ModelCall(ANSWER, Usage()))
     assert covers(credit, 1, 1)
-    credit.in_flight = ModelCall(HI)
-    assert not covers(credit, 1, 1)
     credit.end_request(ModelCall(HI, Usage(1, 1)))
-    credit.in_flight = None
     assert not covers(credit, 1, 1)
     accounts = credit.reservation.accounts
     assert [credit.take_tool_call(accounts) for _ in range(4)] == [True, True, True, False]
