@@ -58,6 +58,7 @@ class RunLog:
         self.records: list[Record] = []
         self.lease: Lease | None = None
         self.was_loaded = False  # from the store: another process may have written it
+        self.is_lost = False  # nobody can go on with the run
         self._stores = stores
         self._observers = observers
         self._buffers: dict[SubscriberBuffer, None] = {}  # one for each `Subscription` here
@@ -174,6 +175,7 @@ class RunLog:
 
     def report_lost(self) -> None:
         """Tell subscribers that the record is gone, which cannot be put on record."""
+        self.is_lost = True
         failed = Failed("store_lost", "the store has lost the record of this run")
         for record in self._next_records([failed]):
             self._tell(record)

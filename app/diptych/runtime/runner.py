@@ -134,6 +134,9 @@ class Runner:
                 await self._receive(event)
             while self.run.phase is not Phase.DONE and self._stage is not _Stage.HANDED_OVER:
                 await self._receive(await self._inbox.get())
+        except asyncio.CancelledError:  # the lease was lost: another process goes on
+            await self._tasks.cancel_all(leaves_remote=not self._writer.log.is_lost)
+            raise
         except Exception as error:
             await self._writer.finish()
             if isinstance(error, StoreError) and not isinstance(error, StoreFull):

@@ -364,6 +364,33 @@ async def test_what_a_stale_owner_writes_is_refused_and_its_readers_go_on_elsewh
     assert charge.count == 1
 
 
+@pytest.mark.parametrize("is_emptied", [False, True])
+@virtually
+async def test_who_lost_a_run_leaves_its_child_to_the_next_owner_if_there_can_be_one(is_emptied):
+    left = []
+
+    async def look(request, progress):
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            left.append(request.leaves_task())
+            raise
+
+    store = SharedStore()
+    call = '{"agent": "peer", "task": "look"}'
+    a, b = (replica(store, n, call, "{}", "Done.", agents={"peer": look}) for n in "ab")
+    run_id = await begin(a)
+    await asyncio.sleep(1)
+    if is_emptied:
+        store.flush()
+        await asyncio.sleep(10)
+    else:  # it writes nothing meanwhile, and learns it when it renews its lease
+        a.freeze(15)
+        await told(b, run_id)
+        await asyncio.sleep(20)
+    assert left == [not is_emptied]
+
+
 @virtually
 async def test_a_process_that_wakes_up_alone_goes_on_with_its_runs():
     store, charge = SharedStore(), Counted()
