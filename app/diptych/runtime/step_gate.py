@@ -14,22 +14,20 @@ class StepGate:
 
     def __init__(self) -> None:
         self._held: dict[str, _Turnstile] = {}
-        self._starting = 0
+        self._starting: set[asyncio.Future[None]] = set()  # of runs whose ids are not known yet
 
     @contextmanager
     def holding(self) -> Iterator[set[str]]:
-        """Hold every run that comes meanwhile; those whose ids are put into the set stay held."""
-        before, kept = set(self._held), set[str]()
-        self._starting += 1
+        """Hold the runs whose ids are put into the set; all that come meanwhile wait for that."""
+        starting, held = asyncio.get_running_loop().create_future(), set[str]()
+        self._starting.add(starting)
         try:
-            yield kept
+            yield held
         finally:
-            self._starting -= 1
-            for run_id in kept:
+            self._starting.discard(starting)
+            starting.set_result(None)
+            for run_id in held:
                 self._held.setdefault(run_id, _Turnstile())
-            if not self._starting:
-                for run_id in self._held.keys() - before - kept:
-                    self.free(run_id)
 
     def holds(self, run_id: str) -> bool:
         """Whether a run waits for its turns."""
@@ -41,12 +39,16 @@ class StepGate:
             turnstile.go.set()
 
     async def pass_through(self, run_id: str) -> None:
-        """Wait for a run's turn."""
-        if self._starting:
-            self._held.setdefault(run_id, _Turnstile())
+        """Wait for a run's turn. Cancelled, the run has ended, and waits no more."""
+        if self._starting and run_id not in self._held:
+            await asyncio.wait(tuple(self._starting))
         if turnstile := self._held.get(run_id):
             turnstile.waits.set()
-            await turnstile.go.wait()
+            try:
+                await turnstile.go.wait()
+            except asyncio.CancelledError:
+                self.free(run_id)
+                raise
             turnstile.go.clear()
 
     async def step(self, run_id: str) -> None:
