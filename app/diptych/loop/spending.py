@@ -96,7 +96,7 @@ def limit_place(limit: Limit, scope: str = "") -> str:
 def denied_call(run: Run, command: MakeCall, before: Sequence[MakeCall]) -> Returned | None:
     """Give the result of a call for which nothing is left; None if it may be made.
 
-    `before` are the calls that are about to be made, and not begun.
+    `before` are the calls that are about to be made. Those that a former owner has begun are counted.
     """
     if not run.budget.limits or command.is_retry:
         return None
@@ -110,7 +110,7 @@ def denied_call(run: Run, command: MakeCall, before: Sequence[MakeCall]) -> Retu
     limit = run.budget.tool_calls
     if limit is None or not is_counted(command.call):
         return None
-    others = sum(is_counted(each.call) for each in before) if before else 0
+    others = sum(is_counted(each.call) and not each.is_retry for each in before) if before else 0
     if run.tool_calls + run.delegated.tool_calls + others < limit:
         return None
     used = used_by(run) + Used(tool_calls=others)
@@ -122,9 +122,11 @@ def denied_call(run: Run, command: MakeCall, before: Sequence[MakeCall]) -> Retu
 def shares(run: Run, commands: Sequence[MakeCall]) -> dict[str, Budget]:
     """Give what delegations that are about to be made get of what is left, by their ids.
 
-    The delegations of a step that have no result share it evenly; together they get all of it.
+    The delegations of a step that have no result share it evenly; together they get all of it. What
+    a former owner has begun has its share.
     """
-    delegations = [each.call for each in commands if isinstance(each.call, Delegation)]
+    new = [each.call for each in commands if not each.is_retry]
+    delegations = [call for call in new if isinstance(call, Delegation)]
     if not delegations:
         return {}
     if not run.budget:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from diptych.errors import StoreError
-from diptych.loop.budget import Budget
+from diptych.loop.budget import UNLIMITED, Budget
 from diptych.loop.call_graph import failure
 from diptych.loop.commands import AskModel, MakeCall
 from diptych.loop.events import Returned
@@ -263,9 +263,9 @@ class SharedBudgetMeter(RunMeter):
         What a former owner has `sent` with it is renewed, and does not wait.
         """
         self._has_delegated = True
-        share, entry = sent or self.shares[call.id], self._lent_entry(call.id)
-        if sent is None:
-            share = await self._part(accounts, share)
+        entry, share = self._lent_entry(call.id), sent
+        if share is None:
+            share = await self._part(accounts, self.shares.get(call.id, UNLIMITED))
         lend = partial(self._client.ledger.reserve_up_to, accounts, entry, as_used(share))
         found = await self._run_ledger.ask(accounts, lend, waits=sent is None and not self._lent)
         self._client.keep_renewing(Reservation(accounts, entry, seconds=AHEAD_SECONDS))

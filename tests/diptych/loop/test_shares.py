@@ -13,9 +13,10 @@ from diptych.loop.budget import Budget, Prices
 from diptych.loop.codec import decode, encode
 from diptych.loop.commands import MakeCall
 from diptych.loop.events import Called, Replied, Returned
-from diptych.loop.messages import ChildRun, Delegation, Result, Usage, Used
+from diptych.loop.messages import ChildRun, Delegation, Result, ToolCall, Usage, Used
 from diptych.loop.run_settings import RunSettings
 from diptych.loop.spending import capped, child_use, denied_call, shares, used_by
+from diptych.loop.state import updated
 
 PRICES = Prices(Decimal(1), Decimal(2))
 AGENTS = catalog(agents=("a", "b", "c"))
@@ -63,6 +64,18 @@ def test_one_that_begins_later_gets_of_what_is_not_given_yet():
     run, _ = came_back(run, commands[0].call, 100)
     assert used_by(run).tokens == 100
     assert shares(run, commands[2:])[commands[2].call.id].tokens == 500
+
+
+def test_what_a_former_owner_has_begun_takes_nothing_of_the_next_call_s():
+    run, commands = delegating(2, tokens=1_000)
+    run = begun(run, commands[:1])
+    both = [replace(commands[0], is_retry=True), commands[1]]
+    assert {name: share.tokens for name, share in shares(run, both).items()} == {"call_1_2": 500}
+    assert denied_call(run, both[1], both[:1]) is None
+    tool = MakeCall(ToolCall("call_1_3", "echo", {}), 1)
+    run = updated(run, budget=Budget(tool_calls=2), tool_calls=1)
+    assert denied_call(run, tool, [replace(tool, is_retry=True)]) is None
+    assert denied_call(run, tool, [tool]) is not None
 
 
 def test_a_delegation_for_which_nothing_is_left_is_denied():
