@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from diptych.adapters.in_memory.leases import NullFeed
 from diptych.adapters.in_memory.store import Bounds, MemoryStore
@@ -90,10 +90,13 @@ class FunctionAgents:
         default_factory=dict
     )
     unavailable: tuple[Unavailable, ...] = ()
+    gets_conversation: Literal[False] | None = None
     delegations: list[DelegationRequest] = field(default_factory=list)
 
     def snapshot(self) -> tuple[tuple[Peer, ...], tuple[Unavailable, ...]]:
-        return tuple(Peer(name, f"is {name}") for name in self.functions), self.unavailable
+        about: Any = {"gets_conversation": self.gets_conversation}
+        peers = tuple(Peer(n, f"is {n}", **about) for n in self.functions)
+        return peers, self.unavailable
 
     async def delegate(self, request: DelegationRequest, progress: Progress) -> CallOutput:
         self.delegations.append(request)

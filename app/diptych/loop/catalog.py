@@ -52,11 +52,16 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Another agent, as its agent card describes it."""
+    """Another agent, as its agent card describes it.
+
+    One with `gets_conversation` False is given its task alone: it gets no share of a budget, and
+    reports nothing of what it uses. For others that is None, as earlier versions did not know it.
+    """
 
     name: str
     description: str
     skills: tuple[str, ...] = ()
+    gets_conversation: Literal[False] | None = None
 
     @property
     def summary(self) -> str:

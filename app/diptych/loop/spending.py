@@ -8,7 +8,7 @@ Not here: the arithmetic (`budget`), the budgets of sessions and days (`ports.bu
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from diptych.loop.budget import UNLIMITED, Budget, Limit, Prices, limit_text
 from diptych.loop.call_graph import failure
@@ -44,6 +44,14 @@ def used_by(run: Run) -> Used:
 def is_counted(call: Call) -> bool:
     """Whether a call counts as a tool call: delegations do not, nor reading on in a text."""
     return isinstance(call, ToolCall) and call.name != READER
+
+
+def gets_share(call: Call, run: Run) -> TypeGuard[Delegation]:
+    """Whether a call is given a share of the budget: a delegation that says what it has used."""
+    if not isinstance(call, Delegation):
+        return False
+    peer = run.catalog.agent(call.agent)
+    return peer is None or peer.gets_conversation is None
 
 
 def ends_phase_1(run: Run) -> Limit | None:
@@ -101,6 +109,8 @@ def denied_call(run: Run, command: MakeCall, before: Sequence[MakeCall]) -> Retu
     if not run.budget.limits or command.is_retry:
         return None
     if isinstance(command.call, Delegation):
+        if not gets_share(command.call, run):
+            return None
         share = shares(run, [*before, command])[command.call.id]
         gone = share.gone(NO_USE, *_FOR_A_RUN)
         if gone is None:
@@ -126,13 +136,13 @@ def shares(run: Run, commands: Sequence[MakeCall]) -> dict[str, Budget]:
     a former owner has begun has its share.
     """
     new = [each.call for each in commands if not each.is_retry]
-    delegations = [call for call in new if isinstance(call, Delegation)]
+    delegations = [call for call in new if gets_share(call, run)]
     if not delegations:
         return {}
     if not run.budget:
         return dict.fromkeys((call.id for call in delegations), UNLIMITED)
     done = {result.call_id for result in run.results} | run.shares.keys()
-    unfinished = sum(isinstance(call, Delegation) and call.id not in done for call in run.calls)
+    unfinished = sum(gets_share(call, run) and call.id not in done for call in run.calls)
     left = run.budget.left(used_by(run))
     for held in run.shares.values():
         left = left.left(as_used(held))

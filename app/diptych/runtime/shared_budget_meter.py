@@ -21,7 +21,7 @@ from diptych.loop.call_graph import failure
 from diptych.loop.commands import AskModel, MakeCall
 from diptych.loop.events import Returned
 from diptych.loop.messages import NO_USE, Delegation, Result, Usage, Used
-from diptych.loop.spending import as_used, is_counted, shares
+from diptych.loop.spending import as_used, gets_share, is_counted, shares
 from diptych.loop.state import Run
 from diptych.ports.budgets import AHEAD_SECONDS, Account
 from diptych.runtime.credit import Credit
@@ -177,7 +177,7 @@ class SharedBudgetMeter(RunMeter):
         for command in commands:
             call = command.call
             try:
-                if isinstance(call, Delegation):
+                if gets_share(call, run):
                     self.shares = self.shares or shares(run, commands)
                     sent = run.shares.get(call.id) if command.is_retry else None
                     await self._return_credit()

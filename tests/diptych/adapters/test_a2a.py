@@ -259,6 +259,8 @@ async def test_events_come_only_from_agents_that_speak_the_extension(speaks: boo
 async def test_the_peer_is_offered_under_its_configured_name() -> None:
     async with delegating_to(ScriptedPeer()) as agents:
         assert agents.snapshot() == ((Peer("adder", "Counts.", ("adding",)),), ())
+    async with delegating_to(ScriptedPeer(), share_context=False) as agents:
+        assert agents.snapshot() == ((Peer("adder", "Counts.", ("adding",), False),), ())
 
 
 async def test_an_agent_that_does_not_stream_is_asked_again_until_it_is_done() -> None:

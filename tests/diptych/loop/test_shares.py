@@ -1,5 +1,6 @@
 """What a run has left is shared among its delegations, and what they use comes back. Pure."""
 
+import json
 from dataclasses import replace
 from decimal import Decimal
 
@@ -10,6 +11,7 @@ from support.doubles import catalog
 from support.feeding import feed, started
 
 from diptych.loop.budget import Budget, Prices
+from diptych.loop.catalog_json import decode_catalog, encode_catalog
 from diptych.loop.codec import decode, encode
 from diptych.loop.commands import MakeCall
 from diptych.loop.events import Called, Replied, Returned
@@ -76,6 +78,24 @@ def test_what_a_former_owner_has_begun_takes_nothing_of_the_next_call_s():
     run = updated(run, budget=Budget(tool_calls=2), tool_calls=1)
     assert denied_call(run, tool, [replace(tool, is_retry=True)]) is None
     assert denied_call(run, tool, [tool]) is not None
+
+
+def test_an_agent_without_conversation_gets_no_share_and_takes_none_from_others():
+    run, commands = delegating(3, tokens=1_000)
+    stranger = replace(run.catalog.agent("b"), gets_conversation=False)
+    agents = tuple(stranger if peer.name == "b" else peer for peer in run.catalog.agents)
+    run = updated(run, catalog=replace(run.catalog, agents=agents))
+    assert decode_catalog(json.loads(json.dumps(encode_catalog(run.catalog)))) == run.catalog
+    found = shares(run, commands)
+    assert {name: share.tokens for name, share in found.items()} == {
+        "call_1_1": 500,
+        "call_1_3": 500,
+    }
+    assert denied_call(updated(run, budget=Budget(steps=1)), commands[1], []) is None
+    call = commands[1].call
+    run, _ = feed(run, Called(call, 1, "context", found.get(call.id, Budget())))
+    run, _ = feed(run, Returned(Result(call.id, "?", error="timeout"), "agent", "b"))
+    assert used_by(run) == Used(steps=1, model_calls=1)
 
 
 def test_a_delegation_for_which_nothing_is_left_is_denied():

@@ -6,11 +6,19 @@ from decimal import Decimal
 
 import pytest
 from support.budgeted import call, echo, home_with, log_of, said, used
-from support.doubles import CountingClock, FunctionTools, ListeningModel, facts, tool, types
+from support.doubles import (
+    CountingClock,
+    FunctionAgents,
+    FunctionTools,
+    ListeningModel,
+    facts,
+    tool,
+    types,
+)
 from support.stories import virtually
 
 from diptych.adapters.in_memory.budgets import MemoryLedger
-from diptych.errors import ModelError, StoreError
+from diptych.errors import DelegationError, ModelError, StoreError
 from diptych.loop.budget import Budget, Prices, SharedBudgets
 from diptych.loop.codec import Record
 from diptych.loop.commands import AskModel, MakeCall
@@ -563,6 +571,26 @@ async def test_a_delegation_is_lent_a_quarter_of_what_its_run_does_not_limit(too
     assert budget.tool_calls == (tool_calls or 2)
     assert 74_000 < budget.tokens <= 75_000
     assert 1_240 < budget.model_calls <= 1_250
+
+
+@pytest.mark.parametrize("limits", [{"day": {"tokens": 300_000}}, {"run": {"tokens": 300_000}}])
+@virtually
+async def test_an_agent_that_reports_nothing_is_given_nothing_and_may_be_lost(limits):
+    budgets = []
+
+    async def get_lost(request, progress):
+        budgets.append(request.budget)
+        raise DelegationError("timeout", "there was no answer")
+
+    agents = FunctionAgents({"worker": get_lost}, gets_conversation=False)
+    home = home_with(said(DELEGATE), said("{}"), said("Hi."), agents=agents, **limits)
+    items = await home.ask()
+    assert end_of(items)[0] == "completed"
+    assert budgets == [Budget()]
+    assert "delegation_error" in types(items)
+    if "day" in limits:
+        assert (await used(home)).tokens == 300
+        assert not next(iter(home.ledger._accounts.values())).reserved
 
 
 @virtually

@@ -186,7 +186,7 @@ class PeerMonitor:
         self.resolved = ResolvedPeer(
             card=card,
             client=client,
-            entry=_catalog_entry(self.config.name, card),
+            entry=_catalog_entry(self.config, card),
             identities=frozenset(identity(url) for url in (configured, *urls)),
             takes_headers=all(origin(configured) == origin(url) for url in urls),
             base_url=identity(urls[0]),
@@ -225,12 +225,12 @@ def _refusal(error: BaseException | None) -> str:
     return f": {error}" if error else ""
 
 
-def _catalog_entry(name: str, card: AgentCard) -> Peer:
-    """Give what the model is told of an agent, within limits: others write cards."""
+def _catalog_entry(config: PeerConfig, card: AgentCard) -> Peer:
+    """Give what runs know of an agent, within limits: others write cards."""
     skills = tuple(
         SECRETS.redact(one_line(skill.name, MAX_SKILL_CHARS)) for skill in card.skills[:MAX_SKILLS]
     )
     if (more := len(card.skills) - MAX_SKILLS) > 0:
         skills += (f"… and {more} more",)
     description = SECRETS.redact(one_line(card.description, MAX_DESCRIPTION_CHARS))
-    return Peer(name, description, skills)
+    return Peer(config.name, description, skills, None if config.share_context else False)
