@@ -104,7 +104,7 @@ def limit_place(limit: Limit, scope: str = "") -> str:
 def denied_call(run: Run, command: MakeCall, before: Sequence[MakeCall]) -> Returned | None:
     """Give the result of a call for which nothing is left; None if it may be made.
 
-    `before` are the calls that are about to be made. Those that a former owner has begun are counted.
+    `before` are the calls that are about to be made; what a former owner has begun is counted.
     """
     if not run.budget.limits or command.is_retry:
         return None

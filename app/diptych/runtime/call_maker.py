@@ -60,7 +60,7 @@ class CallMaker:
         tasks: RunTasks,
     ) -> None:
         self.children: dict[str, ChildRun] = {}
-        """What is known of the tasks of delegations in flight, by call."""
+        """What is known of the tasks of delegations, by call, until they have their result."""
         self._backends = backends
         self._hooks = hooks
         self._writer = writer
@@ -142,10 +142,12 @@ class CallMaker:
         else:
             result = _result(call, output)
         kind: CallKind = "agent" if isinstance(call, Delegation) else "tool"
-        self.children.pop(call.id, None)
+        if result.child:
+            self.children[call.id] = result.child  # it counts, whatever ends the run meanwhile
         judged = await self._hooks.after_call(call, result, run)
         if isinstance(judged, Failed):
             return judged
+        self.children.pop(call.id, None)
         result, replaced_by = judged
         return Returned(result, kind, target(call), replaced_by)
 

@@ -10,8 +10,9 @@ from support.replicas import replica, told
 from support.shared_store import SharedStore
 from support.stories import begin, log, virtually
 
+from diptych.loop.budget import Budget
 from diptych.loop.catalog import Catalog
-from diptych.loop.messages import Message, ToolCall
+from diptych.loop.messages import ChildRun, Message, ToolCall, Used
 from diptych.loop.queue_events import Steered
 from diptych.loop.run_settings import RunSettings
 from diptych.policy.rule_groups import Rule
@@ -19,6 +20,7 @@ from diptych.policy.rules import Policy
 from diptych.runtime.decision_request import DecisionRequest
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.hooks import ContextProvider, Hook, Hooks
+from diptych.runtime.recorded_use import recorded_use
 from diptych.runtime.request import RunRequest
 from diptych_cel.expressions import check_expression
 
@@ -263,6 +265,30 @@ async def test_a_hook_after_a_call_that_fails_ends_the_run_by_its_name(reply):
     assert (end.event_type, end.metadata["code"]) == ("failed", "hook_failed")
     assert "hook0" in end.content
     assert "paid 500" not in str(rooms.model.requests), "it may be what the hook is to hide"
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+@virtually
+async def test_what_a_child_has_used_counts_though_the_run_ends_at_the_hook_after_it(is_cancelled):
+    async def work(request, progress):
+        progress(ChildRun("http://worker", "task-1", "completed", used=Used(10)))
+        return "done"
+
+    ask = Asked(seconds=20) if is_cancelled else Asked(RuntimeError("x"))
+    rooms = rooms_with(
+        at("afterCall", ask, timeout=30),
+        '{"agent": "worker", "task": "work"}',
+        agents={"worker": work},
+        settings=RunSettings(budget=Budget(tokens=5_000)),
+    )
+    entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
+    await asyncio.sleep(1)
+    await rooms.runs.cancel(entry.run_id)
+    items = await rooms.told(entry.run_id)
+    assert items[-1].event_type == ("aborted" if is_cancelled else "failed")
+    (end,) = of(items, "delegation_error")
+    assert end.metadata["child"]["task_id"] == "task-1"
+    assert recorded_use(await rooms.runs.records(entry.run_id)).tokens < 1_000
 
 
 @virtually
