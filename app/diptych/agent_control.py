@@ -76,16 +76,16 @@ class AgentControl(ABC):
         """Let a paused run go on to its end by itself."""
         (await self.start()).step_gate.free(run_id)
 
-    async def steer(self, run_id: str, message: str) -> None:
-        """Add a message to a run's conversation as soon as possible. Raises `RunEnded`."""
-        await self._send(run_id, Steered(message, uuid4().hex))
+    async def steer(self, run_id: str, message: str, *, key: str | None = None) -> None:
+        """Add a message to a run's conversation as soon as possible.
 
-    async def follow_up(self, run_id: str, message: str) -> None:
-        """Begin the run's next turn with a message when this one has its answer.
-
-        Raises `RunEnded`.
+        Sent again with the same `key` it joins once. Raises `RunEnded`, `TooManyMessages`.
         """
-        await self._send(run_id, Steered(message, uuid4().hex, is_follow_up=True))
+        await self._send(run_id, Steered(message, key or uuid4().hex))
+
+    async def follow_up(self, run_id: str, message: str, *, key: str | None = None) -> None:
+        """Begin the run's next turn with a message when this one has its answer; as `steer`."""
+        await self._send(run_id, Steered(message, key or uuid4().hex, is_follow_up=True))
 
     async def queued(self, run_id: str) -> Sequence[Steered]:
         """Give the messages that wait in a run."""

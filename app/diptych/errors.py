@@ -14,9 +14,9 @@
     │   ├── NotResumable            the run cannot be taken up again
     │   ├── RunNotFound             the run never was
     │   ├── RunLost                 the run was, and its record is gone
+    │   ├── TooManyMessages         the run takes no more messages
     │   └── Overloaded              there is no room now, or the process is leaving
-    │       ├── SubjectOverloaded   … for this subject
-    │       └── TooManyMessages     the run takes no more messages
+    │       └── SubjectOverloaded   … for this subject
     └── PortError                   something outside failed; the cause stays in `__cause__`
         ├── ModelError
         ├── ToolError
@@ -83,7 +83,7 @@ class IdempotencyMismatch(InvalidRequest):
 
 
 class SessionBusy(InvalidRequest):
-    """A session cannot be deleted while a run of it has not ended."""
+    """A run of the session has not ended: it cannot be deleted, or takes no run (`reject`)."""
 
     code = "session_busy"
 
@@ -159,11 +159,16 @@ class SubjectOverloaded(Overloaded):
     code = "too_much_at_once"
 
 
-class TooManyMessages(Overloaded):
+class TooManyMessages(RequestError):
     """A message was sent to a run that has had its 100."""
 
+    code = "too_many_messages"
+
     def __init__(self) -> None:
-        super().__init__("this run has been sent enough; send the message when it has ended")
+        super().__init__(
+            "this run has had as many messages as it takes; when it has ended, go on in its "
+            "session with a new run"
+        )
 
 
 class PortError(DiptychError):

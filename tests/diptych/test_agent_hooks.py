@@ -214,7 +214,8 @@ async def test_a_paused_run_can_be_steered_cancelled_or_let_go():
     async with cashier("{}", "One.", "{}", "Two.") as agent:
         run_id = await agent.begin("Pay.", paused=True)
         await asyncio.sleep(0.3)  # it waits before its first request now
-        await agent.steer(run_id, "in French")
+        for _ in range(2):
+            await agent.steer(run_id, "in French", key="m-1")
         await agent.follow_up(run_id, "and in German")
         assert [m.message for m in await agent.queued(run_id)] == ["in French", "and in German"]
         assert len(await agent.clear_queue(run_id)) == 2

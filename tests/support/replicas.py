@@ -268,6 +268,10 @@ class Replica:
     async def send_signal(self, run_id: str, demand: Any) -> None:
         await self._call("demand", lambda: self.store.send_signal(run_id, demand))
 
+    def drop_signal(self, run_id: str, demand: Any) -> None:
+        if not self.is_dead:
+            self.store.drop_signal(run_id, demand)
+
     async def pending_signals(self, run_id: str) -> Any:
         return await self._call("demanded", lambda: self.store.pending_signals(run_id))
 

@@ -329,6 +329,10 @@ class SharedStore:
             for receive in self.on_signal:
                 receive(run.session_id, run_id, demand)
 
+    def drop_signal(self, run_id: str, demand: Signal) -> None:
+        if (run := self.runs.get(run_id)) and demand in run.signals:
+            run.signals.remove(demand)
+
     def pending_signals(self, run_id: str) -> Sequence[Signal]:
         return self._run(run_id).signals
 

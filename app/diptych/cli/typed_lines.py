@@ -73,7 +73,7 @@ class Messenger:
         self._agent = agent
         self._screen = screen
         self._run_id: str | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # in the order of the lines
         self._turn = asyncio.Lock()
         self.lines = TypedLines(self._take)
 
@@ -90,8 +90,8 @@ class Messenger:
 
     def _take(self, line: str) -> None:
         task = asyncio.create_task(self._send(line))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def _send(self, line: str) -> None:
         is_later = line.split(maxsplit=1)[0] == LATER
@@ -99,8 +99,13 @@ class Messenger:
         if not text:
             self._screen.print_line(("! ", "yellow"), f"not sent: nothing stands after {LATER}")
             return
-        async with self._turn:  # in the order in which they were typed
-            try:
+        became = "not sent"
+        try:
+            async with self._turn:  # in the order in which they were typed
+                became = "the run may not have taken this"
                 await self._agent.send(self._run_id or "", text, is_follow_up=is_later)
-            except DiptychError as error:
-                self._screen.print_line(("! ", "yellow"), f"not sent: {text}: {error}")
+        except DiptychError as error:
+            self._screen.print_line(("! ", "yellow"), f"not sent: {text}: {error}")
+        except asyncio.CancelledError:  # the run has ended
+            self._screen.print_line(("! ", "yellow"), f"{became}: {text}")
+            raise

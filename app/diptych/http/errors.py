@@ -52,6 +52,7 @@ STATUS_OF_CODE = {
     "overloaded": 503,
     "session_busy": 409,
     "run_over": 409,
+    "too_many_messages": 409,
     "not_resumable": 409,
     "already_decided": 409,
     "decision_refused": 403,

@@ -209,6 +209,10 @@ class SessionLeases(Protocol):
         """
         ...
 
+    def drop_signal(self, run_id: str, signal: Signal) -> None:
+        """Forget a signal that is on the run's record. It may fail, and nobody waits for it."""
+        ...
+
     async def may_be_truncated(self, run_id: str) -> bool:
         """Whether the store may have lost the newest records of a run: it was down meanwhile."""
         ...

@@ -12,7 +12,7 @@ from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from diptych.errors import LoopError, NotAnswered, TooManyMessages
+from diptych.errors import LoopError, NotAnswered, RequestError, TooManyMessages
 from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
 from diptych.loop.codec import TERMINAL, Record, decode, is_terminal
 from diptych.loop.events import Aborted, Offered, Signal, Stop
@@ -31,7 +31,13 @@ from diptych.runtime.mailbox import cleared_by, still_queued
 from diptych.runtime.rebuilding import rebuild
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.scheduler import Scheduler
-from diptych.runtime.steering import cleared_messages, is_of_queue, is_recorded, recorded_messages
+from diptych.runtime.steering import (
+    check_alike,
+    cleared_messages,
+    is_of_queue,
+    is_recorded,
+    recorded_messages,
+)
 from diptych.runtime.stores import Stores
 from diptych.runtime.subscription import Subscriptions
 
@@ -75,14 +81,22 @@ class RunSignals:
                 while not self._subscriptions.is_closed:
                     records = await self._stores.log.read(run_id)
                     entry = await self._stores.log.entry(run_id)
-                    is_queued = await self._waits_for_another(entry)
-                    if is_recorded(message, records) or (is_queued and is_sent):
+                    if is_recorded(message, records):
+                        self._stores.leases.drop_signal(run_id, message)
                         return entry
+                    is_queued = await self._waits_for_another(entry)
+                    if is_queued and is_sent:
+                        return entry
+                    if is_queued:
+                        check_alike(message, await self._mailbox(run_id))
                     await self._send_message(
                         message, entry, QUEUED_SECONDS if is_queued else RESEND_SECONDS
                     )
                     is_sent = True
-        raise NotAnswered("the run's owner does not answer now; send the message again")
+        raise NotAnswered(
+            "the run's owner does not answer now, and may still take the message: send it again "
+            "with the same Idempotency-Key, or look into the run's queue and record first"
+        )
 
     async def clear(self, run_id: str, subject: str) -> Sequence[Steered]:
         """Drop the messages that wait in a run, wherever it runs; gives them.
@@ -148,21 +162,30 @@ class RunSignals:
         decision_id = self._stores.clock.token()
         event = _decoded(asked, b"", ApprovalRequested)
         decided = decision_event(event, request, catalog, decision_id)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(DECIDE_SECONDS):
-                while not is_decided_by(records, decided):
-                    if self._subscriptions.is_closed:
-                        raise TimeoutError
-                    await self._send_decision(run_id, decided, len(records))
-                    records = await self._stores.log.read(run_id)
-                return records
-        raise NotAnswered("the run's owner does not answer now; see what was decided, or try again")
+        is_known = False
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DECIDE_SECONDS):
+                    while not (is_known := is_decided_by(records, decided)):
+                        if self._subscriptions.is_closed:
+                            break
+                        await self._send_decision(run_id, decided, len(records))
+                        records = await self._stores.log.read(run_id)
+        except RequestError:  # another one counts
+            self._stores.leases.drop_signal(run_id, decided)
+            raise
+        if not is_known:
+            raise NotAnswered(
+                "the run's owner does not answer now; see what was decided, or try again"
+            )
+        self._stores.leases.drop_signal(run_id, decided)
+        return records
 
     async def _send_decision(self, run_id: str, decided: ApprovalDecided, after: int) -> None:
         """Send a decision to the run's owner, and look for anything new for a while."""
-        if active := self._scheduler.find(run_id):
-            active.decide(decided)
         await self._stores.leases.send_signal(run_id, decided)
+        if active := self._scheduler.find(run_id):  # it hears of it by the store, too, and later
+            active.decide(decided)
         await self._wait_for(run_id, after, RESEND_SECONDS, may_close_approval)
 
     async def _end(self, run_id: str, stop: Stop) -> None:
@@ -195,10 +218,10 @@ class RunSignals:
         self, message: Steered | QueueCleared, entry: RunEntry, seconds: float
     ) -> None:
         """Send a message to the run's owner, and look for it in the record for a while."""
+        await self._stores.leases.send_signal(entry.run_id, message)
         active = self._scheduler.find(entry.run_id)
         if active and not active.queue(message):
             raise TooManyMessages
-        await self._stores.leases.send_signal(entry.run_id, message)
         await self._wait_for(entry.run_id, entry.seq, seconds, is_of_queue)
 
     async def _wait_for(

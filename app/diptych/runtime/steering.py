@@ -3,11 +3,12 @@
 Not here: sending them (`run_signals`), what becomes of them (`loop.queues`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 from diptych.errors import IdempotencyMismatch, RunEnded, TooManyMessages
 from diptych.loop.codec import Record, is_terminal
+from diptych.loop.events import Signal
 from diptych.loop.queue_events import Steered
 from diptych.loop.queue_rows import read_steered
 from diptych.loop.state import MAX_MESSAGES_PER_RUN
@@ -15,15 +16,23 @@ from diptych.loop.state import MAX_MESSAGES_PER_RUN
 
 def is_recorded(message: Steered, records: Sequence[Record]) -> bool:
     """Whether a message is among a run's records. Raises as `RunService.steer` does."""
-    recorded = {m.message_id: m for m in recorded_messages(records)}
-    if earlier := recorded.get(message.message_id):
-        if (earlier.message, earlier.is_follow_up) != (message.message, message.is_follow_up):
-            raise IdempotencyMismatch
+    recorded = recorded_messages(records)
+    if check_alike(message, recorded):
         return True
     if is_terminal(records[-1]):
         raise RunEnded
     if len(recorded) >= MAX_MESSAGES_PER_RUN:
         raise TooManyMessages
+    return False
+
+
+def check_alike(message: Steered, others: Iterable[Signal]) -> bool:
+    """Whether a message is among others. Raises `IdempotencyMismatch` if its id came otherwise."""
+    for other in others:
+        if isinstance(other, Steered) and other.message_id == message.message_id:
+            if (other.message, other.is_follow_up) != (message.message, message.is_follow_up):
+                raise IdempotencyMismatch
+            return True
     return False
 
 

@@ -132,3 +132,20 @@ async def test_what_could_not_be_sent_is_said(typed) -> None:
     await soon(lambda: screen.lines)
     assert "not sent: too late: the run has ended" in screen.lines[0]
     messenger.close()
+
+
+async def test_what_was_under_way_when_the_run_ended_is_said(typed) -> None:
+    class Slow(Agent):
+        async def send(self, *message, is_follow_up=False) -> None:
+            await asyncio.sleep(60)
+
+    screen = Screen()
+    messenger = Messenger(Slow(), screen)
+    messenger.open("run-1")
+    os.write(typed, b"to Rome\nor to Paris\n")
+    await soon(lambda: len(messenger._tasks) == 2)
+    await asyncio.sleep(0.05)
+    messenger.close()
+    await soon(lambda: len(screen.lines) == 2)
+    assert "the run may not have taken this: to Rome" in screen.lines[0]
+    assert "not sent: or to Paris" in screen.lines[1]

@@ -179,6 +179,18 @@ async def test_the_first_decision_counts():
 
 
 @virtually
+async def test_the_store_keeps_no_decision_once_one_is_on_record():
+    store = SharedStore()
+    a, b = (replica(store, n, PAY, "{}", "Paid.", tools={"pay": pay}, policy=ASK) for n in "ab")
+    run_id = await begin(a)
+    await asyncio.sleep(1)
+    decisions = [b.run(b.runs.decide(run_id, CALL, decision("approve"))) for _ in range(3)]
+    outcomes = await asyncio.gather(*decisions, return_exceptions=True)
+    assert sum(isinstance(each, AlreadyDecided) for each in outcomes) == 2
+    assert store.runs[run_id].signals == []
+
+
+@virtually
 async def test_what_nobody_decides_on_expires():
     place, asking, run_id = await begun(PAY, "{}", "Not paid.")
     begun_at = now()

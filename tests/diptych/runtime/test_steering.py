@@ -11,7 +11,7 @@ from support.shared_store import SharedStore
 from support.stories import begin, log, records, virtually
 from support.virtual_time import run_virtually
 
-from diptych.errors import IdempotencyMismatch, Overloaded, RunEnded, RunNotFound
+from diptych.errors import IdempotencyMismatch, RunEnded, RunNotFound, TooManyMessages
 from diptych.http.disconnect import cancel_if_abandoned
 from diptych.loop.catalog import Catalog
 from diptych.loop.commands import AskModel
@@ -194,7 +194,7 @@ def test_a_run_that_has_ended_or_never_was_or_has_heard_enough_takes_none():
         entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
         for n in range(MAX_MESSAGES_PER_RUN):
             await rooms.runs.steer(entry.run_id, Steered("more", f"m-{n}"))
-        with pytest.raises(Overloaded, match="enough"):
+        with pytest.raises(TooManyMessages, match="as many messages as it takes"):
             await rooms.runs.steer(entry.run_id, Steered("more", "one too many"))
         await rooms.told(entry.run_id)
         with pytest.raises(RunEnded):
@@ -274,10 +274,36 @@ def test_a_run_that_waits_for_its_turn_takes_no_more_messages_than_one_that_runs
         second = await rooms.runs.start(RunRequest((Message("user", "two"),), session_id="s"))
         for n in range(MAX_MESSAGES_PER_RUN):
             await rooms.runs.steer(second.run_id, Steered("more", f"m-{n}"))
-        with pytest.raises(Overloaded):
+        with pytest.raises(TooManyMessages):
             await rooms.runs.steer(second.run_id, Steered("more", "one too many"))
 
     run_virtually(story())
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "another process"])
+@virtually
+async def test_a_message_to_a_waiting_run_under_the_id_of_another_one_is_refused(elsewhere):
+    store = SharedStore()
+    slow = {"content": "{}", "delay_ms": 60_000}
+    a, b = (replica(store, n, slow, "{}", "Hello.") for n in "ab")
+    await begin(a, "one", session_id="s")
+    second = await begin(a, "two", session_id="s")
+    at = b if elsewhere else a
+    for _ in range(2):
+        await at.run(at.runs.steer(second, Steered("more", "m-1")))
+    for other in (Steered("less", "m-1"), Steered("more", "m-1", is_follow_up=True)):
+        with pytest.raises(IdempotencyMismatch):
+            await at.run(at.runs.steer(second, other))
+
+
+@virtually
+async def test_the_store_keeps_no_signal_that_is_on_record():
+    store = SharedStore()
+    a, b = (replica(store, n, {"content": "{}", "delay_ms": 5000}, "Hello.") for n in "ab")
+    run_id = await begin(a)
+    for n, at in enumerate((a, b)):
+        await at.run(at.runs.steer(run_id, Steered("more", f"m-{n}")))
+    assert store.runs[run_id].signals == []
 
 
 @virtually

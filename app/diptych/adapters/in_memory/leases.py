@@ -78,6 +78,9 @@ class MemoryLeases:
     async def send_signal(self, run_id: str, signal: Signal) -> None:
         """Do nothing: the caller is the owner, and acts on the signal itself."""
 
+    def drop_signal(self, run_id: str, signal: Signal) -> None:
+        """Do nothing: none are kept."""
+
     async def pending_signals(self, run_id: str) -> Sequence[Signal]:
         del run_id
         return ()

@@ -22,7 +22,8 @@ _MOST_SIGNALS = {
     QueueCleared: 2 * MAX_MESSAGES_PER_RUN,
     ApprovalDecided: 2 * MAX_MESSAGES_PER_RUN,
 }
-"""How many signals a run may have when one of these is added; those that end it always fit."""
+"""How many signals a run may have that are not on record when one of these is added; those that end
+it always fit."""
 _TOO_MANY = 2  # a reply of send_signal.lua
 
 
@@ -98,6 +99,9 @@ class RedisLeases(StoreClient):
             raise expired_run()
         if reply == _TOO_MANY:
             raise TooManyMessages
+
+    def drop_signal(self, run_id: str, signal: Signal) -> None:
+        self._connection.send(("LREM", self._key("asked", run_id), 1, encode_signal(signal)))
 
     async def pending_signals(self, run_id: str) -> Sequence[Signal]:
         [encoded] = await self._connection.execute(("LRANGE", self._key("asked", run_id), 0, -1))

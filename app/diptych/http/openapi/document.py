@@ -64,7 +64,8 @@ ERRORS = {
     403: "`forbidden`: the message names the right that this needs.",
     404: "`run_not_found`, `session_not_found`, `model_not_found`, `approval_not_found`, "
     "`previous_response_not_found` or `item_not_found`: there never was one.",
-    409: "`session_busy`; `run_over`: the run has ended and takes no message; `already_decided`: "
+    409: "`session_busy`; `run_over`: the run has ended and takes no message; "
+    "`too_many_messages`: it has had all that it takes; `already_decided`: "
     "the message says what was decided, and by whom; `not_resumable`; `aborted`.",
     410: "`run_lost`: the run existed, and its record is gone.",
     413: "`body_too_large`: the body is larger than 1 MiB.",
