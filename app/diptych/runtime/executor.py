@@ -31,8 +31,14 @@ from diptych.runtime.run_meter import RunMeter
 from diptych.runtime.runner import DEADLINE_EXCEEDED, Runner
 from diptych.runtime.stores import Stores
 
-MAX_OWNER_CHANGES = 10  # of one run; then the run itself is taken for what kills its owners
+MAX_OWNER_CHANGES, OWNER_CHANGES_SECONDS = 10, 600.0
+"""Of one run in so much time: then it is ended. A run may wait for days, and see many hand-overs."""
 SIGNALS_AFTER = 0.4  # seconds in its queue, after which the store may hold signals for a run
+TOO_MANY_CHANGES = Failed(
+    "too_many_owners",
+    f"{MAX_OWNER_CHANGES} processes have taken this run up within {OWNER_CHANGES_SECONDS / 60:.0f} "
+    "minutes, and none could go on with it",
+)
 _logger = logging.getLogger(__name__)
 
 
@@ -135,8 +141,8 @@ class Executor:
                 first.append(OwnerChanged(lost_tail=True))  # it may have been further
             offered = await self._catalogs.offered_now()
             first += [*active.take_messages(), offered]  # before the model is asked
-        elif sum(r.event_type == "owner_changed" for r in log.records) >= MAX_OWNER_CHANGES:
-            runner.stop(Failed("too_many_owners", "every process that took this run up has died"))
+        elif _changes_owners_fast(log):
+            runner.stop(TOO_MANY_CHANGES)
         else:
             first.append(OwnerChanged(await self._stores.leases.may_be_truncated(log.run_id)))
         active.attach(runner)
@@ -185,6 +191,12 @@ async def _fail_without_catalog(log: RunLog) -> Run:
     if not is_terminal(log.records[-1]):
         await log.append([Failed("store_lost", "the store has lost what this run was offered")])
     return Run(phase=Phase.DONE)
+
+
+def _changes_owners_fast(log: RunLog) -> bool:
+    since = log.now() - OWNER_CHANGES_SECONDS
+    changes = (r for r in log.records if r.event_type == "owner_changed" and r.timestamp > since)
+    return sum(1 for _ in changes) >= MAX_OWNER_CHANGES
 
 
 def _overdue(active: ActiveRun, run: Run) -> Stop | None:

@@ -29,6 +29,9 @@ from support.stories import (
 from diptych.loop.codec import Record
 from diptych.loop.events import Origin
 from diptych.loop.messages import Message
+from diptych.policy.rule_groups import Rule
+from diptych.policy.rules import Policy
+from diptych.runtime.decision_request import DecisionRequest
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.executor import MAX_OWNER_CHANGES
 from diptych.runtime.turn_admission import MAX_DEATHS
@@ -330,7 +333,7 @@ async def test_a_run_that_kills_its_owners_is_given_up(during):
 
 
 @virtually
-async def test_a_run_that_has_had_ten_owners_is_given_up_however_they_went():
+async def test_a_run_that_has_had_ten_owners_at_once_is_given_up_however_they_went():
     store = SharedStore()
     run_id = await begin(owner := replica(store, "0", model=Hung()))
     for n in range(1, MAX_OWNER_CHANGES + 2):
@@ -342,6 +345,25 @@ async def test_a_run_that_has_had_ten_owners_is_given_up_however_they_went():
     (*_, last) = log(store, run_id)
     assert (last.event_type, last.metadata["code"]) == ("failed", "too_many_owners")
     assert sum(r.event_type == "owner_changed" for r in log(store, run_id)) == MAX_OWNER_CHANGES
+
+
+@virtually
+async def test_a_call_may_wait_for_a_decision_over_any_number_of_hand_overs():
+    store, pay = SharedStore(), Counted()
+    ask = Policy((Rule("tool", "*", "ask", expires=10.0**6),))
+
+    def pod(n):
+        return replica(store, str(n), CALL, "{}", "Done.", tools=pay.tools, policy=ask)
+
+    run_id = await begin(owner := pod(0))
+    for n in range(1, MAX_OWNER_CHANGES + 5):
+        await asyncio.sleep(120)
+        leaving, owner = owner, pod(n)
+        await leaving.run(leaving.runs.close(0.1))
+    await asyncio.sleep(10)
+    await owner.run(owner.runs.decide(run_id, "call_1_1", DecisionRequest("approve")))
+    assert ends(await told(owner, run_id)) == ["completed"]
+    assert pay.count == 1
 
 
 # Owners that are not dead
