@@ -87,9 +87,12 @@ def used_up(limit: Limit, used: Used, budget: Budget, scope: str = "") -> Failed
     return Failed(EXHAUSTED, f"{whose.get(scope, 'the run has')} used up {place}: {text}")
 
 
-def reserved_by_others(limit: Limit, scope: str) -> Failed:
-    """Give why a call is not made while others have reserved what is left; see `used_up`."""
-    return Failed(EXHAUSTED, f"others hold what is left of {limit_place(limit, scope)}")
+def all_reserved(limit: Limit, scope: str) -> Failed:
+    """Give why a call is not made while what is left is reserved; see `used_up`."""
+    place = limit_place(limit, scope)
+    return Failed(
+        EXHAUSTED, f"what is left of {place} is reserved, by other runs or this one's delegations"
+    )
 
 
 def limit_place(limit: Limit, scope: str = "") -> str:

@@ -35,12 +35,15 @@ class Deadline:
             return False
         return self._callers is None or self._own <= self._callers
 
-    def stand_still(self, awaits_decision: bool) -> bool:
-        """Stop the manifest's deadline while an approval waits; gives whether that is new."""
+    def set_paused(self, is_paused: bool) -> bool:
+        """Let the manifest's deadline stand still, while an approval waits, or go on.
+
+        Gives whether that is new.
+        """
         now = asyncio.get_running_loop().time()
-        if awaits_decision == (self._stopped_at is not None):
+        if is_paused == (self._stopped_at is not None):
             return False
         if self._stopped_at is not None and self._own is not None:
             self._own += now - self._stopped_at
-        self._stopped_at = now if awaits_decision else None
+        self._stopped_at = now if is_paused else None
         return True

@@ -131,7 +131,7 @@ def _invalid(message: str, path: str) -> InvalidRequest:
 
 def _decided_text(approval: Approval) -> str:
     if approval.decided is None:
-        return "the call does not wait any more: a message to the run superseded it"
+        return "the call does not wait any more: a message superseded it, or its run has ended"
     about = approval.decided.metadata
     who = "nobody, it expired" if about.get("is_expired") else about.get("subject") or "somebody"
     reason = f" ({about['reason']})" if about.get("reason") else ""

@@ -32,7 +32,7 @@ from diptych.runtime.runner import DEADLINE_EXCEEDED, Runner
 from diptych.runtime.stores import Stores
 
 MAX_OWNER_CHANGES, OWNER_CHANGES_SECONDS = 10, 600.0
-"""Of one run in so much time: then it is ended. A run may wait for days, and see many hand-overs."""
+"""Of one run in so much time: then it is ended. One that waits for days sees many hand-overs."""
 SIGNALS_AFTER = 0.4  # seconds in its queue, after which the store may hold signals for a run
 TOO_MANY_CHANGES = Failed(
     "too_many_owners",

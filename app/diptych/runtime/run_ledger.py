@@ -16,7 +16,7 @@ from diptych.loop.budget import Prices
 from diptych.loop.codec import Record
 from diptych.loop.events import Failed
 from diptych.loop.messages import NO_USE, Used
-from diptych.loop.spending import reserved_by_others, used_up
+from diptych.loop.spending import all_reserved, used_up
 from diptych.net.backoff import Backoff
 from diptych.ports import Clock, Notice
 from diptych.ports.budgets import AHEAD_SECONDS, Account, Reserved
@@ -279,7 +279,7 @@ class RunLedger:
 def _refusal(accounts: Sequence[Account], found: Reserved) -> Failed:
     account = accounts[found.place]
     if found.outcome == "busy":
-        return reserved_by_others(found.limit, account.scope)
+        return all_reserved(found.limit, account.scope)
     return used_up(found.limit, found.used[found.place], account.budget, account.scope)
 
 

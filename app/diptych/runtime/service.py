@@ -8,10 +8,11 @@ request looks like (`http`).
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from diptych.errors import Overloaded
+from diptych.errors import DiptychError, Overloaded
 from diptych.loop.codec import TERMINAL, Record
 from diptych.loop.events import Aborted, Origin, RunRequested
 from diptych.loop.messages import JSON
@@ -46,6 +47,7 @@ from diptych.runtime.stores import Stores
 from diptych.runtime.subscription import Subscription, Subscriptions
 
 INTERRUPTED = "interrupted by a newer message of its session"
+_logger = logging.getLogger(__name__)
 
 
 class RunService:
@@ -171,17 +173,17 @@ class RunService:
         return opened
 
     async def _interrupt(self, newest: RunEntry) -> None:
-        """Cancel the runs that go before this one in its session."""
+        """Cancel the runs that go before this one in its session, and wait for a while."""
         entries = await self._stores.log.entries(newest.session_id)
         opened = [entry.run_id for entry in entries]
         older = entries[opened.index(newest.run_id) + 1 :] if newest.run_id in opened else ()
-        await asyncio.gather(
-            *(
-                self._signals.cancel(entry.run_id, INTERRUPTED)
-                for entry in older
-                if entry.status not in TERMINAL
-            )
-        )
+        running = [entry.run_id for entry in older if entry.status not in TERMINAL]
+        cancels = (self._signals.cancel(run_id, INTERRUPTED) for run_id in running)
+        for outcome in await asyncio.gather(*cancels, return_exceptions=True):
+            if isinstance(outcome, DiptychError):  # the new run is on record all the same
+                _logger.warning("a run of %s goes on: %s", newest.session_id, outcome)
+            elif isinstance(outcome, BaseException):
+                raise outcome
 
     async def _last_answer(self, session_id: str) -> str | None:
         """Give the answer of a session's newest run, if it has one, as it was told."""

@@ -57,7 +57,7 @@ class RunTimers:
         is_asking = bool(run.open_approvals or run.child_approvals)
         if is_asking or self._approvals:
             self._time_approvals(run)
-        if self._deadline.stand_still(awaits_decision=is_asking):
+        if self._deadline.set_paused(is_asking):
             self.start()
 
     def in_time(self, run: Run, decided: Expired) -> Expired:

@@ -503,7 +503,7 @@ async def test_a_step_does_not_wait_for_what_its_own_delegations_hold():
     items = await home.ask()
     assert end_of(items)[0] == "completed"
     denied = next(i for i in items if getattr(i, "event_type", "") == "tool_error")
-    assert "others hold what is left of budget.perDay.toolCalls" in denied.content
+    assert "what is left of budget.perDay.toolCalls is reserved" in denied.content
     assert home.tools.called == []
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from support.budgeted import home_with, used
 from support.doubles import house, types
-from support.replicas import ask, replica, told
+from support.replicas import LOST, ask, replica, told
 from support.shared_store import SharedStore
 from support.stories import begin, log, virtually
 
@@ -82,6 +82,19 @@ async def test_it_interrupts_what_goes_before_it_wherever_that_runs(elsewhere):
     assert "newer message" in log(store, first)[-1].content
     await told(at, third)
     assert log(store, third)[-1].event_type == "completed"
+
+
+@virtually
+async def test_one_that_cannot_interrupt_waits_for_its_turn():
+    store = SharedStore()
+    definition = AgentDefinition(when_busy="interrupt")
+    a, b = (replica(store, n, SLOW, *ECHOES, definition=definition) for n in "ab")
+    first = await begin(a, "one", session_id="s")
+    await asyncio.sleep(1)
+    b.trouble = lambda call: LOST if call.name == "demand" else None
+    second = (await b.run(b.runs.start(ask("two", "s")))).run_id
+    await told(b, second)
+    assert [log(store, run)[-1].event_type for run in (first, second)] == ["completed"] * 2
 
 
 @virtually

@@ -248,7 +248,7 @@ class DelegationTask:
                 each for each in self._open_approvals if f"{each}.".startswith(f"{call_id}.")
             }
         self._progress.waits_for_approval = bool(self._open_approvals)
-        self.time_limit.stand_still(awaits_decision=bool(self._open_approvals))
+        self.time_limit.set_paused(bool(self._open_approvals))
 
     def _tell(self, text: str) -> None:
         """Tell new text, and the task as soon as that is known, and when it has used more."""

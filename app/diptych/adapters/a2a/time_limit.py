@@ -18,15 +18,18 @@ class TimeLimit:
     @asynccontextmanager
     async def within(self, seconds: float) -> AsyncIterator[None]:
         """Raise `TimeoutError` if the block takes longer, not counting what stood still."""
-        async with asyncio.timeout(seconds) as self._limit:
-            yield
+        try:
+            async with asyncio.timeout(seconds) as self._limit:
+                yield
+        finally:
+            self._limit = None  # a decision may be heard of later, by the answer to a cancel
 
-    def stand_still(self, *, awaits_decision: bool) -> None:
-        """Stop, or go on."""
-        if self._limit is None or awaits_decision == (self._left is not None):
+    def set_paused(self, is_paused: bool) -> None:
+        """Stand still, or go on."""
+        if self._limit is None or is_paused == (self._left is not None):
             return
         now = asyncio.get_running_loop().time()
-        if awaits_decision:
+        if is_paused:
             self._left = max(0.0, (self._limit.when() or now) - now)
             self._limit.reschedule(None)
         else:
