@@ -45,6 +45,7 @@ class StoredRun:
     records: list[Record] = field(default_factory=list)
     status: str = "queued"
     signals: list[Signal] = field(default_factory=list)
+    dropped: list[tuple[int, Signal]] = field(default_factory=list)  # after so many records
     lost_at: int | None = None  # how many records were left when the server changed
     deaths: int = 0  # of its owners
     size: int = 0  # that it says it has, in bytes
@@ -113,6 +114,9 @@ class SharedStore:
         run = self.runs[run_id]
         assert run_id in self.sessions[run.session_id].queue
         del run.records[len(run.records) - count :]
+        left = len(run.records)  # what came after the record of a signal is lost with that
+        run.signals = [signal for at, signal in run.dropped if at > left] + run.signals
+        run.dropped = [each for each in run.dropped if each[0] <= left]
         run.status = "running" if len(run.records) > 1 else "queued"
         self._report_gap()
 
@@ -332,6 +336,7 @@ class SharedStore:
     def drop_signal(self, run_id: str, demand: Signal) -> None:
         if (run := self.runs.get(run_id)) and demand in run.signals:
             run.signals.remove(demand)
+            run.dropped.append((len(run.records), demand))
 
     def pending_signals(self, run_id: str) -> Sequence[Signal]:
         return self._run(run_id).signals

@@ -1,7 +1,8 @@
 """Makes the calls of one run: from the command `MakeCall` to the event `Returned`.
 
-The runner first asks `withheld`, whether policy or budget withhold a call; `make` then counts,
-announces, records and sends it, in this order.
+The runner first asks `withheld`, whether policy or budget withhold a call; `make` has it counted,
+`begin` announces, records and sends it, in this order. Where budgets are shared to count may take
+a while: then the inbox gets `Admitted`, and the run goes on meanwhile.
 
 Not here: when one is made (`loop.act`), rules and their conditions (`diptych.policy`), what is left
 of a budget (`loop.spending`), budgets that runs share (`shared_budget_meter`), what becomes of a
@@ -24,7 +25,16 @@ from diptych.loop.call_graph import failure
 from diptych.loop.catalog import Tool
 from diptych.loop.commands import MakeCall
 from diptych.loop.events import Called, CallKind, Failed, Returned
-from diptych.loop.messages import JSON, Call, CallOutput, ChildRun, Delegation, Result, ToolCall
+from diptych.loop.messages import (
+    JSON,
+    NO_USE,
+    Call,
+    CallOutput,
+    ChildRun,
+    Delegation,
+    Result,
+    ToolCall,
+)
 from diptych.loop.reducer import apply_all
 from diptych.loop.rendering import without_native_calls
 from diptych.loop.spending import denied_call
@@ -39,7 +49,7 @@ from diptych.runtime.call_notices import delegation_notice, progress_notice, tar
 from diptych.runtime.child_events import child_approval
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.hook_caller import HookCaller
-from diptych.runtime.inbox import RunTasks
+from diptych.runtime.inbox import Admitted, RunTasks
 from diptych.runtime.run_log import RunWriter
 
 Withheld: TypeAlias = Returned | ApprovalRequested
@@ -67,6 +77,13 @@ class CallMaker:
         self._log = writer.log
         self._deadline = deadline
         self._tasks = tasks
+        self._counting: list[MakeCall] = []
+        self._to_count: list[MakeCall] = []
+
+    @property
+    def not_begun(self) -> Sequence[MakeCall]:
+        """The calls that are to be made, and are counted now or next."""
+        return [*self._counting, *self._to_count]
 
     def withheld(self, command: MakeCall, before: Sequence[MakeCall]) -> Withheld | Failed | None:
         """Ask the policy about a call, then the run's budget; `Failed` if the run ends with it.
@@ -97,13 +114,45 @@ class CallMaker:
                 return denied_call(run, command, before)
 
     async def make(self, commands: Sequence[MakeCall]) -> None:
-        """Count calls, announce and record those that may be made, and start them."""
+        """Count calls, and begin those that may be made: now or, if that takes time, later.
+
+        Those of two steps of the run are counted one after another: what is left is shared among
+        calls that are counted together.
+        """
+        if self._counting:
+            self._to_count += commands
+            return
+        self._counting = list(commands)
+        if admitted := await self._tasks.start_and_look(self._admit(commands)):
+            await self.begin(admitted)
+
+    async def _admit(self, commands: Sequence[MakeCall]) -> Admitted:
+        meter, refuse = self._backends.meter, self._tasks.inbox.put_nowait
+        return Admitted(await meter.admit(commands, self._writer.current, refuse))
+
+    async def begin(self, admitted: Admitted) -> None:
+        """Announce and record calls that may be made, and start them; then count the next ones."""
+        self._counting = []
+        await self._begin(self._still_due(admitted.commands))
+        if to_count := self._to_count:
+            self._to_count = []
+            await self.make(to_count)
+
+    def _still_due(self, commands: Sequence[MakeCall]) -> Sequence[MakeCall]:
+        """Skip calls that a message has superseded while they were counted, and had not begun."""
+        if not self._writer.current.undelivered:
+            return commands
+        for command in commands:
+            if not command.is_retry:
+                skipped = failure(command.call, "skipped", prompt.SUPERSEDED)
+                self._backends.meter.end_child(skipped.result, NO_USE)
+                self._tasks.inbox.put_nowait(skipped)
+        return [command for command in commands if command.is_retry]
+
+    async def _begin(self, commands: Sequence[MakeCall]) -> None:
         writer, meter = self._writer, self._backends.meter
-        refuse = self._tasks.inbox.put_nowait
-        admission = meter.admit(commands, writer.current, refuse)
-        admitted = await self._tasks.wait_for(admission, ())
         before = writer.current
-        for command in admitted:
+        for command in commands:
             call = command.call
             writer.add(progress_notice(command, writer.current.step_limit))
             if not command.is_retry:
@@ -115,7 +164,7 @@ class CallMaker:
                 writer.add(called)
         await writer.write(*budget_notices(before, writer.current))
         trace = self._backends.trace
-        for command in admitted:
+        for command in commands:
             make = partial(self._call, command, writer.current)
             self._tasks.start(trace.calling(command.call.id, make) if trace else make())
 

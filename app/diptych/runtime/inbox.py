@@ -1,6 +1,6 @@
 """The inbox of one run, from which `Runner.drive` takes, and all that puts something into it.
 
-    RunTasks      what a task returns: `Replied` of the model, `Returned` of a call
+    RunTasks      what a task returns: `Replied` of the model, `Returned` of a call, `Admitted`
     TextBatcher   `TextDue`, when text of a streamed answer is to be taken and recorded
     Runner        stops, messages and decisions that come from outside
 
@@ -10,10 +10,11 @@ they bring (`runner`).
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar
 
+from diptych.loop.commands import MakeCall
 from diptych.loop.events import Event
 
 TEXT_INTERVAL = 0.025  # seconds in which pieces of an answer are merged into one event (loop.md §9)
@@ -37,9 +38,16 @@ class HandOver:
     """Another process is to go on with the run."""
 
 
-InboxItem: TypeAlias = Event | TaskCrashed | TextDue | HandOver
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """These calls may be made: what budgets have left was reserved for them."""
+
+    commands: Sequence[MakeCall]
+
+
+InboxItem: TypeAlias = Event | TaskCrashed | TextDue | HandOver | Admitted
 Inbox: TypeAlias = "asyncio.Queue[InboxItem]"
-Outcome = TypeVar("Outcome")
+Item = TypeVar("Item", bound=InboxItem)
 
 
 class RunTasks:
@@ -50,37 +58,29 @@ class RunTasks:
 
     def __init__(self, inbox: Inbox) -> None:
         self.inbox = inbox
-        self._tasks: set[asyncio.Task[Event]] = set()
-        self._awaited: asyncio.Task[Any] | None = None  # by whoever drives the run
+        self._tasks: set[asyncio.Task[Any]] = set()
         self.is_cancelled = False
         self.leaves_remote = False
 
-    def start(self, work: Coroutine[Any, Any, Event]) -> None:
+    def start(self, work: Coroutine[Any, Any, InboxItem]) -> None:
         """Do some work in a task of its own; it returns what has happened."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_done)
 
-    async def wait_for(self, work: Coroutine[Any, Any, Outcome], otherwise: Outcome) -> Outcome:
-        """Wait for work before anything else is taken from the inbox.
+    async def start_and_look(self, work: Coroutine[Any, Any, Item]) -> Item | None:
+        """Do some work in a task of its own, and give what it returns if it waits for nothing.
 
-        Gives `otherwise` if `cancel_awaited` ends that.
+        Else this gives None, and what it returns comes into the inbox.
         """
-        self._awaited = asyncio.create_task(work)
-        try:
-            return cast("Outcome", await self._awaited)  # no name here holds what it may raise
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task and task.cancelling():
-                raise
-            return otherwise
-        finally:
-            self._awaited = None
-
-    def cancel_awaited(self) -> None:
-        """The run is to end, or to be handed over: what `wait_for` waits for does not matter."""
-        if self._awaited:
-            self._awaited.cancel()
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        await asyncio.sleep(0)
+        if not task.done():
+            task.add_done_callback(self._on_done)
+            return None
+        self._tasks.discard(task)
+        return task.result()
 
     async def cancel_all(self, *, leaves_remote: bool = False) -> None:
         """Cancel all tasks, once; those that do not end in 0.9 s are left to end alone.
@@ -97,7 +97,7 @@ class RunTasks:
         if tasks:
             await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
 
-    def _on_done(self, task: asyncio.Task[Event]) -> None:
+    def _on_done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             cause = task.exception()

@@ -22,6 +22,7 @@ from diptych.runtime.estimate import Estimate
 SECONDS_OF_A_DAY = 24 * 3600  # of Unix time, which knows no leap seconds
 _DAY_KEPT_SECONDS = 2.0 * SECONDS_OF_A_DAY  # for which a day's account is kept
 IDLE_SECONDS = 1.0  # a run that calls nothing for one to two of these returns its credit
+AWAY_SECONDS = 10.0  # for which a call waits for a ledger that is away; then it is not made
 _MOST_WARNED = 10_000  # accounts
 _FIRST_RETRY, _LONGEST_RETRY = 0.02, 1.0  # seconds
 
@@ -155,6 +156,20 @@ class LedgerClient:
     ) -> asyncio.Task[None]:
         """Take a step again and again, until the store does not fail; do not wait."""
         return self.spawn(_until_done(step))
+
+    async def finish(self, step: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """Take the last step of a run, at once as a rule; it is taken whoever cancels that."""
+        try:
+            await step()
+        except asyncio.CancelledError:
+            self.retry_in_background(step)
+            raise
+        except StoreError:
+            await self.finish_late(step)
+
+    async def finish_late(self, step: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """Wait a while for the last step of a run: nobody looks again when that has ended."""
+        await asyncio.wait([self.retry_in_background(step)], timeout=AWAY_SECONDS)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Let something be done that nobody waits for."""

@@ -22,11 +22,15 @@ from diptych.ports import Clock, Notice
 from diptych.ports.budgets import AHEAD_SECONDS, Account, Reserved
 from diptych.runtime.approval_records import waited_seconds
 from diptych.runtime.budget_notices import budget_warning
-from diptych.runtime.ledger_client import SECONDS_OF_A_DAY, LedgerClient, day_key
+from diptych.runtime.ledger_client import (
+    AWAY_SECONDS,
+    SECONDS_OF_A_DAY,
+    LedgerClient,
+    day_key,
+)
 from diptych.runtime.recorded_use import RecordedUse, is_reply, with_times_asked
 from diptych.runtime.run_meter import BudgetRefused
 
-AWAY_SECONDS = 10.0  # for which a call waits for a ledger that is away; then it is not made
 _FIRST_WAIT, _LONGEST_WAIT = 0.02, 0.5  # seconds, for what others have reserved
 
 
@@ -138,10 +142,7 @@ class RunLedger:
         *,
         waits: bool = True,
     ) -> Reserved:
-        """Reserve or spend; `waits` for what others have reserved. Raises `BudgetRefused`.
-
-        While a call waits, its run takes no results, and so no share of its children back.
-        """
+        """Reserve or spend; `waits` for what others have reserved. Raises `BudgetRefused`."""
         loop = asyncio.get_running_loop()
         backoff, away_until = None, loop.time() + AWAY_SECONDS
         while True:

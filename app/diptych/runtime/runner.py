@@ -44,6 +44,7 @@ from diptych.runtime.catalog_recorder import CatalogRecorder
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.hook_caller import HookCaller
 from diptych.runtime.inbox import (
+    Admitted,
     HandOver,
     Inbox,
     InboxItem,
@@ -105,7 +106,6 @@ class Runner:
     def stop(self, stop: Stop) -> None:
         """End the run: what is in flight is cancelled and recorded as `interrupted`."""
         self._stage = _Stage.STOPPING
-        self._tasks.cancel_awaited()
         self._inbox.put_nowait(stop)
 
     def queue(self, message: Steered | QueueCleared) -> None:
@@ -119,7 +119,6 @@ class Runner:
     def hand_over(self) -> None:
         """Stop, and leave the run for another process to continue from its record."""
         self._stage = _Stage.STOPPING
-        self._tasks.cancel_awaited()
         self._inbox.put_nowait(HandOver())
 
     async def drive(self, *first: Event) -> Run:
@@ -157,6 +156,9 @@ class Runner:
                     del cause, item  # its traceback leads here
             case TextDue():
                 await self._write_text()
+            case Admitted() as admitted:
+                if self._stage is _Stage.DRIVING:
+                    await self._call_maker.begin(admitted)
             case Aborted() | Failed():
                 await self._end(item)
             case HandOver():
@@ -226,6 +228,7 @@ class Runner:
         """Ask policy and budget about a call; gives what happens in its place, if anything."""
         if self._stage is not _Stage.DRIVING:
             return None
+        before = [*self._call_maker.not_begun, *before]
         outcome = self._call_maker.withheld(command, before)
         if isinstance(outcome, Failed):
             self.stop(outcome)

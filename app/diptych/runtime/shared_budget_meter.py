@@ -10,12 +10,11 @@ Not here: the ledger (`ports.budgets`), how a run asks it (`run_ledger`), how a 
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
-from diptych.errors import StoreError
 from diptych.loop.budget import UNLIMITED, Budget
 from diptych.loop.call_graph import failure
 from diptych.loop.commands import AskModel, MakeCall
@@ -27,10 +26,9 @@ from diptych.ports.budgets import AHEAD_SECONDS, Account
 from diptych.runtime.credit import Credit
 from diptych.runtime.estimate import Bound
 from diptych.runtime.ledger_client import LedgerClient, Reservation
-from diptych.runtime.run_ledger import AWAY_SECONDS, RunLedger
+from diptych.runtime.run_ledger import RunLedger
 from diptych.runtime.run_meter import BudgetRefused, ModelCall, RunMeter
 
-_Step: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 _LENT_PARTS = 4  # of what is left: one is for a delegation, where the run has no such limit itself
 _MANY = 256  # times what a request may use at most: while that is left, it is not weighed
 _ONE_CALL = Used(tool_calls=1)
@@ -164,7 +162,11 @@ class SharedBudgetMeter(RunMeter):
         expected = estimate.amount(call.prompt, call.reply, steps=int(call.is_step))
         call.entry = next(client.new_entries)
         reserve = partial(client.ledger.reserve, call.accounts, call.entry, expected)
-        found = await self._run_ledger.ask(call.accounts, reserve)
+        try:
+            found = await self._run_ledger.ask(call.accounts, reserve)
+        except (asyncio.CancelledError, BudgetRefused):  # nobody knows whether it is reserved
+            client.settle_late(call.accounts, call.entry, self._run_ledger.run_id, NO_USE)
+            raise
         self._run_ledger.update_known(call.accounts, found.used)
         client.keep_renewing(Reservation(call.accounts, call.entry))
 
@@ -202,7 +204,7 @@ class SharedBudgetMeter(RunMeter):
         if has_ended and self._is_all_but_credit_counted() and (credit := self._detach_credit()):
             used, whole = credit.used(self._client.estimate), credit.reservation
             end = partial(self._run_ledger.end_run, whole.entry, used, whole.accounts)
-            await self._end_run(end)
+            await self._client.finish(end)
             return
         try:
             await (self._return_credit() if has_ended else self._leave_credit())
@@ -210,7 +212,9 @@ class SharedBudgetMeter(RunMeter):
             if self._settling:
                 await asyncio.wait(self._settling)
             if has_ended:
-                await self._until_done(partial(self._count_all, next(self._client.new_entries)))
+                await self._client.finish_late(
+                    partial(self._count_all, next(self._client.new_entries))
+                )
         finally:  # whoever cancels this: the next owner renews it, or it is free in a while
             for _, entry in self._lent.values():
                 self._client.stop_renewing(entry)
@@ -223,20 +227,6 @@ class SharedBudgetMeter(RunMeter):
         if ledger.must_count_record or ledger.earlier:
             return False
         return ledger.run_id not in self._client.late
-
-    async def _end_run(self, step: _Step) -> None:
-        """End a run that has nothing else reserved: at once, as a rule."""
-        try:
-            await step()
-        except asyncio.CancelledError:
-            self._client.retry_in_background(step)
-            raise
-        except StoreError:
-            await self._until_done(step)
-
-    async def _until_done(self, step: _Step) -> None:
-        """Wait a while for a step to be done: when the run leaves its queue nobody looks again."""
-        await asyncio.wait([self._client.retry_in_background(step)], timeout=AWAY_SECONDS)
 
     async def _count_all(self, entry: str) -> None:
         """Count what is on record, then give back what is lent, and end. Raises `StoreError`.
@@ -267,9 +257,13 @@ class SharedBudgetMeter(RunMeter):
         if share is None:
             share = await self._part(accounts, self.shares.get(call.id, UNLIMITED))
         lend = partial(self._client.ledger.reserve_up_to, accounts, entry, as_used(share))
-        found = await self._run_ledger.ask(accounts, lend, waits=sent is None and not self._lent)
+        waits, self._lent[call.id] = sent is None and not self._lent, (accounts, entry)
+        try:
+            found = await self._run_ledger.ask(accounts, lend, waits=waits)
+        except BudgetRefused:  # where nobody could be asked it may be lent
+            self.end_child(Result(call.id, ""), NO_USE)
+            raise
         self._client.keep_renewing(Reservation(accounts, entry, seconds=AHEAD_SECONDS))
-        self._lent[call.id] = (accounts, entry)
         given = {name: getattr(found.amount, name) for name, _ in share.limits}
         self.shares[call.id] = Budget(**given)
 

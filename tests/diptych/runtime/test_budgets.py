@@ -24,6 +24,7 @@ from diptych.loop.codec import Record
 from diptych.loop.commands import AskModel, MakeCall
 from diptych.loop.messages import Delegation, Message, Result, Usage, Used
 from diptych.loop.model_request import ModelRequest
+from diptych.loop.queue_events import Steered
 from diptych.loop.reducer import replay
 from diptych.loop.spending import used_by
 from diptych.loop.state import Run
@@ -518,6 +519,72 @@ async def test_a_run_whose_call_waits_for_what_others_hold_can_be_cancelled():
     assert (await home.runs.cancel(run_id)).status == "aborted"
     assert asyncio.get_running_loop().time() < begun + 1
     assert home.tools.called == []
+
+
+@pytest.mark.parametrize("is_steered", [False, True])
+@virtually
+async def test_a_run_goes_on_while_a_call_waits_for_what_others_hold(is_steered):
+    async def first(**_):
+        await asyncio.sleep(3)
+        return "one"
+
+    both = [
+        {"id": "a", "tool": "first", "arguments": {}},
+        {"tool": "first", "arguments": {}},
+        {"tool": "echo", "after": ["a"], "arguments": {}},
+    ]
+    home = home_with(
+        *(json.dumps(both), "{}", "Hi."),
+        tools={"first": first, "echo": echo},
+        day={"tool_calls": 4},
+    )
+    day = [Account("perDay", DAY, Budget(tool_calls=4), 100_000)]
+    for other in "ab":
+        await home.ledger.reserve(day, other, Used(tool_calls=1))
+    run_id = (await home.runs.start(RunRequest((Message("user", "hi"),)))).run_id
+    await asyncio.sleep(5)
+    assert types(await home.runs.records(run_id))[-2:] == ["tool_result", "tool_result"]
+    if is_steered:
+        await home.runs.steer(run_id, Steered("no more", "m-1"))
+    await home.ledger.settle(day, "a", "", Used())
+    items = await home.told(run_id)
+    assert end_of(items)[0] == "completed"
+    assert ("echo", {}) in home.tools.called or is_steered
+    assert len(home.tools.called) == (2 if is_steered else 3)
+    if is_steered:
+        skipped = next(i for i in items if getattr(i, "event_type", "") == "tool_error")
+        assert skipped.metadata["error"] == "skipped"
+
+
+@virtually
+async def test_calls_that_come_while_others_wait_are_counted_after_them_and_none_is_lost():
+    async def first(**_):
+        await asyncio.sleep(2)
+        return "one"
+
+    calls = [
+        {"id": "a", "tool": "first", "arguments": {}},
+        {"id": "b", "tool": "first", "arguments": {"n": 2}},
+        {"tool": "echo", "after": ["a"], "arguments": {"n": 1}},
+        {"tool": "echo", "after": ["b"], "arguments": {"n": 2}},
+    ]
+    home = home_with(
+        *(json.dumps(calls), "{}", "Hi."),
+        run={"tool_calls": 4},
+        day={"tool_calls": 5},
+        tools={"first": first, "echo": echo},
+    )
+    day = [Account("perDay", DAY, Budget(tool_calls=5), 100_000)]
+    for other in "abc":
+        await home.ledger.reserve(day, other, Used(tool_calls=1))
+    asking = asyncio.create_task(home.ask())
+    await asyncio.sleep(10)
+    assert len(home.tools.called) == 2
+    for other in "abc":
+        await home.ledger.settle(day, other, "", Used())
+    assert end_of(await asking)[0] == "completed"
+    assert sorted(a["n"] for name, a in home.tools.called if name == "echo") == [1, 2]
+    assert (await home.ledger.used(day))[0].tool_calls == 4
 
 
 # What delegations are lent

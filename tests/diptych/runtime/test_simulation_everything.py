@@ -97,18 +97,6 @@ def overdrawn(patch):
     patch.setattr("diptych.adapters.in_memory.budgets.refusal", lambda *_: None)
 
 
-def waiting_for_its_own(patch):
-    """A call waits for what its own run's delegations hold, and nothing ends the waiting."""
-
-    asked = RunLedger.ask
-
-    async def ask(self, *about, **_):
-        return await asked(self, *about, waits=True)
-
-    patch.setattr(RunLedger, "ask", ask)
-    patch.setattr("diptych.runtime.inbox.RunTasks.cancel_awaited", lambda self: None)
-
-
 def unasked(patch):
     """Hooks are not asked about calls."""
 
@@ -181,7 +169,6 @@ def first_problem(sign):
         (unsettled, "still holds"),
         (uncounted, "the ledger has"),
         (overdrawn, " were made, of "),
-        (waiting_for_its_own, "never came to its end"),
         (unasked, "did not want it"),
         (unseen_results, "has not seen"),
         (unvalidated, "no hook let"),
