@@ -11,6 +11,7 @@ from dataclasses import replace
 from diptych.loop.messages import Message
 from diptych.loop.queue_events import QueueCleared, Steered
 from diptych.loop.state import MAX_MESSAGES_PER_RUN, Run, append_question, updated
+from diptych.loop.stuck import forget_repeats
 
 
 def takes(run: Run, item: Steered | QueueCleared) -> bool:
@@ -55,7 +56,7 @@ def deliver_next(run: Run) -> Run:
 
 
 def deliver_steering(run: Run) -> Run:
-    """Let all that steers join, before the run begins."""
+    """Let all that steers join: before the run begins, or where it has no step left."""
     return _join(run, run.undelivered)
 
 
@@ -66,7 +67,7 @@ def deliver_all(run: Run) -> Run:
 
 def begin_turn(run: Run) -> Run:
     """Begin a turn with what waits: one message, or all, as the run's `queue_mode` says."""
-    run = updated(run, follow_ups=queued_messages(run), undelivered=())
+    run = updated(forget_repeats(run), follow_ups=queued_messages(run), undelivered=())
     run = updated(run, step_limit=run.step + run.settings.max_steps, question="")
     return _join(run, _due(run, run.follow_ups))
 

@@ -263,7 +263,9 @@ def _begin(run: Run, event: Offered) -> Next:
 
 def _take_message(run: Run, event: Steered) -> Next:
     """Take another message. If it steers, calls that have not begun are skipped."""
-    run = forget_repeats(put_message(run, event))
+    run = put_message(run, event)
+    if not event.is_follow_up:
+        run = forget_repeats(run)
     return start_ready(run) if run.phase is Phase.CALL and run.undelivered else (run, ())
 
 

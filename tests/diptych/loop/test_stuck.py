@@ -105,6 +105,22 @@ def test_a_message_begins_a_new_count():
     assert run.end is None
 
 
+def test_a_message_for_later_begins_a_new_count_when_its_turn_begins():
+    later = Steered("and then?", "m", is_follow_up=True)
+    run, _ = step(run_with(), SAME, SAME)
+    run, _ = feed(run, later, Replied(LOOK))
+    assert step_on(run).end.code == "stuck"
+    run, _ = step(run_with(), SAME, SAME)
+    run, _ = feed(run, later, Replied("{}"), Replied("Nothing."), Replied(LOOK))
+    assert step_on(run).end is None
+
+
+def step_on(run):
+    """The run after the result of its call."""
+    call = run.calls[0]
+    return feed(run, Called(call, run.step), returned(call.id, "nothing"))[0]
+
+
 def test_a_new_owner_ends_the_run_all_the_same():
     run, _ = step(run_with(), SAME, SAME)
     run, commands = feed(run, OwnerChanged(), Replied(LOOK))
