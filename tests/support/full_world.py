@@ -27,8 +27,8 @@ from diptych.loop.queue_events import Steered
 from diptych.policy.rules import Rule
 from diptych.ports.budgets import AHEAD_SECONDS
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
+from diptych.runtime.agent_ledger import SECONDS_OF_A_DAY
 from diptych.runtime.decision_request import DecisionRequest
-from diptych.runtime.ledger_client import SECONDS_OF_A_DAY
 
 
 class ReplicaLedger:

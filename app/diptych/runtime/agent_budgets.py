@@ -11,8 +11,8 @@ from diptych.loop.messages import Used
 from diptych.loop.run_settings import RunSettings
 from diptych.ports import Clock
 from diptych.ports.budgets import Account, Ledger
+from diptych.runtime.agent_ledger import AgentLedger
 from diptych.runtime.estimate import Estimate
-from diptych.runtime.ledger_client import LedgerClient
 from diptych.runtime.run_ledger import CountedLog, CountedRun, RunLedger
 from diptych.runtime.run_meter import EstimatingMeter, RunMeter
 from diptych.runtime.shared_budget_meter import SharedBudgetMeter
@@ -40,7 +40,9 @@ class AgentBudgets:
         self._clock = clock
         prices, name = terms.settings.prices or Prices(), clock.token()[-12:]
         estimate = Estimate(prices, terms.reply_tokens, terms.shared)
-        self._client = LedgerClient(ledger, terms.shared, estimate, terms.session_seconds, name)
+        self._agent_ledger = AgentLedger(
+            ledger, terms.shared, estimate, terms.session_seconds, name
+        )
 
     @property
     def settings(self) -> RunSettings:
@@ -50,7 +52,7 @@ class AgentBudgets:
     @property
     def of_day(self) -> tuple[Account, Used] | None:
         """What is used of the day's account, as this process knows it; None before the first."""
-        return self._client.of_day
+        return self._agent_ledger.of_day
 
     def of_run(self, log: CountedLog, asked: Budget) -> RunMeter:
         """Give what counts a run from now on; its request has `asked` for so much.
@@ -63,17 +65,17 @@ class AgentBudgets:
             is_limited = budget.tokens is not None or budget.cost is not None
             return EstimatingMeter() if is_limited else RunMeter()
         counted = CountedRun(self._clock, log, settings.prices)
-        return SharedBudgetMeter(RunLedger(self._client, counted), self._client)
+        return SharedBudgetMeter(RunLedger(self._agent_ledger, counted), self._agent_ledger)
 
     async def used(self, session_id: str) -> Mapping[str, tuple[Budget, Used]]:
         """Say what is used of the budgets that runs of a session share, by their scope.
 
         Raises `StoreError`.
         """
-        accounts = self._client.accounts(session_id, self._clock.now())
-        sums = await self._client.ledger.used(accounts) if accounts else ()
+        accounts = self._agent_ledger.accounts(session_id, self._clock.now())
+        sums = await self._agent_ledger.store.used(accounts) if accounts else ()
         return {a.scope: (a.budget, used) for a, used in zip(accounts, sums, strict=True)}
 
     async def aclose(self) -> None:
         """Give up what is not settled; whoever goes on with a run counts its record."""
-        await self._client.aclose()
+        await self._agent_ledger.aclose()

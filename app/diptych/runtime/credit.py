@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from diptych.loop.messages import Used
 from diptych.ports.budgets import Account
+from diptych.runtime.agent_ledger import Reservation
 from diptych.runtime.estimate import Bound, Estimate
-from diptych.runtime.ledger_client import Reservation
 from diptych.runtime.run_meter import STEPS, ModelCall
 
 
@@ -24,7 +24,7 @@ class Credit:
     first the one that the credit was asked for; others have `replied`, or were `cut_off`, and so
     are on no record.
     `is_idle`: nothing was called since whoever watches has looked. `of_day` is what is known to be
-    used of the day (`LedgerClient`).
+    used of the day (`AgentLedger`).
     """
 
     __slots__ = (

@@ -1,7 +1,7 @@
 """The ledger as one run uses it: its accounts today, and what they are told of it.
 
 Not here: the ledger itself (`ports.budgets`), what is shared by all runs of a process
-(`ledger_client`), what is reserved and spent when (`shared_budget_meter`).
+(`agent_ledger`), what is reserved and spent when (`shared_budget_meter`).
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from diptych.loop.spending import all_reserved, used_up
 from diptych.net.backoff import Backoff
 from diptych.ports import Clock, Notice
 from diptych.ports.budgets import AHEAD_SECONDS, Account, Reserved
-from diptych.runtime.approval_records import waited_seconds
-from diptych.runtime.budget_notices import budget_warning
-from diptych.runtime.ledger_client import (
+from diptych.runtime.agent_ledger import (
     AWAY_SECONDS,
     SECONDS_OF_A_DAY,
-    LedgerClient,
+    AgentLedger,
     day_key,
 )
+from diptych.runtime.approval_records import waited_seconds
+from diptych.runtime.budget_notices import budget_warning
 from diptych.runtime.recorded_use import RecordedUse, is_reply, with_times_asked
 from diptych.runtime.run_meter import BudgetRefused
 
@@ -93,14 +93,14 @@ class CountedRun:
 class RunLedger:
     """Asks the ledger for one run, and tells it what the run has used."""
 
-    def __init__(self, client: LedgerClient, counted: CountedRun) -> None:
+    def __init__(self, agent_ledger: AgentLedger, counted: CountedRun) -> None:
         self.run_id = counted.log.run_id
         self._session_id = counted.log.session_id
-        self._client = client
+        self._agent_ledger = agent_ledger
         self._counted = counted
         self.must_count_record = counted.is_taken_over
         """Whether the record may have what a former owner has not settled."""
-        self._is_timed = client.is_timed
+        self._is_timed = agent_ledger.is_timed
         self._midnight = -math.inf  # the end of the day of these:
         self._accounts: Sequence[Account] = ()
         self.known: Sequence[Used] = ()
@@ -116,11 +116,11 @@ class RunLedger:
         now = self._counted.now()
         if now >= self._midnight:
             self._midnight = (now // SECONDS_OF_A_DAY + 1) * SECONDS_OF_A_DAY
-            accounts = self._client.accounts(self._session_id, now)
+            accounts = self._agent_ledger.accounts(self._session_id, now)
             if self._accounts:  # of the day before
                 self.earlier.extend(each for each in self._accounts if each not in accounts)
             self._accounts = accounts
-            self.known = self._client.known_sums(accounts)
+            self.known = self._agent_ledger.known_sums(accounts)
         return self._accounts
 
     def have_left(self, many: Used) -> bool:
@@ -170,14 +170,14 @@ class RunLedger:
         Gives None while the ledger is away. Where nobody knows whether it has reserved, that is
         given back in the background.
         """
-        client = self._client
+        agent_ledger = self._agent_ledger
         try:
-            found = await client.ledger.reserve(far, entry, amount, AHEAD_SECONDS)
+            found = await agent_ledger.store.reserve(far, entry, amount, AHEAD_SECONDS)
         except StoreError:
-            client.settle_late(accounts, entry, self.run_id, NO_USE)
+            agent_ledger.settle_in_background(accounts, entry, self.run_id, NO_USE)
             return None
         except asyncio.CancelledError:
-            client.settle_late(accounts, entry, self.run_id, NO_USE)
+            agent_ledger.settle_in_background(accounts, entry, self.run_id, NO_USE)
             raise
         self.update_known(accounts, found.used)
         return found
@@ -186,11 +186,11 @@ class RunLedger:
         """Say what is used of each account. Raises `BudgetRefused` if nobody can for a while."""
 
         async def read() -> Reserved:
-            return Reserved("ok", await self._client.ledger.used(accounts))
+            return Reserved("ok", await self._agent_ledger.store.used(accounts))
 
         return (await self.ask(accounts, read)).used
 
-    async def settle(
+    async def settle_use(
         self, accounts: Sequence[Account], entry: str, used: Used, *, is_recorded: bool = True
     ) -> None:
         """Replace a reservation, if there is one, by what was used, and the time since the last.
@@ -199,25 +199,25 @@ class RunLedger:
         What is on no record is settled as of no run: all that is settled of a run is taken for a
         part of its record (`count_record`).
         """
-        client, run_id = self._client, self.run_id if is_recorded else ""
+        agent_ledger, run_id = self._agent_ledger, self.run_id if is_recorded else ""
         if self._is_timed:
             used += self._elapsed()
         try:
-            sums = await client.ledger.settle(accounts, entry, run_id, used)
+            sums = await agent_ledger.store.settle(accounts, entry, run_id, used)
         except StoreError:
-            client.settle_late(accounts, entry, run_id, used)
+            agent_ledger.settle_in_background(accounts, entry, run_id, used)
         except asyncio.CancelledError:
-            client.settle_late(accounts, entry, run_id, used)
+            agent_ledger.settle_in_background(accounts, entry, run_id, used)
             raise
         else:
-            client.stop_renewing(entry)
+            agent_ledger.stop_renewing(entry)
             self.update_known(accounts, sums)
             self.update_day_and_warn(accounts, sums)
 
     async def settle_time(self) -> None:
         """Count the time that the run has executed, and that was not counted yet."""
         if self._is_timed:
-            await self.settle(self.today(), next(self._client.new_entries), NO_USE)
+            await self.settle_use(self.today(), next(self._agent_ledger.new_entries), NO_USE)
 
     def update_known(self, accounts: Sequence[Account], sums: Sequence[Used]) -> None:
         """Take over what is used of today's accounts."""
@@ -228,9 +228,9 @@ class RunLedger:
         """Take over what is used of the day, and tell who watches when it is 80 % of a limit."""
         for account, used in zip(accounts, sums, strict=False):
             if account.scope == "perDay":
-                self._client.update_day(account, used)
+                self._agent_ledger.update_day(account, used)
             if account.budget.is_warned(used) and not self.has_ended:
-                for name in self._client.take_warnings(account, used):
+                for name in self._agent_ledger.take_warnings(account, used):
                     notice = budget_warning(name, used, account.budget, account.scope)
                     self._counted.log.notify(notice)
 
@@ -240,7 +240,7 @@ class RunLedger:
 
     async def count_record(self) -> None:
         """Count what the record has beyond what was settled; see `Ledger.count_record`."""
-        ledger, recorded = self._client.ledger, self._counted.recorded()
+        ledger, recorded = self._agent_ledger.store, self._counted.recorded()
         for account in self.today():
             if account.scope == "perDay":
                 for day, used in recorded:
@@ -256,7 +256,7 @@ class RunLedger:
             with suppress(StoreError):  # the next owner does it
                 await self.count_record()
         finally:
-            await self.settle(accounts, entry, unrecorded, is_recorded=False)
+            await self.settle_use(accounts, entry, unrecorded, is_recorded=False)
 
     async def end_run(
         self, entry: str, used: Used, accounts: Sequence[Account] | None = None
@@ -266,8 +266,8 @@ class RunLedger:
         Where nothing is to be settled, these are all that it ever shared.
         """
         accounts = accounts or [*self.today(), *self.earlier]
-        sums = await self._client.ledger.end_run(accounts, entry, self.run_id, used)
-        self._client.stop_renewing(entry)
+        sums = await self._agent_ledger.store.end_run(accounts, entry, self.run_id, used)
+        self._agent_ledger.stop_renewing(entry)
         self.update_day_and_warn(accounts, sums)
 
     def _elapsed(self) -> Used:

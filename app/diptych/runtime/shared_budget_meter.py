@@ -6,7 +6,7 @@ delegation may use is reserved until it ends: it is lent. Where nothing is left,
 whether anything is, the call is not made.
 
 Not here: the ledger (`ports.budgets`), how a run asks it (`run_ledger`), how a process does
-(`ledger_client`), the run's own budget (`loop.spending`).
+(`agent_ledger`), the run's own budget (`loop.spending`).
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from diptych.loop.messages import NO_USE, Delegation, Result, Usage, Used
 from diptych.loop.spending import as_used, gets_share, is_counted, shares
 from diptych.loop.state import Run
 from diptych.ports.budgets import AHEAD_SECONDS, Account
+from diptych.runtime.agent_ledger import AgentLedger, Reservation
 from diptych.runtime.credit import Credit
 from diptych.runtime.estimate import Bound
-from diptych.runtime.ledger_client import LedgerClient, Reservation
 from diptych.runtime.run_ledger import RunLedger
 from diptych.runtime.run_meter import BudgetRefused, ModelCall, RunMeter
 
@@ -37,10 +37,10 @@ _ONE_CALL = Used(tool_calls=1)
 class SharedBudgetMeter(RunMeter):
     """Counts what one run uses of its session's budget, and of the day's."""
 
-    def __init__(self, ledger: RunLedger, client: LedgerClient) -> None:
+    def __init__(self, run_ledger: RunLedger, agent_ledger: AgentLedger) -> None:
         super().__init__()
-        self._run_ledger = ledger
-        self._client = client
+        self._run_ledger = run_ledger
+        self._agent_ledger = agent_ledger
         self._lent: dict[str, tuple[Sequence[Account], str]] = {}  # to delegations, by their calls
         self._has_delegated = False
         self._credit: Credit | None = None
@@ -49,7 +49,7 @@ class SharedBudgetMeter(RunMeter):
         self._settling: set[asyncio.Task[None]] = set()  # without the run waiting
 
     async def begin(self, command: AskModel) -> ModelCall:
-        accounts, bound = self._run_ledger.today(), self._client.estimate.bound(command)
+        accounts, bound = self._run_ledger.today(), self._agent_ledger.estimate.bound(command)
         call = ModelCall(command, None, accounts, "", command.weight, bound.prompt, bound.reply)
         if self._credit is not None:
             if self._credit.take_request(call):
@@ -64,16 +64,18 @@ class SharedBudgetMeter(RunMeter):
             call.usage = Usage(call.request_tokens)
         used, credit = call.usage, self._credit
         if credit is not None and credit.reservation.entry == call.entry:
-            if not credit.end_request(call, error) or credit.is_near(self._client.of_day):
+            if not credit.end_request(call, error) or credit.is_near(self._agent_ledger.of_day):
                 await self._return_credit()
         else:
-            settle = partial(self._run_ledger.settle, call.accounts, call.entry, self._amount(call))
+            settle = partial(
+                self._run_ledger.settle_use, call.accounts, call.entry, self._amount(call)
+            )
             await settle(is_recorded=not isinstance(error, asyncio.CancelledError))
         if used is not None and error is None:
             self._replied += 1
             if call.weighed is None and used.prompt_tokens > call.prompt:
                 call.weighed = call.request_tokens  # there is something to learn of it
-            estimate = self._client.estimate
+            estimate = self._agent_ledger.estimate
             if call.weighed is not None or used.completion_tokens > estimate.longest:
                 estimate.learn(call.weighed, used)
 
@@ -82,7 +84,7 @@ class SharedBudgetMeter(RunMeter):
         if (used := call.usage) is None:
             return NO_USE
         tokens = used.prompt_tokens, used.completion_tokens
-        return self._client.estimate.amount(*tokens, steps=int(call.is_step))
+        return self._agent_ledger.estimate.amount(*tokens, steps=int(call.is_step))
 
     async def _take_credit(self, call: ModelCall, bound: Bound) -> bool:
         """Reserve for the calls ahead, too, if that is far from the end of all limits.
@@ -90,39 +92,40 @@ class SharedBudgetMeter(RunMeter):
         Not where time is limited (each request asks whether some is left), nor while the ledger is
         away. Gives whether it did: if not, the call is to be reserved by itself.
         """
-        accounts, client, ledger = call.accounts, self._client, self._run_ledger
-        if client.is_timed or ledger.must_count_record or self._refused is accounts:
+        accounts, agent_ledger, run_ledger = call.accounts, self._agent_ledger, self._run_ledger
+        if agent_ledger.is_timed or run_ledger.must_count_record or self._refused is accounts:
             return False
-        if (far := bound.far_accounts(accounts, ledger.known)) is None:
+        if (far := bound.far_accounts(accounts, run_ledger.known)) is None:
             return False
-        entry = call.entry = next(client.new_entries)
+        entry = call.entry = next(agent_ledger.new_entries)
         until = asyncio.get_running_loop().time() + AHEAD_SECONDS
-        found = await ledger.try_reserve(accounts, far, entry, bound.ahead)
+        found = await run_ledger.try_reserve(accounts, far, entry, bound.ahead)
         if found is None:
             return False
         if found.outcome != "ok":
             self._refused = accounts  # others have used or reserved more: to ask again costs twice
             return False
         whole = Reservation(accounts, entry, until, AHEAD_SECONDS, self._return_idle_credit)
-        client.keep_renewing(whole)
-        self._credit = Credit(whole, bound, call, client.of_day)
+        agent_ledger.keep_renewing(whole)
+        self._credit = Credit(whole, bound, call, agent_ledger.of_day)
         return True
 
     def _detach_credit(self) -> Credit | None:
         """Draw on the credit no more; gives it, to be settled by the caller.
 
-        A request that is under way is then settled by itself: an entry is settled once.
+        A request that is under way, as it takes longer to be cancelled than its run to end, is then
+        settled by itself: an entry is settled once.
         """
         credit, self._credit = self._credit, None
         if credit is not None and credit.in_flight is not None:
-            credit.in_flight.entry = next(self._client.new_entries)
+            credit.in_flight.entry = next(self._agent_ledger.new_entries)
         return credit
 
     async def _return_credit(self) -> None:
         """Settle what was used of the credit; the rest is free for others."""
         if credit := self._detach_credit():
-            used, whole = credit.used(self._client.estimate), credit.reservation
-            await self._run_ledger.settle(whole.accounts, whole.entry, used)
+            used, whole = credit.used(self._agent_ledger.estimate), credit.reservation
+            await self._run_ledger.settle_use(whole.accounts, whole.entry, used)
 
     async def _leave_credit(self) -> None:
         """Return credit when the run is left to another owner.
@@ -143,32 +146,34 @@ class SharedBudgetMeter(RunMeter):
             return
         if credit.is_idle:
             self._detach_credit()
-            used = credit.used(self._client.estimate)
+            used = credit.used(self._agent_ledger.estimate)
             self._settle_soon(credit.reservation.accounts, credit.reservation.entry, used)
         credit.is_idle = True
 
     def _settle_soon(self, accounts: Sequence[Account], entry: str, used: Used) -> None:
         """Settle without waiting; `close` does."""
-        task = self._client.spawn(self._run_ledger.settle(accounts, entry, used))
+        task = self._agent_ledger.spawn(self._run_ledger.settle_use(accounts, entry, used))
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
 
     async def _reserve(self, call: ModelCall) -> None:
         """Reserve for one request; weigh it where its weight matters. Raises `BudgetRefused`."""
-        client, estimate = self._client, self._client.estimate
+        agent_ledger, estimate = self._agent_ledger, self._agent_ledger.estimate
         if not self._run_ledger.have_left(estimate.amount(call.prompt * _MANY, call.reply * _MANY)):
             call.weighed = call.request_tokens
             call.prompt = estimate.prompt_at_most(call.weighed)
         expected = estimate.amount(call.prompt, call.reply, steps=int(call.is_step))
-        call.entry = next(client.new_entries)
-        reserve = partial(client.ledger.reserve, call.accounts, call.entry, expected)
+        call.entry = next(agent_ledger.new_entries)
+        reserve = partial(agent_ledger.store.reserve, call.accounts, call.entry, expected)
         try:
             found = await self._run_ledger.ask(call.accounts, reserve)
         except (asyncio.CancelledError, BudgetRefused):  # nobody knows whether it is reserved
-            client.settle_late(call.accounts, call.entry, self._run_ledger.run_id, NO_USE)
+            agent_ledger.settle_in_background(
+                call.accounts, call.entry, self._run_ledger.run_id, NO_USE
+            )
             raise
         self._run_ledger.update_known(call.accounts, found.used)
-        client.keep_renewing(Reservation(call.accounts, call.entry))
+        agent_ledger.keep_renewing(Reservation(call.accounts, call.entry))
 
     async def admit(
         self, commands: Sequence[MakeCall], run: Run, refuse: Callable[[Returned], None]
@@ -202,9 +207,9 @@ class SharedBudgetMeter(RunMeter):
     async def close(self, *, has_ended: bool) -> None:
         self._run_ledger.has_ended = has_ended
         if has_ended and self._is_all_but_credit_counted() and (credit := self._detach_credit()):
-            used, whole = credit.used(self._client.estimate), credit.reservation
+            used, whole = credit.used(self._agent_ledger.estimate), credit.reservation
             end = partial(self._run_ledger.end_run, whole.entry, used, whole.accounts)
-            await self._client.finish(end)
+            await self._agent_ledger.finish(end)
             return
         try:
             await (self._return_credit() if has_ended else self._leave_credit())
@@ -212,32 +217,32 @@ class SharedBudgetMeter(RunMeter):
             if self._settling:
                 await asyncio.wait(self._settling)
             if has_ended:
-                await self._client.finish_late(
-                    partial(self._count_all, next(self._client.new_entries))
+                await self._agent_ledger.finish_late(
+                    partial(self._count_all, next(self._agent_ledger.new_entries))
                 )
         finally:  # whoever cancels this: the next owner renews it, or it is free in a while
             for _, entry in self._lent.values():
-                self._client.stop_renewing(entry)
+                self._agent_ledger.stop_renewing(entry)
 
     def _is_all_but_credit_counted(self) -> bool:
         """Whether no more is to be counted at the end than what was used of the credit."""
-        ledger = self._run_ledger
+        run_ledger = self._run_ledger
         if self._credit is None or self._has_delegated or self._settling:
             return False
-        if ledger.must_count_record or ledger.earlier:
+        if run_ledger.must_count_record or run_ledger.earlier:
             return False
-        return ledger.run_id not in self._client.late
+        return run_ledger.run_id not in self._agent_ledger.late
 
     async def _count_all(self, entry: str) -> None:
         """Count what is on record, then give back what is lent, and end. Raises `StoreError`.
 
         What was to be settled before is waited for: it is on record, and would count once more.
         """
-        await self._client.wait_settled(self._run_ledger.run_id)
+        await self._agent_ledger.wait_settled(self._run_ledger.run_id)
         if self._run_ledger.must_count_record or self._has_delegated:  # children's use is on record
             await self._run_ledger.count_record()
         for accounts, lent in self._lent.values():
-            await self._client.settle(accounts, lent, self._run_ledger.run_id, NO_USE)
+            await self._agent_ledger.settle_once(accounts, lent, self._run_ledger.run_id, NO_USE)
         await self._run_ledger.end_run(entry, NO_USE)
 
     def _lent_entry(self, call_id: str) -> str:
@@ -256,14 +261,14 @@ class SharedBudgetMeter(RunMeter):
         entry, share = self._lent_entry(call.id), sent
         if share is None:
             share = await self._part(accounts, self.shares.get(call.id, UNLIMITED))
-        lend = partial(self._client.ledger.reserve_up_to, accounts, entry, as_used(share))
+        lend = partial(self._agent_ledger.store.reserve_up_to, accounts, entry, as_used(share))
         waits, self._lent[call.id] = sent is None and not self._lent, (accounts, entry)
         try:
             found = await self._run_ledger.ask(accounts, lend, waits=waits)
         except BudgetRefused:  # where nobody could be asked it may be lent
             self.end_child(Result(call.id, ""), NO_USE)
             raise
-        self._client.keep_renewing(Reservation(accounts, entry, seconds=AHEAD_SECONDS))
+        self._agent_ledger.keep_renewing(Reservation(accounts, entry, seconds=AHEAD_SECONDS))
         given = {name: getattr(found.amount, name) for name, _ in share.limits}
         self.shares[call.id] = Budget(**given)
 
@@ -278,11 +283,11 @@ class SharedBudgetMeter(RunMeter):
 
     async def _spend(self, accounts: Sequence[Account], used: Used) -> None:
         """Count what is about to be used, in one step. Raises `BudgetRefused`."""
-        client, ledger, credit = self._client, self._run_ledger, self._credit
+        agent_ledger, run_ledger, credit = self._agent_ledger, self._run_ledger, self._credit
         if credit is not None and credit.take_tool_call(accounts):
             return
-        entry = next(client.new_entries)
-        spend = partial(client.ledger.spend, accounts, entry, ledger.run_id, used)
-        found = await ledger.ask(accounts, spend, waits=not self._lent)
-        ledger.update_known(accounts, found.used)
-        ledger.update_day_and_warn(accounts, found.used)
+        entry = next(agent_ledger.new_entries)
+        spend = partial(agent_ledger.store.spend, accounts, entry, run_ledger.run_id, used)
+        found = await run_ledger.ask(accounts, spend, waits=not self._lent)
+        run_ledger.update_known(accounts, found.used)
+        run_ledger.update_day_and_warn(accounts, found.used)

@@ -34,8 +34,8 @@ from diptych.ports import Delta, Notice, Reply
 from diptych.ports.budgets import AHEAD_SECONDS, Account
 from diptych.runtime import run_meter
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
+from diptych.runtime.agent_ledger import day_key
 from diptych.runtime.estimate import CALLS_AHEAD
-from diptych.runtime.ledger_client import day_key
 from diptych.runtime.request import RunRequest
 
 PRICES = Prices(Decimal(1), Decimal(2))
@@ -325,7 +325,7 @@ async def test_a_runs_first_request_is_weighed_where_nearly_all_of_the_day_is_us
 async def test_a_request_that_uses_more_than_was_reserved_is_learned_from_though_not_weighed():
     home = home_with(said("{}", 50_000), *[said("Hi.", 50_000)] * 9, day={"tokens": 10**8})
     await home.ask()
-    assert home.budgets._client.estimate.overhead > 40_000
+    assert home.budgets._agent_ledger.estimate.overhead > 40_000
 
 
 @virtually

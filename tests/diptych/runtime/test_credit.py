@@ -19,9 +19,9 @@ from diptych.loop.state import Run
 from diptych.ports.budgets import Account
 from diptych.runtime import estimate
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
+from diptych.runtime.agent_ledger import IDLE_SECONDS, Reservation, day_key, session_key
 from diptych.runtime.credit import Credit
 from diptych.runtime.estimate import CALLS_AHEAD
-from diptych.runtime.ledger_client import IDLE_SECONDS, Reservation, day_key, session_key
 from diptych.runtime.run_ledger import CountedRun, RunLedger
 from diptych.runtime.run_meter import ModelCall
 
@@ -90,8 +90,8 @@ async def test_who_watches_is_told_of_80_percent_that_others_came_near_meanwhile
 
     async def busy(**_):  # for as long as other runs of this process use nearly all of it
         counted = CountedRun(CountingClock(), log_of(run_id="other"), None)
-        other = RunLedger(home.budgets._client, counted)
-        await other.settle(other.today(), "others", Used(tokens=FAR["tokens"] * 4 // 5 - 250))
+        other = RunLedger(home.budgets._agent_ledger, counted)
+        await other.settle_use(other.today(), "others", Used(tokens=FAR["tokens"] * 4 // 5 - 250))
         return "done"
 
     home = home_with(*ONE_TOOL, day=FAR, ledger=ledger, tools={"echo": busy})
@@ -272,7 +272,7 @@ async def test_credit_is_for_so_many_requests():
     await home.ask("a long text " * 3_000)
     assert ledger.asked == ["ahead", "settle", "ahead", "end_run"]
     assert (await used(home))[2:4] == (CALLS_AHEAD + 1, CALLS_AHEAD - 1)
-    assert home.budgets._client._renewed == {}
+    assert home.budgets._agent_ledger._renewed == {}
 
 
 @virtually

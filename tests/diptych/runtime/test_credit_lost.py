@@ -16,7 +16,7 @@ from diptych.loop.messages import Message, Usage, Used
 from diptych.loop.model_request import ModelRequest
 from diptych.ports.budgets import AHEAD_SECONDS, Account
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
-from diptych.runtime.ledger_client import SECONDS_OF_A_DAY, day_key
+from diptych.runtime.agent_ledger import SECONDS_OF_A_DAY, day_key
 from diptych.runtime.request import RunRequest
 
 FAR = {"tokens": 10**9, "cost": 10**6, "tool_calls": 10**6, "model_calls": 10**6, "steps": 10**6}
@@ -270,7 +270,7 @@ async def test_a_run_that_is_left_at_its_very_end_holds_nothing_and_counts_once(
     found = await counted(ledger)
     assert found[:3] == (100, 0, 1)
     assert ledger.held() == 0
-    assert leaving._client._renewed == {}
+    assert leaving._agent_ledger._renewed == {}
 
 
 @pytest.mark.parametrize("seconds", [5, 9.7, 15, 90])
@@ -338,7 +338,7 @@ async def test_a_run_ends_after_what_is_settled_late():
     await asyncio.sleep(1)
     assert "end_run" not in ledger.asked
     closing.cancel()  # another process finds that the run has ended
-    await ending._client.aclose()
+    await ending._agent_ledger.aclose()
     ledger.away = ()
     await meter(ledger, records).close(has_ended=True)
     found = await counted(ledger)

@@ -21,9 +21,9 @@ from diptych.ports import Delta, Reply
 from diptych.ports.budgets import Account
 from diptych.runtime import run_ledger
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
+from diptych.runtime.agent_ledger import day_key, session_key
 from diptych.runtime.backends import Backends
 from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.ledger_client import day_key, session_key
 from diptych.runtime.request import RunRequest
 from diptych.runtime.service import RunService
 from diptych.runtime.stores import Stores
@@ -172,7 +172,7 @@ async def test_what_a_dead_owner_did_not_settle_of_a_run_that_has_ended_is_count
         return []
 
     async with replicas(server.url, 2, tokens=10_000) as (dead, heir):
-        ledger = dead.budgets._client.ledger
+        ledger = dead.budgets._agent_ledger.store
         ledger.settle = lose  # type: ignore[method-assign]
         ledger.end_run = hang  # type: ignore[method-assign] # it dies when the end is on record
         assert (await dead.ask("talk")).event_type == "completed"
@@ -192,7 +192,7 @@ async def _die_in_the_answer(dead: Replica) -> str:
     async def lose(*_: Any) -> list[Used]:
         return []
 
-    dead.budgets._client.ledger.settle = lose  # type: ignore[method-assign] # it dies before
+    dead.budgets._agent_ledger.store.settle = lose  # type: ignore[method-assign] # it dies before
     dead.model.free = 1
     dead.model.may_reply.clear()
     run_id = await dead.start()
@@ -235,7 +235,7 @@ async def test_what_was_reserved_when_redis_and_its_pod_were_killed_is_free_agai
         dead.model.may_reply.clear()
         run_id = await dead.start()
         await soon(lambda: dead.model.asked == 1)
-        for task in (*dead.runs._lease_keeper._tasks, *dead.budgets._client._tasks):
+        for task in (*dead.runs._lease_keeper._tasks, *dead.budgets._agent_ledger._tasks):
             task.cancel()
         saving.kill()
         saving.start()

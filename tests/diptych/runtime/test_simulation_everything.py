@@ -79,7 +79,7 @@ def unsettled(patch):
     async def settle(self, accounts, entry, used):
         pass
 
-    patch.setattr(RunLedger, "settle", settle)
+    patch.setattr(RunLedger, "settle_use", settle)
 
 
 def uncounted(patch):

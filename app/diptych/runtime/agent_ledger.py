@@ -52,7 +52,7 @@ def day_key(now: float) -> str:
     return f"day:{datetime.fromtimestamp(now, UTC):%Y-%m-%d}"
 
 
-class LedgerClient:
+class AgentLedger:
     """Reaches the ledger of an agent, for its runs in this process; settles until it is done.
 
     The account of a session is kept for `session_seconds` after it was used last. No process has
@@ -61,13 +61,13 @@ class LedgerClient:
 
     def __init__(
         self,
-        ledger: Ledger,
+        store: Ledger,
         budgets: SharedBudgets,
         estimate: Estimate,
         session_seconds: float,
         name: str,
     ) -> None:
-        self.ledger = ledger
+        self.store = store
         self.budgets = budgets
         limits = (budgets.per_session.wall_clock, budgets.per_day.wall_clock)
         self.is_timed = limits != (None, None)
@@ -119,17 +119,19 @@ class LedgerClient:
         """Leave a reservation alone: it is settled, renewed by another process, or to run out."""
         self._renewed.pop(entry, None)
 
-    def settle_late(self, accounts: Sequence[Account], entry: str, run_id: str, used: Used) -> None:
+    def settle_in_background(
+        self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
+    ) -> None:
         """Settle, whoever cancels the run, and however long the store is away; do not wait."""
-        late = self.retry_in_background(lambda: self.settle(accounts, entry, run_id, used))
+        late = self.retry_in_background(lambda: self.settle_once(accounts, entry, run_id, used))
         self.late.setdefault(run_id, set()).add(late)
         late.add_done_callback(lambda done: self._forget_late(run_id, done))
 
-    async def settle(
+    async def settle_once(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> None:
-        """Settle, once. Raises `StoreError`."""
-        await self.ledger.settle(accounts, entry, run_id, used)
+        """Settle in one attempt. Raises `StoreError`."""
+        await self.store.settle(accounts, entry, run_id, used)
         self.stop_renewing(entry)
 
     def update_day(self, account: Account, used: Used) -> None:
@@ -218,7 +220,7 @@ class LedgerClient:
             began, first = loop.time(), reservations[0]
             entries = [each.entry for each in reservations]
             try:
-                await self.ledger.renew(first.accounts, entries, first.seconds)
+                await self.store.renew(first.accounts, entries, first.seconds)
             except StoreError:
                 return False
             now = loop.time()
