@@ -16,7 +16,7 @@ from diptych.loop.actions.strict_json import decode_json
 from diptych.loop.approval_events import Decision
 from diptych.loop.codec import TERMINAL, Record
 from diptych.loop.messages import JSONObject, Message
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.loop.text import well_formed
 from diptych.run_result import OutputForm, output_schema
 from diptych.runtime.decision_request import DecisionRequest
@@ -81,17 +81,17 @@ class AgentControl(ABC):
 
         Sent again with the same `key` it joins once. Raises `RunEnded`, `TooManyMessages`.
         """
-        await self._send(run_id, Steered(message, key or uuid4().hex))
+        await self._send(run_id, MessageQueued(message, key or uuid4().hex))
 
     async def follow_up(self, run_id: str, message: str, *, key: str | None = None) -> None:
         """Begin the run's next turn with a message when this one has its answer; as `steer`."""
-        await self._send(run_id, Steered(message, key or uuid4().hex, is_follow_up=True))
+        await self._send(run_id, MessageQueued(message, key or uuid4().hex, is_follow_up=True))
 
-    async def queued(self, run_id: str) -> Sequence[Steered]:
+    async def queued(self, run_id: str) -> Sequence[MessageQueued]:
         """Give the messages that wait in a run."""
         return await (await self.start()).runs.queued_messages(run_id) or ()
 
-    async def clear_queue(self, run_id: str) -> Sequence[Steered]:
+    async def clear_queue(self, run_id: str) -> Sequence[MessageQueued]:
         """Drop the messages that wait in a run, and give them. Raises `RunEnded`."""
         return await (await self.start()).runs.clear_messages(run_id)
 
@@ -117,8 +117,8 @@ class AgentControl(ABC):
         """Make another call: `{"tool", "arguments"}` or `{"agent", "task"}`."""
         await self._decide(run_id, call_id, _changed("replace", call=call))
 
-    async def _send(self, run_id: str, message: Steered) -> None:
-        await (await self.start()).runs.steer(run_id, message)
+    async def _send(self, run_id: str, message: MessageQueued) -> None:
+        await (await self.start()).runs.send_message(run_id, message)
 
     async def _decide(self, run_id: str, call_id: str, request: DecisionRequest) -> None:
         await (await self.start()).runs.decide(run_id, call_id, request)

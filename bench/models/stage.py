@@ -11,7 +11,7 @@ from diptych.loop.events import Called, Event, Offered, Replied, Returned, RunRe
 from diptych.loop.functions import DELEGATE_PREFIX
 from diptych.loop.messages import Call, Delegation, JSONObject, Message, NativeCall, Result
 from diptych.loop.model_request import ModelRequest
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.loop.reducer import advance
 from diptych.loop.state import Phase, Run
 
@@ -52,7 +52,7 @@ class Stage:
     def say(self, said: str) -> None:
         """Let the model (or, after `STEER`, the user) say something; make the calls in it."""
         if said.startswith(STEER):
-            self.apply(Steered(said.removeprefix(STEER), f"m{self.run.seq}"))
+            self.apply(MessageQueued(said.removeprefix(STEER), f"m{self.run.seq}"))
         elif self.run.phase is Phase.ANSWER:
             if said:
                 self.apply(Streamed(said))

@@ -19,7 +19,7 @@ from diptych.loop.codec import decode, encode
 from diptych.loop.commands import AskModel, Judge, MakeCall
 from diptych.loop.events import Origin
 from diptych.loop.messages import CallOutput, Message
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.loop.reducer import replay
 from diptych.loop.run_settings import RunSettings
 from diptych.policy.rule_groups import Rule
@@ -145,7 +145,7 @@ async def steered(*replies, after, dies=False):
     a, b = (begin(store, name, *replies, max_parallel_calls=1) for name in "ab")
     run_id = (await a.run(a.runs.start(ask("What is it?")))).run_id
     await asyncio.sleep(after)
-    await b.run(b.runs.steer(run_id, Steered("And what is it not?", "m-1")))
+    await b.run(b.runs.send_message(run_id, MessageQueued("And what is it not?", "m-1")))
     if dies:
         a.kill()
     await told(b, run_id)
@@ -174,9 +174,11 @@ async def queued():
     at = begin(store, "a", {"content": "{}", "delay_ms": 3000}, "It is this.", "{}", "And that.")
     run_id = (await at.run(at.runs.start(ask("What is it?")))).run_id
     await asyncio.sleep(1)
-    await at.run(at.runs.steer(run_id, Steered("Never mind.", "m-1")))
+    await at.run(at.runs.send_message(run_id, MessageQueued("Never mind.", "m-1")))
     await at.run(at.runs.clear_messages(run_id, "user:eve"))
-    await at.run(at.runs.steer(run_id, Steered("And what else?", "m-2", is_follow_up=True)))
+    await at.run(
+        at.runs.send_message(run_id, MessageQueued("And what else?", "m-2", is_follow_up=True))
+    )
     await told(at, run_id)
     return store, run_id
 

@@ -23,7 +23,7 @@ from support.world_below import NAME, Below, Workers
 from diptych.adapters.in_memory.budgets import MemoryLedger
 from diptych.errors import Overloaded, RunEnded, StoreError
 from diptych.loop.budget import Budget, SharedBudgets
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.policy.rules import Rule
 from diptych.ports.budgets import AHEAD_SECONDS
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
@@ -186,12 +186,12 @@ class FullWorld(HooksOfWorld, World):
     async def send_message(self):
         """Send a message now, maybe twice, at whatever process."""
         run_id, name = self.whole.choice(self.runs_begun), f"now{next(self.ids)}"
-        message = Steered(f"more {name}", name, is_follow_up=self.whole.random() < 0.4)
+        message = MessageQueued(f"more {name}", name, is_follow_up=self.whole.random() < 0.4)
         for _ in range(self.whole.choice([1, 1, 2])):
             replica = self.one()
             try:
                 async with asyncio.timeout(20):
-                    await replica.run(replica.runs.steer(run_id, message))
+                    await replica.run(replica.runs.send_message(run_id, message))
             except (Killed, StoreError, TimeoutError, RunEnded, Overloaded):
                 continue
             if (run_id, name) not in self.steered:

@@ -29,7 +29,7 @@ from diptych.errors import (
 from diptych.loop.codec import NOT_IN_MEMORY_VIEW, TERMINAL, Record
 from diptych.loop.events import Signal
 from diptych.loop.messages import Message
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.loop.state import MAX_MESSAGES_PER_RUN
 from diptych.ports.entries import IdempotencyKey, Lease, Opened, QueueHead, RunEntry, SessionEntry
 
@@ -327,7 +327,7 @@ class SharedStore:
         run = self._run(run_id)
         if run.status not in TERMINAL:
             if demand not in run.signals:
-                if isinstance(demand, Steered) and len(run.signals) >= MAX_MESSAGES_PER_RUN:
+                if isinstance(demand, MessageQueued) and len(run.signals) >= MAX_MESSAGES_PER_RUN:
                     raise TooManyMessages
                 run.signals.append(demand)
             for receive in self.on_signal:

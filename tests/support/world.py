@@ -26,7 +26,7 @@ from diptych.errors import (
     ToolError,
 )
 from diptych.loop.codec import Record
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.loop.run_settings import RunSettings
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
@@ -283,8 +283,8 @@ class World:
             try:
                 async with asyncio.timeout(20):
                     is_follow_up = self.people.random() < 0.4
-                    message = Steered("more", f"m{n}", is_follow_up=is_follow_up)
-                    await replica.run(replica.runs.steer(run_id, message))
+                    message = MessageQueued("more", f"m{n}", is_follow_up=is_follow_up)
+                    await replica.run(replica.runs.send_message(run_id, message))
                 self.steered.append((run_id, f"m{n}"))
             except (Killed, StoreError, TimeoutError, RunEnded):
                 pass

@@ -20,7 +20,7 @@ from diptych.http.own_entries import own_entries
 from diptych.http.record_pages import pages
 from diptych.loop.codec import Record
 from diptych.loop.events import Origin
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.net.memory_budget import current_share
 from diptych.ports.entries import RunEntry, RunPage, SessionEntry
 from diptych.ports.event_log import EventLog, Sessions
@@ -140,20 +140,20 @@ class GuardedRuns:
         """Whether somebody is subscribed to a run at this process."""
         return self._runs.has_subscribers(run_id)
 
-    async def steer(self, run_id: str, message: Steered) -> RunEntry:
-        """Send a message to a run of the caller's own; see `RunService.steer`."""
+    async def send_message(self, run_id: str, message: MessageQueued) -> RunEntry:
+        """Send a message to a run of the caller's own; see `RunService.send_message`."""
         caller = current_caller()
-        with audited(caller, Right.ASK, "steer", run_id):
+        with audited(caller, Right.ASK, "follow-up" if message.is_follow_up else "steer", run_id):
             await self._check_own(caller, run_id)
             said = replace(message, subject=str(caller.subject)) if caller.subject else message
-            return _public(await self._runs.steer(run_id, said))
+            return _public(await self._runs.send_message(run_id, said))
 
-    async def queued_messages(self, run_id: str) -> Sequence[Steered] | None:
+    async def queued_messages(self, run_id: str) -> Sequence[MessageQueued] | None:
         """Give the messages that wait in a run that the caller may see."""
         await self._check_visible(run_id)
         return await self._runs.queued_messages(run_id)
 
-    async def clear_messages(self, run_id: str) -> Sequence[Steered]:
+    async def clear_messages(self, run_id: str) -> Sequence[MessageQueued]:
         """Drop the messages that wait in a run of the caller's own, and give them."""
         caller = current_caller()
         with audited(caller, Right.ASK, "clear", run_id):

@@ -6,7 +6,7 @@ from typing import Any
 
 from diptych.loop.codec import Record, is_terminal
 from diptych.loop.delegation_rows import usage_value
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry, SessionEntry
 from diptych.ports.session_ids import public_id, subject_of
@@ -59,7 +59,7 @@ def run_view(entry: RunEntry, records: Sequence[Record] = ()) -> dict[str, Any]:
     return view
 
 
-def queue_view(messages: Sequence[Steered] | None) -> dict[str, Any]:
+def queue_view(messages: Sequence[MessageQueued] | None) -> dict[str, Any]:
     """Show the messages that wait in a run; nothing if that cannot be said."""
     if messages is None:
         return {}

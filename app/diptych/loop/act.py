@@ -58,7 +58,7 @@ def take_reply(run: Run, reply: Replied) -> Next:
         case ActionError():
             return issue(run, Emit(ReplyRejected(found, said[: prompt.SAID_LIMIT])))
         case NoOp() | Prose():
-            if run.undelivered:
+            if run.steering:
                 return next_step(run)
             is_answer = isinstance(found, Prose) and said.strip() and not is_only_brackets(said)
             if is_answer and may_answer(run):
@@ -103,7 +103,7 @@ def take_rejected_reply(run: Run, event: ReplyRejected) -> Next:
         messages = rejection_messages(run.native_reply, event)
     run = append_messages(run, *messages)
     run = updated(run, step=step, errors=run.errors + 1, native_reply=None)
-    if run.errors > run.settings.max_retries and not run.undelivered:
+    if run.errors > run.settings.max_retries and not run.steering:
         run, commands = ask_for_answer(run)
         return run, (Warn(f"{event.error.type}: {event.error.detail}"), *commands)
     return next_step(run)
@@ -139,7 +139,7 @@ def take_result(run: Run, event: Returned) -> Next:
     run = updated(append_messages(run, *told), calls=(), native_reply=None)
     if stuck:
         return issue(updated(run, phase=Phase.ACT), Emit(stuck))
-    if ends_phase and not run.undelivered:
+    if ends_phase and not run.steering:
         return ask_for_answer(run)
     if "afterStep" in run.settings.hooks:
         return issue(run, JudgeStep(run.step, calls))
@@ -163,7 +163,7 @@ def start_ready(run: Run) -> Next:
     commands: list[Command] = []
     ids, awaiting_hooks = set(run.issued), set(run.awaiting_hooks)
     most = run.settings.max_parallel_calls
-    for due in graph.superseded() if run.undelivered else graph.startable(most):
+    for due in graph.superseded() if run.steering else graph.startable(most):
         if isinstance(due, Returned):
             ids.add(due.result.call_id)
             commands.append(Emit(due))

@@ -124,7 +124,7 @@ def _take_output(run: Run, reply: Replied, schema: JSONObject) -> Next:
 
 
 def _ask_again(run: Run, why: Literal["blank", "action"], failed: Failed) -> Next:
-    if run.asked_again and not run.undelivered:
+    if run.asked_again and not run.steering:
         return issue(run, Emit(failed))
     run = updated(run, asked_again=why)
     if why == "action" and run.answer:
@@ -134,7 +134,7 @@ def _ask_again(run: Run, why: Literal["blank", "action"], failed: Failed) -> Nex
 
 def _ask(run: Run) -> Next:
     """Ask for the answer again, or begin the turn of a message that came during this one (§6)."""
-    if not run.undelivered:
+    if not run.steering:
         return ask_for_answer(run)
     return next_step(updated(run, step_limit=run.step + run.settings.max_steps))
 

@@ -71,13 +71,13 @@ from diptych.loop.events import (
 from diptych.loop.hook_events import AnswerJudged, CallJudged, StepJudged
 from diptych.loop.hook_rows import judged_row, read_judged
 from diptych.loop.messages import JSON
-from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.queue_events import MessageQueued, QueueCleared
 from diptych.loop.queue_rows import queue_row, read_cleared, read_steered
 from diptych.loop.run_settings import RunSettings, decode_settings, encode_settings
 
 EVENT_TYPES: Mapping[type, tuple[str, ...]] = {
     RunRequested: ("user_message",),
-    Steered: ("user_message",),
+    MessageQueued: ("user_message",),
     QueueCleared: ("queue_cleared",),
     Offered: ("offered",),
     OwnerChanged: ("owner_changed",),
@@ -165,7 +165,7 @@ def encode(  # noqa: C901, PLR0912 - a table
     match event:
         case RunRequested():
             return "user_message", event.message, request_metadata(event)
-        case Steered() | QueueCleared():
+        case MessageQueued() | QueueCleared():
             return queue_row(event)
         case Offered(key=key):
             return "offered", key, offered_metadata(event)

@@ -15,7 +15,7 @@ from diptych.loop.context_window import ContextWindow
 from diptych.loop.hook_events import HookEvent
 from diptych.loop.messages import JSON, Call, JSONObject, Message, NativeCall, Result, Usage
 from diptych.loop.origin import Origin as Origin  # noqa: PLC0414 - of an event, for its readers
-from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.queue_events import MessageQueued, QueueCleared
 from diptych.loop.run_settings import RunSettings
 
 CallKind = Literal["tool", "agent"]
@@ -225,13 +225,13 @@ class Aborted:
 Stop: TypeAlias = Failed | Aborted
 """An end that may come from outside, in any phase."""
 
-Signal: TypeAlias = Stop | Steered | QueueCleared | ApprovalDecided
+Signal: TypeAlias = Stop | MessageQueued | QueueCleared | ApprovalDecided
 """What can be sent to a run that exists (as a signal of Temporal)."""
 
 Terminal: TypeAlias = Completed | StepsExhausted | Stop
 Event: TypeAlias = (
     RunRequested
-    | Steered
+    | MessageQueued
     | QueueCleared
     | Offered
     | OwnerChanged

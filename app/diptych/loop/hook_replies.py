@@ -38,7 +38,7 @@ def take_judged_call(run: Run, event: CallJudged) -> Next:
 
 def take_judged_step(run: Run, event: StepJudged) -> Next:
     """Go on with the next step, or with the answer; a message that waits is heard first."""
-    return ask_for_answer(run) if event.ends and not run.undelivered else next_step(run)
+    return ask_for_answer(run) if event.ends and not run.steering else next_step(run)
 
 
 def take_judged_answer(run: Run, event: AnswerJudged) -> Next:

@@ -74,7 +74,7 @@ def _for_new_owner(run: Run, given: Command, event: OwnerChanged) -> Command:
             if is_repeatable(call, run.catalog):
                 return replace(given, is_retry=call.id in run.started)
             return Emit(failure(call, "unknown", prompt.OUTCOME_UNKNOWN))
-        case MakeCall(call) if run.undelivered:
+        case MakeCall(call) if run.steering:
             return Emit(failure(call, "skipped", prompt.SUPERSEDED))
         case _:
             return given

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Steered:
+class MessageQueued:
     """Another message to a run that exists (loop.md §6).
 
     It joins as soon as possible; one that `is_follow_up` begins the next turn. A message that is

@@ -8,10 +8,10 @@ from typing import Any
 
 from diptych.loop.event_rows import Stored
 from diptych.loop.messages import JSON
-from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.queue_events import MessageQueued, QueueCleared
 
 
-def queue_row(event: Steered | QueueCleared) -> tuple[str, JSON, dict[str, JSON]]:
+def queue_row(event: MessageQueued | QueueCleared) -> tuple[str, JSON, dict[str, JSON]]:
     """The row of a message, or of the ids of those that were cleared; defaults are left out."""
     about: dict[str, JSON] = {"subject": event.subject} if event.subject else {}
     if isinstance(event, QueueCleared):
@@ -21,10 +21,10 @@ def queue_row(event: Steered | QueueCleared) -> tuple[str, JSON, dict[str, JSON]
     return "user_message", event.message, {"message_id": event.message_id, **about}
 
 
-def read_steered(content: Stored, metadata: Mapping[str, Any]) -> Steered:
+def read_steered(content: Stored, metadata: Mapping[str, Any]) -> MessageQueued:
     """Read the row of a message back."""
     subject, is_follow_up = metadata.get("subject", ""), metadata.get("follow_up", False)
-    return Steered(content, metadata["message_id"], subject, is_follow_up)
+    return MessageQueued(content, metadata["message_id"], subject, is_follow_up)
 
 
 def read_cleared(content: Stored, metadata: Mapping[str, Any]) -> QueueCleared:

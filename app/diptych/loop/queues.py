@@ -9,29 +9,29 @@ Not here: how they reach the run (`runtime.run_signals`), what is asked next (`a
 from dataclasses import replace
 
 from diptych.loop.messages import Message
-from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.queue_events import MessageQueued, QueueCleared
 from diptych.loop.state import MAX_MESSAGES_PER_RUN, Run, append_question, updated
 from diptych.loop.stuck import forget_repeats
 
 
-def takes(run: Run, item: Steered | QueueCleared) -> bool:
+def takes(run: Run, item: MessageQueued | QueueCleared) -> bool:
     """Whether a message, or what clears them, is new, and not one too many."""
     if isinstance(item, QueueCleared):
         return item.clear_id not in run.clear_ids and len(run.clear_ids) < MAX_MESSAGES_PER_RUN
     return item.message_id not in run.message_ids and len(run.message_ids) < MAX_MESSAGES_PER_RUN
 
 
-def put_message(run: Run, event: Steered) -> Run:
+def put_message(run: Run, event: MessageQueued) -> Run:
     """Let a message wait; see `takes`."""
     run = updated(run, message_ids=run.message_ids | {event.message_id})
     if event.is_follow_up:
         return updated(run, follow_ups=(*run.follow_ups, event))
-    return updated(run, undelivered=(*run.undelivered, event))
+    return updated(run, steering=(*run.steering, event))
 
 
-def queued_messages(run: Run) -> tuple[Steered, ...]:
+def queued_messages(run: Run) -> tuple[MessageQueued, ...]:
     """Give the messages that wait, in the order in which they would join."""
-    return run.undelivered + run.follow_ups
+    return run.steering + run.follow_ups
 
 
 def clearing(run: Run, asked: QueueCleared) -> QueueCleared:
@@ -45,19 +45,19 @@ def clear_messages(run: Run, event: QueueCleared) -> Run:
     return updated(
         run,
         clear_ids=run.clear_ids | {event.clear_id},
-        undelivered=tuple(m for m in run.undelivered if m.message_id not in gone),
+        steering=tuple(m for m in run.steering if m.message_id not in gone),
         follow_ups=tuple(m for m in run.follow_ups if m.message_id not in gone),
     )
 
 
 def deliver_next(run: Run) -> Run:
     """Let what steers join: one message, or all, as the run's `queue_mode` says."""
-    return _join(run, _due(run, run.undelivered))
+    return _join(run, _due(run, run.steering))
 
 
 def deliver_steering(run: Run) -> Run:
     """Let all that steers join: before the run begins, or where it has no step left."""
-    return _join(run, run.undelivered)
+    return _join(run, run.steering)
 
 
 def deliver_all(run: Run) -> Run:
@@ -67,23 +67,23 @@ def deliver_all(run: Run) -> Run:
 
 def begin_turn(run: Run) -> Run:
     """Begin a turn with what waits: one message, or all, as the run's `queue_mode` says."""
-    run = updated(forget_repeats(run), follow_ups=queued_messages(run), undelivered=())
+    run = updated(forget_repeats(run), follow_ups=queued_messages(run), steering=())
     run = updated(run, step_limit=run.step + run.settings.max_steps, question="")
     return _join(run, _due(run, run.follow_ups))
 
 
-def _due(run: Run, queue: tuple[Steered, ...]) -> tuple[Steered, ...]:
+def _due(run: Run, queue: tuple[MessageQueued, ...]) -> tuple[MessageQueued, ...]:
     return queue if run.settings.queue_mode == "all" else queue[:1]
 
 
-def _join(run: Run, due: tuple[Steered, ...]) -> Run:
+def _join(run: Run, due: tuple[MessageQueued, ...]) -> Run:
     """Add messages to the conversation, and forget earlier rejections."""
     if not due:
         return run
     run = append_question(run, *(Message("user", each.message) for each in due))
     return updated(
         run,
-        undelivered=tuple(m for m in run.undelivered if m not in due),
+        steering=tuple(m for m in run.steering if m not in due),
         follow_ups=tuple(m for m in run.follow_ups if m not in due),
         errors=0,
     )

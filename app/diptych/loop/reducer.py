@@ -79,7 +79,7 @@ from diptych.loop.hook_events import AnswerJudged, CallJudged, StepJudged
 from diptych.loop.hook_replies import take_judged_answer, take_judged_call, take_judged_step
 from diptych.loop.messages import ChildRun, Message
 from diptych.loop.pending import Next, take_over, unanswered
-from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.queue_events import MessageQueued, QueueCleared
 from diptych.loop.queues import clear_messages, deliver_all, deliver_steering, put_message
 from diptych.loop.state import (
     Phase,
@@ -110,11 +110,11 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
             return _begin(run, event)
         case Phase.QUEUED, OwnerChanged():
             return run, ()
-        case Phase.QUEUED | Phase.ACT | Phase.CALL | Phase.ANSWER, Steered():
+        case Phase.QUEUED | Phase.ACT | Phase.CALL | Phase.ANSWER, MessageQueued():
             return _take_message(run, event)
         case Phase.QUEUED | Phase.ACT | Phase.CALL | Phase.ANSWER, QueueCleared():
             return clear_messages(run, event), ()
-        case Phase.ACT, OwnerChanged() if run.undelivered:
+        case Phase.ACT, OwnerChanged() if run.steering:
             return next_step(updated(run, pending=()))
         case Phase.ACT | Phase.CALL | Phase.ANSWER, OwnerChanged():
             return take_over(run, event)
@@ -261,12 +261,12 @@ def _begin(run: Run, event: Offered) -> Next:
     return ask_for_actions(deliver_steering(run))
 
 
-def _take_message(run: Run, event: Steered) -> Next:
+def _take_message(run: Run, event: MessageQueued) -> Next:
     """Take another message. If it steers, calls that have not begun are skipped."""
     run = put_message(run, event)
     if not event.is_follow_up:
         run = forget_repeats(run)
-    return start_ready(run) if run.phase is Phase.CALL and run.undelivered else (run, ())
+    return start_ready(run) if run.phase is Phase.CALL and run.steering else (run, ())
 
 
 def _take_text(run: Run, text: str) -> Run:

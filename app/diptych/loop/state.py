@@ -26,7 +26,7 @@ from diptych.loop.messages import (
     Usage,
     Used,
 )
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.loop.run_settings import RunSettings
 
 MAX_MESSAGES_PER_RUN = 100  # sent to it after its start
@@ -97,8 +97,8 @@ class Run:
         frozenset()
     )  # of the messages that were sent to it after its start
     clear_ids: frozenset[str] = frozenset()  # of the requests that cleared its queues
-    undelivered: tuple[Steered, ...] = ()  # those of them that are to join as soon as possible
-    follow_ups: tuple[Steered, ...] = ()  # those of them that are to begin a turn each
+    steering: tuple[MessageQueued, ...] = ()  # those of them that are to join as soon as possible
+    follow_ups: tuple[MessageQueued, ...] = ()  # those of them that are to begin a turn each
     step: int = 0
     step_limit: int = 0  # the number of steps it may take: `max_steps` for each turn
     errors: int = 0  # rejected replies in a row

@@ -53,7 +53,7 @@ def note_step(run: Run, results: Mapping[str, Result]) -> tuple[Run, Failed | No
         step_side_effects=frozenset(),
     )
     stuck = next((key for key, count in counts.items() if count >= MOST_TIMES), None)
-    if stuck is None or run.undelivered:
+    if stuck is None or run.steering:
         return run, None
     call = seen[stuck]
     outcome = "failed" if results[call.id].error else "gave the same result"

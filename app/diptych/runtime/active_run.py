@@ -11,7 +11,7 @@ from typing import assert_never
 
 from diptych.loop.approval_events import ApprovalDecided
 from diptych.loop.events import Aborted, Event, Failed, Signal, Stop
-from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.queue_events import MessageQueued, QueueCleared
 from diptych.loop.queues import clearing, takes
 from diptych.loop.reducer import apply_all, closing_events
 from diptych.loop.state import Phase, Run
@@ -111,7 +111,7 @@ class ActiveRun:
             self._runner.stop(stop)
         return True
 
-    def queue(self, message: Steered | QueueCleared) -> bool:
+    def queue(self, message: MessageQueued | QueueCleared) -> bool:
         """Let a message wait, or clear those that do, once. False if there are too many."""
         if self._runner:
             self._runner.queue(message)
@@ -119,7 +119,7 @@ class ActiveRun:
         return self._mailbox.put(message)
 
     @property
-    def mailbox(self) -> Sequence[Steered | QueueCleared]:
+    def mailbox(self) -> Sequence[MessageQueued | QueueCleared]:
         """What waits for the run to begin, and what clears it; nothing if it has a runner."""
         return self._mailbox.items
 
@@ -134,7 +134,7 @@ class ActiveRun:
         match signal:
             case ApprovalDecided():
                 self.decide(signal)
-            case Steered() | QueueCleared():
+            case MessageQueued() | QueueCleared():
                 self.queue(signal)
             case Aborted() | Failed():
                 self.stop(signal)
@@ -160,7 +160,7 @@ class ActiveRun:
         self.log.close()
         self.released.set()
 
-    def take_messages(self) -> Sequence[Steered | QueueCleared]:
+    def take_messages(self) -> Sequence[MessageQueued | QueueCleared]:
         """Take what came before there was a runner, in the order in which it came."""
         return self._mailbox.take()
 

@@ -6,7 +6,7 @@ Not here: those of a run that goes on (`loop.queues`), sending them (`run_signal
 from collections.abc import Iterable, Sequence
 
 from diptych.loop.events import Signal
-from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.queue_events import MessageQueued, QueueCleared
 from diptych.loop.state import MAX_MESSAGES_PER_RUN
 
 
@@ -14,9 +14,9 @@ class Mailbox:
     """Keeps messages in order of arrival, each once."""
 
     def __init__(self) -> None:
-        self._items: dict[str, Steered | QueueCleared] = {}
+        self._items: dict[str, MessageQueued | QueueCleared] = {}
 
-    def put(self, item: Steered | QueueCleared) -> bool:
+    def put(self, item: MessageQueued | QueueCleared) -> bool:
         """Add a message, or what clears those before it. False if there are too many."""
         key = _key(item)
         alike = sum(type(other) is type(item) for other in self._items.values())
@@ -25,29 +25,29 @@ class Mailbox:
         self._items.setdefault(key, item)
         return True
 
-    def take(self) -> Sequence[Steered | QueueCleared]:
+    def take(self) -> Sequence[MessageQueued | QueueCleared]:
         """Take all of them."""
         items, self._items = self._items, {}
         return tuple(items.values())
 
     @property
-    def items(self) -> Sequence[Steered | QueueCleared]:
+    def items(self) -> Sequence[MessageQueued | QueueCleared]:
         """All of them, in order of arrival."""
         return tuple(self._items.values())
 
 
-def still_queued(items: Iterable[Signal]) -> Sequence[Steered]:
+def still_queued(items: Iterable[Signal]) -> Sequence[MessageQueued]:
     """Give the messages among signals, in order of arrival, that no later one clears."""
-    queued: dict[str, Steered] = {}
+    queued: dict[str, MessageQueued] = {}
     for item in items:
         if isinstance(item, QueueCleared):
             queued.clear()
-        elif isinstance(item, Steered):
+        elif isinstance(item, MessageQueued):
             queued.setdefault(item.message_id, item)
     return tuple(queued.values())
 
 
-def cleared_by(items: Iterable[Signal], clear_id: str) -> Sequence[Steered]:
+def cleared_by(items: Iterable[Signal], clear_id: str) -> Sequence[MessageQueued]:
     """Give the messages among signals that one of them clears."""
     before: list[Signal] = []
     for item in items:
@@ -57,5 +57,5 @@ def cleared_by(items: Iterable[Signal], clear_id: str) -> Sequence[Steered]:
     return still_queued(before)
 
 
-def _key(item: Steered | QueueCleared) -> str:
+def _key(item: MessageQueued | QueueCleared) -> str:
     return f"clear {item.clear_id}" if isinstance(item, QueueCleared) else item.message_id

@@ -16,7 +16,7 @@ from diptych.errors import LoopError, NotAnswered, RequestError, TooManyMessages
 from diptych.loop.approval_events import ApprovalDecided, ApprovalRequested
 from diptych.loop.codec import TERMINAL, Record, decode, is_terminal
 from diptych.loop.events import Aborted, Offered, Signal, Stop
-from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.queue_events import MessageQueued, QueueCleared
 from diptych.loop.queues import queued_messages
 from diptych.loop.text import well_formed
 from diptych.ports.entries import RunEntry
@@ -43,7 +43,7 @@ from diptych.runtime.subscription import Subscriptions
 
 CANCEL_SECONDS = 15.0  # in which a run's end must be on record: its owner may have to change
 DECIDE_SECONDS = 15.0  # in which a decision must be on record
-STEER_SECONDS = 15.0  # in which a message must be on record
+MESSAGE_SECONDS = 15.0  # in which a message must be on record
 POLL_SECONDS = 0.2  # at most, between two looks for a message in the record
 RESEND_SECONDS = 2.0  # after which a signal is sent again: the owner may have changed
 QUEUED_SECONDS = 0.5  # after which a queued run is taken to keep the message it was sent
@@ -67,7 +67,7 @@ class RunSignals:
                 await self._end(run_id, Aborted(reason))
         return await self._stores.log.entry(run_id)
 
-    async def steer(self, run_id: str, message: Steered) -> RunEntry:
+    async def send_message(self, run_id: str, message: MessageQueued) -> RunEntry:
         """Add a message to a run's conversation, wherever it runs; one sent again is added once.
 
         When this returns the message is on record, or is kept for a run that waits for its turn.
@@ -76,7 +76,7 @@ class RunSignals:
         """
         message = replace(message, message=well_formed(message.message))
         with suppress(TimeoutError):
-            async with asyncio.timeout(STEER_SECONDS):
+            async with asyncio.timeout(MESSAGE_SECONDS):
                 is_sent = False
                 while not self._subscriptions.is_closed:
                     records = await self._stores.log.read(run_id)
@@ -98,14 +98,14 @@ class RunSignals:
             "with the same Idempotency-Key, or look into the run's queue and record first"
         )
 
-    async def clear(self, run_id: str, subject: str) -> Sequence[Steered]:
+    async def clear(self, run_id: str, subject: str) -> Sequence[MessageQueued]:
         """Drop the messages that wait in a run, wherever it runs; gives them.
 
         Raises `RunEnded`, and `NotAnswered` if the owner does not answer.
         """
         asked = QueueCleared(self._stores.clock.token(), subject=subject)
         with suppress(TimeoutError):
-            async with asyncio.timeout(STEER_SECONDS):
+            async with asyncio.timeout(MESSAGE_SECONDS):
                 while not self._subscriptions.is_closed:
                     records = await self._stores.log.read(run_id)
                     cleared = cleared_messages(asked.clear_id, records)
@@ -121,7 +121,7 @@ class RunSignals:
                     )
         raise NotAnswered("the run's owner does not answer now; read its queue, or try again")
 
-    async def queued_messages(self, run_id: str) -> Sequence[Steered]:
+    async def queued_messages(self, run_id: str) -> Sequence[MessageQueued]:
         """Give the messages that wait in a run, in the order in which they would join.
 
         Raises `UnreadableRecord` if only a newer version can say.
@@ -215,7 +215,7 @@ class RunSignals:
         return first.run_id != entry.run_id
 
     async def _send_message(
-        self, message: Steered | QueueCleared, entry: RunEntry, seconds: float
+        self, message: MessageQueued | QueueCleared, entry: RunEntry, seconds: float
     ) -> None:
         """Send a message to the run's owner, and look for it in the record for a while."""
         await self._stores.leases.send_signal(entry.run_id, message)

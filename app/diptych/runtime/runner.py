@@ -32,7 +32,7 @@ from diptych.loop.events import (
     Stop,
     Streamed,
 )
-from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.queue_events import MessageQueued, QueueCleared
 from diptych.loop.queues import clearing
 from diptych.loop.reducer import advance, closing_events
 from diptych.loop.state import Phase, Run
@@ -108,7 +108,7 @@ class Runner:
         self._stage = _Stage.STOPPING
         self._inbox.put_nowait(stop)
 
-    def queue(self, message: Steered | QueueCleared) -> None:
+    def queue(self, message: MessageQueued | QueueCleared) -> None:
         """Let a message wait, or clear those that do; what is sent again counts once."""
         self._inbox.put_nowait(message)
 
@@ -264,7 +264,7 @@ class Runner:
                     await self._writer.record(result)
                 case QueueCleared() as asked:
                     await self._writer.record(clearing(run, asked))
-                case (Steered() | ApprovalDecided() | ChildApprovalDecided()) as event:
+                case (MessageQueued() | ApprovalDecided() | ChildApprovalDecided()) as event:
                     await self._writer.record(event)
         await self._write_text()
         await self._writer.write()

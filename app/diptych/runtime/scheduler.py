@@ -16,7 +16,7 @@ from typing import Any, assert_never
 from diptych.errors import LeaseLost, LogTruncated, RunLost, RunNotFound, StoreError
 from diptych.loop.approval_events import ApprovalDecided
 from diptych.loop.events import Aborted, Failed, Signal, Stop
-from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.queue_events import MessageQueued, QueueCleared
 from diptych.loop.state import Phase, Run
 from diptych.net.memory_budget import MemoryBudget
 from diptych.ports.entries import Lease
@@ -273,7 +273,7 @@ class Scheduler:
         """Deliver a signal that was sent at another process."""
         active, session = self._active.get(run_id), self._sessions.get(session_id)
         match signal:
-            case Steered() | QueueCleared() | ApprovalDecided():
+            case MessageQueued() | QueueCleared() | ApprovalDecided():
                 if active:  # a run that is not here yet reads its signals when its turn comes
                     active.signal(signal)
             case Aborted() | Failed():

@@ -16,7 +16,7 @@ from diptych.errors import DiptychError, Overloaded
 from diptych.loop.codec import TERMINAL, Record
 from diptych.loop.events import Aborted, Origin, RunRequested
 from diptych.loop.messages import JSON
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.net.memory_budget import MemoryBudget, text_size
 from diptych.ports import ChildRef
 from diptych.ports.entries import IdempotencyKey, Opened, RunEntry, RunPage
@@ -203,19 +203,19 @@ class RunService:
         """Abort a run; see `RunSignals.cancel`."""
         return await self._signals.cancel(run_id, reason)
 
-    async def steer(self, run_id: str, message: Steered) -> RunEntry:
-        """Add a message to a run's conversation: `RunSignals.steer`. Raises `Overloaded` too."""
+    async def send_message(self, run_id: str, message: MessageQueued) -> RunEntry:
+        """Add a message to a run's conversation as `RunSignals` does. Raises `Overloaded` too."""
         self._memory_budget.check(text_size(message.message), message.subject)
-        return await self._signals.steer(run_id, message)
+        return await self._signals.send_message(run_id, message)
 
-    async def queued_messages(self, run_id: str) -> Sequence[Steered] | None:
+    async def queued_messages(self, run_id: str) -> Sequence[MessageQueued] | None:
         """Give the messages that wait in a run; None if only a newer version can say."""
         try:
             return await self._signals.queued_messages(run_id)
         except UnreadableRecord:
             return None
 
-    async def clear_messages(self, run_id: str, subject: str = "") -> Sequence[Steered]:
+    async def clear_messages(self, run_id: str, subject: str = "") -> Sequence[MessageQueued]:
         """Drop the messages that wait in a run, and give them; see `RunSignals.clear`."""
         return await self._signals.clear(run_id, subject)
 

@@ -10,7 +10,7 @@ from diptych.loop.approval_events import (
 )
 from diptych.loop.child_approvals import may_take
 from diptych.loop.hook_events import CallJudged
-from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.queue_events import MessageQueued, QueueCleared
 from diptych.loop.queues import takes
 from diptych.loop.state import Run, calls_awaiting_decision
 
@@ -18,7 +18,7 @@ from diptych.loop.state import Run, calls_awaiting_decision
 def is_stale(run: Run, item: object) -> bool:
     """Whether an item of a run's inbox is to be dropped."""
     match item:
-        case Steered() | QueueCleared():
+        case MessageQueued() | QueueCleared():
             return not takes(run, item)
         case ApprovalDecided(call_id):
             return call_id not in calls_awaiting_decision(run)

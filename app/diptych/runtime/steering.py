@@ -9,13 +9,13 @@ from typing import cast
 from diptych.errors import IdempotencyMismatch, RunEnded, TooManyMessages
 from diptych.loop.codec import Record, is_terminal
 from diptych.loop.events import Signal
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.loop.queue_rows import read_steered
 from diptych.loop.state import MAX_MESSAGES_PER_RUN
 
 
-def is_recorded(message: Steered, records: Sequence[Record]) -> bool:
-    """Whether a message is among a run's records. Raises as `RunService.steer` does."""
+def is_recorded(message: MessageQueued, records: Sequence[Record]) -> bool:
+    """Whether a message is among a run's records. Raises as `RunService.send_message` does."""
     recorded = recorded_messages(records)
     if check_alike(message, recorded):
         return True
@@ -26,22 +26,22 @@ def is_recorded(message: Steered, records: Sequence[Record]) -> bool:
     return False
 
 
-def check_alike(message: Steered, others: Iterable[Signal]) -> bool:
+def check_alike(message: MessageQueued, others: Iterable[Signal]) -> bool:
     """Whether a message is among others. Raises `IdempotencyMismatch` if its id came otherwise."""
     for other in others:
-        if isinstance(other, Steered) and other.message_id == message.message_id:
+        if isinstance(other, MessageQueued) and other.message_id == message.message_id:
             if (other.message, other.is_follow_up) != (message.message, message.is_follow_up):
                 raise IdempotencyMismatch
             return True
     return False
 
 
-def recorded_messages(records: Sequence[Record]) -> list[Steered]:
+def recorded_messages(records: Sequence[Record]) -> list[MessageQueued]:
     """List the messages that were sent to a run after its start, as far as they are on record."""
     return [read_steered(r.content, r.metadata) for r in records if "message_id" in r.metadata]
 
 
-def cleared_messages(clear_id: str, records: Sequence[Record]) -> Sequence[Steered] | None:
+def cleared_messages(clear_id: str, records: Sequence[Record]) -> Sequence[MessageQueued] | None:
     """Give the messages that a request cleared; None while it is not on record.
 
     Raises `RunEnded` for a run that ended without it.

@@ -14,7 +14,7 @@ from diptych.adapters.redis.pubsub import PubSubConnection
 from diptych.errors import RunNotFound, StoreError, StoreFull, TooManyMessages
 from diptych.loop.approval_events import ApprovalDecided
 from diptych.loop.events import Aborted, Failed
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.loop.state import MAX_MESSAGES_PER_RUN
 from diptych.ports import Gap, Notice
 
@@ -59,7 +59,7 @@ async def test_a_message_is_kept_for_a_run_until_that_has_ended(server):
         one.on_signal(lambda *asked: heard.append(asked))
         opened = await one.open(first(one), "t1")
         await asyncio.sleep(0.05)
-        run_id, more = opened.entry.run_id, Steered("more", "m-1")
+        run_id, more = opened.entry.run_id, MessageQueued("more", "m-1")
         for _ in range(3):
             await two.send_signal(run_id, more)
         await two.send_signal(run_id, Aborted("enough"))
@@ -87,11 +87,11 @@ async def test_a_decision_is_kept_for_a_run_that_waits(server):
 async def test_one_message_too_many_is_refused_and_an_end_is_not(server):
     async with stores(server.url) as [store]:
         run_id = (await store.open(first(store), "t1")).entry.run_id
-        messages = [Steered("more", f"m-{n}") for n in range(MAX_MESSAGES_PER_RUN)]
+        messages = [MessageQueued("more", f"m-{n}") for n in range(MAX_MESSAGES_PER_RUN)]
         for message in messages:
             await store.send_signal(run_id, message)
         with pytest.raises(TooManyMessages):
-            await store.send_signal(run_id, Steered("more", "one too many"))
+            await store.send_signal(run_id, MessageQueued("more", "one too many"))
         await store.send_signal(run_id, messages[0])
         await store.send_signal(run_id, Aborted("enough"))
         assert await store.pending_signals(run_id) == [*messages, Aborted("enough")]
@@ -106,7 +106,7 @@ async def test_a_full_store_takes_ends_and_no_messages(server):
         server.ask("CONFIG", "SET", "maxmemory", "1")
         try:
             with pytest.raises(StoreFull):
-                await store.send_signal(run_id, Steered("more", "m-1"))
+                await store.send_signal(run_id, MessageQueued("more", "m-1"))
             await store.send_signal(run_id, Aborted("enough"))
         finally:
             server.ask("CONFIG", "SET", "maxmemory", "0")

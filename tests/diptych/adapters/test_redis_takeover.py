@@ -12,7 +12,7 @@ from support.redis_stores import first, record, stores
 from diptych.adapters.redis import RedisStore
 from diptych.errors import LeaseLost, StoreError
 from diptych.loop.messages import Message
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.ports.entries import Lease, RunEntry
 
 LEASE_SECONDS = 0.15
@@ -139,7 +139,7 @@ async def test_the_size_of_a_queue_head_is_that_of_its_record_its_signals_and_it
             sizes = [(await store.queue_head("talk")).size]  # type: ignore[union-attr]
             await store.append([record(opened.entry, 2, content="x" * size)], lease)
             sizes.append((await store.queue_head("talk")).size)  # type: ignore[union-attr]
-            await store.send_signal(run_id, Steered("y" * size, "m-1"))
+            await store.send_signal(run_id, MessageQueued("y" * size, "m-1"))
             sizes.append((await store.queue_head("talk")).size)  # type: ignore[union-attr]
             await store.append([record(opened.entry, 3, "completed")], lease)
             await store.finish_run(run_id, (Message("user", "z" * size),), lease)

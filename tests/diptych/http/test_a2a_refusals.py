@@ -19,7 +19,7 @@ from diptych.errors import (
 from diptych.http.a2a.routes import a2a_routes
 from diptych.http.agent_profile import AgentProfile
 from diptych.loop.codec import Record
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.net import a2a_extension
 from diptych.ports.entries import RunEntry
 from diptych.runtime.request import RunRequest
@@ -38,7 +38,7 @@ class FewRuns:
     async def start(self, ask: RunRequest) -> RunEntry:
         raise self.failure
 
-    async def steer(self, run_id: str, message: Steered) -> RunEntry:
+    async def send_message(self, run_id: str, message: MessageQueued) -> RunEntry:
         raise RunEnded
 
     async def entry(self, run_id: str) -> RunEntry:

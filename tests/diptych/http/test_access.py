@@ -397,14 +397,16 @@ async def test_nobody_steers_or_resumes_a_run_of_somebody_else(
                 for who in ("admin", "operator", "bob", "auditor", "ada")
             ]
 
-        assert await statuses("steer", {"message": "more"}) == [403, 404, 404, 403, 202]
+        for how in ("steer", "follow-up"):
+            assert await statuses(how, {"message": "more"}) == [403, 404, 404, 403, 202]
         await helper.http.post(f"{path}/cancel", json={}, headers=as_("operator"))
         assert await statuses("resume", {}) == [403, 404, 404, 403, 202]
         run = (await helper.http.get(path, headers=as_("ada"))).json()
         assert run["status"] == "aborted"
     lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
-    why = [line["why"] for line in lines if line["subject"] == "key:admin"]
-    assert why == ["the session is somebody else's"] * 2
+    why = [(line["what"], line["why"]) for line in lines if line["subject"] == "key:admin"]
+    whose = "the session is somebody else's"
+    assert why == [(what, whose) for what in ("steer", "follow-up", "resume")]
 
 
 async def test_the_record_says_who_asked_and_who_steered() -> None:

@@ -12,7 +12,7 @@ from support.stories import begin, log, virtually
 from diptych.http.chat.completion_format import CompletionFormat
 from diptych.http.chat.routes import ChatReader
 from diptych.http.errors import RunFailed
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.ports import Notice
 
 
@@ -37,7 +37,7 @@ async def test_a_chat_that_is_told_again_parts_its_answers_also_after_an_answer_
     b = replica(store, "b", "", "", "{}", "Two.")
     run_id = await begin(a)
     await asyncio.sleep(1.5)
-    await a.run(a.runs.steer(run_id, Steered("more", "m-1")))
+    await a.run(a.runs.send_message(run_id, MessageQueued("more", "m-1")))
     await asyncio.sleep(4)
     a.kill()
     await told(b, run_id)
@@ -62,7 +62,7 @@ async def test_a_chat_that_is_not_streamed_leaves_out_an_answer_that_the_store_h
     completion = reader_of(c, entry).completion()
     whole = asyncio.create_task(c.run(completion))
     await asyncio.sleep(1.5)
-    await a.run(a.runs.steer(run_id, Steered("more", "m-1")))
+    await a.run(a.runs.send_message(run_id, MessageQueued("more", "m-1")))
     await asyncio.sleep(4)
     a.kill()
     rows = event_types(store, run_id)

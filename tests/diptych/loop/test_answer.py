@@ -19,7 +19,7 @@ from diptych.loop.events import (
     Streamed,
 )
 from diptych.loop.messages import Message, NativeCall, Usage
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.loop.reducer import advance
 from diptych.loop.run_settings import RunSettings
 from diptych.loop.state import Phase, Run
@@ -115,7 +115,7 @@ def test_records_of_version_0_1_are_told_whatever_they_say():
 
 
 def test_a_message_that_came_meanwhile_is_answered_in_place_of_the_action():
-    run, (ask,) = feed(answering(), Steered("and?", "m"), Replied(ADD))
+    run, (ask,) = feed(answering(), MessageQueued("and?", "m"), Replied(ADD))
     assert (run.phase, ask.purpose) == (Phase.ACT, "actions")
 
 
@@ -126,7 +126,7 @@ def test_a_message_to_an_answer_that_is_none_brings_its_own_steps(reply):
     run, _ = started(with_offers=catalog("add"), settings=settings)
     run, (_, ask) = feed(run, Replied('{"tool": "nope"}'))  # one error too many
     assert (run.step, ask.purpose) == (1, "answer")
-    run, (ask,) = feed(run, Steered("and?", "m"), Replied(reply))
+    run, (ask,) = feed(run, MessageQueued("and?", "m"), Replied(reply))
     assert (run.phase, ask.purpose, run.step_limit) == (Phase.ACT, "actions", 2)
 
 
@@ -277,14 +277,14 @@ def test_native_calls_after_a_preamble_void_it_and_are_acted_on():
 
 
 def test_a_message_during_a_direct_answer_is_a_follow_up():
-    run, _ = feed(direct()[0], Streamed("3"), Steered("and?", "m"))
+    run, _ = feed(direct()[0], Streamed("3"), MessageQueued("and?", "m"))
     run, (ask,) = feed(run, Replied(""))
     assert isinstance(ask, AskModel)
     assert [m.content for m in run.messages] == ["hi", "3", "and?"]
 
 
 def test_a_message_before_the_direct_answer_flows_is_taken_first():
-    run, _ = feed(direct()[0], Steered("and?", "m"))
+    run, _ = feed(direct()[0], MessageQueued("and?", "m"))
     run, _ = feed(run, Replied("[3]"))
     assert [m.content for m in run.messages] == ["hi", "and?"]
 

@@ -55,7 +55,7 @@ from diptych.loop.messages import (
     ToolCall,
     Usage,
 )
-from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.queue_events import MessageQueued, QueueCleared
 from diptych.loop.run_settings import RunSettings
 
 RICH_OFFERS = Catalog(
@@ -87,8 +87,8 @@ EVENTS = [
             lease=60.0,
         ),
     ),
-    Steered("hi again", "m-1"),
-    Steered("then this", "m-2", "user:eve", is_follow_up=True),
+    MessageQueued("hi again", "m-1"),
+    MessageQueued("then this", "m-2", "user:eve", is_follow_up=True),
     QueueCleared("c-1", ("m-1", "m-2")),
     QueueCleared("c-1", subject="user:eve"),
     OFFERED,

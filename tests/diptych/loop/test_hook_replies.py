@@ -10,7 +10,7 @@ from diptych.loop.events import Called, Replied
 from diptych.loop.hook_events import AnswerJudged, CallJudged, StepJudged
 from diptych.loop.hook_replies import take_judged_answer
 from diptych.loop.messages import Message, ToolCall
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.loop.run_settings import RunSettings
 from diptych.loop.state import Run
 
@@ -40,7 +40,7 @@ def test_a_step_is_followed_by_the_next_or_by_the_answer(ends, purpose):
 
 @pytest.mark.parametrize("ends", [False, True])
 def test_a_message_that_waits_is_heard_before_hooks_end_phase_1(ends):
-    run, _ = feed(after_a_step(), Steered("wait", "m-1"))
+    run, _ = feed(after_a_step(), MessageQueued("wait", "m-1"))
     run, [ask] = feed(run, StepJudged(1, ends))
     assert ask.purpose == "actions"
     assert run.messages[-1] == Message("user", "wait")

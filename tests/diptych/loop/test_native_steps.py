@@ -29,7 +29,7 @@ from diptych.loop.events import (
 )
 from diptych.loop.messages import Delegation, Message, NativeCall, ToolCall, Usage
 from diptych.loop.prompt import native_system_prompt, system_prompt
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.loop.reducer import advance, closing_events, replay
 from diptych.loop.run_settings import RunSettings
 from diptych.loop.state import Phase, Run
@@ -197,7 +197,7 @@ def test_native_calls_that_nobody_asked_for_are_made_all_the_same():
 
 
 def test_a_message_to_the_run_follows_the_results():
-    run, _ = feed(begun()[0], replied(ECHO), Steered("in French", "m"))
+    run, _ = feed(begun()[0], replied(ECHO), MessageQueued("in French", "m"))
     _, (ask,) = feed(run, returned("call_1_1", "AAA"))
     assert ask.request.messages[-2:] == (
         Message("tool", "AAA", call_id="a"),
@@ -208,7 +208,7 @@ def test_a_message_to_the_run_follows_the_results():
 def test_calls_that_had_not_begun_are_superseded_and_answered():
     settings = RunSettings(action_format="native", max_parallel_calls=1)
     run, _ = feed(begun(settings=settings)[0], replied(ECHO, native("look", "b")))
-    run, _ = feed(run, Steered("stop", "m"), returned("call_1_1", "AAA"))
+    run, _ = feed(run, MessageQueued("stop", "m"), returned("call_1_1", "AAA"))
     assert run.messages[-2].content == "Error: skipped: superseded by a new message"
     assert run.messages[-2].call_id == "b"
 
@@ -325,7 +325,7 @@ def tool_said(call_id):
 
 
 def test_a_message_that_came_before_the_refusal_is_delivered():
-    run, _ = feed(begun(settings=AUTO)[0], Steered("more", "m"))
+    run, _ = feed(begun(settings=AUTO)[0], MessageQueued("more", "m"))
     _, (again,) = feed(run, REFUSED)
     assert "more" in again.request.messages[-1].content
 
@@ -402,7 +402,7 @@ def test_a_new_owner_records_a_rejection_that_was_not_written():
 
 def test_a_text_reply_after_a_refused_native_one_is_an_error_of_its_own():
     run, _ = advance(begun()[0], replied(BROKEN))
-    run, _ = feed(run, Steered("more", "m"), OwnerChanged(), Replied('{"tool": "nope"}'))
+    run, _ = feed(run, MessageQueued("more", "m"), OwnerChanged(), Replied('{"tool": "nope"}'))
     assert run.messages[-1].role == "user"
 
 

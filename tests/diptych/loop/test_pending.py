@@ -9,13 +9,13 @@ from diptych.loop.catalog import Catalog
 from diptych.loop.commands import AskModel, Emit, MakeCall, Warn
 from diptych.loop.events import Called, Offered, OwnerChanged, Replied, RunRequested, Streamed
 from diptych.loop.prompt import OUTCOME_UNKNOWN
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.loop.reducer import advance
 from diptych.loop.state import Phase, Run
 
 CATALOG = Catalog((tool("charge"), tool("look", read_only=True), tool("put", idempotent=True)))
 CHARGE, LOOK, PUT = ('{"tool": "' + name + '"}' for name in ("charge", "look", "put"))
-MORE = Steered("and in French", "m-1")
+MORE = MessageQueued("and in French", "m-1")
 BAD = Replied('{"tool": "nope"}')
 
 

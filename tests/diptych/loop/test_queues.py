@@ -4,14 +4,14 @@ from support.feeding import feed, made, returned, started
 
 from diptych.loop.catalog import Catalog
 from diptych.loop.events import Aborted, Offered, Replied, RunRequested, StepsExhausted, Streamed
-from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.queue_events import MessageQueued, QueueCleared
 from diptych.loop.queues import takes
 from diptych.loop.reducer import closing_events
 from diptych.loop.run_settings import RunSettings
 from diptych.loop.state import MAX_MESSAGES_PER_RUN, Phase, Run, conversation
 
-ONE, TWO, THREE = (Steered(text, text) for text in ("one", "two", "three"))
-LATER, LAST = (Steered(text, text, is_follow_up=True) for text in ("later", "last"))
+ONE, TWO, THREE = (MessageQueued(text, text) for text in ("one", "two", "three"))
+LATER, LAST = (MessageQueued(text, text, is_follow_up=True) for text in ("later", "last"))
 ECHO = '{"tool": "echo", "arguments": {"text": "a"}}'
 ANSWER = (Replied("{}"), Streamed("Done."), Replied(""))
 ALL = RunSettings(queue_mode="all")
@@ -88,7 +88,7 @@ def test_before_the_run_begins_all_that_steers_belongs_to_the_question():
 
 def test_what_is_cleared_never_joins():
     run, _ = feed(started()[0], ONE, LATER, QueueCleared("c", ("one", "later")))
-    assert (run.undelivered, run.follow_ups) == ((), ())
+    assert (run.steering, run.follow_ups) == ((), ())
     run, _ = feed(run, *ANSWER)
     assert (run.phase, heard(run)) == (Phase.DONE, [])
     run, _ = feed(started()[0], ONE, QueueCleared("c", ("one",)), TWO, Replied("{}"))

@@ -30,7 +30,7 @@ from diptych.loop.events import (
 from diptych.loop.messages import Delegation, Message, Result, ToolCall, Usage
 from diptych.loop.model_request import ModelRequest
 from diptych.loop.prompt import action_rules, final_prompt
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.loop.reducer import advance, closing_events, replay
 from diptych.loop.run_settings import RunSettings
 from diptych.loop.state import Phase, Run, conversation
@@ -38,7 +38,7 @@ from diptych.loop.state import Phase, Run, conversation
 ECHO = '{"tool": "echo", "arguments": {"text": "a"}}'
 BAD = '{"tool": "nope"}'
 X = ToolCall("call_1_1", "x")
-MORE = Steered("and in French", "m-1")
+MORE = MessageQueued("and in French", "m-1")
 
 
 def test_a_run_asks_the_model_when_it_is_offered_its_tools():

@@ -13,7 +13,7 @@ from diptych.loop.catalog import Catalog
 from diptych.loop.events import Called, Offered, Replied, ReplyRejected, RunRequested, Streamed
 from diptych.loop.messages import Message, NativeCall, ToolCall
 from diptych.loop.prompt import OPENING, action_rules, final_prompt
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.loop.rendering import (
     joined,
     opened_by_user,
@@ -76,11 +76,17 @@ def test_the_final_prompt_takes_the_place_of_the_rules_and_repeats_the_question_
 
 
 def test_what_was_said_since_is_part_of_the_question_that_is_repeated():
-    early = RunRequested("Who?"), Steered("In French.", "m"), OFFERED, *with_result(), Replied("{}")
+    early = (
+        RunRequested("Who?"),
+        MessageQueued("In French.", "m"),
+        OFFERED,
+        *with_result(),
+        Replied("{}"),
+    )
     _, (ask,) = feed(Run(), *early)
     sent = ask.request.messages
     assert sent[-1].content.endswith(final_prompt("Who?\n\nIn French."))
-    last = asked(*with_result(), Steered("In French.", "m"), Replied("{}"), Replied("{}"))
+    last = asked(*with_result(), MessageQueued("In French.", "m"), Replied("{}"), Replied("{}"))
     assert last[-1].content.endswith(f"In French.\n\n{final_prompt()}")
 
 
@@ -94,7 +100,7 @@ def test_the_question_of_a_follow_up_is_its_own():
     sent = asked(
         *with_result(),
         Replied("{}"),
-        Steered("And why?", "m"),
+        MessageQueued("And why?", "m"),
         Streamed("Ann."),
         Replied(""),
         Replied(ECHO),

@@ -11,7 +11,7 @@ from support.feeding import feed, made, returned, started
 from diptych.loop.budget import NEVER_FAR, Budget, Prices
 from diptych.loop.codec import catalog_blob, decode, encode
 from diptych.loop.commands import AskModel, MakeCall
-from diptych.loop.events import Called, Failed, Offered, Replied, RunRequested, Steered
+from diptych.loop.events import Called, Failed, MessageQueued, Offered, Replied, RunRequested
 from diptych.loop.messages import Delegation, ToolCall, Usage, Used
 from diptych.loop.reducer import advance
 from diptych.loop.run_settings import RunSettings
@@ -194,7 +194,9 @@ def test_a_request_can_only_tighten():
 
 
 def test_a_turn_more_brings_no_more_budget():
-    run, _ = feed(limited(model_calls=2), Replied("{}"), Steered("and?", "m"), Replied("Hello!"))
+    run, _ = feed(
+        limited(model_calls=2), Replied("{}"), MessageQueued("and?", "m"), Replied("Hello!")
+    )
     assert run.end.code == "budget_exhausted"
 
 

@@ -6,7 +6,7 @@ from support.feeding import feed, made, returned, started
 
 from diptych.loop.catalog import Catalog
 from diptych.loop.commands import AskModel
-from diptych.loop.events import Called, OwnerChanged, Replied, Steered
+from diptych.loop.events import Called, MessageQueued, OwnerChanged, Replied
 from diptych.loop.messages import Delegation, ToolCall
 from diptych.loop.reducer import advance
 from diptych.loop.run_settings import RunSettings
@@ -100,13 +100,13 @@ def test_what_was_skipped_or_is_unknown_says_nothing():
 
 def test_a_message_begins_a_new_count():
     run, _ = step(run_with(), SAME, SAME)
-    run, _ = feed(run, Steered("look once more", "m"), Replied(LOOK))
+    run, _ = feed(run, MessageQueued("look once more", "m"), Replied(LOOK))
     run, _ = step(run, SAME)
     assert run.end is None
 
 
 def test_a_message_for_later_begins_a_new_count_when_its_turn_begins():
-    later = Steered("and then?", "m", is_follow_up=True)
+    later = MessageQueued("and then?", "m", is_follow_up=True)
     run, _ = step(run_with(), SAME, SAME)
     run, _ = feed(run, later, Replied(LOOK))
     assert step_on(run).end.code == "stuck"

@@ -6,12 +6,12 @@ from diptych.loop.approval_events import ApprovalRequested
 from diptych.loop.commands import Emit
 from diptych.loop.events import (
     Called,
+    MessageQueued,
     Offered,
     OwnerChanged,
     Replied,
     Returned,
     RunRequested,
-    Steered,
 )
 from diptych.loop.reducer import advance, apply_all
 from diptych.loop.run_settings import RunSettings
@@ -26,7 +26,7 @@ def test_a_call_that_waits_is_skipped_once_when_two_others_are_unknown():
     a, b, c = run.calls
     events = [ApprovalRequested(c, 1, "", 9.0), Called(a, 1), Called(b, 1)]
     run = apply_all(run, [*events, OwnerChanged()])
-    run = apply_all(run, [Steered("stop", "m-1")])
+    run = apply_all(run, [MessageQueued("stop", "m-1")])
     emitted, todo = [], [c for c in run.pending if isinstance(c, Emit)]
     while todo:
         emit = todo.pop(0)
@@ -41,7 +41,7 @@ def test_calls_that_a_message_superseded_are_not_unknown_too_when_records_were_l
     offered = Offered(catalog("a", "b"), "SYSTEM", RunSettings())
     run = apply_all(Run(), [RunRequested("hi"), offered, Replied(CALLS.replace("c", "b"))])
     waiting = [ApprovalRequested(call, 1, "", 9.0) for call in run.calls]
-    run = apply_all(run, [*waiting, Steered("stop", "m-1"), OwnerChanged(lost_tail=True)])
+    run = apply_all(run, [*waiting, MessageQueued("stop", "m-1"), OwnerChanged(lost_tail=True)])
     results = [c.event.result for c in run.pending if isinstance(c, Emit)]
     assert [result.call_id for result in results] == [call.id for call in run.calls]
     assert {result.error for result in results} == {"skipped"}

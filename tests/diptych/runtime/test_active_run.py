@@ -10,7 +10,7 @@ from diptych.adapters.in_memory.leases import NullFeed
 from diptych.adapters.in_memory.store import MemoryStore
 from diptych.loop.catalog import Catalog
 from diptych.loop.events import Aborted, Failed, Offered, RunRequested
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.loop.reducer import replay
 from diptych.loop.state import MAX_MESSAGES_PER_RUN, Phase, Run
 from diptych.runtime.active_run import ActiveRun, Stage
@@ -39,7 +39,7 @@ class RecordingRunner:
 
 
 def message(n):
-    return Steered(f"text {n}", f"m-{n}")
+    return MessageQueued(f"text {n}", f"m-{n}")
 
 
 def active_run(stage=Stage.QUEUED):

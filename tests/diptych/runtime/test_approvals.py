@@ -12,7 +12,7 @@ from diptych.errors import AlreadyDecided, ApprovalNotFound, InvalidRequest, Run
 from diptych.loop.approval_events import ApprovalDecided
 from diptych.loop.codec import Record
 from diptych.loop.messages import ChildRun
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.loop.run_settings import RunSettings
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
@@ -221,7 +221,7 @@ async def test_a_decision_that_comes_after_the_expiry_is_none_though_nobody_owne
 @virtually
 async def test_a_message_supersedes_what_waits():
     place, asking, run_id = await begun(PAY, "{}", "Hm.")
-    await place.runs.steer(run_id, Steered("stop that", "m1"))
+    await place.runs.send_message(run_id, MessageQueued("stop that", "m1"))
     with pytest.raises((AlreadyDecided, RunEnded)):  # its run may have ended meanwhile
         await place.runs.decide(run_id, CALL, decision("approve"))
     await asking

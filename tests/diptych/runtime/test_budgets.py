@@ -24,7 +24,7 @@ from diptych.loop.codec import Record
 from diptych.loop.commands import AskModel, MakeCall
 from diptych.loop.messages import Delegation, Message, Result, Usage, Used
 from diptych.loop.model_request import ModelRequest
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.loop.reducer import replay
 from diptych.loop.spending import used_by
 from diptych.loop.state import Run
@@ -545,7 +545,7 @@ async def test_a_run_goes_on_while_a_call_waits_for_what_others_hold(is_steered)
     await asyncio.sleep(5)
     assert types(await home.runs.records(run_id))[-2:] == ["tool_result", "tool_result"]
     if is_steered:
-        await home.runs.steer(run_id, Steered("no more", "m-1"))
+        await home.runs.send_message(run_id, MessageQueued("no more", "m-1"))
     await home.ledger.settle(day, "a", "", Used())
     items = await home.told(run_id)
     assert end_of(items)[0] == "completed"

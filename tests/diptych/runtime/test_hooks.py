@@ -13,7 +13,7 @@ from support.stories import begin, log, virtually
 from diptych.loop.budget import Budget
 from diptych.loop.catalog import Catalog
 from diptych.loop.messages import ChildRun, Message, ToolCall, Used
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.loop.run_settings import RunSettings
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
@@ -373,7 +373,7 @@ async def test_a_message_that_comes_while_a_hook_thinks_supersedes_the_call():
     rooms = rooms_with(at("beforeCall", Asked(seconds=1)))
     entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
     await asyncio.sleep(0.5)
-    await rooms.runs.steer(entry.run_id, Steered("no, wait", "m"))
+    await rooms.runs.send_message(entry.run_id, MessageQueued("no, wait", "m"))
     items = await rooms.told(entry.run_id)
     assert rooms.tools.called == []
     assert of(items, "call_judged") == []

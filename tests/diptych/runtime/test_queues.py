@@ -13,7 +13,7 @@ from support.virtual_time import VirtualLoop, run_virtually
 
 from diptych.errors import RunEnded, StoreError
 from diptych.loop.messages import Message
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.loop.run_settings import RunSettings
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.request import RunRequest
@@ -54,7 +54,7 @@ def run_stepped(work):
 
 
 def message(name="m", text="and more", **rest):
-    return Steered(text, name, **rest)
+    return MessageQueued(text, name, **rest)
 
 
 def conversation_of(requests):
@@ -74,7 +74,7 @@ async def sent_at(turn, is_follow_up, mode, settled):
     for later, name in enumerate("mn"):
         asked = message(name, f"and more {name}", is_follow_up=is_follow_up)
         loop.at[loop.turns + turn + later] = lambda asked=asked: sending.append(
-            loop.create_task(rooms.runs.steer(entry.run_id, asked))
+            loop.create_task(rooms.runs.send_message(entry.run_id, asked))
         )
         if turn == 1:
             break
@@ -113,7 +113,7 @@ async def until_answered(runs, run_id, asked):
     """Send a message again, as its sender is told to, until there is an answer."""
     for _ in range(5):
         with suppress(StoreError):
-            return await runs.steer(run_id, asked)
+            return await runs.send_message(run_id, asked)
     raise StoreError("nobody answers")
 
 
@@ -162,8 +162,8 @@ def test_what_waits_can_be_read_and_cleared_while_the_run_goes_on():
         rooms = house(SLOW, "Hello.")
         entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
         await asyncio.sleep(1)
-        await rooms.runs.steer(entry.run_id, message("a", "later", is_follow_up=True))
-        await rooms.runs.steer(entry.run_id, message("b", "now"))
+        await rooms.runs.send_message(entry.run_id, message("a", "later", is_follow_up=True))
+        await rooms.runs.send_message(entry.run_id, message("b", "now"))
         assert await waiting(rooms.runs, entry.run_id) == [("now", False), ("later", True)]
         cleared = await rooms.runs.clear_messages(entry.run_id, "user:eve")
         assert [m.message for m in cleared] == ["now", "later"]
@@ -189,13 +189,13 @@ async def test_queues_are_read_and_cleared_from_wherever(is_queued, elsewhere):
         run_id = await begin(a, "two", session_id="s")
     at = b if elsewhere else a
     await asyncio.sleep(1)
-    await a.run(a.runs.steer(run_id, message("a", "now")))
-    await b.run(b.runs.steer(run_id, message("b", "later", is_follow_up=True)))
+    await a.run(a.runs.send_message(run_id, message("a", "now")))
+    await b.run(b.runs.send_message(run_id, message("b", "later", is_follow_up=True)))
     assert await at.run(waiting(at.runs, run_id)) == [("now", False), ("later", True)]
     cleared = await at.run(at.runs.clear_messages(run_id))
     assert [m.message for m in cleared] == ["now", "later"]
     assert await at.run(waiting(at.runs, run_id)) == []
-    await a.run(a.runs.steer(run_id, message("c", "after all")))
+    await a.run(a.runs.send_message(run_id, message("c", "after all")))
     await told(b, run_id)
     requests = conversation_of(a.model.requests)
     assert "after all" in requests
@@ -209,9 +209,9 @@ async def test_a_new_owner_clears_once_what_was_cleared_before_its_time():
     a, b = (replica(store, n, SLOW, SLOW, *ECHOES) for n in "ab")
     run_id = await begin(a)
     await asyncio.sleep(1)
-    await b.run(b.runs.steer(run_id, message("a", "now")))
+    await b.run(b.runs.send_message(run_id, message("a", "now")))
     await b.run(b.runs.clear_messages(run_id))
-    await b.run(b.runs.steer(run_id, message("b", "then")))
+    await b.run(b.runs.send_message(run_id, message("b", "then")))
     a.kill()  # the next owner is sent all of its signals again
     await told(b, run_id)
     assert sum(r.event_type == "queue_cleared" for r in log(store, run_id)) == 1
@@ -223,7 +223,7 @@ async def test_a_message_under_one_id_is_one_kind_of_message():
     rooms = house(SLOW, *ECHOES)
     entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
     await asyncio.sleep(1)
-    await rooms.runs.steer(entry.run_id, message())
+    await rooms.runs.send_message(entry.run_id, message())
     with pytest.raises(Exception, match="another body"):
-        await rooms.runs.steer(entry.run_id, replace(message(), is_follow_up=True))
+        await rooms.runs.send_message(entry.run_id, replace(message(), is_follow_up=True))
     await rooms.runs.close()

@@ -26,7 +26,7 @@ from diptych.loop.catalog import Unavailable
 from diptych.loop.codec import TERMINAL, Record
 from diptych.loop.events import Failed
 from diptych.loop.messages import Message, NativeCall, Usage
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.loop.reducer import replay
 from diptych.loop.rendering import with_whole_calls
 from diptych.loop.run_settings import RunSettings
@@ -233,7 +233,7 @@ async def steer(rooms: House, chance: random.Random, run_id: str) -> list[str]:
     for n in range(chance.choice([0, 0, 1, 2])):
         await asyncio.sleep(chance.choice([0, 0.1, 1, 3]))
         with suppress(RunEnded):
-            await rooms.runs.steer(run_id, Steered("more", f"{run_id}-{n}"))
+            await rooms.runs.send_message(run_id, MessageQueued("more", f"{run_id}-{n}"))
             taken.append(f"{run_id}-{n}")
     return taken
 

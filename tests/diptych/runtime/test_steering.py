@@ -28,14 +28,14 @@ from diptych.loop.events import (
     Streamed,
 )
 from diptych.loop.messages import Message
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.loop.reducer import closing_events, replay
 from diptych.loop.run_settings import RunSettings
 from diptych.loop.state import MAX_MESSAGES_PER_RUN, Phase, Run, conversation
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.request import RunRequest
 
-MORE = Steered("and in French", "m-1")
+MORE = MessageQueued("and in French", "m-1")
 MORE_SAID = Message("user", "and in French")
 ECHO = '{"tool": "echo", "arguments": {"text": "a"}}'
 TWO = '[{"tool": "a"}, {"tool": "b"}]'
@@ -55,7 +55,7 @@ def said(run):
 def test_before_the_run_begins_it_stands_behind_the_question():
     run, (ask,) = feed(Run(), RunRequested("hi"), MORE, Offered(Catalog(), "SYSTEM"))
     assert [m.content for m in ask.request.messages] == ["SYSTEM", "hi\n\nand in French"]
-    assert run.undelivered == ()
+    assert run.steering == ()
 
 
 def test_calls_that_the_model_asks_for_without_having_heard_it_are_not_made():
@@ -144,7 +144,7 @@ def test_a_run_is_replayed_with_all_that_it_heard():
     offered = Offered(Catalog(), "SYSTEM")
     events = [RunRequested("hi"), offered, Replied("{}"), Streamed("Hello."), MORE]
     run = replay(events)
-    assert run.undelivered == (MORE,)
+    assert run.steering == (MORE,)
     events += [Replied(""), Answered("Hello.")]
     run = replay(events)
     assert [type(c) for c in run.pending] == [AskModel]
@@ -164,7 +164,7 @@ def test_it_is_on_record_and_told_when_it_has_been_taken():
         rooms = house('{"tool": "slow"}', "{}", "{}", "Voilà.", tools={"slow": slowly})
         entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
         await asyncio.sleep(1)
-        await rooms.runs.steer(entry.run_id, MORE)
+        await rooms.runs.send_message(entry.run_id, MORE)
         record = (await rooms.store.read(entry.run_id))[-1]
         assert (record.event_type, record.content) == ("user_message", "and in French")
         heard = await rooms.told(entry.run_id)
@@ -180,9 +180,9 @@ def test_one_that_is_sent_again_joins_once_and_with_other_words_never():
     async def story():
         rooms = house({"content": "{}", "delay_ms": 5000}, "{}", "Hello.")
         entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
-        await asyncio.gather(*(rooms.runs.steer(entry.run_id, MORE) for _ in range(3)))
+        await asyncio.gather(*(rooms.runs.send_message(entry.run_id, MORE) for _ in range(3)))
         with pytest.raises(IdempotencyMismatch):
-            await rooms.runs.steer(entry.run_id, Steered("something else", "m-1"))
+            await rooms.runs.send_message(entry.run_id, MessageQueued("something else", "m-1"))
         assert facts(await rooms.told(entry.run_id)).count("user_message") == 2
 
     run_virtually(story())
@@ -193,14 +193,14 @@ def test_a_run_that_has_ended_or_never_was_or_has_heard_enough_takes_none():
         rooms = house({"content": "{}", "delay_ms": 5000}, "{}", "Hello.")
         entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
         for n in range(MAX_MESSAGES_PER_RUN):
-            await rooms.runs.steer(entry.run_id, Steered("more", f"m-{n}"))
+            await rooms.runs.send_message(entry.run_id, MessageQueued("more", f"m-{n}"))
         with pytest.raises(TooManyMessages, match="as many messages as it takes"):
-            await rooms.runs.steer(entry.run_id, Steered("more", "one too many"))
+            await rooms.runs.send_message(entry.run_id, MessageQueued("more", "one too many"))
         await rooms.told(entry.run_id)
         with pytest.raises(RunEnded):
-            await rooms.runs.steer(entry.run_id, Steered("more", "too late"))
+            await rooms.runs.send_message(entry.run_id, MessageQueued("more", "too late"))
         with pytest.raises(RunNotFound):
-            await rooms.runs.steer(f"{entry.run_id[:-1]}x", MORE)
+            await rooms.runs.send_message(f"{entry.run_id[:-1]}x", MORE)
 
     run_virtually(story())
 
@@ -210,7 +210,7 @@ def test_a_run_that_waits_for_its_turn_keeps_it():
         rooms = house({"content": "{}", "delay_ms": 5000}, "Hello.")
         first = await rooms.runs.start(RunRequest((Message("user", "one"),), session_id="s"))
         second = await rooms.runs.start(RunRequest((Message("user", "two"),), session_id="s"))
-        assert (await rooms.runs.steer(second.run_id, MORE)).status == "queued"
+        assert (await rooms.runs.send_message(second.run_id, MORE)).status == "queued"
         assert (await rooms.runs.entry(first.run_id)).status == "running"
         heard = await rooms.told(second.run_id)
         assert types(heard)[:3] == ["user_message", "user_message", "offered"]
@@ -229,7 +229,7 @@ async def test_it_reaches_a_run_of_another_process(is_queued):
     if is_queued:
         run_id = await begin(a, "two", session_id="s")
     await asyncio.sleep(1)
-    await b.run(b.runs.steer(run_id, MORE))
+    await b.run(b.runs.send_message(run_id, MORE))
     heard = await told(b, run_id)
     assert facts(heard)[:2] == ["user_message", "user_message"]
     assert any(MORE.message in sent[-1].content for sent in a.model.requests)
@@ -244,7 +244,7 @@ async def test_it_reaches_the_next_owner_of_a_run_whose_owner_has_died():
     run_id = await begin(a)
     await asyncio.sleep(1)
     a.kill()
-    await b.run(b.runs.steer(run_id, MORE))
+    await b.run(b.runs.send_message(run_id, MORE))
     heard = await told(b, run_id)
     assert facts(heard).count("user_message") == 2
     assert facts(heard)[-1] == "agent_response"
@@ -258,7 +258,7 @@ async def test_what_a_queued_run_was_told_survives_its_process():
     a, b = (replica(store, n, slow, "Hello.", "Hello.") for n in "ab")
     await begin(a, "one", session_id="s")
     second = await begin(a, "two", session_id="s")
-    await a.run(a.runs.steer(second, MORE))
+    await a.run(a.runs.send_message(second, MORE))
     a.kill()
     heard = await told(b, second)
     assert [r.content for r in records(heard)[:2]] == ["two", "and in French"]
@@ -273,9 +273,9 @@ def test_a_run_that_waits_for_its_turn_takes_no_more_messages_than_one_that_runs
         await rooms.runs.start(RunRequest((Message("user", "one"),), session_id="s"))
         second = await rooms.runs.start(RunRequest((Message("user", "two"),), session_id="s"))
         for n in range(MAX_MESSAGES_PER_RUN):
-            await rooms.runs.steer(second.run_id, Steered("more", f"m-{n}"))
+            await rooms.runs.send_message(second.run_id, MessageQueued("more", f"m-{n}"))
         with pytest.raises(TooManyMessages):
-            await rooms.runs.steer(second.run_id, Steered("more", "one too many"))
+            await rooms.runs.send_message(second.run_id, MessageQueued("more", "one too many"))
 
     run_virtually(story())
 
@@ -290,10 +290,10 @@ async def test_a_message_to_a_waiting_run_under_the_id_of_another_one_is_refused
     second = await begin(a, "two", session_id="s")
     at = b if elsewhere else a
     for _ in range(2):
-        await at.run(at.runs.steer(second, Steered("more", "m-1")))
-    for other in (Steered("less", "m-1"), Steered("more", "m-1", is_follow_up=True)):
+        await at.run(at.runs.send_message(second, MessageQueued("more", "m-1")))
+    for other in (MessageQueued("less", "m-1"), MessageQueued("more", "m-1", is_follow_up=True)):
         with pytest.raises(IdempotencyMismatch):
-            await at.run(at.runs.steer(second, other))
+            await at.run(at.runs.send_message(second, other))
 
 
 @virtually
@@ -302,7 +302,7 @@ async def test_the_store_keeps_no_signal_that_is_on_record():
     a, b = (replica(store, n, {"content": "{}", "delay_ms": 5000}, "Hello.") for n in "ab")
     run_id = await begin(a)
     for n, at in enumerate((a, b)):
-        await at.run(at.runs.steer(run_id, Steered("more", f"m-{n}")))
+        await at.run(at.runs.send_message(run_id, MessageQueued("more", f"m-{n}")))
     assert store.runs[run_id].signals == []
 
 
@@ -312,8 +312,8 @@ async def test_what_is_left_in_the_store_for_one_run_is_bounded():
     a = replica(store, "a", {"content": "{}", "delay_ms": 600_000}, "Hello.")
     await begin(a, "one", session_id="s")
     second = await begin(a, "two", session_id="s")
-    messages = [Steered("more", f"m-{n}") for n in range(MAX_MESSAGES_PER_RUN * 3)]
-    sent = [a.run(a.runs.steer(second, message)) for message in messages]
+    messages = [MessageQueued("more", f"m-{n}") for n in range(MAX_MESSAGES_PER_RUN * 3)]
+    sent = [a.run(a.runs.send_message(second, message)) for message in messages]
     await asyncio.gather(*sent, return_exceptions=True)
     assert len(store.runs[second].signals) <= MAX_MESSAGES_PER_RUN
 
@@ -327,7 +327,9 @@ async def test_what_a_waiting_run_was_told_is_on_record_when_it_is_cancelled(els
     await begin(a, "one", session_id="s")
     second = await begin(a, "two", session_id="s")
     at = b if elsewhere else a
-    assert (await at.run(at.runs.steer(second, Steered("more", "m-1")))).status == "queued"
+    assert (
+        await at.run(at.runs.send_message(second, MessageQueued("more", "m-1")))
+    ).status == "queued"
     await at.run(at.runs.cancel(second))
     assert event_types(store, second) == ["user_message", "user_message", "aborted"]
 
@@ -350,7 +352,9 @@ async def test_a_call_that_has_not_begun_when_a_message_came_is_not_made_by_the_
     b = replica(store, "b", "{}", "{}", "Hi.", **about)
     run_id = await begin(a)
     await asyncio.sleep(1.2)  # the result of the first call is being recorded
-    steering = asyncio.create_task(b.run(b.runs.steer(run_id, Steered("stop that", "m-1"))))
+    steering = asyncio.create_task(
+        b.run(b.runs.send_message(run_id, MessageQueued("stop that", "m-1")))
+    )
     await asyncio.sleep(0.1)
     await a.run(a.runs.close())
     await steering
@@ -369,7 +373,9 @@ async def test_who_only_waits_for_a_message_to_join_is_no_follower_of_the_run():
             (Message("user", "two"),), session_id="s", origin=Origin(cancels_on_disconnect=True)
         )
     )
-    steering = asyncio.create_task(rooms.runs.steer(mine.run_id, Steered("more", "m-1")))
+    steering = asyncio.create_task(
+        rooms.runs.send_message(mine.run_id, MessageQueued("more", "m-1"))
+    )
     await asyncio.sleep(0.1)
     await cancel_if_abandoned(guarded(rooms.runs), mine.run_id)  # its only reader hangs up
     await asyncio.gather(steering, return_exceptions=True)
@@ -383,7 +389,10 @@ def test_a_run_takes_a_hundred_messages_also_if_all_come_at_once():
         rooms = house({"content": "{}", "delay_ms": 60_000}, "{}", "Hello.")
         entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
         await asyncio.sleep(1)
-        sent = [rooms.runs.steer(entry.run_id, Steered("more", f"m-{n}")) for n in range(300)]
+        sent = [
+            rooms.runs.send_message(entry.run_id, MessageQueued("more", f"m-{n}"))
+            for n in range(300)
+        ]
         await asyncio.gather(*sent, return_exceptions=True)
         rows = [r for r in await rooms.store.read(entry.run_id) if "message_id" in r.metadata]
         await rooms.runs.close()
@@ -404,7 +413,7 @@ def test_a_step_is_never_beyond_what_progress_says_is_the_most():
         entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
         telling = asyncio.create_task(rooms.told(entry.run_id))
         await asyncio.sleep(1.5)
-        await rooms.runs.steer(entry.run_id, Steered("more", "m-1"))
+        await rooms.runs.send_message(entry.run_id, MessageQueued("more", "m-1"))
         blocks = [i.fields for i in await telling if getattr(i, "type", "") == "progress"]
         assert len(blocks) == 2
         assert [b for b in blocks if b["step"] > b["max_steps"]] == []

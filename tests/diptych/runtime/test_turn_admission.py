@@ -12,7 +12,7 @@ from support.shared_store import LEASE_SECONDS, SharedStore
 from support.stories import SLOWLY, TAKEN_UP, Hung, begin, ends, log, virtually
 
 from diptych.errors import Overloaded, SubjectOverloaded
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.net.memory_budget import ADMITTED, RUN_SIZE, MemoryBudget
 from diptych.runtime.turn_admission import LOADED, ROOM_SECONDS, SUSPECT_DEATHS, UNREAD_DEATHS
 
@@ -198,7 +198,7 @@ async def test_new_runs_are_admitted_while_there_is_room():
     await a.run(a.runs.cancel(last))
     await begin(a, "again")
     with pytest.raises(Overloaded):
-        await a.run(a.runs.steer(last, Steered("x" * 10 * RUN_SIZE, "m-1")))
+        await a.run(a.runs.send_message(last, MessageQueued("x" * 10 * RUN_SIZE, "m-1")))
 
 
 @virtually

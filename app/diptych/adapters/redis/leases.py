@@ -12,13 +12,13 @@ from diptych.errors import TooManyMessages
 from diptych.loop.approval_events import ApprovalDecided
 from diptych.loop.events import Signal
 from diptych.loop.messages import Message
-from diptych.loop.queue_events import QueueCleared, Steered
+from diptych.loop.queue_events import MessageQueued, QueueCleared
 from diptych.loop.state import MAX_MESSAGES_PER_RUN
 from diptych.ports.entries import Lease, QueueHead
 
 _MAX_UNOWNED = 50  # sessions in one reply
 _MOST_SIGNALS = {
-    Steered: MAX_MESSAGES_PER_RUN,
+    MessageQueued: MAX_MESSAGES_PER_RUN,
     QueueCleared: 2 * MAX_MESSAGES_PER_RUN,
     ApprovalDecided: 2 * MAX_MESSAGES_PER_RUN,
 }

@@ -23,7 +23,7 @@ from diptych.config.loader import LoadedAgents, LocalOptions, load_agents
 from diptych.config.telemetry import read_telemetry
 from diptych.errors import ConfigError
 from diptych.loop.messages import Message
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.loop.text import well_formed
 from diptych.ports import Item
 from diptych.runtime.decision_request import DecisionRequest
@@ -69,8 +69,8 @@ class LocalAgent:
         await self._agent.runs.decide(run_id, call_id, DecisionRequest(decision, reason))
 
     async def send(self, run_id: str, message: str, *, is_follow_up: bool = False) -> None:
-        steered = Steered(well_formed(message), uuid4().hex, is_follow_up=is_follow_up)
-        await self._agent.runs.steer(run_id, steered)
+        steered = MessageQueued(well_formed(message), uuid4().hex, is_follow_up=is_follow_up)
+        await self._agent.runs.send_message(run_id, steered)
 
     async def cancel(self, run_id: str) -> None:
         await self._agent.runs.cancel(run_id)

@@ -157,7 +157,7 @@ class TaskHandler(RequestHandler):
         entry = await self._entry_to("steer", Right.ASK, message.task_id)
         if message.context_id not in ("", entry.session_id):
             raise InvalidParamsError("message.contextId is not the context of message.taskId")
-        return await self._runs.steer(entry.run_id, read_steering(message, request))
+        return await self._runs.send_message(entry.run_id, read_steering(message, request))
 
     async def _entry_to(self, what: What, right: Right, run_id: str) -> RunEntry:
         """Give the run of a task that is to be changed; who may not see it is on the audit."""

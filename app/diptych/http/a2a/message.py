@@ -19,7 +19,7 @@ from google.protobuf.message import Message as ProtobufMessage
 
 from diptych.http.run_request import idempotency_key, origin, sha256
 from diptych.loop import messages
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 from diptych.net import a2a_extension
 from diptych.ports.entries import IdempotencyKey
 from diptych.runtime.request import SESSION_ID, RunRequest
@@ -62,7 +62,7 @@ def read_a2a_request(request: SendMessageRequest, headers: Mapping[str, str]) ->
     )
 
 
-def read_steering(message: Message, request: RunRequest) -> Steered:
+def read_steering(message: Message, request: RunRequest) -> MessageQueued:
     """Read a message for the task that it names; `request` is what `read_a2a_request` gave for it.
 
     The context that it carries is left out.
@@ -70,7 +70,7 @@ def read_steering(message: Message, request: RunRequest) -> Steered:
     message_id = message.message_id
     if len(message_id) > _MAX_ID:
         message_id = sha256(message_id.encode())
-    return Steered(request.messages[-1].content, message_id)
+    return MessageQueued(request.messages[-1].content, message_id)
 
 
 def takes_last_update_for_whole(message: Message) -> bool:

@@ -15,7 +15,7 @@ from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.openapi import operations
 from diptych.http.run_request import read_idempotency_key
 from diptych.http.views import queue_view, run_view
-from diptych.loop.queue_events import Steered
+from diptych.loop.queue_events import MessageQueued
 
 
 def queue_routes(runs: GuardedRuns) -> APIRouter:
@@ -24,12 +24,12 @@ def queue_routes(runs: GuardedRuns) -> APIRouter:
 
     @router.post("/v1/runs/{run_id}/steer", status_code=202, **operations.STEER_RUN)
     async def steer(request: Request, run_id: str) -> dict[str, Any]:
-        return run_view(await runs.steer(run_id, await _read_message(request)))
+        return run_view(await runs.send_message(run_id, await _read_message(request)))
 
     @router.post("/v1/runs/{run_id}/follow-up", status_code=202, **operations.FOLLOW_UP_RUN)
     async def follow_up(request: Request, run_id: str) -> dict[str, Any]:
         message = replace(await _read_message(request), is_follow_up=True)
-        return run_view(await runs.steer(run_id, message))
+        return run_view(await runs.send_message(run_id, message))
 
     @router.delete("/v1/runs/{run_id}/queue", **operations.CLEAR_QUEUE)
     async def clear(run_id: str) -> dict[str, Any]:
@@ -38,9 +38,9 @@ def queue_routes(runs: GuardedRuns) -> APIRouter:
     return router
 
 
-async def _read_message(request: Request) -> Steered:
+async def _read_message(request: Request) -> MessageQueued:
     body = await read_body(request, MessageBody)
     if not body.message.strip():
         raise InvalidRequest("message is empty", param="message")
     key = await read_idempotency_key(request, None)
-    return Steered(body.message, key.key if key else f"http:{uuid4().hex}")
+    return MessageQueued(body.message, key.key if key else f"http:{uuid4().hex}")
