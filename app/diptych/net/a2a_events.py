@@ -41,7 +41,7 @@ _KEPT_METADATA = frozenset(
         *("keeps", "from_seq", "attempt", "lost_tail"),
     }
 )
-CLOSING = frozenset(
+ENDS_WAIT = frozenset(
     {
         *("approval_decided", "tool_result", "tool_error"),
         *("delegation_response", "delegation_error"),

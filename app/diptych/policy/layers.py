@@ -15,7 +15,7 @@ _STRICTNESS: Final = ("allow", "ask", "stuck", "deny")
 
 
 class LayeredPolicy(Policy):
-    """A policy of two; each verdict is a line of the audit, with whose it is."""
+    """A policy of two; each verdict of one with rules is a line of the audit, with whose it is."""
 
     def __init__(self, platform: Policy, own: Policy) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """Makes the calls of one run: from the command `MakeCall` to the event `Returned`.
 
-The runner first asks `withheld`, whether policy or budget withhold a call; `make` has it counted,
+The runner first has `check` say whether policy or budget withhold a call; `make` has it counted,
 `begin` announces, records and sends it, in this order. Where budgets are shared to count may take
 a while: then the inbox gets `Admitted`, and the run goes on meanwhile.
 
@@ -85,11 +85,12 @@ class CallMaker:
         """The calls that are to be made, and are counted now or next."""
         return [*self._counting, *self._to_count]
 
-    def withheld(self, command: MakeCall, before: Sequence[MakeCall]) -> Withheld | Failed | None:
-        """Ask the policy about a call, then the run's budget; `Failed` if the run ends with it.
+    def check(self, command: MakeCall, before: Sequence[MakeCall]) -> Withheld | Failed | None:
+        """Ask the policy about a call, which is audited, then the run's budget.
 
-        Gives None if the call is to be made. `before` are the calls that are about to be made, and
-        not begun. A call that a former owner of the run has sent was checked then.
+        Gives None if the call is to be made, `Failed` if the run ends with it. `before` are the
+        calls that are about to be made, and not begun. A call that a former owner of the run has
+        sent was checked then.
         """
         if command.is_retry:
             return None

@@ -268,7 +268,7 @@ class RunWriter:
         if self._deferred is None or self._deferred.done():
             self._deferred = asyncio.create_task(self._write_after(seconds))
 
-    async def finish(self) -> None:
+    async def wait_written(self) -> None:
         """Let a write that is under way end, so that `recorded` matches the log."""
         async with self._lock:
             pass

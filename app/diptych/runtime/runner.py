@@ -137,7 +137,7 @@ class Runner:
             await self._tasks.cancel_all(leaves_remote=not self._writer.log.is_lost)
             raise
         except Exception as error:
-            await self._writer.finish()
+            await self._writer.wait_written()
             if isinstance(error, StoreError) and not isinstance(error, StoreFull):
                 await self._tasks.cancel_all(leaves_remote=True)  # another process may have it
             raise
@@ -216,7 +216,7 @@ class Runner:
                 case AskModel() | Judge() as ask:
                     self._ask(ask)
                 case MakeCall() as call:
-                    if withheld := self._withheld(call, calls):
+                    if withheld := self._check(call, calls):
                         todo.appendleft(Emit(withheld))
                     else:
                         calls.append(call)
@@ -224,12 +224,15 @@ class Runner:
                     items.append(Notice("format_warning", {"message": text}))
         return items, calls
 
-    def _withheld(self, command: MakeCall, before: Sequence[MakeCall]) -> Withheld | None:
-        """Ask policy and budget about a call; gives what happens in its place, if anything."""
+    def _check(self, command: MakeCall, before: Sequence[MakeCall]) -> Withheld | None:
+        """Ask policy and budget about a call; gives what happens in its place, if anything.
+
+        One that ends the run is skipped, and the run is stopped.
+        """
         if self._stage is not _Stage.DRIVING:
             return None
         before = [*self._call_maker.not_begun, *before]
-        outcome = self._call_maker.withheld(command, before)
+        outcome = self._call_maker.check(command, before)
         if isinstance(outcome, Failed):
             self.stop(outcome)
             return failure(command.call, "skipped", f"skipped: {outcome.message}")

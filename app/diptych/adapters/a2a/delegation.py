@@ -32,7 +32,7 @@ from diptych.adapters.a2a.time_limit import TimeLimit
 from diptych.errors import DelegationError
 from diptych.loop import prompt
 from diptych.loop.messages import JSON, CallOutput, ChildRun, Usage, Used
-from diptych.net.a2a_events import CLOSING, read_event
+from diptych.net.a2a_events import ENDS_WAIT, read_event
 from diptych.net.backoff import Backoff
 from diptych.ports import ChildEvent, DelegationProgress, DelegationRequest
 
@@ -243,7 +243,7 @@ class DelegationTask:
         call_id = str(event.metadata.get("call_id", ""))
         if event.type == "approval_requested":
             self._open_approvals.add(call_id)
-        elif event.type in CLOSING:
+        elif event.type in ENDS_WAIT:
             self._open_approvals -= {
                 each for each in self._open_approvals if f"{each}.".startswith(f"{call_id}.")
             }
