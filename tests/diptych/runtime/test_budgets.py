@@ -587,6 +587,38 @@ async def test_calls_that_come_while_others_wait_are_counted_after_them_and_none
     assert (await home.ledger.used(day))[0].tool_calls == 4
 
 
+@pytest.mark.parametrize("what", ["reserve", "reserve_up_to"])
+@virtually
+async def test_what_was_reserved_for_a_call_that_was_cancelled_meanwhile_is_given_back(what):
+    class Slow(MemoryLedger):
+        """It reserves at once, and says so later."""
+
+        async def reserve(self, *arguments):
+            found = await super().reserve(*arguments)
+            await asyncio.sleep(60 * (what == "reserve"))
+            return found
+
+        async def reserve_up_to(self, *arguments):
+            found = await super().reserve_up_to(*arguments)
+            await asyncio.sleep(60 * (what == "reserve_up_to"))
+            return found
+
+    async def work(request, progress):
+        return "done"
+
+    ledger = Slow(asyncio.get_running_loop().time)
+    home = home_with(
+        *(DELEGATE, "{}", "Hi."), ledger=ledger, agents={"worker": work}, day={"tokens": 90_000}
+    )
+    run_id = (await home.runs.start(RunRequest((Message("user", "hi"),)))).run_id
+    await asyncio.sleep(5)
+    (row,) = ledger._accounts.values()
+    assert row.reserved
+    assert (await home.runs.cancel(run_id)).status == "aborted"
+    await asyncio.sleep(1)
+    assert not row.reserved
+
+
 # What delegations are lent
 
 
