@@ -7,7 +7,7 @@ import pytest
 from support.budgeted import call, echo, home_with, log_of, said, used
 from support.credited import near_the_end
 from support.doubles import CountingClock, types
-from support.stories import virtually
+from support.stories import Hung, virtually
 
 from diptych.adapters.in_memory.budgets import MemoryLedger
 from diptych.errors import StoreError
@@ -22,6 +22,7 @@ from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.runtime.agent_ledger import IDLE_SECONDS, Reservation, day_key, session_key
 from diptych.runtime.credit import Credit
 from diptych.runtime.estimate import CALLS_AHEAD
+from diptych.runtime.request import RunRequest
 from diptych.runtime.run_ledger import CountedRun, RunLedger
 from diptych.runtime.run_meter import ModelCall
 
@@ -307,6 +308,29 @@ async def test_what_is_used_after_midnight_is_of_the_new_day(is_tool):
     days = [Account("perDay", key, Budget(**FAR), 100_000) for key in keys]
     found = [each[2:4] for each in await ledger.used(days)]
     assert found == ([(1, 0), (2, 1)] if is_tool else [(1, 1), (2, 0)])
+
+
+@virtually
+async def test_a_request_that_outlives_its_run_is_settled_by_itself():
+    class Stubborn(Hung):
+        async def complete(self, request):
+            try:
+                await super().complete(request)
+            except asyncio.CancelledError:
+                await asyncio.sleep(5)
+                raise
+
+    ledger = Noting()
+    home = home_with(model=Stubborn(), day=FAR, ledger=ledger)
+    run_id = (await home.runs.start(RunRequest((Message("user", "hi"),)))).run_id
+    await asyncio.sleep(1)
+    await home.runs.cancel(run_id)
+    assert (await used(home)).model_calls == 0
+    assert ledger.reserved() == []
+    await asyncio.sleep(10)
+    assert ledger.asked == ["ahead", "end_run", "settle"]
+    found = await used(home)
+    assert (found.model_calls, found.tokens > 0) == (1, True)
 
 
 FREE = Prices()
