@@ -39,6 +39,12 @@ async def abandoned_after(seconds: float, active: ActiveRun, feed: Feed) -> Asyn
 
 
 async def _watch(seconds: float, active: ActiveRun, feed: Feed) -> None:
+    """Stop the run once nobody has attended it for so long, and somebody could.
+
+    Not while it is not surely owned: the store is away, or this process stood still, and what was
+    said meanwhile was not heard. After that the time begins anew.
+    """
+
     def hear(_: FeedItem) -> None:
         active.attend()  # a gap counts, too: somebody may have been missed
 
@@ -51,6 +57,9 @@ async def _watch(seconds: float, active: ActiveRun, feed: Feed) -> None:
                 with suppress(StoreError):  # it is tried again
                     unsubscribe = await feed.subscribe(_channel(active.run_id), hear)
             await asyncio.sleep(min(left, seconds / 4))
+            if unsubscribe is None or not active.log.is_surely_owned:
+                await active.log.wait_owned()
+                active.attend()
         _logger.warning("run %s is aborted: %s", active.run_id, UNATTENDED.reason)
         active.stop(UNATTENDED)
     finally:

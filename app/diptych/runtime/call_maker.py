@@ -50,7 +50,7 @@ from diptych.runtime.child_events import child_approval
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.hook_caller import HookCaller
 from diptych.runtime.inbox import Admitted, RunTasks
-from diptych.runtime.run_log import RunWriter
+from diptych.runtime.run_writer import RunWriter
 
 Withheld: TypeAlias = Returned | ApprovalRequested
 """What happens in place of a call that is not made now: it is denied, or waits for a decision."""

@@ -13,6 +13,7 @@ from diptych.loop.hook_events import AnswerJudged, StepJudged
 from diptych.loop.messages import JSON, Call, Message, Result
 from diptych.loop.state import Run
 from diptych.runtime.hooks import HookFailed, Hooks, call_value, result_value, with_context
+from diptych.runtime.run_log import RunLog
 
 _logger = logging.getLogger(__name__)
 
@@ -20,17 +21,20 @@ _logger = logging.getLogger(__name__)
 class HookCaller:
     """Asks for one run, one hook at a time; one that fails ends the run, and is named on record.
 
+    What another process may have taken over is not asked about: that may have the reply on record.
     Context providers alone are asked whenever a request is due.
     """
 
-    def __init__(self, hooks: Hooks, run_id: str) -> None:
+    def __init__(self, hooks: Hooks, log: RunLog) -> None:
         self._hooks = hooks
-        self._run_id = run_id
+        self._log = log
+        self._run_id = log.run_id
         self._turn = asyncio.Lock()
 
     async def judge(self, command: Judge, run: Run) -> Event:
         """Ask about a call that is ready, a step or an answer."""
         async with self._turn:
+            await self._log.wait_owned()
             try:
                 return await self._judged(command, run)
             except HookFailed as failed:
@@ -39,6 +43,7 @@ class HookCaller:
     async def after_call(self, call: Call, result: Result, run: Run) -> tuple[Result, str] | Failed:
         """Give a result as the hooks leave it, and who replaced it; or the end of the run."""
         async with self._turn:
+            await self._log.wait_owned()
             try:
                 return await self._hooks.after_call(self._about(run), call, result)
             except HookFailed as failed:

@@ -48,14 +48,20 @@ class LeaseKeeper:
     async def _renew_leases(self, interval: float) -> None:
         while True:
             await asyncio.sleep(interval)
-            leases = self._scheduler.leases
             try:
-                lost = await self._stores.leases.renew(leases) if leases else ()
+                await self._renew()
             except StoreError as error:
                 _logger.warning("leases cannot be renewed now: %s", error)
-                continue
-            for lease in lost:
-                await self._scheduler.lose(lease)
+            except Exception:
+                _logger.exception("leases cannot be renewed now")
+
+    async def _renew(self) -> None:
+        leases, asked_at = self._scheduler.owned.leases, asyncio.get_running_loop().time()
+        lost = await self._stores.leases.renew(leases) if leases else ()
+        held = [lease for lease in leases if lease not in lost]
+        self._scheduler.owned.note_renewal(held, asked_at)
+        for lease in lost:
+            await self._scheduler.lose(lease)
 
     async def _take_over_sessions(self) -> None:
         while True:
@@ -67,6 +73,8 @@ class LeaseKeeper:
                     await self._take_over_or_leave(session_id)
             except StoreError as error:
                 _logger.warning("sessions without an owner cannot be looked for now: %s", error)
+            except Exception:
+                _logger.exception("sessions without an owner cannot be looked for now")
             if not self._scheduler.has_room:  # there may be more of them: look when there is room
                 self._wake.set()
 
@@ -88,10 +96,12 @@ class LeaseKeeper:
 
     async def _take_over(self, session_id: str) -> None:
         scheduler, stores = self._scheduler, self._stores
-        if not (self.takes_over and scheduler.has_room and scheduler.may_own(session_id)):
+        if not (self.takes_over and scheduler.has_room):
             return
         head = await stores.leases.queue_head(session_id)
-        if head is None or not scheduler.admission.may_claim(head):
+        if head is None or not scheduler.may_own(session_id, head.run_id):
+            return
+        if not scheduler.admission.may_claim(head):
             return
         if lease := await stores.leases.claim(session_id, stores.clock.token()):
             _logger.info("taking over session %s", session_id)

@@ -1,10 +1,8 @@
 """The log of one run as the owning process writes it, and the local subscribers it tells.
 
-`RunWriter` says when the runner's events are written, `RunLog` puts them on record and tells them.
-
-Not here: what is written (`runner`), the store behind it (`adapters.redis.event_log`,
-`adapters.in_memory.store`), subscribers that read a run which another process owns
-(`subscription`).
+Not here: what is written (`runner`) and when (`run_writer`), the store behind it
+(`adapters.redis.event_log`, `adapters.in_memory.store`), subscribers that read a run which another
+process owns (`subscription`).
 """
 
 import asyncio
@@ -15,19 +13,16 @@ from uuid import UUID
 from diptych.errors import LeaseLost, LogTruncated, OutOfMemory
 from diptych.loop.codec import Record, encode, is_terminal
 from diptych.loop.events import Event, Failed, RunRequested
-from diptych.loop.reducer import apply_all
-from diptych.loop.state import Run
 from diptych.net.memory_budget import RUN_SIZE, MemoryBudget, Share, record_size
 from diptych.ports import Item, Notice
 from diptych.ports.entries import IdempotencyKey, Lease, Opened
 from diptych.runtime.approval_records import note_approvals, open_approvals
 from diptych.runtime.buffer import SubscriberBuffer
 from diptych.runtime.call_notices import PROGRESS
-from diptych.runtime.inbox import Inbox, TaskCrashed
+from diptych.runtime.owned_sessions import OwnedSession
 from diptych.runtime.stores import Stores
 
-DEFERRED_SECONDS = 0.1  # for which a write is deferred that can be merged with the next
-FIRST_DEFERRED_SECONDS = 0.025  # for a run's first write; until then it shows as queued
+_LOOK_SECONDS = 0.1
 
 Observer = Callable[[Item], None]
 """Told of every record and notice of every run that this process executes. Must not block."""
@@ -57,6 +52,7 @@ class RunLog:
         self.session_id = session_id
         self.records: list[Record] = []
         self.lease: Lease | None = None
+        self._session: OwnedSession | None = None
         self.was_loaded = False  # from the store: another process may have written it
         self.is_lost = False  # nobody can go on with the run
         self._stores = stores
@@ -119,6 +115,20 @@ class RunLog:
             self._progress.append((self.seq, notice))
         self._tell(notice)
         self._stores.feed.publish_notice(self.run_id, notice)
+
+    def take(self, session: OwnedSession) -> None:
+        """Append under the lease of a session from now on."""
+        self._session, self.lease = session, session.lease
+
+    @property
+    def is_surely_owned(self) -> bool:
+        """Whether no other process can have the run: what stands still does not know it."""
+        return self._session is None or self._session.is_surely_owned
+
+    async def wait_owned(self) -> None:
+        """Wait until the run is surely owned, or this is cancelled, as another process has it."""
+        while not self.is_surely_owned:  # noqa: ASYNC110 - the store is away, or we stood still
+            await asyncio.sleep(_LOOK_SECONDS)
 
     def now(self) -> float:
         """Give the time, in seconds since the epoch."""
@@ -221,69 +231,3 @@ class RunLog:
 
 def _seq(record: Record) -> int:
     return record.seq
-
-
-class RunWriter:
-    """A run as it is, and as far as it is on record: writes what happens to it, in order.
-
-    `current` may be ahead of `recorded` by what is not written yet. `inbox` gets what a deferred
-    write raises.
-    """
-
-    def __init__(self, run: Run, log: RunLog, inbox: Inbox) -> None:
-        self.recorded = run
-        self.current = run
-        self.log = log
-        self._inbox = inbox
-        self._unwritten: list[Event | Notice] = []  # what happened between the two
-        self._lock = asyncio.Lock()
-        self._deferred: asyncio.Task[None] | None = None
-
-    def add(self, *items: Event | Notice) -> None:
-        """Put items before whatever is written next."""
-        self._unwritten += items
-
-    async def write(self, *items: Event | Notice) -> None:
-        """Write what was deferred, and then these; one write follows the other."""
-        self._unwritten += items
-        async with self._lock:
-            due, run = list(self._unwritten), self.current
-            if due:
-                await self.log.append(due)
-                del self._unwritten[: len(due)]
-                self.recorded = run
-
-    async def record(self, *events: Event) -> None:
-        """Apply and write events without carrying out what follows from them."""
-        self.current = apply_all(self.current, events)
-        await self.write(*events)
-
-    def write_later(self, items: Sequence[Event | Notice], seconds: float) -> None:
-        """Defer a write that led to nothing but a question to the model.
-
-        It is merged with the next write, or goes alone after `seconds`. So a slow store delays
-        the first word of an answer once, and not at each step before it.
-        """
-        self._unwritten += items
-        if self._deferred is None or self._deferred.done():
-            self._deferred = asyncio.create_task(self._write_after(seconds))
-
-    async def wait_written(self) -> None:
-        """Let a write that is under way end, so that `recorded` matches the log."""
-        async with self._lock:
-            pass
-
-    def cancel(self) -> None:
-        """Drop the deferred write; what it would have written is left out of the record."""
-        if self._deferred:
-            self._deferred.cancel()
-            self._deferred = None
-
-    async def _write_after(self, seconds: float) -> None:
-        try:
-            while self._unwritten:  # also what was deferred during the write
-                await asyncio.sleep(seconds)
-                await self.write()
-                seconds = DEFERRED_SECONDS
-        except Exception as error:  # noqa: BLE001 - raised again where the run is driven
-            self._inbox.put_nowait(TaskCrashed(error))

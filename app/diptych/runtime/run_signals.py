@@ -60,7 +60,8 @@ class RunSignals:
     async def cancel(self, run_id: str, reason: str) -> RunEntry:
         """Abort a run and wait until its end is on record; one that has ended stays as it is.
 
-        The end may take longer where the owner has just died: then the run as it is.
+        The end may take longer where the owner has just died, or this process leaves: then the run
+        as it is.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(CANCEL_SECONDS):
@@ -189,8 +190,11 @@ class RunSignals:
         await self._wait_for(run_id, after, RESEND_SECONDS, may_close_approval)
 
     async def _end(self, run_id: str, stop: Stop) -> None:
-        """End a run, wherever it runs: its owner is asked again until the run has ended."""
-        while not self._subscriptions.is_closed:
+        """End a run, wherever it runs: its owner is asked again until the run has ended.
+
+        A process that leaves asks once: the store keeps that for the next owner.
+        """
+        while True:
             if active := self._scheduler.find(run_id):
                 self._scheduler.stop(active, stop)
                 await active.released.wait()
@@ -198,6 +202,8 @@ class RunSignals:
             if entry.status in TERMINAL:
                 return
             await self._stores.leases.send_signal(run_id, stop)
+            if self._subscriptions.is_closed:
+                return
             with suppress(TimeoutError):
                 async with (
                     asyncio.timeout(RESEND_SECONDS),

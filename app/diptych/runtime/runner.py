@@ -54,7 +54,8 @@ from diptych.runtime.inbox import (
     TextDue,
 )
 from diptych.runtime.model_caller import ModelCaller
-from diptych.runtime.run_log import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS, RunLog, RunWriter
+from diptych.runtime.run_log import RunLog
+from diptych.runtime.run_writer import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS, RunWriter
 from diptych.runtime.stale_items import is_stale
 from diptych.runtime.timers import RunTimers
 
@@ -93,7 +94,7 @@ class Runner:
         self._writer = RunWriter(run, log, self._inbox)
         self._tasks = RunTasks(self._inbox)
         self._batcher = TextBatcher(self._inbox)
-        self._hooks = HookCaller(backends.hooks, log.run_id)
+        self._hooks = HookCaller(backends.hooks, log)
         self._model = ModelCaller(backends, self._hooks, log, deadline, self._batcher)
         self._call_maker = CallMaker(backends, self._hooks, self._writer, deadline, self._tasks)
         self._stage = _Stage.DRIVING
@@ -249,8 +250,11 @@ class Runner:
             self._tasks.start(self._hooks.judge(command, self._writer.current))
 
     async def _end(self, stop: Stop) -> None:
-        """Cancel what is in flight, record what has come back all the same, and end."""
-        await self._tasks.cancel_all()
+        """Cancel what is in flight, record what has come back all the same, and end.
+
+        What another process may have taken over goes on at other agents: the write tells.
+        """
+        await self._tasks.cancel_all(leaves_remote=not self._writer.log.is_surely_owned)
         await self._record_arrived()
         self._writer.add(*budget_summary(self._writer.current))
         children = self._call_maker.children

@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, assert_never
 
 from diptych.errors import LeaseLost, LogTruncated, RunLost, RunNotFound, StoreError
@@ -24,6 +23,7 @@ from diptych.runtime.active_run import ActiveRun, Stage
 from diptych.runtime.backends import Backends
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.executor import Executor
+from diptych.runtime.owned_sessions import OwnedSessions
 from diptych.runtime.rebuilding import UnreadableRecord
 from diptych.runtime.run_log import Observer, RunLog
 from diptych.runtime.runner import DEADLINE_EXCEEDED
@@ -32,14 +32,6 @@ from diptych.runtime.turn_admission import TurnAdmission
 
 HAND_OVER_SECONDS = 3.0  # for which a leaving process waits for a store that is away
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _OwnedSession:
-    """A session with its lease, and the task that executes its runs."""
-
-    lease: Lease
-    task: asyncio.Task[None]
 
 
 class Scheduler:
@@ -59,8 +51,8 @@ class Scheduler:
         self._observers = tuple(observers)
         self._executor = Executor(definition, backends, stores)
         self._active: dict[str, ActiveRun] = {}
-        self._sessions: dict[str, _OwnedSession] = {}
-        self._unreadable: set[str] = set()  # sessions with a record that a newer version wrote
+        self.owned = OwnedSessions(stores.leases.lease_seconds)
+        self._unreadable: dict[str, str] = {}  # runs that a newer version wrote, by their sessions
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_shutting_down = False
         stores.feed.on_signal(self._on_signal)
@@ -77,7 +69,7 @@ class Scheduler:
     def has_room(self) -> bool:
         """Whether another session may be taken over, counting those that were taken just now."""
         have_runs = {active.log.session_id for active in self._active.values()}
-        starting = sum(session_id not in have_runs for session_id in self._sessions)
+        starting = sum(session_id not in have_runs for session_id in self.owned.ids)
         return len(self._active) + starting < self._max_runs
 
     def find(self, run_id: str) -> ActiveRun | None:
@@ -101,12 +93,12 @@ class Scheduler:
         """
         if seconds is not None:
             loop = asyncio.get_running_loop()
-            active.set_deadline(loop.call_later(seconds, self.stop, active, DEADLINE_EXCEEDED))
+            if active.stage is Stage.QUEUED:  # its turn may have come: then its runner has it
+                active.set_deadline(loop.call_later(seconds, self.stop, active, DEADLINE_EXCEEDED))
         if lease is not None:
-            active.log.lease = lease
             self.start_session(lease, active.run_id if active.is_new_session else None)
-        elif session := self._sessions.get(active.log.session_id):
-            active.log.lease = session.lease
+        if session := self.owned.get(active.log.session_id):
+            active.log.take(session)
         else:
             self._disown(active)
 
@@ -123,7 +115,7 @@ class Scheduler:
 
     async def wait_idle(self, seconds: float) -> None:
         """Wait until all runs have ended, at most so long."""
-        if tasks := self._session_tasks():
+        if tasks := self.owned.tasks:
             await asyncio.wait(tasks, timeout=seconds)
 
     async def shut_down(self, *, if_not_handed_over: Stop) -> None:
@@ -137,9 +129,9 @@ class Scheduler:
                 active.hand_over()
             else:
                 self.stop(active, if_not_handed_over)
-        if tasks := self._session_tasks():
+        if tasks := self.owned.tasks:
             await asyncio.wait(tasks, timeout=HAND_OVER_SECONDS)
-        tasks = [*self._tasks, *self._session_tasks()]
+        tasks = [*self._tasks, *self.owned.tasks]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -147,26 +139,24 @@ class Scheduler:
 
     # Leases
 
-    @property
-    def leases(self) -> list[Lease]:
-        """The leases that this process holds, as far as it knows."""
-        return [session.lease for session in self._sessions.values()]
-
-    def may_own(self, session_id: str) -> bool:
-        return session_id not in self._unreadable
+    def may_own(self, session_id: str, run_id: str) -> bool:
+        """Whether this process can read the run whose turn it is, as far as it knows."""
+        if self._unreadable.get(session_id) == run_id:
+            return False
+        self._unreadable.pop(session_id, None)
+        return True
 
     def start_session(self, lease: Lease, run_id: str | None = None) -> None:
         """Execute the runs of a session that was claimed; `run_id` is the first, if it is known."""
-        if former := self._sessions.get(lease.session_id):  # stale, and it does not know yet
+        if former := self.owned.get(lease.session_id):  # stale, and it does not know yet
             former.task.cancel()
             self._disown_all(former.lease)
-        task = asyncio.create_task(self._execute_all(lease, run_id))
-        self._sessions[lease.session_id] = _OwnedSession(lease, task)
+        self.owned.add(lease, asyncio.create_task(self._execute_all(lease, run_id)))
 
     async def lose(self, lease: Lease) -> None:
         """Stop executing the runs of a session whose lease was lost."""
-        session = self._sessions.get(lease.session_id)
-        if session is None or session.lease != lease:
+        session = self.owned.under(lease)
+        if session is None:
             return
         _logger.warning("session %s is not owned here any more", lease.session_id)
         lost = [a for a in self._under(lease) if await self._stores.has_lost(a.run_id)]
@@ -177,9 +167,6 @@ class Scheduler:
     @property
     def _outlive_process(self) -> bool:
         return self._stores.leases.lease_seconds is not None
-
-    def _session_tasks(self) -> list[asyncio.Task[None]]:
-        return [session.task for session in self._sessions.values()]
 
     def _under(self, lease: Lease) -> list[ActiveRun]:
         return [active for active in self._active.values() if active.log.lease == lease]
@@ -213,10 +200,10 @@ class Scheduler:
             _logger.warning("session %s is released for a takeover: %s", lease.session_id, error)
             with suppress(StoreError):
                 await leases.release(lease)
+        except Exception:  # whoever takes it over counts a death: it may be what that one dies of
+            _logger.exception("session %s cannot be executed here", lease.session_id)
         finally:
-            session = self._sessions.get(lease.session_id)
-            if session and session.lease == lease:
-                del self._sessions[lease.session_id]
+            self.owned.remove(lease)
             self._disown_all(lease)
 
     async def _execute_one(self, run_id: str, lease: Lease) -> str | None:
@@ -225,7 +212,9 @@ class Scheduler:
         if not active.begin(Stage.EXECUTING):  # it is being cancelled
             await active.released.wait()
             return await self._stores.leases.next_run(lease)
-        active.log.lease = lease
+        if (session := self.owned.under(lease)) is None:
+            raise LeaseLost("another process has the session")
+        active.log.take(session)
         run = await self._execute(active, lease)
         if run is None or run.phase is not Phase.DONE:
             await self._stores.leases.release(lease, hand_over=self._is_shutting_down)
@@ -245,7 +234,7 @@ class Scheduler:
                 return await self._executor.end_unread(active, lease, denial.why)
             return await self._executor.execute(active)
         except UnreadableRecord as error:
-            self._unreadable.add(active.log.session_id)
+            self._unreadable[active.log.session_id] = active.run_id
             _logger.error("run %s cannot be taken over: %s", active.run_id, error)
             return None
 
@@ -271,7 +260,7 @@ class Scheduler:
 
     def _on_signal(self, session_id: str, run_id: str, signal: Signal) -> None:
         """Deliver a signal that was sent at another process."""
-        active, session = self._active.get(run_id), self._sessions.get(session_id)
+        active, session = self._active.get(run_id), self.owned.get(session_id)
         match signal:
             case MessageQueued() | QueueCleared() | ApprovalDecided():
                 if active:  # a run that is not here yet reads its signals when its turn comes
@@ -279,7 +268,7 @@ class Scheduler:
             case Aborted() | Failed():
                 if active is None and session:  # another process put it into the queue
                     active = self.register(run_id, session_id)
-                    active.log.lease = session.lease
+                    active.log.take(session)
                 if active:
                     self.stop(active, signal)
             case _:

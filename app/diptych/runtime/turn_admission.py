@@ -24,7 +24,9 @@ UNREAD_DEATHS = 6  # from which it is not even read to be ended
 ROOM_SECONDS = 10.0  # for which a run whose turn has come waits for memory
 LOADED = 6  # times the bytes of the store that a run takes here, of wide text at worst
 _LOOK_SECONDS = 0.1
-TOO_MANY_OWNERS = Failed("too_many_owners", "every process that took this run up has died")
+TOO_MANY_OWNERS = Failed(
+    "too_many_owners", "every process that took this run up has died, or failed with it"
+)
 TOO_LARGE = Failed("out_of_memory", "this run is larger than what its agent can hold")
 
 

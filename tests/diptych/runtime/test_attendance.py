@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from support.replicas import replica
+from support.replicas import LOST, replica
 from support.shared_store import SharedStore
 from support.stories import TAKEN_UP, begin, log, virtually
 
@@ -56,3 +56,44 @@ async def test_a_new_owner_counts_anew_and_hears_who_waits_elsewhere(is_attended
     assert end(store, run_id).event_type == "aborted"
     assert [r.event_type for r in log(store, run_id)].count("aborted") == 1
     await heir.runs.close()
+
+
+@virtually
+async def test_an_outage_of_the_store_does_not_end_a_task_that_somebody_waits_for():
+    store = SharedStore()
+    owner, other = (replica(store, name, HOURS) for name in "ab")
+    run_id = await begin(owner, origin=Origin(lease=LEASE))
+    await attend(other, run_id, 30)
+    store.go_away(LEASE + 10)
+    await attend(other, run_id, 4 * LEASE)
+    assert end(store, run_id).event_type == "offered"
+    await asyncio.sleep(2 * LEASE)
+    assert end(store, run_id).event_type == "aborted"
+
+
+@pytest.mark.parametrize("is_frozen", [True, False], ids=["frozen", "cut off"])
+@virtually
+async def test_an_owner_that_was_away_cancels_no_child_that_the_next_one_has(is_frozen):
+    left, is_cut_off = [], []
+
+    async def work(request, progress):
+        try:
+            await asyncio.sleep(1_000)
+        except asyncio.CancelledError:
+            left.append(request.leaves_task())
+            raise
+
+    store = SharedStore()
+    call = '{"agent": "worker", "task": "work"}'
+    a, b = (replica(store, name, call, agents={"worker": work}) for name in "ab")
+    a.trouble = lambda _: LOST if is_cut_off else None
+    run_id = await begin(a, origin=Origin(lease=LEASE))
+    await attend(b, run_id, 20)
+    if is_frozen:
+        a.freeze(LEASE + 15)
+    else:
+        is_cut_off.append(True)
+        a.loses_messages = lambda: True
+    await attend(b, run_id, 3 * LEASE)
+    assert left == [True] * is_frozen  # who is cut off does not know it yet
+    assert [r.event_type for r in log(store, run_id)].count("owner_changed") == 1

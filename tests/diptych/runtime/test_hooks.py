@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from support.doubles import FunctionTools, facts, house, tool
-from support.replicas import replica, told
+from support.replicas import LOST, replica, told
 from support.shared_store import SharedStore
 from support.stories import begin, log, virtually
 
@@ -389,6 +389,31 @@ async def test_a_run_is_cancelled_while_a_hook_hangs():
     assert (await rooms.runs.cancel(entry.run_id)).status == "aborted"
     assert asyncio.get_running_loop().time() - before < 1
     assert facts(await rooms.told(entry.run_id)) == ["user_message", "tool_error", "aborted"]
+
+
+@virtually
+async def test_who_may_have_lost_a_run_asks_no_hook_about_it():
+    async def look(request, progress):
+        await asyncio.sleep(20)
+        return "seen"
+
+    store, is_cut_off = SharedStore(), []
+    asks = {name: Asked() for name in "ab"}
+    a, b = (
+        replica(
+            *(store, name, '{"agent": "peer", "task": "look"}', "{}", "Seen."),
+            agents={"peer": look},
+            hooks=at("afterCall", asks[name]),
+        )
+        for name in "ab"
+    )
+    a.trouble = lambda _: LOST if is_cut_off else None
+    run_id = await begin(a)
+    await asyncio.sleep(1)
+    is_cut_off.append(True)
+    await told(b, run_id)
+    await asyncio.sleep(60)
+    assert (len(asks["a"].questions), len(asks["b"].questions)) == (0, 1)
 
 
 @pytest.mark.parametrize("dies_at", ["call_judged", "tool_result", "step_judged", "answer_judged"])

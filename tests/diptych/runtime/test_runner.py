@@ -25,7 +25,8 @@ from diptych.runtime.backends import Backends
 from diptych.runtime.catalog_recorder import CatalogRecorder
 from diptych.runtime.deadline import Deadline
 from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.run_log import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS, RunLog
+from diptych.runtime.run_log import RunLog
+from diptych.runtime.run_writer import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS
 from diptych.runtime.runner import Runner
 from diptych.runtime.stores import Stores
 

@@ -4,6 +4,7 @@ As `test_takeover`: stories of processes and a store, in virtual time.
 """
 
 import asyncio
+from functools import partial
 
 import pytest
 from support.doubles import facts, types
@@ -432,3 +433,92 @@ async def test_a_reader_of_a_run_that_the_store_has_lost_but_its_question_begins
     assert reset == Notice("reset", {"epoch": store.epoch, "last_seq": 1})
     assert records(rest) == log(store, run_id)[1:]
     assert records(rest)[0].metadata == {"lost_tail": True}
+
+
+@virtually
+async def test_a_process_reads_the_next_run_of_a_session_though_it_could_not_read_one():
+    store = SharedStore()
+    old, new = replica(store, "old", "{}", "Hello."), replica(store, "new", model=Hung())
+    first = await begin(new, session_id="s")
+    await asyncio.sleep(1)
+    rows = store.runs[first].records
+    rows.append(Record(first, "s", len(rows) + 1, "event_of_tomorrow", store.now(), "x"))
+    new.kill()
+    await asyncio.sleep(3 * TAKEN_UP)
+    newer = replica(store, "newer", model=Hung())  # it could read it, and has ended it
+    rows.append(Record(first, "s", len(rows) + 1, "completed", store.now(), "x"))
+    store.runs[first].status = "completed"
+    store.sessions["s"].queue.remove(first)
+    store.sessions["s"].owner = None
+    second = await begin(newer, session_id="s")
+    await asyncio.sleep(1)
+    newer.kill()
+    await told(old, second)
+    assert log(store, second)[-1].event_type == "completed"
+
+
+@virtually
+async def test_what_breaks_while_a_run_is_taken_up_is_on_the_log(caplog):
+    store = SharedStore()
+    a, b = replica(store, "a", model=Hung()), replica(store, "b")
+
+    async def broken(_):
+        raise ValueError("what nobody foresaw")
+
+    b.pending_signals = broken
+    run_id = await begin(a)
+    await asyncio.sleep(1)
+    a.kill()
+    await asyncio.sleep(20 * TAKEN_UP)
+    assert log(store, run_id)[-1].metadata["code"] == "too_many_owners"
+    assert "or failed with it" in log(store, run_id)[-1].content
+    assert "cannot be executed here" in caplog.text
+    assert "what nobody foresaw" in caplog.text
+
+
+@virtually
+async def test_leases_are_renewed_and_taken_after_an_error_that_nobody_foresaw(caplog):
+    store = SharedStore()
+    a = replica(store, "a", {"content": "{}", "delay_ms": 60_000}, "Hello.")
+    b = replica(store, "b", "{}", "Hello.")
+    renew, look, broken = a.renew, b.unowned_sessions, [True, True]
+
+    async def breaks_once(*about, of):
+        if broken:
+            broken.pop()
+            raise ValueError("what nobody foresaw")
+        return await of(*about)
+
+    a.renew, b.unowned_sessions = partial(breaks_once, of=renew), partial(breaks_once, of=look)
+    run_id = await begin(a)
+    await told(a, run_id)
+    assert "owner_changed" not in [record.event_type for record in log(store, run_id)]
+    other = await begin(a)
+    await asyncio.sleep(1)
+    a.kill()
+    await told(b, other)
+    assert caplog.text.count("ValueError: what nobody foresaw") == 2
+
+
+@pytest.mark.parametrize("after", [0.0, 0.3, 0.6, 1.0])
+@virtually
+async def test_a_cancel_that_a_leaving_process_takes_is_for_the_next_owner(after):
+    async def slow(**_):
+        try:
+            await asyncio.sleep(1_000)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.8)
+            raise
+
+    store = SharedStore()
+    a, _ = replica(store, "a", CALL, tools={"charge": slow}), replica(store, "b", model=Hung())
+    run_id = await begin(a)
+    await asyncio.sleep(1)
+    leaving = a.spawn(a.runs.close())
+    await asyncio.sleep(after)
+    await a.run(a.runs.cancel(run_id, "please"))
+    await leaving
+    await asyncio.sleep(3 * TAKEN_UP)
+    assert (log(store, run_id)[-1].event_type, log(store, run_id)[-1].content) == (
+        *("aborted", "please"),
+    )
