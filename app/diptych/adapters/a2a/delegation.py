@@ -68,6 +68,7 @@ class DelegationTask:
         self._report = progress
         self.claims = ClaimedUse(request)
         self._progress = TaskProgress(url, self.claims)
+        self._received = 0  # events of its streams
         self._is_known = False
         self._told_use: tuple[Usage | None, Used | None] = (None, None)
         self._events = EventGate(asyncio.get_running_loop().time)
@@ -177,6 +178,7 @@ class DelegationTask:
         try:
             async with asyncio.timeout(None) as limit:
                 async for event in events:
+                    self._received += 1
                     self._tell_event(event)
                     self._tell(self._progress.apply(event))
                     ends_at = asyncio.get_running_loop().time() + STREAM_END_TIMEOUT
@@ -199,11 +201,16 @@ class DelegationTask:
             await asyncio.sleep(polls.next_delay())
 
     async def _subscribe(self, task_id: str) -> None:
-        request = SubscribeToTaskRequest(id=task_id)
+        """Follow a task until its stream ends. Raises if that is lost before it told anything.
+
+        An agent that has told something is not given up: when it is lost, its time begins anew.
+        """
+        request, received = SubscribeToTaskRequest(id=task_id), self._received
         try:
             await self._follow(self._client.subscribe(request, context=self._context))
         except (A2AError, *MALFORMED_ANSWER_ERRORS) as error:
-            if is_lost(error) or is_not_sent(error):
+            is_away = is_lost(error) or is_not_sent(error)
+            if is_away and self._received == received:
                 raise  # any other error: a task that has ended cannot be subscribed to
 
     async def _look(self, task_id: str) -> None:
