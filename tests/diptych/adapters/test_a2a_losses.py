@@ -6,13 +6,16 @@ from typing import Any
 import httpx
 import pytest
 from a2a.client import ClientCallContext
+from a2a.client.card_resolver import parse_agent_card
 from a2a.client.errors import A2AClientError
 from a2a.types import SendMessageRequest, StreamResponse, Task
 from google.protobuf.json_format import ParseDict
 
 from diptych.adapters.a2a import delegation
 from diptych.adapters.a2a.delegation import DelegationTask
+from diptych.adapters.a2a.transport import client_factory
 from diptych.errors import DelegationError
+from diptych.loop.prompt import OUTCOME_UNKNOWN
 from diptych.ports import DelegationRequest
 
 REQUEST = DelegationRequest("adder", "add 2 and 2", "c-1")
@@ -66,3 +69,39 @@ async def test_an_agent_whose_streams_tell_nothing_is_given_up() -> None:
     with pytest.raises(DelegationError) as caught:
         await task_at(agent).run(SendMessageRequest())
     assert caught.value.kind == "unknown"
+
+
+CARD: dict[str, Any] = {
+    "name": "adder",
+    "description": "Adds.",
+    "version": "1",
+    "capabilities": {"streaming": True},
+    "skills": [],
+}
+OLDER = {**CARD, "protocolVersion": "0.3.0", "url": "http://adder", "preferredTransport": "JSONRPC"}
+NEWER = {
+    **CARD,
+    "supportedInterfaces": [
+        {"url": "http://adder", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("card", "code"),
+    [
+        pytest.param(OLDER, -32601, id="A2A 0.3"),
+        pytest.param(NEWER, -32601, id="no such method"),
+        pytest.param(NEWER, -32004, id="not supported"),
+    ],
+)
+async def test_a_task_at_an_agent_that_lists_none_cannot_be_found_again(
+    card: dict[str, Any], code: int
+) -> None:
+    reply = {"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": "no"}}
+    answers = httpx.MockTransport(lambda _: httpx.Response(200, json=reply))
+    async with httpx.AsyncClient(transport=answers) as http:
+        task = task_at(client_factory(http).create(parse_agent_card(card)))
+        with pytest.raises(DelegationError) as caught:
+            await task.take_up("c-1", is_streamed=True)
+    assert (caught.value.kind, caught.value.message) == ("unknown", OUTCOME_UNKNOWN)

@@ -20,7 +20,7 @@ from a2a.types import (
     SubscribeToTaskRequest,
     Task,
 )
-from a2a.utils.errors import A2AError
+from a2a.utils.errors import A2AError, MethodNotFoundError, UnsupportedOperationError
 
 from diptych.adapters.a2a.claimed_use import ClaimedUse
 from diptych.adapters.a2a.event_gate import EventGate
@@ -41,6 +41,11 @@ INITIAL_POLL_DELAY, MAX_POLL_DELAY = 0.05, 1.0  # seconds between polls of a tas
 CANCEL_TIMEOUT = 5.0  # seconds
 RECONNECT_SECONDS = 30.0  # in which an agent that went away must answer again
 MAX_FOUND = 10  # tasks of one context; ours have one
+NO_LIST_ERRORS = (
+    NotImplementedError,  # of the SDK: A2A 0.3 has no ListTasks
+    MethodNotFoundError,
+    UnsupportedOperationError,
+)
 
 Found = TypeVar("Found")
 
@@ -102,7 +107,8 @@ class DelegationTask:
     async def take_up(self, context_id: str, *, is_streamed: bool) -> CallOutput:
         """Go on with a task that another process has sent under this context.
 
-        Raises `DelegationError`: `unknown` if its agent does not know of it, or cannot be asked.
+        Raises `DelegationError`: `unknown` if its agent does not know of it, keeps no list of
+        tasks, or cannot be asked.
         """
         found = await self._persistently(lambda: self._find(context_id))
         if found is None:
@@ -114,7 +120,10 @@ class DelegationTask:
 
     async def _find(self, context_id: str) -> Task | None:
         request = ListTasksRequest(context_id=context_id, page_size=MAX_FOUND)
-        listed = await self._client.list_tasks(request, context=self._context)
+        try:
+            listed = await self._client.list_tasks(request, context=self._context)
+        except NO_LIST_ERRORS:
+            return None
         tasks = [task for task in listed.tasks if task.context_id == context_id]
         if not tasks:
             return None
