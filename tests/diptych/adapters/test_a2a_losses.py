@@ -64,11 +64,22 @@ async def test_an_agent_that_restarts_again_has_as_long_as_the_first_time() -> N
 
 
 @pytest.mark.usefixtures("no_patience")
-async def test_an_agent_whose_streams_tell_nothing_is_given_up() -> None:
-    agent = Restarting(["WORKING", CUT], [CUT], [CUT], ["COMPLETED"])
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        pytest.param(AWAY, "agent adder cannot be reached", id="away"),
+        pytest.param(CUT, "and the connection was lost", id="cut"),
+    ],
+)
+async def test_an_agent_whose_streams_tell_nothing_is_given_up(
+    loss: httpx.TransportError, words: str
+) -> None:
+    agent = Restarting(["WORKING", CUT], [loss], [loss], ["COMPLETED"])
     with pytest.raises(DelegationError) as caught:
         await task_at(agent).run(SendMessageRequest())
     assert caught.value.kind == "unknown"
+    assert caught.value.message.startswith("it is not known what became of the task: ")
+    assert caught.value.message.endswith(words)
 
 
 CARD: dict[str, Any] = {

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -11,6 +12,7 @@ from support.a2a_agents import running
 from diptych.adapters.a2a import A2aAgents
 from diptych.config.settings import PeerConfig
 from diptych.errors import DelegationError
+from diptych.loop.prompt import OUTCOME_UNKNOWN
 from diptych.ports import DelegationRequest, ValueProvider
 
 BASE = "http://peer:8000"
@@ -131,10 +133,60 @@ async def test_what_went_wrong_on_the_line_decides_whether_the_task_may_have_beg
         assert agents.snapshot()[1][0].reason == "it could not be reached"
 
 
-async def test_an_agent_that_is_busy_is_still_offered() -> None:
-    async with agents_to(lambda _: httpx.Response(200, json={"error": BUSY})) as agents:
+@pytest.mark.parametrize(
+    "reply",
+    [
+        pytest.param(httpx.Response(200, json={"error": BUSY}), id="in A2A"),
+        pytest.param(httpx.Response(429), id="in HTTP"),
+        pytest.param(httpx.Response(503), id="by what is before it"),
+    ],
+)
+async def test_an_agent_that_is_busy_is_still_offered(reply: httpx.Response) -> None:
+    async with agents_to(lambda _: reply) as agents:
         await failure(agents)
         assert agents.snapshot()[1] == ()
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        pytest.param(
+            httpx.Response(401), "agent adder refuses our credentials (HTTP 401)", id="unauthorized"
+        ),
+        pytest.param(
+            httpx.Response(500), "agent adder answered with an error (HTTP 500)", id="broken"
+        ),
+        pytest.param(
+            httpx.Response(200, json={"error": {"code": -32001, "message": "no such task"}}),
+            "agent adder answered with an error: no such task",
+            id="an error of A2A",
+        ),
+        pytest.param(
+            httpx.Response(200, json={"result": {"tasks": 7}}),
+            "the answer of agent adder is not valid A2A",
+            id="nonsense",
+        ),
+    ],
+)
+async def test_an_agent_that_answers_but_does_not_tell_of_a_task_was_not_lost(
+    reply: httpx.Response, words: str
+) -> None:
+    async with agents_to(lambda _: reply) as agents:
+        with pytest.raises(DelegationError) as caught:
+            await agents.delegate(replace(REQUEST, is_taken_over=True), lambda _: None)
+        assert agents.snapshot()[1] == ()
+    assert caught.value.kind == "unknown"
+    assert caught.value.message == f"it is not known what became of the task: {words}"
+
+
+@pytest.mark.parametrize("lists", [False, True])
+async def test_an_agent_that_knows_no_such_task_is_still_offered(lists: bool) -> None:
+    told = {"result": {"tasks": []}} if lists else {"error": {"code": -32601, "message": "no"}}
+    async with agents_to(lambda _: httpx.Response(200, json=told)) as agents:
+        with pytest.raises(DelegationError) as caught:
+            await agents.delegate(replace(REQUEST, is_taken_over=True), lambda _: None)
+        assert agents.snapshot()[1] == ()
+    assert (caught.value.kind, caught.value.message) == ("unknown", OUTCOME_UNKNOWN)
 
 
 async def test_an_unknown_name_is_refused() -> None:

@@ -17,7 +17,6 @@ import httpx
 from a2a.client import ClientCallContext
 from a2a.extensions.common import HTTP_EXTENSION_HEADER
 from a2a.types import Message, Part, Role, SendMessageConfiguration, SendMessageRequest
-from a2a.utils.errors import InternalError
 from google.protobuf.json_format import ParseDict
 
 from diptych.adapters.a2a.decisions import send_decision
@@ -25,6 +24,7 @@ from diptych.adapters.a2a.delegation import RECONNECT_SECONDS, DelegationTask
 from diptych.adapters.a2a.http_client import card_url, http_client, identity
 from diptych.adapters.a2a.peer import PeerMonitor, ResolvedPeer
 from diptych.adapters.a2a.run_tree import fetch_tree
+from diptych.adapters.a2a.send_errors import is_unreached
 from diptych.config.settings import PeerConfig
 from diptych.errors import DecisionRefused, DelegationError
 from diptych.loop import prompt
@@ -168,8 +168,7 @@ class A2aAgents:
             return await self._run(task, request, message, seconds)
         except DelegationError as error:
             error.child = task.child
-            is_busy = isinstance(error.__cause__, InternalError)
-            if error.kind in ("unavailable", "unknown") and not is_busy:
+            if is_unreached(error.__cause__):
                 monitor.mark_unavailable("it could not be reached")
             raise
         finally:

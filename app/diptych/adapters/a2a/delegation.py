@@ -26,7 +26,7 @@ from diptych.adapters.a2a.claimed_use import ClaimedUse
 from diptych.adapters.a2a.event_gate import EventGate
 from diptych.adapters.a2a.http_client import MALFORMED_ANSWER_ERRORS
 from diptych.adapters.a2a.metadata import events_with, extension_value
-from diptych.adapters.a2a.send_errors import explain, is_busy, is_lost, is_not_sent
+from diptych.adapters.a2a.send_errors import explain, is_busy, is_lost, is_unreached
 from diptych.adapters.a2a.task_progress import Stage, TaskProgress
 from diptych.adapters.a2a.time_limit import TimeLimit
 from diptych.errors import DelegationError
@@ -87,10 +87,11 @@ class DelegationTask:
         try:
             await self._follow(self._client.send_message(request, context=self._context))
         except (A2AError, *MALFORMED_ANSWER_ERRORS) as error:
-            may_go_on = self._progress.task_id and is_lost(error)
-            if not (self._progress.is_completed or may_go_on):
-                self.claims.is_broken_off = bool(self._progress.task_id)
-                raise explain(error, self._agent, is_begun=bool(self._progress.task_id)) from error
+            is_begun = bool(self._progress.task_id)
+            if not (self._progress.is_completed or (is_begun and is_lost(error))):
+                self.claims.is_broken_off = is_begun
+                refusal = "broke the task off" if is_begun else "did not take the task"
+                raise explain(error, self._agent, refusal) from error
         if not self._progress.is_settled:
             await self._resume(is_streamed=not request.configuration.return_immediately)
         return self.output()
@@ -138,12 +139,10 @@ class DelegationTask:
             try:
                 return await ask()
             except (A2AError, *MALFORMED_ANSWER_ERRORS) as error:
-                is_away = is_not_sent(error) or is_lost(error) or is_busy(error)
+                is_away = is_unreached(error) or is_busy(error)
                 if not is_away or backoff.is_exhausted:
-                    message = (
-                        f"the connection to agent {self._agent} was lost: it is not known what "
-                        "became of the task"
-                    )
+                    reason = explain(error, self._agent, "answered with an error").message
+                    message = f"it is not known what became of the task: {reason}"
                     raise DelegationError("unknown", message) from error
                 await asyncio.sleep(backoff.next_delay())
 
@@ -218,8 +217,7 @@ class DelegationTask:
         try:
             await self._follow(self._client.subscribe(request, context=self._context))
         except (A2AError, *MALFORMED_ANSWER_ERRORS) as error:
-            is_away = is_lost(error) or is_not_sent(error)
-            if is_away and self._received == received:
+            if is_unreached(error) and self._received == received:
                 raise  # any other error: a task that has ended cannot be subscribed to
 
     async def _look(self, task_id: str) -> None:

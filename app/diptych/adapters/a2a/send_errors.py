@@ -21,8 +21,11 @@ NOT_SENT_ERRORS = (
 BUSY_STATUSES = frozenset({429, 502, 503})
 
 
-def explain(error: Exception, agent: str, *, is_begun: bool) -> DelegationError:
-    """Say what a send that failed means for the model; `is_begun` if the agent named a task."""
+def explain(error: Exception, agent: str, refusal: str) -> DelegationError:
+    """Say what a request that failed means for the model.
+
+    `refusal` says what an agent did that answered with an error: "did not take the task".
+    """
     match error:
         case _ if is_not_sent(error):
             return DelegationError("unavailable", f"agent {agent} cannot be reached")
@@ -31,13 +34,12 @@ def explain(error: Exception, agent: str, *, is_begun: bool) -> DelegationError:
                 "unknown", f"agent {agent} was sent the task, and the connection was lost"
             )
         case A2AClientError(__cause__=httpx.HTTPStatusError(response=response)):
-            return _http_error(agent, response.status_code)
+            return _http_error(agent, response.status_code, refusal)
         case InternalError(data={"retryAfterSeconds": _}):
             return DelegationError("unavailable", f"agent {agent} has too much to do")
         case A2AError() if not isinstance(error, A2AClientError):
-            what = "broke the task off" if is_begun else "did not take the task"
             reason = error.message[:MAX_REASON_CHARS]
-            return DelegationError("failed", f"agent {agent} {what}: {reason}")
+            return DelegationError("failed", f"agent {agent} {refusal}: {reason}")
         case _:
             return DelegationError("failed", f"the answer of agent {agent} is not valid A2A")
 
@@ -56,6 +58,11 @@ def is_lost(error: Exception) -> bool:
     )
 
 
+def is_unreached(error: BaseException | None) -> bool:
+    """Say whether an agent could not be reached, or was lost before it had answered."""
+    return isinstance(error, Exception) and (is_not_sent(error) or is_lost(error))
+
+
 def is_busy(error: Exception) -> bool:
     """Say whether an agent takes no requests for a moment."""
     match error:
@@ -65,9 +72,9 @@ def is_busy(error: Exception) -> bool:
             return isinstance(error, InternalError) and bool(error.data)
 
 
-def _http_error(agent: str, status: int) -> DelegationError:
+def _http_error(agent: str, status: int, refusal: str) -> DelegationError:
     if status in BUSY_STATUSES:
         return DelegationError("unavailable", f"agent {agent} takes no tasks now (HTTP {status})")
     if status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
         return DelegationError("failed", f"agent {agent} refuses our credentials (HTTP {status})")
-    return DelegationError("failed", f"agent {agent} did not take the task (HTTP {status})")
+    return DelegationError("failed", f"agent {agent} {refusal} (HTTP {status})")
