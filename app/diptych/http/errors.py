@@ -79,13 +79,19 @@ STATUS_OF_CODE = {
     "budget_exhausted": 429,  # as OpenAI's insufficient_quota
     "budget_unavailable": 503,
     "aborted": 409,
+    "not_answered": 503,
     "store_full": 503,
     "store_away": 503,
     "store_lost": 503,
     "handed_over": 503,
     "run_lost": 410,
 }
-_RETRY_AFTER = {"store_away": "2", "store_full": "10", "handed_over": "1"}  # seconds
+_RETRY_AFTER = {  # seconds
+    "store_away": "2",
+    "not_answered": "2",
+    "store_full": "10",
+    "handed_over": "1",
+}
 _RPC_PATHS = frozenset({"/a2a", "/a2a/"})
 _RPC_INVALID_REQUEST, _RPC_INTERNAL_ERROR = -32600, -32603  # JSON-RPC 2.0, section 5.1
 _METHODS = ("DELETE", "GET", "HEAD", "POST")
@@ -143,7 +149,7 @@ def store_failure(error: StoreError) -> tuple[str, str]:
     if isinstance(error, StoreFull):
         return "store_full", "the store of runs has no room left now"
     if isinstance(error, NotAnswered):
-        return "store_away", str(error)
+        return "not_answered", str(error)
     return "store_away", "the record of runs cannot be reached now"
 
 
@@ -232,8 +238,9 @@ async def _on_run_failed(request: Request, error: Exception) -> Response:
 
 async def _on_store_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, StoreError)
-    _logger.error("the store failed: %s", error)
     code, message = store_failure(error)
+    what = "a run's owner did not answer" if isinstance(error, NotAnswered) else "the store failed"
+    _logger.error("%s: %s", what, error)
     headers = {"Retry-After": _RETRY_AFTER[code]}
     return error_response(request.url.path, 503, run_error_body(code, message), headers)
 

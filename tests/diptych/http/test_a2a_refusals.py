@@ -9,6 +9,7 @@ from starlette.applications import Starlette
 
 from diptych.errors import (
     InvalidRequest,
+    NotAnswered,
     Overloaded,
     RunEnded,
     RunLost,
@@ -70,6 +71,18 @@ async def test_a_task_that_is_not_there_is_not_found(method: str, task_id: str) 
 async def test_a_message_to_a_task_is_refused(task_id: str, code: int) -> None:
     reply = await post(FewRuns(), "SendMessage", {"message": {**MESSAGE, "taskId": task_id}})
     assert reply["error"]["code"] == code
+
+
+async def test_a_message_to_a_task_whose_owner_does_not_answer_may_be_sent_again() -> None:
+    class Unanswered(FewRuns):
+        async def send_message(self, run_id: str, message: MessageQueued) -> RunEntry:
+            raise NotAnswered("send it again with the same Idempotency-Key")
+
+    reply = await post(Unanswered(), "SendMessage", {"message": {**MESSAGE, "taskId": "run-1"}})
+    assert reply["error"]["code"] == -32603
+    assert "send it again with the same messageId" in reply["error"]["message"]
+    about = reply["error"]["data"][0]["metadata"]
+    assert about == {"code": "not_answered", "retryAfterSeconds": "2"}
 
 
 @pytest.mark.parametrize("task_id", ["run-1", "run-2"])

@@ -20,7 +20,7 @@ from support.stack import frames
 from diptych.access.bearer import Authenticator
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.access.limits import Limits
-from diptych.errors import Overloaded, StoreError, StoreFull, SubjectOverloaded
+from diptych.errors import NotAnswered, Overloaded, StoreError, StoreFull, SubjectOverloaded
 from diptych.http.a2a.routes import a2a_routes
 from diptych.http.access_guard import AccessPolicy
 from diptych.http.agent_profile import AgentProfile
@@ -446,6 +446,7 @@ FAILURES = [
     pytest.param(SubjectOverloaded("too much", retry_after=2), 429, "2", id="no room for one"),
     pytest.param(StoreError("redis://:secret@x"), 503, None, id="a store that is away"),
     pytest.param(StoreFull("OOM secret"), 503, "10", id="a full store"),
+    pytest.param(NotAnswered("secret"), 503, "2", id="an owner that does not answer"),
     pytest.param(ZeroDivisionError("secret"), 500, None, id="a bug"),
 ]
 

@@ -8,7 +8,7 @@ import pytest
 from support.face import Face, Speaker, checked_error, face, openai_error, replicas
 from support.stack import frames
 
-from diptych.errors import RunLost, StoreError, StoreFull
+from diptych.errors import NotAnswered, RunLost, StoreError, StoreFull
 from diptych.ports import Notice
 from diptych.runtime import lease_keeper
 
@@ -133,6 +133,7 @@ async def test_a_reader_who_saw_more_than_there_is_is_set_back_without_an_id() -
     [
         pytest.param(StoreError("redis://:secret@x"), 503, "store_away", id="a store that is away"),
         pytest.param(StoreFull("OOM secret"), 503, "store_full", id="a full store"),
+        pytest.param(NotAnswered("again"), 503, "not_answered", id="an owner that is silent"),
         pytest.param(RunLost("the record of this run is gone"), 410, "run_lost", id="a lost run"),
     ],
 )

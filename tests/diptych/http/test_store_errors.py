@@ -7,12 +7,12 @@ from diptych.http.errors import store_failure
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "code", "told"),
     [
-        (StoreError("NOAUTH at redis:6379"), "the record of runs cannot be reached now"),
-        (StoreFull("OOM"), "the store of runs has no room left now"),
-        (NotAnswered("send it again"), "send it again"),
+        (StoreError("NOAUTH at redis"), "store_away", "the record of runs cannot be reached now"),
+        (StoreFull("OOM"), "store_full", "the store of runs has no room left now"),
+        (NotAnswered("send it again"), "not_answered", "send it again"),
     ],
 )
-def test_advice_of_ours_is_told_and_words_of_a_library_are_not(error, told):
-    assert store_failure(error)[1] == told
+def test_advice_of_ours_is_told_and_words_of_a_library_are_not(error, code, told):
+    assert store_failure(error) == (code, told)

@@ -14,6 +14,7 @@ from a2a.utils.errors import (
 from diptych.access.caller import Forbidden
 from diptych.access.limits import LimitExceeded
 from diptych.errors import (
+    NotAnswered,
     Overloaded,
     RequestError,
     RunEnded,
@@ -27,7 +28,12 @@ from diptych.errors import (
 _SAME_ID = "message.messageId came with other parts before; give each new message a new id"
 _TASK_ENDED = "the task has ended; to go on, send the message with its contextId and no taskId"
 _CONTEXT_BUSY = "another task of this context is not finished; cancel it or wait for its end"
+_NOT_ANSWERED = (
+    "the task's owner does not answer now, and may still take the message: send it again with the "
+    "same messageId, or read the task first"
+)
 _STORE_FULL_SECONDS = 10
+_NOT_ANSWERED_SECONDS = 2
 
 _logger = logging.getLogger(__name__)
 
@@ -41,7 +47,7 @@ class ErrorTranslation:
 
     def __enter__(self) -> None: ...
 
-    def __exit__(  # noqa: C901 - a table
+    def __exit__(  # noqa: C901, PLR0912 - a table
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
@@ -70,6 +76,9 @@ class ErrorTranslation:
             case StoreFull():
                 retry = _retry("store_full", _STORE_FULL_SECONDS)
                 raise InternalError("the store of tasks has no room now", retry) from error
+            case NotAnswered():
+                retry = _retry("not_answered", _NOT_ANSWERED_SECONDS)
+                raise InternalError(_NOT_ANSWERED, retry) from error
             case StoreError():
                 data = {"code": "store_away"}
                 raise InternalError("the record of tasks cannot be reached now", data) from error

@@ -78,10 +78,10 @@ ERRORS = {
     500: "`internal_error`, `too_many_owners`: the agent failed inside. `stuck`: the run made the "
     "same call again and again.",
     502: "The model failed, or a hook (`hook_failed`); the code says how.",
-    503: "`overloaded`, `store_away`, `store_full`, `handed_over`: try again after `Retry-After`. "
-    "`store_lost`: the store lost the run. `out_of_memory`, `budget_unavailable`: the run ended "
-    "for want of memory, or as its budget could not be counted. `agent_unavailable`: an agent "
-    "below does not answer.",
+    503: "`overloaded`, `store_away`, `store_full`, `not_answered`, `handed_over`: try again after "
+    "`Retry-After`. `store_lost`: the store lost the run. `out_of_memory`, `budget_unavailable`: "
+    "the run ended for want of memory, or as its budget could not be counted. "
+    "`agent_unavailable`: an agent below does not answer.",
     504: "`model_timeout`, `deadline_exceeded`: it took too long.",
 }
 
