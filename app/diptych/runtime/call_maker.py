@@ -12,6 +12,7 @@ result (`loop.act`).
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -37,7 +38,7 @@ from diptych.loop.messages import (
 )
 from diptych.loop.reducer import apply_all
 from diptych.loop.rendering import without_native_calls
-from diptych.loop.spending import denied_call
+from diptych.loop.spending import denied_call, gets_share
 from diptych.loop.state import Run, conversation
 from diptych.loop.stuck import repeats, stuck_at
 from diptych.loop.text import RESULT_BYTES, bounded, well_formed
@@ -193,6 +194,7 @@ class CallMaker:
             result = _result(call, output)
         kind: CallKind = "agent" if isinstance(call, Delegation) else "tool"
         if result.child:
+            result = replace(result, child=_counted(call, result.child, run))
             self.children[call.id] = result.child  # it counts, whatever ends the run meanwhile
         judged = await self._hooks.after_call(call, result, run)
         if isinstance(judged, Failed):
@@ -207,7 +209,7 @@ class CallMaker:
 
         def watch(seen: str | ChildRun | ChildEvent) -> None:
             if isinstance(seen, ChildRun):
-                self.children[call.id] = seen
+                self.children[call.id] = _counted(call, seen, run)
                 return
             if isinstance(seen, ChildEvent) and (event := self._approval_below(call, seen)):
                 self._tasks.inbox.put_nowait(event)
@@ -248,6 +250,11 @@ class CallMaker:
             is_taken_over=is_taken_over,
             leaves_task=lambda: self._tasks.leaves_remote,
         )
+
+
+def _counted(call: Call, child: ChildRun, run: Run) -> ChildRun:
+    """Take out what a child claims to have used that was given nothing: it does not count."""
+    return child if gets_share(call, run) else replace(child, usage=None, used=None)
 
 
 def _tool_of(call: ToolCall, run: Run) -> Tool:

@@ -22,7 +22,7 @@ from diptych.errors import DelegationError, ModelError, StoreError
 from diptych.loop.budget import Budget, Prices, SharedBudgets
 from diptych.loop.codec import Record
 from diptych.loop.commands import AskModel, MakeCall
-from diptych.loop.messages import Delegation, Message, Result, Usage, Used
+from diptych.loop.messages import ChildRun, Delegation, Message, Result, Usage, Used
 from diptych.loop.model_request import ModelRequest
 from diptych.loop.queue_events import MessageQueued
 from diptych.loop.reducer import replay
@@ -672,14 +672,19 @@ async def test_a_delegation_is_lent_a_quarter_of_what_its_run_does_not_limit(too
     assert 1_240 < budget.model_calls <= 1_250
 
 
+@pytest.mark.parametrize("claim", [None, Used(tokens=10**12, tool_calls=10**6)])
 @pytest.mark.parametrize("limits", [{"day": {"tokens": 300_000}}, {"run": {"tokens": 300_000}}])
 @virtually
-async def test_an_agent_that_reports_nothing_is_given_nothing_and_may_be_lost(limits):
+async def test_an_agent_without_conversation_counts_for_nothing_whatever_it_says(limits, claim):
     budgets = []
 
     async def get_lost(request, progress):
         budgets.append(request.budget)
-        raise DelegationError("timeout", "there was no answer")
+        child = ChildRun("http://worker", "task-1", "working", Usage(10**9, 0), used=claim)
+        progress(child)
+        error = DelegationError("timeout", "there was no answer")
+        error.child = child
+        raise error
 
     agents = FunctionAgents({"worker": get_lost}, gets_conversation=False)
     home = home_with(said(DELEGATE), said("{}"), said("Hi."), agents=agents, **limits)
