@@ -114,6 +114,11 @@ class Budget:
         """Give one of several even shares; what cannot be divided goes to the first."""
         return Budget(**{name: _share(limit, among) for name, limit in self.limits})
 
+    def above_zero(self) -> "Budget":
+        """Give the limits with the least that there is in place of nothing."""
+        least = {"cost": Decimal(1) / PICO}
+        return Budget(**{name: limit or least.get(name, 1) for name, limit in self.limits})
+
     def gone(self, used: Used, *names: Limit) -> Limit | None:
         """Name a limit of which nothing is left, one of `names` if there are any."""
         if self.is_left(used):

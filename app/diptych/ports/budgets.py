@@ -122,3 +122,7 @@ class Ledger(Protocol):
     async def used(self, accounts: Sequence[Account]) -> Sequence[Used]:
         """Say what is used of each account."""
         ...
+
+    async def claimed(self, accounts: Sequence[Account]) -> Sequence[Used]:
+        """Say what is used or reserved of each account."""
+        ...

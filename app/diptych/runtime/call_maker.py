@@ -194,8 +194,8 @@ class CallMaker:
             result = _result(call, output)
         kind: CallKind = "agent" if isinstance(call, Delegation) else "tool"
         if result.child:
-            result = replace(result, child=_counted(call, result.child, run))
-            self.children[call.id] = result.child  # it counts, whatever ends the run meanwhile
+            child = _counted(call, result.child, run)  # whatever ends the run meanwhile
+            self.children[call.id], result = child, replace(result, child=child)
         judged = await self._hooks.after_call(call, result, run)
         if isinstance(judged, Failed):
             return judged

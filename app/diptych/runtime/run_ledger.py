@@ -182,11 +182,14 @@ class RunLedger:
         self.update_known(accounts, found.used)
         return found
 
-    async def used(self, accounts: Sequence[Account]) -> Sequence[Used]:
-        """Say what is used of each account. Raises `BudgetRefused` if nobody can for a while."""
+    async def claimed(self, accounts: Sequence[Account]) -> Sequence[Used]:
+        """Say what is used or reserved of each account.
+
+        Raises `BudgetRefused` if nobody can for a while.
+        """
 
         async def read() -> Reserved:
-            return Reserved("ok", await self._agent_ledger.store.used(accounts))
+            return Reserved("ok", await self._agent_ledger.store.claimed(accounts))
 
         return (await self.ask(accounts, read)).used
 

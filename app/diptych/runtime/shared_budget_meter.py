@@ -273,12 +273,16 @@ class SharedBudgetMeter(RunMeter):
         self.shares[call.id] = Budget(**given)
 
     async def _part(self, accounts: Sequence[Account], share: Budget) -> Budget:
-        """Give what a delegation may have of what is not used. Raises `BudgetRefused`."""
-        sums, given, own = await self._run_ledger.used(accounts), share, dict(share.limits)
-        for account, used in zip(accounts, sums, strict=True):
-            left = replace(account.budget.left(used), wall_clock=None)
+        """Give what a delegation may have of what nobody uses or has reserved.
+
+        Never nothing: to ask for that would be no question. Raises `BudgetRefused`.
+        """
+        sums, given, own = await self._run_ledger.claimed(accounts), share, dict(share.limits)
+        for account, claimed in zip(accounts, sums, strict=True):
+            left = replace(account.budget.left(claimed), wall_clock=None)
             whole: dict[str, Any] = {name: limit for name, limit in left.limits if name in own}
-            given = given.tightened(replace(left.share(_LENT_PARTS), **whole))
+            part = replace(left.share(_LENT_PARTS), **whole)
+            given = given.tightened(part.above_zero())
         return given
 
     async def _spend(self, accounts: Sequence[Account], used: Used) -> None:

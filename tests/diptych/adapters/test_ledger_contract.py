@@ -71,6 +71,7 @@ async def test_what_is_settled_is_used_and_what_is_reserved_is_not(books: Books)
     day = account(tokens=1_000)
     assert (await books.ledger.reserve([day], "e1", TOKENS)).outcome == "ok"
     assert await books.ledger.used([day]) == [Used()]
+    assert await books.other.claimed([day]) == [TOKENS]
     assert await books.ledger.settle([day], "e1", "run-1", Used(tokens=60)) == [Used(tokens=60)]
     assert await books.other.used([day]) == [Used(tokens=60)]
 

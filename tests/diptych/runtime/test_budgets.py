@@ -646,6 +646,27 @@ async def test_two_runs_that_delegate_at_once_are_never_lent_the_same():
     assert held == {}
 
 
+@virtually
+async def test_however_many_are_lent_something_others_have_some_left():
+    lent = []
+
+    async def work(request, progress):
+        lent.append(request.budget.tokens)
+        await asyncio.sleep(60)
+        return "done"
+
+    home = home_with(said(DELEGATE), agents={"worker": work}, day={"tokens": 5_000_000})
+    asking = [asyncio.create_task(home.ask(session_id=str(n))) for n in range(8)]
+    await asyncio.sleep(5)
+    assert len(lent) == 8
+    assert lent == sorted(lent, reverse=True)
+    assert 5_000_000 - sum(lent) > 400_000
+    day = [Account("perDay", DAY, Budget(tokens=5_000_000), 100_000)]
+    assert (await home.ledger.reserve(day, "another run's", Used(tokens=10_000))).outcome == "ok"
+    for each in asking:
+        each.cancel()
+
+
 @pytest.mark.parametrize("tool_calls", [None, 3])
 @virtually
 async def test_a_delegation_is_lent_a_quarter_of_what_its_run_does_not_limit(tool_calls):
@@ -700,10 +721,10 @@ async def test_an_agent_without_conversation_counts_for_nothing_whatever_it_says
 @virtually
 async def test_a_delegation_waits_for_a_ledger_that_comes_back():
     class Away(Flaky):
-        async def used(self, *arguments):
+        async def claimed(self, *arguments):
             if self.is_away:
                 raise StoreError("away")
-            return await super().used(*arguments)
+            return await super().claimed(*arguments)
 
     ledger = Away(asyncio.get_running_loop().time)
     meter = _meter(ledger)

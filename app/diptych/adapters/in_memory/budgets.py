@@ -166,6 +166,9 @@ class MemoryLedger:
     async def used(self, accounts: Sequence[Account]) -> Sequence[Used]:
         return [row.used for row in self._rows(accounts, self._now())]
 
+    async def claimed(self, accounts: Sequence[Account]) -> Sequence[Used]:
+        return [row.used + row.total for row in self._rows(accounts, self._now())]
+
     def _rows(self, accounts: Sequence[Account], now: float) -> Sequence[Row]:
         """Give accounts without reservations that nobody has renewed."""
         rows = []

@@ -16,7 +16,7 @@ _MOST = 2**62  # of an amount: Redis counts in 64 bits
 _KNOWN_MS = 60_000  # for which an entry is known as settled: it may be settled again
 _ENDED_MS = 600_000  # for which it is known that all of a run was counted
 _What = Literal[
-    "reserve", "reserve_up_to", "spend", "renew", "settle", "count_record", "end", "read"
+    "reserve", "reserve_up_to", "spend", "renew", "settle", "count_record", "end", "read", "claimed"
 ]
 
 
@@ -82,6 +82,9 @@ class RedisLedger(StoreClient):
 
     async def used(self, accounts: Sequence[Account]) -> Sequence[Used]:
         return _sums((await self._run(_Step("read"), accounts))[3])
+
+    async def claimed(self, accounts: Sequence[Account]) -> Sequence[Used]:
+        return _sums((await self._run(_Step("claimed"), accounts))[3])
 
     async def _run(
         self, step: _Step, accounts: Sequence[Account], amount: Used = NO_USE

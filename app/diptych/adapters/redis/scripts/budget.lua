@@ -108,12 +108,16 @@ local function is_surely_left(limit, taken, amount)
   return amount == '0' or tonumber(taken) + tonumber(amount) < tonumber(limit) * (1 - 1e-9)
 end
 
-local function used()
+local function of_all(field)
   local all = {}
   for n, account in ipairs(accounts) do
-    all[n] = sums(account, 'u')
+    all[n] = sums(account, field)
   end
   return all
+end
+
+local function used()
+  return of_all('u')
 end
 
 -- Finds the first limit of which nothing is left, if the amount has something of it.
@@ -235,7 +239,9 @@ elseif what == 'end' then
     set_entry(account, ended, 'settled', ended_ms)
   end
 end
-if what ~= 'read' then
+if what == 'claimed' then
+  return { 'ok', 0, 0, of_all('c') }
+elseif what ~= 'read' then
   for _, account in ipairs(accounts) do
     redis.call('PEXPIRE', account.name, account.ms)
     redis.call('PEXPIRE', account.due, account.ms)
