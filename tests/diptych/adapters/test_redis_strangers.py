@@ -13,6 +13,7 @@ from support.redis_stores import end, first, record, stores
 
 from diptych.errors import LoopError, RunLost, RunNotFound
 from diptych.loop.codec import Record, catalog_blob, decode
+from diptych.loop.events import Aborted
 from diptych.loop.messages import Message
 from diptych.loop.run_settings import RunSettings
 from diptych.runtime.stores import Stores
@@ -162,6 +163,33 @@ async def test_who_subscribes_elsewhere_is_told_the_end_though_rows_are_gone() -
             with pytest.raises(RunLost):
                 async with asyncio.timeout(5):
                     await follow()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        b"garbage",
+        b"\xff\x00",
+        b"{}",
+        b"5",
+        b'["aborted"]',
+        b'["failed",null,{}]',
+        b'["failed",null,5]',
+        b'["queue_cleared",5,{"clear_id":"c-1"}]',
+        b'["offered","x",{}]',
+    ],
+)
+async def test_a_signal_that_is_not_ours_is_passed_over_and_those_beside_it_are_heard(
+    row: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with redis_server() as server:
+        stranger = redis.Redis.from_url(server.url)
+        async with stores(server.url, prefix=PREFIX) as [store]:
+            run_id = (await store.open(first(store), "t1")).entry.run_id
+            stranger.rpush(f"{PREFIX}:asked:{run_id}", row)
+            await store.send_signal(run_id, Aborted("enough"))
+            assert await store.pending_signals(run_id) == [Aborted("enough")]
+    assert "a signal in the store is not ours, and is passed over" in caplog.text
 
 
 async def test_a_run_s_entry_that_is_not_ours_is_in_no_list(

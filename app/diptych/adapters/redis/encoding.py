@@ -6,6 +6,7 @@ What is read is checked: whoever else has the store may have written it.
 Not here: what a record means (`loop.codec`), under which key it is stored (`scripts`).
 """
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from diptych.loop.events import Signal
 from diptych.loop.message_json import decode_message, encode_message
 from diptych.loop.messages import Message
 from diptych.ports import Notice
+
+_logger = logging.getLogger(__name__)
 
 
 def encode_record(record: Record) -> bytes:
@@ -86,11 +89,14 @@ def encode_signal(signal: Signal) -> bytes:
 
 
 def decode_signal(encoded: bytes) -> Signal | None:
-    """Decode a signal; None for one that only a newer version knows."""
-    event_type, content, metadata = loads(encoded)
+    """Decode a signal; None for one that only a newer version knows, and for what is none."""
     try:
+        event_type, content, metadata = loads(encoded)
         event = decode(event_type, content, metadata, _no_blob)
     except LoopError:
+        return None
+    except (ValueError, TypeError, LookupError, AttributeError):
+        _logger.warning("a signal in the store is not ours, and is passed over")
         return None
     return event if isinstance(event, Signal) else None
 
