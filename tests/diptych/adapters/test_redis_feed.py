@@ -230,6 +230,63 @@ async def test_a_session_that_is_handed_over_is_told_to_other_processes_at_once(
         assert told == ["talk"]
 
 
+async def test_one_who_fails_at_what_it_hears_keeps_no_other_from_hearing(server, caplog):
+    async with stores(server.url, 2) as [one, two]:
+        heard: list[Any] = []
+        failed: list[Any] = []
+
+        def fail(*about: Any) -> None:
+            failed.append(about)
+            raise RuntimeError("a bug of ours")
+
+        for callback in (fail, lambda *about: heard.append(about)):
+            one.on_signal(callback)
+            one.on_hand_over(callback)
+        opened = await two.open(first(two), "t1")
+        run_id = opened.entry.run_id
+        await one.subscribe(run_id, fail)
+        await one.subscribe(run_id, lambda item: heard.append((item,)))
+        added = record(opened.entry, 2)
+        await two.append([added], opened.lease)
+        await soon(lambda: len(heard) == 1)
+        await two.send_signal(run_id, Aborted("enough"))
+        await two.release(opened.lease, hand_over=True)
+        told = [(added,), ("talk", run_id, Aborted("enough")), ("talk",)]
+        await soon(lambda: len(heard) == 3)
+        assert heard == told, "a connection that was lost would be a gap"
+        assert failed == [told[0], (Gap(),), *told[1:]], "what one has missed it must read"
+    assert caplog.text.count("what came over the feed was not taken") == 4
+    assert "a bug of ours" in caplog.text
+
+
+async def test_a_feed_that_a_bug_breaks_says_so_and_comes_back(server, caplog):
+    class Broken(RunChannel):
+        def on_message(self, message: bytes) -> None:
+            raise RuntimeError("a bug of ours")
+
+    async with stores(server.url) as [store]:
+        opened = await store.open(first(store), "t1")
+        heard: list[Any] = []
+        await store.subscribe(opened.entry.run_id, heard.append)
+        broken = Broken("run", f"{store._settings.prefix}:broken".encode())
+        store._pubsub.subscribe(broken)
+        await broken.confirmed.wait()
+        server.ask("PUBLISH", broken.name, "x")
+        await soon(lambda: heard == [Gap()])
+    assert "the feed's connection broke" in caplog.text
+    assert "a bug of ours" in caplog.text
+
+
+async def test_a_feed_whose_connection_is_lost_is_no_bug(server, caplog):
+    async with stores(server.url) as [store]:
+        opened = await store.open(first(store), "t1")
+        heard: list[Any] = []
+        await store.subscribe(opened.entry.run_id, heard.append)
+        server.ask("CLIENT", "KILL", "TYPE", "pubsub")
+        await soon(lambda: heard == [Gap()])
+    assert "broke" not in caplog.text
+
+
 async def test_notices_that_come_together_go_out_together_and_never_wait(server):
     async with stores(server.url) as [store]:
         opened = await store.open(first(store), "t1")

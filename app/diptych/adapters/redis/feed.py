@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import TypeVarTuple
 
 from diptych.adapters.redis.client import StoreClient
 from diptych.adapters.redis.connection import MultiplexedConnection
@@ -36,6 +37,7 @@ _logger = logging.getLogger(__name__)
 
 ItemCallback = Callable[[FeedItem], None]
 SignalCallback = Callable[[str, str, Signal], None]
+About = TypeVarTuple("About")
 
 
 class RedisFeed(StoreClient):
@@ -136,7 +138,7 @@ class _ControlChannel(Channel):
             match loads(message):
                 case {"released": str(session_id)}:
                     for handed_over in tuple(self._hand_over_callbacks):
-                        handed_over(session_id)
+                        _deliver(handed_over, session_id)
                     return
                 case content:
                     session_id, run_id, encoded = content
@@ -146,7 +148,7 @@ class _ControlChannel(Channel):
             return
         if signal is not None:
             for signal_received in tuple(self._signal_callbacks):
-                signal_received(session_id, run_id, signal)
+                _deliver(signal_received, session_id, run_id, signal)
 
 
 class RunChannel(Channel):
@@ -182,4 +184,15 @@ class RunChannel(Channel):
     def _put_all(self, items: list[FeedItem]) -> None:
         for put in tuple(self.callbacks):
             for item in items:
-                put(item)
+                if not _deliver(put, item):
+                    _deliver(put, Gap())  # what it has missed is on record
+
+
+def _deliver(callback: Callable[[*About], None], *about: *About) -> bool:
+    """Call back, and say whether that went well: an error of one keeps no other from hearing."""
+    try:
+        callback(*about)
+    except Exception:  # of any kind: it is the callback's, and not the connection's
+        _logger.exception("what came over the feed was not taken")
+        return False
+    return True

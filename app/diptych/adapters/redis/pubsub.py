@@ -4,11 +4,14 @@ Not here: what the messages mean (`feed`).
 """
 
 import asyncio
+import logging
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from contextlib import suppress
 from enum import Enum
+
+from redis.exceptions import RedisError
 
 from diptych.adapters.redis.locator import (
     MasterLocator,
@@ -22,6 +25,7 @@ from diptych.adapters.redis.write_buffer import WriteBuffer
 
 PING_SECONDS = 1.0
 PONG_TIMEOUT_SECONDS = 2.5  # since the last message, after which the connection counts as dead
+_logger = logging.getLogger(__name__)
 
 
 class ChannelState(Enum):
@@ -121,6 +125,9 @@ class PubSubConnection:
                 group.create_task(self._ping())
                 group.create_task(self._locator.watch_master())
         except ExceptionGroup as errors:
+            for error in errors.exceptions:
+                if not isinstance(error, Unreachable | RedisError | OSError):
+                    _logger.error("the feed's connection broke", exc_info=error)
             raise unreachable(errors.exceptions[0]) from errors
         finally:
             self._disconnected()
