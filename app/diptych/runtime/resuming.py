@@ -9,6 +9,7 @@ Not here: opening the run (`service`), what the model is asked first (`loop.aski
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from diptych.errors import NotResumable
 from diptych.loop.codec import Record, is_terminal
@@ -34,15 +35,25 @@ async def find_resumable(log: EventLog, run_id: str) -> tuple[Sequence[Record], 
     """
     records = await log.read(run_id)
     _check_end(records[-1])
-    newest, *_ = await log.entries(records[0].session_id, limit=1)
+    session_id = records[0].session_id
+    newest, *_ = await log.entries(session_id, limit=1)
     if newest.run_id == run_id:
         return records, None
-    (first, *_) = await log.read(newest.run_id, 0, 1)
-    if first.metadata.get("resumes") == run_id:
-        return records, newest
+    if following := _following(await log.entries(session_id), run_id):
+        (first, *_) = await log.read(following.run_id, 0, 1)
+        if first.metadata.get("resumes") == run_id:
+            return records, following
     raise NotResumable(
         f"its session has gone on with {newest.run_id}; send a message to the session"
     )
+
+
+def _following(entries: Sequence[RunEntry], run_id: str) -> RunEntry | None:
+    """Give the run that was opened after a run, of entries whose first is the newest.
+
+    It is the one that resumes that run, if any is: a run is resumed while it is the newest.
+    """
+    return next((newer for newer, older in pairwise(entries) if older.run_id == run_id), None)
 
 
 def _check_end(end: Record) -> None:

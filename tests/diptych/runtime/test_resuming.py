@@ -60,6 +60,18 @@ async def test_a_run_is_resumed_once():
     assert {entry.run_id for entry in (*both, again)} == {again.run_id}
 
 
+async def test_a_run_that_was_resumed_gives_that_run_also_when_its_session_has_gone_on():
+    home, _ = resumable("{}", FAILS)
+    failed = await home.ask("hi", "s-1")
+    entry, _ = await resumed(home, failed[0].run_id, "{}", FAILS)
+    later, _ = await resumed(home, entry.run_id, "{}", "Done.")
+    home.model._script = type(home.model)("{}", "Yes?")._script
+    await home.ask("hello?", "s-1")
+    assert (await home.runs.resume(failed[0].run_id)).run_id == entry.run_id
+    assert (await home.runs.resume(entry.run_id)).run_id == later.run_id
+    assert len(await home.runs.entries("s-1")) == 4
+
+
 async def test_what_cannot_be_resumed_says_why():
     home, _ = resumable("{}", "Done.", max_steps=3)
     done = await home.ask("hi", "s-1")
