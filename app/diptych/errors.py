@@ -127,6 +127,11 @@ class NotResumable(RequestError):
 
     code = "not_resumable"
 
+    def __init__(
+        self, message: str = "its session has gone on; send a message to the session"
+    ) -> None:
+        super().__init__(message)
+
 
 class RunNotFound(RequestError):
     """No run with this id ever was."""

@@ -199,12 +199,11 @@ class Replica:
         first: Record,
         token: str,
         idempotency_key: IdempotencyKey | None = None,
-        *,
-        if_idle: bool = False,
+        **conditions: Any,
     ) -> Opened:
         return await self._call(
             "open",
-            lambda: self.store.open(self.name, first, token, idempotency_key, if_idle=if_idle),
+            lambda: self.store.open(self.name, first, token, idempotency_key, **conditions),
         )
 
     async def append(

@@ -19,6 +19,7 @@ from diptych.errors import (
     IdempotencyMismatch,
     LeaseLost,
     LogTruncated,
+    NotResumable,
     Overloaded,
     RunLost,
     RunNotFound,
@@ -139,8 +140,7 @@ class SharedStore:
         first: Record,
         token: str,
         idempotency_key: IdempotencyKey | None,
-        *,
-        if_idle: bool = False,
+        **conditions: Any,
     ) -> Opened:
         run_id, session_id = first.run_id, first.session_id
         if (
@@ -155,18 +155,22 @@ class SharedStore:
         if run_id in self.runs:  # sent again: its reply was lost
             is_owner = self.sessions[session_id].owner == token
         else:
-            if if_idle and self._is_busy(session_id):
-                raise SessionBusy
+            self._check(session_id, **conditions)
             self._create(first)
             if idempotency_key:
                 self.idempotency_keys[idempotency_key.key] = (idempotency_key.digest, run_id)
             is_owner = self._claim(actor, session_id, token)
         return Opened(self.entry(run_id), Lease(session_id, token) if is_owner else None)
 
-    def _is_busy(self, session_id: str) -> bool:
+    def _check(
+        self, session_id: str, *, if_idle: bool = False, if_newest: str | None = None
+    ) -> None:
         session = self.sessions.get(session_id)
         queue = session.queue if session else ()
-        return any(self.runs[run_id].status not in TERMINAL for run_id in queue)
+        if if_idle and any(self.runs[run_id].status not in TERMINAL for run_id in queue):
+            raise SessionBusy
+        if if_newest and (session is None or session.runs[-1] != if_newest):
+            raise NotResumable
 
     def _create(self, first: Record) -> None:
         if self.is_full:

@@ -33,12 +33,14 @@ class EventLog(Protocol):
         idempotency_key: IdempotencyKey | None = None,
         *,
         if_idle: bool = False,
+        if_newest: str | None = None,
     ) -> Opened:
         """Begin a run with its first record, at the end of its session's queue.
 
         In the same step the session is claimed under `token`, if nobody holds it. Raises
         `Overloaded` if there is no room, `IdempotencyMismatch` if the key came with another body,
-        and with `if_idle` `SessionBusy` if a run of the session has not ended.
+        with `if_idle` `SessionBusy` if a run of the session has not ended, and `NotResumable` if
+        `if_newest` is not the session's newest run.
         """
         ...
 

@@ -67,12 +67,15 @@ class RunLog:
     ) -> Opened:
         """Put the run on record, with its first event, if there is memory for it.
 
-        A session that nobody owns is claimed with it (`Opened.lease`). Raises as `EventLog.open`.
+        A session that nobody owns is claimed with it (`Opened.lease`). A run that resumes another
+        follows that one in its session, or is not opened. Raises as `EventLog.open`.
         """
         (first,) = self._next_records([asked])
         self.share.admit(RUN_SIZE + record_size(first))
         token = self._stores.clock.token()
-        opened = await self._stores.log.open(first, token, key, if_idle=if_idle)
+        opened = await self._stores.log.open(
+            first, token, key, if_idle=if_idle, if_newest=asked.resumes
+        )
         if opened.is_new and not self.records:  # its turn may have come before this reply
             self._add(first, is_counted=True)
         return opened

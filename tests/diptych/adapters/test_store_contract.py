@@ -15,6 +15,7 @@ from diptych.adapters.redis import RedisSettings, RedisStore
 from diptych.errors import (
     InvalidRequest,
     LeaseLost,
+    NotResumable,
     RunLost,
     RunNotFound,
     SessionBusy,
@@ -115,6 +116,24 @@ async def test_a_session_that_must_be_idle_takes_no_run_while_another_is_unfinis
     with pytest.raises(SessionBusy):
         await log.open(first(store.run_id(), "talk"), "t3", if_idle=True)
     assert await store.leases.finish_run(mine.run_id, (), opened.lease) == another.run_id
+
+
+async def test_a_run_that_must_follow_another_is_refused_once_its_session_has_gone_on(store):
+    key, log = IdempotencyKey("k", "d"), store.log
+    old = (await store.open()).entry.run_id
+    await store.open("another")
+    mine = await store.open(idempotency_key=key, if_newest=old)
+    assert mine.is_new
+    for asked in ({"if_newest": old}, {"if_newest": "run-0000000a-unknown"}):
+        with pytest.raises(NotResumable, match="has gone on"):
+            await store.open(**asked)
+    with pytest.raises(NotResumable):
+        await store.open("unknown", if_newest=old)
+    again = await store.open(idempotency_key=key, if_newest=old)
+    assert (again.entry.run_id, again.is_new) == (mine.entry.run_id, False)
+    ids = [entry.run_id for entry in await log.entries("talk")]
+    assert ids == [mine.entry.run_id, old], "what is refused leaves nothing"
+    assert not await store.sessions.session_exists("unknown")
 
 
 async def test_a_run_that_was_deleted_before_it_left_its_queue_keeps_nobody_out():

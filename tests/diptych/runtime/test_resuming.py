@@ -123,6 +123,27 @@ async def test_a_run_that_was_aborted_before_its_turn_is_resumed_with_its_messag
 
 
 @virtually
+async def test_a_message_that_comes_while_a_run_is_resumed_keeps_it_from_another_conversation():
+    def trouble(call):
+        return 1.0 if call.name == "open" and not call.is_done else None
+
+    store = SharedStore()
+    a, b = (replica(store, name, {"content": "{}", "delay_ms": 10}, "x") for name in "ab")
+    old = await begin(a, session_id="s-1")
+    await a.run(a.runs.cancel(old))
+    await told(a, old)
+    a.trouble = trouble
+    resuming = a.spawn(a.runs.resume(old))
+    await asyncio.sleep(0.5)
+    new = await begin(b, "something new", "s-1")
+    with pytest.raises(NotResumable, match="has gone on"):
+        await resuming
+    assert ends(await told(b, new)) == ["completed"]
+    assert store.sessions["s-1"].runs == [old, new]
+    assert a.runs.active_count == 0
+
+
+@virtually
 async def test_after_a_death_and_a_failure_the_run_goes_on_without_a_second_call():
     store, charge = SharedStore(), Counted()
     a = replica(store, "a", CALL, "{}", "Sorry.", tools=charge.tools)

@@ -86,16 +86,16 @@ class Forgetful(SharedStore):
 class Taking(SharedStore):
     """Takes a request that is sent again for a new one."""
 
-    def open(self, actor, first, token, idempotency_key, *, if_idle):
-        return super().open(actor, first, token, None, if_idle=if_idle)
+    def open(self, actor, first, token, idempotency_key, **conditions):
+        return super().open(actor, first, token, None, **conditions)
 
 
 class Careless(SharedStore):
     """Does not look at the body that a key was used for."""
 
-    def open(self, actor, first, token, idempotency_key, *, if_idle):
+    def open(self, actor, first, token, idempotency_key, **conditions):
         key = idempotency_key and replace(idempotency_key, digest="")
-        return super().open(actor, first, token, key, if_idle=if_idle)
+        return super().open(actor, first, token, key, **conditions)
 
 
 class Unaware(SharedStore):

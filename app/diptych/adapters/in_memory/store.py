@@ -19,6 +19,7 @@ from diptych.adapters.in_memory.rows import StoredRun, StoredSession, size_of
 from diptych.errors import (
     BlobMissing,
     IdempotencyMismatch,
+    NotResumable,
     Overloaded,
     RunLost,
     RunNotFound,
@@ -71,12 +72,15 @@ class MemoryStore:
         idempotency_key: IdempotencyKey | None = None,
         *,
         if_idle: bool = False,
+        if_newest: str | None = None,
     ) -> Opened:
         run_id, session_id, created = first.run_id, first.session_id, first.timestamp
         if idempotency_key and (earlier := self._earlier_run(idempotency_key)):
             return Opened(await self.entry(earlier), None, is_new=False)
         if if_idle and self._is_busy(session_id):
             raise SessionBusy
+        if if_newest and not self._is_newest(session_id, if_newest):
+            raise NotResumable
         self._make_room(sessions=0 if session_id in self._sessions else 1)
         self._runs[run_id] = run = StoredRun(session_id, created)
         self._sessions.setdefault(session_id, StoredSession(created, created)).runs.append(run_id)
@@ -206,6 +210,10 @@ class MemoryStore:
         """Whether a run has not ended; one that has is queued until what it used is counted."""
         queued = map(self._runs.get, self.leases.queued(session_id))
         return any(run is not None and not run.is_finished for run in queued)
+
+    def _is_newest(self, session_id: str, run_id: str) -> bool:
+        session = self._sessions.get(session_id)
+        return session is not None and session.runs[-1] == run_id
 
     def _add_messages(self, run_id: str, messages: Sequence[Message]) -> None:
         if run := self._runs.get(run_id):

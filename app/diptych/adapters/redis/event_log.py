@@ -24,6 +24,7 @@ from diptych.adapters.redis.settings import RedisSettings
 from diptych.errors import (
     BlobMissing,
     IdempotencyMismatch,
+    NotResumable,
     Overloaded,
     RunNotFound,
     SessionBusy,
@@ -59,6 +60,7 @@ class RedisEventLog(RedisLists):
         idempotency_key: IdempotencyKey | None = None,
         *,
         if_idle: bool = False,
+        if_newest: str | None = None,
     ) -> Opened:
         reply = await self._connection.run_script(
             scripts.OPEN,
@@ -75,6 +77,7 @@ class RedisEventLog(RedisLists):
             idempotency_key.key if idempotency_key else "",
             idempotency_key.digest if idempotency_key else "",
             int(if_idle),
+            if_newest or "",
         )
         match reply:
             case [b"ok", run_id, is_new, is_claimed, *fields]:
@@ -84,6 +87,8 @@ class RedisEventLog(RedisLists):
                 raise IdempotencyMismatch
             case [b"busy"]:
                 raise SessionBusy
+            case [b"newer"]:
+                raise NotResumable
             case [b"full"]:
                 raise Overloaded("too many runs of this session are waiting; try again later")
             case _:

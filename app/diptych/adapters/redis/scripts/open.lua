@@ -1,7 +1,8 @@
 #!lua
 -- Opens a run at the end of its session's queue, and claims the session if it has no owner.
 -- ARGV: prefix, epoch, run, session, token, created, record, is shown, server, lease ms,
---       longest queue, idempotency key or '', digest of its body, 1 if the session must be idle
+--       longest queue, idempotency key or '', digest of its body, 1 if the session must be idle,
+--       the run that must be its newest or ''
 local epoch, run, session, token, created = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local once = ARGV[12] ~= '' and key('once', ARGV[12])
 
@@ -28,6 +29,9 @@ if once then
 end
 if ARGV[14] == '1' and is_busy(session) then
   return { 'busy' }
+end
+if ARGV[15] ~= '' and redis.call('ZRANGE', key('runs', session), -1, -1)[1] ~= ARGV[15] then
+  return { 'newer' }
 end
 if redis.call('LLEN', key('queue', session)) >= tonumber(ARGV[11]) then
   return { 'full' }
