@@ -211,6 +211,71 @@ async def test_earlier_runs_of_a_session_are_kept_as_long_as_its_newest(server):
         assert len(await store.conversation("talk")) == 8
 
 
+async def test_earlier_runs_are_kept_while_a_run_of_their_session_is_unfinished(server):
+    async with stores(server.url, retention=1) as [store]:
+        earlier = await store.open(first(store), "t1")
+        await end(store, earlier.entry, earlier.lease, "bye")
+        opened = await store.open(first(store), "t2")  # it waits for somebody's approval, say
+        for _ in range(15):
+            await asyncio.sleep(0.1)
+            assert list(await store.renew([opened.lease])) == []
+        assert len(await store.read(earlier.entry.run_id)) == 2
+        await end(store, opened.entry, opened.lease, "bye")
+        assert len(await store.entries("talk")) == 2
+        assert [session.runs for session in await store.sessions()] == [2]
+
+
+class Aged:
+    """A session of runs that have ended, whose time is nearly over."""
+
+    def __init__(self, server: RedisServer, store: RedisStore, session_id: str) -> None:
+        self.server, self.store, self.session_id = server, store, session_id
+        self.run_id = ""
+
+    async def age(self) -> None:
+        opened = await self.store.open(first(self.store, self.session_id), "t1")
+        await end(self.store, opened.entry, opened.lease, "bye")
+        self.run_id = opened.entry.run_id
+        self.server.ask("HSET", self.store._key("session", self.session_id), "refreshed", 1)
+        for kind in ("log", "run"):
+            self.server.ask("EXPIRE", self.store._key(kind, self.run_id), 30)
+
+    def seconds(self, kind: str = "log") -> int:
+        left: int = self.server.ask("TTL", self.store._key(kind, self.run_id))
+        return left
+
+
+async def test_opening_a_run_puts_off_when_the_earlier_ones_expire(server):
+    async with stores(server.url, retention=1000) as [store]:
+        aged = Aged(server, store, "talk")
+        await aged.age()
+        opened = await store.open(first(store), "t2")
+        assert aged.seconds() > 1000
+        assert aged.seconds("run") > 24 * 3600
+        assert server.ask("TTL", store._key("log", opened.entry.run_id)) == -1
+
+
+async def test_renewing_leases_puts_off_little_at_once_and_seldom(server):
+    async with stores(server.url, retention=1000) as [store]:
+        long, short = Aged(server, store, "long"), Aged(server, store, "short")
+        leases = []
+        for aged in (long, short):
+            await aged.age()
+            leases.append((await store.open(first(store, aged.session_id), "t2")).lease)
+            server.ask("HSET", store._key("session", aged.session_id), "refreshed", 1)
+            server.ask("EXPIRE", store._key("log", aged.run_id), 30)
+        many = [each for n in range(1000) for each in (n - 1000, f"run-{n}")]
+        server.ask("ZADD", store._key("runs", "long"), *many)
+        await store.renew(leases)
+        assert long.seconds() > 1000
+        assert short.seconds() <= 30, "its turn is when leases are renewed next"
+        await store.renew(leases)
+        assert short.seconds() > 1000
+        server.ask("CONFIG", "RESETSTAT")
+        await store.renew(leases)
+        assert "zrange" not in server.calls()
+
+
 async def test_what_a_run_was_offered_is_kept_longer_than_the_run(server):
     async with stores(server.url, retention=60) as [store]:
         opened = await store.open(first(store), "t1")

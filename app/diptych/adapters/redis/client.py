@@ -23,7 +23,7 @@ class StoreClient:
         self._settings = settings
         self._connection = connection
         self._lease_ms = max(1, int(settings.lease_seconds * 1000))
-        self._retention_ms = max(1, int(settings.retention * 1100))  # +10 %: see finish_run.lua
+        self._retention_ms = max(1, int(settings.retention * 1100))  # +10 %: see expiry.lua
         self._blob_ms = 2 * self._retention_ms + 7 * 24 * 3600 * 1000
 
     def _key(self, kind: str, name: str) -> str:

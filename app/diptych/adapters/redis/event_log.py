@@ -78,6 +78,8 @@ class RedisEventLog(RedisLists):
             idempotency_key.digest if idempotency_key else "",
             int(if_idle),
             if_newest or "",
+            self._retention_ms,
+            self._blob_ms,
         )
         match reply:
             case [b"ok", run_id, is_new, is_claimed, *fields]:

@@ -69,7 +69,9 @@ class RedisLeases(StoreClient):
         if not leases:
             return ()
         pairs = [argument for lease in leases for argument in (lease.session_id, lease.token)]
-        lost = await self._connection.run_script(scripts.RENEW, self._lease_ms, *pairs)
+        lost = await self._connection.run_script(
+            scripts.RENEW, self._lease_ms, self._retention_ms, self._blob_ms, *pairs
+        )
         return [leases[number] for number in lost]
 
     async def release(self, lease: Lease, *, hand_over: bool = False) -> None:

@@ -1,6 +1,7 @@
 """The Lua scripts that run inside Redis; each file says what it does and what it takes.
 
-`prelude.lua` is put before each of them, and `lists.lua` before those that change or read lists.
+`prelude.lua` is put before each of them, `lists.lua` before those that change or read lists, and
+`expiry.lua` before those that say when runs expire.
 All are loaded when a connection begins (`ALL`), and then called by their hash.
 """
 
@@ -28,14 +29,14 @@ def _load(name: str, *preludes: str, shebang: str | None = None) -> Script:
 _ALLOW_OOM = "#!lua flags=allow-oom"  # also when the store is full
 
 EPOCH = _load("epoch")
-OPEN = _load("open", "lists")
+OPEN = _load("open", "lists", "expiry")
 APPEND = _load("append")
 APPEND_END = _load("append", shebang=_ALLOW_OOM)
 CLAIM = _load("claim")
 QUEUE_HEAD = _load("queue_head")
 NEXT_RUN = _load("next_run", "lists")
-FINISH_RUN = _load("finish_run", "lists")
-RENEW = _load("renew")
+FINISH_RUN = _load("finish_run", "lists", "expiry")
+RENEW = _load("renew", "expiry")
 RELEASE = _load("release")
 UNOWNED_SESSIONS = _load("unowned_sessions", "lists")
 SEND_SIGNAL = _load("send_signal")

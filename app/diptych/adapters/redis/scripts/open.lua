@@ -2,7 +2,7 @@
 -- Opens a run at the end of its session's queue, and claims the session if it has no owner.
 -- ARGV: prefix, epoch, run, session, token, created, record, is shown, server, lease ms,
 --       longest queue, idempotency key or '', digest of its body, 1 if the session must be idle,
---       the run that must be its newest or ''
+--       the run that must be its newest or '', retention ms, blob ms
 local epoch, run, session, token, created = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local once = ARGV[12] ~= '' and key('once', ARGV[12])
 
@@ -49,13 +49,15 @@ redis.call('ZADD', key('runs', session), order, run)
 redis.call('ZADD', INDEX, order, run)
 redis.call('HINCRBY', LISTS, 'opened', 1)
 uncount(session)
-redis.call('HSETNX', key('session', session), 'created', created)
+if redis.call('HSETNX', key('session', session), 'created', created) == 0 then
+  put_off_expiry(session, tonumber(ARGV[16]), ARGV[17], now_ms())
+end
 redis.call('HSET', key('session', session), 'updated', created)
 redis.call('HINCRBY', key('session', session), 'events', ARGV[8])
 redis.call('ZADD', SESSIONS, now_ms(), session)
 redis.call('SADD', ACTIVE, session)
 for _, kind in ipairs({ 'session', 'runs', 'said', 'fence' }) do
-  redis.call('PERSIST', key(kind, session)) -- nothing expires while a run is unfinished
+  redis.call('PERSIST', key(kind, session)) -- until no run is unfinished; of runs: expiry.lua
 end
 if once then
   redis.call('HSET', once, 'run', run, 'digest', ARGV[13])
