@@ -116,8 +116,9 @@ class Budget:
 
     def above_zero(self) -> "Budget":
         """Give the limits with the least that there is in place of nothing."""
-        least = {"cost": Decimal(1) / PICO}
-        return Budget(**{name: limit or least.get(name, 1) for name, limit in self.limits})
+        least: dict[str, Any] = {"cost": Decimal(1) / PICO}
+        found: dict[str, Any] = {name: limit or least.get(name, 1) for name, limit in self.limits}
+        return Budget(**found)
 
     def gone(self, used: Used, *names: Limit) -> Limit | None:
         """Name a limit of which nothing is left, one of `names` if there are any."""
