@@ -8,6 +8,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from diptych.cli.client.agent_client import AgentClient
 from diptych.cli.output.screen import Screen
@@ -66,6 +67,14 @@ class TypedLines:
         return False
 
 
+@dataclass(slots=True)
+class _TypedLine:
+    """A line that is sent, and what became of it if that is cut off."""
+
+    text: str
+    became: str = "not sent"
+
+
 class Messenger:
     """Sends typed lines to the run that goes on: to steer it, or with `/later` to follow up."""
 
@@ -73,7 +82,7 @@ class Messenger:
         self._agent = agent
         self._screen = screen
         self._run_id: str | None = None
-        self._tasks: dict[asyncio.Task[None], None] = {}  # in the order of the lines
+        self._sending: dict[asyncio.Task[None], _TypedLine] = {}  # in the order of the lines
         self._turn = asyncio.Lock()
         self.lines = TypedLines(self._take)
 
@@ -83,29 +92,31 @@ class Messenger:
         self.lines.open()
 
     def close(self) -> None:
-        """Send nothing more."""
+        """Send nothing more, and say so of what is not sent: the run has ended."""
         self.lines.close()
-        for task in self._tasks:
-            task.cancel()
+        for task, line in self._sending.items():
+            if task.cancel():
+                self._tell(f"{line.became}: {line.text}")
+        self._sending.clear()
 
-    def _take(self, line: str) -> None:
-        task = asyncio.create_task(self._send(line))
-        self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
-
-    async def _send(self, line: str) -> None:
-        is_later = line.split(maxsplit=1)[0] == LATER
-        text = line.removeprefix(LATER).strip() if is_later else line
+    def _take(self, typed: str) -> None:
+        is_later = typed.split(maxsplit=1)[:1] == [LATER]
+        text = typed.removeprefix(LATER).strip() if is_later else typed
         if not text:
-            self._screen.print_line(("! ", "yellow"), f"not sent: nothing stands after {LATER}")
+            self._tell(f"not sent: nothing stands after {LATER}")
             return
-        became = "not sent"
-        try:
-            async with self._turn:  # in the order in which they were typed
-                became = "the run may not have taken this"
-                await self._agent.send(self._run_id or "", text, is_follow_up=is_later)
-        except DiptychError as error:
-            self._screen.print_line(("! ", "yellow"), f"not sent: {text}: {error}")
-        except asyncio.CancelledError:  # the run has ended
-            self._screen.print_line(("! ", "yellow"), f"{became}: {text}")
-            raise
+        line = _TypedLine(text)
+        task = asyncio.create_task(self._send(line, is_follow_up=is_later))
+        self._sending[task] = line
+        task.add_done_callback(lambda done: self._sending.pop(done, None))
+
+    async def _send(self, line: _TypedLine, *, is_follow_up: bool) -> None:
+        async with self._turn:  # in the order in which they were typed
+            line.became = "the run may not have taken this"
+            try:
+                await self._agent.send(self._run_id or "", line.text, is_follow_up=is_follow_up)
+            except DiptychError as error:
+                self._tell(f"not sent: {line.text}: {error}")
+
+    def _tell(self, what: str) -> None:
+        self._screen.print_line(("! ", "yellow"), what)

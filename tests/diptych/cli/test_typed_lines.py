@@ -143,9 +143,20 @@ async def test_what_was_under_way_when_the_run_ended_is_said(typed) -> None:
     messenger = Messenger(Slow(), screen)
     messenger.open("run-1")
     os.write(typed, b"to Rome\nor to Paris\n")
-    await soon(lambda: len(messenger._tasks) == 2)
+    await soon(lambda: len(messenger._sending) == 2)
     await asyncio.sleep(0.05)
     messenger.close()
     await soon(lambda: len(screen.lines) == 2)
     assert "the run may not have taken this: to Rome" in screen.lines[0]
     assert "not sent: or to Paris" in screen.lines[1]
+
+
+async def test_a_line_that_comes_as_the_run_ends_is_not_lost_silently(typed) -> None:
+    agent, screen = Agent(), Screen()
+    messenger = Messenger(agent, screen)
+    messenger.open("run-1")
+    messenger._take("to Rome")  # nobody has begun to send it
+    messenger.close()
+    await asyncio.sleep(0.05)
+    assert agent.sent == []
+    assert ["not sent: to Rome" in line for line in screen.lines] == [True]
