@@ -367,12 +367,13 @@ def replica(store: SharedStore, name: str, *replies: Any, **rest: Any) -> Replic
     made.model = rest.pop("model", None) or ListeningModel(*replies or ("{}", "x"))
     tools, agents = rest.pop("tools", None) or {}, rest.pop("agents", None) or {}
     tools = tools if isinstance(tools, FunctionTools) else FunctionTools(tools)
+    agents = agents if isinstance(agents, FunctionAgents) else FunctionAgents(agents)
     policy = rest.pop("policy", None) or Policy()
     hooks = rest.pop("hooks", None) or Hooks()
     definition = definition or AgentDefinition("Be brief.")
     settings = replace(definition.settings, hooks=hooks.points)
     definition = replace(definition, settings=settings)
-    outside = Backends(made.model, tools, FunctionAgents(agents), policy=policy, hooks=hooks)
+    outside = Backends(made.model, tools, agents, policy=policy, hooks=hooks)
     return made.begin(outside, definition, memory_budget=rest.pop("memory_budget", None))
 
 

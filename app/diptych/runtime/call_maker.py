@@ -170,6 +170,18 @@ class CallMaker:
             make = partial(self._call, command, writer.current)
             self._tasks.start(trace.calling(command.call.id, make) if trace else make())
 
+    async def look_for_children(self, commands: Sequence[MakeCall]) -> None:
+        """Take up what a former owner had delegated, though the run ends now.
+
+        Its end cancels that, at the other agents too, and has on record what they say of it.
+        """
+        run = self._writer.current
+        for command in commands:
+            if command.is_retry and isinstance(command.call, Delegation):
+                self._backends.meter.take_up(command.call)
+                self._tasks.start(self._call(command, run))
+        await asyncio.sleep(0)  # what is cancelled before its first step never begins
+
     async def _call(self, command: MakeCall, run: Run) -> Returned | Failed:
         """Call a tool, or delegate under the context id that the run has for it.
 

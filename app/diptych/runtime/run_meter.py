@@ -11,7 +11,7 @@ from diptych.loop.actions import MALFORMED_CALL
 from diptych.loop.budget import Budget
 from diptych.loop.commands import AskModel, MakeCall
 from diptych.loop.events import Failed, Replied, Returned
-from diptych.loop.messages import Result, Usage, Used
+from diptych.loop.messages import Delegation, Result, Usage, Used
 from diptych.loop.spending import shares
 from diptych.loop.state import Run
 from diptych.loop.text_weight import weight
@@ -99,6 +99,9 @@ class RunMeter:
         del refuse
         self.shares = shares(run, commands) if run.budget else {}
         return commands
+
+    def take_up(self, call: Delegation) -> None:
+        """Count a delegation that a former owner has sent, in a run that ends now."""
 
     def end_child(self, result: Result, used: Used) -> None:
         """Count what a call has used, if it was a delegation."""

@@ -201,6 +201,8 @@ class Runner:
             await self._writer.write(*items)
         if calls and self._stage is _Stage.DRIVING:
             await self._call_maker.make(calls)
+        elif calls:
+            await self._call_maker.look_for_children(calls)
 
     def _carry_out(
         self, commands: Sequence[Command]

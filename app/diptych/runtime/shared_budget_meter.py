@@ -198,6 +198,10 @@ class SharedBudgetMeter(RunMeter):
             admitted.append(command)
         return admitted
 
+    def take_up(self, call: Delegation) -> None:
+        self._has_delegated = True
+        self._lent[call.id] = self._run_ledger.today(), self._lent_entry(call.id)
+
     def end_child(self, result: Result, used: Used) -> None:
         lent = self._lent.pop(result.call_id, None)
         if lent or used != NO_USE:
@@ -217,9 +221,8 @@ class SharedBudgetMeter(RunMeter):
             if self._settling:
                 await asyncio.wait(self._settling)
             if has_ended:
-                await self._agent_ledger.finish_late(
-                    partial(self._count_all, next(self._agent_ledger.new_entries))
-                )
+                count = partial(self._count_all, next(self._agent_ledger.new_entries))
+                await self._agent_ledger.finish_late(count)
         finally:  # whoever cancels this: the next owner renews it, or it is free in a while
             for _, entry in self._lent.values():
                 self._agent_ledger.stop_renewing(entry)

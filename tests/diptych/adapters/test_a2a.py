@@ -602,6 +602,22 @@ async def test_a_task_is_cancelled_with_its_waiting_unless_another_goes_on(leave
         assert peer.cancelled.is_set() != leaves
 
 
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_a_task_that_another_process_sent_is_looked_for_to_be_cancelled(leaves: bool) -> None:
+    peer, told = ScriptedPeer(), list[Any]()
+    peer.replies["ListTasks"] = {"result": {"tasks": [task("WORKING")]}}
+    peer.replies["GetTask"] = {"result": task("WORKING")}
+    async with delegating_to(peer) as agents:
+        request = replace(request_to(), **TAKEN_OVER, leaves_task=lambda: leaves)
+        waiting = asyncio.create_task(agents.delegate(request, told.append))
+        await asyncio.sleep(0)  # it has begun, and its agent has not been asked
+        waiting.cancel()
+        with suppress(asyncio.CancelledError):
+            await waiting
+    assert peer.cancelled.is_set() != leaves
+    assert any(isinstance(seen, ChildRun) for seen in told) != leaves
+
+
 async def test_a_request_that_is_lost_before_a_task_is_named_has_an_unknown_end() -> None:
     async with delegating_to(ScriptedPeer([ConnectionError])) as agents:
         assert (await failure(agents, request_to())).kind == "unknown"

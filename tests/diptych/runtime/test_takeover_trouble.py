@@ -7,7 +7,7 @@ import asyncio
 from functools import partial
 
 import pytest
-from support.doubles import facts, types
+from support.doubles import FunctionAgents, facts, types
 from support.history import problems
 from support.replicas import replica, told, when
 from support.shared_store import SharedStore
@@ -29,7 +29,7 @@ from support.stories import (
 from diptych.errors import RunLost, StoreError
 from diptych.loop.codec import Record
 from diptych.loop.events import Origin
-from diptych.loop.messages import Message
+from diptych.loop.messages import ChildRun, Message, Used
 from diptych.ports import Delta, Notice, Reply
 
 # Ends that are asked for elsewhere
@@ -522,3 +522,33 @@ async def test_a_cancel_that_a_leaving_process_takes_is_for_the_next_owner(after
     assert (log(store, run_id)[-1].event_type, log(store, run_id)[-1].content) == (
         *("aborted", "please"),
     )
+
+
+@pytest.mark.parametrize("how", ["cancel", "deadline"])
+@virtually
+async def test_a_run_that_ends_while_nobody_owns_it_cancels_its_children_all_the_same(how):
+    class Lasting(FunctionAgents):
+        """Its tasks go on without whoever has sent them."""
+
+        async def delegate(self, request, progress):
+            progress(ChildRun("http://worker", "task-1", "working", used=Used(10)))
+            try:
+                await asyncio.sleep(1_000)
+            except asyncio.CancelledError:
+                cancelled.append((request.is_taken_over, request.leaves_task()))
+                raise
+
+    store, cancelled = SharedStore(), []
+    call = '{"agent": "worker", "task": "work"}'
+    agents = Lasting({"worker": None})
+    a, b = (replica(store, n, call, agents=agents) for n in "ab")
+    run_id = await begin(a, origin=Origin(seconds=4.0 if how == "deadline" else None))
+    await asyncio.sleep(1)
+    a.kill()
+    if how == "cancel":
+        await b.run(b.runs.cancel(run_id, "enough"))
+    await asyncio.sleep(3 * TAKEN_UP)
+    assert cancelled == [(False, True), (True, False)]  # who is dead cancels nothing
+    *_, child, end = log(store, run_id)
+    assert (child.event_type, child.metadata["child"]["task_id"]) == ("delegation_error", "task-1")
+    assert end.event_type == ("aborted" if how == "cancel" else "failed")

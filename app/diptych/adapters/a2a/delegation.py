@@ -74,6 +74,7 @@ class DelegationTask:
         self.claims = ClaimedUse(request)
         self._progress = TaskProgress(url, self.claims)
         self._received = 0  # events of its streams
+        self._sent_before = request.context_id if request.is_taken_over else ""
         self._is_known = False
         self._told_use: tuple[Usage | None, Used | None] = (None, None)
         self._events = EventGate(asyncio.get_running_loop().time)
@@ -152,11 +153,14 @@ class DelegationTask:
         return self._progress.child()
 
     async def cancel(self) -> None:
-        """Tell the agent to stop, if it has named a task that has not ended. Never raises."""
-        if not self._progress.task_id or self.has_ended:
-            return
+        """Tell the agent to stop, if it has named a task that has not ended. Never raises.
+
+        A task that a former owner of the run has sent is looked for.
+        """
         try:
             async with asyncio.timeout(CANCEL_TIMEOUT):
+                if not await self._is_known_to_go_on():
+                    return
                 task = await self._client.cancel_task(
                     CancelTaskRequest(id=self._progress.task_id), context=self._context
                 )
@@ -168,6 +172,12 @@ class DelegationTask:
         except (A2AError, TimeoutError, *MALFORMED_ANSWER_ERRORS) as error:
             self._refused_to_stop = True
             _logger.info("agent %s did not cancel a task: %s", self._agent, type(error).__name__)
+
+    async def _is_known_to_go_on(self) -> bool:
+        is_unknown = not self._progress.task_id and self._sent_before
+        if is_unknown and (found := await self._find(self._sent_before)):
+            self._tell(self._progress.apply_task(found))
+        return bool(self._progress.task_id) and not self.has_ended
 
     @property
     def stop_note(self) -> str:
