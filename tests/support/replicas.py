@@ -264,6 +264,9 @@ class Replica:
     async def unowned_sessions(self) -> Sequence[str]:
         return await self._call("unowned", self.store.unowned_sessions)
 
+    async def overdue_runs(self) -> Any:
+        return await self._call("overdue", self.store.overdue_runs)
+
     async def send_signal(self, run_id: str, demand: Any) -> None:
         await self._call("demand", lambda: self.store.send_signal(run_id, demand))
 

@@ -327,6 +327,15 @@ class SharedStore:
     def unowned_sessions(self) -> list[str]:
         return [n for n, s in self.sessions.items() if s.queue and self._is_free(s)]
 
+    def overdue_runs(self) -> list[str]:
+        found = []
+        for run_id, run in self.runs.items():
+            seconds = run.records[0].metadata.get("seconds")
+            is_over = seconds is not None and self.now() >= run.created + seconds
+            if is_over and run.status == "queued":
+                found.append(run_id)
+        return found
+
     def send_signal(self, run_id: str, demand: Signal) -> None:
         run = self._run(run_id)
         if run.status not in TERMINAL:

@@ -202,6 +202,13 @@ class SessionLeases(Protocol):
         """Some sessions that have unfinished runs and no owner."""
         ...
 
+    async def overdue_runs(self) -> Sequence[str]:
+        """Runs that wait for their turn beyond their deadline: nobody has ended them yet.
+
+        Each is given again some seconds later, until it has ended.
+        """
+        ...
+
     async def send_signal(self, run_id: str, signal: Signal) -> None:
         """Send a signal to a run's owner, or to the next one if there is none now.
 

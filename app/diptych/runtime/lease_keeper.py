@@ -1,4 +1,4 @@
-"""Keeps this process's leases, and takes over sessions that nobody owns any more.
+"""Keeps this process's leases, takes over sessions that nobody owns, ends what waited for too long.
 
 An owner that dies lets its leases run out; one that leaves in order releases them and says so.
 
@@ -10,7 +10,8 @@ import logging
 import random
 from contextlib import suppress
 
-from diptych.errors import StoreError
+from diptych.errors import RunLost, RunNotFound, StoreError
+from diptych.runtime.runner import DEADLINE_EXCEEDED
 from diptych.runtime.scheduler import Scheduler
 from diptych.runtime.stores import Stores
 
@@ -50,10 +51,17 @@ class LeaseKeeper:
             await asyncio.sleep(interval)
             try:
                 await self._renew()
+                for run_id in await self._stores.leases.overdue_runs():
+                    await self._end_overdue(run_id)
             except StoreError as error:
                 _logger.warning("leases cannot be renewed now: %s", error)
             except Exception:
                 _logger.exception("leases cannot be renewed now")
+
+    async def _end_overdue(self, run_id: str) -> None:
+        """Tell whoever owns a run that its time is over: its turn has not come."""
+        with suppress(RunNotFound, RunLost):
+            await self._stores.leases.send_signal(run_id, DEADLINE_EXCEEDED)
 
     async def _renew(self) -> None:
         leases, asked_at = self._scheduler.owned.leases, asyncio.get_running_loop().time()

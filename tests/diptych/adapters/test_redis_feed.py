@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -312,3 +313,20 @@ async def test_a_watch_that_is_not_confirmed_in_time_is_refused_and_leaves_nothi
             assert store._channels_by_run == {}
             server.resume()
             await store.subscribe(opened.entry.run_id, lambda _: None)
+
+
+async def test_runs_that_wait_beyond_their_deadline_are_named_until_they_have_begun(server):
+    async with stores(server.url) as [store]:
+        opened = await store.open(replace(first(store), metadata={"seconds": 0.0}), "t1")
+        lasting = await store.open(replace(first(store), metadata={"seconds": 60.0}), "t2")
+        await store.open(first(store), "t3")
+        run_id = opened.entry.run_id
+        assert await store.overdue_runs() == [run_id]
+        assert await store.overdue_runs() == []  # not at once
+        due = f"{store._settings.prefix}:due"
+        server.ask("ZADD", due, "0", run_id)
+        assert await store.overdue_runs() == [run_id]
+        server.ask("ZADD", due, "0", run_id, "0", lasting.entry.run_id, "0", "gone")
+        await store.append([record(opened.entry, 2)], opened.lease)  # it has begun
+        assert await store.overdue_runs() == [lasting.entry.run_id]
+        assert server.ask("ZRANGE", due, "0", "-1") == [lasting.entry.run_id.encode()]

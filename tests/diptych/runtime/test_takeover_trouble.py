@@ -552,3 +552,27 @@ async def test_a_run_that_ends_while_nobody_owns_it_cancels_its_children_all_the
     *_, child, end = log(store, run_id)
     assert (child.event_type, child.metadata["child"]["task_id"]) == ("delegation_error", "task-1")
     assert end.event_type == ("aborted" if how == "cancel" else "failed")
+
+
+@pytest.mark.parametrize("how", ["the owner dies", "who took it leaves", "the word is lost"])
+@virtually
+async def test_a_run_that_waits_is_out_of_time_through_any_single_fault(how):
+    store, long = SharedStore(), {"content": "{}", "delay_ms": 1_000_000}
+    a, b, _ = (replica(store, n, long, long) for n in "abc")
+    await begin(a, session_id="s")
+    takes = a if how == "the owner dies" else b
+    waits = await begin(takes, session_id="s", origin=Origin(seconds=30.0))
+    await asyncio.sleep(5)
+    if how == "the owner dies":
+        a.kill()
+    elif how == "who took it leaves":
+        await b.run(b.runs.close())
+    else:
+        await asyncio.sleep(24)
+        a.loses_messages = lambda: True
+        await asyncio.sleep(2)
+        a.loses_messages = lambda: False
+    await asyncio.sleep(30)
+    first, end = log(store, waits)
+    assert end.metadata["code"] == "deadline_exceeded"
+    assert end.timestamp - first.timestamp < 30 + 5

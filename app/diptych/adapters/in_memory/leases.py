@@ -75,6 +75,9 @@ class MemoryLeases:
     async def unowned_sessions(self) -> Sequence[str]:
         return [name for name in self._queues if name not in self._leases]
 
+    async def overdue_runs(self) -> Sequence[str]:
+        return ()  # who put them into their queue lives as long as they do
+
     async def send_signal(self, run_id: str, signal: Signal) -> None:
         """Do nothing: the caller is the owner, and acts on the signal itself."""
 

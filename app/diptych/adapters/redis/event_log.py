@@ -62,6 +62,7 @@ class RedisEventLog(RedisLists):
         if_idle: bool = False,
         if_newest: str | None = None,
     ) -> Opened:
+        seconds = first.metadata.get("seconds")  # until its caller's deadline
         reply = await self._connection.run_script(
             scripts.OPEN,
             epoch_of(first.run_id),
@@ -80,6 +81,7 @@ class RedisEventLog(RedisLists):
             if_newest or "",
             self._retention_ms,
             self._blob_ms,
+            max(0, round(seconds * 1000)) if isinstance(seconds, int | float) else "",
         )
         match reply:
             case [b"ok", run_id, is_new, is_claimed, *fields]:

@@ -17,6 +17,7 @@ from diptych.loop.state import MAX_MESSAGES_PER_RUN
 from diptych.ports.entries import Lease, QueueHead
 
 _MAX_UNOWNED = 50  # sessions in one reply
+_MAX_OVERDUE, _AGAIN_MS = 100, 4_000  # runs in one reply, and after how long they are given again
 _MOST_SIGNALS = {
     MessageQueued: MAX_MESSAGES_PER_RUN,
     QueueCleared: 2 * MAX_MESSAGES_PER_RUN,
@@ -82,6 +83,10 @@ class RedisLeases(StoreClient):
         names = await self._connection.run_script(
             scripts.UNOWNED_SESSIONS, _MAX_UNOWNED, self._retention_ms
         )
+        return [name.decode() for name in names]
+
+    async def overdue_runs(self) -> Sequence[str]:
+        names = await self._connection.run_script(scripts.OVERDUE_RUNS, _MAX_OVERDUE, _AGAIN_MS)
         return [name.decode() for name in names]
 
     async def send_signal(self, run_id: str, signal: Signal) -> None:

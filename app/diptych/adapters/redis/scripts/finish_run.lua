@@ -16,6 +16,7 @@ if redis.call('LPOS', key('queue', session), run) then
   end
   redis.call('LREM', key('queue', session), 1, run)
   redis.call('UNLINK', key('asked', run))
+  redis.call('ZREM', DUE, run)
   if ARGV[7] ~= '' then
     redis.call('RPUSH', key('said', session), ARGV[7])
   end

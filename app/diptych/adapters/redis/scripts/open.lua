@@ -2,7 +2,7 @@
 -- Opens a run at the end of its session's queue, and claims the session if it has no owner.
 -- ARGV: prefix, epoch, run, session, token, created, record, is shown, server, lease ms,
 --       longest queue, idempotency key or '', digest of its body, 1 if the session must be idle,
---       the run that must be its newest or '', retention ms, blob ms
+--       the run that must be its newest or '', retention ms, blob ms, ms until its deadline or ''
 local epoch, run, session, token, created = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local once = ARGV[12] ~= '' and key('once', ARGV[12])
 
@@ -58,6 +58,9 @@ redis.call('ZADD', SESSIONS, now_ms(), session)
 redis.call('SADD', ACTIVE, session)
 for _, kind in ipairs({ 'session', 'runs', 'said', 'fence' }) do
   redis.call('PERSIST', key(kind, session)) -- until no run is unfinished; of runs: expiry.lua
+end
+if ARGV[18] ~= '' then
+  redis.call('ZADD', DUE, now_ms() + tonumber(ARGV[18]), run)
 end
 if once then
   redis.call('HSET', once, 'run', run, 'digest', ARGV[13])

@@ -1,6 +1,7 @@
 -- Put before every script. ARGV[1] is the prefix of all keys. A script may be executed a second
 -- time if its reply was lost, so each must have the same effect then.
 local PREFIX = ARGV[1]
+local DUE = PREFIX .. ':due' -- when the deadline of runs is over that may wait for their turn
 
 local function key(kind, id)
   return PREFIX .. ':' .. kind .. ':' .. id
