@@ -7,6 +7,7 @@ from support.agents import PLATFORM
 from support.kubernetes import KubernetesApi
 
 from diptych_operator.controller.access_files import AccessFiles, ControllerParts
+from diptych_operator.controller.answers import Answers
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.cluster_issuer import ClusterIssuer
@@ -64,8 +65,11 @@ class Harness:
         platform = self.platform
         self.access_files = AccessFiles(parts, self.issuer, platform.access, platform.metadata)
         self.throttle = RolloutThrottle(cache, self.queue, platform.pods.rollout.at_once)
-        status = StatusWriter(client, cache, lambda: self.clock.now)
-        collaborators = Collaborators(self.config_maps, self.access_files, status, self.throttle)
+        answers = Answers(cache, self.queue)
+        status = StatusWriter(client, cache, answers, lambda: self.clock.now)
+        collaborators = Collaborators(
+            self.config_maps, self.access_files, answers, status, self.throttle
+        )
         self.reconciler = Reconciler(client, cache, self.claims, collaborators, platform)
 
     async def observe(self):

@@ -18,6 +18,7 @@
     obstacles        what keeps children from being made: the manifest, the cluster, the API
     changes          one line of the log for each change
     cache            the objects that watches, lists and writes have shown so far
+    answers          what the API answers to writes: into the cache, and who is affected is queued
     referrers        which Agents refer to which objects
     metrics          counters for Prometheus
 

@@ -11,7 +11,7 @@ Not here: which children there are (`desired.children`), whose a live object is 
 import logging
 from http import HTTPStatus
 
-from diptych_operator.controller.cache import ObjectCache
+from diptych_operator.controller.answers import Answers
 from diptych_operator.controller.changes import Verb, log_change
 from diptych_operator.desired.drift import digest, has_drifted
 from diptych_operator.kubernetes.client import KubernetesClient
@@ -37,9 +37,9 @@ _log = logging.getLogger(__name__)
 class Applier:
     """Applies children that have drifted, and remembers what the API made of them."""
 
-    def __init__(self, client: KubernetesClient, cache: ObjectCache) -> None:
+    def __init__(self, client: KubernetesClient, answers: Answers) -> None:
         self._client = client
-        self._cache = cache
+        self._answers = answers
         self._applied: dict[tuple[Kind, NamespacedName], tuple[str, str]] = {}
         """The digest that was applied last, and the `resourceVersion` that resulted."""
 
@@ -63,7 +63,7 @@ class Applier:
         if live is None or _version(answer) != _version(live):
             verb = Verb.CREATED if live is None else Verb.APPLIED
             log_change(agent, verb, kind, name[1], _reason(live, desired))
-        self._cache.put(kind, answer)
+        self._answers.put_child(kind, answer, agent.namespaced_name)
         self._applied[kind, name] = digest(desired), _version(answer)
 
     async def _write(self, agent: Agent, desired: Object, live: Object | None) -> Object:

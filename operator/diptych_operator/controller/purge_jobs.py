@@ -8,6 +8,7 @@ Not here: what such a Job is (`desired.purge`).
 
 from collections.abc import Sequence
 
+from diptych_operator.controller.answers import Answers
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.changes import Verb, log_change, log_change_of
 from diptych_operator.desired.purge import AGENT_UID, SESSIONS, purge_policy, started
@@ -20,9 +21,10 @@ from diptych_operator.resources.kinds import JOB, NamespacedName, Object, namesp
 class PurgeJobs:
     """The purge Jobs of all Agents."""
 
-    def __init__(self, client: KubernetesClient, cache: ObjectCache) -> None:
+    def __init__(self, client: KubernetesClient, cache: ObjectCache, answers: Answers) -> None:
         self._client = client
         self._cache = cache
+        self._answers = answers
 
     async def ensure(self, agent: Agent, desired: Object | None) -> None:
         """Have an Agent's Job there, suspended, and no other one of it. Raises `ApiError`."""
@@ -39,7 +41,7 @@ class PurgeJobs:
         if desired is None or is_there:
             return
         if live := await self._client.create(desired):
-            self._cache.put(JOB, live)
+            self._answers.put_child(JOB, live, agent.namespaced_name)
             why = "it purges the Agent's sessions when that is deleted"
             log_change(agent, Verb.CREATED, JOB, live["metadata"]["name"], why)
 
@@ -51,7 +53,7 @@ class PurgeJobs:
                 live = await self._client.apply(started(job), job["metadata"]["uid"])
             except NotFoundError:
                 continue  # somebody has deleted it
-            self._cache.put(JOB, live)
+            self._answers.put_child(JOB, live, name)
             why = "its Agent is gone, and with it go its sessions"
             log_change_of("/".join(name), 0, Verb.APPLIED, JOB, live["metadata"]["name"], why)
 

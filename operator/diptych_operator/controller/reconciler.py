@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diptych_operator.controller.access_files import AccessFiles, AccessFileState
+from diptych_operator.controller.answers import Answers
 from diptych_operator.controller.apply import Applier
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.claims import NamespaceClaims
@@ -117,6 +118,7 @@ class Collaborators:
 
     config_maps: ConfigMaps
     access_files: AccessFiles
+    answers: Answers
     status: StatusWriter
     throttle: RolloutThrottle
 
@@ -140,9 +142,9 @@ class Reconciler:
         self._status_writer = collaborators.status
         self._platform = platform
         self._throttle = collaborators.throttle
-        self._applier = Applier(client, cache)
+        self._applier = Applier(client, collaborators.answers)
         self._surplus = Surplus(client, cache, self._applier)
-        self._purge_jobs = PurgeJobs(client, cache)
+        self._purge_jobs = PurgeJobs(client, cache, collaborators.answers)
         self._failures: Counter[NamespacedName] = Counter()
         """How often in a row an Agent's children could not be written."""
 

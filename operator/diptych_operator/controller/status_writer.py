@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from diptych_operator.controller.answers import Answers
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import (
@@ -18,7 +19,7 @@ from diptych_operator.kubernetes.errors import (
     NotFoundError,
 )
 from diptych_operator.resources.agent import Agent
-from diptych_operator.resources.kinds import AGENT, NamespacedName, Object
+from diptych_operator.resources.kinds import NamespacedName, Object
 from diptych_operator.status.agent_status import agent_status
 from diptych_operator.status.conditions import StatusInputs
 from diptych_operator.status.events import PATIENCE, event_of, premature, transitions
@@ -30,10 +31,15 @@ class StatusWriter:
     """The status of all Agents. `now` gives the time as the API writes it, in whole seconds."""
 
     def __init__(
-        self, client: KubernetesClient, cache: ObjectCache, now: Callable[[], str]
+        self,
+        client: KubernetesClient,
+        cache: ObjectCache,
+        answers: Answers,
+        now: Callable[[], str],
     ) -> None:
         self._client = client
         self._cache = cache
+        self._answers = answers
         self._now = now
         self._reported: dict[NamespacedName, Mapping[str, Any]] = {}
         """The status that Events have told of, where it is not yet the newest one."""
@@ -67,7 +73,7 @@ class StatusWriter:
         except ForbiddenError as error:
             _log.warning("%s/%s: %s", *name, error)
             return False
-        self._cache.put(AGENT, live)
+        self._answers.put_agent(live)
         return True
 
     async def _report(self, agent: Agent, status: Mapping[str, Any], now: str) -> float | None:

@@ -21,6 +21,7 @@ import kopf
 from aiohttp import web
 
 from diptych_operator.controller.access_files import AccessFiles, ControllerParts
+from diptych_operator.controller.answers import Answers
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.cluster_issuer import ClusterIssuer
@@ -116,8 +117,9 @@ class Operator:
         parts = ControllerParts(client, cache, queue, claims)
         access_files = AccessFiles(parts, issuer, platform.access, platform.metadata)
         throttle = RolloutThrottle(cache, queue, platform.pods.rollout.at_once, self.metrics)
-        status = StatusWriter(client, cache, _now)
-        collaborators = Collaborators(config_maps, access_files, status, throttle)
+        answers = Answers(cache, queue)
+        status = StatusWriter(client, cache, answers, _now)
+        collaborators = Collaborators(config_maps, access_files, answers, status, throttle)
         reconciler = Reconciler(client, cache, claims, collaborators, platform)
         coroutines: list[Coroutine[Any, Any, Any]] = [
             stop.wait(),
