@@ -196,7 +196,7 @@ class Reconciler:
             former_degraded=None if name in missing else _degraded_condition(agent),
             platform_rules=len(self._platform.policy),
         )
-        again = await self._status_writer.write(name, inputs)
+        again = await self._status_writer.write(agent, inputs)
         if failure:
             raise failure
         return min(filter(None, (again, retry_after(rejection, blocker))), default=None)

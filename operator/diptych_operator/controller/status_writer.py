@@ -44,13 +44,15 @@ class StatusWriter:
         self._reported: dict[NamespacedName, Mapping[str, Any]] = {}
         """The status that Events have told of, where it is not yet the newest one."""
 
-    async def write(self, name: NamespacedName, inputs: StatusInputs) -> float | None:
+    async def write(self, agent: Agent, inputs: StatusInputs) -> float | None:
         """Write the status that follows from `inputs` and the live Deployment.
+
+        `agent` is as it was reconciled: the status speaks of that generation, and not of one that
+        has come meanwhile.
 
         Gives the seconds after which it must be looked at again, or None.
         """
-        agent = self._cache.agent(name)
-        if agent is None:
+        if self._cache.agent(agent.namespaced_name) is None:
             return None
         inputs = replace(inputs, deployment=self._cache.deployment(agent))
         now = self._now()

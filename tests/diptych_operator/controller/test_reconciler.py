@@ -1,5 +1,6 @@
 """A reconcile against an API: what it writes and what it leaves alone."""
 
+import copy
 import json
 import logging
 
@@ -481,3 +482,26 @@ async def test_each_change_is_one_line_of_the_log_and_nothing_else_is(harness, c
             (1, "Service", "somebody has changed it"),
             (2, "Deployment", "what the Agent needs has changed"),
         ]
+
+
+async def test_a_status_speaks_of_the_generation_that_was_reconciled(harness):
+    put(harness)
+    await harness.until_done()
+    harness.api.settle()
+    await harness.until_done()
+    harness.api.remove(SERVICE, NAME)
+
+    def before(request, content):
+        if "/services/" in request.path:
+            harness.api.before = lambda *_: None
+            edited = harness.api.edit(AGENT, NAME, lambda one: one["spec"].update(replicas=2))
+            harness.cache.put(AGENT, copy.deepcopy(edited))  # as a watch does
+
+    harness.api.before = before
+    await harness.reconcile()
+    status = harness.api.get(AGENT, NAME)["status"]
+    assert status["observedGeneration"] == 1
+    assert {one["observedGeneration"] for one in status["conditions"]} == {1}
+    assert status["pods"] == "1/1"
+    await harness.until_done()
+    assert harness.api.get(AGENT, NAME)["status"]["observedGeneration"] == 2
