@@ -21,6 +21,7 @@ from diptych_operator.resources.kinds import AGENT, Object, kind_of
 from diptych_operator.resources.ownership import controller_of, is_owned_by
 from diptych_operator.status.problem import (
     FORMER_AGENT,
+    KIND_MISSING,
     MENDED_ELSEWHERE,
     WAITS_FOR_OTHERS,
     Problem,
@@ -114,7 +115,7 @@ def kind_missing(child: Object) -> Blocked:
         f"The cluster has no {kind.name} ({kind.api_version}), so that the Agent is not exposed; "
         "install the Gateway API's CRDs, or use spec.expose.ingress."
     )
-    return Blocked(Problem("KindMissing", message))
+    return Blocked(Problem(KIND_MISSING, message))
 
 
 def name_conflict(kind: str, name: str, remedy: str) -> Rejected:

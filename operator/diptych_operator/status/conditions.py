@@ -2,7 +2,7 @@
 
 They are the API; there is no phase. Ready means that the newest revision's pods can take
 work, Available that those of any revision can. Missing dependencies make it Degraded. A manifest
-that is rejected leaves the last good revision serving, and Ready says so.
+that is rejected, or cannot be applied, leaves the last good revision serving, and Ready says so.
 
 Reconciling and Stalled are for programs that read them as kstatus does; each is there only while it
 is True: work is going on, or somebody must do something before it goes on.
@@ -26,7 +26,7 @@ from diptych_operator.status.deployments import (
     wanted_replicas,
 )
 from diptych_operator.status.pods import pod_problem
-from diptych_operator.status.problem import GOES_ON_BY_ITSELF, Problem
+from diptych_operator.status.problem import GOES_ON_BY_ITSELF, LEAVES_PODS_ALONE, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +167,9 @@ def _ready_when_rolled_out(inputs: StatusInputs) -> Condition:
     message = _availability(inputs)
     if inputs.rejection:
         message += " The manifest was not accepted; the last good revision keeps serving."
+        return Condition("Ready", "True", "LastGoodRevision", message)
+    if inputs.blocker and inputs.blocker.reason not in LEAVES_PODS_ALONE:
+        message += " The manifest could not be applied; the last good revision keeps serving."
         return Condition("Ready", "True", "LastGoodRevision", message)
     is_degraded = _degraded(inputs).status == "True"
     return Condition("Ready", "True", "Degraded" if is_degraded else "Ready", message)

@@ -213,3 +213,24 @@ async def test_a_missing_right_and_a_rule_of_the_cluster_differ(harness, words, 
     await harness.reconcile()
     assert harness.conditions()["Progressing"] == ("False", reason)
     assert words in harness.message("Progressing")
+
+
+async def test_what_is_denied_of_a_new_generation_is_not_said_to_be_ready(harness):
+    put(harness)
+    await harness.until_done()
+    harness.api.settle()
+    await harness.until_done()
+
+    def before(request, content):
+        if request.method == "PATCH" and "deployments" in request.path:
+            raise ErrorResponse(403, 'admission webhook "x.example.com" denied the request: no')
+
+    harness.api.before = before
+    put(harness, instructions="two")
+    await harness.reconcile()
+    assert harness.conditions()["Ready"] == ("True", "LastGoodRevision")
+    harness.api.before = lambda *_: None
+    await harness.until_done()
+    harness.api.settle()
+    await harness.until_done()
+    assert harness.conditions()["Ready"] == ("True", "Ready")

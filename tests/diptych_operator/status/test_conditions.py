@@ -71,6 +71,24 @@ def condition(inputs, kind):
             id="the last good revision serves",
         ),
         pytest.param(
+            StatusInputs(deployment=deployment(), blocker=Problem("Denied", "")),
+            "True",
+            "LastGoodRevision",
+            id="the newest one is denied",
+        ),
+        pytest.param(
+            StatusInputs(deployment=deployment(), blocker=Problem("WaitsForOthers", "")),
+            "True",
+            "Ready",
+            id="it serves until others are rolled out",
+        ),
+        pytest.param(
+            StatusInputs(deployment=deployment(), blocker=Problem("KindMissing", "")),
+            "True",
+            "Ready",
+            id="the pods are the newest, and have no route",
+        ),
+        pytest.param(
             StatusInputs(rejection=REJECTED), "False", "NameConflict", id="refused from the start"
         ),
         pytest.param(
@@ -260,6 +278,10 @@ PAUSED_WORDS = (
 )
 QUOTA = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: q."}
 QUOTA_WORDS = "The cluster refuses the pods: exceeded quota: q."
+NOT_APPLIED = (
+    "1 of 1 pods can take work. The manifest could not be applied; "
+    "the last good revision keeps serving."
+)
 STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
 
 
@@ -338,6 +360,7 @@ STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
             {
                 "Progressing": ("False", "WriteFailed", "A webhook is gone."),
                 "Stalled": ("True", "WriteFailed", "A webhook is gone."),
+                "Ready": ("True", "LastGoodRevision", NOT_APPLIED),
             },
             id="a write that fails",
         ),
@@ -346,6 +369,7 @@ STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
             {
                 "Progressing": ("False", "FormerAgent", "It is still there."),
                 "Reconciling": ("True", "FormerAgent", "It is still there."),
+                "Ready": ("True", "LastGoodRevision", NOT_APPLIED),
             },
             id="waiting for a former Agent's children",
         ),
