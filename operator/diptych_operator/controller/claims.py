@@ -90,7 +90,7 @@ class NamespaceClaims:
         async with self._locks.setdefault(namespace, asyncio.Lock()):
             claim = self._claims.get(namespace)
             if claim is None or self.clock() >= claim.next_look:
-                await self._look(namespace)
+                await self._look_and_queue(namespace)
         return self.holds(namespace)
 
     async def run(self) -> None:
@@ -112,9 +112,13 @@ class NamespaceClaims:
                 _log.warning("the claim of namespace %s cannot be renewed: %s", namespace, error)
 
     async def _renew(self, namespace: str) -> None:
-        was_held = self.holds(namespace)
         async with self._locks.setdefault(namespace, asyncio.Lock()):
-            await self._look(namespace)
+            await self._look_and_queue(namespace)
+
+    async def _look_and_queue(self, namespace: str) -> None:
+        """Look at a claim; if it is held now, and was not, queue all who were turned away."""
+        was_held = self.holds(namespace)
+        await self._look(namespace)
         if self.holds(namespace) and not was_held:
             for name in [*self._cache.agent_names()]:
                 if name[0] == namespace:

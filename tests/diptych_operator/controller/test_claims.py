@@ -134,6 +134,19 @@ async def test_a_claim_outlives_two_missed_renewals_and_then_another_operator_ta
     assert await old.reconcile() is None
 
 
+async def test_whoever_was_turned_away_is_queued_when_the_event_of_another_agent_claims(pair):
+    (old, new), clock = pair
+    await old.reconcile()
+    old.api.put(AGENT, agent_object("second"))
+    await new.reconcile()
+    clock.now += 10 * PERIOD  # the old operator is gone, and its claim has expired
+    assert len(new.queue) == 0
+    await new.reconcile(("team", "second"))
+    assert new.claims.holds("team")
+    new.queue.start()
+    assert NAME in [await new.queue.get() for _ in range(len(new.queue))]
+
+
 async def test_a_lease_that_changes_under_the_hand_is_not_lost(pair, caplog):
     (old, _), clock = pair
     await old.reconcile()
