@@ -3,12 +3,14 @@
 The operator has no right to read or change ConfigMaps. It sees a ConfigMap's metadata (a dry run
 of its deletion shows it), and replaces one by deleting it and creating it anew. Pods keep the file
 that they have meanwhile. What it has written it knows again by digest and version: a ConfigMap that
-somebody has edited is replaced, too, because it says who is let in.
+somebody has edited is replaced, too, because it says who is let in. Where a rule of the cluster
+denies a new one, an old one stays and an edited one goes all the same; the reconciler says so.
 
 Not here: what the file says (`desired.access`).
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,7 +31,7 @@ from diptych_operator.desired.children import access_config_map
 from diptych_operator.desired.metadata import MetadataSettings
 from diptych_operator.desired.rollout import mounts_config_map
 from diptych_operator.kubernetes.client import KubernetesClient
-from diptych_operator.kubernetes.errors import ApiError, UnavailableError
+from diptych_operator.kubernetes.errors import ApiError, ForbiddenError, UnavailableError
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import (
     AGENT,
@@ -97,7 +99,8 @@ class AccessFiles:
         self._schedule = PollSchedule()
         self._written: dict[NamespacedName, tuple[str, str]] = {}
         """Digest and version of each file that was written or found as it should be."""
-        self._foreign: set[NamespacedName] = set()
+        self._hindered: set[NamespacedName] = set()
+        """Whose file is somebody else's, or denied: the reconciler tries again, and says so."""
         self._issuer_of_files: TokenIssuer | None = None
 
     async def ensure(self, agent: Agent) -> AccessFileState:
@@ -105,17 +108,17 @@ class AccessFiles:
 
         While pods mount it, `run` keeps it true, and nothing is requested here.
         """
-        is_foreign = agent.namespaced_name in self._foreign
-        if agent.is_open or (self._is_mounted(agent) and not is_foreign):
+        is_mounted, is_hindered = self.is_mounted(agent), agent.namespaced_name in self._hindered
+        if agent.is_open or (is_mounted and not is_hindered):
             return AccessFileState.WRITTEN
         if self.issuer.current is None:
             await self.issuer.refresh()
-        return await self._write(agent, is_new=True)
+        return await self._write(agent, is_new=not is_mounted)
 
     def forget(self, name: NamespacedName) -> None:
         """Forget an Agent that is gone."""
         self._written.pop(name, None)
-        self._foreign.discard(name)
+        self._hindered.discard(name)
 
     async def run(self) -> None:
         """Look at each file once in `PERIOD`, and soon after it should have changed, forever."""
@@ -130,10 +133,12 @@ class AccessFiles:
         agent = self._cache.agent(name)
         if agent is None or agent.is_terminating or agent.is_open:
             return
-        if not (self._claims.holds(agent.namespace) and self._is_mounted(agent)):
+        if not (self._claims.holds(agent.namespace) and self.is_mounted(agent)):
             return  # another operator serves it, or without pods the reconciler deals with it
-        was_foreign = name in self._foreign
-        if (await self._write(agent) is AccessFileState.FOREIGN) != was_foreign:
+        was_hindered = name in self._hindered
+        with contextlib.suppress(ForbiddenError):  # which the reconciler meets, too
+            await self._write(agent)
+        if (name in self._hindered) != was_hindered:
             self._queue.add(name)
 
     def _note_changes(self) -> None:
@@ -164,6 +169,13 @@ class AccessFiles:
 
     async def _write(self, agent: Agent, *, is_new: bool = False) -> AccessFileState:
         """Write a file if it is not as it should be; one that `is_new` is probably not there."""
+        try:
+            return await self._write_or_raise(agent, is_new)
+        except ForbiddenError:
+            self._hindered.add(agent.namespaced_name)
+            raise
+
+    async def _write_or_raise(self, agent: Agent, is_new: bool) -> AccessFileState:
         desired, own = self._desired(agent), agent.namespaced_name
         if desired is None:
             return AccessFileState.ISSUER_UNKNOWN
@@ -173,31 +185,40 @@ class AccessFiles:
         found = await self._client.read_metadata(CONFIG_MAP, name)
         if found is not None:
             if not _may_replace(found, agent):
-                self._foreign.add(own)
+                self._hindered.add(own)
                 return AccessFileState.FOREIGN
             if is_controlled_by(found, agent) and self._is_as_written(own, found, desired):
                 return self._note_written(own, found)
+            if is_controlled_by(found, agent) and self._is_untouched(own, found):
+                await self._client.can_create(desired)  # it raises if a rule denies that
             await self._client.delete(CONFIG_MAP, name, found["metadata"]["uid"])
-        created = await self._client.create(desired)
+        try:
+            created = await self._client.create(desired)
+        except ApiError as error:
+            _log.warning("%s/%s: its access file is gone, and cannot be made: %s", *own, error)
+            raise
         if created is None:
             raise UnavailableError(f"ConfigMap {name[1]} came between its deletion and creation")
         return self._note_written(own, created)
 
     def _note_written(self, name: NamespacedName, live: Object) -> AccessFileState:
-        self._foreign.discard(name)
+        self._hindered.discard(name)
         self._written[name] = _digest(live), live["metadata"]["resourceVersion"]
         return AccessFileState.WRITTEN
 
     def _is_as_written(self, name: NamespacedName, found: Object, desired: Object) -> bool:
         """Say whether a ConfigMap holds what is desired, as far as its metadata tells."""
+        if not self._is_untouched(name, found):
+            _log.warning("%s/%s: somebody has changed its access file; replacing it", *name)
+            return False
+        return _digest(found) == _digest(desired)
+
+    def _is_untouched(self, name: NamespacedName, found: Object) -> bool:
+        """Say whether nobody has edited a ConfigMap, as far as its metadata tells."""
         version = found["metadata"]["resourceVersion"]
         written = self._written.get(name, ("", ""))[1]
         managers = {entry.get("manager") for entry in found["metadata"].get("managedFields", ())}
-        is_untouched = version == written or (not written and managers <= {FIELD_MANAGER})
-        if not is_untouched:
-            _log.warning("%s/%s: somebody has changed its access file; replacing it", *name)
-        is_same = _digest(found) == _digest(desired)
-        return is_same and is_untouched
+        return version == written or (not written and managers <= {FIELD_MANAGER})
 
     def _desired(self, agent: Agent) -> Object | None:
         if (issuer := self.issuer.current) is None:
@@ -205,7 +226,8 @@ class AccessFiles:
         text = access_text(agent, self._cache.callers(agent), issuer, self._settings)
         return access_config_map(agent, text, self._metadata)
 
-    def _is_mounted(self, agent: Agent) -> bool:
+    def is_mounted(self, agent: Agent) -> bool:
+        """Say whether pods have an Agent's file, be it an old one."""
         return mounts_config_map(self._cache.deployment(agent), access_config_map_name(agent))
 
 

@@ -20,7 +20,12 @@ from diptych_operator.controller.poll_schedule import PollSchedule
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.desired.rollout import mounted_config_map
 from diptych_operator.kubernetes.client import KubernetesClient
-from diptych_operator.kubernetes.errors import ApiError, InvalidError, UnavailableError
+from diptych_operator.kubernetes.errors import (
+    ApiError,
+    ForbiddenError,
+    InvalidError,
+    UnavailableError,
+)
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import CONFIG_MAP, NamespacedName, Object, namespaced_name_of
 from diptych_operator.resources.ownership import has_lost_its_owner, is_controlled_by
@@ -61,8 +66,8 @@ class ConfigMaps:
         self._claims = claims
         self._schedule = PollSchedule(clock)
         self._desired: dict[NamespacedName, Object] = {}
-        self._foreign: set[NamespacedName] = set()
-        """Agents whose mounted ConfigMap turned out to be somebody else's."""
+        self._hindered: set[NamespacedName] = set()
+        """Agents whose mounted ConfigMap turned out to be somebody else's, or to be denied."""
 
     async def ensure(self, agent: Agent, config_map: Object, mounted: str | None) -> ConfigMapState:
         """Create an Agent's ConfigMap if it may be missing.
@@ -71,11 +76,12 @@ class ConfigMaps:
         """
         self._desired[agent.namespaced_name] = config_map
         is_mounted = namespaced_name_of(config_map)[1] == mounted
-        if is_mounted and agent.namespaced_name not in self._foreign:
+        if is_mounted and agent.namespaced_name not in self._hindered:
             return ConfigMapState.EXISTS
-        state = await self._create(agent, config_map)
+        look_or_create = self._look if is_mounted else self._create
+        state = await look_or_create(agent, config_map)
         if state is not ConfigMapState.FOREIGN:
-            self._foreign.discard(agent.namespaced_name)
+            self._hindered.discard(agent.namespaced_name)
         return state
 
     async def delete(self, agent: Agent, name: str) -> None:
@@ -89,7 +95,7 @@ class ConfigMaps:
     def forget(self, name: NamespacedName) -> None:
         """Forget an Agent that is gone."""
         self._desired.pop(name, None)
-        self._foreign.discard(name)
+        self._hindered.discard(name)
 
     async def run(self) -> None:
         """Restore each ConfigMap once in `PERIOD`, forever."""
@@ -107,12 +113,22 @@ class ConfigMaps:
             return
         if mounted_config_map(self._cache.deployment(agent)) != config_map["metadata"]["name"]:
             return  # a rollout, or a rejected revision: the reconciler deals with it
-        match await self._look(agent, config_map):
+        try:
+            state = await self._look(agent, config_map)
+        except ForbiddenError:  # which the reconciler meets, too, and says
+            self._hinder(name)
+            return
+        match state:
             case ConfigMapState.FOREIGN:
-                self._foreign.add(name)
-                self._queue.add(name)
+                self._hinder(name)
             case ConfigMapState.CREATED:
                 _log.warning("%s/%s: its ConfigMap had been deleted", *name)
+
+    def _hinder(self, name: NamespacedName) -> None:
+        """Have the reconciler deal with a ConfigMap."""
+        if name not in self._hindered:
+            self._hindered.add(name)
+            self._queue.add(name)
 
     async def _restore_all(self, names: Iterator[NamespacedName]) -> float:
         """Restore one ConfigMap after another; give the seconds that the API needs a pause."""
@@ -148,6 +164,7 @@ class ConfigMaps:
         if found is not None and not has_lost_its_owner(found):
             return ConfigMapState.FOREIGN
         if found is not None:
+            await self._client.can_create(config_map)  # it raises if a rule denies that
             await self._client.delete(
                 CONFIG_MAP, namespaced_name_of(config_map), found["metadata"]["uid"]
             )

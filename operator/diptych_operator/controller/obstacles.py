@@ -108,6 +108,12 @@ def waits_for_others(at_once: int) -> Blocked:
     return Blocked(Problem(WAITS_FOR_OTHERS, message))
 
 
+def issuer_unknown(why: str) -> Blocked:
+    """Give the error for an Agent whose access file needs the cluster's issuer of tokens."""
+    message = f"The cluster's issuer of tokens is not known, so no pod starts: {why}"
+    return Blocked(Problem("IssuerUnknown", message))
+
+
 def kind_missing(child: Object) -> Blocked:
     """Give the error for an object whose kind the cluster does not have."""
     kind = kind_of(child)

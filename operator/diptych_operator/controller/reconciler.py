@@ -17,7 +17,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from diptych_operator.controller.access_files import AccessFiles, AccessFileState
 from diptych_operator.controller.answers import Answers
@@ -32,6 +31,7 @@ from diptych_operator.controller.obstacles import (
     Rejected,
     blocker_of,
     check_ownership,
+    issuer_unknown,
     kind_missing,
     name_conflict,
     rejections,
@@ -61,6 +61,7 @@ from diptych_operator.resources.kinds import (
     namespaced_name_of,
 )
 from diptych_operator.resources.ownership import is_owned_by
+from diptych_operator.status.agent_status import former_degraded
 from diptych_operator.status.conditions import StatusInputs
 from diptych_operator.status.problem import Problem
 from diptych_operator.status.unresolved import unresolved_references
@@ -193,7 +194,7 @@ class Reconciler:
             unresolved=unresolved_references(agent, observed, self._platform.network.domain),
             pods=self._cache.pods(name),
             missing_dependencies=missing.get(name),
-            former_degraded=None if name in missing else _degraded_condition(agent),
+            former_degraded=None if name in missing else former_degraded(agent),
             platform_rules=len(self._platform.policy),
         )
         again = await self._status_writer.write(agent, inputs)
@@ -217,13 +218,13 @@ class Reconciler:
         mounted = mounted_config_map(self._cache.deployment(agent))
         for obsolete in children.obsolete_config_maps:  # first: applying removes the list of them
             await self._config_maps.delete(agent, obsolete)
-        child, obstacle = children.config_map, None
+        child = children.config_map
         name = namespaced_name_of(child)[1]
         try:
             state = await self._config_maps.ensure(agent, child, mounted)
             if state is ConfigMapState.FOREIGN and name != mounted:
                 raise name_conflict("ConfigMap", name, "delete it")
-            await self._ensure_access_file(agent)
+            obstacle = await self._ensure_access_file(agent)
             await self._purge_jobs.ensure(agent, children.purge_job)
             for child in children.to_apply:
                 obstacle = await self._apply(agent, child, live) or obstacle
@@ -240,15 +241,20 @@ class Reconciler:
         if obstacle:
             raise obstacle
 
-    async def _ensure_access_file(self, agent: Agent) -> None:
-        """Have the access file written before there are pods that mount it."""
-        match await self._access_files.ensure(agent):
-            case AccessFileState.FOREIGN:
-                raise name_conflict("ConfigMap", access_config_map_name(agent), "delete it")
-            case AccessFileState.ISSUER_UNKNOWN:
-                why = self._access_files.issuer.problem
-                message = f"The cluster's issuer of tokens is not known, so no pod starts: {why}"
-                raise Blocked(Problem("IssuerUnknown", message))
+    async def _ensure_access_file(self, agent: Agent) -> Blocked | None:
+        """Have it written before pods mount it; give the obstacle if they have an old one."""
+        try:
+            state = await self._access_files.ensure(agent)
+        except ForbiddenError as error:
+            if not self._access_files.is_mounted(agent):
+                raise
+            _log.warning("%s/%s: %s", *agent.namespaced_name, error)
+            return Blocked(blocker_of(error))
+        if state is AccessFileState.FOREIGN:
+            raise name_conflict("ConfigMap", access_config_map_name(agent), "delete it")
+        if state is AccessFileState.ISSUER_UNKNOWN:
+            raise issuer_unknown(self._access_files.issuer.problem)
+        return None
 
     async def _apply(
         self, agent: Agent, child: Object, live: Mapping[Kind, Object | None]
@@ -289,9 +295,3 @@ class Reconciler:
         self._status_writer.forget(name)
         self._throttle.forget(name)
         self._failures.pop(name, None)
-
-
-def _degraded_condition(agent: Agent) -> Mapping[str, Any] | None:
-    """Give the Degraded condition of an Agent's status."""
-    conditions = agent.status.get("conditions", ())
-    return next((dict(c) for c in conditions if c["type"] == "Degraded"), None)

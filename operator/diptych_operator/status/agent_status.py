@@ -62,6 +62,12 @@ def _url(agent: Agent, inputs: StatusInputs) -> str:
     return agent.url if inputs.rejection.reason in NOT_EXPOSED else agent.shown_url
 
 
+def former_degraded(agent: Agent) -> Mapping[str, Any] | None:
+    """Give the Degraded condition that an Agent's status has, be it of an earlier operator."""
+    conditions_then = agent.status.get("conditions", ())
+    return next((dict(c) for c in conditions_then if c["type"] == "Degraded"), None)
+
+
 def access_open(agent: Agent) -> Condition:
     """Give the condition that says whether whoever reaches the Agent must prove who it is."""
     if agent.is_open:

@@ -169,7 +169,7 @@ def _ready_when_rolled_out(inputs: StatusInputs) -> Condition:
         message += " The manifest was not accepted; the last good revision keeps serving."
         return Condition("Ready", "True", "LastGoodRevision", message)
     if inputs.blocker and inputs.blocker.reason not in LEAVES_PODS_ALONE:
-        message += " The manifest could not be applied; the last good revision keeps serving."
+        message += " Not all that it needs could be applied; the last good revision keeps serving."
         return Condition("Ready", "True", "LastGoodRevision", message)
     is_degraded = _degraded(inputs).status == "True"
     return Condition("Ready", "True", "Degraded" if is_degraded else "Ready", message)

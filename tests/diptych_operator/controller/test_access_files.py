@@ -151,6 +151,45 @@ async def test_one_that_somebody_has_edited_is_replaced(harness, has_restarted):
     assert held(harness) == good
 
 
+def deny_new_ones(harness):
+    def before(request, content):
+        if request.method == "POST" and request.path.endswith("/configmaps"):
+            raise ErrorResponse(403, "configmaps is forbidden: exceeded quota: q")
+
+    harness.api.before = before
+
+
+async def test_an_old_one_stays_while_a_new_one_is_denied_and_the_status_says_so(harness):
+    first = uid(harness)
+    harness.api.keys = {"keys": [{"kid": "2"}]}
+    await harness.issuer.refresh()
+    deny_new_ones(harness)
+    for _ in range(2):
+        await harness.access_files.look(NAME)
+    assert len(harness.queue) == 1
+    assert uid(harness) == first
+    harness.api.edit(AGENT, NAME, lambda agent: agent["spec"].update(replicas=2))
+    assert await harness.reconcile() == BLOCKED_SECONDS
+    assert harness.conditions()["Progressing"] == ("False", "Denied")
+    assert harness.api.get(DEPLOYMENT, NAME)["spec"]["replicas"] == 2
+    harness.api.before = lambda *_: None
+    await harness.until_done()
+    assert harness.conditions()["Progressing"][1] != "Denied"
+    assert held(harness)["issuers"][0]["jwks"] == {"keys": [{"kid": "2"}]}
+
+
+async def test_one_that_somebody_has_edited_goes_though_a_new_one_is_denied(harness, caplog):
+    """Pods that start meanwhile wait; else they would let in whom that somebody likes."""
+    harness.api.edit(CONFIG_MAP, FILE, lambda content: content.update(data={"platform.json": "{}"}))
+    deny_new_ones(harness)
+    await harness.access_files.look(NAME)
+    assert harness.api.get(CONFIG_MAP, FILE) is None
+    assert "its access file is gone, and cannot be made: configmaps is" in caplog.messages[-1]
+    assert len(harness.queue) == 1
+    assert await harness.reconcile() == BLOCKED_SECONDS
+    assert harness.conditions()["Progressing"] == ("False", "Denied")
+
+
 async def test_one_that_was_deleted_is_made_again(harness):
     harness.api.remove(CONFIG_MAP, FILE)
     await harness.access_files.look(NAME)

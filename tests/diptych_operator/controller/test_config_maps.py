@@ -86,7 +86,7 @@ async def test_one_that_was_replaced_is_noticed(harness):
     await harness.config_maps.restore(NAME)
     replace_by_foreign(harness)
     await harness.config_maps.restore(NAME)
-    assert harness.config_maps._foreign == {NAME}
+    assert harness.config_maps._hindered == {NAME}
 
 
 async def test_a_foreign_one_is_reported_and_left_alone(harness):
@@ -122,6 +122,34 @@ async def test_one_that_has_lost_its_owner_is_recreated(harness):
     found = harness.api.get(CONFIG_MAP, name)
     assert found["metadata"]["ownerReferences"][0]["name"] == "coordinator"
     assert found["data"] == held
+
+
+@pytest.mark.parametrize("has_lost_its_owner", [False, True])
+async def test_one_that_a_rule_of_the_cluster_denies_is_said(harness, has_lost_its_owner):
+    name = only(harness)
+    if has_lost_its_owner:
+        harness.api.edit(CONFIG_MAP, name, lambda c: c["metadata"].pop("ownerReferences"))
+    else:
+        harness.api.remove(CONFIG_MAP, name)
+
+    def before(request, content):
+        is_create = request.method == "POST" and request.path.endswith("/configmaps")
+        is_taken = has_lost_its_owner and "dryRun" not in request.query
+        if is_create and not is_taken:
+            raise ErrorResponse(403, "configmaps is forbidden: exceeded quota: q")
+
+    harness.api.before = before
+    for _ in range(2):
+        await harness.config_maps.restore(NAME)
+    assert len(harness.queue) == 1
+    assert bool(harness.api.get(CONFIG_MAP, name)) is has_lost_its_owner
+    assert await harness.reconcile() == BLOCKED_SECONDS
+    assert harness.conditions()["Progressing"] == ("False", "Denied")
+    harness.api.before = lambda *_: None
+    await harness.until_done()
+    assert harness.conditions()["Progressing"] == ("False", "UpToDate")
+    found = harness.api.get(CONFIG_MAP, name)
+    assert found["metadata"]["ownerReferences"][0]["name"] == "coordinator"
 
 
 async def test_what_an_edited_deployment_calls_obsolete_is_deleted_only_if_it_is_the_agents(

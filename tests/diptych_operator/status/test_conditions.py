@@ -279,7 +279,7 @@ PAUSED_WORDS = (
 QUOTA = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: q."}
 QUOTA_WORDS = "The cluster refuses the pods: exceeded quota: q."
 NOT_APPLIED = (
-    "1 of 1 pods can take work. The manifest could not be applied; "
+    "1 of 1 pods can take work. Not all that it needs could be applied; "
     "the last good revision keeps serving."
 )
 STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
