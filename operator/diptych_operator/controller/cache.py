@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from diptych_operator.controller.referrers import ReferrerIndex
-from diptych_operator.desired.expose import host_holder
+from diptych_operator.desired.expose import exposed_at_host
 from diptych_operator.desired.observed import ObservedState
 from diptych_operator.desired.references import Reference, may_delegate, references
 from diptych_operator.resources.agent import Agent, agent_of, bad_conditions, ready_status
@@ -188,7 +188,7 @@ class ObjectCache:
             deployment=children.get(DEPLOYMENT),
             network_policy=children.get(NETWORK_POLICY),
             pods=self.pods(agent.namespaced_name),
-            host_holder=host_holder(agent, self._objects[AGENT].values()),
+            exposed_at_host=exposed_at_host(agent, self._objects[AGENT].values()),
         )
 
     def forget(self, name: NamespacedName) -> None:

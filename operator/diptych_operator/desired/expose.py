@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from diptych_operator.desired.manifest_error import ExposeError
 from diptych_operator.desired.observed import ObservedState
-from diptych_operator.resources.agent import Agent
+from diptych_operator.resources.agent import Agent, agent_of
 from diptych_operator.resources.kinds import (
     HTTP_ROUTE,
     INGRESS,
@@ -53,22 +53,22 @@ def check_expose(agent: Agent, observed: ObservedState, settings: ExposeSettings
     given = agent.expose
     if not given:
         return
-    way = _way(agent)
     if not _settings(agent, settings).is_enabled:
+        way = _way(agent)
         raise ExposeError(
             "ExposeNotAllowed",
             f"spec.expose.{way} is not possible, and the Agent is not reached from outside: the "
             f"platform has not switched it on (the chart's value agents.expose.{way}.enabled)",
         )
     host = given["host"]
-    if not any(_is_of(host, pattern, agent.namespace) for pattern in settings.hosts):
+    if not _may_have_host(agent, settings):
         allowed = ", ".join(settings.hosts) or "none"
         raise ExposeError(
             "ExposeNotAllowed",
             f"spec.expose.host {host} is not allowed, and the Agent is not reached from outside: "
             f"the platform lets Agents take {allowed} (the chart's value agents.expose.hosts)",
         )
-    if holder := observed.host_holder:
+    if holder := _host_holder(agent, observed.exposed_at_host, settings):
         raise ExposeError(
             "HostConflict",
             f"spec.expose.host {host} is taken by Agent {'/'.join(holder)}, which is older, and "
@@ -76,18 +76,11 @@ def check_expose(agent: Agent, observed: ObservedState, settings: ExposeSettings
         )
 
 
-def host_holder(agent: Agent, others: Iterable[Object]) -> NamespacedName | None:
-    """Name the oldest Agent with the host name of this one, if it is another one."""
+def exposed_at_host(agent: Agent, agents: Iterable[Object]) -> tuple[Object, ...]:
+    """Give the Agents that ask for the host name of this one, itself among them."""
     if not agent.expose:
-        return None
-    holders = [
-        (content["metadata"].get("creationTimestamp", ""), namespaced_name_of(content))
-        for content in others
-        if _host(content) == agent.expose["host"]
-    ]
-    own = agent.namespaced_name
-    oldest = min(holders, default=("", own))[1]
-    return None if oldest == own else oldest
+        return ()
+    return tuple(content for content in agents if _host(content) == agent.expose["host"])
 
 
 def ingress_sources(agent: Agent, settings: ExposeSettings) -> tuple[Mapping[str, Any], ...]:
@@ -135,6 +128,32 @@ def _ingress(agent: Agent, given: Mapping[str, Any]) -> Mapping[str, Any]:
         secret = given["tls"].get("secretName")
         spec["tls"] = [{"hosts": [given["host"]], **({"secretName": secret} if secret else {})}]
     return spec
+
+
+def _host_holder(
+    agent: Agent, others: Iterable[Object], settings: ExposeSettings
+) -> NamespacedName | None:
+    """Name the oldest Agent that may have the host name of this one, if it is another one.
+
+    One that may not have it is not reached under it either, and so is in nobody's way.
+    """
+    holders = [
+        (content["metadata"].get("creationTimestamp", ""), namespaced_name_of(content))
+        for content in others
+        if _may_be_exposed(agent_of(content), settings)
+    ]
+    own = agent.namespaced_name
+    oldest = min(holders, default=("", own))[1]
+    return None if oldest == own else oldest
+
+
+def _may_be_exposed(agent: Agent, settings: ExposeSettings) -> bool:
+    return _settings(agent, settings).is_enabled and _may_have_host(agent, settings)
+
+
+def _may_have_host(agent: Agent, settings: ExposeSettings) -> bool:
+    host = agent.expose["host"]
+    return any(_is_of(host, pattern, agent.namespace) for pattern in settings.hosts)
 
 
 def _host(content: Object) -> str | None:

@@ -26,8 +26,8 @@ class ObservedState:
     deployment: Object | None = None
     network_policy: Object | None = None
     pods: Sequence[Object] = ()
-    host_holder: NamespacedName | None = None
-    """The older Agent that is exposed under the same host name."""
+    exposed_at_host: Sequence[Object] = ()
+    """The Agents that ask to be exposed under the host name of this one, itself among them."""
 
     def is_watched(self, namespace: str) -> bool:
         return self.watched_namespaces is None or namespace in self.watched_namespaces

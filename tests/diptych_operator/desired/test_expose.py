@@ -7,7 +7,7 @@ import yaml
 from support.agents import PLATFORM, agent, agent_object, observed
 
 from diptych_operator.desired.children import closed_network_policy, desired_children
-from diptych_operator.desired.expose import ExposeSettings, WaySettings, host_holder
+from diptych_operator.desired.expose import ExposeSettings, WaySettings, exposed_at_host
 from diptych_operator.desired.manifest_error import ManifestError
 
 FROM = ({"namespaceSelector": {"matchLabels": {"team": "gateways"}}},)
@@ -118,27 +118,50 @@ def test_the_platform_says_how_and_under_which_names(settings, expose, reason, s
     made({**BY_GATEWAY, "host": "fixed.example.com"})
 
 
-def test_a_host_that_an_older_agent_has_is_named():
-    with pytest.raises(ManifestError, match="is taken by Agent legal/lawyer") as error:
-        made(BY_GATEWAY, host_holder=("legal", "lawyer"))
-    assert error.value.reason == "HostConflict"
-
-
-def exposed(name, created, namespace="team", host=HOST):
-    content = agent_object(name, namespace, expose={"host": host, "ingress": {}})
+def exposed(name, created, namespace="team", expose=BY_INGRESS):
+    content = agent_object(name, namespace, expose=expose)
     content["metadata"]["creationTimestamp"] = created
     return content
 
 
-def test_the_oldest_agent_holds_a_host():
-    own = exposed("coordinator", "2026-02-01T00:00:00Z")
-    older = exposed("first", "2026-01-01T00:00:00Z", "legal")
-    younger = exposed("last", "2026-03-01T00:00:00Z")
-    other = exposed("other", "2025-01-01T00:00:00Z", host="x.team.example.com")
+def among(*agents, settings=SETTINGS):
+    """Make the coordinator beside these Agents."""
     one = agent(expose=BY_INGRESS)
-    assert host_holder(one, [own, younger, other, agent_object("plain")]) is None
-    assert host_holder(one, [own, younger, older]) == ("legal", "first")
-    assert host_holder(agent(), [older]) is None
+    return made(BY_INGRESS, settings, exposed_at_host=exposed_at_host(one, agents))
+
+
+OWN = exposed("coordinator", "2026-02-01T00:00:00Z")
+
+
+def test_a_host_that_an_older_agent_has_is_named():
+    older = exposed("first", "2026-01-01T00:00:00Z")
+    younger = exposed("last", "2026-03-01T00:00:00Z")
+    with pytest.raises(ManifestError, match="is taken by Agent team/first") as error:
+        among(OWN, younger, older)
+    assert error.value.reason == "HostConflict"
+
+
+def test_younger_agents_and_those_of_other_hosts_are_in_nobodys_way():
+    younger = exposed("last", "2026-03-01T00:00:00Z")
+    other = {**BY_INGRESS, "host": "x.team.example.com"}
+    older = exposed("other", "2025-01-01T00:00:00Z", expose=other)
+    assert among(OWN, younger, older, agent_object("plain"))["Ingress"]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "expose"),
+    [
+        pytest.param("legal", BY_INGRESS, id="of a namespace that may not have the host"),
+        pytest.param("team", BY_GATEWAY, id="in a way that is not switched on"),
+    ],
+)
+def test_an_older_agent_that_may_not_have_the_host_is_in_nobodys_way(namespace, expose):
+    older = exposed("first", "2026-01-01T00:00:00Z", namespace, expose)
+    assert among(OWN, older, settings=replace(SETTINGS, gateway=WaySettings()))["Ingress"]
+
+
+def test_an_agent_that_is_not_exposed_asks_for_nobodys_host():
+    assert exposed_at_host(agent(), [OWN, agent_object("plain")]) == ()
 
 
 def test_the_policy_of_a_refused_agent_is_that_of_one_that_asks_for_nothing():
