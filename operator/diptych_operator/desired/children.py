@@ -95,9 +95,9 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
 
     Raises `MergeError`, `ManifestError`, `TooLargeError`, and `ValueError` for an invalid URL.
     """
+    check_expose(agent, observed, platform.expose)  # first: what is withdrawn must be closed
     check_metadata(agent, platform.metadata)
     check_policy(agent)
-    check_expose(agent, observed, platform.expose)
     manifest = resolved_manifest(agent, observed, platform.policy)
     config_map = with_metadata(_config_map(agent, manifest), agent, platform.metadata)
     name = config_map["metadata"]["name"]

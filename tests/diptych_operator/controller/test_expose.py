@@ -230,6 +230,30 @@ async def test_what_the_platform_allows_no_more_is_closed_and_all_else_goes_on(
     assert GATEWAYS in admitted(harness)
 
 
+FAULTS = {
+    "MetadataNotAllowed": {"metadata": {"labels": {"theirs": "x"}}},
+    "PolicyInvalid": {"policy": [{"match": {"tool": "*"}, "when": "1 +", "effect": "deny"}]},
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_what_is_withdrawn_is_closed_whatever_else_the_manifest_is_refused_for(
+    harness, fault
+):
+    put(harness, expose=BY_GATEWAY)
+    await harness.until_done()
+    put(harness, expose=BY_GATEWAY, **FAULTS[fault])
+    await harness.until_done()
+    assert harness.conditions()["Accepted"] == ("False", fault)
+    assert harness.api.get(HTTP_ROUTE, NAME)
+
+    later = Harness(harness.api, harness.client, platform=replace(PLATFORM, expose=OFF))
+    await later.until_done()
+    assert harness.api.all(HTTP_ROUTE) == []
+    assert GATEWAYS not in admitted(harness)
+    assert later.conditions()["Accepted"] == ("False", "ExposeNotAllowed")
+
+
 async def test_an_agent_that_lets_expose_go_while_it_is_off_has_no_route_left(harness):
     put(harness, expose=BY_GATEWAY)
     await harness.until_done()
