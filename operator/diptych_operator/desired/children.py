@@ -37,7 +37,7 @@ from diptych_operator.desired.rollout import (
     FORMER_CONFIG_MAPS,
     former_config_maps,
     has_ended,
-    is_rolled_out,
+    is_replacing_pods,
     mounted_config_map,
 )
 from diptych_operator.desired.rollout_mark import ROLLOUT_MARK, rollout_mark
@@ -102,7 +102,7 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
     config_map = with_metadata(_config_map(agent, manifest), agent, platform.metadata)
     name = config_map["metadata"]["name"]
     live = observed.deployment
-    is_rolling = mounted_config_map(live) != name or not is_rolled_out(live)
+    is_rolling = mounted_config_map(live) != name or is_replacing_pods(live, observed.pods)
     former = _former_config_maps(live, name) if is_rolling else ()
     to_apply = (
         _child(agent, SERVICE_ACCOUNT, automountServiceAccountToken=False),

@@ -1,6 +1,6 @@
 """How far the rollout of a live Deployment is, and what its pods use. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from diptych_operator.desired.deployment import VOLUME
@@ -8,6 +8,8 @@ from diptych_operator.resources.kinds import Object
 
 FORMER_CONFIG_MAPS = "diptych.dev/former-configs"
 """The annotation with the ConfigMaps of earlier revisions, whose pods may still run."""
+_REVISION = "pod-template-hash"
+"""The label by which a Deployment tells the pods of its revisions apart."""
 
 
 def mounted_config_map(deployment: Object | None) -> str | None:
@@ -51,6 +53,24 @@ def is_rolled_out(deployment: Object | None) -> bool:
         and status.get("replicas", 0) == wanted
         and status.get("availableReplicas", 0) >= wanted
     )
+
+
+def is_replacing_pods(deployment: Object | None, pods: Iterable[Object]) -> bool:
+    """Say whether pods of a former revision may still run, be it that they only drain.
+
+    A Deployment does not count pods that are being deleted, and their runs go on until the grace
+    period is over. With no other pod left, nothing tells of which revision these are.
+    """
+    if not is_rolled_out(deployment):
+        return True
+    running = [
+        pod["metadata"]
+        for pod in pods
+        if not has_ended(pod) and _REVISION in _at(pod, "metadata", "labels")
+    ]
+    revisions = {metadata["labels"][_REVISION] for metadata in running}
+    are_all_draining = all("deletionTimestamp" in metadata for metadata in running)
+    return len(revisions) > 1 or (bool(running) and are_all_draining)
 
 
 def has_ended(pod: Object) -> bool:

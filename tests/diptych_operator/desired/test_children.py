@@ -14,6 +14,7 @@ from diptych_operator.desired.strategic_merge import MergeError
 from diptych_operator.resources.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
+    NETWORK_POLICY,
     POD_DISRUPTION_BUDGET,
     SERVICE,
     SERVICE_ACCOUNT,
@@ -243,6 +244,36 @@ def test_former_config_maps_are_kept_until_their_pods_are_gone():
     done = desired_children(changed, observed(deployment=settled(deployment)), PLATFORM)
     assert done.obsolete_config_maps == (name,)
     assert "diptych.dev/former-configs" not in done.to_apply[-1]["metadata"]["annotations"]
+
+
+def running(name, revision, *, drains=False):
+    labels = {"pod-template-hash": revision}
+    metadata = {"name": name, "uid": name, "labels": labels}
+    if drains:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return {"metadata": metadata, "status": {"phase": "Running"}}
+
+
+def ports_out(one, state):
+    rules = child(one, NETWORK_POLICY, state)["spec"]["egress"]
+    return {port["port"] for rule in rules for port in rule["ports"]}
+
+
+def test_pods_that_drain_keep_their_config_map_and_their_way_out():
+    first = agent(tools=[{"name": "wiki", "url": "https://wiki.example.com:8443"}])
+    changed = agent()
+    before = observed(deployment=settled(child(first, DEPLOYMENT)))
+    rolling = child(changed, DEPLOYMENT, before)
+    there = {"deployment": settled(rolling), "network_policy": child(first, NETWORK_POLICY)}
+    pods = (running("new", "b"), running("old", "a", drains=True))
+    meanwhile = observed(**there, pods=pods)
+    assert 8443 in ports_out(changed, meanwhile)
+    assert children(changed, meanwhile).obsolete_config_maps == ()
+    over = observed(**there, pods=pods[:1])
+    assert 8443 not in ports_out(changed, over)
+    assert children(changed, over).obsolete_config_maps == (
+        child(first, CONFIG_MAP)["metadata"]["name"],
+    )
 
 
 def test_the_config_maps_of_two_rollouts_in_a_row_are_kept():

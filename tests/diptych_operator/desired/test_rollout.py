@@ -4,6 +4,7 @@ import pytest
 
 from diptych_operator.desired.rollout import (
     former_config_maps,
+    is_replacing_pods,
     is_rolled_out,
     mounted_config_map,
 )
@@ -103,3 +104,31 @@ def test_the_newest_pods_mount_one_config_map(live, expected):
 def test_former_config_maps_are_listed_in_an_annotation(annotations, expected):
     assert former_config_maps(deployment(annotations=annotations)) == expected
     assert former_config_maps(None) == ()
+
+
+def pod(revision, *, drains=False, phase="Running"):
+    metadata = {"labels": {"pod-template-hash": revision} if revision else {}}
+    if drains:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return {"metadata": metadata, "status": {"phase": phase}}
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        pytest.param([], False, id="no pod is known"),
+        pytest.param([pod("new"), pod("new")], False, id="all are new"),
+        pytest.param([pod("new"), pod("old", drains=True)], True, id="a former one drains"),
+        pytest.param([pod("new"), pod("old")], True, id="a former one, whose deletion is not seen"),
+        pytest.param([pod("new"), pod("new", drains=True)], False, id="a new one drains"),
+        pytest.param(
+            [pod("new"), pod("old", drains=True, phase="Succeeded")], False, id="it has ended"
+        ),
+        pytest.param([pod("old", drains=True)], True, id="scaled to zero, and one drains"),
+        pytest.param([pod("new"), pod(None, drains=True)], False, id="a pod of no Deployment"),
+    ],
+)
+def test_pods_are_being_replaced_until_those_of_the_former_revision_have_drained(pods, expected):
+    live = deployment(1, 1, **counts())
+    assert is_replacing_pods(live, pods) is expected
+    assert is_replacing_pods(deployment(1, 2, **counts()), pods)
