@@ -3,7 +3,8 @@
 A NetworkPolicy knows no host names, so a URL outside the cluster opens its port to any address
 but link-local ones.
 Inside the cluster, a rule selects the pods behind the Service, at the port that they listen on.
-For a URL in a Secret, which the operator cannot read, the usual ports are open to any address.
+For a URL in a Secret, which the operator cannot read, the usual ports are open to any address,
+and so is the port of a Service without pods of its own: to any but link-local ones.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,6 +37,8 @@ _ANYWHERE: tuple[Rule, ...] = (
     {"ipBlock": {"cidr": "::/0", "except": ["fe80::/10"]}},
 )
 """Every address but those of this link, at which clouds give credentials to whoever asks."""
+_ANYWHERE_OR_ANY_POD: tuple[Rule, ...] = (*_ANYWHERE, {"namespaceSelector": {}})
+"""For what may be inside the cluster: to some plugins, no pod is in a block of addresses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +187,8 @@ def _to_services(agent: Agent, observed: ObservedState) -> Iterator[Rule]:
 def _to_redis(agent: Agent) -> Iterator[Rule]:
     """Open the usual ports to any address if only a Secret holds the URL of the Redis."""
     if "urlFrom" in agent.redis:
-        yield {"ports": [_tcp(REDIS_PORT), _tcp(_SENTINEL_PORT)]}
+        ports = [_tcp(REDIS_PORT), _tcp(_SENTINEL_PORT)]
+        yield {"to": list(_ANYWHERE_OR_ANY_POD), "ports": ports}
 
 
 def _to_urls(
@@ -210,7 +214,7 @@ def _to_service(name: NamespacedName, port: int, observed: ObservedState) -> Ite
     target = port if spec.get("clusterIP") == "None" else found.get("targetPort", port)
     ports = [{"protocol": found.get("protocol", "TCP"), "port": target}]
     if is_external_name(service) or not spec.get("selector"):
-        yield {"ports": ports}
+        yield {"to": list(_ANYWHERE_OR_ANY_POD), "ports": ports}
     else:
         yield {"to": [_pods(namespace, spec["selector"])], "ports": ports}
 

@@ -8,6 +8,7 @@ from diptych_operator.desired.network_policy import (
     NetworkSettings,
     egress_rules,
     ingress_rules,
+    redis_egress_rules,
 )
 from diptych_operator.desired.references import references
 from diptych_operator.resources.kinds import DEPLOYMENT, NETWORK_POLICY
@@ -37,6 +38,14 @@ def outside(port):
     blocks = (("0.0.0.0/0", "169.254.0.0/16"), ("::/0", "fe80::/10"))
     to = [{"ipBlock": {"cidr": cidr, "except": [refused]}} for cidr, refused in blocks]
     return {"to": to, "ports": tcp(port)}
+
+
+def outside_or_to_pods(*ports):
+    """What opens ports to pods as well: a block of addresses need not select them."""
+    return {
+        "to": [*outside(0)["to"], {"namespaceSelector": {}}],
+        "ports": [p for n in ports for p in tcp(n)],
+    }
 
 
 def egress(one, state=None):
@@ -213,7 +222,29 @@ def test_a_service_port_has_its_own_protocol():
 
 def test_a_service_without_a_selector_opens_its_port_to_anywhere():
     one = agent(tools=[{"name": "t", "url": "http://wiki:8000"}])
-    assert egress(one, observed(service("wiki", selector=None))) == [{"ports": tcp("web")}]
+    there = service("wiki", selector=None)
+    assert egress(one, observed(there)) == [outside_or_to_pods("web")]
+
+
+def test_a_service_that_is_another_name_opens_its_port_to_anywhere():
+    one = agent(tools=[{"name": "t", "serviceRef": {"name": "wiki"}}])
+    there = service("wiki", type="ExternalName", externalName="wiki.example.com")
+    assert egress(one, observed(there)) == [outside_or_to_pods("web")]
+
+
+def test_no_rule_of_ours_opens_a_port_to_whoever_is_on_the_link():
+    one = agent(
+        tools=[
+            {"name": "a", "url": "http://wiki:8000"},
+            {"name": "b", "serviceRef": {"name": "other"}},
+            {"name": "c", "url": "https://search.example.com"},
+        ],
+        sessions={"redis": {"urlFrom": REDIS_URL}},
+    )
+    other = service("other", type="ExternalName", externalName="169.254.169.254")
+    there = observed(service("wiki", selector=None), other)
+    for rules in (egress_rules(one, there, NETWORK), redis_egress_rules(one, there, NETWORK)):
+        assert all(rule.get("to") for rule in rules)
 
 
 def test_a_namespace_that_is_not_watched_is_open_as_a_whole():
@@ -252,7 +283,7 @@ def test_a_redis_service_that_is_missing_opens_nothing_until_it_comes():
 
 
 def test_a_redis_that_only_a_secret_knows_opens_its_usual_ports_to_anywhere():
-    assert egress(kept_in(urlFrom=REDIS_URL)) == [{"ports": [*tcp(6379), *tcp(26379)]}]
+    assert egress(kept_in(urlFrom=REDIS_URL)) == [outside_or_to_pods(6379, 26379)]
 
 
 def test_a_redis_at_another_port_is_reached_by_a_rule_of_the_users():
