@@ -20,6 +20,8 @@ ALGORITHMS = (
 )
 LEEWAY_SECONDS = 60
 SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"  # of `sub` (Kubernetes "Authenticating")
+_EMAIL = "email"
+"""The claim that anyone may set at some issuers; `email_verified` says whether it is proven."""
 MAX_NAME = 256  # characters of a user's or group's name
 MAX_GROUPS = 1_000
 
@@ -98,6 +100,8 @@ class Issuer:
     def _subject(self, claims: Claims) -> Subject:
         if self.is_cluster:
             return self._service_account(claims)
+        if self.user_claim == _EMAIL and claims.get(f"{_EMAIL}_verified", True) is not True:
+            raise InvalidToken("the token's e-mail address is not verified")
         name = claims.get(self.user_claim)
         if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME or not name.isprintable():
             raise InvalidToken(f"the token has no usable claim {self.user_claim!r}")

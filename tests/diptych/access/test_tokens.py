@@ -63,6 +63,20 @@ def test_a_token_says_who_its_user_is(key: Any, alg: str, kid: str) -> None:
     assert expires > time.time()
 
 
+@pytest.mark.parametrize("verified", [False, "true", "false", 1, 0, []])
+def test_an_address_that_is_not_verified_is_nobodys(verified: Any) -> None:
+    content = token(email="ada@example.com", email_verified=verified)
+    with pytest.raises(InvalidToken, match="e-mail address is not verified"):
+        issuer(user_claim="email").verify(content)
+    assert issuer().verify(content)[0].name == "ada@example.com"  # by `sub`, which is the issuer's
+
+
+@pytest.mark.parametrize("verified", [True, None], ids=["verified", "the claim is absent"])
+def test_an_address_is_a_users_if_it_is_verified_or_nothing_is_said_of_that(verified: Any) -> None:
+    content = token(email="eve@example.com", email_verified=verified)
+    assert issuer(user_claim="email").verify(content)[0].name == "eve@example.com"
+
+
 def public_pem() -> bytes:
     return RSA.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
