@@ -78,20 +78,25 @@ class LeaderElection:
             await asyncio.sleep(RENEW_PERIOD / 2)
 
     async def renew(self) -> None:
-        """Renew the Lease until it is lost; the operator must stop when this returns."""
-        while True:
-            await asyncio.sleep(RENEW_PERIOD)
+        """Renew the Lease until it is lost; the operator must stop when this returns.
+
+        That is `RENEW_DEADLINE` after the last renewal at the latest, however the API behaves.
+        """
+        while (left := self._seconds_left()) > 0:
+            await asyncio.sleep(min(RENEW_PERIOD, left))
             try:
-                async with asyncio.timeout(RENEW_DEADLINE / 2):
+                async with asyncio.timeout(min(RENEW_DEADLINE / 2, max(self._seconds_left(), 0))):
                     holder = await self.try_acquire_or_renew()
             except (ApiError, TimeoutError) as error:
                 _log.warning("the Lease could not be renewed: %s", _cause(error))
-                if self._clock() - self._renewed_at > RENEW_DEADLINE:
-                    return
             else:
                 if holder != self.candidate.identity:
                     _log.warning("the Lease was lost to %s", holder)
                     return
+
+    def _seconds_left(self) -> float:
+        """Give how long this candidate may go on without another renewal."""
+        return self._renewed_at + RENEW_DEADLINE - self._clock()
 
     async def try_acquire_or_renew(self) -> str:
         """Acquire or renew the Lease if that is possible now; name its holder.
