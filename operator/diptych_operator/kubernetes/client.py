@@ -239,6 +239,8 @@ def _overwriting_patch(live: Object, desired: Object) -> list[Object]:
     for field in ("labels", "annotations"):
         own = desired["metadata"].get(field) or {}
         fields[f"/metadata/{field}"] = {**(live["metadata"].get(field) or {}), **own}
+    if owners := desired["metadata"].get("ownerReferences"):
+        fields["/metadata/ownerReferences"] = owners
     fields["/metadata/resourceVersion"] = live["metadata"]["resourceVersion"]
     return [{"op": "add", "path": path, "value": value} for path, value in fields.items()]
 

@@ -84,6 +84,20 @@ async def test_an_allocated_address_and_labels_of_others_survive_overwriting(har
     assert found["metadata"]["annotations"]["diptych.dev/applied"]
 
 
+@pytest.mark.parametrize("kind", [SERVICE, DEPLOYMENT], ids=["Service", "Deployment"])
+async def test_an_owner_that_was_removed_is_put_back_after_overwriting_too(harness, kind):
+    changes = {SERVICE: another_port, DEPLOYMENT: another_container_port}
+    harness.api.edit(kind, NAME, changes[kind])
+    await harness.until_done()
+    owners = harness.api.get(kind, NAME)["metadata"]["ownerReferences"]
+    harness.api.edit(kind, NAME, lambda content: content["metadata"].pop("ownerReferences"))
+    await harness.until_done()
+    assert harness.api.get(kind, NAME)["metadata"]["ownerReferences"] == owners
+    harness.api.writes.clear()
+    await harness.until_done()
+    assert harness.api.writes == []
+
+
 async def test_a_second_port_of_another_name_stays(harness):
     second = {"name": "extra", "port": 9999, "targetPort": 9999, "protocol": "TCP"}
     harness.api.edit(SERVICE, NAME, lambda content: content["spec"]["ports"].append(second))
