@@ -487,6 +487,15 @@ def test_an_agent_reaches_the_bundled_redis_by_the_url_of_its_secret():
     assert url.port in {port["port"] for ports in ways_out for port in ports}
 
 
+def test_the_operator_reaches_each_port_of_the_name_servers_by_one_rule():
+    def ports(*settings):
+        (policy,) = _of_kind("NetworkPolicy", *settings)
+        return [port["port"] for port in policy["spec"]["egress"][1]["ports"]]
+
+    assert ports() == [53, 53]  # by UDP and by TCP
+    assert ports("dns.ports={53,5353}") == [53, 53, 5353, 5353]
+
+
 def test_the_bundled_redis_lets_in_agents_of_the_namespaces_that_are_named():
     def way_in(*settings):
         (policy,) = [p for p in _of_kind("NetworkPolicy", *REDIS, *settings) if _is_of_redis(p)]

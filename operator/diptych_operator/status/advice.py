@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from diptych_operator.resources.kinds import ALLOWED_NAMESPACES
 from diptych_operator.status.condition import Condition, ConditionType
 from diptych_operator.status.problem import GOES_ON_BY_ITSELF
 
@@ -54,7 +55,8 @@ _REMEDIES: Final = {
     "AgentNotAllowed": "Have that Agent's spec.allowedNamespaces let this namespace in.",
     "NamespaceNotWatched": "Let the operator watch that namespace (watchNamespaces).",
     "NamespaceLabelsUnknown": "Choose namespaces by name, or let the operator watch all.",
-    "ServiceNotAllowed": "Have that Service's annotation let this namespace in.",
+    "ServiceNotAllowed": "Have that Service's annotation "
+    f"{ALLOWED_NAMESPACES} let this namespace in.",
     "ServiceNotFound": "Create that Service, or correct its name in the Agent.",
     "ServicePortNotFound": "Correct the port in the Agent, or in that Service.",
 }

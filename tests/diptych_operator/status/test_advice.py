@@ -35,6 +35,13 @@ def test_it_says_whether_the_agent_serves_what_is_wrong_and_what_to_do(name):
     assert "{" not in text
 
 
+def test_it_names_the_annotation_by_which_a_service_consents():
+    lacking = Problem("ServiceNotAllowed", "Service wiki lets no Agent in.")
+    inputs, _ = STATES["all is well"]
+    text = told(replace(inputs, unresolved=[lacking]))
+    assert "annotation diptych.dev/allowed-namespaces let this namespace in." in text
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
