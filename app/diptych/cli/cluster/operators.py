@@ -19,13 +19,9 @@ OPERATOR = "app.kubernetes.io/name=diptych,app.kubernetes.io/component=operator"
 """The label selector of the objects of an operator, as the chart sets their labels."""
 _VERSION, _INSTANCE = "app.kubernetes.io/version", "app.kubernetes.io/instance"
 _CLOCK_SKEW = timedelta(seconds=60)
-_PERMANENT_REASONS = {
-    "CrashLoopBackOff",
-    "CreateContainerConfigError",
-    "ErrImageNeverPull",
-    "ImagePullBackOff",
-    "InvalidImageName",
-}
+_CRASHED = "CrashLoopBackOff"
+_IMAGE_REASONS = {"ErrImageNeverPull", "ImagePullBackOff", "InvalidImageName"}
+_PERMANENT_REASONS = {_CRASHED, "CreateContainerConfigError", *_IMAGE_REASONS}
 """Reasons for which a container waits, and which time alone does not remove."""
 
 
@@ -67,6 +63,28 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True)
+class StartFailure:
+    """Why the container of an operator's newest pod waits, and will go on to."""
+
+    reason: str
+    image: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.reason} of image {self.image}: {self.message}"
+
+    @property
+    def is_of_image(self) -> bool:
+        """Whether the image cannot be had."""
+        return self.reason in _IMAGE_REASONS
+
+    @property
+    def has_crashed(self) -> bool:
+        """Whether it has run, and its log says why it does no more."""
+        return self.reason == _CRASHED
+
+
+@dataclass(frozen=True, slots=True)
 class LeaseHolder:
     """The pod that holds an operator's Lease, and whether it has renewed it in time."""
 
@@ -81,7 +99,7 @@ def list_operators(kubectl: Kubectl) -> list[Operator]:
     return [Operator.from_deployment(item) for item in listed["items"]]
 
 
-def release_operator(kubectl: Kubectl, release: str) -> tuple[Operator | None, str | None]:
+def release_operator(kubectl: Kubectl, release: str) -> tuple[Operator | None, StartFailure | None]:
     """Read the operator of a helm release, and what keeps its newest pod from starting.
 
     Raises `ClusterError`.
@@ -147,7 +165,7 @@ def served_versions(crd: Mapping[str, Any]) -> list[str]:
     return [version["name"] for version in crd["spec"]["versions"] if version["served"]]
 
 
-def _permanent_failure(pods: Sequence[Mapping[str, Any]]) -> str | None:
+def _permanent_failure(pods: Sequence[Mapping[str, Any]]) -> StartFailure | None:
     """Give why the newest pod will not start; None if it still may."""
     newest = max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default=None)
     statuses = ((newest or {}).get("status") or {}).get("containerStatuses", ())
@@ -155,5 +173,5 @@ def _permanent_failure(pods: Sequence[Mapping[str, Any]]) -> str | None:
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") in _PERMANENT_REASONS:
             message = one_line(str(waiting.get("message", "")), 200)
-            return f"{waiting['reason']} of image {container['image']}: {message}"
+            return StartFailure(waiting["reason"], container["image"], message)
     return None

@@ -14,7 +14,7 @@ from diptych.errors import ConfigError
 
 if TYPE_CHECKING:
     from diptych.cli.cluster.flags import ClusterFlags
-    from diptych.cli.cluster.operators import Operator
+    from diptych.cli.cluster.operators import Operator, StartFailure
     from diptych.cli.cluster.release import DeployedRelease, Release, ReleaseValues
     from diptych.cli.output.screen import Screen
 
@@ -148,7 +148,8 @@ def _wait_for_operator(flags: "ClusterFlags", timeout: int, screen: "Screen") ->
         if operator and operator.is_rolled_out:
             break
         if failure:
-            raise ClusterError(f"the operator does not come up: {failure}\n{_IMAGE_ADVICE}")
+            advice = _advice(failure, flags.namespace)
+            raise ClusterError(f"the operator does not come up: {failure}\n{advice}")
         passed = time.monotonic() - start
         if passed > timeout:
             raise ClusterError(
@@ -163,6 +164,16 @@ def _wait_for_operator(flags: "ClusterFlags", timeout: int, screen: "Screen") ->
             "the operator is up, but the Agent CRD is not there; was crds.install=false meant?"
         )
     return operator
+
+
+def _advice(failure: "StartFailure", namespace: str | None) -> str:
+    """Say what to do about an operator that does not start."""
+    if failure.is_of_image:
+        return _IMAGE_ADVICE
+    pods = f"-n {namespace} -l app.kubernetes.io/component=operator"
+    if failure.has_crashed:
+        return f"Its log says why: `kubectl logs {pods} --previous`"
+    return f"Its pod's events say more: `kubectl describe pods {pods}`"
 
 
 def _print_next_steps(operator: "Operator", flags: "ClusterFlags", screen: "Screen") -> None:

@@ -251,6 +251,43 @@ def test_an_operator_that_cannot_start_is_not_waited_for(typed: Type, cluster: A
     ) in outcome.err
 
 
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [
+        pytest.param(
+            "CrashLoopBackOff",
+            "Its log says why: "
+            "`kubectl logs -n ops -l app.kubernetes.io/component=operator --previous`",
+            id="it crashes",
+        ),
+        pytest.param(
+            "CreateContainerConfigError",
+            "Its pod's events say more: "
+            "`kubectl describe pods -n ops -l app.kubernetes.io/component=operator`",
+            id="a Secret is missing",
+        ),
+    ],
+)
+def test_an_operator_that_does_not_start_is_not_blamed_on_its_image_without_reason(
+    typed: Type, cluster: Any, reason: str, advice: str
+) -> None:
+    new = pod("2026-01-02T00:00:00Z", reason)
+    cluster.answer("get deployments.apps,pods", out={"items": [operator(available=0), new]})
+    outcome = typed("install", "--namespace", "ops")
+    assert outcome.code == 1
+    assert f"does not come up: {reason} of image diptych:1: cannot be had\n{advice}" in outcome.err
+    assert "No image is published" not in outcome.err
+
+
+@pytest.mark.parametrize("reason", ["ErrImageNeverPull", "InvalidImageName"])
+def test_an_image_that_cannot_be_had_is_told_as_such(
+    typed: Type, cluster: Any, reason: str
+) -> None:
+    new = pod("2026-01-02T00:00:00Z", reason)
+    cluster.answer("get deployments.apps,pods", out={"items": [operator(available=0), new]})
+    assert "No image is published yet" in typed("install").err
+
+
 def test_older_pods_do_not_count(typed: Type, cluster: Any) -> None:
     old, new = pod("2026-01-01T00:00:00Z", "CrashLoopBackOff"), pod("2026-01-02T00:00:00Z", "x")
     cluster.answer("get deployments.apps,pods", out={"items": [new, old, operator()]})
