@@ -58,11 +58,12 @@ async def test_a_process_that_was_full_takes_over_more_at_once_when_it_has_room(
 
 
 @virtually
-async def test_a_process_without_sessions_only_looks_for_some():
+async def test_a_process_without_sessions_only_looks_for_some_and_for_runs_that_are_overdue():
     names = []
     replica(SharedStore(), "a", trouble=lambda call: names.append((call.name, call.is_done)))
     await asyncio.sleep(50 * TAKEOVER_SECONDS)
-    assert {name for name, _ in names} == {"unowned"}
+    assert {name for name, _ in names} == {"unowned", "overdue"}
+    assert names.count(("overdue", True)) >= 50 * TAKEOVER_SECONDS / 2.5 - 1
     assert 50 / 1.2 <= names.count(("unowned", True)) <= 50 / 0.8
 
 
