@@ -24,6 +24,7 @@ _LOCKED = (
             *("image", "command", "args", "workingDir", "envFrom", "volumeMounts", "lifecycle"),
             *("startupProbe", "livenessProbe", "readinessProbe", "securityContext"),
             *("env[PYTHON*]", "env[LD_*]", "env[PATH]"),
+            *("env[OPENSSL*]", "env[GCONV_PATH]"),  # which name code that OpenSSL and glibc load
         )
     ),
 )

@@ -68,6 +68,8 @@ OTHER_PROGRAMS = [
             {"command": ["sh"]},
             {"args": ["serve", "/evil.yaml"]},
             {"env": [{"name": "LD_PRELOAD", "value": "/evil.so"}]},
+            {"env": [{"name": "OPENSSL_CONF", "value": "/tmp/openssl.cnf"}]},
+            {"env": [{"name": "GCONV_PATH", "value": "/tmp"}]},
             {"volumeMounts": [{"name": "x", "mountPath": "/etc/diptych"}]},
             {"lifecycle": {"postStart": {"exec": {"command": ["sh"]}}}},
             {"livenessProbe": {"exec": {"command": ["sh"]}}},
