@@ -136,8 +136,8 @@ class CallMaker:
         """Announce and record calls that may be made, and start them; then count the next ones."""
         self._counting = []
         await self._begin(self._still_due(admitted.commands))
-        if to_count := self._to_count:
-            self._to_count = []
+        to_count, self._to_count = self._still_due(self._to_count), []
+        if to_count:
             await self.make(to_count)
 
     def _still_due(self, commands: Sequence[MakeCall]) -> Sequence[MakeCall]:

@@ -141,9 +141,9 @@ class Executor:
                 first.append(OwnerChanged(lost_tail=True))  # it may have been further
             offered = await self._catalogs.offered_now()
             first += [*active.take_messages(), offered]  # before the model is asked
-        elif _changes_owners_fast(log):
-            runner.stop(TOO_MANY_CHANGES)
         else:
+            if _changes_owners_fast(log):
+                runner.stop(TOO_MANY_CHANGES)
             first.append(OwnerChanged(await self._stores.leases.may_be_truncated(log.run_id)))
         active.attach(runner)
         try:

@@ -22,7 +22,7 @@ _logger = logging.getLogger(__name__)
 
 
 class LeaseKeeper:
-    """Two background tasks, needed only where leases run out: in a store that processes share."""
+    """Three background tasks, needed only where leases run out: in a store that processes share."""
 
     def __init__(self, scheduler: Scheduler, stores: Stores) -> None:
         self._scheduler = scheduler
@@ -36,11 +36,13 @@ class LeaseKeeper:
         if (seconds := self._stores.leases.lease_seconds) is None:
             return
         self._stores.feed.on_hand_over(self._on_hand_over)
-        renewing = self._renew_leases(seconds / RENEWALS_PER_LEASE)
-        self._tasks = [asyncio.create_task(work) for work in (renewing, self._take_over_sessions())]
+        interval = seconds / RENEWALS_PER_LEASE
+        renewing, ending = self._renew_leases(interval), self._end_overdue_runs(interval)
+        works = renewing, self._take_over_sessions(), ending
+        self._tasks = [asyncio.create_task(work) for work in works]
 
     async def close(self) -> None:
-        """End both tasks."""
+        """End these tasks."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -51,17 +53,24 @@ class LeaseKeeper:
             await asyncio.sleep(interval)
             try:
                 await self._renew()
-                for run_id in await self._stores.leases.overdue_runs():
-                    await self._end_overdue(run_id)
             except StoreError as error:
                 _logger.warning("leases cannot be renewed now: %s", error)
             except Exception:
                 _logger.exception("leases cannot be renewed now")
 
-    async def _end_overdue(self, run_id: str) -> None:
-        """Tell whoever owns a run that its time is over: its turn has not come."""
-        with suppress(RunNotFound, RunLost):
-            await self._stores.leases.send_signal(run_id, DEADLINE_EXCEEDED)
+    async def _end_overdue_runs(self, interval: float) -> None:
+        """Tell whoever owns a run whose turn has not come that its time is over."""
+        leases = self._stores.leases
+        while True:
+            await asyncio.sleep(interval)
+            try:
+                for run_id in await leases.overdue_runs():
+                    with suppress(RunNotFound, RunLost):
+                        await leases.send_signal(run_id, DEADLINE_EXCEEDED)
+            except StoreError as error:
+                _logger.warning("overdue runs cannot be looked for now: %s", error)
+            except Exception:
+                _logger.exception("overdue runs cannot be looked for now")
 
     async def _renew(self) -> None:
         leases, asked_at = self._scheduler.owned.leases, asyncio.get_running_loop().time()
@@ -111,9 +120,10 @@ class LeaseKeeper:
             return
         if not scheduler.admission.may_claim(head):
             return
+        asked_at = asyncio.get_running_loop().time()
         if lease := await stores.leases.claim(session_id, stores.clock.token()):
             _logger.info("taking over session %s", session_id)
-            scheduler.start_session(lease)
+            scheduler.start_session(lease, asked_at)
 
     def _on_hand_over(self, session_id: str) -> None:
         self._released[session_id] = None

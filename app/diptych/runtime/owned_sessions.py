@@ -57,9 +57,9 @@ class OwnedSessions:
         session = self._sessions.get(lease.session_id)
         return session if session and session.lease == lease else None
 
-    def add(self, lease: Lease, task: asyncio.Task[None]) -> None:
-        """Own a session from now on."""
-        until = asyncio.get_running_loop().time() + self._lease_seconds
+    def add(self, lease: Lease, task: asyncio.Task[None], asked_at: float) -> None:
+        """Own a session whose lease the store was asked for then."""
+        until = asked_at + self._lease_seconds
         self._sessions[lease.session_id] = OwnedSession(lease, task, until)
 
     def remove(self, lease: Lease) -> None:

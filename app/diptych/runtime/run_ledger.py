@@ -8,11 +8,12 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import groupby
-from typing import Protocol
+from typing import Any, Protocol
 
 from diptych.errors import StoreError
-from diptych.loop.budget import Prices
+from diptych.loop.budget import Budget, Prices
 from diptych.loop.codec import Record
 from diptych.loop.events import Failed
 from diptych.loop.messages import NO_USE, Used
@@ -31,6 +32,7 @@ from diptych.runtime.budget_notices import budget_warning
 from diptych.runtime.recorded_use import RecordedUse, is_reply, with_times_asked
 from diptych.runtime.run_meter import BudgetRefused
 
+_LENT_PARTS = 4  # of what is left: one is for a delegation, where the run has no such limit itself
 _FIRST_WAIT, _LONGEST_WAIT = 0.02, 0.5  # seconds, for what others have reserved
 
 
@@ -182,16 +184,19 @@ class RunLedger:
         self.update_known(accounts, found.used)
         return found
 
-    async def claimed(self, accounts: Sequence[Account]) -> Sequence[Used]:
-        """Say what is used or reserved of each account.
+    async def part(self, accounts: Sequence[Account], share: Budget) -> Budget:
+        """Give what a delegation may have of what nobody uses or has reserved.
 
-        Raises `BudgetRefused` if nobody can for a while.
+        Never nothing: to ask for that would be no question. Raises `StoreError`.
         """
-
-        async def read() -> Reserved:
-            return Reserved("ok", await self._agent_ledger.store.claimed(accounts))
-
-        return (await self.ask(accounts, read)).used
+        sums, given = await self._agent_ledger.store.claimed(accounts), share
+        own = dict(share.limits)
+        for account, claimed in zip(accounts, sums, strict=True):
+            left = replace(account.budget.left(claimed), wall_clock=None)
+            whole: dict[str, Any] = {name: limit for name, limit in left.limits if name in own}
+            part = replace(left.share(_LENT_PARTS), **whole)
+            given = given.tightened(part.above_zero())
+        return given
 
     async def settle_use(
         self, accounts: Sequence[Account], entry: str, used: Used, *, is_recorded: bool = True

@@ -96,7 +96,9 @@ class Scheduler:
             if active.stage is Stage.QUEUED:  # its turn may have come: then its runner has it
                 active.set_deadline(loop.call_later(seconds, self.stop, active, DEADLINE_EXCEEDED))
         if lease is not None:
-            self.start_session(lease, active.run_id if active.is_new_session else None)
+            opened_at = asyncio.get_running_loop().time() - active.age
+            run_id = active.run_id if active.is_new_session else None
+            self.start_session(lease, opened_at, run_id)
         if session := self.owned.get(active.log.session_id):
             active.log.take(session)
         else:
@@ -146,12 +148,15 @@ class Scheduler:
         self._unreadable.pop(session_id, None)
         return True
 
-    def start_session(self, lease: Lease, run_id: str | None = None) -> None:
-        """Execute the runs of a session that was claimed; `run_id` is the first, if it is known."""
+    def start_session(self, lease: Lease, asked_at: float, run_id: str | None = None) -> None:
+        """Execute the runs of a session; `run_id` is the first, if it is known.
+
+        The store was asked for its lease at `asked_at`, by the event loop's clock.
+        """
         if former := self.owned.get(lease.session_id):  # stale, and it does not know yet
             former.task.cancel()
             self._disown_all(former.lease)
-        self.owned.add(lease, asyncio.create_task(self._execute_all(lease, run_id)))
+        self.owned.add(lease, asyncio.create_task(self._execute_all(lease, run_id)), asked_at)
 
     async def lose(self, lease: Lease) -> None:
         """Stop executing the runs of a session whose lease was lost."""

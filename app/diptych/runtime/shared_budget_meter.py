@@ -11,9 +11,7 @@ Not here: the ledger (`ports.budgets`), how a run asks it (`run_ledger`), how a 
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from diptych.loop.budget import UNLIMITED, Budget
 from diptych.loop.call_graph import failure
@@ -22,14 +20,13 @@ from diptych.loop.events import Returned
 from diptych.loop.messages import NO_USE, Delegation, Result, Usage, Used
 from diptych.loop.spending import as_used, gets_share, is_counted, shares
 from diptych.loop.state import Run
-from diptych.ports.budgets import AHEAD_SECONDS, Account
+from diptych.ports.budgets import AHEAD_SECONDS, Account, Reserved
 from diptych.runtime.agent_ledger import AgentLedger, Reservation
 from diptych.runtime.credit import Credit
 from diptych.runtime.estimate import Bound
 from diptych.runtime.run_ledger import RunLedger
 from diptych.runtime.run_meter import BudgetRefused, ModelCall, RunMeter
 
-_LENT_PARTS = 4  # of what is left: one is for a delegation, where the run has no such limit itself
 _MANY = 256  # times what a request may use at most: while that is left, it is not weighed
 _ONE_CALL = Used(tool_calls=1)
 
@@ -261,10 +258,13 @@ class SharedBudgetMeter(RunMeter):
         What a former owner has `sent` with it is renewed, and does not wait.
         """
         self._has_delegated = True
-        entry, share = self._lent_entry(call.id), sent
-        if share is None:
-            share = await self._part(accounts, self.shares.get(call.id, UNLIMITED))
-        lend = partial(self._agent_ledger.store.reserve_up_to, accounts, entry, as_used(share))
+        entry, share, wanted = self._lent_entry(call.id), sent, self.shares.get(call.id, UNLIMITED)
+
+        async def lend() -> Reserved:  # what is left changes while it waits
+            nonlocal share
+            share = await self._run_ledger.part(accounts, wanted) if sent is None else sent
+            return await self._agent_ledger.store.reserve_up_to(accounts, entry, as_used(share))
+
         waits, self._lent[call.id] = sent is None and not self._lent, (accounts, entry)
         try:
             found = await self._run_ledger.ask(accounts, lend, waits=waits)
@@ -272,21 +272,8 @@ class SharedBudgetMeter(RunMeter):
             self.end_child(Result(call.id, ""), NO_USE)
             raise
         self._agent_ledger.keep_renewing(Reservation(accounts, entry, seconds=AHEAD_SECONDS))
-        given = {name: getattr(found.amount, name) for name, _ in share.limits}
+        given = {name: getattr(found.amount, name) for name, _ in (share or wanted).limits}
         self.shares[call.id] = Budget(**given)
-
-    async def _part(self, accounts: Sequence[Account], share: Budget) -> Budget:
-        """Give what a delegation may have of what nobody uses or has reserved.
-
-        Never nothing: to ask for that would be no question. Raises `BudgetRefused`.
-        """
-        sums, given, own = await self._run_ledger.claimed(accounts), share, dict(share.limits)
-        for account, claimed in zip(accounts, sums, strict=True):
-            left = replace(account.budget.left(claimed), wall_clock=None)
-            whole: dict[str, Any] = {name: limit for name, limit in left.limits if name in own}
-            part = replace(left.share(_LENT_PARTS), **whole)
-            given = given.tightened(part.above_zero())
-        return given
 
     async def _spend(self, accounts: Sequence[Account], used: Used) -> None:
         """Count what is about to be used, in one step. Raises `BudgetRefused`."""

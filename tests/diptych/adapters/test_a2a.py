@@ -602,13 +602,17 @@ async def test_a_task_is_cancelled_with_its_waiting_unless_another_goes_on(leave
         assert peer.cancelled.is_set() != leaves
 
 
+@pytest.mark.parametrize("seconds_left", [None, 0.0])
 @pytest.mark.parametrize("leaves", [False, True])
-async def test_a_task_that_another_process_sent_is_looked_for_to_be_cancelled(leaves: bool) -> None:
+async def test_a_task_that_another_process_sent_is_looked_for_to_be_cancelled(
+    leaves: bool, seconds_left: float | None
+) -> None:
     peer, told = ScriptedPeer(), list[Any]()
     peer.replies["ListTasks"] = {"result": {"tasks": [task("WORKING")]}}
     peer.replies["GetTask"] = {"result": task("WORKING")}
     async with delegating_to(peer) as agents:
         request = replace(request_to(), **TAKEN_OVER, leaves_task=lambda: leaves)
+        request = replace(request, seconds_left=seconds_left)
         waiting = asyncio.create_task(agents.delegate(request, told.append))
         await asyncio.sleep(0)  # it has begun, and its agent has not been asked
         waiting.cancel()

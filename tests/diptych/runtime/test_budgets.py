@@ -3,6 +3,7 @@
 import asyncio
 import json
 from decimal import Decimal
+from functools import partial
 
 import pytest
 from support.budgeted import call, echo, home_with, log_of, said, used
@@ -665,6 +666,37 @@ async def test_however_many_are_lent_something_others_have_some_left():
     assert (await home.ledger.reserve(day, "another run's", Used(tokens=10_000))).outcome == "ok"
     for each in asking:
         each.cancel()
+
+
+@virtually
+async def test_a_delegation_that_waited_is_lent_a_quarter_of_what_is_left_then():
+    lent = []
+
+    async def work(request, progress):
+        lent.append(request.budget.model_calls)
+        return "done"
+
+    limits = {"model_calls": 1_000}
+    home = home_with(DELEGATE, "{}", "Hi.", agents={"worker": work}, day=limits)
+    day = [Account("perDay", DAY, Budget(**limits), 100_000)]
+
+    async def reserve_all():  # once the model has replied
+        await asyncio.sleep(0.5)
+        await home.ledger.reserve(day, "another run's", Used(model_calls=1_000))
+        await asyncio.sleep(5)
+        await home.ledger.settle(day, "another run's", "", Used())
+
+    home.model.complete = partial(slowly, home.model.complete)
+    reserving = asyncio.create_task(reserve_all())
+    assert end_of(await home.ask())[0] == "completed"
+    await reserving
+    assert 240 < lent[0] <= 250
+
+
+async def slowly(complete, request):
+    """A reply that takes a second."""
+    await asyncio.sleep(1)
+    return await complete(request)
 
 
 @pytest.mark.parametrize("tool_calls", [None, 3])

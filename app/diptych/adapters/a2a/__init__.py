@@ -149,7 +149,9 @@ class A2aAgents:
         monitor, peer = await self._peer_of(request)
         path = self._path(request, peer)
         seconds = DEFAULT_TIMEOUT if request.seconds_left is None else request.seconds_left
-        if seconds <= 0:
+        if request.is_taken_over:
+            seconds = max(seconds, CANCEL_GRACE_PERIOD)  # to find it, and cancel it
+        elif seconds <= 0:
             raise DelegationError("timeout", "there was no time left to ask another agent")
         context = _call_context(request, monitor, peer)
         task = DelegationTask(request, peer.base_url, peer.client, context, progress)
