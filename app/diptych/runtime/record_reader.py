@@ -73,6 +73,8 @@ class RecordReader:
                 return False
             if await self._stores.log.read(self._run_id, after, 1):
                 return True
+            if (await self._stores.log.entry(self._run_id)).seq < entry.seq:
+                return False  # the store has just lost its newest records
         except StoreError:  # whoever listens is told once it is back
             return False
         raise RunLost("the end of this run cannot be read: others have written into its record")
