@@ -196,9 +196,11 @@ class _Watch:
     def _look(self) -> None:
         while not self._is_over.wait(0.5):
             with contextlib.suppress(AssertionError):
-                self._pods.note(self._space.kubectl.list("pods"), time.monotonic())
+                begun = time.monotonic()
                 found = self._space.kubectl.list("agents.diptych.dev")
-                self._seen.append((time.monotonic(), {a["metadata"]["name"]: a for a in found}))
+                at = time.monotonic()  # what Agents say of pods by then, the next list shows
+                self._pods.note(self._space.kubectl.list("pods"), begun)
+                self._seen.append((at, {a["metadata"]["name"]: a for a in found}))
 
 
 def _is_told(fault: Fault, content: dict[str, Any]) -> bool:
