@@ -71,29 +71,34 @@ async def test_an_outage_of_the_store_does_not_end_a_task_that_somebody_waits_fo
     assert end(store, run_id).event_type == "aborted"
 
 
-@pytest.mark.parametrize("is_frozen", [True, False], ids=["frozen", "cut off"])
+@pytest.mark.parametrize("how", ["stands still", "is cut off", "is cut off, and out of time"])
 @virtually
-async def test_an_owner_that_was_away_cancels_no_child_that_the_next_one_has(is_frozen):
+async def test_an_owner_that_may_have_lost_a_run_cancels_no_child_of_it(how):
     left, is_cut_off = [], []
 
-    async def work(request, progress):
-        try:
-            await asyncio.sleep(1_000)
-        except asyncio.CancelledError:
-            left.append(request.leaves_task())
-            raise
+    def working(name):
+        async def work(request, progress):
+            try:
+                await asyncio.sleep(1_000)
+            except asyncio.CancelledError:
+                left.append((name, request.leaves_task()))
+                raise
+
+        return {"worker": work}
 
     store = SharedStore()
     call = '{"agent": "worker", "task": "work"}'
-    a, b = (replica(store, name, call, agents={"worker": work}) for name in "ab")
+    a, b = (replica(store, name, call, agents=working(name)) for name in "ab")
     a.trouble = lambda _: LOST if is_cut_off else None
-    run_id = await begin(a, origin=Origin(lease=LEASE))
+    seconds = 45.0 if "out of time" in how else None
+    run_id = await begin(a, origin=Origin(lease=LEASE, seconds=seconds))
     await attend(b, run_id, 20)
-    if is_frozen:
+    if how == "stands still":
         a.freeze(LEASE + 15)
     else:
         is_cut_off.append(True)
-        a.loses_messages = lambda: True
+        a._hear = lambda _: None  # no word of others comes, nor that some was missed
     await attend(b, run_id, 3 * LEASE)
-    assert left == [True] * is_frozen  # who is cut off does not know it yet
+    of_a = [leaves for name, leaves in left if name == "a"]
+    assert of_a == ([] if how == "is cut off" else [True])  # nothing has told it so yet
     assert [r.event_type for r in log(store, run_id)].count("owner_changed") == 1
