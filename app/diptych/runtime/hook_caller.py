@@ -43,7 +43,8 @@ class HookCaller:
     async def after_call(self, call: Call, result: Result, run: Run) -> tuple[Result, str] | Failed:
         """Give a result as the hooks leave it, and who replaced it; or the end of the run."""
         async with self._turn:
-            await self._log.wait_owned()
+            if "afterCall" in self._hooks.points:
+                await self._log.wait_owned()
             try:
                 return await self._hooks.after_call(self._about(run), call, result)
             except HookFailed as failed:

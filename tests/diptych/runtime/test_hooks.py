@@ -391,8 +391,9 @@ async def test_a_run_is_cancelled_while_a_hook_hangs():
     assert facts(await rooms.told(entry.run_id)) == ["user_message", "tool_error", "aborted"]
 
 
+@pytest.mark.parametrize("point", ["afterCall", "afterStep"])
 @virtually
-async def test_who_may_have_lost_a_run_asks_no_hook_about_it():
+async def test_who_may_have_lost_a_run_asks_no_hook_about_it(point):
     async def look(request, progress):
         await asyncio.sleep(20)
         return "seen"
@@ -403,7 +404,7 @@ async def test_who_may_have_lost_a_run_asks_no_hook_about_it():
         replica(
             *(store, name, '{"agent": "peer", "task": "look"}', "{}", "Seen."),
             agents={"peer": look},
-            hooks=at("afterCall", asks[name]),
+            hooks=at(point, asks[name]),
         )
         for name in "ab"
     )
