@@ -557,8 +557,11 @@ async def test_a_run_goes_on_while_a_call_waits_for_what_others_hold(is_steered)
         assert skipped.metadata["error"] == "skipped"
 
 
+@pytest.mark.parametrize("is_steered", [False, True])
 @virtually
-async def test_calls_that_come_while_others_wait_are_counted_after_them_and_none_is_lost():
+async def test_calls_that_come_while_others_wait_are_counted_after_them_and_none_is_lost(
+    is_steered,
+):
     async def first(**_):
         await asyncio.sleep(2)
         return "one"
@@ -581,11 +584,15 @@ async def test_calls_that_come_while_others_wait_are_counted_after_them_and_none
     asking = asyncio.create_task(home.ask())
     await asyncio.sleep(10)
     assert len(home.tools.called) == 2
+    if is_steered:  # what is to be counted next is not counted any more
+        (run_id,) = home.store._runs
+        await home.runs.send_message(run_id, MessageQueued("no more", "m-1"))
     for other in "abc":
         await home.ledger.settle(day, other, "", Used())
     assert end_of(await asking)[0] == "completed"
-    assert sorted(a["n"] for name, a in home.tools.called if name == "echo") == [1, 2]
-    assert (await home.ledger.used(day))[0].tool_calls == 4
+    echoes = sorted(a["n"] for name, a in home.tools.called if name == "echo")
+    assert echoes == ([] if is_steered else [1, 2])
+    assert (await home.ledger.used(day))[0].tool_calls == (3 if is_steered else 4)
 
 
 @pytest.mark.parametrize("what", ["reserve", "reserve_up_to"])
@@ -778,6 +785,19 @@ async def _lend(meter):
     run = Run(calls=(call.call,))
     assert await meter.admit([call], run, lambda _: None) == [call]
     return meter.shares["call_1_1"]
+
+
+@virtually
+async def test_what_a_dead_owner_has_lent_is_free_when_its_run_ends_at_once():
+    ledger = MemoryLedger(asyncio.get_running_loop().time)
+    former, heir = _meter(ledger), _meter(ledger)
+    await _lend(former)
+    await former.close(has_ended=False)
+    (row,) = ledger._accounts.values()
+    assert row.reserved
+    heir.take_up(Delegation("call_1_1", "worker", "work"))
+    await heir.close(has_ended=True)
+    assert not row.reserved
 
 
 @virtually

@@ -4,7 +4,7 @@ import asyncio
 
 from support.doubles import house, types
 from support.replicas import replica, told
-from support.shared_store import SharedStore
+from support.shared_store import LEASE_SECONDS, SharedStore
 from support.stories import SLOWLY, TAKEN_UP, begin, log, virtually
 from support.virtual_time import run_virtually
 
@@ -142,3 +142,17 @@ def test_who_comes_back_with_its_last_id_is_not_told_earlier_progress_again():
 
 def _request():
     return RunRequest((Message("user", "hi"),))
+
+
+@virtually
+async def test_a_lease_is_surely_held_from_when_it_was_asked_for():
+    store = SharedStore()
+    a, b = replica(store, "a", HANG), replica(store, "b", HANG)
+    run_id = await begin(a, session_id="s")
+    b.trouble = lambda call: 4.0 if call.name == "claim" and call.is_done else None
+    a.kill()
+    while (session := b.runs._scheduler.owned.get("s")) is None:  # noqa: ASYNC110 - a moment
+        await asyncio.sleep(0.01)
+    now = asyncio.get_running_loop().time()
+    assert session.owned_until - now < LEASE_SECONDS - 3.9
+    assert "owner_changed" not in types(log(store, run_id))

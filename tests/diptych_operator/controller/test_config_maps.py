@@ -152,6 +152,17 @@ async def test_one_that_a_rule_of_the_cluster_denies_is_said(harness, has_lost_i
     assert found["metadata"]["ownerReferences"][0]["name"] == "coordinator"
 
 
+async def test_where_no_deletion_may_be_tried_the_rest_is_applied_all_the_same(harness):
+    def before(request, content):
+        if request.method == "DELETE" and "/configmaps/" in request.path:
+            raise ErrorResponse(403, "admission: ConfigMaps are not deleted here")
+
+    harness.api.before = before
+    await harness.config_maps.restore(NAME)
+    await harness.until_done()
+    assert harness.conditions()["Progressing"] == ("False", "UpToDate")
+
+
 async def test_what_an_edited_deployment_calls_obsolete_is_deleted_only_if_it_is_the_agents(
     harness,
 ):
