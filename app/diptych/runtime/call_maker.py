@@ -125,7 +125,7 @@ class CallMaker:
             self._to_count += commands
             return
         self._counting = list(commands)
-        if admitted := await self._tasks.start_and_look(self._admit(commands)):
+        if admitted := await self._tasks.start_eagerly(self._admit(commands)):
             await self.begin(admitted)
 
     async def _admit(self, commands: Sequence[MakeCall]) -> Admitted:

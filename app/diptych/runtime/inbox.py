@@ -68,7 +68,7 @@ class RunTasks:
         self._tasks.add(task)
         task.add_done_callback(self._on_done)
 
-    async def start_and_look(self, work: Coroutine[Any, Any, Item]) -> Item | None:
+    async def start_eagerly(self, work: Coroutine[Any, Any, Item]) -> Item | None:
         """Do some work in a task of its own, and give what it returns if it waits for nothing.
 
         Else this gives None, and what it returns comes into the inbox.

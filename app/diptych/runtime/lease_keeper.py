@@ -8,6 +8,7 @@ Not here: what is done with an owned session (`scheduler`), the leases themselve
 import asyncio
 import logging
 import random
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from diptych.errors import RunLost, RunNotFound, StoreError
@@ -27,6 +28,7 @@ class LeaseKeeper:
     def __init__(self, scheduler: Scheduler, stores: Stores) -> None:
         self._scheduler = scheduler
         self._stores = stores
+        self._interval = 0.0  # seconds between two renewals
         self._tasks: list[asyncio.Task[None]] = []
         self._released: dict[str, None] = {}  # sessions, in the order of their release
         self._wake = asyncio.Event()
@@ -36,10 +38,14 @@ class LeaseKeeper:
         if (seconds := self._stores.leases.lease_seconds) is None:
             return
         self._stores.feed.on_hand_over(self._on_hand_over)
-        interval = seconds / RENEWALS_PER_LEASE
-        renewing, ending = self._renew_leases(interval), self._end_overdue_runs(interval)
-        works = renewing, self._take_over_sessions(), ending
-        self._tasks = [asyncio.create_task(work) for work in works]
+        self._interval = seconds / RENEWALS_PER_LEASE
+        steps = {
+            "leases cannot be renewed now": self._renew_leases,
+            "overdue runs cannot be looked for now": self._end_overdue_runs,
+            "sessions without an owner cannot be looked for now": self._take_over_sessions,
+        }
+        repeating = (self._repeat(step, failed) for failed, step in steps.items())
+        self._tasks = [asyncio.create_task(work) for work in repeating]
 
     async def close(self) -> None:
         """End these tasks."""
@@ -48,31 +54,25 @@ class LeaseKeeper:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _renew_leases(self, interval: float) -> None:
+    async def _repeat(self, step: Callable[[], Awaitable[None]], failed: str) -> None:
+        """Take a step again and again; `failed` is said where it fails, whatever that is of."""
         while True:
-            await asyncio.sleep(interval)
             try:
-                await self._renew()
+                await step()
             except StoreError as error:
-                _logger.warning("leases cannot be renewed now: %s", error)
+                _logger.warning("%s: %s", failed, error)
             except Exception:
-                _logger.exception("leases cannot be renewed now")
+                _logger.exception("%s", failed)
 
-    async def _end_overdue_runs(self, interval: float) -> None:
+    async def _end_overdue_runs(self) -> None:
         """Tell whoever owns a run whose turn has not come that its time is over."""
-        leases = self._stores.leases
-        while True:
-            await asyncio.sleep(interval)
-            try:
-                for run_id in await leases.overdue_runs():
-                    with suppress(RunNotFound, RunLost):
-                        await leases.send_signal(run_id, DEADLINE_EXCEEDED)
-            except StoreError as error:
-                _logger.warning("overdue runs cannot be looked for now: %s", error)
-            except Exception:
-                _logger.exception("overdue runs cannot be looked for now")
+        await asyncio.sleep(self._interval)
+        for run_id in await self._stores.leases.overdue_runs():
+            with suppress(RunNotFound, RunLost):
+                await self._stores.leases.send_signal(run_id, DEADLINE_EXCEEDED)
 
-    async def _renew(self) -> None:
+    async def _renew_leases(self) -> None:
+        await asyncio.sleep(self._interval)
         leases, asked_at = self._scheduler.owned.leases, asyncio.get_running_loop().time()
         lost = await self._stores.leases.renew(leases) if leases else ()
         held = [lease for lease in leases if lease not in lost]
@@ -81,18 +81,14 @@ class LeaseKeeper:
             await self._scheduler.lose(lease)
 
     async def _take_over_sessions(self) -> None:
-        while True:
-            await self._wait_for_work()
-            try:
-                found = list(self._released) or await self._stores.leases.unowned_sessions()
-                self._released.clear()
-                for session_id in found:
-                    await self._take_over_or_leave(session_id)
-            except StoreError as error:
-                _logger.warning("sessions without an owner cannot be looked for now: %s", error)
-            except Exception:
-                _logger.exception("sessions without an owner cannot be looked for now")
-            if not self._scheduler.has_room:  # there may be more of them: look when there is room
+        await self._wait_for_work()
+        try:
+            found = list(self._released) or await self._stores.leases.unowned_sessions()
+            self._released.clear()
+            for session_id in found:
+                await self._take_over_or_leave(session_id)
+        finally:
+            if not self._scheduler.has_room:  # there may be more: look when there is room
                 self._wake.set()
 
     async def _wait_for_work(self) -> None:

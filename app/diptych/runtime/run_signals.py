@@ -32,8 +32,8 @@ from diptych.runtime.rebuilding import rebuild
 from diptych.runtime.run_log import RunLog
 from diptych.runtime.scheduler import Scheduler
 from diptych.runtime.steering import (
-    check_alike,
     cleared_messages,
+    is_among,
     is_of_queue,
     is_recorded,
     recorded_messages,
@@ -89,7 +89,7 @@ class RunSignals:
                     if is_queued and is_sent:
                         return entry
                     if is_queued:
-                        check_alike(message, await self._mailbox(run_id))
+                        is_among(message, await self._mailbox(run_id))
                     await self._send_message(
                         message, entry, QUEUED_SECONDS if is_queued else RESEND_SECONDS
                     )

@@ -143,10 +143,7 @@ class Scheduler:
 
     def may_own(self, session_id: str, run_id: str) -> bool:
         """Whether this process can read the run whose turn it is, as far as it knows."""
-        if self._unreadable.get(session_id) == run_id:
-            return False
-        self._unreadable.pop(session_id, None)
-        return True
+        return self._unreadable.get(session_id) != run_id
 
     def start_session(self, lease: Lease, asked_at: float, run_id: str | None = None) -> None:
         """Execute the runs of a session; `run_id` is the first, if it is known.

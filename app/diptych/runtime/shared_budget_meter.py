@@ -258,11 +258,13 @@ class SharedBudgetMeter(RunMeter):
         What a former owner has `sent` with it is renewed, and does not wait.
         """
         self._has_delegated = True
-        entry, share, wanted = self._lent_entry(call.id), sent, self.shares.get(call.id, UNLIMITED)
+        entry, wanted = self._lent_entry(call.id), self.shares.get(call.id, UNLIMITED)
+        share = sent or UNLIMITED
 
         async def lend() -> Reserved:  # what is left changes while it waits
             nonlocal share
-            share = await self._run_ledger.part(accounts, wanted) if sent is None else sent
+            if sent is None:
+                share = await self._run_ledger.part(accounts, wanted)
             return await self._agent_ledger.store.reserve_up_to(accounts, entry, as_used(share))
 
         waits, self._lent[call.id] = sent is None and not self._lent, (accounts, entry)
@@ -272,7 +274,7 @@ class SharedBudgetMeter(RunMeter):
             self.end_child(Result(call.id, ""), NO_USE)
             raise
         self._agent_ledger.keep_renewing(Reservation(accounts, entry, seconds=AHEAD_SECONDS))
-        given = {name: getattr(found.amount, name) for name, _ in (share or wanted).limits}
+        given = {name: getattr(found.amount, name) for name, _ in share.limits}
         self.shares[call.id] = Budget(**given)
 
     async def _spend(self, accounts: Sequence[Account], used: Used) -> None:

@@ -17,7 +17,7 @@ from diptych.loop.state import MAX_MESSAGES_PER_RUN
 def is_recorded(message: MessageQueued, records: Sequence[Record]) -> bool:
     """Whether a message is among a run's records. Raises as `RunService.send_message` does."""
     recorded = recorded_messages(records)
-    if check_alike(message, recorded):
+    if is_among(message, recorded):
         return True
     if is_terminal(records[-1]):
         raise RunEnded
@@ -26,7 +26,7 @@ def is_recorded(message: MessageQueued, records: Sequence[Record]) -> bool:
     return False
 
 
-def check_alike(message: MessageQueued, others: Iterable[Signal]) -> bool:
+def is_among(message: MessageQueued, others: Iterable[Signal]) -> bool:
     """Whether a message is among others. Raises `IdempotencyMismatch` if its id came otherwise."""
     for other in others:
         if isinstance(other, MessageQueued) and other.message_id == message.message_id:
