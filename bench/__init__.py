@@ -5,6 +5,4 @@
 
 What is measured, how, and what came out stands in `docs/performance.md`. Linux only: CPU time and
 memory of other processes are read from `/proc`.
-
-Not here: tests. Nothing in here decides whether a change is right, only what it costs.
 """

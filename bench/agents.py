@@ -3,8 +3,6 @@
 The operator is a process of its own; the Kubernetes API is the emulated one of the tests, served
 by this process over loopback. Each Agent has one pod, that answers `/ready` at an address of its
 own, because the operator polls pods too.
-
-Not here: a real API, which takes longer for each write.
 """
 
 import asyncio

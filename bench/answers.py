@@ -3,8 +3,6 @@
 The model is in this process and takes its time as real ones do: so long for a request, so long for
 each token. Three habits are measured: prose in phase 1, as small models give it whatever they are
 told; the no-op that the rules ask for (in direct mode the answer); and a call before either.
-
-Not here: what the loop itself costs (`speed`), what real models answer (`make models`).
 """
 
 import asyncio

@@ -2,8 +2,6 @@
 
 Besides: how many commands a run takes, how soon a long run is replayed, and what a thousand
 readers of a silent run weigh. The Redis is a process of its own on loopback, that saves nothing.
-
-Not here: whether runs survive (`tests/chaos`).
 """
 
 import asyncio

@@ -2,8 +2,6 @@
 
 A run of five steps with one call each, in a session of many messages, with few and many tools.
 Rounds of both formats take turns, so that a busy machine slows both.
-
-Not here: the whole path of a request (`speed`), which is in JSON.
 """
 
 import json

@@ -7,8 +7,6 @@ where it opens with what the arguments of the call answer with no (decisions 210
 ever used up.
 
 All agents are started several times: of two processes of one program one is up to 2 % slower.
-
-Not here: the cost of single expressions (`tests/diptych/policy`).
 """
 
 import contextlib

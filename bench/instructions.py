@@ -5,8 +5,6 @@
 It needs valgrind. The agent runs under callgrind, some 50 times slower than otherwise, and counts
 only while it is asked for S1. An agent with something is beside the one without. An instruction is
 not a time: one that misses a cache takes a hundred times as long. What waits is not seen at all.
-
-Not here: seconds (`speed`, `guards`, `access`).
 """
 
 import asyncio

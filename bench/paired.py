@@ -2,8 +2,6 @@
 
 What else the machine does falls on all alike; a ratio is the median of the rounds' own, and its
 spread the middle half of them. Give an agent twice, to see what such a ratio is worth.
-
-Not here: who is compared (`guards`, `access`), instructions (`instructions`).
 """
 
 import asyncio

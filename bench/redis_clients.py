@@ -3,8 +3,6 @@
 The same scripts with the same arguments go over each. `pool` is redis-py's asyncio client with its
 pool of connections; `batches` puts what is asked for at the same moment into one pipeline of that
 client. Pub/sub is compared as well: the store's connection, and `PubSub.listen`.
-
-Not here: what a store costs a run (`durable`).
 """
 
 import asyncio

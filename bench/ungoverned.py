@@ -1,6 +1,6 @@
 """`diptych serve` without the governor: nothing is counted, sized or refused for want of memory.
 
-Beside the usual one it shows what the governor costs. Not here: the measuring (`access`).
+Beside the usual one it shows what the governor costs.
 """
 
 import runpy

@@ -6,8 +6,6 @@ It writes the form of `agents.policy` into the schema of the chart's values, too
 The pod's models (`diptych.config.manifest`) are the only source of the manifest's fields and rules.
 So the API accepts what the pods of this version accept, and nothing else: a field that a later
 version will support is not in the CRD. The status is defined here; only the operator writes it.
-
-Not here: the reference for people (`tools/reference/manifest.py`), code of pod or operator.
 """
 
 import ast

@@ -8,8 +8,7 @@ old one is removed once no token of it is needed. Between the first two the API 
 minute. All the time callers ask two agents through NodePorts, so that the API is not in their way:
 `hello`, and `front`, which asks `hello` with the token that its pod has for it.
 
-What it has shown is in docs/operator.md. Not here: an OIDC issuer's rotation
-(`tests/diptych/serve/test_issuers.py`).
+What it has shown is in docs/operator.md.
 """
 
 import collections

@@ -5,8 +5,6 @@
 It makes a cluster, backs up what is in it by the page's own commands, deletes it, makes another
 one, and restores: so it is no case of the suite. Redis is started with the file that `redis-cli`
 wrote. At the end a session of the first cluster goes on in the second.
-
-Not here: a restore in the same cluster (`test_backup`), which is a case.
 """
 
 import base64

@@ -4,7 +4,7 @@
     FAULT_TABLE=/tmp/faults make e2e ARGS="-k fault_table"
     python tools/fault_table.py /tmp/faults
 
-Not here: the faults (`e2e/harness/faults.py`).
+The faults stand in `e2e/harness/faults.py`.
 """
 
 import json

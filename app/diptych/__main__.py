@@ -1,7 +1,4 @@
-"""The program `diptych`, also as `python -m diptych`: Ctrl-C first, then the command line.
-
-Not here: Ctrl-C while a command is at work (`diptych.cli.signals`).
-"""
+"""The program `diptych`, also as `python -m diptych`: Ctrl-C first, then the command line."""
 
 import os
 import signal

@@ -4,8 +4,6 @@
     print(await agent.run("What is 2 + 2?"))
 
 It is the same agent that a manifest describes, checked by the same rules, without an HTTP server.
-
-Not here: the loop (`loop`), how an agent is built (`serve.hosted_agent`).
 """
 
 import asyncio

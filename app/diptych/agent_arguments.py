@@ -1,7 +1,4 @@
-"""What the arguments of the Python API's `Agent` are in a manifest.
-
-Not here: the agent itself (`agent`), the rules that check a manifest (`config.manifest`).
-"""
+"""What the arguments of the Python API's `Agent` are in a manifest."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence

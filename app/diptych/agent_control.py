@@ -1,7 +1,4 @@
-"""Control of a run in flight, for the Python API: steer it, decide for it, take it step by step.
-
-Not here: starting runs to their end (`agent`), what becomes of a signal (`runtime.run_signals`).
-"""
+"""Control of a run in flight, for the Python API: steer it, decide for it, take it step by step."""
 
 import asyncio
 import json

@@ -1,8 +1,4 @@
-"""Hooks of the Python API: plain functions, sync or async, that a run asks (docs/hooks.md).
-
-Not here: what follows from what they give (`runtime.hooks`), hooks of a manifest
-(`adapters.http_hooks`).
-"""
+"""Hooks of the Python API: plain functions, sync or async, that a run asks (docs/hooks.md)."""
 
 import asyncio
 import inspect

@@ -29,8 +29,6 @@
             └── LogTruncated        the newest records of a run are gone
 
 Messages are read by strangers: they say what to do, and never hold a key, a header or a stack.
-
-Not here: HTTP statuses (`http.errors`), what the model is told (`loop.prompt`).
 """
 
 from typing import Literal

@@ -1,7 +1,4 @@
-"""What a run gave, for callers in Python: its answer as text, or as an object.
-
-Not here: starting the run and reading its records (`agent`), the schema's check (`loop`).
-"""
+"""What a run gave, for callers in Python: its answer as text, or as an object."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar

@@ -1,8 +1,6 @@
 """The fields of what an expression knows of a call beside its arguments, and uses of others.
 
 A field that no call has makes a condition fail for every call, or `has` never true.
-
-Not here: checking an expression in all other ways (`expressions`), its tree (`syntax_tree`).
 """
 
 from collections.abc import Iterator, Mapping

@@ -4,9 +4,6 @@ The library ends an evaluation after 10,000 iterations, but one of them may sear
 the bound is iterations times characters; a pattern counts by its size when compiled, and a list
 that a macro makes by the copies of it. It is an estimate in the manner of Kubernetes' own: a unit
 is about a nanosecond to four.
-
-Not here: the tree (`syntax_tree`), the size of a pattern (`pattern_size`), what follows from a
-cost (`expressions`).
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,6 @@
 """CEL expressions of a policy: checked when a manifest is read, evaluated for each call.
 
 The library is Google's own (decision 138). It is imported only where there is an expression.
-
-Not here: rules (`diptych.policy.rules`), what an expression may cost (`cost`).
 """
 
 import re

@@ -5,7 +5,7 @@ another text there, whatever follows: to CEL, false and an error are together fa
 needs to be evaluated to know it. Engines that hold many rules index them by the same (Open Policy
 Agent, "Rule Indexing").
 
-Pure. Not here: checking and evaluating conditions (`expressions`), rules (`diptych.policy`).
+Pure.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -2,8 +2,6 @@
 
 RE2 writes counted repeats out: `((a|b){50}){19}` has 950 alternatives. At worst it holds each byte
 of a text against all of them.
-
-Not here: what follows from a size (`cost`), whether RE2 takes a pattern (`expressions`).
 """
 
 import re

@@ -1,8 +1,6 @@
 """The syntax tree of a checked CEL expression, as `cel.expr.CheckedExpr` has it in protobuf.
 
 The library gives the tree only as bytes, and this is all that reads them.
-
-Not here: what evaluating a tree may cost (`cost`), checking an expression (`expressions`).
 """
 
 import struct

@@ -3,8 +3,6 @@
 A server on its own gives the same reply to the same request, so a reply is known by what led to it:
 the server's build, its model, its chat template, the request, and what it is read for. It is
 asked anew when any of these changes, and with `FRESH=1`.
-
-Not here: asking (`asking`), and replies that are to differ (`runs`, `recording`).
 """
 
 import hashlib

@@ -1,11 +1,9 @@
 """The cluster that the cases run against: the one in KUBECONFIG, or one made for them.
 
-    KUBECONFIG      a cluster that is there already; it is left as it was found
-    E2E_IMAGE       an image that the cluster has or can pull, or that docker has and kind can load;
-                    else one is built, and loaded by kind
-    E2E_KEEP=1      leave the cluster that was made, and the release in it, for a look
-
-Not here: what is installed in it (`release`).
+KUBECONFIG      a cluster that is there already; it is left as it was found
+E2E_IMAGE       an image that the cluster has or can pull, or that docker has and kind can load;
+                else one is built, and loaded by kind
+E2E_KEEP=1      leave the cluster that was made, and the release in it, for a look
 """
 
 import os

@@ -1,7 +1,4 @@
-"""Programs that are run from outside: what they say, or why they failed.
-
-Not here: what is asked of a cluster (`kubectl`).
-"""
+"""Programs that are run from outside: what they say, or why they failed."""
 
 import os
 import subprocess

@@ -1,7 +1,6 @@
 """Faults that people make by hand: how each is made and mended, and what must tell of it.
 
-Each has an Agent of its own, so that many stand side by side in one namespace. Not here: making
-them and looking (`test_fault_table`).
+Each has an Agent of its own, so that many stand side by side in one namespace.
 """
 
 import json

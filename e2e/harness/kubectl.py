@@ -1,4 +1,4 @@
-"""A cluster as kubectl sees it: apply, read, wait. Not here: what is applied (`objects`)."""
+"""A cluster as kubectl sees it: apply, read, wait."""
 
 import json
 import os

@@ -2,8 +2,6 @@
 
 Cases live in namespaces of their own and run side by side. A few do something to the release
 itself; such a case waits until no other runs, and others wait for its end.
-
-Not here: what is shared (`clusters`, `release`).
 """
 
 import contextlib

@@ -1,10 +1,8 @@
 """Another version of the project: an image and a chart of it, for a release beside the first.
 
-    E2E_OTHER_IMAGE, E2E_OTHER_CHART   a version that was built, such as an older one; else one is
-                                       made: the same code as another version, so that its operator
-                                       wants pods of another image with other labels
-
-Not here: installing it (`release`).
+E2E_OTHER_IMAGE, E2E_OTHER_CHART   a version that was built, such as an older one; else one is
+                                   made: the same code as another version, so that its operator
+                                   wants pods of another image with other labels
 """
 
 import os

@@ -1,7 +1,4 @@
-"""The operator's process: settings in, one term after another, exit code out.
-
-Not here: what a term is made of (`process.term`).
-"""
+"""The operator's process: settings in, one term after another, exit code out."""
 
 import asyncio
 import logging

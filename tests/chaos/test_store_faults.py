@@ -1,7 +1,7 @@
 """What befalls the store under streams: faults.md R1 to R4, R6 to R8.
 
 The pods are the same for all tests of this file, and are never started anew: they get over all of
-it by themselves. Not here: a store that is killed again and again (`test_store_kills`).
+it by themselves.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""What a Kubernetes API server knows of kinds: their paths, defaults and validation.
-
-Not here: storage, watches and requests (`support.kubernetes`).
-"""
+"""What a Kubernetes API server knows of kinds: their paths, defaults and validation."""
 
 from support.server_side_apply import ErrorResponse, Stored
 

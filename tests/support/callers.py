@@ -1,7 +1,7 @@
 """Those who ask pods and read their streams, as a patient client does, and note what they hear.
 
 A caller whose stream breaks goes on after the last id that it saw, at the next pod. What it hears
-is kept as `support.history` has it. Not here: what a right answer is.
+is kept as `support.history` has it.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The web application of an agent over doubles of its ports, asked without a socket.
 
 One process, or several that share a store: `replicas` is that, over a double of the store or over
-a real Redis. Not here: processes that are killed, and stores that break (`replicas`, `pods`).
+a real Redis.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""What is wrong at the end of one seed of the simulation of everything.
-
-Not here: what is wrong in any world (`world_reckoning`).
-"""
+"""What is wrong at the end of one seed of the simulation of everything."""
 
 from collections import Counter, defaultdict
 

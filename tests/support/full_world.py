@@ -4,8 +4,6 @@ Budgets of runs, sessions and the day in a ledger whose calls get lost; hooks th
 replace, end, find fault, crash and hang; queues in both modes, busy sessions in all three; a tool
 that is called again and again; an agent below whose processes die (`world_below`), with calls of
 its own that wait. Messages, decisions and cancellations come at any call of the store.
-
-Not here: what is wrong at the end (`full_reckoning`).
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""An OpenID Connect issuer over real TLS, whose certificate an authority of its own has signed.
-
-Not here: an issuer without a network (`tests/diptych/adapters/test_oidc.py`).
-"""
+"""An OpenID Connect issuer over real TLS, whose certificate an authority of its own has signed."""
 
 import asyncio
 import ipaddress

@@ -1,8 +1,6 @@
 """Which tests can run beside others, which begin early or last, and which are untraced.
 
 `conftest` at the root sees to it.
-
-Not here: which of them wait for a quiet machine, and for what (`conftest`, `.ci/run`).
 """
 
 TIMELESS = (

@@ -1,7 +1,6 @@
 """Pods as an operating system has them: real `diptych serve` processes, which can be hurt.
 
-Each listens on a port of loopback that it keeps over its lives. Not here: the store
-(`redis_server`), those who ask and read (`callers`).
+Each listens on a port of loopback that it keeps over its lives.
 """
 
 import asyncio

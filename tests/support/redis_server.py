@@ -1,6 +1,6 @@
 """A real `redis-server` on loopback, in a folder of its own, that can be hurt and healed.
 
-It is ended by the test that started it. Not here: a bad network (`tcp_proxy`).
+It is ended by the test that started it.
 """
 
 import shutil

@@ -1,7 +1,4 @@
-"""What a pod tells of runs: the frames of a stream, a run's whole record, the list of runs.
-
-Not here: who asks, and goes on when a stream breaks (`callers`).
-"""
+"""What a pod tells of runs: the frames of a stream, a run's whole record, the list of runs."""
 
 import json
 from collections.abc import AsyncIterator, Sequence

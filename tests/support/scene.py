@@ -1,7 +1,4 @@
-"""Two pods on one store, who asks them, and the reckoning at the end.
-
-Not here: what befalls them; that is each test's own.
-"""
+"""Two pods on one store, who asks them, and the reckoning at the end."""
 
 import asyncio
 import random

@@ -1,7 +1,4 @@
-"""Server-side apply as the Kubernetes API does it: fields belong to managers, lists have keys.
-
-Not here: the API observed it (`support.kubernetes`).
-"""
+"""Server-side apply as the Kubernetes API does it: fields belong to managers, lists have keys."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,4 @@
-"""Trees of agents on loopback, and whether what the top's caller was told is what happened.
-
-Not here: one agent (`stack`).
-"""
+"""Trees of agents on loopback, and whether what the top's caller was told is what happened."""
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence

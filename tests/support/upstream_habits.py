@@ -2,9 +2,6 @@
 
 Each habit is named, and says where it was seen: an issue or pull request of a project, the
 documentation of an API, or `own` for what a careless server may do. Bodies are written anew.
-
-Not here: the tables (`upstream_answers`, `upstream_calls`, `upstream_errors`, `upstream_refusals`),
-and the socket (`upstream_server`).
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,4 @@
-"""A model server on a raw socket that answers as one `Habit` of the table has it.
-
-Not here: the habits (`upstream_habits`).
-"""
+"""A model server on a raw socket that answers as one `Habit` of the table has it."""
 
 import asyncio
 import threading

@@ -1,7 +1,4 @@
-"""A model with a context window: it refuses longer requests, and has a tokenizer of its own.
-
-Not here: what the loop does about it (`tests/diptych/runtime/test_long_conversations.py`).
-"""
+"""A model with a context window: it refuses longer requests, and has a tokenizer of its own."""
 
 import json
 import re

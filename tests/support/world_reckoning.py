@@ -1,7 +1,4 @@
-"""What is wrong at the end of one seed of the simulation (`world`): promises, and views of the log.
-
-Not here: what happened (`world`), what is promised (`history`).
-"""
+"""What is wrong at the end of one simulated seed (`world`): promises, and views of the log."""
 
 import re
 from collections import Counter

@@ -2,9 +2,6 @@
 """Writes `docs/reference/http.md` from the OpenAPI document: `python tools/reference/http_api.py`.
 
 It is not called `http.py`, which would hide the standard library's `http` from scripts beside it.
-
-Not here: what the document says (`diptych.http.openapi`), and streams, retries and idempotency,
-which no reference can explain (`docs/http.md`).
 """
 
 import textwrap

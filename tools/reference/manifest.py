@@ -4,8 +4,6 @@
 `python tools/reference/manifest.py` writes it from the manifest's models, by way of the schema that
 the CRD has (`crds/generate.py`). A field that came after version 0.1 says so in its model:
 `Field(json_schema_extra={"since": "0.2"})`.
-
-Not here: HTTP (`http_api.py`).
 """
 
 import json

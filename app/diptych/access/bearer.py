@@ -2,8 +2,6 @@
 
 A verified token is remembered for a while, by its digest: a signature costs 50 µs and more. It is
 verified anew as soon as its issuer, or the keys of that, have changed.
-
-Not here: which rights that gives (`grants`), the form of a refusal (`http`).
 """
 
 import hashlib

@@ -2,8 +2,6 @@
 
 It stands in a context variable, as the identity of a request usually does: `http.access_guard`
 sets it, and whatever works for the request finds it here.
-
-Not here: proving who asks (`bearer`), what each right opens (`http.guarded_runs`).
 """
 
 from contextvars import ContextVar

@@ -1,7 +1,4 @@
-"""Grants: which rights a subject has at an agent (access.md "What it may"). Pure.
-
-Not here: who a subject is (`bearer`), how often it may ask (`limits`).
-"""
+"""Grants: which rights a subject has at an agent (access.md "What it may"). Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Limits of each subject: how many unfinished runs, and how many begun in a minute.
-
-Not here: which run is whose (`http.guarded_runs`).
-"""
+"""Limits of each subject: how many unfinished runs, and how many begun in a minute."""
 
 from collections import deque
 from collections.abc import Callable

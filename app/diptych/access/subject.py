@@ -1,7 +1,4 @@
-"""Subjects: who asks, as access.md names them.
-
-Not here: how that is proved (`bearer`), what a subject may do (`grants`).
-"""
+"""Subjects: who asks, as access.md names them."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias

@@ -2,8 +2,6 @@
 
 PyJWT checks signature, issuer, audience and times; which algorithms may sign is said here, and
 never by the token.
-
-Not here: API keys and the header that a token comes in (`bearer`), fetching keys (`adapters`).
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -2,8 +2,6 @@
 
 `webhook-signature` is `v1,` and the base64 of the HMAC-SHA256 of `<id>.<timestamp>.<body>`, of
 `webhook-id` and `webhook-timestamp` (https://www.standardwebhooks.com). A request is sent once.
-
-Not here: what questions and answers mean (`runtime.hooks`).
 """
 
 import base64

@@ -2,8 +2,6 @@
 
 No label holds text of a caller or a model; a model's name and endpoint are the manifest's, a hook's
 name is its function's or its place and host.
-
-Not here: the route `/metrics` (`http`).
 """
 
 import time

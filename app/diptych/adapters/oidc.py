@@ -1,7 +1,4 @@
-"""The keys of OpenID Connect issuers: found by discovery, cached, and kept while one is away.
-
-Not here: verifying tokens with them (`diptych.access.tokens`).
-"""
+"""The keys of OpenID Connect issuers: found by discovery, cached, and kept while one is away."""
 
 import asyncio
 import logging

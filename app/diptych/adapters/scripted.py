@@ -3,8 +3,6 @@
 Every run starts at the first reply of the script; a model call is given the reply whose index is
 the number of model calls that its run has on record. When the script has no more replies, the run
 fails: no real model is ever asked instead.
-
-Not here: where the variable is read (`config`).
 """
 
 import asyncio

@@ -1,8 +1,6 @@
 """The command line `diptych`, for people, and as the entry point of a container.
 
 Errors are lines on stderr; `exit_codes` has the exit codes.
-
-Not here: the commands (`commands`), serving agents (`diptych.serve`).
 """
 
 import contextlib

@@ -1,7 +1,4 @@
-"""Asks the person at the terminal whether calls that wait are made, one call after another.
-
-Not here: showing what waits (`output.timeline`), following the run (`follow`).
-"""
+"""Asks the person at the terminal whether calls that wait are made, one call after another."""
 
 import asyncio
 import contextlib

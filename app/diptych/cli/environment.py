@@ -1,7 +1,4 @@
-"""What a command takes from the environment: substitutes for a cluster, and process settings.
-
-Not here: the options themselves (`commands.options`), reading manifests (`config`).
-"""
+"""What a command takes from the environment: substitutes for a cluster, and process settings."""
 
 import os
 from collections.abc import Mapping, Sequence

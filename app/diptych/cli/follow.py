@@ -1,7 +1,4 @@
-"""Starts or follows a run and renders it until it ends.
-
-Not here: reaching the agent (`client`), the rendering (`output`).
-"""
+"""Starts or follows a run and renders it until it ends."""
 
 import asyncio
 import contextlib

@@ -1,7 +1,4 @@
-"""Notices that the command line itself adds to a run's: they tell of its connection to the agent.
-
-Not here: emitting them (`client.remote`), rendering them (`output`).
-"""
+"""Notices that the command line adds to a run's: they tell of its connection to the agent."""
 
 RECONNECTING = "reconnecting"
 """The stream of a run broke, and is opened again after its last event."""

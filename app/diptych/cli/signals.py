@@ -1,8 +1,4 @@
-"""What signals do to a command: the first cancels its coroutine, the second ends the process.
-
-Not here: what is cleaned up on cancellation (the coroutine does that); `diptych serve`, which
-handles signals itself (`serve.process`).
-"""
+"""What signals do to a command: the first cancels its coroutine, the second ends the process."""
 
 import asyncio
 import contextlib

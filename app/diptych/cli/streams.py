@@ -1,7 +1,4 @@
-"""The standard streams of a command: those that are closed, and output that cannot be written.
-
-Not here: what is written (`output`), characters that the terminal's encoding lacks (`diptych.cli`).
-"""
+"""The standard streams of a command: those that are closed, and output that cannot be written."""
 
 import contextlib
 import errno

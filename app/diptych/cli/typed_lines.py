@@ -1,7 +1,4 @@
-"""The lines that a person types while a run goes on: answers to questions, and messages to the run.
-
-Not here: asking (`approver`), reading questions before a run (`commands.chat`).
-"""
+"""Lines typed while a run goes on: answers to questions, and messages to the run."""
 
 import asyncio
 import os

@@ -1,7 +1,4 @@
-"""Who may ask an agent, as its configuration says it: resolved, checked, frozen.
-
-Not here: the agent's other settings (`settings`), where the values come from (`resolver`).
-"""
+"""Who may ask an agent, as its configuration says it: resolved, checked, frozen."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

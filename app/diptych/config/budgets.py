@@ -1,7 +1,4 @@
-"""Makes the budgets of an agent of what its manifest says of them.
-
-Not here: the manifest's form (`manifest.budget`), what is counted (`loop.spending`).
-"""
+"""Makes the budgets of an agent of what its manifest says of them."""
 
 from typing import Any
 

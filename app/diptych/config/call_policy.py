@@ -1,7 +1,4 @@
-"""Makes an agent's `Policy` of what its manifest, and its platform, say of calls.
-
-Not here: the manifest's form (`manifest.policy`), deciding on a call (`diptych.policy`).
-"""
+"""Makes an agent's `Policy` of what its manifest, and its platform, say of calls."""
 
 from diptych.config.manifest import AgentManifest
 from diptych.config.manifest.agent import PLATFORM_POLICY

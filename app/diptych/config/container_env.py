@@ -1,7 +1,4 @@
-"""The variables of a manifest's `container`, as the agent's process sees them.
-
-Not here: variables of the process that are in no manifest (`environment`).
-"""
+"""The variables of a manifest's `container`, as the agent's process sees them."""
 
 from diptych.config.manifest.container import ContainerSpec, Variable, VariablesFrom
 from diptych.config.references import References

@@ -1,7 +1,4 @@
-"""Reads YAML files into plain values. It bounds what a file may cost, and names lines of mistakes.
-
-Not here: the meaning of the documents (`manifest`, `secret_sources`).
-"""
+"""Reads YAML files into plain values, within bounds, and names the lines of mistakes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

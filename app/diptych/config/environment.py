@@ -2,8 +2,6 @@
 
 It becomes the content of a manifest, so that the same rules check it, with a `SourceLocation` that
 names the variables in error lines. The settings of the process come from the environment too.
-
-Not here: what the variables mean (`variables`), what becomes of the content (`loader`).
 """
 
 import re

@@ -1,7 +1,4 @@
-"""What the `access.grants` of a manifest give, as values, and to whom they can give nothing.
-
-Not here: what a grant gives to whom (`access.grants`), the rest of a manifest (`resolver`).
-"""
+"""What the `access.grants` of a manifest give, as values, and to whom they can give nothing."""
 
 from collections.abc import Iterator
 

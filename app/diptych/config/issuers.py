@@ -1,7 +1,4 @@
-"""Makes the issuers that a manifest names ready for use: their keys, and what they are trusted by.
-
-Not here: the platform's issuers (`platform_access`), asking one for its keys (`adapters.oidc`).
-"""
+"""Makes the issuers that a manifest names ready for use: their keys and their trust."""
 
 import ssl
 

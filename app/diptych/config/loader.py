@@ -5,8 +5,6 @@ know each other by URLs, which exist only once their ports are bound. So loading
 
     loaded = load_agents(files, options)       # checks everything
     configs = loaded.resolve(urls)             # one URL for each of loaded.names
-
-Not here: the rules (`manifest`), YAML (`documents`), where references lead (`references`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -2,8 +2,6 @@
 
 The places are those that the YAML parser names, so comments and order stay. What was written is
 read again: it must mean the same as before, but for the pins.
-
-Not here: what a pin holds (`adapters.mcp.pins`), and the file itself (`cli.commands.pin`).
 """
 
 import copy

@@ -6,8 +6,6 @@
      "agents": ["<namespace>/<name>", ...]}
 
 `agents` are the Agents of the cluster that may ask. The file changes while the pod runs.
-
-Not here: what a manifest says (`manifest.access`).
 """
 
 import json

@@ -2,8 +2,6 @@
 
 The fields and their types are Kubernetes' own (`pod_spec.json`, which `tools/pod_spec` makes). The
 template is merged into another one, so nothing is required but what its lists are merged by.
-
-Not here: rules beyond fields and types (a probe needs one action, …), which only the API knows.
 """
 
 import json

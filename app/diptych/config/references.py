@@ -1,9 +1,6 @@
 """Follows the references of one manifest: to keys, Services, agents and a Redis.
 
 Each reference without a target adds one line to `References.problems`.
-
-Not here: which field holds which reference (`resolver`, `container_env`), how secrets are read
-(`secret_sources`), addresses by name (`services`).
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,4 @@
-"""Makes an `AgentConfig` of a manifest, whose references it follows.
-
-Not here: where references lead (`references`), files and the environment's form (`loader`).
-"""
+"""Makes an `AgentConfig` of a manifest, whose references it follows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -3,8 +3,6 @@
 On a laptop, key `api-key` of Secret `models` is looked up in the file of `--secrets`, then in
 Secret documents beside the Agents, then in the environment variable `MODELS_API_KEY`. Keys of
 ConfigMaps are looked up the same way. In a pod, keys are mounted files (`value_from_file`).
-
-Not here: which field needs which secret (`references`).
 """
 
 import base64

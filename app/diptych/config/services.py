@@ -1,7 +1,4 @@
-"""The addresses of Services: on a laptop from `--service name=url`, in a cluster by their names.
-
-Not here: which field refers to which Service (`resolver`).
-"""
+"""The addresses of Services: on a laptop from `--service name=url`, in a cluster by their names."""
 
 import re
 from collections.abc import Collection, Mapping

@@ -3,8 +3,6 @@
 All times are seconds. The default of a value stands once: here, for `spec.loop` in
 `loop.run_settings`, or in `runtime.definition`; the manifest's models and the environment's form
 read it.
-
-Not here: where the values come from (`loader`, `environment`), what they do.
 """
 
 import re

@@ -1,7 +1,4 @@
-"""Where a manifest comes from, so that an error line names what its reader can change.
-
-Not here: what the lines say (`validation`, `resolver`).
-"""
+"""Where a manifest comes from, so that an error line names what its reader can change."""
 
 import json
 from collections.abc import Mapping

@@ -2,8 +2,6 @@
 
 The SDK reads most variables itself. Here is read what decides whether it is loaded at all, and what
 it would pass over in silence. No value is ever told: many hold keys.
-
-Not here: sending traces (`adapters.telemetry`).
 """
 
 import re

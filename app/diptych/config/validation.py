@@ -1,8 +1,6 @@
 """Validates a manifest, and words its mistakes: one line each, with the field and the fix.
 
 People read the lines: they show nothing of pydantic, and no value that may be a secret.
-
-Not here: the rules themselves (`manifest`), where references lead (`references`).
 """
 
 import json

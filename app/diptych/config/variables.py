@@ -1,8 +1,6 @@
 """The environment variables that an agent's process reads, and their meaning.
 
 docs/reference/manifest.md shows them (`tools/reference/manifest.py`).
-
-Not here: how they are read (`environment`).
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,1 @@
-"""The agents and tools of `diptych demo`; the examples use the same tools.
-
-Not here: serving them (`cli.commands.demo`).
-"""
+"""The agents and tools of `diptych demo`; the examples use the same tools."""

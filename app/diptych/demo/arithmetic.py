@@ -1,7 +1,4 @@
-"""Evaluates `+ - * / ** ( )` without running code and within bounds on every number. Pure.
-
-Not here: the tool that uses it (`tools`).
-"""
+"""Evaluates `+ - * / ** ( )` without running code and within bounds on every number. Pure."""
 
 import ast
 import operator

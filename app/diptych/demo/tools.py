@@ -2,8 +2,6 @@
 
 `diptych demo-tools` runs it over stdio. Your own may be written in any language and have its own
 URL.
-
-Not here: evaluating expressions (`arithmetic`).
 """
 
 from typing import Annotated, TypedDict

@@ -1,8 +1,4 @@
-"""The guard that asks every request who asks, before all routes.
-
-Not here: how that is proved (`access.bearer`), what a caller may see (`http.guarded_runs`), the
-other guards (`http.guards`).
-"""
+"""The guard that asks every request who asks, before all routes."""
 
 import json
 import logging

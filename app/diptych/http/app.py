@@ -2,8 +2,6 @@
 
 `create_app` puts them together; the guard that it adds last sees a request first. Of what is sent
 back, request ids and CORS add headers, and `MemoryGuard` counts it; no guard waits with it.
-
-Not here: the server before it (`serve.http_server`), what a guard or a route does.
 """
 
 import time

@@ -1,9 +1,6 @@
 """Puts what proved callers may do, or may not, on the logger `diptych.audit`: a line of JSON each.
 
 Decisions on calls that wait for approval are there, too, whoever has decided.
-
-Not here: refusals of requests from whom nobody knows (`access_guard`), decisions of the policy on
-calls (`diptych.policy`).
 """
 
 import json

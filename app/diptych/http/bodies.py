@@ -1,8 +1,4 @@
-"""The bodies of requests: their models, and reading and checking them.
-
-Not here: the messages in them (`http.messages`), headers (`http.run_request`), how large a body
-may be (`http.guards`), A2A's messages (`http.a2a.message`).
-"""
+"""The bodies of requests: their models, and reading and checking them."""
 
 from typing import Any, Literal, TypeVar
 

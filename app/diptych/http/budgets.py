@@ -1,7 +1,4 @@
-"""Budgets in JSON: what a request for a run may set, and what `GET /v1/runs/{id}` shows.
-
-Not here: what is counted (`runtime.agent_budgets`, `loop.spending`).
-"""
+"""Budgets in JSON: what a request for a run may set, and what `GET /v1/runs/{id}` shows."""
 
 from collections.abc import Sequence
 from decimal import Decimal

@@ -2,8 +2,6 @@
 
 An agent calls its own tools. A tool that the caller forces is a form of the answer (decision 70);
 one that the model may or may not call is refused, or left out if the manifest says so.
-
-Not here: the schemas (`http.typed_output`), the fields that the bodies of each protocol have.
 """
 
 import asyncio

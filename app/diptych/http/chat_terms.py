@@ -1,7 +1,4 @@
-"""What requests in OpenAI's forms, chats and responses, may bring to one agent.
-
-Not here: reading them (`http.chat.chat_request`, `http.responses.response_request`).
-"""
+"""What requests in OpenAI's forms, chats and responses, may bring to one agent."""
 
 from dataclasses import dataclass, field
 

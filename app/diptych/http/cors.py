@@ -1,8 +1,6 @@
 """Lets the scripts of web pages use the API, from the origins that the manifest names (CORS).
 
-It is for the paths under `/v1/` alone: no page needs the memory or the metrics. Not here: the
-guard of agents on loopback (`http.guards`), which comes first and refuses foreign pages all the
-same.
+It is for the paths under `/v1/` alone: no page needs the memory or the metrics.
 """
 
 from starlette.middleware.cors import CORSMiddleware

@@ -2,8 +2,6 @@
 
 `on_disconnect: cancel` stands in a run's first record, where each connection that reads its events
 finds it. A run that has another reader at this process goes on.
-
-Not here: the answers that are streamed until then (`http.sse_response`).
 """
 
 import asyncio

@@ -2,8 +2,6 @@
 
 `/v1/*` has OpenAI's form, `/a2a` JSON-RPC's, `/a2a/rest/*` that of A2A's REST binding
 (`http.rest_errors`), every other path RFC 9457 problem+json (agent.md "HTTP of the pod").
-
-Not here: errors of A2A's methods (`http.a2a.errors`).
 """
 
 import logging

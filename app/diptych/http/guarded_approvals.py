@@ -3,8 +3,6 @@
 To who may neither approve nor read, a foreign run is the same as an unknown one. Nobody decides
 on a run that it began, or that was begun on its behalf, unless the manifest's `access.approveOwn`
 says so.
-
-Not here: what a decision leads to (`runtime.run_signals`), other things of runs (`guarded_runs`).
 """
 
 from collections.abc import Sequence

@@ -2,8 +2,6 @@
 
 To everybody without the right to read, a foreign session, run or event is the same as an unknown
 one, in every protocol and list (access.md "Sessions have owners").
-
-Not here: who the caller is (`access.caller`), what runs do (`runtime.service`).
 """
 
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 A page in a browser can send requests to 127.0.0.1 under its own host name (DNS rebinding). So on
 loopback only local names are accepted as `Host`, and as `Origin` if there is one. Such a page can
 also send texts and forms without asking first, but no JSON.
-
-Not here: what a body says (`http.bodies`).
 """
 
 import asyncio

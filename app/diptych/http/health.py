@@ -2,8 +2,6 @@
 
 Whether it is ready, `/ready` tells everybody; why, and what is missing, who may read all or is the
 operator (access.md "How refusals look").
-
-Not here: on which port the metrics are served (`serve.process`).
 """
 
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 It refuses with 503, or with 429 for one subject, before anything is read, and gives everything
 back when the request has ended. An answer is written in slices, so that the server holds little of
 one that is taken slowly.
-
-Not here: the size of one body (`http.guards`), how the room is divided (`net.memory_budget`).
 """
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send

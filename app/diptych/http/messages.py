@@ -1,8 +1,4 @@
-"""The messages that a caller brings: their model, and reading them as a conversation.
-
-Not here: the bodies that hold them (`http.bodies`), A2A's messages (`http.a2a.message`), which of
-them are new in a session (`runtime.request`).
-"""
+"""The messages that a caller brings: their model, and reading them as a conversation."""
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import Annotated, Any, Literal, NamedTuple

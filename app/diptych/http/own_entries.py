@@ -1,8 +1,4 @@
-"""Looks through a list of runs for the caller's own.
-
-Not here: who the caller is (`access.caller`), which lists there are (`guarded_runs`,
-`guarded_approvals`).
-"""
+"""Looks through a list of runs for the caller's own."""
 
 from collections.abc import Awaitable, Callable, Sequence
 

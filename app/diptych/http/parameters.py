@@ -2,8 +2,6 @@
 
 What the manifest allows (`chat.allowParameters`) reaches the model. What it does not allow, and
 what is not known here, has no effect and is named in a header (decision 69).
-
-Not here: how parameters reach the model (`adapters.openai_chat`).
 """
 
 import re

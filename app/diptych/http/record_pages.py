@@ -2,8 +2,6 @@
 
 Nobody knows how large the records of a run are before they are read. So a few are read at first,
 and more at a time while they are small.
-
-Not here: who may read which run (`http.guarded_runs`), following a run (`runtime.subscription`).
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence

@@ -2,8 +2,6 @@
 
 One reader takes its first value and another its last: what a proxy has checked would not be what
 is done. JSON readers in C keep the last and say nothing, so it is found by what is missing.
-
-Not here: what else is wrong with a body (`http.bodies`, `http.a2a.bindings`).
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""Gives every request an id, which its response repeats, errors and refusals too.
-
-Not here: the ids of runs. A request for a run that is sent again has another id, and the same run.
-"""
+"""Gives every request an id, which its response repeats, errors and refusals too."""
 
 import re
 import secrets

@@ -1,7 +1,4 @@
-"""Errors in the form of A2A's REST binding, which is that of Google's APIs (A2A 1.0, 11.6).
-
-Not here: the other forms (`http.errors`), what a method refuses (`http.a2a.errors`).
-"""
+"""Errors in the form of A2A's REST binding, which is that of Google's APIs (A2A 1.0, 11.6)."""
 
 REST_PATH = "/a2a/rest"
 ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"

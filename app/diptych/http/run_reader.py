@@ -1,9 +1,6 @@
 """Reads one run for a caller who waits for its answer, whatever form that is then written in.
 
 What goes wrong meanwhile is a `RunFailed`, which names the run and says where to read on.
-
-Not here: the forms (`http.chat.completion_format`, `http.responses.response_state`), callers that
-hang up (`http.disconnect`), the events of a run as they are (`http.runs.event_stream`).
 """
 
 import logging

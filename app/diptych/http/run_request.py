@@ -1,8 +1,6 @@
 """Reads what every request for a run carries: its session, its origin, its idempotency key.
 
-Chats, responses, `/v1/runs` and A2A all read these here. Not here: the conversation that a request
-brings (`http.messages`, `http.a2a.message`), and whether a session id is a valid one
-(`runtime.request`).
+Chats, responses, `/v1/runs` and A2A all read these here.
 """
 
 import hashlib

@@ -3,8 +3,6 @@
 It is our own because every stream pays for it (decision 11): one writer, one listener, and a
 tenth of sse-starlette's cost. A stream ends with its run, or when this process hands the run over;
 so no shutdown needs to end it.
-
-Not here: how an event is framed (`net.sse`), and which events a stream has.
 """
 
 import asyncio

@@ -3,9 +3,6 @@
 A chat has three: `response_format`, and, where a client forces one tool of its own to be called,
 that tool. Its call is the answer then, in another envelope (decision 70). If one of several must be
 called, the answer says which (decision 111).
-
-Not here: what is wrong with a schema (`loop.output_schema`), asking the model for such an answer
-(`loop`), the envelope (`http.chat.completion_format`).
 """
 
 import json

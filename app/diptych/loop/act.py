@@ -1,8 +1,4 @@
-"""Phase 1, ACT: what follows from a reply, a rejection and a result (loop.md §2, §3, §5, §12).
-
-Not here: phase 2 (`answer`), which calls can start (`call_graph`), reading a reply (`actions`),
-what the model is asked next (`asking`).
-"""
+"""Phase 1, ACT: what follows from a reply, a rejection and a result (loop.md §2, §3, §5, §12)."""
 
 from dataclasses import replace
 

@@ -3,9 +3,6 @@
 What a model says when it is asked for the answer is told only if it is one. A blank reply, and one
 that is an action, are asked for once more, whichever it was; one that does not fit the run's schema
 as often as `answer_repairs` says.
-
-Not here: phase 1 (`act`), the text of an answer as it arrives (`runtime.answer_filter`,
-`answer_gate`), what is an action (`answer_reading`), what is asked for (`asking`).
 """
 
 from typing import Literal

@@ -12,8 +12,6 @@ What is held, and until when:
 Everything else flows from its first character. A value that has closed is released unless it is a
 call (then all the rest is held) or a no-op (then what follows it decides). What is released depends
 on the text alone, and not on the pieces in which it comes.
-
-Not here: whether a text is an action (`answer_reading`), what becomes of one (`answer`).
 """
 
 import re

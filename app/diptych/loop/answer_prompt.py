@@ -1,7 +1,4 @@
-"""What is said to a model about its answer: its form, and why it is asked for again.
-
-Not here: the other words of the conversation (`prompt`), when they are sent (`rendering`).
-"""
+"""What is said to a model about its answer: its form, and why it is asked for again."""
 
 import json
 from dataclasses import dataclass

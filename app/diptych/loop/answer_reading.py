@@ -2,8 +2,6 @@
 
 The same parser reads it that reads phase 1. JSON that is data is an answer, and so is a call of
 something that is not offered, code in a fence, and what the parser calls `ambiguous`.
-
-Not here: holding text back while it comes (`answer_gate`), what becomes of an action (`answer`).
 """
 
 import re

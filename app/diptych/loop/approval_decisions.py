@@ -1,8 +1,4 @@
-"""Approvals: calls of a step that wait for somebody to decide on them (loop.md §6).
-
-Not here: who asks the policy about a call and gives `ApprovalRequested` (`runtime.call_maker`),
-what else a step does (`act`), who may decide (`http`).
-"""
+"""Approvals: calls of a step that wait for somebody to decide on them (loop.md §6)."""
 
 from diptych.loop import prompt
 from diptych.loop.act import start_ready

@@ -1,7 +1,4 @@
-"""The events of an approval: a call waits for a decision, and somebody decides.
-
-Not here: the other events (`events`), the rules of approvals (`approval_decisions`).
-"""
+"""The events of an approval: a call waits for a decision, and somebody decides."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias

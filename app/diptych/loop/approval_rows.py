@@ -1,7 +1,4 @@
-"""The rows of approvals on record, written and read.
-
-Not here: which row is whose (`codec`), the rows of other events (`event_rows`).
-"""
+"""The rows of approvals on record, written and read."""
 
 from collections.abc import Mapping
 from typing import Any

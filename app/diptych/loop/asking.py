@@ -1,9 +1,6 @@
 """What the model of a run is asked next: for actions or for the answer, or nothing any more.
 
 Where the conversation has become too long, it is asked for a summary of it first (loop.md §11).
-
-Not here: what follows from its reply (`act`, `answer`, `compaction`), what it is sent (`rendering`,
-`fitting`).
 """
 
 from dataclasses import dataclass, replace

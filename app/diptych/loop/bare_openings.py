@@ -4,8 +4,6 @@
     [n(a=1), …]                         Llama 4
 
 Only the names that are offered open one, so prose is held for as long as a name is.
-
-Not here: what such a call asks for (`actions.bare_forms`), all other openings (`answer_gate`).
 """
 
 import re

@@ -2,9 +2,6 @@
 
 Money is decimal, never a float: a price is per million tokens, and has at most 6 decimals, so that
 an amount has at most 12.
-
-Not here: what a run has used and what follows from that (`spending`), the budgets of sessions and
-days (`ports.budgets`).
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,4 @@
-"""The calls of one step as a graph: whatever is unblocked runs at once (loop.md §3, §5).
-
-Not here: reading calls from a reply (`actions`), making them (`runtime.call_maker`).
-"""
+"""The calls of one step as a graph: whatever is unblocked runs at once (loop.md §3, §5)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

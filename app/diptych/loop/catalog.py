@@ -1,7 +1,4 @@
-"""The catalog of a run: the tools and agents that it may call, fixed when it starts.
-
-Not here: how they are described to the model (`prompt`, `functions`) and reached (`adapters`).
-"""
+"""The catalog of a run: the tools and agents that it may call, fixed when it starts."""
 
 import json
 from collections import Counter

@@ -1,7 +1,4 @@
-"""A catalog as JSON, as runs record it, and back again.
-
-Not here: the event that records it (`codec`).
-"""
+"""A catalog as JSON, as runs record it, and back again."""
 
 from collections.abc import Mapping
 from dataclasses import asdict

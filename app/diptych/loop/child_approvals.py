@@ -2,8 +2,6 @@
 
 The agent that has the call waits, decides and expires; this run says what waits, and that it
 waits no more. So it is the same rule at every depth.
-
-Not here: the run's own calls (`approval_decisions`), how a decision gets there (`runtime`).
 """
 
 from diptych.loop.approval_events import ChildApproval, ChildApprovalRequested

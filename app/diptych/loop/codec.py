@@ -3,8 +3,6 @@
 `EVENT_TYPES` is the one table of wire names (loop.md §9). `content` and `metadata` of a record are
 part of the public API (`/memory/events`), and later versions must decode them: fields may be
 added, and never change their meaning.
-
-Not here: where records are stored (`adapters`), what they mean for a run (`reducer`).
 """
 
 import hashlib

@@ -1,7 +1,4 @@
-"""The commands of a run: imperatives, which `runtime.runner` carries out.
-
-Not here: the events that they lead to (`events`), when they are given (`reducer`).
-"""
+"""The commands of a run: imperatives, which `runtime.runner` carries out."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias

@@ -1,7 +1,4 @@
-"""What follows from a refusal as too long, and from a summary (loop.md §11).
-
-Not here: what is sent within a window (`fitting`), when a summary is asked for (`asking`).
-"""
+"""What follows from a refusal as too long, and from a summary (loop.md §11)."""
 
 from dataclasses import replace
 

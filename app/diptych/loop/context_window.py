@@ -3,8 +3,6 @@
 The window comes from the manifest, or from the model's own refusal; until one of them says it,
 there is no limit. How many tokens a unit of weight is, is measured by the usage that the model
 reports; until then a unit counts as one.
-
-Not here: what is sent within the window (`fitting`), estimating texts (`tokens`).
 """
 
 from dataclasses import dataclass, replace

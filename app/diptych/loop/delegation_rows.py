@@ -1,7 +1,4 @@
-"""What records say of delegations beside the call: the parent's call, and the child's task.
-
-Not here: the rows that hold it (`event_rows`), how other agents say it (`net.a2a_reports`).
-"""
+"""What records say of delegations beside the call: the parent's call, and the child's task."""
 
 from collections.abc import Mapping
 from typing import Any, cast

@@ -1,7 +1,4 @@
-"""The rows of single events: name on record, content and metadata, written and read.
-
-Not here: which row is whose (`codec`).
-"""
+"""The rows of single events: name on record, content and metadata, written and read."""
 
 from collections.abc import Mapping
 from typing import Any

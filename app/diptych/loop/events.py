@@ -1,7 +1,4 @@
-"""The events of a run: facts, in the past participle; `codec.EVENT_TYPES` has their record names.
-
-Not here: what a run commands (`commands`), the rules that lead from one to the other (`reducer`).
-"""
+"""The events of a run: facts, in the past participle; record names in `codec.EVENT_TYPES`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

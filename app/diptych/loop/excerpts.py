@@ -2,8 +2,6 @@
 
 A text has an id that follows from its content. So it is the same wherever the text stands, in this
 run or an earlier one, and nothing has to be kept for it.
-
-Not here: which texts are shortened, and how far (`fitting`).
 """
 
 import hashlib

@@ -5,9 +5,6 @@ window; above 75 % of it the oldest results become excerpts; then old messages a
 a summary, and until there is one the newest are shortened, too. The system prompt, the first
 message, the run's own question and the last six messages are always sent, and a call is never
 parted from its result.
-
-Not here: how texts are shortened (`excerpts`), asking for the summary (`asking`), what follows from
-it (`compaction`).
 """
 
 from collections.abc import Sequence

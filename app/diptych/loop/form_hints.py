@@ -2,8 +2,6 @@
 
 A small model copies a form such as `{"tool": "tool_name", …}` as it stands. Shown the one of the
 tool that it was told to use, it uses that tool (docs/prompts.md).
-
-Not here: the words around them (`prompt`), when they are shown (`rendering`).
 """
 
 import json

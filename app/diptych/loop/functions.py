@@ -3,8 +3,6 @@
 An API takes names of 1 to 64 letters, digits, `_` and `-`, and each once. A name that does not fit
 is written with `_` in place of what does not, cut, and ended with eight digits of its SHA-256; the
 table leads back to what it stands for.
-
-Not here: reading calls of them (`actions.native`), the API's JSON (`adapters`).
 """
 
 import hashlib

@@ -1,8 +1,4 @@
-"""The events of hooks: what somebody's code said of a call, of a step or of an answer.
-
-Not here: the other events (`events`), asking hooks (`runtime.hooks`), what follows from their
-replies (`hook_replies`).
-"""
+"""The events of hooks: what somebody's code said of a call, of a step or of an answer."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias

@@ -1,7 +1,4 @@
-"""What follows from the replies of hooks: about a call, a step or an answer (loop.md §5, §7).
-
-Not here: asking them (`runtime.hooks`), when they are asked (`act`, `answer`).
-"""
+"""What follows from the replies of hooks: about a call, a step or an answer (loop.md §5, §7)."""
 
 from diptych.errors import LoopError
 from diptych.loop.act import start_ready

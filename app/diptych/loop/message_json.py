@@ -1,8 +1,6 @@
 """Encodes messages as JSON for records and stores, and decodes them again.
 
 A field that has its default is left out, so that earlier versions read what they know.
-
-Not here: the JSON of a model's API (`adapters.openai_chat`).
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,4 @@
-"""The parts of a conversation: messages, calls and results, as frozen values.
-
-Not here: the run (`state`), what it may call (`catalog`), how any of this looks on the wire.
-"""
+"""The parts of a conversation: messages, calls and results, as frozen values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

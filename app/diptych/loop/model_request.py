@@ -1,7 +1,4 @@
-"""A request to a language model, in no API's words.
-
-Not here: what goes into it (`rendering`), and how an API writes it (`adapters`).
-"""
+"""A request to a language model, in no API's words."""
 
 import json
 from collections.abc import Mapping

@@ -2,9 +2,6 @@
 
 A reply with native calls is kept in the API's form, and each of its calls is answered by a `tool`
 message with the API's id, in the order of the reply: APIs refuse a call that has no answer.
-
-Not here: reading the calls (`actions.native`), making them (`act`), what a model that is asked for
-no native calls gets of them (`rendering`).
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,4 @@
-"""Where a request came from: a field of the first event of a run.
-
-Not here: the events (`events`).
-"""
+"""Where a request came from: a field of the first event of a run."""
 
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Schemas come from callers. What is refused: a reference to another document, which nobody fetches,
 a schema that is large or deep, and one that is no JSON schema. A check that takes too many steps
 counts as one that cannot be made (`actions.bounded_schema`).
-
-Not here: the arguments of calls (`actions.arguments`), asking again (`answer`).
 """
 
 import json

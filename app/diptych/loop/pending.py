@@ -1,8 +1,6 @@
 """The pending commands of a run: those without the event that answers them.
 
 With a new owner some of them are done again, and some must not be.
-
-Not here: which commands are given when (`reducer`).
 """
 
 from dataclasses import replace

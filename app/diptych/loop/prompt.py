@@ -5,8 +5,6 @@ byte, from step to step and from run to run, as prompt caches need (loop.md §4)
 prompt for the final response are no part of it: small models follow what stands last.
 
 A change of any text is measured (`make models`): see docs/prompts.md.
-
-Not here: when the texts are sent (`reducer`), how a reply is read (`actions`).
 """
 
 import json

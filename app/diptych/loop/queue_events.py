@@ -1,7 +1,4 @@
-"""The events of a run's queues: a message comes, or what waits is cleared.
-
-Not here: the other events (`events`), the rules of the queues (`queues`).
-"""
+"""The events of a run's queues: a message comes, or what waits is cleared."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,4 @@
-"""The rows of messages to a run, and of clearing those that wait, written and read.
-
-Not here: which row is whose (`codec`), the rows of other events (`event_rows`).
-"""
+"""The rows of messages to a run, and of clearing those that wait, written and read."""
 
 from collections.abc import Mapping
 from typing import Any

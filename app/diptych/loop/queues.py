@@ -2,8 +2,6 @@
 
 A message that steers joins before the next request to the model. A follow-up begins the next turn
 when this one has its answer, and so does a message that steers but comes during the answer.
-
-Not here: how they reach the run (`runtime.run_signals`), what is asked next (`asking`).
 """
 
 from dataclasses import replace

@@ -19,10 +19,6 @@ With `answerMode: direct` the first request is streamed too ("either"): its pros
 
 Nothing here waits, reads a clock or draws a number: `replay` of a run's events gives the same run,
 so another process can continue a run from its log.
-
-Not here: what the model is asked (`asking`, which gives the command `AskModel`), reading a reply
-(`actions`), which calls can start (`call_graph`, for the command `MakeCall`), what a new owner does
-again (`pending`), wording (`prompt`), time limits and cancelling (`runtime.runner`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping

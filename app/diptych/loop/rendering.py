@@ -5,9 +5,6 @@ begins with the user, one role never stands twice in a row, and messages with na
 for a model that is not asked for such calls: in the JSON format, and for the answer (decision 74).
 What the phase asks for stands at the end of the last message of the user, and is not kept: the
 system prompt stays the same in both phases. With native calls phase 1 asks for nothing there.
-
-Not here: the words of prompts (`prompt`), when a model is asked (`asking`), what of a long
-conversation is sent (`fitting`).
 """
 
 import json

@@ -1,7 +1,4 @@
-"""The event that a request to the model ends as: a reply or a summary, or what its failure means.
-
-Not here: sending the request (`runtime.model_caller`), what follows from the event (`reducer`).
-"""
+"""The event that ends a request to the model: a reply, a summary, or a failure."""
 
 from diptych.errors import ModelError
 from diptych.loop.actions import MALFORMED_CALL, strip_lead

@@ -2,8 +2,6 @@
 
 On record a new setting is left out at its default: a replica of an older version, which cannot
 take over a run with a setting that it does not know, can then take over all runs without it.
-
-Not here: their form in a manifest (`config.manifest`), who makes them (`config.resolver`).
 """
 
 from collections.abc import Mapping

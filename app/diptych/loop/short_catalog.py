@@ -2,8 +2,6 @@
 
 Only what the model reads is shortened, and only where it must be. Calls are still checked against
 the whole schemas.
-
-Not here: the prompt that describes a catalog (`prompt`).
 """
 
 from collections.abc import Iterator, Mapping

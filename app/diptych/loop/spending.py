@@ -3,8 +3,6 @@
 Where no tokens, money or model calls are left, the model is not asked again, and the run fails with
 `budget_exhausted`. Where no steps are left, phase 1 ends as it does at `max_steps`. Where no tool
 calls are left, a call is denied, and the model goes on without it.
-
-Not here: the arithmetic (`budget`), the budgets of sessions and days (`ports.budgets`).
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""The state of a run: a value that can be rebuilt from its events at any time.
-
-Not here: what becomes of it by an event (`reducer`).
-"""
+"""The state of a run: a value that can be rebuilt from its events at any time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields

@@ -4,8 +4,6 @@ The third time that a call fails, or gives the same result, ends the run. And a 
 read-only is not called a third time with the same arguments in consecutive steps, whatever comes
 back: that is asked of the policy, whose `repeat` may say otherwise. `repeat` does not touch the
 first rule: calls that give the same three times end the run.
-
-Not here: text that repeats itself in a reply (`actions.repetition`), the verdict of a policy.
 """
 
 import hashlib

@@ -4,8 +4,6 @@ An estimate of ours is its *weight*. It errs on the high side, by kinds of chara
 tokenizers treat them: about 4 letters of English a token, 1 to 3 digits, 1 or 2 signs of code, and
 1 to 3 bytes of a script that is not Latin. Text without blanks (base64, hashes) has more tokens
 than its letters say. What a model reports turns weight into tokens (`context_window`).
-
-Not here: messages and requests (`tokens`).
 """
 
 from functools import lru_cache

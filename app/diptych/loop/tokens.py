@@ -1,8 +1,4 @@
-"""Estimates how many tokens messages and requests have, by the weight of their texts.
-
-Not here: the weight of a text (`text_weight`), what is done about a request that weighs too much
-(`fitting`).
-"""
+"""Estimates how many tokens messages and requests have, by the weight of their texts."""
 
 from collections.abc import Iterable, Mapping
 

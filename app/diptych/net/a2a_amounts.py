@@ -1,7 +1,4 @@
-"""Numbers from another agent: what a task may use or has used, and what protobuf makes of them.
-
-Not here: where they stand (`a2a_extension`, `a2a_reports`).
-"""
+"""Numbers from another agent: what a task may use or has used, and what protobuf makes of them."""
 
 import re
 from decimal import Decimal

@@ -11,8 +11,6 @@ none for its own. `seq` is that of the record, 0 for what is only live. What is 
 
 A caller takes events of an agent only if it speaks the extension, and takes nothing of their form
 for granted: anybody may have made them up.
-
-Not here: what a task has used (`a2a_reports`), how fast events may come (`adapters.a2a`).
 """
 
 import re

@@ -6,9 +6,6 @@ of the message. All are marked with `URI`, so that an agent that does not know t
 them.
 
 The metadata of an answer's artifact say so under `URI` if it was cut off or filtered.
-
-Not here: A2A's own types (`adapters.a2a` and `http.a2a` turn them into JSON and back), what the
-agent says of the task (`a2a_reports`), and which paths are refused (`adapters.a2a`).
 """
 
 import math

@@ -7,9 +7,6 @@ record; `used` all that budgets limit. `code` says why the run ended, if it has 
 under `a2a_extension.URI`.
 
 Others may send anything: what is not of this form is left out, and what is too long is cut.
-
-Not here: what callers say of a delegation (`a2a_extension`), A2A's own types (`adapters.a2a`,
-`http.a2a`).
 """
 
 import re

@@ -1,7 +1,4 @@
-"""A tree of runs as another agent gives it: read, checked and bounded.
-
-Not here: asking for it (`adapters.a2a.run_tree`), our own part of it (`runtime.run_node`).
-"""
+"""A tree of runs as another agent gives it: read, checked and bounded."""
 
 from collections.abc import Mapping
 from decimal import Decimal

@@ -2,8 +2,6 @@
 
 Pure but for its clock and its source of chance, and both can be given. It neither sleeps nor
 calls anything: the caller waits, and may be woken earlier.
-
-Not here: which failures are worth another try, and Retry-After (the callers know both).
 """
 
 import math

@@ -1,8 +1,4 @@
-"""Connects for httpx where a policy allows it, as `guarded_connector` does for aiohttp.
-
-Not here: the policy (`outgoing`), TLS, which the pools add with the name of the host and not of
-the address.
-"""
+"""Connects for httpx where a policy allows it, as `guarded_connector` does for aiohttp."""
 
 import asyncio
 import ssl

@@ -2,9 +2,6 @@
 
 The resolver gives only addresses that were checked for their host, and the sockets check again:
 an address that stands in a URL is looked up by nobody.
-
-Not here: the policy (`outgoing`), and who uses the connector (`adapters.openai_chat`,
-`adapters.mcp`).
 """
 
 import socket

@@ -2,9 +2,6 @@
 
 What is new is admitted while there is room; what was admitted may grow into the rest. So a peer
 that asks for too much is refused, and what others do goes on unharmed. Sizes are estimates.
-
-Not here: how much memory there is (`serve.memory_limit`), what other servers send
-(`net.received`), which is bounded by itself.
 """
 
 import sys

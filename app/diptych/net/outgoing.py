@@ -2,8 +2,6 @@
 
 It is asked at each connect, with the address that is connected to: a host name that led elsewhere
 when somebody looked it up before (DNS rebinding) changes nothing.
-
-Not here: redirects, which no client follows, and which URLs a manifest or an agent card may hold.
 """
 
 import asyncio

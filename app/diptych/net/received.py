@@ -2,9 +2,6 @@
 
 JSON takes more memory parsed than written: `[{},{},…]` takes 24 times as much. So an answer is
 counted by the memory that it would take, estimated from its bytes before anything parses it.
-
-Not here: HTTP (`adapters.mcp.transport`, `adapters.a2a.http_client`, `adapters.http_hooks`), and
-how much of a result a run keeps (`loop.text`).
 """
 
 from collections.abc import AsyncIterable, Mapping

@@ -4,8 +4,6 @@ A secret is found whole, reversed, in base64, in hexadecimal and with its charac
 URL or for JSON; and every piece of one that has 8 characters. A text is looked at once, with no
 backtracking: a window of 8 characters that is a piece of a secret holds a window of 4 at a place
 divisible by 5, so only every fifth place is looked up.
-
-Not here: where secrets are read (`config.references`), and which texts are shown.
 """
 
 import base64

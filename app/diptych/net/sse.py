@@ -1,9 +1,6 @@
 """Server-sent events: writes one event as a frame, and parses a stream of bytes into events.
 
 WHATWG HTML, section 9.2. Pure: bytes in, events out, and the other way round.
-
-Not here: connections, timeouts, pings (`http.sse_response`), and what the events mean. The parser
-ignores `retry:`, because each client here has a backoff of its own.
 """
 
 from typing import TypeAlias

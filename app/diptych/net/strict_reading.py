@@ -1,7 +1,4 @@
-"""Reads JSON that decides something, so strictly that no other reader takes it differently.
-
-Not here: what is refused (`loop.actions.strict_json`).
-"""
+"""Reads JSON that decides something, so strictly that no other reader takes it differently."""
 
 import asyncio
 

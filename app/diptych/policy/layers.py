@@ -1,8 +1,6 @@
 """The platform's rules and the agent's own, side by side: the stricter verdict counts.
 
 So no rule of an agent weakens what its platform says, and none of the platform weakens the agent's.
-
-Not here: single rules (`rules`).
 """
 
 from typing import Any, Final

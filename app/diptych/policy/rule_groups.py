@@ -3,8 +3,6 @@
 Most rules do not hold for most calls. So conditions that follow one another are also checked as one
 expression, and only where that is not surely false is each asked for itself: what a policy decides,
 and what its audit says, does not depend on how rules are grouped.
-
-Not here: which rules are about a call, and what they decide (`rules`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,9 +1,6 @@
 """A policy: the rules that decide on calls, first match first, and its audit lines.
 
 It fails closed: a rule that cannot be evaluated denies, whatever it was to do; a dry run says so.
-
-Not here: expressions (`diptych_cel`), two policies at once (`layers`), the manifest's form
-(`config.manifest.policy`).
 """
 
 import logging

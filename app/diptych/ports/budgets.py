@@ -3,9 +3,6 @@
 What is about to be used is reserved first. Then it is settled: what was used takes the place of
 the reservation. What is reserved counts as used, so that many who ask at once go over by one call
 at most, if none takes more than it reserved. A reservation lasts as long as its owner renews it.
-
-Not here: what is reserved when (`runtime.shared_budget_meter`), the budget of one run
-(`loop.spending`).
 """
 
 from collections.abc import Sequence

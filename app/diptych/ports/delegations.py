@@ -1,7 +1,4 @@
-"""The contract with other agents: what a delegation is, and what is told of its task.
-
-Not here: the other ports (the package itself).
-"""
+"""The contract with other agents: what a delegation is, and what is told of its task."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,4 @@
-"""Values of the store ports: entries of runs and sessions, leases, queue heads, idempotency keys.
-
-Not here: the ports themselves (`ports`), the records of a run (`loop.codec`).
-"""
+"""Values of the store ports: run and session entries, leases, queue heads, idempotency keys."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

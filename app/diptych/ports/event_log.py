@@ -1,7 +1,4 @@
-"""The contracts of the event log, and of the sessions that are a view of it.
-
-Not here: who may write to it (`ports.SessionLeases`), who is told of it (`ports.Feed`).
-"""
+"""The contracts of the event log, and of the sessions that are a view of it."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -1,7 +1,4 @@
-"""The ids under which sessions are stored: an owner's are apart from those of all others.
-
-Not here: who may own a session (`access`).
-"""
+"""The ids under which sessions are stored: an owner's are apart from those of all others."""
 
 from functools import lru_cache
 from urllib.parse import quote, unquote

@@ -2,8 +2,6 @@
 
 Records are told to observers; here is what is on no record: when the model is asked, and as part of
 what calls are made. Nothing here raises, or waits for anything but the work that it is given.
-
-Not here: what spans there are (`adapters.telemetry`).
 """
 
 from collections.abc import Callable, Coroutine, Sequence

@@ -1,8 +1,4 @@
-"""The handle of a run in this process: its log, its stage here, and its signals. It drives nothing.
-
-Not here: which run goes when (`scheduler`), what happens in one (`executor`, `runner`), its
-record and subscribers (`run_log`).
-"""
+"""The handle of a run in this process: its log, its stage, its signals. It drives nothing."""
 
 import asyncio
 from collections.abc import Sequence

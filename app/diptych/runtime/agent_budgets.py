@@ -1,7 +1,4 @@
-"""The budgets of an agent in one process: gives each run its meter, and says what is used.
-
-Not here: how one run is counted (`run_meter`, `shared_budget_meter`).
-"""
+"""The budgets of an agent in one process: gives each run its meter, and says what is used."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,8 +1,4 @@
-"""The ledger as all runs of a process use it: what is renewed, and what is settled late.
-
-Not here: the ledger itself (`ports.budgets`), what one run reserves and settles
-(`shared_budget_meter`), how much that is (`estimate`).
-"""
+"""The ledger as all runs of a process use it: what is renewed, and what is settled late."""
 
 import asyncio
 import math

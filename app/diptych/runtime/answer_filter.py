@@ -1,10 +1,7 @@
 """The way of a streamed reply from the model's pieces to the text that may be told.
 
-    reasoning off -> cut where it repeats itself -> held while it may open an action
-        -> compared with what is on record (AnswerReplay) -> given to `inbox.TextBatcher`
-
-Not here: the first three (`loop.actions`, `loop.answer_gate`), asking the model (`model_caller`),
-merging pieces of text into batches (`inbox`), recording these (`runner`).
+reasoning off -> cut where it repeats itself -> held while it may open an action
+-> compared with what is on record (AnswerReplay) -> given to `inbox.TextBatcher`
 """
 
 from collections.abc import Callable

@@ -1,8 +1,6 @@
 """The answers of a run, put together from its records, one for each turn; or why it has none.
 
 A run that was sent messages while it answered has several turns.
-
-Not here: an answer on its way from the model to the record (`answer_filter`).
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,4 @@
-"""Approvals as a run's records have them: what waits, what was decided, and for how long.
-
-Not here: what a decision leads to (`loop.approval_decisions`), sending one (`run_signals`), who may
-(`http`).
-"""
+"""Approvals as a run's records have them: what waits, what was decided, and for how long."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

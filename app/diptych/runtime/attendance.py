@@ -2,8 +2,6 @@
 
 Its caller asks for a lease: while it is subscribed, by whatever replica, the run is attended. A run
 that nobody has attended for so long is aborted: its caller died, and no other process took over.
-
-Not here: who attends (`http.a2a`), clients that hang up (`http.disconnect`).
 """
 
 import asyncio

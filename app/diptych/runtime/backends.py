@@ -1,7 +1,4 @@
-"""What a run can reach, as one value.
-
-Not here: what the manifest says of every run (`definition`), where runs are stored (`stores`).
-"""
+"""What a run can reach, as one value."""
 
 from dataclasses import dataclass, field
 

@@ -1,7 +1,4 @@
-"""The notices about budgets: for whoever watches a run, live and not on record.
-
-Not here: what follows when nothing is left (`loop.spending`).
-"""
+"""The notices about budgets: for whoever watches a run, live and not on record."""
 
 from diptych.loop.budget import Budget, Limit, decimal_text, encode_budget
 from diptych.loop.messages import JSON, Used

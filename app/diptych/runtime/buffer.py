@@ -1,8 +1,4 @@
-"""The bounded queue of items for one subscriber; once it is full, the log is read instead.
-
-Not here: who fills it (`run_log`, or the feed for a run that another process owns), who takes from
-it, or reads what it dropped (`subscription`).
-"""
+"""The bounded queue of items for one subscriber; once it is full, the log is read instead."""
 
 import asyncio
 from collections.abc import Sequence

@@ -3,10 +3,6 @@
 The runner first has `check` say whether policy or budget withhold a call; `make` has it counted,
 `begin` announces, records and sends it, in this order. Where budgets are shared to count may take
 a while: then the inbox gets `Admitted`, and the run goes on meanwhile.
-
-Not here: when one is made (`loop.act`), rules and their conditions (`diptych.policy`), what is left
-of a budget (`loop.spending`), budgets that runs share (`shared_budget_meter`), what becomes of a
-result (`loop.act`).
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""The notices of calls: that one is about to be made, and what is told of a delegation.
-
-Not here: when calls are made (`loop.act`), how (`call_maker`).
-"""
+"""The notices of calls: that one is about to be made, and what is told of a delegation."""
 
 from diptych.loop.commands import MakeCall
 from diptych.loop.messages import JSON, Call, Delegation

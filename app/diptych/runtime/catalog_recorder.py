@@ -1,7 +1,4 @@
-"""The catalog that a run gets at its start, with its prompts: taken as it is, stored once.
-
-Not here: the tools and agents themselves (`adapters`).
-"""
+"""The catalog that a run gets at its start, with its prompts: taken as it is, stored once."""
 
 from dataclasses import replace
 

@@ -2,8 +2,6 @@
 
 Each agent records what waits below it under the path of calls that leads there, so an event of the
 child itself says all. What a child sends is checked: people are shown it, and decide by it.
-
-Not here: what a run does with it (`loop.child_approvals`), sending decisions (`passed_decisions`).
 """
 
 import re

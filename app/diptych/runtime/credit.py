@@ -2,8 +2,6 @@
 
 Only far from the end of all limits, where few wait for what others reserve. All that a call may
 use, as far as one knows, is reserved before it is made, as it is without credit.
-
-Not here: when it is taken and returned (`shared_budget_meter`), how much it is (`estimate`).
 """
 
 import asyncio

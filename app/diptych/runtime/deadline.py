@@ -1,8 +1,6 @@
 """When a run must end: by its caller's deadline, and by the manifest's.
 
 The manifest's stands still while an approval waits: a person may take longer than a run may.
-
-Not here: what happens then (`runner`), how much is left of each (`executor`).
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""Decisions on approvals: made of what somebody asks for, and looked for in the record.
-
-Not here: sending one to a run's owner (`run_signals`), the state of approvals (`approval_records`).
-"""
+"""Decisions on approvals: made of what somebody asks for, and looked for in the record."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,8 +1,4 @@
-"""What the manifest says of every run of an agent; `config.resolver` makes it.
-
-Not here: what of an agent is no affair of its runs (`config.settings`), the catalog that a run gets
-at its start (`catalog_recorder`).
-"""
+"""What the manifest says of every run of an agent; `config.resolver` makes it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,4 @@
-"""What a request to the model will use at most, as far as a process has seen any.
-
-Not here: reserving it (`shared_budget_meter`), the weight of a request (`loop.tokens`).
-"""
+"""What a request to the model will use at most, as far as a process has seen any."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,6 @@
 """Executes one run: restores it from its record, gives it a runner, and sees to its end.
 
 A run that was opened just now has a short record; one that is taken over has a longer one.
-
-Not here: whose turn it is (`scheduler`), replaying a record (`rebuilding`), the run's event loop
-(`runner`).
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""Asks the hooks of an agent about one run, one question after another.
-
-Not here: the hooks (`hooks`), what follows from what they say (`loop.hook_replies`).
-"""
+"""Asks the hooks of an agent about one run, one question after another."""
 
 import asyncio
 import logging

@@ -3,9 +3,6 @@
 Each is asked a question as JSON and replies as JSON, whether it is a function of this process or
 an address on the web. One that crashes, takes too long or gives what it must not
 raises `HookFailed`.
-
-Not here: what follows from a reply (`loop.hook_replies`), how a hook is reached
-(`adapters.http_hooks`, `agent_hooks`), when it is asked (`hook_caller`).
 """
 
 import asyncio

@@ -1,11 +1,8 @@
 """The inbox of one run, from which `Runner.drive` takes, and all that puts something into it.
 
-    RunTasks      what a task returns: `Replied` of the model, `Returned` of a call, `Admitted`
-    TextBatcher   `TextDue`, when text of a streamed answer is to be taken and recorded
-    Runner        stops, messages and decisions that come from outside
-
-Not here: what the tasks do (`model_caller`, `call_maker`, `hook_caller`), what follows from what
-they bring (`runner`).
+RunTasks      what a task returns: `Replied` of the model, `Returned` of a call, `Admitted`
+TextBatcher   `TextDue`, when text of a streamed answer is to be taken and recorded
+Runner        stops, messages and decisions that come from outside
 """
 
 import asyncio

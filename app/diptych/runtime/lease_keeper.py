@@ -1,8 +1,6 @@
 """Keeps this process's leases, takes over sessions that nobody owns, ends what waited for too long.
 
 An owner that dies lets its leases run out; one that leaves in order releases them and says so.
-
-Not here: what is done with an owned session (`scheduler`), the leases themselves (`ports`).
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""The mailbox of a run: the messages that it was sent before it had a runner, and what clears them.
-
-Not here: those of a run that goes on (`loop.queues`), sending them (`run_signals`).
-"""
+"""The mailbox of a run: messages sent before it had a runner, and what clears them."""
 
 from collections.abc import Iterable, Sequence
 

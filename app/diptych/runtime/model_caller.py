@@ -3,9 +3,6 @@
 Each piece of a streamed one goes through `answer_filter`, which holds back what may open an action,
 to `inbox.TextBatcher`. The first is due there at once, later ones every 25 ms: `TextDue` has
 `Runner._write_text` take and record what has come.
-
-Not here: when it is asked (`loop.asking`), what becomes of a reply (`loop.act`, `loop.answer`), the
-text of a streamed one (`answer_filter`).
 """
 
 from collections.abc import Callable

@@ -1,7 +1,4 @@
-"""The sessions that this process owns, by the leases that it holds, as far as it knows.
-
-Not here: renewing leases and taking sessions over (`lease_keeper`), executing runs (`scheduler`).
-"""
+"""The sessions that this process owns, by the leases that it holds, as far as it knows."""
 
 import asyncio
 import math

@@ -2,8 +2,6 @@
 
 Each agent on the way checks its caller, so a decision goes as far as the rights go. It counts when
 the agent that has the call has it on record; that it was decided comes back up as it happens.
-
-Not here: decisions on a run's own calls (`run_signals`), who may decide here (`http`).
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""The position of a subscriber in a run's record, which a loss of the store may move back.
-
-Not here: reading the record and listening (`subscription`).
-"""
+"""The position of a subscriber in a run's record, which a loss of the store may move back."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,4 @@
-"""Rebuilds a run from its record: what the record does not show did not happen (loop.md §9).
-
-Not here: the record itself (`run_log`), what a new owner does again (`loop.pending`).
-"""
+"""Rebuilds a run from its record: what the record does not show did not happen (loop.md §9)."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,4 @@
-"""Reads a run's record for one subscriber, as much at a time as a batch may hold.
-
-Not here: from where on, and what follows from what is found (`subscription`).
-"""
+"""Reads a run's record for one subscriber, as much at a time as a batch may hold."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -2,8 +2,6 @@
 
 What counts for budgets is `Used` (tokens, money, calls, steps); views show `Usage`, the tokens of
 prompts and of replies apart.
-
-Not here: the same of a run that is driven (`loop.spending.used_by`).
 """
 
 from collections.abc import Iterable, Iterator

@@ -2,8 +2,6 @@
 
 A model's server has the key that it was asked with, and what tools and agents said. A reply that
 repeats a secret must not bring it into an answer, a record or a call.
-
-Not here: what a secret is (`net.redaction`), asking the model (`model_caller`).
 """
 
 from dataclasses import replace

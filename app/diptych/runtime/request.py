@@ -1,7 +1,4 @@
-"""A request for a run, whatever protocol it came by, and the event that begins its run.
-
-Not here: what a request looks like on the wire (`http`), starting the run (`service`).
-"""
+"""A request for a run, whatever protocol it came by, and the event that begins its run."""
 
 import re
 from dataclasses import dataclass, field, replace

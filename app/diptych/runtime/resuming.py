@@ -3,8 +3,6 @@
 A run that failed or was aborted is taken up by a new run of its session. What the old one said,
 with all results, is in the session's conversation already; so the new one has no message, and no
 call is made again. Only a run that ended before it began said nothing: its message is asked anew.
-
-Not here: opening the run (`service`), what the model is asked first (`loop.asking`).
 """
 
 from collections.abc import Sequence

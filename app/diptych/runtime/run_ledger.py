@@ -1,8 +1,4 @@
-"""The ledger as one run uses it: its accounts today, and what they are told of it.
-
-Not here: the ledger itself (`ports.budgets`), what is shared by all runs of a process
-(`agent_ledger`), what is reserved and spent when (`shared_budget_meter`).
-"""
+"""The ledger as one run uses it: its accounts today, and what they are told of it."""
 
 import asyncio
 import math

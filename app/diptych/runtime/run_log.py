@@ -1,9 +1,4 @@
-"""The log of one run as the owning process writes it, and the local subscribers it tells.
-
-Not here: what is written (`runner`) and when (`run_writer`), the store behind it
-(`adapters.redis.event_log`, `adapters.in_memory.store`), subscribers that read a run which another
-process owns (`subscription`).
-"""
+"""The log of one run as the owning process writes it, and the local subscribers it tells."""
 
 import asyncio
 from bisect import bisect_right

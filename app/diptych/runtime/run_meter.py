@@ -1,8 +1,4 @@
-"""The meter of one run: asked before the run calls anything, and told what that has used.
-
-Not here: budgets that runs share (`shared_budget_meter`), the limits themselves (`loop.budget`),
-what happens when one is used up (`loop.spending`).
-"""
+"""The meter of one run: asked before the run calls anything, and told what that has used."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

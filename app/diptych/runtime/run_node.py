@@ -1,7 +1,4 @@
-"""A run and its delegations as they are on record: one node of a tree of runs.
-
-Not here: the nodes below, which are other agents' (`http.runs.tree` asks them).
-"""
+"""A run and its delegations as they are on record: one node of a tree of runs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

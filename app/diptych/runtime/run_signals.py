@@ -2,8 +2,6 @@
 
 A signal is taken once it is on record, and its sender is told so only then: an owner may die with
 what it has not recorded. A message to a queued run is taken once the store keeps it (decision 47).
-
-Not here: who may send them (`http.guarded_runs`), what becomes of them (`loop.reducer`).
 """
 
 import asyncio

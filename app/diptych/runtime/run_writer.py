@@ -1,7 +1,4 @@
-"""When the events of one run are written: now, or with the next ones.
-
-Not here: what is written (`runner`), putting it on record and telling it (`run_log`).
-"""
+"""When the events of one run are written: now, or with the next ones."""
 
 import asyncio
 from collections.abc import Sequence

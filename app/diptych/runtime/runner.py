@@ -4,9 +4,6 @@ The order is always the same: advance, record, notify subscribers, act. Calls ar
 they are sent. Only questions, to the model and to hooks, may start before the write has ended:
 asking twice does no harm, and a slow store must not delay them. Everything that happens to a run,
 its abort and its deadline too, comes through one inbox.
-
-Not here: what follows from an event (`loop.reducer`), asking the model (`model_caller`), making
-calls (`call_maker`), putting events on record (`run_log`), whose turn it is (`scheduler`).
 """
 
 import asyncio

@@ -1,9 +1,6 @@
 """Runs the sessions that this process owns: the runs of each one after another.
 
 A session is owned by whoever holds its lease: its opener, or who has taken it over.
-
-Not here: renewing leases and taking sessions over (`lease_keeper`), executing one run
-(`executor`), who starts runs and subscribes to them (`service`).
 """
 
 import asyncio

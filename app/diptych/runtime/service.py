@@ -2,9 +2,6 @@
 
 A run does not belong to the connection that asked for it, nor to the process: whoever wants to
 see it subscribes, here or at another replica.
-
-Not here: how a run proceeds (`loop.reducer`, `runner`), whose turn it is (`scheduler`), what a
-request looks like (`http`).
 """
 
 import asyncio

@@ -4,9 +4,6 @@ Before the model is asked, an estimate of what it will take is reserved in the l
 settles that. Far from all limits a run reserves for its next calls, too (`credit`). What a
 delegation may use is reserved until it ends: it is lent. Where nothing is left, or nobody can say
 whether anything is, the call is not made.
-
-Not here: the ledger (`ports.budgets`), how a run asks it (`run_ledger`), how a process does
-(`agent_ledger`), the run's own budget (`loop.spending`).
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""Whether what arrives at a run is stale: it comes too late, or a second time.
-
-Not here: what becomes of what counts (`loop.reducer`).
-"""
+"""Whether what arrives at a run is stale: it comes too late, or a second time."""
 
 from diptych.loop.approval_events import (
     ApprovalDecided,

@@ -1,7 +1,4 @@
-"""Messages to a run as its records and signals have them: taken, queued, cleared.
-
-Not here: sending them (`run_signals`), what becomes of them (`loop.queues`).
-"""
+"""Messages to a run as its records and signals have them: taken, queued, cleared."""
 
 from collections.abc import Iterable, Sequence
 from typing import cast

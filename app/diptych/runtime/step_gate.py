@@ -1,8 +1,4 @@
-"""Lets runs take one step at a time: each waits before it asks its model, until it is let go.
-
-Not here: who lets them go (`agent_control`), what a step is (`loop`), calls that wait for an
-approval (`call_maker`).
-"""
+"""Lets runs take one step at a time: each waits before it asks its model, until it is let go."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,7 +1,4 @@
-"""The store ports that runs need, as one value.
-
-Not here: the contracts (`ports`) and the stores (`adapters.in_memory`, `adapters.redis`).
-"""
+"""The store ports that runs need, as one value."""
 
 from dataclasses import dataclass
 

@@ -2,8 +2,6 @@
 
 A subscriber may be as slow as it likes: what it has not taken is not kept for it without bound.
 One that falls behind reads on from the record, a batch at a time, until it has caught up.
-
-Not here: what becomes of the items (`http.chat.routes`, `http.runs.event_stream`, `http.a2a`).
 """
 
 from collections import Counter, deque

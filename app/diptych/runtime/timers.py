@@ -1,7 +1,4 @@
-"""The timers of one run: its deadline, and the end of approvals that nobody decides on.
-
-Not here: what either leads to (`runner`, `loop.approval_decisions`).
-"""
+"""The timers of one run: its deadline, and the end of approvals that nobody decides on."""
 
 import asyncio
 from collections.abc import Callable

@@ -4,8 +4,6 @@ A run that was put on record elsewhere may be larger than this process can hold,
 its former owners died of. One that two of them died under is executed while no other such run is;
 one that three died under is ended, in the end without being read. No other run ends with it that
 did not share all those deaths.
-
-Not here: admitting new runs (`run_log.RunLog.open`), whose turn it is (`scheduler`).
 """
 
 import asyncio

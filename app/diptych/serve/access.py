@@ -1,7 +1,4 @@
-"""Puts together who may do what at one agent: its manifest, the platform's word, the keys.
-
-Not here: the rules (`diptych.access`), the manifest's form (`config.manifest.access`).
-"""
+"""Puts together who may do what at one agent: its manifest, the platform's word, the keys."""
 
 import asyncio
 import logging

@@ -2,8 +2,6 @@
 
 HTTP/1.0 knows no chunks (RFC 9112, section 6.1), which uvicorn sends all the same: a client would
 take their sizes for content. uvicorn closes the connection after each answer to HTTP/1.0.
-
-Not here: bounds on connections (`http_protocol`).
 """
 
 from typing import TYPE_CHECKING

@@ -4,8 +4,6 @@ At the limit, one that waits for its next request makes room for a request. Wher
 request, more are refused, but for the platform's probes. A connection that takes nothing of an
 answer counts against the memory that there is; when somebody else has found no room, the one that
 has done so longest goes.
-
-Not here: what is read and written on one (`serve.http_protocol`).
 """
 
 import asyncio

@@ -1,8 +1,4 @@
-"""Examines an agent without serving it: asks its models, its tool servers and the other agents.
-
-Not here: what a model's endpoint is asked (`adapters.openai_chat.probe`), and what a person is told
-(`cli.commands`).
-"""
+"""Examines an agent without serving it: asks its models, its tool servers and the other agents."""
 
 import asyncio
 import json

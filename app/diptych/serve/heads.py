@@ -1,8 +1,4 @@
-"""What is wrong with a head: its version, its host, its framing.
-
-Not here: what becomes of one (`http_protocol`), and which hosts are the agent's own
-(`http.guards`).
-"""
+"""What is wrong with a head: its version, its host, its framing."""
 
 import re
 

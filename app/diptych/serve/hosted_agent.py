@@ -1,8 +1,6 @@
 """Builds an agent from its configuration: adapters, run service, web application.
 
 This is the composition root: the only place that knows both the ports and the adapters.
-
-Not here: sockets and signals (`process`), where the configuration comes from (`config`).
 """
 
 import asyncio

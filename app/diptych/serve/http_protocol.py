@@ -2,9 +2,6 @@
 
 uvicorn's protocol on httptools has none of these bounds. Timers run only while a head or a body is
 incomplete, or while the kernel takes nothing of an answer: a usual request starts none.
-
-Not here: how many connections there may be (`serve.connections`), how large a body may be
-(`http.guards`), what all bodies and answers may take (`http.memory_guard`).
 """
 
 import asyncio

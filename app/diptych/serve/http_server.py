@@ -3,9 +3,6 @@
 A request passes from here, through uvicorn, to the app (`http.app`). `BoundedProtocol`, uvicorn's
 protocol with bounds, refuses it or passes it on unchanged, and sends as one what is written in one
 turn of the event loop.
-
-Not here: when they stop (`process`), what bounds a connection before there is a request
-(`http_protocol`).
 """
 
 import asyncio

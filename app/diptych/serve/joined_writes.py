@@ -2,8 +2,6 @@
 
 uvicorn writes a head, each part of a body and its end by themselves. Each is a call of the kernel,
 and each wakes the peer, which costs more than all else of a short answer (decision 191).
-
-Not here: what is written (uvicorn), what bounds a connection (`http_protocol`).
 """
 
 import asyncio

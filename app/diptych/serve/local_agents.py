@@ -1,7 +1,4 @@
-"""Agents of a program: one without a socket, those of files on loopback.
-
-Not here: the Python API (`agent`), how an agent is built (`hosted_agent`).
-"""
+"""Agents of a program: one without a socket, those of files on loopback."""
 
 import asyncio
 import os

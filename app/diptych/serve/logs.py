@@ -8,8 +8,6 @@ the end of the process.
 No key, header or message of a conversation is ever logged: the secrets that this process has read
 are taken out, and all JSON Web Tokens; of what the SDKs report it is only logged that they do, for
 their texts hold what was sent.
-
-Not here: what is logged, what a secret is (`net.redaction`).
 """
 
 import asyncio

@@ -1,8 +1,4 @@
-"""How much memory this process may use: its cgroup's limit, else a part of the machine's.
-
-Not here: MEMORY_LIMIT, which says it instead (`config`), and what is counted against it
-(`net.memory_budget`).
-"""
+"""How much memory this process may use: its cgroup's limit, else a part of the machine's."""
 
 import os
 from pathlib import Path

@@ -1,8 +1,4 @@
-"""Which model an agent asks: a script, a Python object, or an endpoint.
-
-Not here: what asks it (`adapters.openai_chat`, `adapters.scripted`), the rest of the agent
-(`hosted_agent`).
-"""
+"""Which model an agent asks: a script, a Python object, or an endpoint."""
 
 from collections.abc import Sequence
 

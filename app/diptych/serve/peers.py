@@ -1,7 +1,4 @@
-"""The other agents of an agent, if it has any.
-
-Not here: what they are asked (`adapters.a2a`).
-"""
+"""The other agents of an agent, if it has any."""
 
 from typing import TYPE_CHECKING
 

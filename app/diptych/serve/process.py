@@ -1,9 +1,6 @@
 """The life of a serving process: opens its sockets, and ends it cleanly at a signal.
 
 One process serves several agents, with a port each (on a laptop), or one (in a pod).
-
-Not here: requests (uvicorn of `http_server` takes them to `http.app`), what an agent is made of
-(`hosted_agent`), which agents there are (`config`).
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""Whole answers, as bytes, to what never reaches the application.
-
-Not here: when each is sent (`http_protocol`), the application's own errors (`http.errors`).
-"""
+"""Whole answers, as bytes, to what never reaches the application."""
 
 from http import HTTPStatus
 

@@ -1,8 +1,4 @@
-"""The store of an agent, in memory or in Redis, and what counts its runs' budgets there.
-
-Not here: the adapters (`adapters.in_memory`, `adapters.redis`), the rest of the agent
-(`hosted_agent`).
-"""
+"""The store of an agent, in memory or in Redis, and what counts its runs' budgets there."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

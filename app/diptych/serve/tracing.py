@@ -1,7 +1,4 @@
-"""Traces of a process, if the environment asks for them.
-
-Not here: which variables there are (`config.telemetry`), the spans (`adapters.telemetry`).
-"""
+"""Traces of a process, if the environment asks for them."""
 
 import logging
 from collections.abc import AsyncIterator

@@ -2,9 +2,6 @@
 
 Stdio servers run as the agent's own user. Without this they can read its environment and memory,
 with every secret in them, below `/proc` or by ptrace.
-
-Not here: which files such a server can read (it is the same user, so all that the agent can), and
-what it is given (`adapters.mcp.stdio`).
 """
 
 import ctypes

@@ -5,8 +5,6 @@ of its deletion shows it), and replaces one by deleting it and creating it anew.
 that they have meanwhile. What it has written it knows again by digest and version: a ConfigMap that
 somebody has edited is replaced, too, because it says who is let in. Where a rule of the cluster
 denies a new one, an old one stays and an edited one goes all the same; the reconciler says so.
-
-Not here: what the file says (`desired.access`).
 """
 
 import asyncio

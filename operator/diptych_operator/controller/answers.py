@@ -5,8 +5,6 @@ what somebody else has changed just before the write, must be seen in the answer
 
 What the writer itself has changed does not queue it: its reconcile has just done that. Else words
 that differ at each write, such as those of a webhook that denies, would have it reconciled forever.
-
-Not here: watches and lists (`watch`), which objects affect an Agent (`cache`).
 """
 
 from diptych_operator.controller.cache import ObjectCache

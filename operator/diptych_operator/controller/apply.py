@@ -4,8 +4,6 @@ Server-side apply merges with the fields of other field managers. The result can
 the manifest is fine: say, a port of the same name and another number next to ours. So an object
 that the Agent controls is overwritten, once, if applying it is refused. If that is refused too,
 the manifest is at fault, and nothing has changed.
-
-Not here: which children there are (`desired.children`), whose a live object is (`obstacles`).
 """
 
 import logging

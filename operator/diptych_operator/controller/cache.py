@@ -3,9 +3,6 @@
 Watches and lists put objects in, and so does the answer to every write, so that the operator never
 decides on less than it knows. An older version never replaces a newer one, and a list from before a
 deletion does not bring the object back.
-
-Not here: what follows from the objects (`desired`, `status`); Secrets and ConfigMaps, which the
-operator does not read.
 """
 
 from collections import Counter, defaultdict

@@ -2,8 +2,6 @@
 
 As JSON (`--log-format json`) the line has the same in fields of its own. What is only looked at, or
 refused, has no such line.
-
-Not here: the format of the log (`process.logs`), a status, whose transitions are Events.
 """
 
 import logging

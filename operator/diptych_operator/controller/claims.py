@@ -4,8 +4,6 @@ Two operators that apply the same children would undo each other's work for ever
 claims each namespace that has Agents before it writes there. One that finds a namespace claimed
 stands back, and says so: in its log, in an Event, and in an annotation of the Lease, which the
 holder reads and logs. A claim expires if its holder is gone. docs/decisions/0133 says why Leases.
-
-Not here: which replica of one operator is active (`leader_election`, whose rules a claim has).
 """
 
 import asyncio

@@ -2,8 +2,6 @@
 
 Pods verify tokens with these keys and need no way to the API. Keys are rotated: they are read again
 and again. An API that is away keeps what was known.
-
-Not here: what is made of them (`desired.access`).
 """
 
 import asyncio

@@ -3,8 +3,6 @@
 The operator has no right to read ConfigMaps. Whether one exists, and whose it is, follows from its
 metadata, which a dry run of its deletion shows (`KubernetesClient.read_metadata`). So one that was
 deleted is noticed and created again.
-
-Not here: what a ConfigMap holds (`desired.resolved_manifest`).
 """
 
 import asyncio

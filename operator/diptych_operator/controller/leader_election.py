@@ -4,8 +4,6 @@ It works as client-go's. The holder renews the Lease; a candidate that finds it 
 it. A holder that cannot renew it in time stops before another operator may start. A Lease has
 expired when it has not changed for its duration on the reader's own monotonic clock, as the clocks
 of nodes differ.
-
-Not here: what an active operator does (`process.term`), which namespaces it serves (`claims`).
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""The operator's metrics, for Prometheus.
-
-Not here: the endpoint that serves them (`process.health`).
-"""
+"""The operator's metrics, for Prometheus."""
 
 from collections.abc import Mapping
 from functools import partial

@@ -1,7 +1,4 @@
-"""What keeps an Agent's children from being made: its manifest, the cluster, or the API. Pure.
-
-Not here: the conditions that follow (`status.conditions`), when it is tried again (`reconciler`).
-"""
+"""What keeps an Agent's children from being made: its manifest, the cluster, or the API. Pure."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

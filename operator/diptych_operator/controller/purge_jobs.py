@@ -2,8 +2,6 @@
 
 Level-based as all else: a Job whose Agent is not there any more is started, whenever that is seen,
 also by an operator that was away when the Agent was deleted.
-
-Not here: what such a Job is (`desired.purge`).
 """
 
 from collections.abc import Sequence

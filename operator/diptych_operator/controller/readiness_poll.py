@@ -4,8 +4,6 @@ A pod's `/ready` lists missing dependencies, to whoever proves that it is the op
 all (`status_tokens`): a tool server, an agent, a key, its model, its store. An Agent's pods are
 polled soon after they change, or an Agent or Service that the Agent refers to. An Agent that misses
 something is polled more often, so that `Degraded` does not outlive its cause for long.
-
-Not here: the condition that follows (`status.conditions`).
 """
 
 import asyncio

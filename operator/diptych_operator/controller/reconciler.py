@@ -5,9 +5,6 @@ A reconcile observes, decides, applies, deletes surplus children and writes the 
 Level-based: whatever has changed, the whole Agent is reconciled, and a child that has not drifted
 costs no request. So the outcome depends on the current state alone, not on which event came, and
 a crash between two writes does no harm.
-
-Not here: what is decided (`desired`, `obstacles`, `status`), when an Agent is queued (`watch`) or
-retried (`work_queue`).
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""Which Agents refer to which objects, as an index of both ways.
-
-Not here: what a reference is (`desired.references`), when it has changed (`cache`).
-"""
+"""Which Agents refer to which objects, as an index of both ways."""
 
 from collections import defaultdict
 

@@ -2,8 +2,6 @@
 
 Who rolls is read from the Deployments (`desired.rollout_mark`), so that the next operator goes on
 where this one ended. Who waits is known by being looked at again.
-
-Not here: what the status of one that is held back says (`obstacles`).
 """
 
 from diptych_operator.controller.cache import ObjectCache

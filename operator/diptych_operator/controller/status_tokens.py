@@ -1,8 +1,6 @@
 """Tokens with which the operator asks pods how they are: of its own ServiceAccount, for one Agent.
 
 Each is for the Agent alone that it is sent to, so that no pod can use it at another one.
-
-Not here: asking (`readiness_poll`).
 """
 
 import logging

@@ -1,7 +1,4 @@
-"""Writes an Agent's status if it has changed, and an Event for each transition in it.
-
-Not here: what the status says (`status.agent_status`).
-"""
+"""Writes an Agent's status if it has changed, and an Event for each transition in it."""
 
 import logging
 import secrets

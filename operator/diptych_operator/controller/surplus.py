@@ -2,8 +2,6 @@
 
 An Agent that may not be exposed as its manifest asks loses its route, and its NetworkPolicy admits
 nobody for it any more. All else of it goes on as it was (decision 190).
-
-Not here: which children there should be (`desired.children`).
 """
 
 from collections.abc import Collection

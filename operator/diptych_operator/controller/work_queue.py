@@ -3,8 +3,6 @@
 It works as client-go's: an Agent is in it once, and is never reconciled by two workers at the same
 time. If it changes during its reconcile, it is queued once more afterwards. A failure is retried
 with exponential backoff, up to `MAX_DELAY`, and never keeps other Agents waiting.
-
-Not here: the workers, which take from it and reconcile (`reconciler`).
 """
 
 import asyncio

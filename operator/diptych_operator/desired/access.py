@@ -2,9 +2,6 @@
 
 The access file (`diptych.config.platform_access` reads it) lies in a ConfigMap of its own, so that
 a new key of the cluster or a new caller restarts no pod. It holds nothing secret.
-
-Not here: how the cluster's issuer is found (`controller.cluster_issuer`), how the file is written
-(`controller.access_files`).
 """
 
 import json

@@ -1,8 +1,6 @@
 """The CEL expressions of an Agent's policy, and of the platform's: checked as the pod does. Pure.
 
 The API has checked the rest of a policy by the CRD; it can only take an expression for a text.
-
-Not here: how expressions are checked (`diptych_cel`), what a policy decides (the pod).
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -4,8 +4,6 @@ The same Agent, observed state and platform give the same objects. All are named
 the ConfigMap also after its content. The Agent owns them, so that the garbage collector deletes
 them with it. Its pods own the NetworkPolicy, too: the collector keeps an object until its last
 owner is gone, so that the policy holds while the pods of a deleted Agent drain.
-
-Not here: an object of somebody else that has taken the name (`controller.obstacles`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping

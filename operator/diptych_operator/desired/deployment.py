@@ -3,8 +3,6 @@
 The pods pass Pod Security `restricted`. The resolved manifest, the access file, a token for each
 peer and every key that the manifest refers to are files of one projected volume; a missing Secret
 or key does not keep a pod from starting.
-
-Not here: how far the rollout of a live Deployment is (`rollout`).
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,8 +2,6 @@
 
 The platform switches either on, and says which host names Agents may take: a name is worth a
 certificate, and what is behind it is trusted for it.
-
-Not here: who may reach its pods (`network_policy`), the card with the URL (the pod).
 """
 
 import re

@@ -5,8 +5,6 @@ A path is written as in Kubernetes' own messages: `spec.nodeSelector`, `metadata
 of a list's entry, and may be a glob: `spec.containers[*].securityContext`.
 
 A lock looks at what comes out: an Agent may say what the platform says, and nothing else.
-
-Not here: merging (`strategic_merge`, `deployment`).
 """
 
 import re

@@ -2,8 +2,6 @@
 
 From the weakest to the strongest: what the platform gives all Services and ServiceAccounts of
 Agents, what an Agent gives all its objects (`spec.metadata`), and the operator's own labels.
-
-Not here: the pod template's (`deployment`), the operator's own labels (`resources.labels`).
 """
 
 from collections.abc import Mapping

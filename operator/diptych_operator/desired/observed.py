@@ -1,7 +1,4 @@
-"""What a decision about one Agent depends on besides its manifest: the observed state. A value.
-
-Not here: how it is observed (`controller.cache`).
-"""
+"""What a decision about one Agent depends on besides its manifest: the observed state. A value."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

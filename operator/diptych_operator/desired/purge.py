@@ -2,8 +2,6 @@
 
 It is made with the Agent, suspended, and nobody owns it: so it outlives the Agent, and knows all
 that is needed when nothing else is left. docs/decisions/0172 says why no finalizer.
-
-Not here: when it is started (`controller.purge_jobs`), what it deletes (`diptych purge-sessions`).
 """
 
 import json

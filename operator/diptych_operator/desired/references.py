@@ -1,8 +1,4 @@
-"""The Agents and Services that a manifest refers to, by name or by URL. Pure.
-
-Not here: which of them are unresolved (`status.unresolved`); Secrets and ConfigMaps, which only the
-pod reads (its `/ready` reports the keys that are missing).
-"""
+"""The Agents and Services that a manifest refers to, by name or by URL. Pure."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress

@@ -5,9 +5,6 @@ Agents get their namespace, and the Service of a Redis stays, because the pod ca
 itself. References to Secrets and ConfigMaps stay too: the annotation `diptych.dev/references` names
 the folder where the pod finds their keys as files. Fields that the pod does not read are left out,
 so that changing them does not restart it.
-
-Not here: how the files get into the pod (`deployment`), the pod's reading
-(`diptych.config.resolver`).
 """
 
 import hashlib

@@ -2,8 +2,6 @@
 
 The throttle of rollouts lives by it: changes of the platform wait for each other, an Agent's own
 do not. It stands on the Deployment, so that it outlives the operator's process.
-
-Not here: who waits (`controller.rollout_throttle`), how far a rollout is (`rollout`).
 """
 
 import re

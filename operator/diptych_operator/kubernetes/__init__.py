@@ -1,8 +1,6 @@
 """The adapter to the Kubernetes API.
 
-    client      requests and their errors
-    connection  address, credentials, HTTP session
-    errors      what a request can raise
-
-Not here: watches, which kopf runs (`watch`).
+client      requests and their errors
+connection  address, credentials, HTTP session
+errors      what a request can raise
 """

@@ -1,8 +1,6 @@
 """Requests to the Kubernetes API: read, list, apply, create, overwrite, replace, delete.
 
 Requests are not retried here. Every reconcile can be repeated, and the work queue says when.
-
-Not here: watches, which kopf runs (`watch`), and what the objects say (`desired`).
 """
 
 import asyncio

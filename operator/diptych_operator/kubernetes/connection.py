@@ -2,8 +2,6 @@
 
 kopf finds the credentials. The sessions made of them serve both users of the API: kopf, which
 watches, and `client`, which does everything else.
-
-Not here: requests and their errors (`client`).
 """
 
 import os

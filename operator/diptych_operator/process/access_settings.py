@@ -4,8 +4,6 @@
     grants: [{to: [{serviceAccount: {name: web, namespace: shop}}, {group: support}], may: [ask]}]
 
 The form is that of an Agent's `spec.access`; a ServiceAccount needs its namespace.
-
-Not here: what pods are told of it (`desired.access`).
 """
 
 from collections.abc import Mapping

@@ -1,17 +1,14 @@
 """What the platform sets for all Agents, from the file that the chart makes of its value `agents`.
 
-    podTemplate: {spec: {runtimeClassName: gvisor}}
-    locked: [spec.runtimeClassName, "spec.containers[agent].env[HTTPS_PROXY]"]
-    metadata: {allowed: ["example.com/*"]}
-    service: {labels: {}, annotations: {}}
-    serviceAccount: {labels: {}, annotations: {}}
-    rollout: {maxSurge: 1, maxUnavailable: 0, atOnce: 0}
-    policy: []
-    from: [{namespaceSelector: {}}]
-    expose: {hosts: ["*.example.com"], gateway: {enabled: true, from: []}, ingress: {…}}
-
-Not here: issuers and grants (`access_settings`), rules for calls (`policy_settings`), what
-becomes of it (`desired`).
+podTemplate: {spec: {runtimeClassName: gvisor}}
+locked: [spec.runtimeClassName, "spec.containers[agent].env[HTTPS_PROXY]"]
+metadata: {allowed: ["example.com/*"]}
+service: {labels: {}, annotations: {}}
+serviceAccount: {labels: {}, annotations: {}}
+rollout: {maxSurge: 1, maxUnavailable: 0, atOnce: 0}
+policy: []
+from: [{namespaceSelector: {}}]
+expose: {hosts: ["*.example.com"], gateway: {enabled: true, from: []}, ingress: {…}}
 """
 
 import re

@@ -4,8 +4,6 @@
 (the API sends a bookmark every minute, and kopf reconnects after 70 s), or has never started, while
 the API answers lists all that time. If the API is down or refuses a right, a restart would not help
 and would only delay the recovery.
-
-Not here: how silence is measured (`watch.staleness`).
 """
 
 from collections.abc import Awaitable, Callable

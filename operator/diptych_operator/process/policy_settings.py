@@ -7,8 +7,6 @@
 
 The form is that of an Agent's `spec.policy`, which the pods check again; only `repeat` is not for
 the platform, which has no say in what becomes of repeated calls.
-
-Not here: what the rules decide (the pod), their expressions (`desired.call_policy`).
 """
 
 import re

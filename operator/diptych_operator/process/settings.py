@@ -1,7 +1,4 @@
-"""The operator's flags, each of which can be given by an environment variable, too.
-
-Not here: the settings of single Agents, which stand in their manifests (`resources.agent`).
-"""
+"""The operator's flags, each of which can be given by an environment variable, too."""
 
 import argparse
 import ipaddress

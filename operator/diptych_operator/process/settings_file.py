@@ -1,7 +1,4 @@
-"""Files that settings name: YAML that holds a mapping.
-
-Not here: which settings there are (`settings`).
-"""
+"""Files that settings name: YAML that holds a mapping."""
 
 import json
 from collections.abc import Mapping

@@ -1,7 +1,4 @@
-"""Waits for asyncio tasks and ends them reliably, on Python 3.11 and above.
-
-Not here: which tasks there are (`term`).
-"""
+"""Waits for asyncio tasks and ends them reliably, on Python 3.11 and above."""
 
 import asyncio
 import signal

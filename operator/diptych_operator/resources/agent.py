@@ -2,8 +2,6 @@
 
 The fields and their rules stand in one place, the pod's manifest models. The CRD is generated from
 them, and the API has validated every Agent against the CRD, so nothing is validated again here.
-
-Not here: what the references point to (`desired.references`), what is made of an Agent (`desired`).
 """
 
 import re

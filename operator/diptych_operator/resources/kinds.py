@@ -1,7 +1,4 @@
-"""Kinds of Kubernetes objects, their API paths, and the names that the operator writes.
-
-Not here: labels (`labels`), requests to the API (`kubernetes.client`).
-"""
+"""Kinds of Kubernetes objects, their API paths, and the names that the operator writes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""The labels of an Agent's objects, and label selectors.
-
-Not here: field managers and annotations (`kinds`).
-"""
+"""The labels of an Agent's objects, and label selectors."""
 
 from collections.abc import Mapping
 from typing import Any, Final

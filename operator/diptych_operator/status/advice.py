@@ -2,8 +2,6 @@
 
 It stands in `status.advice`, before the conditions by its name, so that `kubectl describe` shows it
 first. Programs read the conditions.
-
-Not here: the conditions themselves (`conditions`).
 """
 
 import re

@@ -1,8 +1,4 @@
-"""The whole status of an Agent: `agent_status(agent, inputs, now)`. Pure.
-
-Not here: its conditions (`conditions`), what they come to for people (`advice`), how the status is
-written (`controller.status_writer`).
-"""
+"""The whole status of an Agent: `agent_status(agent, inputs, now)`. Pure."""
 
 from collections.abc import Mapping
 from typing import Any

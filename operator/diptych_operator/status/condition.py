@@ -1,7 +1,4 @@
-"""A condition of an Agent's status, as a value. Pure.
-
-Not here: what the conditions follow from (`conditions`).
-"""
+"""A condition of an Agent's status, as a value. Pure."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias

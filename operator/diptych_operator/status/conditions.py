@@ -6,9 +6,6 @@ that is rejected, or cannot be applied, leaves the last good revision serving, a
 
 Reconciling and Stalled are for programs that read them as kstatus does; each is there only while it
 is True: work is going on, or somebody must do something before it goes on.
-
-Not here: the whole status (`agent_status`), what is wrong with a pod (`pods`), unresolved
-references (`unresolved`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,4 @@
-"""What the status of a live Deployment says. Pure.
-
-Not here: how far its rollout is (`desired.rollout`), the conditions that follow (`conditions`).
-"""
+"""What the status of a live Deployment says. Pure."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,4 @@
-"""What keeps a pod from becoming ready, as a message for the Agent's owner. Pure.
-
-Not here: the conditions that follow (`conditions`), polling a pod (`controller.readiness_poll`).
-"""
+"""What keeps a pod from becoming ready, as a message for the Agent's owner. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

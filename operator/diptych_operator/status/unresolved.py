@@ -2,8 +2,6 @@
 
 Objects may be created in any order: what is missing now may come later. So an unresolved reference
 is reported and never rejected; the agent runs without what it lacks.
-
-Not here: keys of Secrets and ConfigMaps, which only the pod reads.
 """
 
 from collections.abc import Iterator

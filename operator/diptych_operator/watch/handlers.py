@@ -4,8 +4,6 @@ From there `controller.reconciler.Workers` take them.
 
 Only `event` handlers are used, so that kopf writes nothing on any object, neither finalizers nor
 annotations. docs/decisions/0020 says why, and why kopf's indices are not used.
-
-Not here: what a change means for an Agent (`controller.reconciler`), lists (`resync`).
 """
 
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 For handlers of changes, kopf copies each object of each event some times, to compare it with the
 one before. Here all handlers are of events, which need no comparison: without the copies an event
 costs half as much.
-
-Not here: the handlers (`handlers`), what an object was before (`controller.cache`).
 """
 
 import kopf

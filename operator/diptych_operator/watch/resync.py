@@ -3,8 +3,6 @@
 A watch reports changes only, and a watch that had to start anew does not report what was deleted
 meanwhile. A list shows it. The first list also makes the cache complete before the first decision,
 so that an operator that starts among a thousand good Agents writes nothing.
-
-Not here: the changes in between (`handlers`).
 """
 
 import asyncio

@@ -3,8 +3,6 @@
 Only time counts in which this operator watches and the API answers lists: at any other time silence
 is no fault of this process, and a restart would not help. The record outlives terms, so that a
 watch that never starts is noticed, too.
-
-Not here: what follows from it (`process.health`), how silence is noticed (`kubernetes.connection`).
 """
 
 import time

@@ -1,7 +1,6 @@
 """What holds over every wire of A2A: who may do what, what is refused and how, and what is echoed.
 
-Requests are written by hand, in the form of each wire. Not here: what tasks are like over them
-(`test_a2a_tasks`, `test_a2a_follow_ups`), bodies of other forms (`test_bad_input`, `test_fuzz`).
+Requests are written by hand, in the form of each wire.
 """
 
 import json

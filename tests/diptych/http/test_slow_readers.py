@@ -1,7 +1,4 @@
-"""Readers that take a stream slowly, or not at all (faults.md C4), over doubles and over sockets.
-
-Not here: what they cost a real pod (`chaos/test_slow_readers`).
-"""
+"""Readers that take a stream slowly, or not at all (faults.md C4): doubles and sockets."""
 
 import asyncio
 import gc

@@ -2,8 +2,6 @@
 
 `peer` keeps each agent's card, `delegation` takes one delegation to its end, `task_progress` is
 what the other agent has sent of it, `http_client` is HTTP and URLs.
-
-Not here: requests of other agents to this one (`http.a2a`).
 """
 
 import asyncio

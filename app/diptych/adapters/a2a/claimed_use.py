@@ -3,8 +3,6 @@
 A claim is the agent's word, and its caller's budgets are counted by it. So no task counts for more
 than it could use of what it was given, nor for less than the events of its own run show. What
 differs is put on the log, and on the logger `diptych.audit` (decision 185).
-
-Not here: the form of a claim (`net.a2a_reports`), counting it (`loop.spending`).
 """
 
 import json

@@ -1,7 +1,4 @@
-"""What the parts of a message or an artifact of another agent say.
-
-Not here: the task that they belong to (`task_progress`).
-"""
+"""What the parts of a message or an artifact of another agent say."""
 
 import json
 from collections.abc import Iterable, Sequence

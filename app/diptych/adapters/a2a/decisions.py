@@ -1,8 +1,6 @@
 """Passes a decision on to another agent of ours that has the call, or that leads to it.
 
 It is that agent's own route for decisions: it checks us as any other caller.
-
-Not here: which agent (the package itself), what comes of it (`runtime.passed_decisions`).
 """
 
 import asyncio

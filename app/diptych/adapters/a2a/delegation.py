@@ -1,8 +1,4 @@
-"""One delegation: sent, followed, resumed when its connection is lost, and cancelled.
-
-Not here: which agent, and whether it may be asked (the package itself); what the agent has sent
-(`task_progress`).
-"""
+"""One delegation: sent, followed, resumed when its connection is lost, and cancelled."""
 
 import asyncio
 import logging

@@ -1,7 +1,4 @@
-"""Which events of a task its caller lets in: each once, and no more than can be looked at.
-
-Not here: the form of an event (`net.a2a_events`).
-"""
+"""Which events of a task its caller lets in: each once, and no more than can be looked at."""
 
 from collections.abc import Callable
 from dataclasses import replace

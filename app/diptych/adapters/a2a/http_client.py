@@ -1,7 +1,4 @@
-"""The HTTP client for other agents, and what their URLs mean.
-
-Not here: A2A itself (`peer`, `delegation`).
-"""
+"""The HTTP client for other agents, and what their URLs mean."""
 
 import ssl
 from collections.abc import AsyncIterator

@@ -1,7 +1,4 @@
-"""Reads what an agent says under our extension's URI in the metadata of A2A.
-
-Not here: what it means (`net.a2a_reports`, `net.a2a_events`, `net.a2a_extension`).
-"""
+"""Reads what an agent says under our extension's URI in the metadata of A2A."""
 
 from collections.abc import Sequence
 

@@ -1,8 +1,6 @@
 """JSON-RPC to agents of A2A 0.3, as the SDK has it, but for what their frameworks do otherwise.
 
 Loaded only for them.
-
-Not here: replies in the form of 0.3 of agents that name 1.0 (`transport`).
 """
 
 import json

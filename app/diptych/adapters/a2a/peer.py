@@ -2,8 +2,6 @@
 
 The SDK's `A2ACardResolver` limits neither the size of a card nor the time to read it, and cards are
 written by others; so they are fetched here, and parsed by the SDK.
-
-Not here: delegations to the agent (`delegation`).
 """
 
 import asyncio

@@ -2,8 +2,6 @@
 
 A message that answers a send is the whole answer, and the SDK ends the stream at it. Agno 3.1 tells
 of a task first, and then sends each piece of its text as a message of that task.
-
-Not here: what an answer means (`task_progress`).
 """
 
 from collections.abc import AsyncGenerator

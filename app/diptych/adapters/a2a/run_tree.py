@@ -1,7 +1,4 @@
-"""Asks another agent of ours for a run of its own and what is below it, over its HTTP API.
-
-Not here: what of the answer is believed (`net.a2a_tree`).
-"""
+"""Asks another agent of ours for a run of its own and what is below it, over its HTTP API."""
 
 import asyncio
 from urllib.parse import quote

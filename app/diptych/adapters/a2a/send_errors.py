@@ -1,7 +1,4 @@
-"""What it means that a request to another agent failed.
-
-Not here: what a task's own failure means (`task_progress`).
-"""
+"""What it means that a request to another agent failed."""
 
 import httpx
 from a2a.client.errors import A2AClientError

@@ -1,7 +1,4 @@
-"""What another agent has sent of a task so far, and what that means as the result of a delegation.
-
-Not here: how it was asked, and its stream (`delegation`).
-"""
+"""What another agent has sent of a task so far, as the result of a delegation."""
 
 from enum import Enum, auto
 

@@ -3,8 +3,6 @@
 Agents of several frameworks name A2A 1.0 in their card, and answer partly in the form of 0.3. The
 SDK passes over what it does not know, so that an answer would be lost without a word; here it is
 brought into the form of 1.0. What is not understood is left as it is.
-
-Not here: what an agent's answer means (`task_progress`).
 """
 
 from typing import Any

@@ -1,7 +1,4 @@
-"""What is known of each account, in memory, and what is left of several.
-
-Not here: what is done with them (`budgets`).
-"""
+"""What is known of each account, in memory, and what is left of several."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

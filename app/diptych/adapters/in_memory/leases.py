@@ -1,8 +1,6 @@
 """The leases and the feed of a store that no other process shares.
 
 Leases never expire, and there is nobody to publish to. The queues work as in a shared store.
-
-Not here: runs and sessions (`store`).
 """
 
 from collections import defaultdict, deque

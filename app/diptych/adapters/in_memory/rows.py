@@ -1,7 +1,4 @@
-"""What the store in memory holds of a run and of a session.
-
-Not here: how much is held (`store.Bounds`).
-"""
+"""What the store in memory holds of a run and of a session."""
 
 from dataclasses import dataclass, field
 

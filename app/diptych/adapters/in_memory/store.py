@@ -3,8 +3,6 @@
 They end with the process. Run ids carry its epoch, so that a run of an earlier process can be told
 from one that never was. When a bound is reached, the oldest finished runs are dropped, and that is
 logged.
-
-Not here: queues and leases (`leases`), what is stored of a run (`rows`).
 """
 
 import logging

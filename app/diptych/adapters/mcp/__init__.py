@@ -2,10 +2,6 @@
 
 Each server has a supervisor, which connects to it again and again; a server that is unavailable
 does not affect the others.
-
-Not here: one server (`supervisor`), one connection to it (`connection`), how it is reached
-(`transport`, `stdio`, `functions`), what the manifest says of its tools (`tool_rules`), and what a
-tool's result means (`output`).
 """
 
 import asyncio

@@ -3,8 +3,6 @@
 The SDK knows httpx2: it gives its requests and is given its responses and errors. An error says
 whether a server can have got the request, so each of aiohttp's becomes the one of httpx2 that says
 the same.
-
-Not here: what an error or a status means for a call (`transport`).
 """
 
 import io

@@ -3,9 +3,6 @@
 The SDK's client cancels the task that entered it when something breaks. So each connection has a
 task of its own, which enters and leaves the client and does nothing else; callers borrow the
 client.
-
-Not here: how a server is reached (`transport`, `stdio`, `functions`), and when a connection is
-made anew (`supervisor`).
 """
 
 import asyncio

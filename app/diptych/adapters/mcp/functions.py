@@ -1,7 +1,4 @@
-"""Serves plain Python functions as an MCP server in this process: the tools of library users.
-
-Not here: calls of them, which are made as to any other server (`connection`).
-"""
+"""Serves plain Python functions as an MCP server in this process: the tools of library users."""
 
 import asyncio
 import functools

@@ -1,8 +1,4 @@
-"""What an HTTP status of an MCP server means for the request that it answers.
-
-Not here: requests that no server answered (`transport`), what an outcome means for a call
-(`connection`).
-"""
+"""What an HTTP status of an MCP server means for the request that it answers."""
 
 import json
 

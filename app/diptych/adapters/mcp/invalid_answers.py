@@ -1,7 +1,4 @@
-"""Says where an answer of a server is not as MCP has it: by names of fields, never in its words.
-
-Not here: what becomes of such an answer (`connection`, `tool_listing`).
-"""
+"""Says where an answer of a server is not as MCP has it: by names of fields, never in its words."""
 
 import re
 from collections.abc import Mapping, Sequence

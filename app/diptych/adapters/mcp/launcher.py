@@ -4,8 +4,6 @@
 
 It runs by itself, and imports nothing of Diptych: a `preexec_fn` would run Python between fork and
 exec in a process that has threads, which may deadlock there.
-
-Not here: when it is used, and with which environment (`stdio`).
 """
 
 import ctypes

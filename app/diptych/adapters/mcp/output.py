@@ -1,7 +1,4 @@
-"""Turns the result of an MCP tool call into a `CallOutput` or a `ToolError`.
-
-Not here: calls that have no result at all (`connection`).
-"""
+"""Turns the result of an MCP tool call into a `CallOutput` or a `ToolError`."""
 
 import json
 

@@ -2,8 +2,6 @@
 
 A pin holds the SHA-256 of a tool's name, description and schema, as its server lists them. What a
 server says of its annotations is not pinned; `overrides` of the manifest say that for sure.
-
-Not here: bounds of what is listed (`tool_limits`), writing pins (`cli.commands.pin`).
 """
 
 import hashlib

@@ -6,8 +6,6 @@ sent again depends on both. So `transport` records here what happened, and `conn
 A `RequestOutcome` travels in a `ContextVar`, because nothing else reaches the transport: the SDK
 builds its HTTP requests itself, so a caller can attach no extension to them, but it sends each one
 in a copy of its caller's context (`mcp.shared._context_streams`).
-
-Not here: HTTP itself (`transport`), and what an outcome means for a call (`connection`).
 """
 
 from collections.abc import Callable, Iterator

@@ -1,7 +1,4 @@
-"""What a child process writes to stderr: each line to the log, the last lines as a reason.
-
-Not here: the process itself (`stdio`).
-"""
+"""What a child process writes to stderr: each line to the log, the last lines as a reason."""
 
 import logging
 import re

@@ -3,8 +3,6 @@
 The SDK's own `stdio_client` takes four seconds to end a child that hangs (this takes one), and does
 not tell that or how a child exited. What the child writes to stderr goes to the log at level DEBUG,
 never to our own stderr; its last lines are part of the reason why it exited.
-
-Not here: what of stderr is shown (`stderr_tail`), and when a child is started again (`supervisor`).
 """
 
 import logging

@@ -1,9 +1,6 @@
 """Supervises one MCP server: connects, notices that a connection ends, connects again.
 
 The SDK's `Client` is used once and does not reconnect, and `ClientSessionGroup` neither.
-
-Not here: one connection (`connection`), and how a server is reached (`transport`, `stdio`,
-`functions`).
 """
 
 import asyncio

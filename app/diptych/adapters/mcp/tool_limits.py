@@ -2,9 +2,6 @@
 
 Lists are written by strangers, and all of them is put into a prompt. A tool over a bound is left
 out and its server says so; only a long description is cut.
-
-Not here: which tools the manifest allows (`tool_rules`), and what of an answer is read at all
-(`transport`).
 """
 
 import json

@@ -1,8 +1,6 @@
 """Reads a server's list of tools, where one that is not valid MCP takes no other with it.
 
 The SDK refuses such a list as a whole. What it refused is taken out before it reads the list again.
-
-Not here: which valid tools can be used (`tool_limits`).
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator

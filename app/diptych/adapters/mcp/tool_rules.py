@@ -1,7 +1,4 @@
-"""What a manifest says about the tools of MCP servers: rules over plain values.
-
-Not here: how a server is reached (`transport`, `stdio`) and supervised (`supervisor`).
-"""
+"""What a manifest says about the tools of MCP servers: rules over plain values."""
 
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase

@@ -4,9 +4,6 @@ The SDK's client ends, with every call on it, when a single HTTP request cannot 
 off (`mcp.client.streamable_http._handle_post_request` catches no transport error). So
 `RecordingTransport` turns such failures into JSON-RPC errors of that one request, and records what
 really happened in the request's `RequestOutcome`.
-
-Not here: what an HTTP status means (`http_status`), connections and what an outcome means for a
-call (`connection`, `supervisor`).
 """
 
 import functools

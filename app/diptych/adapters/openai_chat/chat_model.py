@@ -1,9 +1,6 @@
 """A model behind an OpenAI-compatible `/chat/completions` endpoint; fulfils `ports.Model`.
 
 Each run asks it through `runtime.model_caller`.
-
-Not here: one endpoint and what it takes (`endpoint`), what a failure is called (`failures`), and
-what a reply means (`loop.actions`).
 """
 
 import asyncio

@@ -1,8 +1,6 @@
 """The circuit breaker of one endpoint: asks an endpoint that keeps failing only now and then.
 
 Pure but for its clock, which can be given. https://martinfowler.com/bliki/CircuitBreaker.html
-
-Not here: which failures count (`failures`), and what is asked instead (`chat_model`).
 """
 
 import time

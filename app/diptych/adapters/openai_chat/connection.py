@@ -1,8 +1,6 @@
 """HTTP requests to one OpenAI-compatible endpoint: its address, its headers, and their secrets.
 
 It follows no redirects and keeps no cookies, so a key goes only to the endpoint that it is for.
-
-Not here: what is sent and what a refusal means (`endpoint`), and reading replies (`reply_reader`).
 """
 
 import asyncio

@@ -2,8 +2,6 @@
 
 Pure. The table of phrases says for each who writes it so; `tests/support/upstream_habits` holds
 whole bodies and where each was seen.
-
-Not here: what is done about it (`loop.compaction`), other refusals (`refusals`).
 """
 # ruff: noqa: ERA001, ISC004 - each pattern stands below the sentence that it is for
 

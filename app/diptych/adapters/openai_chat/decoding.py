@@ -1,9 +1,6 @@
 """The JSON of the chat completions API: decodes replies and chunks.
 
 Pure. There is a chunk for each token, so decoding one is kept cheap: no pydantic models, no copies.
-
-Not here: requests (`encoding`), native calls (`native_calls`), tokens (`usage`), server-sent events
-(`net`), retries (`chat_model`).
 """
 
 from collections.abc import Mapping, Sequence

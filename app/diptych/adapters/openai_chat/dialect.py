@@ -2,9 +2,6 @@
 
 Pure. A request is sent as the API has it; what the endpoint refuses is left out or written in
 another way, and the request is sent again. What went through is remembered (decision 65).
-
-Not here: how refusals are recognised (`refusals`, `context_limits`), the JSON (`encoding`), and who
-remembers (`endpoint`).
 """
 
 import re

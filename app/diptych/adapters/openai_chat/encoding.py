@@ -1,9 +1,6 @@
 """The JSON of the chat completions API: encodes requests, as the endpoint's dialect has them.
 
 Pure.
-
-Not here: replies (`decoding`), what an endpoint refuses (`dialect`), how a request is sent
-(`endpoint`).
 """
 
 import hashlib

@@ -1,8 +1,4 @@
-"""One endpoint: asks it in its dialect, and learns what it takes.
-
-Not here: HTTP (`connection`), reading replies (`reply_reader`), retries and other endpoints
-(`chat_model`), what a refusal means (`dialect`, `refusals`).
-"""
+"""One endpoint: asks it in its dialect, and learns what it takes."""
 
 import asyncio
 import logging

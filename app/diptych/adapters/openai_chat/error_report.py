@@ -1,9 +1,6 @@
 """The error that an endpoint reports, read from a body in any of the forms that servers use.
 
 Pure. The body is that of a refusal, or an error object inside a 200.
-
-Not here: what the error means for the request (`refusals`, `context_limits`), and what the failure
-is called (`failures`).
 """
 
 from collections.abc import Iterator, Mapping

@@ -3,7 +3,7 @@
 Nearly all events of a streamed reply are such, and there is one for each token; to see that, and
 to take the text, costs less than to parse the event (docs/performance.md).
 
-Pure. Not here: what other events hold (`decoding`).
+Pure.
 """
 
 from collections.abc import Callable, Mapping

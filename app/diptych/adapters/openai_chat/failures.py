@@ -2,9 +2,6 @@
 
 Pure. No message holds a key, a header, a URL's query or the endpoint's own text, except for an
 excerpt without secrets where the endpoint says what is wrong.
-
-Not here: the retries (`chat_model`), what an error's body says (`error_report`), and what the
-endpoint would take instead (`dialect`).
 """
 
 import re

@@ -2,8 +2,6 @@
 
 A reply that was cut off or filtered must not look whole, whatever its server calls that (loop.md
 §7).
-
-Not here: what becomes of such a reply (`loop.actions.reply`, `loop.answer`).
 """
 
 _CUT = frozenset(

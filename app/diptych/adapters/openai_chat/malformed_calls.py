@@ -3,8 +3,6 @@
 The request is not at fault, and the endpoint takes tools: the model wrote something else than its
 server's parser expects. So it is a reply that is wrong, and no failure of the endpoint (loop.md
 §3, "Typed errors"). Pure.
-
-Not here: requests that are refused (`refusals`), calls that can be read (`native_calls`).
 """
 
 import re

@@ -2,8 +2,6 @@
 
 Pure. The API has only `id`; the rest is what each server adds. Nothing here fails: a server that
 says something else says nothing.
-
-Not here: asking (`probe`).
 """
 
 import re

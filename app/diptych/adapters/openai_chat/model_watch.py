@@ -2,8 +2,6 @@
 
 It is told how each attempt at an endpoint ended. While one fails, and once at the start, it looks
 itself whether the endpoint is there and takes the key: by a list of models, which costs no tokens.
-
-Not here: what a failure is called (`failures`), whether an endpoint is asked at all (`circuit`).
 """
 
 import asyncio

@@ -3,8 +3,6 @@
 Pure. Servers differ in every field: the index is missing or always 0, ids are missing, repeated or
 new in each chunk, names come once, in every chunk or in pieces, arguments as text in pieces, whole,
 or as an object. `tests/support/upstream_habits` shows each habit and where it was seen.
-
-Not here: what a call means (`loop.actions`), and whether its arguments fit (the loop says so).
 """
 
 from collections.abc import Mapping

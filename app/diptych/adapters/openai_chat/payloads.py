@@ -1,7 +1,4 @@
-"""One payload of the chat completions API as a JSON object, or the error that it reports.
-
-Not here: what a reply or a chunk means (`decoding`), which objects are errors (`error_report`).
-"""
+"""One payload of the chat completions API as a JSON object, or the error that it reports."""
 
 import json
 from typing import Any

@@ -2,9 +2,6 @@
 
 Three chats of a few tokens each, a fourth with an agent's own tools, and what the server says of
 its models. What fails is not tried again: who asks wants to know what is wrong now.
-
-Not here: what a person is told of it (`cli.commands.check`), what servers say of their models
-(`model_list`).
 """
 
 import asyncio

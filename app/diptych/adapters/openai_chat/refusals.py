@@ -2,9 +2,6 @@
 
 Pure. Each question is only asked of what the request holds, and says no where the words may mean
 something else: a wrong no costs an error that says what is wrong, a wrong yes drops what works.
-
-Not here: what is done about it (`dialect`), requests that are too long (`context_limits`), a tool
-that is refused where others are taken (`tool_refusals`).
 """
 # ruff: noqa: ERA001, ISC004 - each pattern stands below the sentence that it is for
 

@@ -1,7 +1,4 @@
-"""Reads a reply: whole, or streamed as one `Delta` for what arrives together.
-
-Not here: the limits of time (`timed_body`), what chunks mean (`decoding`), retries (`chat_model`).
-"""
+"""Reads a reply: whole, or streamed as one `Delta` for what arrives together."""
 
 from collections.abc import Collection
 

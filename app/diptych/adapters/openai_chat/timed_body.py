@@ -1,7 +1,4 @@
-"""The body of one model response, read within the time limits of its call.
-
-Not here: what the bytes mean (`decoding`), and the time until the response's headers (`endpoint`).
-"""
+"""The body of one model response, read within the time limits of its call."""
 
 import asyncio
 

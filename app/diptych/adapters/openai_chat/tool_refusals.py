@@ -4,8 +4,6 @@ Pure. Servers check tools more strictly than JSON schema does, each in its own w
 object with properties, Gemini knows a part of the language, llama.cpp makes a grammar of it, Ollama
 reads it into a Go struct. So a tool server that is in order may have tools that one endpoint takes
 and another does not.
-
-Not here: endpoints that take no tools at all (`refusals`), what is done about it (`endpoint`).
 """
 
 import re

@@ -1,7 +1,4 @@
-"""Reads what a reply says of the tokens that it cost, wherever servers put that.
-
-Not here: the rest of a reply (`decoding`), what tokens count for (`loop.spending`).
-"""
+"""Reads what a reply says of the tokens that it cost, wherever servers put that."""
 
 from collections.abc import Mapping
 from typing import Any

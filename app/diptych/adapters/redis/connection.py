@@ -2,8 +2,6 @@
 
 When it is lost, nobody knows which of the commands in flight were executed. Each is sent again, so
 each must have the same effect when it is executed twice.
-
-Not here: what the commands mean (`event_log`, `leases`, `sessions`), messages (`pubsub`).
 """
 
 import asyncio

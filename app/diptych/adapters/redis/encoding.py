@@ -2,8 +2,6 @@
 
 Fields that a newer version adds are ignored; event types that it adds are passed on as they are.
 What is read is checked: whoever else has the store may have written it.
-
-Not here: what a record means (`loop.codec`), under which key it is stored (`scripts`).
 """
 
 import logging

@@ -1,8 +1,6 @@
 """The event log in Redis: a stream for each run, whose ids are the seqs of the records.
 
 `append.lua` adds records and publishes them in one step; `feed` receives them.
-
-Not here: who may write (`leases`), subscribing to records (`feed`), lists of runs (`lists`).
 """
 
 import asyncio

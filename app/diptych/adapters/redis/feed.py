@@ -4,8 +4,6 @@ Signals to runs come by it too, and word of sessions that are handed over.
 
 Messages are lost whenever the connection is. Subscribers are told of such a gap, and read the
 record again. They are told the same when records begin to come from another owner.
-
-Not here: how records are published (`append.lua` does it in the step that adds them).
 """
 
 import asyncio

@@ -1,10 +1,4 @@
-"""Opens connections to the store, wherever its master is now.
-
-Not here: what is sent over them (`pipeline`, `pubsub`). Of redis-py this uses connections, and
-neither its clients and pools (docs/decisions/0045 has the measurements) nor its retries, which
-would send again what must not be sent twice. Nor its `Sentinel`: that has one error for a wrong
-password, a sentinel that is away and a master that is unknown.
-"""
+"""Opens connections to the store, wherever its master is now."""
 
 import asyncio
 import logging

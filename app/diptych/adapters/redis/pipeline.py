@@ -2,8 +2,6 @@
 
 Nobody waits for a reply before the next command is sent, so a command costs a fraction of what it
 costs with a pool of connections (docs/decisions/0045).
-
-Not here: when there is a connection, and what is sent again on the next one (`connection`).
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""The pub/sub connection. It reconnects by itself, and then says that messages may be missing.
-
-Not here: what the messages mean (`feed`).
-"""
+"""The pub/sub connection. It reconnects by itself, and then says that messages may be missing."""
 
 import asyncio
 import logging

@@ -1,7 +1,4 @@
-"""Deletes all that an agent has stored: for an Agent that was deleted (docs/decisions/0172).
-
-Not here: deleting one session (`sessions`), when an Agent's rows are purged (the operator's Job).
-"""
+"""Deletes all that an agent has stored: for an Agent that was deleted (docs/decisions/0172)."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,8 +1,4 @@
-"""The conversations of sessions in Redis.
-
-Not here: the list of sessions (`lists`), how a run's messages are added to the conversation
-(`leases.RedisLeases.finish_run`, in the step that takes the run out of its queue).
-"""
+"""The conversations of sessions in Redis."""
 
 import asyncio
 import logging

@@ -7,9 +7,6 @@ own are `sentinel_username=` and `sentinel_password=`.
 
 A user with an ACL needs `~<prefix>:* &<prefix>:* +@read +@write +@scripting +@pubsub
 +@connection +info +time`.
-
-Not here: connections (`locator`). Redis Cluster is not supported: all keys of a session would have
-to be in one slot.
 """
 
 import re

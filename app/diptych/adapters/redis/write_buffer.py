@@ -1,7 +1,4 @@
-"""Commands that wait to be written to a connection; what waits at the same time is one write.
-
-Not here: replies (`pipeline`), messages (`pubsub`).
-"""
+"""Commands that wait to be written to a connection; what waits at the same time is one write."""
 
 import asyncio
 from typing import TypeAlias

@@ -2,6 +2,4 @@
 
 `ProcessTraces` loads the SDK, for all agents of a process; nobody imports it unless the environment
 asks for traces. Metrics stay Prometheus' (`adapters.metrics`), logs stay logs.
-
-Not here: which variables there are (`config.telemetry`), what a run is (`loop`).
 """

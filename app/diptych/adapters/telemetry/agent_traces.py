@@ -1,8 +1,6 @@
 """The traces of one agent's runs, by their ids.
 
 It fulfils `ports.tracing.Tracing`, and observes what is recorded (`runtime.run_log.Observer`).
-
-Not here: the trace of one run (`run_trace`), where spans go (`process_traces`).
 """
 
 import logging

@@ -2,8 +2,6 @@
 
 What they do not name is `diptych.*`. Nothing here is a text of a caller, a model or a tool, but for
 the names of tools and agents.
-
-Not here: contents, which are left out unless somebody asks for them (`contents`).
 """
 
 from collections.abc import Mapping

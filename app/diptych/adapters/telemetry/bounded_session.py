@@ -1,7 +1,4 @@
-"""Asks a collector by HTTP, and reads no more of its answer than it must, and not for long.
-
-Not here: what is sent, and what follows from an answer (`collector`).
-"""
+"""Asks a collector by HTTP, and reads no more of its answer than it must, and not for long."""
 
 import io
 import socket

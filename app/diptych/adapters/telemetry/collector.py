@@ -1,9 +1,6 @@
 """Sends spans to a collector that may be away, slow or hostile, and says so once.
 
 It runs on a thread of its own: whatever happens here, no run waits for it.
-
-Not here: how a collector is asked (`bounded_session`), which one (`config.telemetry`), when spans
-are sent (`process_traces`).
 """
 
 import logging

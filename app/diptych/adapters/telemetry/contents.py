@@ -2,8 +2,6 @@
 
 Secrets that this process has read are taken out, and JSON Web Tokens. Each attribute is bounded:
 what waits to be sent is in memory, and a collector may be away.
-
-Not here: what a span says without contents (`attributes`).
 """
 
 import json

@@ -1,8 +1,6 @@
 """Spans of HTTP requests to a model, one for each attempt, and the header that its server reads.
 
 They are below the request to the model that asks for them; requests of no run have none.
-
-Not here: the client (`adapters.openai_chat.connection`).
 """
 
 import asyncio

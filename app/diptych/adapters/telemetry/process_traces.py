@@ -1,8 +1,6 @@
 """Traces of a process: the SDK, as the environment configures it, and its end.
 
 The agents of a process share what sends spans; each has a `service.name` of its own.
-
-Not here: what the spans are (`agent_traces`), the collector (`collector`).
 """
 
 import asyncio

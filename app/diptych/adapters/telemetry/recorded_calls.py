@@ -1,7 +1,4 @@
-"""What the records of a call say of its span: its name, its times, its attributes.
-
-Not here: making the span (`run_trace`).
-"""
+"""What the records of a call say of its span: its name, its times, its attributes."""
 
 from collections.abc import Mapping
 

@@ -3,8 +3,6 @@
 Spans of calls and approvals are made of the record when their end is on record; only requests to
 the model are watched while they last. The span of the run ends with the run, wherever that is:
 a process that leaves it to another drops its own (decision 221).
-
-Not here: what spans say (`attributes`, `contents`), who makes these (`agent_traces`).
 """
 
 import time

@@ -1,8 +1,6 @@
 """The ids of a run's spans: made of the ids of run and call, not by chance.
 
 So whoever goes on with a run goes on in its trace, and nothing of that is on record (decision 221).
-
-Not here: the spans (`run_trace`).
 """
 
 import hashlib

@@ -1,7 +1,4 @@
-"""The contract of a client: what the command line can do with an agent, wherever it runs.
-
-Not here: the clients themselves (`local`, `remote`), rendering a run (`output`).
-"""
+"""The contract of a client: what the command line can do with an agent, wherever it runs."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""The proof of who asks, on every request to an agent: `Authorization: Bearer`.
-
-Not here: where tokens come from in a cluster (`cluster.tokens`).
-"""
+"""The proof of who asks, on every request to an agent: `Authorization: Bearer`."""
 
 import asyncio
 import os

@@ -1,7 +1,4 @@
-"""The errors of a remote agent, each with a message for a person.
-
-Not here: sending requests and retrying them (`remote`).
-"""
+"""The errors of a remote agent, each with a message for a person."""
 
 import httpx
 import orjson

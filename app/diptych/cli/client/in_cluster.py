@@ -1,7 +1,4 @@
-"""A client of a cluster's Agent: finds it by name and reaches it through a port-forward.
-
-Not here: the requests (`remote`), keeping the port-forward open (`cluster.port_forward`).
-"""
+"""A client of a cluster's Agent: finds it by name and reaches it through a port-forward."""
 
 import asyncio
 import sys

@@ -1,7 +1,4 @@
-"""Serves the agents of a file in this process, on free loopback ports, while a block lasts.
-
-Not here: how they are served (`serve.process`), rendering their runs (`follow`).
-"""
+"""Serves the agents of a file in this process, on free loopback ports, while a block lasts."""
 
 import asyncio
 import os

@@ -1,8 +1,4 @@
-"""A client of an agent over HTTP: its runs and its recorded events.
-
-Not here: rendering them (`output`), its error messages (`failures`), how long to wait between two
-tries (`net.backoff`).
-"""
+"""A client of an agent over HTTP: its runs and its recorded events."""
 
 import asyncio
 import secrets

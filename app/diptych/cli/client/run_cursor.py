@@ -1,7 +1,4 @@
-"""Reads the event stream of a run, and remembers how far it was read over several connections.
-
-Not here: the connections (`remote`), splitting bytes into events (`net.sse`).
-"""
+"""Reads the event stream of a run, and remembers how far it was read over several connections."""
 
 from collections.abc import Sequence
 from datetime import datetime

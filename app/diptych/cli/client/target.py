@@ -1,7 +1,4 @@
-"""What a person typed to say which agent is meant: a file, a URL, or an Agent of a cluster.
-
-Not here: the clients that it leads to (`local`, `remote`, `in_cluster`).
-"""
+"""What a person typed to say which agent is meant: a file, a URL, or an Agent of a cluster."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager

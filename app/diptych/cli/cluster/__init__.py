@@ -2,6 +2,4 @@
 
 There is no Kubernetes client library: both programs handle kubeconfig, contexts and credential
 plugins as their user expects (docs/decisions/0030-kubectl-is-the-engine.md).
-
-Not here: the commands (`commands.install`, `.status`, `.get`, `.logs`).
 """

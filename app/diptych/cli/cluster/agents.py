@@ -1,7 +1,4 @@
-"""Agents of a cluster, read by kubectl: their objects, their pods, and finding one by name.
-
-Not here: printing them (`commands.get`, `.status`), talking to one (`client.in_cluster`).
-"""
+"""Agents of a cluster, read by kubectl: their objects, their pods, and finding one by name."""
 
 import difflib
 import re

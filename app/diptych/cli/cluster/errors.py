@@ -1,8 +1,6 @@
 """The errors of kubectl and helm, each turned into one sentence for a person. Pure.
 
 Log lines, prefixes and hints that span several lines are left out.
-
-Not here: running the programs (`programs`).
 """
 
 import itertools

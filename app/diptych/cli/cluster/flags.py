@@ -1,7 +1,4 @@
-"""The flags that choose a cluster and a namespace, as kubectl's, and as whom an Agent is asked.
-
-Not here: running kubectl with them (`kubectl`).
-"""
+"""The flags that choose a cluster and a namespace, as kubectl's, and as whom an Agent is asked."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""kubectl in one cluster and namespace.
-
-Not here: starting programs (`programs`), port-forwards, which keep running (`port_forward`).
-"""
+"""kubectl in one cluster and namespace."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,4 @@
-"""The operators of a cluster, read by kubectl: their Deployments, their Leases, and the CRD.
-
-Not here: installing one (`release`), printing them (`commands.status`).
-"""
+"""The operators of a cluster, read by kubectl: their Deployments, their Leases, and the CRD."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

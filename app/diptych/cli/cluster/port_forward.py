@@ -3,8 +3,6 @@
 kubectl's port-forward ends when its pod does; another one is then started on the same local port.
 It runs in a session of its own, so that Ctrl-C ends the run before it ends the port-forward. A
 shell holds it and reads from a pipe that closes with this process, so that it never outlives us.
-
-Not here: the requests that pass through it (`client.in_cluster`).
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""Finds kubectl and helm on PATH, and runs them to their end.
-
-Not here: what their error messages mean (`errors`).
-"""
+"""Finds kubectl and helm on PATH, and runs them to their end."""
 
 import shutil
 import subprocess

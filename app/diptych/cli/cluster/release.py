@@ -1,7 +1,4 @@
-"""The operator's chart as a helm release: its chart, the deployed revision, an upgrade.
-
-Not here: waiting for the operator, and what is printed (`commands.install`).
-"""
+"""The operator's chart as a helm release: its chart, the deployed revision, an upgrade."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

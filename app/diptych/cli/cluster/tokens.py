@@ -1,7 +1,4 @@
-"""Tokens of ServiceAccounts for one Agent, by TokenRequest: `kubectl create token`.
-
-Not here: sending them (`client.bearer`).
-"""
+"""Tokens of ServiceAccounts for one Agent, by TokenRequest: `kubectl create token`."""
 
 from diptych.cli.cluster.agents import AgentObject
 from diptych.cli.cluster.errors import ClusterError, Forbidden

@@ -1,8 +1,4 @@
-"""`diptych check`: validates manifests as a cluster does; `--online` asks what they name.
-
-Not here: the rules (`config`), the asking (`serve.examination`), the sentences about it
-(`cli.output.findings`).
-"""
+"""`diptych check`: validates manifests as a cluster does; `--online` asks what they name."""
 
 from collections.abc import Sequence
 from pathlib import Path

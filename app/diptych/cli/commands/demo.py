@@ -2,8 +2,6 @@
 
 A script stands in for the model, so no key is needed; everything else runs as in a cluster. The
 demo ends by itself and leaves nothing running.
-
-Not here: the tools and the manifest (`diptych.demo`).
 """
 
 import contextlib

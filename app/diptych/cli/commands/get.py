@@ -1,7 +1,4 @@
-"""`diptych get`: lists the Agents of a cluster, or describes one.
-
-Not here: reading them (`cluster.agents`).
-"""
+"""`diptych get`: lists the Agents of a cluster, or describes one."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime

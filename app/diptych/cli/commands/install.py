@@ -1,7 +1,4 @@
-"""`diptych install`: installs the operator by its chart, or upgrades it.
-
-Not here: running helm (`cluster.release`), reading the operator (`cluster.operators`).
-"""
+"""`diptych install`: installs the operator by its chart, or upgrades it."""
 
 import time
 from pathlib import Path

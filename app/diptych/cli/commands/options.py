@@ -1,7 +1,4 @@
-"""Options that several commands take.
-
-Not here: options of one command (its module), reading the environment (`cli.environment`).
-"""
+"""Options that several commands take."""
 
 from pathlib import Path
 from typing import Annotated, TypeAlias

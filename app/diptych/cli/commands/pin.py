@@ -1,7 +1,4 @@
-"""`diptych pin`: asks an Agent's tool servers for their tools, and pins these in its file.
-
-Not here: what a pin holds (`adapters.mcp.pins`), where it is written (`config.pinning`).
-"""
+"""`diptych pin`: asks an Agent's tool servers for their tools, and pins these in its file."""
 
 import shutil
 from collections.abc import Iterator, Mapping

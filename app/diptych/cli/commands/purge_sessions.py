@@ -1,7 +1,4 @@
-"""`diptych purge-sessions`: deletes what an Agent that is gone has left in a Redis.
-
-Not here: deleting one session (`DELETE /memory/sessions`), the operator's Job that runs this.
-"""
+"""`diptych purge-sessions`: deletes what an Agent that is gone has left in a Redis."""
 
 from typing import Annotated
 

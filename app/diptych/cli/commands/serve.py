@@ -1,7 +1,4 @@
-"""`diptych serve`: serves agents over HTTP until a signal ends it.
-
-Not here: binding sockets and shutting down (`serve.process`), logging (`serve.logs`).
-"""
+"""`diptych serve`: serves agents over HTTP until a signal ends it."""
 
 import asyncio
 import contextlib

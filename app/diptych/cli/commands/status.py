@@ -1,7 +1,4 @@
-"""`diptych status`: whether an operator works, the CRD is served, and which Agents are not ready.
-
-Not here: describing one Agent (`get`).
-"""
+"""`diptych status`: whether operator and CRD are there, and which Agents are not ready."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

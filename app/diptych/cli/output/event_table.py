@@ -1,7 +1,4 @@
-"""Recorded events as a table for people: one row per event, below a row that names its run.
-
-Not here: reading the events (`client.remote`), a run while it happens (`timeline`).
-"""
+"""Recorded events as a table for people: one row per event, below a row that names its run."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,8 +1,6 @@
 """Says what an online check found out, in plain sentences: what works, what would serve better.
 
 Pure. Each sentence about something that fails says which field of the manifest to change.
-
-Not here: asking (`serve.examination`), printing (`commands.check`).
 """
 
 import difflib

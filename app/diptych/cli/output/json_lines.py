@@ -1,7 +1,4 @@
-"""Renders a run as JSON Lines on stdout, for programs.
-
-Not here: the JSON of an item (`http.views`).
-"""
+"""Renders a run as JSON Lines on stdout, for programs."""
 
 import sys
 

@@ -1,7 +1,4 @@
-"""The marks of a report's lines.
-
-Not here: printing the lines (`report`).
-"""
+"""The marks of a report's lines."""
 
 from enum import Enum
 

@@ -1,7 +1,6 @@
 """Writes what a person could not see in a text, or what would turn it around, by its number.
 
-The same characters as on the page (`http/page/text.js`). Pure. Not here: controls in what nobody
-decides on, which are only kept from the terminal (`screen`).
+The same characters as on the page (`http/page/text.js`). Pure.
 """
 
 import unicodedata

@@ -1,7 +1,4 @@
-"""The contract of a renderer: what shows a run while it happens.
-
-Not here: the renderers (`timeline` for people, `json_lines` for programs).
-"""
+"""The contract of a renderer: what shows a run while it happens."""
 
 from collections.abc import Mapping
 from typing import Protocol

@@ -1,7 +1,4 @@
-"""Prints a report to stdout: styled on a terminal, plain in a pipe.
-
-Not here: the progress of a run (`screen`), what the reports say (`commands.get`, `.status`).
-"""
+"""Prints a report to stdout: styled on a terminal, plain in a pipe."""
 
 from collections.abc import Iterable
 

@@ -2,8 +2,6 @@
 
 So an answer can be piped while a person watches. On a terminal, the last line may be a status that
 the next line replaces; a file or pipe gets whole lines only.
-
-Not here: what is written (`timeline`).
 """
 
 import errno

@@ -1,7 +1,4 @@
-"""Renders a run for people: its calls and results as lines, its answer as it arrives.
-
-Not here: writing to the terminal (`screen`), following the run (`cli.follow`).
-"""
+"""Renders a run for people: its calls and results as lines, its answer as it arrives."""
 
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,4 @@
-"""What happens below a run, as lines for people: one for each event, set in by its depth.
-
-Not here: the lines of the run itself (`timeline`), a tree that is on record (`tree_view`).
-"""
+"""What happens below a run, as lines for people: one for each event, set in by its depth."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,7 +1,4 @@
-"""A run and the runs below it as lines: one for each run, with its time, tokens and money.
-
-Not here: asking for the tree (`client.remote`), a tree that grows (`tree_lines`).
-"""
+"""A run and the runs below it as lines: one for each run, with its time, tokens and money."""
 
 import time
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,4 @@
-"""Calls, texts, durations and times in a few words. Pure.
-
-Not here: where they are written (`screen`), and for which event (`timeline`, `event_table`).
-"""
+"""Calls, texts, durations and times in a few words. Pure."""
 
 import json
 from collections.abc import Mapping

@@ -1,7 +1,4 @@
-"""The models of the `Agent` manifest, one module for each part of it.
-
-Not here: files, the wording of mistakes, where references lead (`config`).
-"""
+"""The models of the `Agent` manifest, one module for each part of it."""
 
 from diptych.config.manifest.agent import (
     API_VERSION,

@@ -1,7 +1,4 @@
-"""The part of a manifest that says who may do what to an agent (access.md).
-
-Not here: how a caller proves who it is (`diptych.access`).
-"""
+"""The part of a manifest that says who may do what to an agent (access.md)."""
 
 from typing import Annotated, Any, Literal, TypeAlias
 

@@ -3,9 +3,6 @@
 Durations are seconds here. A field that no model has is an error. The text under a field is its
 documentation in the cluster (`kubectl explain agent.spec`, by the CRD that `crds/generate.py` makes
 of these models) and in docs/reference/manifest.md.
-
-Not here: files (`config.loader`), the wording of mistakes (`config.validation`), where references
-lead (`config.references`).
 """
 
 from pathlib import Path

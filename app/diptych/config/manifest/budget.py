@@ -1,7 +1,4 @@
-"""The part of a manifest that says how much runs may use, and what a model costs.
-
-Not here: what is counted, and what happens when nothing is left (`loop.spending`).
-"""
+"""The part of a manifest that says how much runs may use, and what a model costs."""
 
 from decimal import Decimal
 from typing import Annotated, TypeAlias

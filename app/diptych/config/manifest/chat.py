@@ -3,8 +3,6 @@
 A new field stands here and, under the same name and with its default, in `ChatConfig`
 (`config.settings`), which `http.chat` reads as `ChatTerms.config` and `http.guarded_runs` as it is;
 then `make format` writes CRD and reference. `config.resolver` copies all fields.
-
-Not here: what becomes of it (`http`), who may ask at all (`access`).
 """
 
 from typing import Annotated, Literal, TypeAlias

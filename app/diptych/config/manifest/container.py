@@ -1,8 +1,6 @@
 """The part of a manifest that says what the agent's container is given: Kubernetes' own fields.
 
 A laptop checks it by the same rules, and takes the variables.
-
-Not here: the rest of the pod (`pod_template`).
 """
 
 from typing import Annotated, Literal, TypeAlias

@@ -1,7 +1,4 @@
-"""The part of a manifest that says how long a conversation the model takes.
-
-Not here: what is left out of a longer one (`loop.fitting`).
-"""
+"""The part of a manifest that says how long a conversation the model takes."""
 
 from typing import Annotated
 

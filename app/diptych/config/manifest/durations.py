@@ -1,7 +1,4 @@
-"""Durations such as `5s`, `1m30s` or `500ms`: strings in the manifest, seconds here.
-
-Not here: which fields are durations (the models).
-"""
+"""Durations such as `5s`, `1m30s` or `500ms`: strings in the manifest, seconds here."""
 
 import re
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""Types of single fields: texts, names, lists, decimals.
-
-Not here: durations (`durations`), URLs (`urls`), which fields there are (the models), how a
-mistake is told to a person (`config.validation`).
-"""
+"""Types of single fields: texts, names, lists, decimals."""
 
 import re
 from collections.abc import Callable

@@ -1,7 +1,4 @@
-"""HTTP headers that a manifest adds to requests.
-
-Not here: who sends them (`tools`, `model`).
-"""
+"""HTTP headers that a manifest adds to requests."""
 
 from typing import Annotated, TypeAlias
 

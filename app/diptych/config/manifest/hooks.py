@@ -1,7 +1,4 @@
-"""The part of a manifest that names hooks: addresses that are asked about calls, steps and answers.
-
-Not here: what is asked and answered (`runtime.hooks`), how (`adapters.http_hooks`).
-"""
+"""The hooks of a manifest: URLs that are asked about calls, steps and answers."""
 
 import re
 from typing import Annotated, Literal, TypeAlias

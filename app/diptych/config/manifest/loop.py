@@ -1,7 +1,4 @@
-"""The part of a manifest that bounds a run.
-
-Not here: what the bounds do. They act wherever the settings of a run are read, above all in `loop`.
-"""
+"""The part of a manifest that bounds a run."""
 
 from typing import Annotated
 

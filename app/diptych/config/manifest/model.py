@@ -2,8 +2,6 @@
 
 Its values go to `config.settings.ModelConfig`; `action_format` and `prices` to
 `loop.run_settings` (`config.resolver` has a line for each but parameters and timeouts).
-
-Not here: what is asked (`loop.asking`), how (`adapters.openai_chat`).
 """
 
 from typing import Annotated, Self

@@ -1,7 +1,4 @@
-"""The part of a manifest that says which other agents an agent may delegate to.
-
-Not here: who may delegate to this one (`network`).
-"""
+"""The part of a manifest that says which other agents an agent may delegate to."""
 
 from typing import Self
 

@@ -1,8 +1,6 @@
 """The part of a manifest that overrides the template of the agent's pods.
 
 A cluster applies it; a laptop only checks it, by the same rules.
-
-Not here: the agent's container (`container`).
 """
 
 from typing import Annotated, Any, TypeAlias

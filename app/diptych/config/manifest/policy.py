@@ -1,7 +1,4 @@
-"""The part of a manifest that says which calls are made, denied, or asked about first.
-
-Not here: what decides on a call (`diptych.policy`).
-"""
+"""The part of a manifest that says which calls are made, denied, or asked about first."""
 
 from typing import Annotated, Literal
 

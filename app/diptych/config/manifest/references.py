@@ -1,7 +1,4 @@
-"""References of a manifest to keys of Secrets and ConfigMaps.
-
-Not here: where they lead (`config.references`, `config.secret_sources`).
-"""
+"""References of a manifest to keys of Secrets and ConfigMaps."""
 
 from diptych.config.manifest.field_types import ObjectKey, ObjectName
 from diptych.config.manifest.strict_model import StrictModel

@@ -2,8 +2,6 @@
 
 Their values go to `config.settings.StoreConfig`; `when_busy` to `runtime.definition`, `queue_mode`
 to `loop.run_settings` (`config.resolver` has a line for each).
-
-Not here: what is stored there and how (`adapters.redis`).
 """
 
 from typing import Literal, Self

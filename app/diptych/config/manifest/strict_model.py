@@ -1,7 +1,4 @@
-"""The model class of all mappings of a manifest.
-
-Not here: the mappings (the other modules of this folder), single fields (`field_types`).
-"""
+"""The model class of all mappings of a manifest."""
 
 from typing import Annotated, ClassVar, Self, TypeAlias
 

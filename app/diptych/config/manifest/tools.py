@@ -1,7 +1,4 @@
-"""The part of a manifest that says which tool servers (MCP) an agent uses.
-
-Not here: other agents (`peers`).
-"""
+"""The part of a manifest that says which tool servers (MCP) an agent uses."""
 
 import re
 from typing import Annotated, Self

@@ -1,7 +1,4 @@
-"""URLs of the web: in the manifest, and wherever else the configuration has one.
-
-Not here: where an agent or a Service is reached (`config.services`).
-"""
+"""URLs of the web: in the manifest, and wherever else the configuration has one."""
 
 import re
 from typing import Annotated, TypeAlias

@@ -2,8 +2,6 @@
 
 The pod reads a rule as a pydantic validator, the API as CEL in the generated CRD
 (`crds/generate.py`). What the API accepts, the pod must accept too.
-
-Not here: which field has which rule (`field_types` and the models).
 """
 
 import re

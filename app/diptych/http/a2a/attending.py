@@ -1,7 +1,4 @@
-"""Says again and again that somebody waits for a task, while a stream of it is open.
-
-Not here: what becomes of a task that nobody waits for (`runtime.attendance`).
-"""
+"""Says again and again that somebody waits for a task, while a stream of it is open."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,7 +1,4 @@
-"""The agent card: describes this agent to other agents.
-
-Not here: reading the cards of others (`adapters.a2a`).
-"""
+"""The agent card: describes this agent to other agents."""
 
 import re
 from functools import lru_cache

@@ -2,9 +2,6 @@
 
 So there is no second store of tasks (decision 7). A stream whose process leaves, or whose store
 has lost what was sent, ends before its task: the client subscribes again, and gets a snapshot.
-
-Not here: routes (`http.a2a.routes`), reading messages (`http.a2a.message`), the form of a task
-(`http.a2a.task`).
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence

@@ -1,7 +1,4 @@
-"""Reads A2A messages: everything in one is checked, and refused with a reason.
-
-Not here: whether the task that a message names exists and takes it (`http.a2a.handler`).
-"""
+"""Reads A2A messages: everything in one is checked, and refused with a reason."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -2,8 +2,6 @@
 
 It answers what it cannot turn with the text of an exception, or with HTTP 500; over REST, it breaks
 a stream that it has opened. Here these are errors of the request. All else is as in 1.0.
-
-Not here: the routes (`http.a2a.routes`, `http.a2a.rest`), the methods (`http.a2a.handler`).
 """
 
 import logging

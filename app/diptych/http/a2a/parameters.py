@@ -2,8 +2,6 @@
 
 protobuf passes over a state that it does not know, and the SDK's REST binding over a flag that is
 neither true nor false: who asked for a few tasks got all of them. Here these are errors.
-
-Not here: whether a parameter makes sense (`http.a2a.listing`).
 """
 
 import re

@@ -2,8 +2,6 @@
 
 The routes are the SDK's, without its `Mount` for tenants, of which an agent has none: it stands at
 the root, and would take every path that has two parts.
-
-Not here: the methods (`http.a2a.handler`), errors before them (`http.rest_errors`).
 """
 
 from collections.abc import AsyncIterator

@@ -1,9 +1,6 @@
 """The routes of A2A: the agent card, JSON-RPC at `/a2a`, and REST at `/a2a/rest`.
 
 Both bindings speak 1.0, and 0.3 for older clients.
-
-Not here: the methods (`http.a2a.handler`). Push notifications are not offered; a request for them
-gets the error that the specification has for it.
 """
 
 from a2a.server.routes import create_jsonrpc_routes

@@ -1,8 +1,6 @@
 """A run's records as an A2A task: as a snapshot, or as the updates of a stream.
 
 Both are pure views of the same records, so that they cannot differ.
-
-Not here: the protocol's methods (`http.a2a.handler`) and errors (`http.a2a.errors`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

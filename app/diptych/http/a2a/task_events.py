@@ -1,7 +1,4 @@
-"""The events of a task in one piece, for a caller that missed them (decision 151).
-
-Not here: a task without them (`http.a2a.task`), events as they happen (`TaskUpdates` there).
-"""
+"""The events of a task in one piece, for a caller that missed them (decision 151)."""
 
 from collections.abc import Sequence
 

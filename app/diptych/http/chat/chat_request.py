@@ -1,8 +1,4 @@
-"""Reads a chat: the request for a run that its body makes, and how the reply is to be written.
-
-Not here: what all requests for runs have in common (`http.run_request`), reading the run
-(`http.chat.routes`).
-"""
+"""Reads a chat: the request for a run that its body makes, and how the reply is to be written."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

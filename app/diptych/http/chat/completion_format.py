@@ -1,7 +1,4 @@
-"""A run in OpenAI's JSON: as a chat completion, and as the chunks of a streamed one.
-
-Not here: reading the run (`http.chat.routes`).
-"""
+"""A run in OpenAI's JSON: as a chat completion, and as the chunks of a streamed one."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

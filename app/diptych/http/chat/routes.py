@@ -2,9 +2,6 @@
 
 A chat cannot take text back. So a stream that has sent text which became void ends with an error,
 and the run goes on (decision 32).
-
-Not here: reading the request (`chat_request`), OpenAI's JSON (`completion_format`), callers that
-hang up (`http.disconnect`).
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence

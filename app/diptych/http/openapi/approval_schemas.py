@@ -1,7 +1,4 @@
-"""The schemas of approvals.
-
-Not here: the other replies (`schemas`), what an approval says (`http.views`).
-"""
+"""The schemas of approvals."""
 
 from typing import Any, Literal
 

@@ -1,7 +1,4 @@
-"""The schemas of what the chat endpoint replies, in OpenAI's form.
-
-Not here: those of all other endpoints (`schemas`), of errors (`error_schemas`).
-"""
+"""The schemas of what the chat endpoint replies, in OpenAI's form."""
 
 from typing import Any, Literal
 

@@ -1,7 +1,4 @@
-"""What the descriptions of all operations are made of: plain dictionaries.
-
-Not here: the operations (`http.openapi.operations`, `http.openapi.response_operations`).
-"""
+"""What the descriptions of all operations are made of: plain dictionaries."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,4 @@
-"""The schemas of errors, in the two forms that they have.
-
-Not here: the other replies (`schemas`), what an error says (`http.errors`).
-"""
+"""The schemas of errors, in the two forms that they have."""
 
 from typing import Literal
 

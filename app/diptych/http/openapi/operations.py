@@ -1,8 +1,6 @@
 """Describes the operations: each constant is the keyword arguments of one route.
 
-They are plain dictionaries, because every start of an agent pays for them. Not here: the schemas
-that they name (`http.openapi.schemas`, `http.bodies`), and query parameters, which stand at the
-routes.
+They are plain dictionaries, because every start of an agent pays for them.
 """
 
 from typing import Any

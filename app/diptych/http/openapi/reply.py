@@ -1,7 +1,4 @@
-"""What the schemas of all replies have in common.
-
-Not here: the replies (`schemas`, `chat_schemas`, `approval_schemas`, `error_schemas`).
-"""
+"""What the schemas of all replies have in common."""
 
 from typing import Any
 

@@ -1,7 +1,4 @@
-"""The schema of a response in the newer form of OpenAI's API.
-
-Not here: the events of a stream, which are as OpenAI documents them.
-"""
+"""The schema of a response in the newer form of OpenAI's API."""
 
 from typing import Any, Literal
 

@@ -1,7 +1,6 @@
 """The schemas of what the agent replies. They describe; no reply is built or checked with them.
 
-A test compares them with real replies. Not here: the bodies of requests (`http.bodies`), what the
-replies are made of (`http.views`, `http.chat.completion_format`).
+A test compares them with real replies.
 """
 
 from typing import Any, Literal

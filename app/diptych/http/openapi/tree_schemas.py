@@ -1,7 +1,4 @@
-"""The schemas of a tree of runs.
-
-Not here: the other replies (`schemas`), what a tree says (`http.runs.tree`).
-"""
+"""The schemas of a tree of runs."""
 
 from typing import Any, Literal
 

@@ -2,8 +2,6 @@
 //
 // The token is a variable of this module and nothing else. Not in a storage: that outlives the page,
 // is written to disk, and belongs to `localhost:8000`, where another program may listen tomorrow.
-//
-// Not here: reading a run's events (events.js).
 
 const base = new URL("..", import.meta.url); // relative, so that it works below a gateway's prefix
 const TRIES = 6;

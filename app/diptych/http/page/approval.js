@@ -1,6 +1,4 @@
 // Draws a call that waits for a decision, whole, and sends what somebody decides on it.
-//
-// Not here: who may decide; the agent knows, and says so (docs/approvals.md).
 
 import {act} from "./api.js";
 import {editableJson, el, exactJson, shown, shownJson} from "./text.js";

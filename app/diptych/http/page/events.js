@@ -2,8 +2,6 @@
 //
 // A record has a seq as its id, and comes once. What has no id is only live: notices, `reset`, and
 // `handed_over` and `error`, after which one asks again (docs/http.md, "Streams").
-//
-// Not here: what an event means (run_view.js).
 
 import {backoff, pause, send} from "./api.js";
 import {exactJson} from "./text.js";

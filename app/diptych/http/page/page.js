@@ -1,8 +1,6 @@
 // Joins the page: the agent and whether it is ready, tokens, the session, and the form that asks.
 //
 // The session stands in the address (#session=…): it stays over reloads, and each tab has its own.
-//
-// Not here: requests (api.js), following a run (events.js), drawing one (run_view.js).
 
 import {ApprovalCard, stir} from "./approval.js";
 import {act, read, readPatiently, requireToken, send, usePage} from "./api.js";

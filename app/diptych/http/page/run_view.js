@@ -1,6 +1,4 @@
 // Draws one run as its events come: messages, steps, calls that wait, answers, and how it ended.
-//
-// Not here: reading the events (events.js), single calls (steps.js), asking (page.js).
 
 import {ApprovalCard} from "./approval.js";
 import {Steps, duration, isCall, isResult} from "./steps.js";

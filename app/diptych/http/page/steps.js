@@ -1,6 +1,4 @@
 // Draws the calls of a run with what became of them, and below each delegation what happens there.
-//
-// Not here: what else a run shows (run_view.js), calls that wait (approval.js).
 
 import {el, oneLine, shown, shownJson} from "./text.js";
 

@@ -1,7 +1,5 @@
 // Puts texts of others into the page: as text nodes, never as markup, and so that nothing of a call
 // is hidden from whoever decides on it.
-//
-// Not here: what is drawn of a run (run_view.js, steps.js, approval.js).
 
 // Controls, what is not assigned, private use, line and paragraph separators, all that Unicode calls
 // ignorable (bidi controls, joiners, tags, fillers), odd blanks. LF and tab are seen as they are.

@@ -1,8 +1,4 @@
-"""What a response says again of its request, as far as the run's record has it.
-
-Not here: what the run gave (`http.responses.response_state`), the items of the input
-(`http.responses.input_listing`).
-"""
+"""What a response says again of its request, as far as the run's record has it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,9 +1,6 @@
 """Reads the input of a response: its items as the messages that a chat would bring.
 
 Items that only repeat what this agent said of itself (`reasoning`) are passed over.
-
-Not here: references to items (`http.responses.item_references`), which parts a message may hold
-(`http.messages`).
 """
 
 from collections.abc import Mapping, Sequence

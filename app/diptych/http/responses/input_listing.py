@@ -2,8 +2,6 @@
 
 System messages are not among them: the response has them as its `instructions`. In a session that
 was known these are the items that were new.
-
-Not here: the input of a request (`http.responses.input_items`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence

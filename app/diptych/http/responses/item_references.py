@@ -1,7 +1,7 @@
 """Puts the items of an input that are named by their ids in the place of the references.
 
 Clients send back what a response gave by its id where they take it to be kept, as it is. The id
-holds that of its response. Not here: what items say (`http.responses.input_items`).
+holds that of its response.
 """
 
 import re

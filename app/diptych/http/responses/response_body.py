@@ -1,8 +1,4 @@
-"""The body of `POST /v1/responses`.
-
-Not here: what follows from it (`http.responses.response_request`), the items of its input
-(`http.responses.input_items`).
-"""
+"""The body of `POST /v1/responses`."""
 
 from typing import Annotated, Any, Literal
 

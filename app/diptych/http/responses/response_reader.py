@@ -2,8 +2,6 @@
 
 A stream can be taken up after any event that is on record. It has no event that takes numbered
 ones back: one whose numbers the store has lost ends with an error, and its run goes on.
-
-Not here: what the events are (`http.responses.response_state`).
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence

@@ -1,8 +1,4 @@
-"""Reads the request for a response: the request for a run that it makes, and how to reply.
-
-Not here: the body's fields (`http.responses.response_body`), its items
-(`http.responses.input_items`), what chats have too (`http.caller_tools`, `http.parameters`).
-"""
+"""Reads the request for a response: the request for a run that it makes, and how to reply."""
 
 import hashlib
 from collections.abc import Mapping, Sequence

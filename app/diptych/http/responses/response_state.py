@@ -4,9 +4,6 @@ Both follow from the record alone. The events of a run are numbered from 0 in th
 records give them, so `sequence_number` is the same in every replay, at every replica, and after a
 takeover (decision 214). Text that became void stays in the stream as an item of its own, which
 ends `incomplete` and is not in the response's `output`.
-
-Not here: reading the run (`http.responses.response_reader`), what a response says again of its
-request (`http.responses.asked_for`).
 """
 
 from collections.abc import Sequence

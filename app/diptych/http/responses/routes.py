@@ -1,8 +1,4 @@
-"""`/v1/responses`: starts runs as responses; reads, follows and cancels any run as one.
-
-Not here: reading the request (`http.responses.response_request`) and the run
-(`http.responses.response_reader`), callers that hang up (`http.disconnect`).
-"""
+"""`/v1/responses`: starts runs as responses; reads, follows and cancels any run as one."""
 
 from functools import partial
 from typing import Annotated, Any, Literal

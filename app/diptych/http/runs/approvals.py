@@ -1,7 +1,4 @@
-"""`/v1/approvals` and `/v1/runs/{id}/approvals/{call_id}`: calls that wait for a decision.
-
-Not here: who may decide (`http.guarded_approvals`).
-"""
+"""`/v1/approvals` and `/v1/runs/{id}/approvals/{call_id}`: calls that wait for a decision."""
 
 from typing import Annotated, Any
 

@@ -1,7 +1,4 @@
-"""Messages to a run that exists: they steer it, follow up, and are cleared while they wait.
-
-Not here: reading what waits (`http.runs.routes`), what becomes of it (`loop.queues`).
-"""
+"""Messages to a run that exists: they steer it, follow up, and are cleared while they wait."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,8 +1,4 @@
-"""`/v1/runs`: start, list, read, resume and cancel runs, and read their events.
-
-Not here: messages to runs (`http.runs.queues`), how a run's events become frames
-(`http.runs.event_stream`).
-"""
+"""`/v1/runs`: start, list, read, resume and cancel runs, and read their events."""
 
 import asyncio
 from collections.abc import Sequence

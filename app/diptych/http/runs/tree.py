@@ -2,8 +2,6 @@
 
 This agent asks the others itself, with its own proof: the runs there are its own, and who may see
 a run here is told what happens below it anyway (decision 152).
-
-Not here: what stands on this agent's record (`runtime.run_node`).
 """
 
 import asyncio

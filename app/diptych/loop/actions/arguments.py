@@ -2,8 +2,6 @@
 
 Schemas come from strangers. A reference to another document is never fetched. A schema that is
 wrong in itself, or takes too long to check, checks nothing: its server still does.
-
-Not here: finding the tool (`catalog`), filling references (`references`).
 """
 
 import json

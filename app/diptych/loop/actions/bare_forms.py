@@ -1,8 +1,6 @@
 """Calls without tags that are no JSON, or not JSON alone (loop.md §3, "Other models' forms").
 
 They count only where the name is offered, for anything else of that look is prose.
-
-Not here: tagged calls (`tagged`), JSON alone (`other_forms`).
 """
 
 import json

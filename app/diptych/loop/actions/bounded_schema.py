@@ -3,8 +3,6 @@
 `jsonschema` has no bound: references that branch take exponential time, `uniqueItems` quadratic
 time, and a pattern any time. Here every keyword that is evaluated counts as a step, and so does
 every error with its message; a check that takes too many steps ends with `TooCostly`.
-
-Not here: what an error means for a call (`arguments`).
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,4 @@
-"""Finds the partner of every bracket in a text that may hold JSON: one pass, no rescans.
-
-Not here: what the brackets hold (`extraction`).
-"""
+"""Finds the partner of every bracket in a text that may hold JSON: one pass, no rescans."""
 
 import re
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Calls that are written as code: `read(path="x")` (loop.md §3, "Other models' forms").
-
-Not here: where code counts as a call (`tagged`).
-"""
+"""Calls that are written as code: `read(path="x")` (loop.md §3, "Other models' forms")."""
 
 import ast
 from typing import Any

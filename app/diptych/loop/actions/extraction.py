@@ -5,8 +5,6 @@ loop.md §3, "Reading a reply".
 One pass finds the partner of every bracket. That works because a JSON string never spans lines,
 so the quotation marks of a line of prose mean nothing after its end. Nothing is scanned twice: a
 reply of 1 MB, or of 100,000 brackets, takes time in proportion to its length.
-
-Not here: what a call means, whether its tool exists, whether its arguments fit (`parser`).
 """
 
 import json

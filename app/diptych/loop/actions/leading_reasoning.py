@@ -1,11 +1,8 @@
 """Takes the reasoning in front of a reply off it, whole or as it arrives (loop.md §7).
 
-    <think>…</think> and <thinking>…</thinking>, and what other models write for them
-    …</think>                                     whose opening stood in the prompt already
-    <|channel|>analysis<|message|>…<|end|>        gpt-oss; <|channel|>final<|message|> is dropped
-
-Not here: the tags themselves (`reasoning_tags`), an endpoint's own field for reasoning
-(`adapters.openai_chat`).
+<think>…</think> and <thinking>…</thinking>, and what other models write for them
+…</think>                                     whose opening stood in the prompt already
+<|channel|>analysis<|message|>…<|end|>        gpt-oss; <|channel|>final<|message|> is dropped
 """
 
 import re

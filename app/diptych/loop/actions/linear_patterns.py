@@ -3,8 +3,6 @@
 Python's `re` takes exponential time for `(a+)+$`. The engine here is Rust's, which pydantic has
 in it: its time is at most the number of states of the pattern times the length of the text. A
 pattern with look-around or back-references has no such engine.
-
-Not here: where patterns stand in a schema (`bounded_schema`).
 """
 
 import re

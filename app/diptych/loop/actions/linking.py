@@ -1,7 +1,4 @@
-"""Links the calls of one reply: what each waits for, if that is a graph (loop.md §3).
-
-Not here: when a call can start (`call_graph`).
-"""
+"""Links the calls of one reply: what each waits for, if that is a graph (loop.md §3)."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -2,9 +2,6 @@
 
 They become calls as if they stood in the reply's text. The ids that the API gives them are no ids
 of the graph: nothing can refer to them.
-
-Not here: assembling them from a stream (`adapters.openai_chat.native_calls`), the functions on
-offer (`functions`), text that holds calls (`reply`).
 """
 
 from collections.abc import Sequence

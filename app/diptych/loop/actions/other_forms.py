@@ -2,8 +2,6 @@
 
 Models answer in the form that they were trained on. Each such form is turned into this loop's
 own, `{"tool": …}` or `{"agent": …}`, before it is checked like any other call.
-
-Not here: calls between tags and in code (`tagged`), what our own form means (`own_form`).
 """
 
 import re

@@ -1,8 +1,4 @@
-"""Reads calls in this loop's own form, from JSON to `ToolCall` and `Delegation` (loop.md §3).
-
-Not here: other forms (`other_forms`), whether the names are offered and the arguments fit
-(`parser`), what the calls wait for (`linking`).
-"""
+"""Reads calls in this loop's own form, from JSON to `ToolCall` and `Delegation` (loop.md §3)."""
 
 import re
 from collections.abc import Iterable

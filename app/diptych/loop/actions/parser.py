@@ -1,10 +1,6 @@
 """Reads a phase-1 reply: calls that may be run, a no-op, prose, or an error for the model.
 
 Implements loop.md §3. The whole reply is checked before anything of it runs.
-
-Not here: finding values in text, and what is prose or a no-op without any (`extraction`), the forms
-of calls (`own_form`, `other_forms`, `tagged`, `bare_forms`), schemas (`arguments`), filling
-references (`references`), what a reply begins with and whether it was cut off (`reply`).
 """
 
 import json

@@ -1,7 +1,4 @@
-"""The tags and tokens between which published models write their reasoning.
-
-Not here: what is taken off between them (`leading_reasoning`).
-"""
+"""The tags and tokens between which published models write their reasoning."""
 
 import re
 

@@ -2,8 +2,6 @@
 
 `${id}` alone is the earlier result's value, `${id.path.to.field}` a field of it; inside a longer
 string both are inserted as text. `$${` is a literal `${`. What is inserted is never read again.
-
-Not here: which calls a reply may refer to (`linking`), when a call is ready (`call_graph`).
 """
 
 import json

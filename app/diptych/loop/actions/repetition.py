@@ -1,7 +1,4 @@
-"""Finds text that repeats itself without end (loop.md §12), as models write it that have got stuck.
-
-Not here: what becomes of such a reply (`reply`, and `runtime` for a stream).
-"""
+"""Finds text that repeats itself without end (loop.md §12), as a stuck model writes it."""
 
 _TIMES = 5
 _LENGTH = 200  # characters that must be the same

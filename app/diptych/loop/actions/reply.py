@@ -1,8 +1,4 @@
-"""Reads a whole phase-1 reply: what the model said, and what it asks for (loop.md §3, §12).
-
-Not here: native calls (`native`), what a stream has told already (`runtime.answer_filter`), and
-replies of phase 2 (`loop.answer`).
-"""
+"""Reads a whole phase-1 reply: what the model said, and what it asks for (loop.md §3, §12)."""
 
 import json
 from typing import NamedTuple, TypeVar

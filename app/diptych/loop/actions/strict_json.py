@@ -1,7 +1,6 @@
 """Decodes JSON so strictly that no other decoder can read it differently.
 
-That of a model, and what somebody makes of its calls. Not here: JSON of protocols and files, which
-their libraries decode.
+That of a model, and what somebody makes of its calls.
 """
 
 import json

@@ -2,8 +2,6 @@
 
 Sources: the chat templates that llama.cpp publishes (`models/templates`), whose own renderings of
 a call are the test data of this package, and the model cards of Llama 3 and 4, Phi-4 and Granite.
-
-Not here: what is read between them (`tagged`).
 """
 
 import re

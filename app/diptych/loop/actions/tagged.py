@@ -3,9 +3,6 @@
 Each tagged call is rewritten in place as a line of this loop's own JSON, so that all of the rules
 for replies hold for it too: a call in a fenced example of code is none, and several calls with
 prose between them are ambiguous. Nothing is scanned twice.
-
-Not here: the tags themselves (`tag_table`), JSON without tags (`other_forms`), calls as code
-(`code_calls`).
 """
 
 import json

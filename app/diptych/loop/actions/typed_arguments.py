@@ -1,7 +1,4 @@
-"""Gives a call's arguments the types that their schema wants, where the model's meaning is plain.
-
-Not here: whether they fit then (`arguments`).
-"""
+"""Converts arguments to the types of their schema where the model's meaning is plain."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,4 @@
-"""What a reply is found to be: calls, a no-op, prose, or something that looks like an action.
-
-Not here: finding it out (`parser`, `native`), what follows from it (`loop.act`, `loop.answer`).
-"""
+"""What a reply is found to be: calls, a no-op, prose, or something that looks like an action."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias

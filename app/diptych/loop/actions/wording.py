@@ -1,7 +1,4 @@
-"""Pieces of the sentences that tell a model what was wrong with its reply, each bounded.
-
-Not here: the sentences.
-"""
+"""Pieces of the sentences that tell a model what was wrong with its reply, each bounded."""
 
 import json
 from collections.abc import Iterable
