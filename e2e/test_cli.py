@@ -4,7 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from harness.commands import output
 from harness.objects import agent
 from harness.release import Release
@@ -14,14 +13,11 @@ BIN = Path(sys.executable).parent
 HELLO = ["{}", "Hello!"]
 
 
-def test_an_agent_is_listed_asked_and_followed_by_its_name(space: Space):
+def test_an_agent_is_asked_and_followed_by_its_name(space: Space):
     space.serve(agent("hello", HELLO))
-    row = _diptych(space, "get").splitlines()[1].split()
-    assert (row[0], row[1]) == ("hello", "True")
     assert _diptych(space, "run", "hello", "Who is there?").strip() == "Hello!"
     assert "Hello!" in _diptych(space, "chat", "hello", stdin="Who is there?\n")
     assert "agent_response" in _diptych(space, "events", "hello")
-    assert "agent hello listens" in _diptych(space, "logs", "hello")
 
 
 def test_the_kubectl_plugin_is_the_same(space: Space):
@@ -37,16 +33,6 @@ def test_status_names_the_operator_and_an_agent_that_is_not_ready(diptych: Relea
     told = _status(diptych)
     assert f"operator  {diptych.kubectl.namespace}/{diptych.name}" in told
     assert f"{space.name}/hello" in told
-
-
-@pytest.mark.alone
-def test_install_upgrades_a_release_and_keeps_its_settings(diptych: Release, space: Space):
-    space.serve(agent("hello", HELLO))
-    diptych.install("operator.logLevel=debug")
-    namespace = ("--namespace", diptych.kubectl.namespace)
-    output(str(BIN / "diptych"), "install", *namespace, env=diptych.kubectl.env)
-    assert diptych.values()["operator"] == {"logLevel": "debug"}
-    space.kubectl.wait_until_ready("hello")
 
 
 def _diptych(space: Space, *arguments: str, stdin: str | None = None) -> str:

@@ -40,7 +40,7 @@ Two operators over one namespace are no fault of an Agent, and stand elsewhere: 
 writes nothing, makes an Event `StandsBack` at the Lease `diptych-agents` of the namespace, both say
 in their logs who serves it, and `diptych status` lists which operator serves which namespaces
 (`e2e/test_release.py`). Where no operator is at work, the status is old: `diptych status` says that
-none leads, and `diptych get` marks an Agent whose manifest is newer than its status with
+none leads, and `diptych status` marks an Agent whose manifest is newer than its status with
 `StatusIsOld`.
 """
 _MOST = 420  # characters of an advice

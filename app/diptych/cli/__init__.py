@@ -23,9 +23,6 @@ from diptych.cli.commands import (
     check,
     demo,
     events,
-    get,
-    install,
-    logs,
     messages,
     pin,
     purge_sessions,
@@ -46,7 +43,7 @@ from diptych.errors import ConfigError, DiptychError, RequestError
 
 __all__ = ["app", "main"]
 
-_CLUSTER_PANEL = "In a cluster, by kubectl and helm"
+_CLUSTER_PANEL = "In a cluster, by kubectl"
 _PLUGIN_PREFIX = "kubectl-"  # kubectl runs `kubectl-NAME` as `kubectl NAME`
 
 app = typer.Typer(
@@ -73,10 +70,7 @@ app.command("reject")(approvals.reject)
 app.command("check")(check.check)
 app.command("pin")(pin.pin)
 app.command("demo")(demo.demo)
-app.command("install", rich_help_panel=_CLUSTER_PANEL)(install.install)
 app.command("status", rich_help_panel=_CLUSTER_PANEL)(status.status)
-app.command("get", rich_help_panel=_CLUSTER_PANEL)(get.get)
-app.command("logs", rich_help_panel=_CLUSTER_PANEL)(logs.logs)
 app.command("token", rich_help_panel=_CLUSTER_PANEL)(token.token)
 app.command("purge-sessions", rich_help_panel=_CLUSTER_PANEL)(purge_sessions.purge_sessions)
 app.command("demo-tools", hidden=True)(demo.demo_tools)

@@ -40,7 +40,7 @@ def test_help_names_the_commands(typed: Type, word: str) -> None:
     assert outcome.code == 0
     for command in ("serve", "run", "chat", "events", "attach", "check", "demo"):
         assert f"│ {command} " in outcome.out
-    for command in ("install", "status", "get", "logs"):
+    for command in ("status", "token", "purge-sessions"):
         assert f"│ {command} " in outcome.out
     assert "demo-tools" not in outcome.out
 
@@ -52,11 +52,11 @@ def test_the_version_is_said(typed: Type) -> None:
 def test_as_kubectls_plugin_it_is_called_so(
     typed: Type, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["/some/bin/kubectl-diptych", "get", "--help"])
+    monkeypatch.setattr("sys.argv", ["/some/bin/kubectl-diptych", "token", "--help"])
     with pytest.raises(SystemExit) as ended:
         main()
     assert not ended.value.code
-    assert "Usage: kubectl diptych get" in capsys.readouterr().out
+    assert "Usage: kubectl diptych token" in capsys.readouterr().out
 
 
 def test_kubectl_finds_the_plugin_by_its_name() -> None:

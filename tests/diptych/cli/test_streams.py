@@ -134,7 +134,7 @@ def test_a_report_and_its_exit_code_need_no_stderr(
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     found = ended(redirected, "status")
     assert (found.returncode, found.stderr) == (1, "")
-    assert "`diptych install` installs it" in found.stdout
+    assert "charts/diptych/README.md says how" in found.stdout
 
 
 def test_a_terminal_that_takes_nothing_more_is_not_waited_for(helper: str) -> None:

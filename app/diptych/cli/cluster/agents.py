@@ -17,7 +17,6 @@ _NAME = re.compile(
 )
 _MAX_NAMES = 5
 _NOT_OBSERVED = "No operator has seen it yet; `diptych status` tells whether one is at work."
-_NEXT_DEPENDENCY = re.compile(r"; (?=(?:server|tool|agent|key|model|store) \S+: )")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,18 +166,13 @@ def is_pod_ready(pod: Mapping[str, Any]) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
-def missing_dependencies(degraded: Condition) -> list[str]:
-    """Split the message of a Degraded condition: `server calculator: connection refused`, …."""
-    return _NEXT_DEPENDENCY.split(degraded.message) if degraded.status == "True" else []
-
-
 def _not_found_message(kubectl: Kubectl, name: str) -> str:
     namespace = kubectl.namespace()
     message = f"there is no Agent {name} in namespace {namespace}"
     suggestions = _suggestions(kubectl, name, namespace)
     if suggestions:
         return f"{message}; did you mean {' or '.join(suggestions)}?"
-    return f"{message}; `diptych get -A` lists all that there are"
+    return f"{message}; `kubectl get agents -A` lists them"
 
 
 def _suggestions(kubectl: Kubectl, name: str, namespace: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The errors of kubectl and helm, each turned into one sentence for a person. Pure.
+"""The errors of kubectl, each turned into one sentence for a person. Pure.
 
 Log lines, prefixes and hints that span several lines are left out.
 """
@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from diptych.errors import ConfigError, DiptychError
 
 _NOT_INSTALLED = (
-    "this cluster knows no Agents yet: the Agent CRD is not installed; "
-    "`diptych install` installs it, and the operator"
+    "this cluster has no Agent CRD; install it and the operator with helm: "
+    "charts/diptych/README.md says how"
 )
 
 
@@ -39,11 +39,9 @@ class CrdNotInstalled(ClusterError):
 
 
 _LOG_LINE = re.compile(r"^[EWIF]\d{4} \d\d:\d\d:\d\d")
-_PREFIX = re.compile(r"^([Ee]rror|Error in configuration): ((UPGRADE|INSTALLATION) FAILED: )?")
+_PREFIX = re.compile(r"^([Ee]rror|Error in configuration): ")
 _FROM_SERVER = re.compile(r"^Error from server \((\w+)\): ")
-_UNREACHABLE = re.compile(
-    r"^(Unable to connect to the server|Kubernetes cluster unreachable): (?P<why>.*)"
-)
+_UNREACHABLE = re.compile(r"^Unable to connect to the server: (?P<why>.*)")
 _CONNECTION_REFUSED = re.compile(r"^The connection to the server (?P<where>\S+) was refused")
 _NO_CONTEXT = re.compile(
     r"context was not found for specified context: (?P<a>\S+)"
@@ -56,16 +54,12 @@ _NO_KIND = re.compile(
 _UNAUTHORIZED = re.compile(r"must be logged in to the server|Unauthorized")
 _BAD_CONFIG = re.compile(r"error loading config file|^stat .*: no such file|^invalid configuration")
 _NO_CREDENTIALS = re.compile(r"getting credentials: (?P<why>.*)")
-_OWNED_BY_ANOTHER = re.compile(
-    r"(?P<what>\w+ \"[^\"]+\") in namespace \"[^\"]*\" exists and cannot be imported into the "
-    r"current release: .*?(current value is \"(?P<owner>[^\"]+)\"|$)"
-)
 _NO_TOKEN = re.compile(r"^failed to create token: (?P<why>.*)")
 _NO_CLUSTER = "localhost:8080"  # where kubectl connects without a kubeconfig
 
 
 def error_from(program: str, stderr: str) -> DiptychError:
-    """Give the error that a failed program's stderr means; `program` is kubectl or helm."""
+    """Return the error that the stderr of a failed program means."""
     message = _message(stderr)
     if server := _FROM_SERVER.match(message):
         return _server_error(server[1], message[server.end() :])
@@ -132,14 +126,6 @@ def _connection_refused(_message: str, match: re.Match[str]) -> DiptychError:
     return ClusterError(f"the cluster cannot be reached: {match['where']} refuses the connection")
 
 
-def _owned_by_another(_message: str, match: re.Match[str]) -> DiptychError:
-    owner = match["owner"]
-    whose = (
-        f"to {owner}; give --namespace {owner} to upgrade that one" if owner else "to no release"
-    )
-    return ClusterError(f"{match['what']} is there already, and belongs {whose}")
-
-
 def _bad_config(message: str, _match: re.Match[str]) -> DiptychError:
     return ConfigError(f"the kubeconfig cannot be used: {message}")
 
@@ -169,6 +155,5 @@ _ERRORS: Mapping[re.Pattern[str], Callable[[str, re.Match[str]], DiptychError]] 
     _NO_CONTEXT: _no_context,
     _NO_KIND: lambda _message, _match: CrdNotInstalled(),
     _BAD_CONFIG: _bad_config,
-    _OWNED_BY_ANOTHER: _owned_by_another,
 }
 """The first pattern that matches decides."""

@@ -1,39 +1,32 @@
 """The operators of a cluster, read by kubectl: their Deployments, their Leases, and the CRD."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from diptych.cli.cluster.errors import ClusterError, NotFound
+from diptych.cli.cluster.errors import NotFound
 from diptych.cli.cluster.kubectl import Kubectl
-from diptych.cli.output.wording import one_line
 
 CRD = "agents.diptych.dev"
 CLAIM = "diptych-agents"
 """The Lease in each namespace with Agents that says which operator serves them."""
 OPERATOR = "app.kubernetes.io/name=diptych,app.kubernetes.io/component=operator"
 """The label selector of the objects of an operator, as the chart sets their labels."""
-_VERSION, _INSTANCE = "app.kubernetes.io/version", "app.kubernetes.io/instance"
+_VERSION = "app.kubernetes.io/version"
 _CLOCK_SKEW = timedelta(seconds=60)
-_CRASHED = "CrashLoopBackOff"
-_IMAGE_REASONS = {"ErrImageNeverPull", "ImagePullBackOff", "InvalidImageName"}
-_PERMANENT_REASONS = {_CRASHED, "CreateContainerConfigError", *_IMAGE_REASONS}
-"""Reasons for which a container waits, and which time alone does not remove."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """An operator's Deployment. `is_rolled_out` tells that all wanted replicas are the newest."""
+    """An operator's Deployment."""
 
     namespace: str
     name: str
-    release: str
     version: str
     image: str
     wanted: int
     available: int
-    is_rolled_out: bool
 
     @property
     def is_available(self) -> bool:
@@ -44,41 +37,14 @@ class Operator:
         metadata, spec = deployment["metadata"], deployment["spec"]
         status: Mapping[str, Any] = deployment.get("status") or {}
         labels: Mapping[str, str] = metadata.get("labels") or {}
-        wanted, available = spec.get("replicas", 1), status.get("availableReplicas", 0)
-        is_observed = status.get("observedGeneration", 0) >= metadata.get("generation", 0)
-        updated, replicas = status.get("updatedReplicas", 0), status.get("replicas", 0)
         return cls(
             metadata["namespace"],
             metadata["name"],
-            labels.get(_INSTANCE, ""),
             labels.get(_VERSION, "of an unknown version"),
             spec["template"]["spec"]["containers"][0]["image"],
-            wanted,
-            available,
-            is_observed and updated == replicas == wanted == available,
+            spec.get("replicas", 1),
+            status.get("availableReplicas", 0),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class StartFailure:
-    """Why the container of an operator's newest pod waits, and will go on to."""
-
-    reason: str
-    image: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.reason} of image {self.image}: {self.message}"
-
-    @property
-    def is_of_image(self) -> bool:
-        """Whether the image cannot be had."""
-        return self.reason in _IMAGE_REASONS
-
-    @property
-    def has_crashed(self) -> bool:
-        """Whether it has run, and its log says why it does no more."""
-        return self.reason == _CRASHED
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,20 +60,6 @@ def list_operators(kubectl: Kubectl) -> list[Operator]:
     """Read all operators of the cluster. Raises `ClusterError`; for many people, `Forbidden`."""
     listed = kubectl.json("get", "deployments.apps", f"--selector={OPERATOR}", "--all-namespaces")
     return [Operator.from_deployment(item) for item in listed["items"]]
-
-
-def release_operator(kubectl: Kubectl, release: str) -> tuple[Operator | None, StartFailure | None]:
-    """Read the operator of a helm release, and what keeps its newest pod from starting.
-
-    Raises `ClusterError`.
-    """
-    selector = f"--selector={OPERATOR},{_INSTANCE}={release}"
-    items = kubectl.json("get", "deployments.apps,pods", selector)["items"]
-    deployed = [Operator.from_deployment(item) for item in items if item["kind"] == "Deployment"]
-    if len(deployed) > 1:
-        raise ClusterError(f"release {release} has several operators; look with `kubectl get all`")
-    pods = [item for item in items if item["kind"] == "Pod"]
-    return (deployed[0] if deployed else None), _permanent_failure(pods)
 
 
 def lease_holder(kubectl: Kubectl, operator: Operator) -> LeaseHolder | None:
@@ -160,15 +112,3 @@ def is_established(crd: Mapping[str, Any]) -> bool:
 def served_versions(crd: Mapping[str, Any]) -> list[str]:
     """Give the versions of a CRD in which objects may be written."""
     return [version["name"] for version in crd["spec"]["versions"] if version["served"]]
-
-
-def _permanent_failure(pods: Sequence[Mapping[str, Any]]) -> StartFailure | None:
-    """Give why the newest pod will not start; None if it still may."""
-    newest = max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default=None)
-    statuses = ((newest or {}).get("status") or {}).get("containerStatuses", ())
-    for container in statuses:
-        waiting = (container.get("state") or {}).get("waiting") or {}
-        if waiting.get("reason") in _PERMANENT_REASONS:
-            message = one_line(str(waiting.get("message", "")), 200)
-            return StartFailure(waiting["reason"], container["image"], message)
-    return None

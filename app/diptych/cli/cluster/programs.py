@@ -1,4 +1,4 @@
-"""Finds kubectl and helm on PATH, and runs them to their end."""
+"""Finds kubectl on PATH, and runs it."""
 
 import shutil
 import subprocess
@@ -7,10 +7,7 @@ from collections.abc import Sequence
 from diptych.cli.cluster.errors import ClusterError, error_from
 from diptych.errors import ConfigError
 
-_INSTALL_PAGES = {
-    "kubectl": "https://kubernetes.io/docs/tasks/tools/",
-    "helm": "https://helm.sh/docs/intro/install/",
-}
+_INSTALL_PAGE = "https://kubernetes.io/docs/tasks/tools/"
 _TIMEOUT_SECONDS = 120.0  # of a program that only reads; kubectl retries within it
 
 
@@ -19,8 +16,7 @@ def find_program(name: str) -> str:
     found = shutil.which(name)
     if found is None:
         raise ConfigError(
-            f"{name} is not on PATH, and this command works by it; "
-            f"install it: {_INSTALL_PAGES[name]}"
+            f"{name} is not on PATH, and this command works by it; install it: {_INSTALL_PAGE}"
         )
     return found
 
@@ -29,7 +25,7 @@ def run_program(command: Sequence[str], timeout: float = _TIMEOUT_SECONDS) -> st
     """Run a program and give its stdout. Raises the error that its stderr means."""
     name = command[0].replace("\\", "/").rpartition("/")[2]
     try:
-        result = subprocess.run(  # noqa: S603 - the person's own kubectl or helm
+        result = subprocess.run(  # noqa: S603 - the person's own kubectl
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False
         )
     except subprocess.TimeoutExpired as error:

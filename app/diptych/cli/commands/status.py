@@ -70,7 +70,7 @@ def _operators(kubectl: "Kubectl") -> list[_Finding]:
     except Forbidden as error:
         return [_Finding(Mark.NOTE, "operator", f"not to be seen: {error}")]
     if not operators:
-        text = "none is installed; `diptych install` installs it"
+        text = "none is installed; charts/diptych/README.md says how"
         return [_Finding(Mark.FAILED, "operator", text)]
     findings = [_operator(kubectl, operator) for operator in operators]
     return findings if len(operators) == 1 else [*findings, *_claims(kubectl, operators)]
@@ -130,9 +130,7 @@ def _crd(kubectl: "Kubectl") -> _Finding:
     except Forbidden as error:
         return _Finding(Mark.NOTE, "CRD", f"not to be seen: {error}")
     if crd is None:
-        return _Finding(
-            Mark.FAILED, "CRD", f"{CRD} is not installed; `diptych install` installs it"
-        )
+        return _Finding(Mark.FAILED, "CRD", f"{CRD} is not installed; the chart installs it")
     if not is_established(crd):
         return _Finding(Mark.FAILED, "CRD", f"{CRD} is there, and the API does not serve it (yet)")
     chart = (crd["metadata"].get("labels") or {}).get("helm.sh/chart")

@@ -142,7 +142,7 @@ def test_an_agent_that_no_operator_has_seen_is_not_ready(typed: Type, cluster: A
         pytest.param(
             ["deployments.apps"],
             {"out": items()},
-            "✗ operator  none is installed; `diptych install`",
+            "✗ operator  none is installed; charts/diptych/README.md",
             id="none",
         ),
         pytest.param(
@@ -169,7 +169,7 @@ def test_an_agent_that_no_operator_has_seen_is_not_ready(typed: Type, cluster: A
         pytest.param(
             ["customresourcedefinitions"],
             {"err": NOT_FOUND},
-            "✗ CRD  agents.diptych.dev is not installed; `diptych install` installs it",
+            "✗ CRD  agents.diptych.dev is not installed; the chart installs it",
             id="no CRD",
         ),
         pytest.param(
