@@ -2,9 +2,7 @@
 
 "Budgets" are those of a run, its session and the day.
 
-Each rule about the tool that is called has a condition that does not hold. It is evaluated, except
-where it opens with what the arguments of the call answer with no (decisions 210, 219). Nothing is
-ever used up.
+Each rule about the tool that is called has a condition that does not hold. Nothing is ever used up.
 
 All agents are started several times: of two processes of one program one is up to 2 % slower.
 """

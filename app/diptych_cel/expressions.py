@@ -7,13 +7,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import orjson
 
 from diptych_cel.call_fields import find_unknown_fields
-from diptych_cel.cost import COST_LIMIT, estimate
-from diptych_cel.openings import Opening, Openings, find_opening
 from diptych_cel.syntax_tree import Node, read_tree
 
 if TYPE_CHECKING:
@@ -27,17 +26,20 @@ CALL_VARIABLES: Mapping[About, tuple[str, ...]] = {
 }
 """The variables of an expression, by what its rule is about. Each is a map."""
 MAX_EXPRESSION = 2_048  # characters
-USUAL_ARGS = 4_096  # characters of JSON, for which an expression must not be too costly
-USUAL_ELEMENTS = 512  # of all lists and maps in these
+MAX_ARGS = 65_536  # bytes of JSON
+MAX_MACRO_ARGS, MAX_MACRO_ELEMENTS = 16_384, 2_000  # where a macro iterates: its cost is quadratic
+_SHARED_ARGS = 4_096  # bytes of arguments for which evaluations share what the library has read
+_MAX_MACROS = 2  # one inside the other
+_MAX_PATTERN, _MAX_REPEATS = 256, 500  # characters, and the product of counted repeats
+_REPEAT = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 _ERROR = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 """The character as JSON writes it; its backslash is not the second of a pair."""
 _MAX_REASON = 200  # characters
-_REMEDY = "hold each element against itself or constants only"
 
 
 class InvalidExpression(ValueError):
-    """An expression that is wrong or too costly; the message begins with the place of it."""
+    """An expression that is wrong or may be too costly; the message begins with its place."""
 
 
 class EvaluationFailed(Exception):
@@ -60,24 +62,24 @@ class CallFacts:
         self._args = args
         self._others = others
         self._activation: cel.Activation | None = None
-        self._cost = 0  # of all evaluations that the activation was for
         self._args_size: tuple[int, int] | None = None
 
-    def activation(self, cost: int) -> "cel.Activation":
-        """Give the variables as the library reads them, for an evaluation of such a cost.
+    def activation(self, *, is_shared: bool = True) -> "cel.Activation":
+        """Return the variables as the library reads them.
 
-        It reads them once, as that takes longer than most evaluations. Whatever these make is kept
-        in memory with it: so all that share one cost together no more than one of them may.
+        Reading takes longer than most evaluations, so they share it. The library keeps what an
+        evaluation makes with it, so those that may make much get one of their own.
         """
-        self._cost += cost
-        if self._activation is None or self._cost > COST_LIMIT:
-            others = self._others()
-            if any("\0" in str(text) for text in others.get("caller", {}).values()):
-                raise EvaluationFailed("the caller's name holds a NUL character")
-            data = {"args": self._args, **others}
-            self._activation = _environment(self._about).Activation(data=data)
-            self._cost = cost
-        return self._activation
+        is_shared = is_shared and self.args_size[0] <= _SHARED_ARGS
+        if is_shared and self._activation is not None:
+            return self._activation
+        others = self._others()
+        if any("\0" in str(text) for text in others.get("caller", {}).values()):
+            raise EvaluationFailed("the caller's name holds a NUL character")
+        made = _environment(self._about).Activation(data={"args": self._args, **others})
+        if is_shared:
+            self._activation = made
+        return made
 
     @property
     def args_size(self) -> tuple[int, int]:
@@ -96,52 +98,29 @@ class CallFacts:
             self._args_size = len(written), written.count(b",") + 1
         return self._args_size
 
-    def are_ruled_out(self, openings: Openings) -> bool:
-        """Whether conditions that open so are false for the arguments, all of which can be read."""
-        try:
-            return openings.rule_out(self._args) and self.has_usual_args
-        except EvaluationFailed:
-            return False
-
-    @property
-    def has_usual_args(self) -> bool:
-        """Whether the costs hold that expressions have been checked for. Raises as `args_size`."""
+    def require_size(self, *, has_macro: bool) -> None:
+        """Raise `EvaluationFailed` for arguments that are too long for an expression."""
         size, elements = self.args_size
-        return size <= USUAL_ARGS and elements <= USUAL_ELEMENTS
+        if size > (MAX_MACRO_ARGS if has_macro else MAX_ARGS):
+            raise EvaluationFailed("the arguments are too long for this rule")
+        if has_macro and elements > MAX_MACRO_ELEMENTS:
+            raise EvaluationFailed("the arguments have too many elements for this rule")
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A checked expression. `text` is its source, `usual_cost` for arguments of usual size."""
+    """A checked expression. `text` is its source; `has_macro` if it iterates (`all`, `map` …)."""
 
     text: str
     about: About
-    usual_cost: int
+    has_macro: bool
     _program: "cel.Expression"
-    _tree: Node
-
-    @property
-    def is_joinable(self) -> bool:
-        """Whether it may be part of a `Disjunction`.
-
-        One that iterates may not: the iterations of one evaluation are limited, in all its parts.
-        """
-        return not any(node.kind == "comprehension" for node in _nodes(self._tree))
-
-    @property
-    def opening(self) -> Opening | None:
-        """What it asks of an argument before all else, if that is simple enough."""
-        return find_opening(self._tree)
 
     def holds(self, facts: CallFacts) -> bool:
-        """Evaluate it. Raises `EvaluationFailed` if it fails, is too costly, or is no bool."""
-        cost = self.usual_cost
-        if not facts.has_usual_args:
-            cost = estimate(self._tree, *facts.args_size).cost
-        if cost > COST_LIMIT:
-            raise EvaluationFailed("the arguments are too long for this rule")
+        """Evaluate it. Raises `EvaluationFailed` if it fails or is no bool."""
+        facts.require_size(has_macro=self.has_macro)
         try:
-            value = self._program.eval(facts.activation(cost))
+            value = self._program.eval(facts.activation(is_shared=not self.has_macro))
             plain = value.plain_value()
             kind = "BOOL" if isinstance(plain, bool) else value.type().name()
         except Exception as error:  # the library's own, whatever it is: fail closed
@@ -153,31 +132,29 @@ class Expression:
 
 
 class Disjunction:
-    """Some expressions as one, which says of most calls at once that none of them holds.
+    """Several expressions as one: it tells at once that none of them holds, as for most calls.
 
-    Each evaluation costs 2 µs, whatever the expression; this is one for all.
+    Each evaluation costs 2 µs, whatever the expression; this is one for all. Expressions with
+    macros cannot be part of it, as the library limits the iterations of one evaluation.
     """
 
     def __init__(self, expressions: Sequence[Expression]) -> None:
         """Raises `ValueError` for expressions that cannot be one."""
         about = {each.about for each in expressions}
-        self._cost = sum(each.usual_cost for each in expressions)
-        if len(about) != 1 or self._cost > COST_LIMIT:
-            raise ValueError("they are about different things, or too costly together")
+        if len(about) != 1 or any(each.has_macro for each in expressions):
+            raise ValueError("they are about different things, or iterate")
         # Each stands on lines of its own, as it may end with a comment.
         text = " || ".join(f"({each.text}\n)" for each in expressions)
         try:
             self._program = _environment(about.pop()).compile(text)
-        except RuntimeError as error:  # such as a depth that each of them just had
+        except RuntimeError as error:  # such as a depth that none of them has alone
             raise ValueError(_short(str(error))) from None
 
     def is_false(self, facts: CallFacts) -> bool:
-        """Whether every one of them is surely false, and none fails; else each is to be asked."""
+        """Whether every one of them is surely false and none fails; else each is to be asked."""
         try:
-            if not facts.has_usual_args:
-                return False
-            value = self._program.eval(facts.activation(self._cost))
-            return value.plain_value() is False
+            facts.require_size(has_macro=False)
+            return self._program.eval(facts.activation()).plain_value() is False
         except Exception:  # noqa: BLE001 - each of them says for itself what is wrong
             return False
 
@@ -195,17 +172,9 @@ def check_expression(text: str, about: About) -> Expression:
     if result not in {"BOOL", "DYN"}:
         raise InvalidExpression(f"column 1: must be true or false, and is {result.lower()}")
     tree = read_tree(program.serialize())
-    for pattern in _patterns(tree):
-        _check_pattern(text, pattern, environment)
-    for node, reason in find_unknown_fields(tree):
+    for node, reason in (*_costs(tree, environment), *find_unknown_fields(tree)):
         raise InvalidExpression(f"{_place(text, node.offset)}: {reason}")
-    usual = estimate(tree, USUAL_ARGS, USUAL_ELEMENTS)
-    if usual.cost > COST_LIMIT:
-        place = _place(text, usual.worst.offset if usual.worst else 0)
-        is_search = usual.worst is not None and usual.worst.kind == "call"
-        remedy = "use a constant pattern with fewer repeats" if is_search else _REMEDY
-        raise InvalidExpression(f"{place}: is too costly; {remedy}")
-    return Expression(text, about, usual.cost, program, tree)
+    return Expression(text, about, _has_macro(tree), program)
 
 
 @cache
@@ -218,26 +187,46 @@ def _environment(about: About) -> "cel.Env":
     return cel.NewEnv(variables={name: kinds[name] for name in CALL_VARIABLES[about]})
 
 
-def _patterns(tree: Node) -> Iterator[Node]:
-    """Find the constant patterns of an expression."""
-    for node in _nodes(tree):
-        if node.kind == "call" and node.name == "matches" and node.parts[-1].kind == "const":
-            yield node.parts[-1]
+def _has_macro(tree: Node) -> bool:
+    return tree.kind == "comprehension" or any(map(_has_macro, tree.parts))
 
 
-def _nodes(tree: Node) -> Iterator[Node]:
-    yield tree
-    for part in tree.parts:
-        yield from _nodes(part)
+def _costs(node: Node, environment: "cel.Env", macros: int = 0) -> Iterator[tuple[Node, str]]:
+    """Find what may be too costly: nested macros, and searches without a bound."""
+    macros += node.kind == "comprehension"
+    if macros > _MAX_MACROS:
+        yield node, f"macros are nested at most {_MAX_MACROS} deep"
+        return
+    if node.kind == "call" and node.name == "matches":
+        searched, pattern = node.parts
+        if reason := _pattern_mistake(pattern, environment):
+            yield pattern, reason
+        elif macros and (macros == _MAX_MACROS or _names_args(searched)):
+            yield node, "inside a macro, `matches` searches only the macro's own element"
+    for part in node.parts:
+        yield from _costs(part, environment, macros)
 
 
-def _check_pattern(text: str, pattern: Node, environment: "cel.Env") -> None:
+def _names_args(node: Node) -> bool:
+    return (node.kind, node.name) == ("ident", "args") or any(map(_names_args, node.parts))
+
+
+def _pattern_mistake(pattern: Node, environment: "cel.Env") -> str:
+    """Return why a pattern cannot be used; empty if it can."""
+    if pattern.kind != "const":
+        return "a pattern must be a constant text; join several by ||"
+    repeats = prod(int(most or least) for least, most in _REPEAT.findall(pattern.text))
+    if len(pattern.text) > _MAX_PATTERN or repeats > _MAX_REPEATS:
+        return (
+            f"is too costly: a pattern has at most {_MAX_PATTERN} characters, "
+            f"and its repeats multiply to at most {_MAX_REPEATS}"
+        )
     data: dict[str, Any] = {"args": {"pattern": pattern.text}}
     value = environment.compile('"".matches(string(args.pattern))').eval(data=data)
-    if value.type().name() != "BOOL":
-        reason = str(value.plain_value()).partition("invalid regular expression: ")[2]
-        place = _place(text, pattern.offset)
-        raise InvalidExpression(f"{place}: is no regular expression (RE2): {_short(reason)}")
+    if value.type().name() == "BOOL":
+        return ""
+    reason = str(value.plain_value()).partition("invalid regular expression: ")[2]
+    return f"is no regular expression (RE2): {_short(reason)}"
 
 
 def _mistake(text: str, message: str) -> str:

@@ -3,7 +3,6 @@
 The library gives the tree only as bytes, and this is all that reads them.
 """
 
-import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -22,7 +21,6 @@ _KINDS: Mapping[int, Kind] = {
     9: "comprehension",
 }
 _CONSTANT_TEXTS = (6, 7)  # string, bytes
-_RING = 2**64  # in which a varint has whole numbers below zero
 _ONLY_TESTED = 3  # of a select: it asks whether the field is there
 
 _Message: TypeAlias = Mapping[int, list[Any]]
@@ -34,7 +32,7 @@ class Node:
     """One part of an expression; `offset` is where it stands, in characters from 0.
 
     `name` is that of a variable, field or function, or the variable of a comprehension; `text` a
-    constant's, and `value` what a constant of text or a number is. `has` is the macro, and else as
+    constant's. `has` is the macro, and else as
     `select`. `parts` are the nodes inside: of a call its target first; of a comprehension range,
     start, condition, step and result.
     """
@@ -43,7 +41,6 @@ class Node:
     offset: int
     name: str = ""
     text: str = ""
-    value: str | float | None = None
     parts: tuple["Node", ...] = field(default=())
 
 
@@ -71,7 +68,7 @@ def _node(encoded: bytes, positions: Mapping[int, int]) -> Node:
         case "const":
             texts = [inner[n][0] for n in _CONSTANT_TEXTS if n in inner]
             text = texts[0].decode(errors="replace") if texts else ""
-            return Node(kind, offset, text=text, value=_constant(inner))
+            return Node(kind, offset, text=text)
         case "ident":
             return Node(kind, offset, _name(inner, 1))
         case "select" | "has":
@@ -87,21 +84,6 @@ def _node(encoded: bytes, positions: Mapping[int, int]) -> Node:
             return Node(kind, offset, parts=tuple(_node(v, positions) for v in values))
         case "comprehension":
             return Node(kind, offset, _name(inner, 1), parts=nodes(2, 4, 5, 6, 7))
-
-
-def _constant(inner: _Message) -> str | float | None:
-    """Give a constant of text or a number; None for any other."""
-    match inner:
-        case {3: [int(signed)]}:
-            return signed - _RING if signed >= _RING // 2 else signed
-        case {4: [int(unsigned)]}:
-            return unsigned
-        case {5: [bytes(double)]}:
-            return float(struct.unpack("<d", double)[0])
-        case {6: [bytes(text)]}:
-            return text.decode()
-        case _:
-            return None
 
 
 def _name(inner: _Message, number: int) -> str:

@@ -1,14 +1,8 @@
 """What an expression of a policy may be, and that one that fails never holds."""
 
-import random
-import sys
-import time
-
 import pytest
 
-from diptych_cel.cost import COST_LIMIT
 from diptych_cel.expressions import (
-    USUAL_ARGS,
     CallFacts,
     EvaluationFailed,
     InvalidExpression,
@@ -16,9 +10,11 @@ from diptych_cel.expressions import (
 )
 
 TOOL = {"name": "pay", "server": "bank", "annotations": {"destructiveHint": True}}
-COSTLY = "is too costly; hold each element against itself or constants only"
-
-SEARCH = "is too costly; use a constant pattern with fewer repeats"
+ELEMENT = "inside a macro, `matches` searches only the macro's own element"
+CONSTANT = "a pattern must be a constant text"
+COSTLY = (
+    "is too costly: a pattern has at most 256 characters, and its repeats multiply to at most 500"
+)
 
 
 def holds(text, about="tool", **args):
@@ -43,13 +39,14 @@ def holds(text, about="tool", **args):
             'args.to.matches("[")',
             "column 17: is no regular expression (RE2): missing ]: [",
         ),
-        ("true && args.items.all(i, args.note.matches('x'))", f"column 23: {COSTLY}"),
-        ('args.to.matches("((a|b){50}){19}c")', f"column 16: {SEARCH}"),
-        ('args.to.matches("\\\\pL{200}c")', f"column 16: {SEARCH}"),
-        ("args.to.matches(args.pattern)", f"column 16: {SEARCH}"),
-        ('args.to.matches(tool.name + "x")', f"column 16: {SEARCH}"),
-        ("args.items.exists(i, i.matches(args.pattern))", f"column 31: {SEARCH}"),
-        ("args.a.all(x, args.a.filter(y, y > 1) != [])", f"column 11: {COSTLY}"),
+        ("true && args.items.all(i, args.note.matches('x'))", f"column 44: {ELEMENT}"),
+        ("args.a.all(x, x.all(y, y.matches('x')))", f"column 33: {ELEMENT}"),
+        ("args.a.all(x, x.all(y, y.all(z, z > 1)))", "column 29: macros are nested at most 2"),
+        ('args.to.matches("((a|b){50}){19}c")', f"column 17: {COSTLY}"),
+        (f'args.to.matches("{"x" * 257}")', f"column 17: {COSTLY}"),
+        ("args.to.matches(args.pattern)", f"column 21: {CONSTANT}"),
+        ('args.to.matches(tool.name + "x")', f"column 27: {CONSTANT}"),
+        ("['^a+$'].exists(p, args.note.matches(p))", f"column 38: {CONSTANT}"),
         ("tool.naem == 1", "column 5: tool has no naem; it has annotations, longName, name,"),
         ("args.a && tool.annotations.readonlyHint", "column 27: tool.annotations has no readonly"),
         ("has(tool.annotations.readOnly)", "column 4: tool.annotations has no readOnly;"),
@@ -128,30 +125,18 @@ def test_a_caller_cannot_pass_for_one_whose_name_ends_where_its_own_has_a_nul():
         check_expression('caller.subject == "user:ada"', "tool").holds(facts)
 
 
-def test_long_arguments_are_bounded_by_what_they_may_cost():
-    text = "args.items.all(i, i in args.allowed)"
-    assert holds(text, items=["a"], allowed=["a"])
-    begun = time.process_time()
-    with pytest.raises(EvaluationFailed, match="too long for this rule"):
-        holds(text, items=["a"] * 9_000, allowed=["b" * 50] * 9_000)
-    assert time.process_time() - begun < 0.5
-    assert holds('args.note.contains("x")', note="y" * 1_000_000 + "x")
-
-
-def test_patterns_cannot_run_away():
-    begun = time.process_time()
-    assert not holds('args.note.matches("(x+x+)+y")', note="x" * 100_000)
-    assert time.process_time() - begun < 0.5
-
-
-def test_a_pattern_costs_its_size_once_repeats_are_written_out():
-    text = 'args.note.matches("(a|b)*a(a|b){100}c")'
-    note = "".join(random.Random(1).choices("ab", k=900_000))
-    assert not holds(text, note=note[:4_000])
-    begun = time.process_time()
-    with pytest.raises(EvaluationFailed, match="too long for this rule"):
-        holds(text, note=note)
-    assert time.process_time() - begun < 0.5
+@pytest.mark.parametrize(
+    ("text", "args", "most"),
+    [
+        ("args.note.contains('x')", lambda n: {"note": "x" * n}, 65_525),
+        ("args.items.all(i, i == 1)", lambda n: {"items": [1] * n}, 2_000),
+        ("args.items.all(i, i != '')", lambda n: {"items": ["y" * n]}, 16_370),
+    ],
+)
+def test_arguments_that_are_too_long_for_a_rule_are_denied(text, args, most):
+    assert holds(text, **args(most))
+    with pytest.raises(EvaluationFailed, match="for this rule"):
+        holds(text, **args(most + 1))
 
 
 @pytest.mark.parametrize(
@@ -165,71 +150,17 @@ def test_a_pattern_costs_its_size_once_repeats_are_written_out():
         "^[\\\\pL\\\\pN ._-]+$",
     ],
 )
-def test_everyday_patterns_are_held_against_texts_of_some_kilobytes(pattern):
-    expression = f"args.note.matches('{pattern}') || args.note.contains('x')"
-    assert holds(expression, note="x" * 4_000)
+def test_everyday_patterns_are_allowed(pattern):
+    assert holds(f"args.note.matches('{pattern}') || args.note.contains('x')", note="x")
 
 
-def test_constant_patterns_may_stand_in_a_list():
-    text = "['^a+$', '^b+$'].exists(p, args.note.matches(p))"
-    assert holds(text, note="b" * 9_000)
-    assert holds("args.note.matches(args.old ? '^a' : '^b')", note="b" * 9_000, old=False)
+def test_a_macro_searches_its_elements():
+    assert holds("args.to.all(t, t.matches('^a'))", to=["ab", "a"])
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "args.items.filter(x, x > 10).size() > 99999",
-        "args.items.map(x, x).exists(x, x > 99999)",
-        "[1, 2, 3, 4, 5, 6].exists(i, args.items.map(x, x).size() == i)",
-        "(args.items + args.items).map(x, x) == []",
-    ],
-)
-def test_the_copies_of_a_list_that_a_macro_makes_are_counted(text):
-    assert not holds(text, items=[11] * 500)
-    assert holds("args.items.filter(x, x != '').size() == 900", items=["long enough" * 9] * 900)
-    with pytest.raises(EvaluationFailed, match="too long for this rule"):
-        holds(text, items=[11] * 3_000)
-    expression = check_expression(text, "tool")
-    took = worst_allowed(expression, lambda n: {"items": [11] * n}, 9_000)
-    sys.stdout.write(f"{text}: {took * 1e3:.1f} ms\n")  # pytest -s shows it
-
-
-@pytest.mark.parametrize(
-    "pattern", ["(a|b)*a(a|b){100}c", "(a|b)*a(a|b){14}c", "(a?b?){90}z", "a[a-y]{400}z"]
-)
-def test_the_worst_search_that_is_still_allowed_is_timed(pattern):
-    expression = check_expression(f"args.note.matches('{pattern}')", "tool")
-    note = "".join(random.Random(1).choices("ab", k=900_000))
-    took = worst_allowed(expression, lambda n: {"note": note[:n]}, 900_000)
-    sys.stdout.write(f"{pattern}: {took * 1e3:.1f} ms\n")  # pytest -s shows it
-
-
-def test_the_rules_about_a_call_read_it_once_up_to_what_one_may_cost():
+def test_rules_about_a_call_share_what_the_library_has_read_of_it():
     facts = CallFacts("tool", {"amount": 1}, lambda: {"tool": TOOL, "caller": {}})
-    expression = check_expression("args.amount > 5", "tool")
-    first = facts.activation(0)
-    assert [expression.holds(facts) for _ in range(50)] == [False] * 50
-    assert facts.activation(0) is first
-    for _ in range(COST_LIMIT // USUAL_ARGS):  # what evaluations make is freed now and then
-        assert not expression.holds(facts)
-    assert facts.activation(0) is not first
-    last = facts.activation(COST_LIMIT)
-    assert facts.activation(1) is not last
-
-
-def worst_allowed(expression, arguments, most):
-    """Take the time of the largest arguments that are not denied, found by bisection."""
-    least, took = 0, 0.0
-    while most - least > 1:
-        size = (least + most) // 2
-        facts = CallFacts("tool", arguments(size), lambda: {"tool": TOOL, "caller": {}})
-        begun = time.process_time()
-        try:
-            expression.holds(facts)
-        except EvaluationFailed:
-            most = size
-        else:
-            least, took = size, time.process_time() - begun
-    assert least
-    return took
+    assert facts.activation() is facts.activation()
+    assert facts.activation(is_shared=False) is not facts.activation()
+    long = CallFacts("tool", {"note": "x" * 5_000}, lambda: {"tool": TOOL, "caller": {}})
+    assert long.activation() is not long.activation()

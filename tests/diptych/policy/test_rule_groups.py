@@ -8,10 +8,8 @@ from support.doubles import catalog
 from diptych.loop.messages import ToolCall
 from diptych.policy.rule_groups import Rule, RuleGroup, grouped
 from diptych.policy.rules import Policy, RunCaller
-from diptych_cel.cost import COST_LIMIT
-from diptych_cel.expressions import CallFacts, Expression, check_expression
+from diptych_cel.expressions import Expression, check_expression
 
-activate = CallFacts.activation
 ADA = RunCaller("run-1", "user:ada")
 CONDITIONS = [
     "args.amount > 100",
@@ -39,7 +37,7 @@ ARGUMENTS = [
     {"amount": 150, "note": True, "name": "y"},
     {"amount": 250, "note": False, "items": [1, 2, 3]},
     {"amount": "much", "note": "no bool", "items": []},
-    {"amount": 1, "note": False, "name": "y" * 5_000, "items": [1]},  # not of the usual size
+    {"amount": 1, "note": False, "name": "y" * 70_000, "items": [1]},  # too long
     {"amount": 1, "note": False, "missing": 1, "name": 2**70},  # no JSON for the library
 ]
 
@@ -88,33 +86,6 @@ def test_rules_that_do_not_hold_take_one_evaluation(monkeypatch):
     assert asked
 
 
-def test_rules_about_an_argument_that_a_call_has_not_take_no_evaluation(monkeypatch):
-    guarded = [f"has(args.amount) && args.amount > {n}" for n in range(60)]
-    policy = Policy(rules(*guarded, "has(args.items) && args.items.all(i, i > 2)"))
-    mixed = Policy(rules(*guarded, 'args.note.endsWith("stop")'))
-    evaluated = []
-    monkeypatch.setattr(CallFacts, "activation", lambda *a: evaluated.append(a) or activate(*a))
-    assert decide(policy, {"note": "go"}).outcome == "allow"
-    assert not evaluated
-    assert decide(mixed, {"note": "go"}).outcome == "allow"
-    assert len(evaluated) == 1  # of the others
-    assert decide(mixed, {"note": "stop"}).outcome == "deny"
-    assert decide(policy, {"amount": 70}).outcome == "deny"
-
-
-def test_rules_about_other_values_than_a_call_has_take_no_evaluation(monkeypatch):
-    guarded = [f"has(args.amount) && args.amount > {n}" for n in range(100, 160)]
-    named = [f'args.note == "stop {n}"' for n in range(60)]
-    policy = Policy(rules(*guarded, *named))
-    evaluated = []
-    monkeypatch.setattr(CallFacts, "activation", lambda *a: evaluated.append(a) or activate(*a))
-    assert decide(policy, {"note": "go", "amount": 99}).outcome == "allow"
-    assert not evaluated
-    assert decide(policy, {"note": "go", "amount": 101}).outcome == "deny"
-    assert decide(policy, {"note": "stop 59"}).outcome == "deny"
-    assert decide(policy, {"amount": 1}).outcome == "deny"  # the others fail without a note
-
-
 def test_arguments_that_the_library_cannot_read_deny_also_without_those_that_rules_ask_for():
     policy = Policy(rules(*["has(args.amount) && args.amount > 1"] * 3))
     for unreadable in (2**70, "\ud800", {"deep": object()}):
@@ -138,11 +109,3 @@ def test_the_order_of_rules_stays():
     some = rules("args.a > 1", "args.b > 1", "args.c.exists(i, i > 2)", "args.d > 1")
     places = [number for group in grouped(enumerate(some)) for number, _ in group.rules]
     assert places == [0, 1, 2, 3]
-
-
-def test_all_together_cost_at_most_what_one_may():
-    costly = rules(*['args.to.matches("(a|b){50}c")'] * 20)
-    groups = grouped(enumerate(costly))
-    assert all(group.conditions for group in groups)
-    assert all(sum(r.when.usual_cost for _, r in group.rules) <= COST_LIMIT for group in groups)
-    assert sum(len(group.rules) for group in groups) == 20

@@ -27,7 +27,7 @@ def wrong(when, about="tool"):
         ([wrong("args.a.matches('[')")], "is no regular expression (RE2)"),
         (
             [wrong("args.a.all(x, args.a.all(y, args.a.all(z, x.matches(string(y)))))")],
-            "is too costly",
+            "macros are nested at most 2 deep",
         ),
         ([wrong("x"), wrong("y")], "; spec.policy[1].when: column 1"),
     ],
