@@ -393,28 +393,6 @@ async def test_an_agent_serves_whatever_the_settings_of_its_traces_are(
     assert "sesame" not in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "-1"),
-        ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "NaN"),
-        ("OTEL_SPAN_LINK_COUNT_LIMIT", "many"),
-        ("OTEL_BSP_MAX_QUEUE_SIZE", "9" * 20),
-        ("OTEL_BSP_MAX_QUEUE_SIZE", "3"),
-        ("OTEL_BSP_SCHEDULE_DELAY", "9" * 17),
-        ("OTEL_BSP_SCHEDULE_DELAY", "0"),
-    ],
-)
-async def test_no_number_keeps_an_agent_or_its_traces_away(
-    traces: Collector, monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
-    """The SDK would refuse to start, or end its thread in silence."""
-    monkeypatch.setenv(name, value)
-    async with traced(agent("{}", "Hello!")) as (stage,):
-        assert (await asked(stage)).status_code == 200
-    await traces.run("helper")
-
-
 async def test_limits_of_attributes_hold(
     traces: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:

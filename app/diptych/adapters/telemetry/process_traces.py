@@ -8,7 +8,6 @@ import logging
 import os
 import platform
 import threading
-from collections.abc import Mapping
 from contextlib import suppress
 from urllib.parse import unquote
 from uuid import uuid4
@@ -22,15 +21,11 @@ from opentelemetry.trace import get_current_span
 
 from diptych.adapters.telemetry.agent_traces import AgentTraces
 from diptych.adapters.telemetry.attributes import TracedAgent
-from diptych.adapters.telemetry.collector import (
-    UNUSED_MILLISECONDS,
-    CountedBatches,
-    WatchedExporter,
-)
+from diptych.adapters.telemetry.collector import CollectorExporter
 from diptych.adapters.telemetry.http_spans import http_spans
 from diptych.adapters.telemetry.run_trace import SpanSource
 from diptych.adapters.telemetry.span_ids import PlannedIds
-from diptych.config.telemetry import Exporter, TelemetrySettings
+from diptych.config.telemetry import TelemetrySettings
 from diptych.net.redaction import SECRETS
 
 FLUSH_SECONDS = 3.0  # for what has not been sent when the process ends
@@ -50,9 +45,12 @@ class ProcessTraces:
                     SECRETS.remember(secret)
         self._settings = settings
         self._instance = str(uuid4())
-        self._limits = _limits(settings.numbers)
+        self._limits = SpanLimits()  # reads the environment, and refuses numbers that cannot be
         self._from_environment = OTELResourceDetector().detect()
-        self._processors = [_batches(name, settings) for name in settings.exporters]
+        self._collector = CollectorExporter(settings.origin) if settings.origin else None
+        exporters = [self._collector] if self._collector else []
+        console = [ConsoleSpanExporter()] if settings.has_console else []
+        self._processors = [BatchSpanProcessor(each) for each in (*exporters, *console)]
 
     def of_agent(self, agent: TracedAgent) -> AgentTraces:
         """Give what traces the runs of an agent."""
@@ -72,8 +70,8 @@ class ProcessTraces:
         )
 
     def lost_spans(self) -> int:
-        """Count the spans that the collector did not take, or the full queue had no room for."""
-        return sum(each.lost for each in self._processors if isinstance(each, CountedBatches))
+        """Count the spans that the collector did not take."""
+        return self._collector.lost if self._collector else 0
 
     def http_spans(self) -> aiohttp.TraceConfig:
         """Give what watches the requests to models."""
@@ -113,30 +111,3 @@ class ProcessTraces:
             "host.name": platform.node(),
         }
         return Resource.create({**own, **self._from_environment.attributes})
-
-
-def _batches(name: Exporter, settings: TelemetrySettings) -> BatchSpanProcessor:
-    """Give what sends spans by an exporter, many at a time."""
-    numbers = settings.numbers
-    queue = numbers.get("OTEL_BSP_MAX_QUEUE_SIZE", 2048)
-    delay = numbers.get("OTEL_BSP_SCHEDULE_DELAY", 5000)
-    most = min(numbers.get("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512), queue)
-    if name == "console":
-        return BatchSpanProcessor(ConsoleSpanExporter(), queue, delay, most, UNUSED_MILLISECONDS)
-    return CountedBatches(WatchedExporter(settings.origin, settings.timeout), queue, delay, most)
-
-
-def _limits(numbers: Mapping[str, int]) -> SpanLimits:
-    """Give the limits of spans; what is not given here the SDK would read by itself, and refuse."""
-    count = numbers.get("OTEL_ATTRIBUTE_COUNT_LIMIT", 128)
-    length = numbers.get("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", SpanLimits.UNSET)
-    return SpanLimits(
-        max_attributes=count,
-        max_events=128,
-        max_links=128,
-        max_span_attributes=numbers.get("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", count),
-        max_event_attributes=count,
-        max_link_attributes=count,
-        max_attribute_length=length,
-        max_span_attribute_length=numbers.get("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", length),
-    )
