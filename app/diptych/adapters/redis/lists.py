@@ -1,7 +1,6 @@
 """The lists of runs and sessions: pages of them, and how many there are.
 
-What a page costs depends on its size, not on what is stored (`scripts/lists.lua`). Replicas of
-earlier versions leave the lists incomplete; whoever finds that completes them once.
+What a page costs depends on its size, not on what is stored (`scripts/lists.lua`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,8 +13,7 @@ from diptych.adapters.redis.write_buffer import Argument
 from diptych.errors import RunNotFound
 from diptych.ports.entries import RunEntry, RunPage, SessionEntry
 
-_SESSIONS_PER_SCRIPT = 100  # lest one script holds Redis up; so, too, the next two
-_RUNS_PER_SCRIPT = 1_000
+_SESSIONS_PER_SCRIPT = 100  # lest one script holds Redis up; so, too, the next
 _MAX_RUNS_PER_REPLY = 1_000
 _MAX_EXPIRED_PAGES = 100  # that are removed before a page is given that is too short
 
@@ -39,7 +37,7 @@ class RedisLists(StoreClient):
         while limit is None or len(rows) < limit:
             rest = _MAX_RUNS_PER_REPLY if limit is None else limit - len(rows)
             count = min(rest, _MAX_RUNS_PER_REPLY)
-            reply = await self._list(
+            reply = await self._connection.run_script(
                 scripts.LIST_RUNS, before or "", after, count, status or "", *session
             )
             if reply[0] == b"unknown":
@@ -60,7 +58,7 @@ class RedisLists(StoreClient):
     ) -> RunPage:
         position: tuple[Argument, Argument] = before or ("", "")
         for _ in range(_MAX_EXPIRED_PAGES):
-            _, total, expired, rows = await self._list(
+            total, expired, rows = await self._connection.run_script(
                 scripts.LIST_UPDATED_RUNS, since, *position, limit, *statuses
             )
             if not expired:
@@ -85,44 +83,22 @@ class RedisLists(StoreClient):
 
     async def count_sessions(self) -> int:
         sessions, _ = await self._count()
-        return sessions
+        return int(sessions)
 
     async def count_events(self, session_id: str | None = None) -> int:
         if session_id is None:
             _, events = await self._count()
-            return events
+            return int(events)
         [count] = await self._connection.execute(
             ("HGET", self._key("session", session_id), "events")
         )
         return int(count or 0)
 
-    async def _count(self) -> tuple[int, int]:
-        _, sessions, events = await self._list(scripts.COUNT_EVENTS, self._retention_ms)
-        return sessions, events
-
-    async def _list(self, script: scripts.Script, *arguments: Argument) -> Sequence[Reply]:
-        """Run a script that reads a list; complete the lists first if they are incomplete."""
-        reply: Sequence[Reply] = await self._connection.run_script(script, 0, *arguments)
-        if reply[0] == b"incomplete":
-            await self._complete_lists(reply[1])
-            reply = await self._connection.run_script(script, 1, *arguments)
+    async def _count(self) -> Sequence[Reply]:
+        reply: Sequence[Reply] = await self._connection.run_script(
+            scripts.COUNT_EVENTS, self._retention_ms
+        )
         return reply
-
-    async def _complete_lists(self, unindexed_opens: int) -> None:
-        """Add to the lists what replicas of earlier versions did not; remove what has expired.
-
-        It costs as much as there is in the store. What such a replica does meanwhile makes the
-        lists incomplete again.
-        """
-        prefix, run_script = self._settings.prefix, self._connection.run_script
-        [names] = await self._connection.execute(("ZRANGE", f"{prefix}:sessions", 0, -1))
-        await run_script(scripts.COMPLETE_LISTS)
-        for batch in _batches(names):
-            await run_script(scripts.COMPLETE_LISTS, *batch)
-        after = b""
-        while after := await run_script(scripts.REMOVE_EXPIRED_RUNS, after, _RUNS_PER_SCRIPT):
-            pass
-        await self._connection.execute(("HSET", f"{prefix}:lists", "indexed", unindexed_opens))
 
 
 def _batches(names: Sequence[bytes]) -> Iterator[Sequence[bytes]]:

@@ -47,8 +47,6 @@ LIST_RUNS = _load("list_runs", "lists")
 LIST_UPDATED_RUNS = _load("list_updated_runs", "lists")
 LIST_SESSIONS = _load("list_sessions")
 COUNT_EVENTS = _load("count_events", "lists")
-COMPLETE_LISTS = _load("complete_lists", "lists")
-REMOVE_EXPIRED_RUNS = _load("remove_expired_runs", "lists")
 BUDGET = _load("budget")
 
 ALL = tuple(script for script in globals().copy().values() if isinstance(script, Script))

@@ -20,7 +20,7 @@ if redis.call('LPOS', key('queue', session), run) then
   if ARGV[7] ~= '' then
     redis.call('RPUSH', key('said', session), ARGV[7])
   end
-  add_ended(session, run)
+  add_ended(run)
   expire(run, retention_ms, blob_ms, 'NX')
   put_off_expiry(session, retention_ms, blob_ms, now_ms())
   redis.call('ZADD', SESSIONS, now_ms(), session)

@@ -1,16 +1,13 @@
 #!lua flags=allow-oom
 -- Lists runs, the newest first: of each its id and `client.RUN_FIELDS`. Looks at about 1,000 runs,
 -- and gives the order of the last that it looked at, or '' if there are no more.
--- Gives 'unknown' if `before` is not in the list; 'incomplete' and what `indexed` must become.
--- ARGV: prefix, '1' if an incomplete list will do, before (a run or ''), from (an order or ''), how
---       many, status or '', session (none: all runs)
-local before, from, count, status, session = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[7]
+-- Gives 'unknown' if `before` is not in the list.
+-- ARGV: prefix, before (a run or ''), from (an order or ''), how many, status or '', session (none:
+--       all runs)
+local before, from, count, status, session = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local list = session and key('runs', session) or INDEX
 local MAX_RUNS, STEP = 1000, 100
 
-if not session and ARGV[2] == '0' and has_unindexed_opens() then
-  return { 'incomplete', unindexed_opens() }
-end
 if from == '' and before ~= '' then
   from = redis.call('ZSCORE', list, before)
   if not from then

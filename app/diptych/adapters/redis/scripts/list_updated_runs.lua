@@ -1,27 +1,18 @@
 #!lua flags=allow-oom
 -- Lists runs, the one whose last record is newest first: of each its id and `client.RUN_FIELDS`.
--- Gives 'incomplete' and what `indexed` must become; else how many runs there are in all, how many
--- of the page have expired, and the rest of the page.
--- ARGV: prefix, '1' if incomplete lists will do, since (ms), before (ms or '') and its run, how
---       many, status …
-local since, before, before_run = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
-local max, wanted, total, page = tonumber(ARGV[6]), {}, 0, {}
-for i = 7, #ARGV do
+-- Gives how many runs there are in all, how many of the page have expired, and the rest of the page.
+-- ARGV: prefix, since (ms), before (ms or '') and its run, how many, status …
+local since, before, before_run = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local max, wanted, total, page = tonumber(ARGV[5]), {}, 0, {}
+for i = 6, #ARGV do
   wanted[ARGV[i]] = true
 end
 
-local unfinished, ended = {}, 0
+local unfinished = {}
 for _, session in ipairs(redis.call('SMEMBERS', ACTIVE)) do
   for _, run in ipairs(redis.call('LRANGE', key('queue', session), 0, -1)) do
     unfinished[#unfinished + 1] = run
   end
-end
-for _, status in ipairs(ENDS) do
-  ended = ended + redis.call('ZCARD', list_ended(status))
-end
-local adds_up = redis.call('ZCARD', INDEX) == ended + #unfinished
-if ARGV[2] == '0' and (has_unindexed_opens() or not adds_up) then
-  return { 'incomplete', unindexed_opens() }
 end
 
 local function add(run, ms)
@@ -68,4 +59,4 @@ for i = 1, math.min(max, #page) do
     expired = expired + 1
   end
 end
-return { 'ok', total, expired, found }
+return { total, expired, found }

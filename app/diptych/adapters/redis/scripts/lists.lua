@@ -3,26 +3,11 @@
 --   index     every run, by the order in which it was opened
 --   ended:X   the runs that ended as X and left their queue, by the ms of their last record
 --   counts    the number of events of each session that is in `sessions` and not in `active`
---   lists     opened: how many runs were indexed when they were opened
---             indexed: `unindexed_opens()` when the lists were last completed
---             events: the sum of `counts`
+--   lists     events: the sum of `counts`
 --             swept: up to which order `index` was last searched for runs that have expired
---
--- Replicas of earlier versions change none of these. `unindexed_opens()` grows when one of them
--- opens a run; the sizes of the lists do not add up when one of them finishes a run or removes a
--- session. Whoever reads a list finds that, and completes the lists (`lists.RedisLists`).
 local INDEX, COUNTS, LISTS = PREFIX .. ':index', PREFIX .. ':counts', PREFIX .. ':lists'
 local SESSIONS, ACTIVE = PREFIX .. ':sessions', PREFIX .. ':active'
 local ENDS = { 'completed', 'failed', 'aborted', 'max_steps' }
-
-local function unindexed_opens()
-  local opened = redis.call('GET', PREFIX .. ':order') or 0
-  return tonumber(opened) - tonumber(redis.call('HGET', LISTS, 'opened') or 0)
-end
-
-local function has_unindexed_opens()
-  return unindexed_opens() ~= tonumber(redis.call('HGET', LISTS, 'indexed') or 0)
-end
 
 local function list_ended(status)
   return PREFIX .. ':ended:' .. status
@@ -34,13 +19,10 @@ local function updated_ms(run)
   return math.floor(tonumber(fields[2] or fields[3] or 0) * 1000), fields[1]
 end
 
--- Lists a run that has left its queue. It may be one that an earlier version opened.
-local function add_ended(session, run)
+-- Lists a run that has left its queue.
+local function add_ended(run)
   local ms, status = updated_ms(run)
   redis.call('ZADD', list_ended(status), ms, run)
-  if not redis.call('ZSCORE', INDEX, run) then
-    redis.call('ZADD', INDEX, redis.call('ZSCORE', key('runs', session), run), run)
-  end
 end
 
 local function remove_run(run)

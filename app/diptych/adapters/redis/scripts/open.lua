@@ -47,7 +47,6 @@ redis.call(
 redis.call('RPUSH', key('queue', session), run)
 redis.call('ZADD', key('runs', session), order, run)
 redis.call('ZADD', INDEX, order, run)
-redis.call('HINCRBY', LISTS, 'opened', 1)
 uncount(session)
 if redis.call('HSETNX', key('session', session), 'created', created) == 0 then
   put_off_expiry(session, tonumber(ARGV[16]), ARGV[17], now_ms())
