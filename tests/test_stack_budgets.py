@@ -190,7 +190,7 @@ async def test_money_of_a_child_is_what_the_child_says() -> None:
         assert used["ben"]["model_calls"] == 2
 
 
-async def test_a_day_s_budget_lends_delegations_a_part_of_what_is_left() -> None:
+async def test_a_delegation_gets_half_of_what_is_left_of_a_day() -> None:
     boss = agent(
         *(said(delegates_to("ada")), said("{}"), said("Done.")),
         name="boss",
@@ -201,8 +201,8 @@ async def test_a_day_s_budget_lends_delegations_a_part_of_what_is_left() -> None
     async with stages(boss, ada) as (first, second):
         run = await first.ended(await first.start())
         (asked,) = [e for e in await second.memory() if e["event_type"] == "user_message"]
-        assert asked["metadata"]["budget"] == {"tokens": 200}
-        assert run["budget"]["day"]["used"] == {"tokens": 100 + 200 + 200}
+        assert asked["metadata"]["budget"] == {"tokens": 400}
+        assert run["budget"]["day"]["used"] == {"tokens": 100 + 400 + 200}
 
 
 async def test_what_a_child_used_counts_though_its_caller_was_cancelled() -> None:

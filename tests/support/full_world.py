@@ -23,7 +23,7 @@ from diptych.errors import Overloaded, RunEnded, StoreError
 from diptych.loop.budget import Budget, SharedBudgets
 from diptych.loop.queue_events import MessageQueued
 from diptych.policy.rules import Rule
-from diptych.ports.budgets import AHEAD_SECONDS
+from diptych.ports.budgets import RESERVED_SECONDS
 from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.runtime.agent_ledger import SECONDS_OF_A_DAY
 from diptych.runtime.decision_request import DecisionRequest
@@ -231,7 +231,7 @@ class FullWorld(HooksOfWorld, World):
     async def come_to_rest(self):
         """Wait until nothing is held for those that are dead, and nothing may be held at all."""
         await super().come_to_rest()
-        await asyncio.sleep(AHEAD_SECONDS + 1)
+        await asyncio.sleep(RESERVED_SECONDS + 1)
         self.held = [
             f"{key} still holds {list(row.reserved)}"
             for key, row in self.ledger._accounts.items()

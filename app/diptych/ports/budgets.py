@@ -11,12 +11,8 @@ from typing import Literal, NamedTuple, Protocol
 from diptych.loop.budget import Budget, Limit
 from diptych.loop.messages import NO_USE, Used
 
-RESERVED_SECONDS = 30.0
+RESERVED_SECONDS = 60.0
 """For which a reservation lasts, unless it is renewed: its owner may have died."""
-AHEAD_SECONDS = 60.0
-"""The same of one for many calls: a child's, or a run's next ones. What its owner uses of it is
-settled late. If the owner dies, that is free for others at the end of this time, unless whoever
-takes the run over has counted the record before."""
 
 
 class Account(NamedTuple):
@@ -36,8 +32,8 @@ class Reserved(NamedTuple):
     """What came of a reservation; `used` is what is settled of each account.
 
     `busy`: nothing is left beside what others have reserved; ask again. `gone`: nothing is left at
-    all. Either is said of a `limit` of the account at this `place`. `amount` is what the entry has
-    reserved, which may be less than was asked for only with `reserve_up_to`; `spend` gives none.
+    all. Either is said of a `limit` of the account at this `place`. `amount` is what
+    `reserve_share` has reserved.
     """
 
     outcome: Literal["ok", "busy", "gone"]
@@ -52,29 +48,23 @@ class Ledger(Protocol):
 
     Each does its work on all its accounts in one step.
     `entry` names one use, and is new for each; a reservation and its settlement have the same. What
-    is repeated within a minute counts once.
+    is repeated within two minutes counts once.
     """
 
-    async def reserve(
-        self,
-        accounts: Sequence[Account],
-        entry: str,
-        amount: Used,
-        seconds: float = RESERVED_SECONDS,
-    ) -> Reserved:
-        """Reserve an amount of all accounts for so long, if something is left of each limit.
+    async def reserve(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
+        """Reserve an amount of all accounts, if something is left of each limit.
 
         Only limits count of which the amount has something, and those of time.
         """
         ...
 
-    async def reserve_up_to(
-        self, accounts: Sequence[Account], entry: str, amount: Used
+    async def reserve_share(
+        self, accounts: Sequence[Account], entry: str, wanted: Budget, parts: int
     ) -> Reserved:
-        """Reserve for `AHEAD_SECONDS` as much of an amount as nobody has used or reserved.
+        """Reserve what is `wanted`, as far as it is left; of other limits one of so many parts.
 
-        What the entry has reserved of all accounts stays what it is, and is renewed. What it has of
-        some, as those of yesterday, is replaced, and is not in its own way.
+        Each is at least 1. What the entry has reserved of all accounts stays what it is, and is
+        renewed. What it has of some, as those of yesterday, is replaced, and is not in its own way.
         """
         ...
 
@@ -84,10 +74,8 @@ class Ledger(Protocol):
         """Reserve and settle in one step: for what is known before it is used."""
         ...
 
-    async def renew(
-        self, accounts: Sequence[Account], entries: Sequence[str], seconds: float
-    ) -> None:
-        """Have reservations last for so long from now, at least."""
+    async def renew(self, accounts: Sequence[Account], entries: Sequence[str]) -> None:
+        """Have reservations last for `RESERVED_SECONDS` from now."""
         ...
 
     async def settle(
@@ -107,19 +95,10 @@ class Ledger(Protocol):
         """
         ...
 
-    async def end_run(
-        self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
-    ) -> Sequence[Used]:
-        """Settle the last that a run has used, and forget how much it is of the sums.
-
-        It does not count for a run that was ended in the last ten minutes.
-        """
+    async def end_run(self, accounts: Sequence[Account], run_id: str) -> None:
+        """Forget how much of the sums is a run's: it has ended, and all of it is settled."""
         ...
 
     async def used(self, accounts: Sequence[Account]) -> Sequence[Used]:
         """Say what is used of each account."""
-        ...
-
-    async def claimed(self, accounts: Sequence[Account]) -> Sequence[Used]:
-        """Say what is used or reserved of each account."""
         ...

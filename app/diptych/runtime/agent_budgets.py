@@ -36,7 +36,7 @@ class AgentBudgets:
         self._terms = terms
         self._clock = clock
         prices, name = terms.settings.prices or Prices(), clock.token()[-12:]
-        estimate = Estimate(prices, terms.reply_tokens, terms.shared)
+        estimate = Estimate(prices, terms.reply_tokens)
         self._agent_ledger = AgentLedger(
             ledger, terms.shared, estimate, terms.session_seconds, name
         )

@@ -1,9 +1,7 @@
 """The ledger as all runs of a process use it: what is renewed, and what is settled late."""
 
 import asyncio
-import math
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
@@ -17,25 +15,9 @@ from diptych.runtime.estimate import Estimate
 
 SECONDS_OF_A_DAY = 24 * 3600  # of Unix time, which knows no leap seconds
 _DAY_KEPT_SECONDS = 2.0 * SECONDS_OF_A_DAY  # for which a day's account is kept
-IDLE_SECONDS = 1.0  # a run that calls nothing for one to two of these returns its credit
 AWAY_SECONDS = 10.0  # for which a call waits for a ledger that is away; then it is not made
 _MOST_WARNED = 10_000  # accounts
 _FIRST_RETRY, _LONGEST_RETRY = 0.02, 1.0  # seconds
-
-
-@dataclass(slots=True)
-class Reservation:
-    """What an entry has reserved of accounts, for so many `seconds` after each renewal.
-
-    It has certainly not run out before `until`, by the loop's clock; only who draws on it for more
-    than one call needs to know. `return_if_idle` is called every second or so.
-    """
-
-    accounts: Sequence[Account]
-    entry: str
-    until: float = math.inf
-    seconds: float = RESERVED_SECONDS
-    return_if_idle: Callable[[], None] | None = None
 
 
 def session_key(session_id: str) -> str:
@@ -72,7 +54,7 @@ class AgentLedger:
         self.session_seconds = session_seconds
         self._limits_sessions, self._limits_days = bool(budgets.per_session), bool(budgets.per_day)
         self._day = -1.0
-        self._renewed: dict[str, Reservation] = {}
+        self._renewed: dict[str, Sequence[Account]] = {}  # by their entries
         self._is_watching = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self.late: dict[str, set[asyncio.Task[Any]]] = {}
@@ -97,16 +79,9 @@ class AgentLedger:
             accounts.append(self._day_account)
         return accounts
 
-    def known_sums(self, accounts: Sequence[Account]) -> Sequence[Used]:
-        """Say what this process knows to be used of a run's accounts: of the day's, if anything."""
-        found, of_day = [NO_USE] * len(accounts), self.of_day
-        if of_day and of_day[0] is accounts[-1]:
-            found[-1] = of_day[1]
-        return found
-
-    def keep_renewing(self, reservation: Reservation) -> None:
+    def keep_renewing(self, accounts: Sequence[Account], entry: str) -> None:
         """Renew a reservation in time, until `stop_renewing`."""
-        self._renewed[reservation.entry] = reservation
+        self._renewed[entry] = accounts
         if not self._is_watching:
             self._is_watching = True
             self.spawn(self._watch())
@@ -156,16 +131,6 @@ class AgentLedger:
         return self.spawn(_until_done(step))
 
     async def finish(self, step: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        """Take the last step of a run, at once as a rule; it is taken whoever cancels that."""
-        try:
-            await step()
-        except asyncio.CancelledError:
-            self.retry_in_background(step)
-            raise
-        except StoreError:
-            await self.finish_late(step)
-
-    async def finish_late(self, step: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         """Wait a while for the last step of a run: nobody looks again when that has ended."""
         await asyncio.wait([self.retry_in_background(step)], timeout=AWAY_SECONDS)
 
@@ -190,40 +155,21 @@ class AgentLedger:
             self.late.pop(run_id, None)
 
     async def _watch(self) -> None:
-        """Renew reservations in time, and have returned what is idle."""
-        loop = asyncio.get_running_loop()
-        renewed_at = loop.time()
+        """Renew reservations in time."""
         try:
             while self._renewed:
-                await asyncio.sleep(IDLE_SECONDS)
-                for reservation in list(self._renewed.values()):
-                    if reservation.return_if_idle:
-                        reservation.return_if_idle()
-                now = loop.time()
-                if now >= renewed_at + RESERVED_SECONDS / 3 and await self._renew():
-                    renewed_at = now
+                await asyncio.sleep(RESERVED_SECONDS / 3)
+                await _until_done(self._renew)
         finally:
             self._is_watching = False
 
-    async def _renew(self) -> bool:
-        """Renew all; gives whether the store was there, else that is due again at once."""
-        alike: dict[str, list[Reservation]] = {}
-        for each in self._renewed.values():
-            name = " ".join([str(each.seconds), *(account.key for account in each.accounts)])
-            alike.setdefault(name, []).append(each)
-        loop = asyncio.get_running_loop()
-        for reservations in alike.values():
-            began, first = loop.time(), reservations[0]
-            entries = [each.entry for each in reservations]
-            try:
-                await self.store.renew(first.accounts, entries, first.seconds)
-            except StoreError:
-                return False
-            now = loop.time()
-            for each in reservations:
-                if now < each.until < math.inf:  # it cannot have run out before
-                    each.until = began + each.seconds
-        return True
+    async def _renew(self) -> None:
+        """Renew all, those of the same accounts together. Raises `StoreError`."""
+        alike: dict[tuple[Account, ...], list[str]] = {}
+        for entry, accounts in self._renewed.items():
+            alike.setdefault(tuple(accounts), []).append(entry)
+        for accounts, entries in alike.items():
+            await self.store.renew(accounts, entries)
 
 
 async def _until_done(step: Callable[[], Coroutine[Any, Any, Any]]) -> None:

@@ -3,20 +3,18 @@
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
-from dataclasses import replace
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Protocol
 
 from diptych.errors import StoreError
-from diptych.loop.budget import Budget, Prices
+from diptych.loop.budget import Prices
 from diptych.loop.codec import Record
 from diptych.loop.events import Failed
 from diptych.loop.messages import NO_USE, Used
 from diptych.loop.spending import all_reserved, used_up
 from diptych.net.backoff import Backoff
 from diptych.ports import Clock, Notice
-from diptych.ports.budgets import AHEAD_SECONDS, Account, Reserved
+from diptych.ports.budgets import Account, Reserved
 from diptych.runtime.agent_ledger import (
     AWAY_SECONDS,
     SECONDS_OF_A_DAY,
@@ -25,10 +23,9 @@ from diptych.runtime.agent_ledger import (
 )
 from diptych.runtime.approval_records import waited_seconds
 from diptych.runtime.budget_notices import budget_warning
-from diptych.runtime.recorded_use import RecordedUse, is_reply, with_times_asked
+from diptych.runtime.recorded_use import RecordedUse, with_times_asked
 from diptych.runtime.run_meter import BudgetRefused
 
-_LENT_PARTS = 4  # of what is left: one is for a delegation, where the run has no such limit itself
 _FIRST_WAIT, _LONGEST_WAIT = 0.02, 0.5  # seconds, for what others have reserved
 
 
@@ -61,18 +58,12 @@ class CountedRun:
         self._began = clock.now()
         self.is_taken_over = len(log.records) > 1
         self._waited = waited_seconds(log.records, self._began) if self.is_taken_over else 0.0
-        self.replies_before = self.replies() if self.is_taken_over else 0
-        """The replies that a former owner has put on record."""
 
     def executed_ms(self) -> int:
         """Say for how long the run has executed here; to wait for an approval is not that."""
         now = self.now()
         waited = waited_seconds(self.log.records, now) - self._waited
         return max(0, round((now - self._began - waited) * 1000))
-
-    def replies(self) -> int:
-        """Count the replies on record."""
-        return sum(map(is_reply, self.log.records))
 
     def recorded(self) -> list[tuple[str, Used]]:
         """Say what is on record, by the accounts of the days on which it was asked for."""
@@ -101,8 +92,6 @@ class RunLedger:
         self._is_timed = agent_ledger.is_timed
         self._midnight = -math.inf  # the end of the day of these:
         self._accounts: Sequence[Account] = ()
-        self.known: Sequence[Used] = ()
-        """What is used of the accounts of today, as far as this run has heard."""
         self._settled_ms = 0
         self.earlier: list[Account] = []
         """The accounts of the days before, if midnight came while it ran."""
@@ -118,20 +107,7 @@ class RunLedger:
             if self._accounts:  # of the day before
                 self.earlier.extend(each for each in self._accounts if each not in accounts)
             self._accounts = accounts
-            self.known = self._agent_ledger.known_sums(accounts)
         return self._accounts
-
-    def have_left(self, many: Used) -> bool:
-        """Whether more tokens and money than these are left, as far as this run has heard.
-
-        What others use and reserve now is not known here; of a session's account nothing is, before
-        the first request of a run.
-        """
-        for account, used in zip(self._accounts, self.known, strict=True):
-            ends = account.budget.ends
-            if used.tokens + many.tokens >= ends[0] or used.cost + many.cost >= ends[1]:
-                return False
-        return True
 
     async def ask(
         self,
@@ -160,40 +136,6 @@ class RunLedger:
             backoff = backoff or Backoff(_FIRST_WAIT, _LONGEST_WAIT)
             await asyncio.sleep(_FIRST_WAIT / 2 + backoff.next_delay())
 
-    async def try_reserve(
-        self, accounts: Sequence[Account], far: Sequence[Account], entry: str, amount: Used
-    ) -> Reserved | None:
-        """Reserve of `accounts` for many calls, if something is left of them with the limits `far`.
-
-        Gives None while the ledger is away. Where nobody knows whether it has reserved, that is
-        given back in the background.
-        """
-        agent_ledger = self._agent_ledger
-        try:
-            found = await agent_ledger.store.reserve(far, entry, amount, AHEAD_SECONDS)
-        except StoreError:
-            agent_ledger.settle_in_background(accounts, entry, self.run_id, NO_USE)
-            return None
-        except asyncio.CancelledError:
-            agent_ledger.settle_in_background(accounts, entry, self.run_id, NO_USE)
-            raise
-        self.update_known(accounts, found.used)
-        return found
-
-    async def part(self, accounts: Sequence[Account], share: Budget) -> Budget:
-        """Give what a delegation may have of what nobody uses or has reserved.
-
-        Never nothing: to ask for that would be no question. Raises `StoreError`.
-        """
-        sums, given = await self._agent_ledger.store.claimed(accounts), share
-        own = dict(share.limits)
-        for account, claimed in zip(accounts, sums, strict=True):
-            left = replace(account.budget.left(claimed), wall_clock=None)
-            whole: dict[str, Any] = {name: limit for name, limit in left.limits if name in own}
-            part = replace(left.share(_LENT_PARTS), **whole)
-            given = given.tightened(part.above_zero())
-        return given
-
     async def settle_use(
         self, accounts: Sequence[Account], entry: str, used: Used, *, is_recorded: bool = True
     ) -> None:
@@ -215,18 +157,12 @@ class RunLedger:
             raise
         else:
             agent_ledger.stop_renewing(entry)
-            self.update_known(accounts, sums)
             self.update_day_and_warn(accounts, sums)
 
     async def settle_time(self) -> None:
         """Count the time that the run has executed, and that was not counted yet."""
         if self._is_timed:
             await self.settle_use(self.today(), next(self._agent_ledger.new_entries), NO_USE)
-
-    def update_known(self, accounts: Sequence[Account], sums: Sequence[Used]) -> None:
-        """Take over what is used of today's accounts."""
-        if accounts is self._accounts and sums:
-            self.known = sums
 
     def update_day_and_warn(self, accounts: Sequence[Account], sums: Sequence[Used]) -> None:
         """Take over what is used of the day, and tell who watches when it is 80 % of a limit."""
@@ -237,10 +173,6 @@ class RunLedger:
                 for name in self._agent_ledger.take_warnings(account, used):
                     notice = budget_warning(name, used, account.budget, account.scope)
                     self._counted.log.notify(notice)
-
-    def unrecorded(self, replied: int) -> int:
-        """Say how many of the replies that came here are on no record."""
-        return max(0, replied - self._counted.replies() + self._counted.replies_before)
 
     async def count_record(self) -> None:
         """Count what the record has beyond what was settled; see `Ledger.count_record`."""
@@ -254,25 +186,10 @@ class RunLedger:
                 await ledger.count_record(account, self.run_id, whole)
         self.must_count_record = False
 
-    async def leave(self, accounts: Sequence[Account], entry: str, unrecorded: Used) -> None:
-        """Count the record, and then settle what is on none: till then that is reserved."""
-        try:
-            with suppress(StoreError):  # the next owner does it
-                await self.count_record()
-        finally:
-            await self.settle_use(accounts, entry, unrecorded, is_recorded=False)
-
-    async def end_run(
-        self, entry: str, used: Used, accounts: Sequence[Account] | None = None
-    ) -> None:
-        """Settle the last that the run has used of `accounts`; it has ended. Raises `StoreError`.
-
-        Where nothing is to be settled, these are all that it ever shared.
-        """
-        accounts = accounts or [*self.today(), *self.earlier]
-        sums = await self._agent_ledger.store.end_run(accounts, entry, self.run_id, used)
-        self._agent_ledger.stop_renewing(entry)
-        self.update_day_and_warn(accounts, sums)
+    async def end_run(self) -> None:
+        """Have the ledger forget how much of the sums is this run's. Raises `StoreError`."""
+        accounts = [*self.today(), *self.earlier]
+        await self._agent_ledger.store.end_run(accounts, self.run_id)
 
     def _elapsed(self) -> Used:
         """Give the time that was not settled yet."""

@@ -30,17 +30,14 @@ class BudgetRefused(Exception):
 class ModelCall:
     """One request to a model, while it is counted; `usage` is what counts of it, None if nothing.
 
-    The rest is for shared budgets: its `prompt` and its `reply` are expected to have so many tokens
-    at most, which `entry` reserves of `accounts`; `weighed` is its weight, None if nobody asked.
+    Of shared budgets, `entry` reserves of `accounts` what it may use.
     """
 
     command: AskModel
     usage: Usage | None = None
     accounts: Sequence[Account] = ()
     entry: str = ""
-    weighed: int | None = None
-    prompt: int = 0
-    reply: int = 0
+    _weight: int | None = None
 
     @property
     def is_step(self) -> bool:
@@ -50,8 +47,10 @@ class ModelCall:
     @property
     def request_tokens(self) -> int:
         """Our estimate of its prompt: most replies say it, and few callers need it."""
-        weight = self.command.weight
-        return request_weight(self.command.request) if weight is None else weight
+        if self._weight is None:
+            weight = self.command.weight
+            self._weight = request_weight(self.command.request) if weight is None else weight
+        return self._weight
 
     def with_usage(self, replied: Replied, written: str = "") -> Replied:
         """Give a reply with its usage: an estimate, where the endpoint does not say it.

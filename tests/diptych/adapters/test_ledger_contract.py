@@ -64,14 +64,13 @@ def account(**limits: Any) -> Account:
     return Account("perDay", secrets.token_hex(8), Budget(**limits), 3600)
 
 
-TOKENS = Used(tokens=100)
+TOKENS, SHARE = Used(tokens=100), Budget(tokens=100)
 
 
 async def test_what_is_settled_is_used_and_what_is_reserved_is_not(books: Books) -> None:
     day = account(tokens=1_000)
     assert (await books.ledger.reserve([day], "e1", TOKENS)).outcome == "ok"
     assert await books.ledger.used([day]) == [Used()]
-    assert await books.other.claimed([day]) == [TOKENS]
     assert await books.ledger.settle([day], "e1", "run-1", Used(tokens=60)) == [Used(tokens=60)]
     assert await books.other.used([day]) == [Used(tokens=60)]
 
@@ -86,15 +85,6 @@ async def test_what_is_reserved_counts_until_it_is_settled(books: Books) -> None
     await books.other.settle([day], "e2", "run-2", Used(tokens=60))
     gone = await books.ledger.reserve([day], "e3", TOKENS)
     assert (gone.outcome, gone.limit, gone.used) == ("gone", "tokens", [Used(tokens=120)])
-
-
-async def test_a_reservation_lasts_as_long_as_is_asked_for(books: Books) -> None:
-    day = account(tokens=100)
-    await books.ledger.reserve([day], "e1", TOKENS, 60)
-    await books.wait(45)
-    assert (await books.other.reserve([day], "e2", TOKENS)).outcome == "busy"
-    await books.wait(16)
-    assert (await books.other.reserve([day], "e2", TOKENS)).outcome == "ok"
 
 
 async def test_each_step_may_be_repeated(books: Books) -> None:
@@ -128,7 +118,7 @@ async def test_what_is_spent_is_reserved_and_settled_in_one_step(books: Books) -
 async def test_what_was_spent_long_ago_is_spent_anew(books: Books) -> None:
     day, one = account(tool_calls=1), Used(tool_calls=1)
     await books.ledger.spend([day], "e1", "run-1", one)
-    await books.wait(61)
+    await books.wait(121)
     assert (await books.ledger.spend([day], "e1", "run-1", one)).outcome == "gone"
 
 
@@ -152,94 +142,96 @@ async def test_limits_that_an_amount_has_nothing_of_do_not_count_and_time_always
     assert (await books.ledger.reserve([day], "e4", Used(model_calls=1))).limit == "wall_clock"
 
 
-async def test_what_is_lent_is_never_more_than_nobody_else_holds(books: Books) -> None:
+async def test_a_share_is_never_more_than_is_left(books: Books) -> None:
     talk, day = account(tool_calls=9), account(tokens=100, tool_calls=4, cost=MUCH)
     penny = Decimal("0.000000000001")
     held = Used(tokens=40, cost=MUCH - penny, tool_calls=1)
     await books.ledger.reserve([talk, day], "e1", held)
-    wanted = Used(tokens=80, cost=MUCH, model_calls=5, tool_calls=4)
-    lent = await books.other.reserve_up_to([talk, day], "run-1/lent/a", wanted)
-    assert (lent.outcome, lent.amount) == ("ok", Used(60, penny, model_calls=5, tool_calls=3))
-    busy = await books.ledger.reserve_up_to([talk, day], "run-2/lent/a", wanted)
+    wanted = Budget(tokens=80, cost=MUCH, model_calls=5, tool_calls=4)
+    share = await books.other.reserve_share([talk, day], "run-1/share/a", wanted, 1)
+    assert (share.outcome, share.amount) == ("ok", Used(60, penny, model_calls=5, tool_calls=3))
+    busy = await books.ledger.reserve_share([talk, day], "run-2/share/a", wanted, 1)
     assert (busy.outcome, busy.limit) == ("busy", "tokens")
     await books.ledger.settle([talk, day], "e1", "run-0", Used())
-    found = await books.ledger.reserve_up_to([talk, day], "run-2/lent/a", wanted)
+    found = await books.ledger.reserve_share([talk, day], "run-2/share/a", wanted, 1)
     assert found.amount == Used(40, MUCH - penny, model_calls=5, tool_calls=1)
     assert await books.ledger.used([day]) == [Used()]
 
 
-async def test_what_is_lent_is_held_by_whoever_owns_the_run(books: Books) -> None:
+async def test_a_share_stays_with_the_run_whoever_owns_it(books: Books) -> None:
     day = account(tokens=100)
-    first = await books.ledger.reserve_up_to([day], "run-1/lent/a", Used(tokens=100))
+    first = await books.ledger.reserve_share([day], "run-1/share/a", Budget(tokens=100), 1)
     await books.wait(RESERVED_SECONDS * 0.75)
-    again = await books.other.reserve_up_to([day], "run-1/lent/a", Used(tokens=70))
+    again = await books.other.reserve_share([day], "run-1/share/a", Budget(tokens=70), 1)
     assert (again.outcome, again.amount) == ("ok", first.amount)
     await books.wait(RESERVED_SECONDS * 0.75)  # the new owner has not come to renew it yet
-    assert (await books.ledger.reserve_up_to([day], "run-2/lent/a", TOKENS)).outcome == "busy"
-    await books.other.settle([day], "run-1/lent/a", "run-1", Used(tokens=30))
-    await books.ledger.settle([day], "run-1/lent/a", "run-1", Used(tokens=30))  # a former owner
+    assert (await books.ledger.reserve_share([day], "run-2/share/a", SHARE, 1)).outcome == "busy"
+    await books.other.settle([day], "run-1/share/a", "run-1", Used(tokens=30))
+    await books.ledger.settle([day], "run-1/share/a", "run-1", Used(tokens=30))  # a former owner
     assert await books.ledger.used([day]) == [Used(tokens=30)]
 
 
-async def test_what_is_lent_across_midnight_is_held_of_the_new_day_too(books: Books) -> None:
+async def test_a_share_across_midnight_is_reserved_of_the_new_day_too(books: Books) -> None:
     talk, day, next_day = account(), account(), account(tokens=100)
-    await books.ledger.reserve_up_to([talk, day], "run-1/lent/a", TOKENS)
+    await books.ledger.reserve_share([talk, day], "run-1/share/a", SHARE, 1)
     assert (
-        await books.other.reserve_up_to([talk, next_day], "run-1/lent/a", TOKENS)
+        await books.other.reserve_share([talk, next_day], "run-1/share/a", SHARE, 1)
     ).amount == TOKENS
     assert (await books.ledger.reserve([next_day], "e1", TOKENS)).outcome == "busy"
-    await books.other.settle([talk, next_day], "run-1/lent/a", "run-1", Used(tokens=30))
-    for name in ("run-2/lent/a", "run-2/lent/a"):
-        found = await books.ledger.reserve_up_to([talk, next_day], name, TOKENS)
+    await books.other.settle([talk, next_day], "run-1/share/a", "run-1", Used(tokens=30))
+    for name in ("run-2/share/a", "run-2/share/a"):
+        found = await books.ledger.reserve_share([talk, next_day], name, SHARE, 1)
         assert found.amount == Used(tokens=70)
 
 
-async def test_an_heir_after_midnight_is_not_refused_by_its_own_loan(books: Books) -> None:
+async def test_a_new_owner_after_midnight_is_not_refused_by_its_own_share(books: Books) -> None:
     talk, day, next_day = account(tokens=100), account(), account(tokens=150)
-    await books.ledger.reserve_up_to([talk, day], "run-1/lent/a", TOKENS)
-    heir = await books.other.reserve_up_to([talk, next_day], "run-1/lent/a", TOKENS)
-    assert (heir.outcome, heir.amount) == ("ok", TOKENS)
+    await books.ledger.reserve_share([talk, day], "run-1/share/a", SHARE, 1)
+    renewed = await books.other.reserve_share([talk, next_day], "run-1/share/a", SHARE, 1)
+    assert (renewed.outcome, renewed.amount) == ("ok", TOKENS)
     assert (await books.ledger.reserve([talk], "e1", TOKENS)).outcome == "busy"
-    left = await books.ledger.reserve_up_to([next_day], "run-2/lent/a", TOKENS)
+    left = await books.ledger.reserve_share([next_day], "run-2/share/a", SHARE, 1)
     assert left.amount == Used(tokens=50)
 
 
-async def test_a_refused_heir_still_holds_what_its_run_was_lent(books: Books) -> None:
+async def test_a_refused_new_owner_keeps_the_share_of_its_run(books: Books) -> None:
     talk, day, next_day = account(tokens=100), account(), account(tokens=100)
-    await books.ledger.reserve_up_to([talk, day], "run-1/lent/a", TOKENS)
+    await books.ledger.reserve_share([talk, day], "run-1/share/a", SHARE, 1)
     await books.ledger.reserve([next_day], "others", TOKENS)
-    heir = await books.other.reserve_up_to([talk, next_day], "run-1/lent/a", TOKENS)
-    assert (heir.outcome, heir.place) == ("busy", 1)
+    renewed = await books.other.reserve_share([talk, next_day], "run-1/share/a", SHARE, 1)
+    assert (renewed.outcome, renewed.place) == ("busy", 1)
     assert (await books.ledger.reserve([talk], "e1", TOKENS)).outcome == "busy"
-    await books.other.settle([talk, day], "run-1/lent/a", "run-1", Used())
-    assert (await books.ledger.reserve_up_to([talk], "e2", TOKENS)).amount == TOKENS
+    await books.other.settle([talk, day], "run-1/share/a", "run-1", Used())
+    assert (await books.ledger.reserve_share([talk], "e2", SHARE, 1)).amount == TOKENS
 
 
-async def test_what_was_reserved_before_a_session_had_a_budget_is_held_once(books: Books) -> None:
+async def test_what_was_reserved_before_a_session_had_a_budget_counts_once(books: Books) -> None:
     talk, day = account(tokens=1_000), account(tokens=1_000)
-    await books.ledger.reserve_up_to([day], "run-1/lent/a", TOKENS)
-    assert (await books.other.reserve_up_to([talk, day], "run-1/lent/a", TOKENS)).amount == TOKENS
-    await books.other.settle([talk, day], "run-1/lent/a", "run-1", Used())
-    left = await books.ledger.reserve_up_to([talk, day], "e1", Used(tokens=2_000))
+    await books.ledger.reserve_share([day], "run-1/share/a", SHARE, 1)
+    assert (
+        await books.other.reserve_share([talk, day], "run-1/share/a", SHARE, 1)
+    ).amount == TOKENS
+    await books.other.settle([talk, day], "run-1/share/a", "run-1", Used())
+    left = await books.ledger.reserve_share([talk, day], "e1", Budget(tokens=2_000), 1)
     assert left.amount == Used(tokens=1_000)
 
 
-@pytest.mark.parametrize("is_ahead", [False, True])
-async def test_what_was_settled_is_not_reserved_again(books: Books, is_ahead: bool) -> None:
+async def test_what_was_settled_is_not_reserved_again(books: Books) -> None:
     day = account(tokens=100)
-    reserve = books.ledger.reserve_up_to if is_ahead else books.ledger.reserve
     for _ in range(2):
-        assert (await reserve([day], "e1", TOKENS)).outcome == "ok"
+        assert (await books.ledger.reserve([day], "e1", TOKENS)).outcome == "ok"
         await books.other.settle([day], "e1", "run-1", Used())
-    assert (await reserve([day], "e1", TOKENS)).amount == TOKENS  # sent again, and late
-    assert (await books.ledger.reserve_up_to([day], "e2", TOKENS)).amount == TOKENS
+        assert (await books.ledger.reserve_share([day], "e3", SHARE, 1)).amount == TOKENS
+        await books.other.settle([day], "e3", "run-1", Used())
+    await books.ledger.reserve([day], "e1", TOKENS)  # sent again, and late
+    assert (await books.ledger.reserve_share([day], "e2", SHARE, 1)).amount == TOKENS
 
 
 async def test_who_renews_what_is_settled_does_not_have_it_counted_again(books: Books) -> None:
     day = account(tokens=1_000)
     await books.ledger.reserve([day], "e1", TOKENS)
     await books.ledger.settle([day], "e1", "run-1", TOKENS)
-    await books.other.renew([day], ["e1"], RESERVED_SECONDS)
+    await books.other.renew([day], ["e1"])
     await books.wait(RESERVED_SECONDS + 1)
     await books.other.settle([day], "e1", "run-1", TOKENS)
     assert await books.ledger.used([day]) == [TOKENS]
@@ -250,26 +242,35 @@ async def test_a_run_that_is_forgotten_is_not_counted_again(books: Books) -> Non
     await books.ledger.settle([day], "e1", "run-1", Used(tokens=60))
     for ledger in (books.ledger, books.other):
         await ledger.count_record(day, "run-1", Used(tokens=80))
-        await ledger.end_run([day], secrets.token_hex(4), "run-1", Used())
+        await ledger.end_run([day], "run-1")
     assert await books.ledger.used([day]) == [Used(tokens=80)]
     await books.other.count_record(day, "run-2", Used(tokens=10))
     assert await books.ledger.used([day]) == [Used(tokens=90)]
 
 
-async def test_the_end_of_a_run_settles_and_counts_once_however_late_it_is_repeated(
+async def test_what_comes_after_the_end_of_a_run_counts_and_its_record_does_not(
     books: Books,
 ) -> None:
     talk, day = account(tokens=1_000), account(tokens=100)
-    await books.ledger.reserve_up_to([talk, day], "credit", TOKENS)
-    last = ([talk, day], "credit", "run-1", Used(tokens=60))
-    assert await books.ledger.end_run(*last) == [Used(tokens=60)] * 2
-    assert (await books.other.reserve([day], "e1", Used(tokens=40))).outcome == "ok"
+    await books.ledger.settle([talk, day], "e1", "run-1", Used(tokens=60))
+    await books.ledger.end_run([talk, day], "run-1")
     await books.wait(90)  # it is no more known by its entry
-    await books.other.end_run(*last)
+    await books.other.end_run([talk, day], "run-1")
     await books.other.count_record(day, "run-1", Used(tokens=60))
     assert await books.ledger.used([talk, day]) == [Used(tokens=60)] * 2
     await books.ledger.settle([day], "late", "run-1", Used(tokens=7))  # a request by itself
     assert await books.ledger.used([day]) == [Used(tokens=67)]
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7])
+async def test_what_the_run_does_not_limit_is_divided(books: Books, parts: int) -> None:
+    talk, day = account(tool_calls=3), account(tokens=1_000, cost=Decimal("0.5"), wall_clock=9)
+    await books.ledger.settle([talk, day], "e1", "run-1", Used(tokens=100))
+    found = await books.other.reserve_share([talk, day], "run-1/share/a", Budget(steps=4), parts)
+    assert found.amount.tool_calls == -(-3 // parts)
+    assert abs(found.amount.tokens - 900 / parts) < 1
+    assert abs(found.amount.cost - Decimal("0.5") / parts) < Decimal("1e-9")
+    assert (found.amount.steps, found.amount.wall_clock) == (4, 0)
 
 
 async def test_what_comes_after_the_end_of_a_run_leaves_nothing_of_it(server: RedisServer) -> None:
@@ -277,10 +278,10 @@ async def test_what_comes_after_the_end_of_a_run_leaves_nothing_of_it(server: Re
     async with stores(server.url, 1) as (one,):
         for ledger in (memory, one.ledger):
             day = account(tokens=1_000)
-            await ledger.end_run([day], "e1", "run-1", TOKENS)
+            await ledger.end_run([day], "run-1")
             await ledger.settle([day], "e2", "run-1", TOKENS)
             await ledger.spend([day], "e3", "run-1", TOKENS)
-            assert await ledger.used([day]) == [Used(tokens=300)]
+            assert await ledger.used([day]) == [Used(tokens=200)]
         assert not memory._accounts[next(iter(memory._accounts))].runs
         (name,) = server.ask("KEYS", f"*:budget:{day.key}")
         assert not [field for field in server.ask("HKEYS", name) if field.startswith(b"t")]
@@ -289,18 +290,10 @@ async def test_what_comes_after_the_end_of_a_run_leaves_nothing_of_it(server: Re
 async def test_a_run_is_known_to_have_ended_since_its_end_was_repeated(books: Books) -> None:
     day = account(tokens=1_000)
     for _ in range(2):
-        await books.ledger.end_run([day], "e1", "run-1", TOKENS)
+        await books.ledger.end_run([day], "run-1")
         await books.wait(400)
     await books.other.count_record(day, "run-1", TOKENS)
-    assert await books.ledger.used([day]) == [TOKENS]
-
-
-async def test_the_end_counts_beside_what_was_settled_and_counted_before(books: Books) -> None:
-    day = account(tokens=1_000)
-    await books.ledger.settle([day], "e1", "run-1", Used(tokens=60))
-    await books.ledger.count_record(day, "run-1", Used(tokens=80))
-    await books.ledger.end_run([day], "e2", "run-1", Used(tokens=7))
-    assert await books.other.used([day]) == [Used(tokens=87)]
+    assert await books.ledger.used([day]) == [Used()]
 
 
 async def test_a_reservation_ends_with_its_owner_and_lives_with_it(books: Books) -> None:
@@ -308,8 +301,7 @@ async def test_a_reservation_ends_with_its_owner_and_lives_with_it(books: Books)
     await books.ledger.reserve([day], "dead", TOKENS)
     await books.wait(RESERVED_SECONDS / 2)
     assert (await books.ledger.reserve([day], "e2", TOKENS)).outcome == "busy"
-    await books.ledger.renew([day], ["dead"], RESERVED_SECONDS)
-    await books.ledger.renew([day], ["dead"], 1.0)  # at least
+    await books.ledger.renew([day], ["dead"])
     await books.wait(RESERVED_SECONDS * 0.75)
     assert (await books.ledger.reserve([day], "e2", TOKENS)).outcome == "busy"
     await books.wait(RESERVED_SECONDS)
@@ -335,7 +327,7 @@ async def test_a_new_owner_counts_what_is_on_record_and_was_never_settled(books:
     assert await books.ledger.used([day]) == [Used(tokens=100, cost=Decimal("0.000003"))]
     await books.other.count_record(day, "run-1", Used(tokens=30))  # the record has lost a reply
     assert await books.ledger.used([day]) == [Used(tokens=100, cost=Decimal("0.000003"))]
-    await books.ledger.end_run([day], "e9", "run-1", Used())
+    await books.ledger.end_run([day], "run-1")
     assert await books.ledger.used([day]) == [Used(tokens=100, cost=Decimal("0.000003"))]
 
 
@@ -402,27 +394,3 @@ async def test_of_too_many_accounts_those_are_forgotten_that_were_used_longest_a
     assert await ledger.used([accounts[1]]) == [Used()]
     assert await ledger.used([accounts[0], accounts[-1]]) == [TOKENS, TOKENS]
     assert await ledger.used(accounts[-9_000:]) == [TOKENS] * 9_000
-
-
-async def test_what_is_held_in_memory_is_the_sum_of_what_is_reserved() -> None:
-    now, chance = [0.0], random.Random(7)
-    ledger = MemoryLedger(lambda: now[0])
-    accounts = [account(tokens=1_000), account(tokens=2_000, cost=MUCH)]
-    for number in range(1_500):
-        some = chance.choice([accounts, accounts[:1], accounts[1:]])
-        entry, run_id = f"e{number - chance.randrange(40)}", f"run-{number // 100}"
-        amount = Used(chance.randrange(60), Decimal(chance.randrange(9)) / 10**12, 1)
-        now[0] += chance.choice([0, 0.1, 2])
-        match chance.randrange(7):
-            case 0 | 1:
-                await ledger.reserve(some, entry, amount)
-            case 2:
-                await ledger.reserve_up_to(some, entry, amount)
-            case 3 | 4:
-                await ledger.settle(some, entry, run_id, Used(1))
-            case 5:
-                await ledger.spend(some, entry, run_id, Used(1))
-            case 6:
-                await ledger.count_record(some[0], run_id, Used(number // 10))
-        for row in ledger._accounts.values():
-            assert row.total == sum((each for _, each in row.reserved.values()), Used())

@@ -37,7 +37,7 @@ async def test_a_busy_session_refuses_and_an_idle_one_takes():
     assert len(await rooms.runs.entries("s")) == 2, "what is refused leaves nothing"
 
 
-@pytest.mark.parametrize("tokens", [10**9, 10**5], ids=["with credit", "without"])
+@pytest.mark.parametrize("tokens", [10**9, 10**5], ids=["far from the limit", "near it"])
 @virtually
 async def test_whoever_was_told_of_the_end_of_a_run_finds_its_session_idle(tokens):
     rooms = home_with(*ECHOES, day={"tokens": tokens})

@@ -9,7 +9,6 @@ import random
 from dataclasses import replace
 
 import pytest
-from support.credited import near_the_end
 from support.seeds import blocks, quiet
 from support.virtual_time import run_virtually
 from support.world import World, now
@@ -100,13 +99,6 @@ def test_whatever_breaks_no_budget_does(seeds):
     assert {seed: what for seed, what in wrong.items() if what} == {}
 
 
-@pytest.mark.parametrize("seeds", blocks(SEEDS, part=2), ids=str)
-def test_whatever_breaks_no_budget_does_with_credit(seeds, monkeypatch):
-    near_the_end(monkeypatch)
-    wrong = {seed: found(seed) for seed in seeds}
-    assert {seed: what for seed, what in wrong.items() if what} == {}
-
-
 class Generous(MemoryLedger):
     """Lets everything be reserved."""
 
@@ -124,9 +116,6 @@ class Lossy(MemoryLedger):
 
     async def settle(self, accounts, entry, run_id, used):
         return await super().settle(accounts, entry, run_id, Used())
-
-    async def end_run(self, accounts, entry, run_id, used):
-        return await super().end_run(accounts, entry, run_id, Used())
 
 
 @pytest.mark.parametrize(("broken", "seeds"), [(Generous, 10), (Lossy, 5)])

@@ -1,18 +1,20 @@
 #!lua
 -- Budgets that runs share: one step of `ports.budgets.Ledger`, on all accounts.
--- ARGV: prefix, what (the method; 'end' is end_run, 'read' used), entry (renew: a JSON array of
---       them), run, ms for which a reservation lasts, ms for which a settled entry is known, ms for
---       which a run that has ended is, then for each account: name, ms for which it is kept, 6
---       limits ('' for none), 6 amounts.
+-- ARGV: prefix, what (the method; 'share' is reserve_share, 'end' end_run, 'read' used), entry
+--       (renew: a JSON array of them), run, ms for which a reservation lasts, ms for which a settled
+--       entry is known, ms for which a run that has ended is, parts of a share, then for each
+--       account: name, ms for which it is kept, 6 limits ('' for none), 6 amounts (of a share ''
+--       for one that the run does not limit).
 -- An account is a hash: u1 to u6 is what is used, c1 to c6 what is claimed (used or reserved),
--- r:<entry> a reservation or 'settled', r:<run>/forgotten of a run that has ended, t1:<run> to
+-- r:<entry> a reservation or 'settled', r:<run>/ended of a run that has ended, t1:<run> to
 -- t6:<run> what is settled of the run, x is for sums. And a sorted set of the entries, by when they
 -- are forgotten. Numbers are strings: a double has no room for money.
 -- Gives outcome, place of the account and of the limit (from 1; 0 if neither), what is used of each
--- account, and the amounts that are reserved.
+-- account, and the amounts of a share.
 local what, entry, run = ARGV[2], ARGV[3], ARGV[4]
 local reserved_ms, known_ms, ended_ms, N = ARGV[5], ARGV[6], ARGV[7], 6
-local ended = run .. '/forgotten'  -- as pods of other versions name it
+local MOST = '9223372036854775807'  -- that 64 bits hold
+local parts, ended = tonumber(ARGV[8]), run .. '/ended'
 local now = now_ms()
 
 local function is_less(one, other)
@@ -23,7 +25,7 @@ local function is_less(one, other)
 end
 
 local accounts = {}
-local at = 8
+local at = 9
 while at < #ARGV do
   local account = {
     name = key('budget', ARGV[at]), due = key('budgetdue', ARGV[at]), ms = ARGV[at + 1],
@@ -41,7 +43,7 @@ local function add(account, field, i, amount)
   if amount and amount ~= '' and amount ~= '0' then
     local sum = redis.pcall('HINCRBY', account.name, field .. i, amount)
     if type(sum) == 'table' then
-      redis.call('HSET', account.name, field .. i, '9223372036854775807')
+      redis.call('HSET', account.name, field .. i, MOST)
     end
   end
 end
@@ -94,18 +96,19 @@ local function sums(account, field)
   return found
 end
 
--- Gives one number less another: as strings, since a double has no room for them.
-local function less(account, one, other)
-  redis.call('HSET', account.name, 'x', one)
-  redis.call('HINCRBY', account.name, 'x', other == '0' and '0' or '-' .. other)
-  local found = redis.call('HGET', account.name, 'x')
+-- Gives one of `parts` of what is left of a limit, at least 1. A double lacks digits for large sums
+-- of money: the whole is found by HINCRBY, a part of it is rounded down.
+local function part_of_left(account, i, parts)
+  local taken, limit = sums(account, 'c')[i], account.limits[i]
+  redis.call('HSET', account.name, 'x', is_less(MOST, limit) and MOST or limit)
+  redis.call('HINCRBY', account.name, 'x', taken == '0' and '0' or '-' .. taken)
+  local left = redis.call('HGET', account.name, 'x')
   redis.call('HDEL', account.name, 'x')
-  return found
-end
-
--- Whether an amount is left by far; of a double so many digits are right.
-local function is_surely_left(limit, taken, amount)
-  return amount == '0' or tonumber(taken) + tonumber(amount) < tonumber(limit) * (1 - 1e-9)
+  if parts > 1 then
+    local part = tonumber(left) / parts
+    left = string.format('%.0f', part < 1e15 and math.ceil(part) or math.floor(part * (1 - 1e-15)))
+  end
+  return is_less(left, '1') and '1' or left
 end
 
 local function of_all(field)
@@ -118,6 +121,24 @@ end
 
 local function used()
   return of_all('u')
+end
+
+local function share()
+  local amounts = {}
+  for i = 1, N do
+    local own = accounts[1].amounts[i]
+    amounts[i] = own
+    for _, account in ipairs(i < N and accounts or {}) do
+      if account.limits[i] ~= '' then
+        local most = part_of_left(account, i, own == '' and parts or 1)
+        if amounts[i] == '' or is_less(most, amounts[i]) then
+          amounts[i] = most
+        end
+      end
+    end
+    amounts[i] = amounts[i] == '' and '0' or amounts[i]
+  end
+  return amounts
 end
 
 -- Finds the first limit of which nothing is left, if the amount has something of it.
@@ -143,11 +164,11 @@ local function settle()
   for _, account in ipairs(accounts) do
     if unclaim(account, entry) ~= 'settled' then
       set_entry(account, entry, 'settled', known_ms)
-      local is_late = has_ended(account)
-      for i = 1, what == 'end' and is_late and 0 or N do
+      local is_recorded = run ~= '' and not has_ended(account)
+      for i = 1, N do
         add(account, 'u', i, account.amounts[i])
         add(account, 'c', i, account.amounts[i])
-        if what ~= 'end' and run ~= '' and not is_late then
+        if is_recorded then
           add(account, 't' .. i .. ':' .. run, '', account.amounts[i])
         end
       end
@@ -164,7 +185,7 @@ for _, account in ipairs(accounts) do
 end
 
 local amounts
-if what == 'reserve' or what == 'reserve_up_to' or what == 'spend' then
+if what == 'reserve' or what == 'share' or what == 'spend' then
   local states, count, settled = {}, 0, false
   for n, account in ipairs(accounts) do
     states[n] = redis.call('HGET', account.name, 'r:' .. entry)
@@ -172,10 +193,10 @@ if what == 'reserve' or what == 'reserve_up_to' or what == 'spend' then
     settled = settled or states[n] == 'settled'
   end
   if settled then
-    return { 'ok', 0, 0, used(), accounts[1].amounts }
+    return { 'ok', 0, 0, used(), what == 'share' and share() or false }
   elseif count == #accounts then
     renew(entry)
-    return { 'ok', 0, 0, used(), amounts_of(states[1]) }
+    return { 'ok', 0, 0, used(), what == 'share' and amounts_of(states[1]) or false }
   end
   -- Of some accounts a former owner has reserved, before midnight or under another manifest.
   for n, account in ipairs(accounts) do
@@ -189,18 +210,9 @@ if what == 'reserve' or what == 'reserve_up_to' or what == 'spend' then
       claim(account, amounts_of(states[n] or ''))
     end
     local gone, i = first_gone('u')
-    return { gone and 'gone' or 'busy', gone or busy, i or limit, used() }
+    return { gone and 'gone' or 'busy', gone or busy, i or limit, used(), false }
   end
-  amounts = accounts[1].amounts
-  for _, account in ipairs(what == 'reserve_up_to' and accounts or {}) do
-    local taken = sums(account, 'c')
-    for j = 1, N do
-      if account.limits[j] ~= '' and not is_surely_left(account.limits[j], taken[j], amounts[j]) then
-        local left = less(account, account.limits[j], taken[j])
-        amounts[j] = is_less(left, amounts[j]) and left or amounts[j]
-      end
-    end
-  end
+  amounts = what == 'share' and share() or accounts[1].amounts
   for _, account in ipairs(what ~= 'spend' and accounts or {}) do
     set_entry(account, entry, table.concat(amounts, ' '), reserved_ms)
     claim(account, amounts)
@@ -229,7 +241,6 @@ elseif what == 'count_record' then
     end
   end
 elseif what == 'end' then
-  settle()
   local fields = {}
   for i = 1, N do
     fields[i] = 't' .. i .. ':' .. run
@@ -239,12 +250,10 @@ elseif what == 'end' then
     set_entry(account, ended, 'settled', ended_ms)
   end
 end
-if what == 'claimed' then
-  return { 'ok', 0, 0, of_all('c') }
-elseif what ~= 'read' then
+if what ~= 'read' then
   for _, account in ipairs(accounts) do
     redis.call('PEXPIRE', account.name, account.ms)
     redis.call('PEXPIRE', account.due, account.ms)
   end
 end
-return { 'ok', 0, 0, used(), amounts }
+return { 'ok', 0, 0, used(), what == 'share' and amounts or false }
