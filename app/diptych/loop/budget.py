@@ -103,10 +103,6 @@ class Budget:
             **{name: max(limit - getattr(used, name), limit * 0) for name, limit in self.limits}
         )
 
-    def less(self, used: Used, times: int) -> "Budget":
-        """Give the limits less so many times an amount; they may be below 0."""
-        return Budget(**{name: limit - getattr(used, name) * times for name, limit in self.limits})
-
     def share(self, among: int) -> "Budget":
         """Give one of several even shares; what cannot be divided goes to the first."""
         return Budget(**{name: _share(limit, among) for name, limit in self.limits})
@@ -166,15 +162,10 @@ class Budget:
         """The limits as `to_integers` gives what is used, None for none."""
         return tuple(_to_integer(getattr(self, name)) for name in LIMITS)
 
-    @property
-    def warned(self) -> "Budget":
-        """80 % of each limit, from which on there is a warning."""
-        return Budget(**{name: _warned_at(limit) for name, limit in self.limits})
-
     @cached_property
     def warned_at(self) -> tuple[Any, ...]:
-        """The same, by its place in `Used`."""
-        return self.warned.ends
+        """80 % of each limit, from which on there is a warning, by its place in `Used`."""
+        return Budget(**{name: _warned_at(limit) for name, limit in self.limits}).ends
 
 
 UNLIMITED = Budget()

@@ -38,20 +38,6 @@ def request_weight(request: ModelRequest, known: Mapping[int, int] | None = None
     return functions + sum(known.get(id(m)) or message_weight(m) for m in request.messages)
 
 
-def most_weight(request: ModelRequest) -> int:
-    """Give a bound of what a request weighs, without reading its texts.
-
-    A character of ASCII weighs 1 at most, any other 4. Parts, calls and functions are weighed.
-    """
-    found = functions_weight(request.tools) if request.tools else 0
-    for message in request.messages:
-        text = message.content
-        found += _MESSAGE_WEIGHT + 1 + (len(text) if text.isascii() else 4 * len(text))
-        if message.calls or message.parts or message.reasoning:
-            found += message_weight(message)
-    return found
-
-
 def functions_weight(functions: Iterable[FunctionTool]) -> int:
     """Estimate the tokens of functions that a request offers."""
     return sum(function.weight for function in functions)
