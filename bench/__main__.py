@@ -7,24 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import uvloop
-
-from bench import (
-    access,
-    agents,
-    answers,
-    approvals,
-    durable,
-    formats,
-    guards,
-    instructions,
-    lists,
-    redis_clients,
-    speed,
-    sse,
-    start,
-    streams,
-)
+from bench import agents, durable, guards, speed, start, streams
 from bench.processes import Backends, backends
 
 Part = Callable[[Backends, speed.Effort], str]
@@ -32,10 +15,6 @@ Part = Callable[[Backends, speed.Effort], str]
 
 def _speed(behind: Backends, effort: speed.Effort) -> str:
     return asyncio.run(speed.measure(behind, effort))
-
-
-def _access(behind: Backends, effort: speed.Effort) -> str:
-    return asyncio.run(access.measure(behind, effort))
 
 
 def _streams(behind: Backends, effort: speed.Effort) -> str:
@@ -48,12 +27,6 @@ def _start(behind: Backends, effort: speed.Effort) -> str:
     return start.measure(behind)
 
 
-def _sse(behind: Backends, effort: speed.Effort) -> str:
-    del behind, effort
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(sse.measure())
-
-
 def _agents(behind: Backends, effort: speed.Effort) -> str:
     del behind, effort
     return agents.measure()
@@ -64,53 +37,17 @@ def _durable(behind: Backends, effort: speed.Effort) -> str:
     return asyncio.run(durable.measure(behind))
 
 
-def _lists(behind: Backends, effort: speed.Effort) -> str:
-    return asyncio.run(lists.measure(behind, effort.trees))
-
-
-def _redis_clients(behind: Backends, effort: speed.Effort) -> str:
-    del behind, effort
-    return asyncio.run(redis_clients.measure())
-
-
-def _answers(behind: Backends, effort: speed.Effort) -> str:
-    del behind, effort
-    return asyncio.run(answers.measure())
-
-
 def _guards(behind: Backends, effort: speed.Effort) -> str:
     return asyncio.run(guards.measure(behind, effort))
-
-
-def _instructions(behind: Backends, effort: speed.Effort) -> str:
-    return asyncio.run(instructions.measure(behind, effort))
-
-
-def _approvals(behind: Backends, effort: speed.Effort) -> str:
-    del effort
-    return asyncio.run(approvals.measure(behind))
-
-
-def _formats(behind: Backends, effort: speed.Effort) -> str:
-    del behind, effort
-    return formats.measure()
 
 
 PARTS: dict[str, Part] = {
     "start": _start,
     "speed": _speed,
-    "access": _access,
     "streams": _streams,
-    "sse": _sse,
     "agents": _agents,
     "durable": _durable,
-    "lists": _lists,
-    "formats": _formats,
-    "redis": _redis_clients,
-    "answers": _answers,
     "guards": _guards,
-    "instructions": _instructions,
-    "approvals": _approvals,
 }
 
 
