@@ -104,7 +104,7 @@ def _forgotten(world, run_id, run, decisions):
 
 
 def _stands_below_only(world, run, call_id, decision):
-    """Whether a run was ended over a decision that the agent below had recorded (decision 186).
+    """Whether a run was ended over a decision that the agent below had recorded.
 
     Nothing follows a terminal event, so what comes up after it stands on no record here.
     """

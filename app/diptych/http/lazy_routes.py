@@ -1,7 +1,7 @@
 """Routes that are built at their first request, because their imports are heavy.
 
 The imports of A2A's server side cost 18 MB and 0.4 s. An agent that nobody delegates to never
-needs them (decision 14).
+needs them.
 """
 
 import asyncio

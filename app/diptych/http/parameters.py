@@ -1,7 +1,7 @@
 """Reads what a request says about how the model shall answer: sampling, lengths, effort.
 
 What the manifest allows (`chat.allowParameters`) reaches the model. What it does not allow, and
-what is not known here, has no effect and is named in a header (decision 69).
+what is not known here, has no effect and is named in a header.
 """
 
 import re

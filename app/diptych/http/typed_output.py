@@ -2,7 +2,7 @@
 
 A chat has three: `response_format`, and, where a client forces one tool of its own to be called,
 that tool. Its call is the answer then, in another envelope (decision 70). If one of several must be
-called, the answer says which (decision 111).
+called, the answer says which.
 """
 
 import json

@@ -167,8 +167,8 @@ def take_child_use(run: Run, result: Result) -> Run:
 def child_use(result: Result, share: Budget, prices: Prices | None) -> Used:
     """Give what a delegation has used: as the child says, or all that it was given if it is lost.
 
-    Whatever the child says, it counts for no more than it could have used of what it was given
-    (decision 185). What names no money is counted at the prices of this agent.
+    Whatever the child says, it counts for no more than it could have used of what it was given.
+    What names no money is counted at the prices of this agent.
     """
     child = result.child
     if child is None or (child.used is None and child.usage is None):

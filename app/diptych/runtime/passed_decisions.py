@@ -30,7 +30,7 @@ class PassedDecisions:
     async def decide(self, asked: Record, request: DecisionRequest) -> Sequence[Record]:
         """Pass a decision on; gives the run's records once it is among them, or after 15 s.
 
-        It counts by then: the agent that has the call has it on record (decision 186). `asked` is
+        It counts by then: the agent that has the call has it on record. `asked` is
         the record of the call that waits. Raises the `RequestError` of the agent that refuses, and
         `NotAnswered` if this process leaves.
         """

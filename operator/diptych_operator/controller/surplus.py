@@ -1,7 +1,7 @@
 """Takes away what an Agent has and should not have: children that it does not need any more.
 
 An Agent that may not be exposed as its manifest asks loses its route, and its NetworkPolicy admits
-nobody for it any more. All else of it goes on as it was (decision 190).
+nobody for it any more. All else of it goes on as it was.
 """
 
 from collections.abc import Collection

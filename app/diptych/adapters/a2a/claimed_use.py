@@ -2,7 +2,7 @@
 
 A claim is the agent's word, and its caller's budgets are counted by it. So no task counts for more
 than it could use of what it was given, nor for less than the events of its own run show. What
-differs is put on the log, and on the logger `diptych.audit` (decision 185).
+differs is put on the log, and on the logger `diptych.audit`.
 """
 
 import json

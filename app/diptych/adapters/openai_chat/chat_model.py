@@ -42,7 +42,7 @@ class ChatModel:
     statuses 408, 409, 425, 429 and 5xx. It honours Retry-After up to `MAX_RETRY_AFTER`. An endpoint
     that keeps failing is left alone for a while, if there is another. If an endpoint gives no
     reply, the next one is asked, unless the request itself is what is wrong. What a run has left of
-    its time (`ModelRequest.seconds_left`) is shared in the same way (decision 83).
+    its time (`ModelRequest.seconds_left`) is shared in the same way.
     """
 
     def __init__(

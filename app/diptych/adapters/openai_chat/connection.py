@@ -82,7 +82,7 @@ class Connection:
     """Posts to `/chat/completions` of one endpoint.
 
     The endpoint's URL may end in that path. A bare host gets `/v1` before it, and if there is
-    nothing, it is asked without (decision 64); which one is there is remembered. `request_count` is
+    nothing, it is asked without; which one is there is remembered. `request_count` is
     the number of requests that were sent.
     """
 

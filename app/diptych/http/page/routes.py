@@ -2,7 +2,7 @@
 
 They need no token, as `/health` needs none (`http.access_guard`): a browser cannot send one with an
 address that somebody types. All that the page shows it asks for itself, with the token that it is
-given (decision 217).
+given.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """`/v1/runs/{id}/tree`: a run and the runs below it, at this agent and at others.
 
 This agent asks the others itself, with its own proof: the runs there are its own, and who may see
-a run here is told what happens below it anyway (decision 152).
+a run here is told what happens below it anyway.
 """
 
 import asyncio
