@@ -39,7 +39,7 @@ from diptych.loop.state import (
     open_calls,
     updated,
 )
-from diptych.loop.stuck import note_side_effect, note_step
+from diptych.loop.stuck import note_asked, note_sent, note_step
 
 _READ_SHARE = 1 / 8  # of the context window, for one piece of a text that is read on
 
@@ -169,6 +169,7 @@ def start_ready(run: Run) -> Next:
         else:
             ids.add(due.id)
             is_approved = due.id in run.approved
+            run = note_asked(run, due)
             commands.append(
                 Emit(Called(due, run.step))
                 if is_reader(due)
@@ -190,7 +191,7 @@ def begin_call(run: Run, event: Called) -> Next:
     call, count = event.call, run.tool_calls + is_counted(event.call)
     if event.budget:
         run = updated(run, shares={**run.shares, call.id: event.budget})
-    run = note_side_effect(updated(run, started=(*run.started, call.id), tool_calls=count), call)
+    run = note_sent(updated(run, started=(*run.started, call.id), tool_calls=count), call)
     if event.context_id:
         run = updated(run, context_ids={**run.context_ids, call.id: event.context_id})
     if not (is_reader(call) and isinstance(call, ToolCall)):
