@@ -12,8 +12,9 @@ from diptych.loop.actions import (
     read_native,
     read_reply,
 )
+from diptych.loop.actions.wording import listed, quoted
 from diptych.loop.answer import give_answer, reset_answer
-from diptych.loop.answer_reading import is_only_brackets
+from diptych.loop.answer_reading import is_only_no_op
 from diptych.loop.asking import ask_for_answer, may_answer, next_step
 from diptych.loop.call_graph import Graph, failure
 from diptych.loop.commands import Command, Emit, JudgeCall, JudgeStep, MakeCall, Warn
@@ -56,12 +57,16 @@ def take_reply(run: Run, reply: Replied) -> Next:
         case NoOp() | Prose():
             if run.steering:
                 return next_step(run)
-            is_answer = isinstance(found, Prose) and said.strip() and not is_only_brackets(said)
+            is_answer = isinstance(found, Prose) and said.strip() and not is_only_no_op(said)
             if is_answer and may_answer(run):
                 return give_answer(updated(run, phase=Phase.ANSWER), said, reply.finish_reason)
             return ask_for_answer(run)
         case Calls():
-            return _begin_step(run, _named(run, found), Message("assistant", said))
+            run, commands = _begin_step(run, _named(run, found), Message("assistant", said))
+            if not found.ignored:
+                return run, commands
+            keys = listed(map(quoted, found.ignored))
+            return run, (Warn(f"the reply's {keys} is ignored: it is no part of a call"), *commands)
 
 
 def is_late_reply(run: Run, reply: Replied) -> bool:

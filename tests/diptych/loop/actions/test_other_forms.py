@@ -248,7 +248,7 @@ def test_code_is_told_the_right_form():
         pytest.param("The <tool_call> tag opens a call.", id="a tag in prose"),
         pytest.param("<function=add> is how Llama writes.", id="another tag in prose"),
         pytest.param("[TOOL_CALLS] is Mistral's token.", id="a token in prose"),
-        pytest.param(f"```xml\n<tool_call>{A}</tool_call>\n```", id="a call in a fence of XML"),
+        pytest.param(f"```xml\n<x>{A}</x>\n```", id="a call in a fence of XML"),
         pytest.param(f"```python\nx = [\n<tool_call>\n{A}\n</tool_call>\n```\nSo.", id="code"),
         pytest.param("add(a=1) adds.", id="code in prose"),
         pytest.param("```python\nadd(a=1)\n```\nThis adds.", id="a fence that is not alone"),
