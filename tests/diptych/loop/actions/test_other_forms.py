@@ -59,6 +59,7 @@ def quoted(value):
         pytest.param(f"<tool_call>\n[{A}]\n</tool_call>", id="tags with a list"),
         pytest.param(f"<tool_call>\n```json\n{A}\n```\n</tool_call>", id="tags with a fence"),
         pytest.param(f"```\n<tool_call>\n{A}\n</tool_call>\n```", id="tags in a fence"),
+        pytest.param(f"```xml\n<tool_call>{A}</tool_call>\n```", id="tags in a fence of XML"),
         pytest.param(f"I add. <tool_call>{A}</tool_call>", id="tags after prose in a line"),
         pytest.param('<tool_call>{"tool": "add", "arguments": {"a": 1}}</tool_call>', id="own"),
         pytest.param('{"tool": "add", "parameters": {"a": 1}}', id="our own name for it"),
