@@ -8,6 +8,7 @@ import pytest
 from support.stack import Stage, agent, call, frames, stages, text_of, tool_server, until
 
 from diptych.config.settings import PeerConfig
+from diptych.loop.run_settings import RunSettings
 
 ECHO_SCRIPT = (call("echo", text="hello"), "{}", "The echo returned: hello")
 RESEARCH_SCRIPT = (
@@ -88,6 +89,36 @@ async def test_a_plain_answer_is_a_question_and_an_answer(ask: Any) -> None:
     async with stages(agent(*TALK_SCRIPT)) as (helper,):
         assert await ask(helper) == "Hello! How can I help you?"
         assert await helper.facts() == ["user_message", "agent_response"]
+
+
+NATIVE_ECHO = {"content": "", "tool_calls": [{"name": "echo", "arguments": {"text": "hello"}}]}
+
+
+@pytest.mark.parametrize("ask", ASKS[:2])
+@pytest.mark.parametrize(
+    ("again", "loop", "event", "made"),
+    [
+        pytest.param(ECHO_SCRIPT[0], {}, "tool_result", 2, id="a tool"),
+        pytest.param(NATIVE_ECHO, {}, "tool_result", 2, id="natively"),
+        pytest.param(ECHO_SCRIPT[0], {"answer_mode": "direct"}, "tool_result", 2, id="directly"),
+        pytest.param(ECHO_SCRIPT[0], {"max_steps": 12}, "tool_result", 2, id="in many steps"),
+        pytest.param(RESEARCH_SCRIPT[0], {}, "delegation_response", 5, id="an agent"),
+    ],
+)
+async def test_a_script_that_repeats_its_call_ends_with_the_text_of_max_steps(
+    ask: Any, again: Any, loop: Any, event: str, made: int
+) -> None:
+    settings, peer = RunSettings(**loop), PeerConfig("researcher", "researcher")
+    async with (
+        tool_server(echo) as box,
+        stages(
+            agent(*[again] * 13, tools=(box,), agents=(peer,), loop=settings),
+            agent("{}", "They are in two states.", name="researcher"),
+        ) as (helper, _),
+    ):
+        assert await ask(helper) == f"Reached maximum reasoning steps ({settings.max_steps})"
+        facts = await helper.facts()
+        assert (facts.count(event), facts[-1]) == (made, "max_steps")
 
 
 async def test_what_a_sub_agent_streams_is_told_while_it_streams() -> None:

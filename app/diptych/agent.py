@@ -161,7 +161,7 @@ class Agent(AgentControl):
         The file's agents are all served, on free loopback ports, while this one is in use. Raises
         `ConfigError`.
         """
-        loaded = load_agents([Path(file)], LocalOptions(os.environ))
+        loaded = load_agents([Path(file)], LocalOptions(os.environ, asked=name))
         if name is not None and name not in loaded.names:
             known = ", ".join(loaded.names)
             raise ConfigError(f"{file}: there is no Agent called {name}; there is {known}")

@@ -225,6 +225,7 @@ CallErrorKind = Literal[
     "refused",  # not sent: a call path that comes back, a reference that leads nowhere …
     "invalid_arguments",
     "denied",  # by the policy, or by a person who was asked
+    "repeated",  # not run, because the steps before made the same call (loop.md §8)
     "skipped",  # not run, because another call failed or a message superseded it
     "interrupted",  # the run ended first
     "unknown",  # sent, and nobody knows what became of it

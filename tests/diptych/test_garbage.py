@@ -110,6 +110,7 @@ async def test_a_failed_run_leaves_nothing(name: str) -> None:
             "helper",
             model={"name": "m", "endpoint": model.url, "timeouts": timeouts},
             tools=[double, broken],
+            max_steps=9,
         ) as agent,
     ):
 

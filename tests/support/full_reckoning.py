@@ -86,18 +86,16 @@ def _hooked(world):
 
 
 def _repeats(world):
-    """The same call gives the same at most three times in a row of turns without a message."""
-    for run_id, run in world.store.runs.items():
-        pokes, same = set(), 0
+    """Who is obsessed by one call makes it twice at most, until a message comes."""
+    for run_id, run in world.store.runs.items() if world.is_obsessed else ():
+        pokes = 0
         for r in run.records:
             if r.event_type == "user_message":
-                same = 0
+                pokes = 0
             elif r.event_type == "tool_call" and r.content["tool"] == "poke":
-                pokes.add(r.metadata["call_id"])
-                if same >= 3:
-                    yield f"{run_id} poked again after {same} times the same"
-            elif r.event_type == "tool_result" and r.metadata["call_id"] in pokes:
-                same += 1
+                pokes += 1
+                if pokes > 2:
+                    yield f"{run_id} poked again, {pokes} times in a row"
 
 
 def _tasks(world):

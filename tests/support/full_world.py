@@ -91,10 +91,8 @@ class FullWorld(HooksOfWorld, World):
         self.points = [point for point in POINTS if chance.random() < 0.3]
         self.asks_worker = chance.random() < 0.3  # before it is given a task
         self.passed_answers: set[tuple[str, str]] = set()  # run and answer, that a hook let pass
-        if (
-            random.Random(f"{seed}, obsession").random() < 0.2
-        ):  # by one tool, and nobody keeps it from that
-            self.is_obsessed, self.repeat, self.max_steps, self.silence = True, "allow", 5, 0.0
+        if random.Random(f"{seed}, obsession").random() < 0.2:
+            self.is_obsessed, self.repeat, self.max_steps, self.silence = True, None, 5, 0.0
         self.held: list[str] = []  # reservations that stayed
         self.sudden: list[asyncio.Task] = []
         self.outside = contextvars.copy_context()  # of all processes

@@ -105,7 +105,8 @@ class ScriptedModel:
         if index >= len(self._script):
             raise ModelError(
                 "mock_exhausted",
-                f"{VARIABLE} has {_counted(len(self._script))}, and a further one was asked for",
+                f"{VARIABLE} has {_counted(len(self._script))}, and a further one was asked for. "
+                'Phase 1 comes first, and ends with a reply without a call: ["{}", "Hello"]',
             )
         reply = self._script[index]
         if reply.delay_ms:

@@ -21,6 +21,7 @@ from diptych.config.manifest import API_VERSION, KIND, AgentManifest
 from diptych.config.pod_spec import pod_spec_mistakes
 from diptych.config.references import ReferenceTargets
 from diptych.config.resolver import resolve_manifest
+from diptych.config.scripts import script_of
 from diptych.config.secret_sources import SecretSources
 from diptych.config.services import Services, redis_service_names
 from diptych.config.settings import NAMESPACE, AgentConfig
@@ -39,12 +40,14 @@ _PLACEHOLDER_URL = "http://127.0.0.1:0"
 class LocalOptions:
     """What replaces a cluster in a local run.
 
-    The environment, the file of `--secrets`, and the addresses of `--service name=url`.
+    The environment, the file of `--secrets`, and the addresses of `--service name=url`. `asked`
+    names the agent that is asked; None is the first.
     """
 
     environ: Mapping[str, str] = field(default_factory=dict)
     secrets_file: Path | None = None
     services: Mapping[str, str] = field(default_factory=dict)
+    asked: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,9 @@ def load_agents(files: Sequence[Path], options: LocalOptions) -> LoadedAgents:
     except ConfigError as error:
         raise_problems([*problems, *error.problems])
         raise
-    targets = ReferenceTargets(secrets, options.environ, services)
+    names = [manifest.metadata.name for manifest, _ in contents.manifests]
+    asked = options.asked if options.asked in names else next(iter(names), None)
+    targets = ReferenceTargets(secrets, options.environ, services, asked=asked)
     if len(contents.manifests) == 1:
         targets = replace(targets, public_url=public_url(options.environ))
     # Agents with mistakes are targets too: a reference to one is no mistake of its own.
@@ -231,7 +236,8 @@ def _scripts(contents: _FileContents) -> Iterator[tuple[str, str]]:
         container = manifest.spec.container
         for variable in container.env:
             if variable.name == MOCK and variable.value is not None:
-                yield f"{location.describe(variable_path(container, MOCK))}: {MOCK}", variable.value
+                source = f"{location.describe(variable_path(container, MOCK))}: {MOCK}"
+                yield source, script_of(manifest.metadata.name, variable.value, is_asked=True)
 
 
 def _pod_template_problems(contents: _FileContents) -> Iterator[str]:

@@ -33,7 +33,8 @@ class ReferenceTargets:
     """What references can lead to.
 
     `agents` are the URLs of the agents that run beside this one, by (namespace, name).
-    `public_url` is that of the process, if it serves this agent only.
+    `public_url` is that of the process, if it serves this agent only. `asked` is the agent that a
+    script in the environment is for; None is whichever it is.
     """
 
     secrets: SecretSources
@@ -41,6 +42,7 @@ class ReferenceTargets:
     services: Services = field(default_factory=Services)
     agents: Mapping[tuple[str, str], str] = field(default_factory=dict)
     public_url: str | None = None
+    asked: str | None = None
 
 
 class References:

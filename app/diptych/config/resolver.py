@@ -23,6 +23,7 @@ from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.manifest.tools import ToolServerSpec
 from diptych.config.manifest.urls import url_problem
 from diptych.config.references import References, ReferenceTargets
+from diptych.config.scripts import script_of, scripts_by_agent
 from diptych.config.secret_sources import constant_value
 from diptych.config.services import agent_base_url
 from diptych.config.settings import (
@@ -67,7 +68,7 @@ class _Resolver:
         env = container_env(spec.container, self.references)
         mock, mock_source = self._mock(env)
         if spec.model is None and mock is None:
-            self.references.add_problem(("spec", "model"), f"is required, unless {MOCK} is set")
+            self.references.add_problem(("spec", "model"), self._without_model())
         instructions_from = self.references.text_of_source(
             ("spec", "instructionsFrom"), spec.instructions_from
         )
@@ -104,13 +105,23 @@ class _Resolver:
 
     def _mock(self, env: Mapping[str, ValueProvider]) -> tuple[str | None, str]:
         """Give the script, if any, and where it is; an empty one in a manifest means none."""
-        if MOCK not in env:
-            text = self.references.targets.environ.get(MOCK, "")
-            return (text, MOCK) if text.strip() else (None, "")
-        text = env[MOCK]() or ""
-        path = variable_path(self._manifest.spec.container, MOCK)
-        source = f"{self.references.describe(path)}: {MOCK}"
-        return (text, source) if text.strip() else (None, "")
+        targets, name, source = self.references.targets, self._manifest.metadata.name, MOCK
+        is_asked = targets.asked in {None, name}
+        text = targets.environ.get(MOCK, "")
+        if MOCK in env:
+            text, is_asked = env[MOCK]() or "", True
+            path = variable_path(self._manifest.spec.container, MOCK)
+            source = f"{self.references.describe(path)}: {MOCK}"
+        elif scripts_by_agent(text):
+            source = f"{name}: {MOCK}"
+        script = script_of(name, text, is_asked=is_asked)
+        return (script, source) if script.strip() else (None, "")
+
+    def _without_model(self) -> str:
+        name = self._manifest.metadata.name
+        if not self.references.targets.environ.get(MOCK, "").strip():
+            return f"is required, unless {MOCK} is set"
+        return f'is required, as {MOCK} has no script for {name}: {{"{name}": […], …}}'
 
     def _public_url(self, env: Mapping[str, ValueProvider]) -> str | None:
         url = env[PUBLIC_URL]() if PUBLIC_URL in env else None

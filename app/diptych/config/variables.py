@@ -66,7 +66,7 @@ PROCESS_VARIABLES = (
         "Where traces go. Others of OpenTelemetry: docs/tracing.md.",
     ),
     EnvironmentVariable(
-        MOCK, "A script that replaces the model: a JSON list of its replies, for tests."
+        MOCK, "For tests: a JSON list of replies, in place of the asked agent's model."
     ),
 )
 """Variables with a meaning of their own, whether the agent has a manifest or not."""

@@ -12,8 +12,9 @@ from diptych.loop.actions import (
     read_native,
     read_reply,
 )
+from diptych.loop.actions.wording import listed, quoted
 from diptych.loop.answer import give_answer, reset_answer
-from diptych.loop.answer_reading import is_only_brackets
+from diptych.loop.answer_reading import is_only_no_op
 from diptych.loop.asking import ask_for_answer, may_answer, next_step
 from diptych.loop.call_graph import Graph, failure
 from diptych.loop.commands import Command, Emit, JudgeCall, JudgeStep, MakeCall, Warn
@@ -39,7 +40,7 @@ from diptych.loop.state import (
     open_calls,
     updated,
 )
-from diptych.loop.stuck import note_side_effect, note_step
+from diptych.loop.stuck import note_asked, note_sent, note_step
 
 _READ_SHARE = 1 / 8  # of the context window, for one piece of a text that is read on
 
@@ -56,12 +57,16 @@ def take_reply(run: Run, reply: Replied) -> Next:
         case NoOp() | Prose():
             if run.steering:
                 return next_step(run)
-            is_answer = isinstance(found, Prose) and said.strip() and not is_only_brackets(said)
+            is_answer = isinstance(found, Prose) and said.strip() and not is_only_no_op(said)
             if is_answer and may_answer(run):
                 return give_answer(updated(run, phase=Phase.ANSWER), said, reply.finish_reason)
             return ask_for_answer(run)
         case Calls():
-            return _begin_step(run, _named(run, found), Message("assistant", said))
+            run, commands = _begin_step(run, _named(run, found), Message("assistant", said))
+            if not found.ignored:
+                return run, commands
+            keys = listed(map(quoted, found.ignored))
+            return run, (Warn(f"the reply's {keys} is ignored: it is no part of a call"), *commands)
 
 
 def is_late_reply(run: Run, reply: Replied) -> bool:
@@ -169,6 +174,7 @@ def start_ready(run: Run) -> Next:
         else:
             ids.add(due.id)
             is_approved = due.id in run.approved
+            run = note_asked(run, due)
             commands.append(
                 Emit(Called(due, run.step))
                 if is_reader(due)
@@ -190,7 +196,7 @@ def begin_call(run: Run, event: Called) -> Next:
     call, count = event.call, run.tool_calls + is_counted(event.call)
     if event.budget:
         run = updated(run, shares={**run.shares, call.id: event.budget})
-    run = note_side_effect(updated(run, started=(*run.started, call.id), tool_calls=count), call)
+    run = note_sent(updated(run, started=(*run.started, call.id), tool_calls=count), call)
     if event.context_id:
         run = updated(run, context_ids={**run.context_ids, call.id: event.context_id})
     if not (is_reader(call) and isinstance(call, ToolCall)):

@@ -8,7 +8,7 @@ as often as `answer_repairs` says.
 from typing import Literal
 
 from diptych.loop.answer_prompt import Repair
-from diptych.loop.answer_reading import is_call, is_only_brackets
+from diptych.loop.answer_reading import is_call, is_only_no_op
 from diptych.loop.asking import ask_for_answer, next_step
 from diptych.loop.commands import Emit, JudgeAnswer, Warn
 from diptych.loop.events import Answered, AnswerReset, Completed, Failed, Replied, Streamed
@@ -32,9 +32,9 @@ def take_answer(run: Run, reply: Replied) -> Next:
     if run.settings.reply_rules < CHECKED_ANSWERS:
         is_action = False
     elif run.output_schema is None:
-        is_action = is_only_brackets(text) or _is_call(run, text)
+        is_action = is_only_no_op(text) or _is_call(run, text)
     else:  # `{}` may fit a schema; where any object would do, it is the no-op that it looks like
-        is_action = _is_call(run, text) or (run.output_schema == {} and is_only_brackets(text))
+        is_action = _is_call(run, text) or (run.output_schema == {} and is_only_no_op(text))
     if is_action or reply.calls:
         return _take_action(run, reply)
     if not text.strip() and _finish_reason(reply) == "stop":
@@ -100,7 +100,7 @@ def _take_action(run: Run, reply: Replied) -> Next:
     call is not made: the text is the answer (§2). A native call is: see `act.is_late_reply`. What
     is left of a no-op or a list, such as `}`, is no answer.
     """
-    if run.is_direct and not is_only_brackets(run.answer) and not _is_call(run, run.answer):
+    if run.is_direct and not is_only_no_op(run.answer) and not _is_call(run, run.answer):
         run, commands = give_answer(run, "", reply.finish_reason)
         return run, (Warn("a call followed the answer; it was not made"), *commands)
     failed = Failed(

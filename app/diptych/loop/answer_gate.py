@@ -3,7 +3,7 @@
 What is held, and until when:
 
     {…}  […]      until it closes, if it opens like JSON; `[1]`, `[x]`, `{name}` flow at once
-    a fence       until it closes, if its tag is json or none; code flows as soon as its tag shows
+    a fence       until it closes, if its tag is json or none, or if it opens like JSON
     <tag …>       to the end, if models write calls so; other tags flow as soon as they are known
     }  ]  ,       what is left of a no-op or a list: until anything else follows
     Action: …     and the few other words with which a call may begin: to the end
@@ -19,6 +19,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import NamedTuple
 
+from diptych.loop.answer_reading import is_only_no_op
 from diptych.loop.bare_openings import BareOpenings
 
 _BLANKS = "\ufeff \t\r\n\f\v"
@@ -43,7 +44,6 @@ _LONGEST = max(map(len, _LITERALS))
 _TAG = re.compile(r"<([\w:.-]{1,64})")
 _FENCE = re.compile(r"(?P<mark>`{3,}|~{3,})(?P<tag>[^\n]*)(?P<end>\n?)")
 _BRACKET = re.compile(r'["\\{}\[\]\n]')
-_EMPTY = re.compile(r"(?:```(?:json)?|~~~)?[\s\[\]{},<>]*(?:```|~~~)?", re.IGNORECASE)
 
 
 class _Kind(Enum):
@@ -158,7 +158,7 @@ class AnswerGate:
         unit = "".join((*self._unit, piece[:end]))
         self._unit.clear()
         self._held.append(unit)
-        if _EMPTY.fullmatch(unit):
+        if is_only_no_op(unit):
             self._kind = None
         elif (judge := self._is_action if self._has_flowed else self._judge_opening) and judge(
             unit
@@ -283,9 +283,11 @@ def _fence(text: str, at: int) -> _Opening | None:
     tag = fence["tag"].strip().lower()
     if tag.startswith(("{", "[")):
         return _Opening(_Kind.ACTION, at)
-    is_json = not tag or tag.startswith("json") or "json".startswith(tag)
-    if not fence["end"]:
-        return None if is_json else _Opening(_Kind.CODE, fence.end("mark"), fence["mark"])
-    if tag and not tag.startswith("json"):
-        return _Opening(_Kind.CODE, fence.end("mark"), fence["mark"])
-    return _Opening(_Kind.FENCE, fence.end(), fence["mark"])
+    if "`" in tag and fence["mark"].startswith("`"):  # code in a line
+        return _Opening(_Kind.FLOW, at)
+    inside = text[fence.end() :].lstrip(_BLANKS)
+    is_json = not tag or tag.startswith("json") or inside.startswith(("{", "["))
+    if not fence["end"] or not (inside or is_json):
+        return None
+    kind, end = (_Kind.FENCE, fence.end()) if is_json else (_Kind.CODE, fence.end("mark"))
+    return _Opening(kind, end, fence["mark"])

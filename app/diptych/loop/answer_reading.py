@@ -14,12 +14,16 @@ _NAME = re.compile(
     r"(?:\b(?:tool|agent|name|function|action|to)[\"']?\s*[:=]\s*[\"']?)([^\s\"'<>{}()\[\],|]{1,128})",
     re.IGNORECASE,
 )
-_NO_OP = re.compile(r"\s*(?:```(?:json)?|~~~)?\s*(?:<>|[\[\]{},\s]+)\s*(?:```|~~~)?\s*")
+_NULL = (  # {"tool": null, "arguments": {}}
+    r'\{\s*"(?:tool|agent|calls)"\s*:\s*null\s*'
+    r'(?:,\s*"(?:tool|agent|calls|arguments|task)"\s*:\s*(?:null|\{\s*\})\s*)*\}'
+)
+_NO_OP = re.compile(rf"(?:(?:```|~~~)[\w-]*)?(?:\s*<>\s*|[\[\]{{}},\s]+|\s*{_NULL}\s*)(?:```|~~~)?")
 
 
-def is_only_brackets(text: str) -> bool:
-    """Whether all of a text is `{}`, `[]` or `<>`, fenced or not. Beside words it is text."""
-    return bool(_NO_OP.fullmatch(text)) and bool(text.strip())
+def is_only_no_op(text: str) -> bool:
+    """Whether all of a text is a no-op, fenced or not. Beside words it is text."""
+    return bool(_NO_OP.fullmatch(text.strip()))
 
 
 def is_call(text: str, catalog: Catalog, rules: Rules) -> bool:

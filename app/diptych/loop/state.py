@@ -120,11 +120,14 @@ class Run:
     candidate: Candidate | None = None  # an answer that hooks are being asked about
     started: tuple[str, ...] = ()  # ids of all calls that were sent, in order
     results: tuple[Result, ...] = ()  # of the whole run, in the order in which they came
-    repeated: Mapping[str, int] = field(default_factory=dict)  # how often a call gave what it did
+    last_error: str = ""  # if the newest step brought nothing else
+    error_steps: int = 0  # how many steps in a row brought it
     side_effects: Mapping[str, int] = field(
         default_factory=dict
     )  # how many steps in a row asked for one
-    step_side_effects: frozenset[str] = frozenset()  # of this step's calls that were sent
+    step_side_effects: Mapping[str, int] = field(
+        default_factory=dict
+    )  # that this step asks for; 1 if it was sent
     seq: int = 0  # how many events there were
     answer: str = ""
     answer_from: int = 0  # where in `answer` the text of the newest model call begins

@@ -9,7 +9,7 @@ from diptych.loop.catalog import Catalog
 from diptych.loop.messages import Call
 from diptych.policy.rules import Policy, RunCaller, Verdict
 
-_STRICTNESS: Final = ("allow", "ask", "stuck", "deny")
+_STRICTNESS: Final = ("allow", "ask", "repeated", "deny")
 
 
 class LayeredPolicy(Policy):

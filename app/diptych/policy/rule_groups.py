@@ -24,7 +24,7 @@ class Rule:
     `about` is what it is about: tools, by their names or long names, or agents. An approval
     `expires` after so many seconds. With `is_dry_run` it decides nothing, and is audited. `repeat`
     says what becomes of a call that the rule allows, and that would repeat its effect in
-    consecutive steps; None ends the run at the third.
+    consecutive steps; with None the third is not made.
     """
 
     about: About

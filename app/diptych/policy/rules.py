@@ -18,15 +18,15 @@ from diptych.policy.rule_groups import EXPIRES, Rule, RuleGroup, grouped
 from diptych_cel.expressions import About, CallFacts, EvaluationFailed
 
 Owner = Literal["agent", "platform"]
-Outcome = Literal["allow", "deny", "ask", "stuck"]
+Outcome = Literal["allow", "deny", "ask", "repeated"]
 _MAX_WHY = 300  # characters: a line of the log is JSON only as long as it is whole
 MOST_REPEATS = 2
-"""Of an effect, in consecutive steps: the call that would be the next one ends the run."""
+"""Of an effect, in consecutive steps: the call that would be the next one is not made."""
 _AUDITED: Mapping[Outcome, str] = {
     "allow": "allowed",
     "deny": "denied",
     "ask": "asked",
-    "stuck": "stuck",
+    "repeated": "repeated",
 }
 _LINE = (
     '{"subject": %s, "outcome": "%s", "run": %s, "call": %s, "what": %s, "policy": "%s", '
@@ -50,7 +50,7 @@ _RECORDS: Mapping[int, Mapping[str, Any]] = {
 class Verdict:
     """What a policy says of a call, and why; `expires` is in seconds, for `ask`.
 
-    A call that is `stuck` is not made, and ends its run.
+    A call that is `repeated` is not made, and the model is told so.
     """
 
     outcome: Outcome
@@ -78,7 +78,10 @@ class RunCaller:
 
 
 ALLOWED = Verdict("allow")
-STUCK = Verdict("stuck", "it would be called with the same arguments in a third step in a row")
+_NOT_AGAIN = "it is not made again. Use what came back, change the arguments, or go on without it"
+REPEATED = Verdict(
+    "repeated", f"this call was made with the same arguments in two steps in a row; {_NOT_AGAIN}"
+)
 _MOST_NAMES = 10_000  # of tools and agents, whose rules are remembered
 
 
@@ -104,7 +107,7 @@ class Policy:
 
         What a person has approved is not asked about again, and can still be denied. `repeats` is
         in how many steps just before this one the same effect was asked for. Each verdict is a line
-        of the audit, if there are rules or the call is stuck.
+        of the audit, if there are rules or the call is repeated.
         """
         if not self._rules and repeats < MOST_REPEATS:
             return ALLOWED
@@ -136,7 +139,7 @@ class Policy:
             self._note(call, caller, verdict, number, is_dry_run=rule.is_dry_run)
             if not rule.is_dry_run:
                 return verdict
-        verdict = STUCK if repeats >= MOST_REPEATS and not is_approved else ALLOWED
+        verdict = REPEATED if repeats >= MOST_REPEATS and not is_approved else ALLOWED
         self._note(call, caller, verdict, None)
         return verdict
 
@@ -225,12 +228,12 @@ def _repeated(rule: Rule, repeats: int) -> Verdict:
     """Say what a rule makes of a call that it allows, and that would repeat its effect."""
     match rule.repeat:
         case None:
-            return STUCK if repeats >= MOST_REPEATS else Verdict("allow", rule.reason)
+            return REPEATED if repeats >= MOST_REPEATS else Verdict("allow", rule.reason)
         case "ask":
             reason = rule.reason or "the same call was made in the step before"
             return Verdict("ask", reason, rule.expires)
         case "deny":
-            return Verdict("deny", "the same call was made in the step before; do not repeat it")
+            return Verdict("repeated", f"the step before made the same call; {_NOT_AGAIN}")
         case "allow":
             return Verdict("allow", rule.reason)
 

@@ -36,7 +36,7 @@ from diptych.loop.reducer import apply_all
 from diptych.loop.rendering import without_native_calls
 from diptych.loop.spending import denied_call, gets_share
 from diptych.loop.state import Run, conversation
-from diptych.loop.stuck import repeats, stuck_at
+from diptych.loop.stuck import repeats
 from diptych.loop.text import RESULT_BYTES, bounded, well_formed
 from diptych.policy.rules import RunCaller
 from diptych.ports import ChildEvent, DelegationRequest, Notice
@@ -82,12 +82,11 @@ class CallMaker:
         """The calls that are to be made, and are counted now or next."""
         return [*self._counting, *self._to_count]
 
-    def check(self, command: MakeCall, before: Sequence[MakeCall]) -> Withheld | Failed | None:
+    def check(self, command: MakeCall, before: Sequence[MakeCall]) -> Withheld | None:
         """Ask the policy about a call, which is audited, then the run's budget.
 
-        Gives None if the call is to be made, `Failed` if the run ends with it. `before` are the
-        calls that are about to be made, and not begun. A call that a former owner of the run has
-        sent was checked then.
+        Gives None if the call is to be made. `before` are the calls that are about to be made, and
+        not begun. A call that a former owner of the run has sent was checked then.
         """
         if command.is_retry:
             return None
@@ -106,8 +105,8 @@ class CallMaker:
                 return ApprovalRequested(call, command.step, verdict.reason, expires_at)
             case "deny":
                 return failure(call, "denied", f"denied: {verdict.reason}")
-            case "stuck":
-                return stuck_at(call, verdict.reason)
+            case "repeated":
+                return failure(call, "repeated", f"repeated: {verdict.reason}")
             case "allow":
                 return denied_call(run, command, before)
 

@@ -14,7 +14,6 @@ from functools import partial
 
 from diptych.errors import StoreError, StoreFull
 from diptych.loop.approval_events import ApprovalDecided, ChildApprovalDecided
-from diptych.loop.call_graph import failure
 from diptych.loop.commands import AskModel, Command, Emit, Judge, MakeCall, Warn
 from diptych.loop.events import (
     Aborted,
@@ -225,18 +224,10 @@ class Runner:
         return items, calls
 
     def _check(self, command: MakeCall, before: Sequence[MakeCall]) -> Withheld | None:
-        """Ask policy and budget about a call; gives what happens in its place, if anything.
-
-        One that ends the run is skipped, and the run is stopped.
-        """
+        """Ask policy and budget about a call; gives what happens in its place, if anything."""
         if self._stage is not _Stage.DRIVING:
             return None
-        before = [*self._call_maker.not_begun, *before]
-        outcome = self._call_maker.check(command, before)
-        if isinstance(outcome, Failed):
-            self.stop(outcome)
-            return failure(command.call, "skipped", f"skipped: {outcome.message}")
-        return outcome
+        return self._call_maker.check(command, [*self._call_maker.not_begun, *before])
 
     def _ask(self, command: AskModel | Judge) -> None:
         """Ask the model, or the hooks, in a task; what it gives comes into the inbox."""

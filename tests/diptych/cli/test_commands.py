@@ -115,6 +115,55 @@ def test_run_gives_the_answer_alone_to_stdout(typed: Type, tmp_path: Path) -> No
     assert "✓ done" in outcome.err
 
 
+TEAM = """
+apiVersion: diptych.dev/v1alpha1
+kind: Agent
+metadata: {name: coordinator}
+spec:
+  tools: [{name: demo, command: [diptych, demo-tools], allow: [echo]}]
+  agents: [{name: researcher}]
+---
+apiVersion: diptych.dev/v1alpha1
+kind: Agent
+metadata: {name: researcher}
+spec: {description: Finds out.}
+"""
+ECHO = '{"tool": "echo", "arguments": {"text": "hello"}}'
+ASK = '{"agent": "researcher", "task": "Find quantum info"}'
+
+
+LIMIT = "Reached maximum reasoning steps (5)"
+
+
+@pytest.mark.parametrize(
+    ("script", "ends"),
+    [
+        pytest.param([ECHO, "{}", "It returned: hello"], (0, "It returned: hello\n"), id="a tool"),
+        pytest.param([ASK, "{}", "Qubits."], (0, "Qubits.\n"), id="a delegation"),
+        pytest.param(["{}", "Hello!"], (0, "Hello!\n"), id="an answer"),
+        pytest.param([ECHO] * 6, (3, f"{LIMIT}\n"), id="a tool, repeated"),
+        pytest.param([ASK] * 6, (3, f"{LIMIT}\n"), id="a delegation, repeated"),
+    ],
+)
+def test_a_script_of_each_agent_may_be_exported(
+    typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: list[str], ends: Any
+) -> None:
+    (tmp_path / "team.yaml").write_text(TEAM)
+    scripts = {"coordinator": script, "researcher": ["{}", "They are odd."]}
+    monkeypatch.setenv("DEBUG_MOCK_RESPONSES", orjson.dumps(scripts).decode())
+    outcome = typed("run", str(tmp_path / "team.yaml"), "Hi?")
+    assert (outcome.code, outcome.out) == ends, outcome.err
+
+
+def test_a_script_that_is_one_text_is_told_that_phase_1_comes_first(
+    typed: Type, tmp_path: Path
+) -> None:
+    outcome = typed("run", file_of(tmp_path, "Hello"), "Hi?")
+    assert outcome.code == 1
+    said = " ".join(outcome.err.split())
+    assert 'Phase 1 comes first, and ends with a reply without a call: ["{}", "Hello"]' in said
+
+
 def test_run_waits_for_a_tool_server_that_starts_late(
     typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

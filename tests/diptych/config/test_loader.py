@@ -98,6 +98,53 @@ def test_a_team_knows_each_other_by_the_urls_it_is_given() -> None:
     assert researcher.agents[0].url == "http://127.0.0.1:8001"
 
 
+MODEL = "{model: {name: m, endpoint: 'http://m'}}"
+
+
+def scripts_of(script: str, asked: str | None = None, own: str = MODEL) -> list[str | None]:
+    """The scripts of agents a, b and c; c has one of its own."""
+    of_c = "{container: {env: [{name: DEBUG_MOCK_RESPONSES, value: mine}]}}"
+    options = LocalOptions({"DEBUG_MOCK_RESPONSES": script}, asked=asked)
+    agents = loaded(options, agent("a", own), agent("b", own), agent("c", of_c))
+    return [config.mock_responses for config in agents]
+
+
+@pytest.mark.parametrize(
+    ("script", "asked", "scripts"),
+    [
+        ('["{}", "Hi"]', None, ['["{}", "Hi"]', None, "mine"]),
+        ('["{}", "Hi"]', "b", [None, '["{}", "Hi"]', "mine"]),
+        ('["{}", "Hi"]', "nobody", ['["{}", "Hi"]', None, "mine"]),
+        ("Hi", "b", [None, "Hi", "mine"]),
+        ('{"content": "Hi"}', None, ['{"content": "Hi"}', None, "mine"]),
+        ('{"a": ["{}", "Hi"], "b": "Yo"}', None, ['["{}","Hi"]', '["Yo"]', "mine"]),
+        ('{"b": ["{}", "Hi"]}', None, [None, '["{}","Hi"]', "mine"]),
+        ('{"a": ["x"], "b": ["y"], "of another file": []}', None, ['["x"]', '["y"]', "mine"]),
+        ('{"a": [', None, ['{"a": [', None, "mine"]),
+    ],
+)
+def test_a_script_in_the_environment_is_for_the_agent_that_is_asked(
+    script: str, asked: str | None, scripts: list[str | None]
+) -> None:
+    assert scripts_of(script, asked) == scripts
+
+
+def test_an_agent_without_a_script_or_a_model_is_named() -> None:
+    with pytest.raises(ConfigError) as caught:
+        scripts_of('["{}"]', own="{}")
+    why = "is required, as DEBUG_MOCK_RESPONSES has no script for b: "
+    assert caught.value.problems[0].startswith(f"agent.yaml: document 2 (b): spec.model: {why}")
+
+
+def test_a_manifest_may_script_several_too() -> None:
+    variable = '{name: DEBUG_MOCK_RESPONSES, value: \'{"a": 5, "b": ["x"]}\'}'
+    shared = f"{{container: {{env: [{variable}]}}}}"
+    agents = loaded(LocalOptions({}), agent("a", shared), agent("b", shared))
+    assert [config.mock_responses for config in agents] == ["[5]", '["x"]']
+    file = write("agent.yaml", agent("a", shared), agent("b", shared))
+    assert [script for _, script in check_files([file]).scripts] == ["[5]", '["x"]']
+
+
 def test_the_headers_and_fallbacks_of_a_model_are_resolved() -> None:
     spec = """{model: {name: m, endpoint: "http://m/v1/", parameters: {temperature: "0.5"},
       timeouts: {total: 9s},
@@ -211,7 +258,9 @@ def test_a_model_that_a_script_replaces_needs_no_key() -> None:
     ],
 )
 def test_public_url_of_the_process_is_that_of_its_only_agent(count: int, url: str | None) -> None:
-    options = LocalOptions({**MOCKED.environ, "PUBLIC_URL": "https://agents.example.com/"})
+    scripts = json.dumps({f"a{n}": "x" for n in range(count)})
+    environ = {"DEBUG_MOCK_RESPONSES": scripts, "PUBLIC_URL": "https://agents.example.com/"}
+    options = LocalOptions(environ)
     configs = loaded(options, *(agent(f"a{n}") for n in range(count)))
     assert {config.public_url for config in configs} == {url}
 

@@ -45,7 +45,8 @@ def asked_with(schema, **settings):
 @pytest.mark.parametrize(
     "held",
     [
-        *("{}", "<>", "[]", "```json\n{}\n```", ADD, TASK, f"[{ADD}, {TASK}]"),
+        *("{}", "<>", "[]", '{"tool": null}', "```json\n{}\n```", f"```text\n{ADD}\n```"),
+        *(ADD, TASK, f"[{ADD}, {TASK}]"),
         *(f"```json\n{ADD}\n```", '{"tool": "add", "argu', '{"tool": "add", "arguments": 1}'),
         *(f"<tool_call>{ADD}</tool_call>", f"{ADD}\nThen I know."),
     ],
@@ -71,7 +72,7 @@ def test_an_action_is_not_told_but_asked_for_once_more(held):
         '{"agent": "nobody", "task": "x"}',
         "{} is the empty object",
         f"Write `{ADD}` to add.",
-        f"So:\n```yaml\n{ADD}\n```",
+        f"So:\n```yaml\na: {ADD}\n```",
         f"Either {ADD} or\n{TASK}",
         "{name}",
         "```python\nadd(1)\n```",

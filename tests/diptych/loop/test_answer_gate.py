@@ -44,8 +44,9 @@ def told_early(text):
         pytest.param("{name} is it", 2, id="a template"),
         pytest.param("<p>Hi</p>", 3, id="markup"),
         pytest.param("<br/>", 4, id="an empty tag"),
-        pytest.param("```python\nadd(1)\n```", 4, id="code, as soon as its tag shows"),
-        pytest.param("```js\n{}\n```", 6, id="code whose tag begins like json"),
+        pytest.param("```python\nadd(1)\n```", 11, id="code, as soon as it opens"),
+        pytest.param("```js\n\nx\n```", 8, id="code whose tag begins like json"),
+        pytest.param("```x``` is code", 5, id="code in a line with three ticks"),
         pytest.param("`add` it", 2, id="code in a line"),
         pytest.param('"Quoted" text', 2, id="a quotation"),
         pytest.param("total: 3", 3, id="a word that begins like a call"),
@@ -87,6 +88,8 @@ def test_where_nothing_is_offered_no_name_holds_prose(text):
         "}",
         "]\n}, ",
         "```json\n{}\n```\n",
+        '{"tool": null, "arguments": {}}',
+        f"```text\n\n{ADD}\n```",
         ADD,
         f"\n{ADD}\nand prose after it",
         f"[{ADD}, {ADD}]",
@@ -144,7 +147,7 @@ def test_a_call_on_a_line_of_its_own_after_prose_is_held_where_lines_are_watched
 
 
 def test_code_that_looks_like_a_call_is_not_held_where_lines_are_watched():
-    code = f"{LINES}```python\n{ADD}\n```\n"
+    code = f"{LINES}```python\nx = {ADD}\n```\n"
     assert passed(*f"{code}So.", watches_lines=True) == (f"{code}So.", "")
 
 

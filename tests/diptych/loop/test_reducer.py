@@ -107,6 +107,13 @@ def test_a_call_is_made_and_its_result_given_back():
     assert ask.request.messages[-1].content.startswith("[Step 1/5] Result of tool echo:\nAAA\n\n")
 
 
+def test_what_a_reply_says_beside_its_calls_is_ignored_and_the_caller_is_warned():
+    run, (warned, make) = feed(started("echo")[0], Replied(f'{{"calls": [{ECHO}], "output": "x"}}'))
+    assert warned == Warn('the reply\'s "output" is ignored: it is no part of a call')
+    assert make.call.arguments == {"text": "a"}
+    assert run.pending == (make,)
+
+
 def test_without_ids_a_reference_is_sent_as_the_text_it_is():
     _, commands = feed(
         started("echo")[0], Replied('{"tool": "echo", "arguments": {"text": "${HOME}"}}')

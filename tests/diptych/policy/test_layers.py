@@ -65,6 +65,6 @@ def test_the_audit_says_whose_rule_it_was(caplog):
 
 
 def test_repeated_calls_are_the_agents_affair():
-    assert decide(rules("allow"), rules("allow"), repeats=2).outcome == "stuck"
+    assert decide(rules("allow"), rules("allow"), repeats=2).outcome == "repeated"
     assert decide(rules("allow"), rules("allow", repeat="allow"), repeats=2).outcome == "allow"
     assert decide(rules("deny"), rules("allow", repeat="allow"), repeats=2).outcome == "deny"

@@ -10,10 +10,8 @@ from support.budgeted import call, echo, home_with, log_of, said, used
 from support.doubles import (
     CountingClock,
     FunctionAgents,
-    FunctionTools,
     ListeningModel,
     facts,
-    tool,
     types,
 )
 from support.stories import virtually
@@ -135,58 +133,34 @@ async def test_a_reply_that_is_cut_as_it_repeats_itself_counts_as_what_was_heard
     assert cut.metadata["usage"]["completion_tokens"] > 200
 
 
-# Runs that are stuck
+# Calls that are repeated
 
 
+NATIVE = {"content": "", "tool_calls": [{"name": "echo", "arguments": {"n": 1}}]}
+
+
+@pytest.mark.parametrize("reply", [call(n=1), NATIVE], ids=["json", "native"])
 @virtually
-async def test_an_effect_is_not_had_a_third_time():
-    home = home_with(*[call(n=1)] * 4, tools={"echo": echo})
+async def test_an_effect_is_not_had_a_third_time_and_the_steps_go_on(reply):
+    home = home_with(*[reply] * 6, tools={"echo": echo}, max_steps=5)
     items = await home.ask()
-    assert end_of(items)[:2] == ("failed", "stuck")
+    assert end_of(items)[::2] == ("max_steps", "Reached maximum reasoning steps (5)")
     assert len(home.tools.called) == 2
-    assert facts(items).count("tool_error") == 1
+    told = [i.content for i in items if getattr(i, "event_type", "") == "tool_error"]
+    assert [text[:28] for text in told] == ["repeated: this call was made"] * 3
+    assert facts(items).count("tool_call") == 2
 
 
+@pytest.mark.parametrize(("repeat", "made"), [("deny", 1), (None, 2), ("allow", 4)])
 @virtually
-async def test_a_tool_that_only_reads_may_be_asked_again():
-    answers = iter(range(9))
-
-    async def look(**_):
-        return f"at {next(answers)} %"
-
-    tools = FunctionTools({"look": look}, (tool("look", read_only=True),))
-    home = home_with(*[call("look")] * 4, "{}", "Done.", tools=tools)
-    items = await home.ask()
-    assert facts(items)[-1] == "agent_response"
-    assert len(tools.called) == 4
-
-
-@pytest.mark.parametrize(
-    ("repeat", "made", "end"),
-    [("deny", 1, "agent_response"), ("allow", 2, "agent_response"), (None, 2, "agent_response")],
-)
-@virtually
-async def test_a_rule_says_what_becomes_of_a_repeated_effect(repeat, made, end):
+async def test_a_rule_says_what_becomes_of_a_repeated_effect(repeat, made):
     policy = Policy((Rule("tool", "*", "allow", repeat=repeat),))
-    home = home_with(
-        *[call(n=1)] * 2, "{}", "Done.", tools={"echo": echo}, policy=policy, max_steps=9
-    )
+    home = home_with(*[call(n=1)] * 4, "{}", "Done.", tools={"echo": echo}, policy=policy)
     items = await home.ask()
     assert len(home.tools.called) == made
-    assert facts(items)[-1] == end
-
-
-@virtually
-async def test_an_allowed_repetition_does_not_end_the_run_by_itself():
-    numbers = iter(range(9))
-
-    async def count(**_):
-        return str(next(numbers))
-
-    policy = Policy((Rule("tool", "*", "allow", repeat="allow"),))
-    home = home_with(*[call("count")] * 4, "{}", "Done.", tools={"count": count}, policy=policy)
-    assert facts(await home.ask())[-1] == "agent_response"
-    assert len(home.tools.called) == 4
+    told = [i.content for i in items if getattr(i, "event_type", "") == "tool_error"]
+    assert [text[:9] for text in told] == ["repeated:"] * (4 - made)
+    assert facts(items)[-1] == "agent_response"
 
 
 @virtually

@@ -20,7 +20,7 @@ from support.doubles import catalog, house, types
 from diptych.errors import ModelError
 from diptych.loop.actions import Calls, Rules, parse, strip_lead
 from diptych.loop.actions.repetition import repetition_end
-from diptych.loop.answer_reading import is_call, is_only_brackets
+from diptych.loop.answer_reading import is_call, is_only_no_op
 from diptych.loop.codec import TERMINAL, Record
 from diptych.loop.messages import NativeCall
 from diptych.loop.run_settings import RunSettings
@@ -162,7 +162,7 @@ class Played:
             return
         answer = self.answer or ""
         assert not is_call(answer, OFFERED, Rules())
-        assert not is_only_brackets(answer)
+        assert not is_only_no_op(answer)
         assert answer == self._told()
 
     @property
@@ -194,7 +194,7 @@ def meant(said: Said) -> tuple[str, str]:
 def is_answer(text: str, finish_reason: str) -> bool:
     if not text.strip():
         return finish_reason != "stop"
-    return not is_only_brackets(text) and not is_call(text, OFFERED, Rules())
+    return not is_only_no_op(text) and not is_call(text, OFFERED, Rules())
 
 
 @settings(deadline=None)

@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -106,7 +107,7 @@ async def agent_of_file(
     file: Path, name: str | None, options: LocalOptions
 ) -> AsyncIterator[LocalAgent]:
     """Serve a file's agents; give the one called `name`, else the first. Raises `ConfigError`."""
-    loaded = load_agents([file], options)
+    loaded = load_agents([file], replace(options, asked=name))
     if name is not None and name not in loaded.names:
         names = ", ".join(loaded.names)
         raise ConfigError(f"--agent {name}: {file} has no Agent of that name; it has {names}")

@@ -42,9 +42,9 @@ class PolicyRuleSpec(StrictModel):
     expires: Duration = EXPIRES
     """How long an approval waits; without a decision the call is rejected then."""
     repeat: Literal["allow", "deny", "ask"] | None = None
-    """What becomes of a call that the rule allows, if its tool is not read-only and the step before
-    made the same call with the same arguments. If absent, the third such call in consecutive steps
-    is not made, and ends the run as `stuck`."""
+    """What becomes of a call that the rule allows, if its tool is neither read-only nor idempotent
+    and the step before made the same call with the same arguments. If absent, the third such call
+    in consecutive steps is not made, and the model is told so."""
     mode: Literal["enforce", "dryRun"] = "enforce"
     """With `dryRun` the rule decides nothing: what it would do is only a line of the audit, and the
     next rules decide."""

@@ -75,8 +75,8 @@ ERRORS = {
     "`param` is the path of what does not fit.",
     429: "`budget_exhausted`: the run has used up its budget. `too_many_runs`, `too_much_at_once`: "
     "the caller has reached its limit; try again after `Retry-After`.",
-    500: "`internal_error`, `too_many_owners`: the agent failed inside. `stuck`: the run made the "
-    "same call again and again.",
+    500: "`internal_error`, `too_many_owners`: the agent failed inside. `stuck`: five "
+    "steps in a row brought nothing but the same error.",
     502: "The model failed, or a hook (`hook_failed`); the code says how.",
     503: "`overloaded`, `store_away`, `store_full`, `not_answered`, `handed_over`: try again after "
     "`Retry-After`. `store_lost`: the store lost the run. `out_of_memory`, `budget_unavailable`: "

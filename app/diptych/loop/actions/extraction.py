@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from diptych.loop.actions.brackets import Span, blank_end, spans
 from diptych.loop.actions.other_forms import calls_in, offered_name
+from diptych.loop.actions.own_form import is_no_op
 from diptych.loop.actions.strict_json import MAX_DEPTH, decode_json
 from diptych.loop.actions.verdict import ActionError, NoOp, Prose
 from diptych.loop.catalog import Catalog
@@ -44,7 +45,7 @@ def find_values(
 ) -> tuple[JSON, ...] | NoOp | Prose | ActionError:
     """Find the values in a reply, after its lead, that look like actions, in order.
 
-    Without one, it is a no-op or prose. `{}` and `[]` beside them are noise. The values are not
+    Without one, it is a no-op or prose. No-ops beside them are noise. The values are not
     checked, except that each is an object with an action's key, a list that holds one, or a call of
     something in the catalog in another form (`other_forms`); and none is deeper than `MAX_DEPTH`.
     """
@@ -82,7 +83,7 @@ def looks_like_action(value: JSON) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A value at its place in the text; empty for `{}` and `[]`."""
+    """A value at its place in the text; empty for a no-op."""
 
     start: int
     end: int
@@ -102,10 +103,11 @@ def _pieces(text: str, catalog: Catalog | None) -> Iterator[_Found | ActionError
         value = _value(text, span)
         if not isinstance(value, ValueError):
             covered = span.end
-            if looks_like_action(value) or (catalog and calls_in(value, catalog)):
+            is_empty = _is_empty(value)
+            if not is_empty and (looks_like_action(value) or _is_call(value, catalog)):
                 place = blank_end(text, covered)
                 yield _Found(span.start, span.end, value, inline=not at_place)
-            elif at_place and _is_empty(value):
+            elif is_empty and at_place:
                 place = blank_end(text, covered)
                 yield _Found(span.start, span.end, [], inline=False)
             elif span.start == opening and blank_end(text, covered) == len(text) and _wraps(value):
@@ -116,6 +118,10 @@ def _pieces(text: str, catalog: Catalog | None) -> Iterator[_Found | ActionError
                 yield error
             elif not has_key and span.end:
                 covered = span.end  # there can be no call inside
+
+
+def _is_call(value: JSON, catalog: Catalog | None) -> bool:
+    return catalog is not None and calls_in(value, catalog) is not None
 
 
 def _keys(text: str, catalog: Catalog | None) -> list[int]:
@@ -134,7 +140,7 @@ def _has_own_lines(text: str, piece: _Found) -> bool:
 
 
 def _is_empty(value: JSON) -> bool:
-    return value == {} or (isinstance(value, list) and all(map(_is_empty, value)))
+    return is_no_op(value) or (isinstance(value, list) and all(map(_is_empty, value)))
 
 
 def _wraps(value: JSON) -> bool:
@@ -191,9 +197,10 @@ def _short(problem: ValueError) -> str:
 
 
 def _without_fences(text: str) -> str:
-    """Take away the fences around JSON and untagged blocks, and all of the other fenced blocks.
+    """Take away the fences around JSON and untagged blocks, and all of other blocks with code.
 
-    The latter leave a mark: they are prose. A block that never closes is no block.
+    The latter leave a mark: they are prose. Whatever its tag, a block that opens like JSON is JSON.
+    A block that never closes is no block.
     """
     if "```" not in text and "~~~" not in text:
         return text
@@ -204,7 +211,9 @@ def _without_fences(text: str) -> str:
         tag = fence["tag"].strip()
         if block:
             if not tag and not fence["item"] and fence["mark"].startswith(block["mark"]):
-                kept += text[position : block.start()], "`"
+                inside = text[block.end() : fence.start()]
+                is_json = inside.lstrip().startswith(("{", "["))
+                kept += text[position : block.start()], inside if is_json else "`"
                 position, block = fence.end(), None
         elif not _is_fence(fence["mark"], tag):
             continue

@@ -1,7 +1,7 @@
 """Reads calls in this loop's own form, from JSON to `ToolCall` and `Delegation` (loop.md §3)."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,10 @@ from diptych.loop.actions.wording import quoted
 from diptych.loop.messages import JSON, Call, Delegation, ToolCall
 
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_READ = frozenset(
+    {"tool", "agent", "task", "arguments", "parameters", "calls", "id", "after"}
+    | {"type", "index", "tool_call_id", "call_id"}  # an API's, which say nothing more
+)
 _FORMS = (
     'a tool call is {"tool": "<name>", "arguments": {…}}, '
     'a delegation {"agent": "<name>", "task": "<text>"}'
@@ -37,8 +41,31 @@ def _elements(elements: list[JSON]) -> Iterable[dict[str, Any] | ActionError]:
     for element in elements:
         if not isinstance(element, dict):
             yield ActionError("missing_field", f"each of several calls is an object: {_FORMS}")
-        elif element:
+        elif not is_no_op(element):
             yield element
+
+
+def is_no_op(value: JSON) -> bool:
+    """Whether an object asks for nothing: `{}`, or `{"tool": null}`, whatever else it says."""
+    if not isinstance(value, dict) or any(value.get(key) for key in ("arguments", "task")):
+        return False
+    named = [value[key] for key in ("tool", "agent", "calls") if key in value]
+    return named == [None] * len(named) and bool(named or not value)
+
+
+def ignored_keys(values: Iterable[JSON]) -> tuple[str, ...]:
+    """Name what calls say that nobody reads, beside `calls` too: `output`, `thought` …"""
+    given = (key for each in _objects(values) for key, value in each.items() if value is not None)
+    return tuple(key for key in dict.fromkeys(given) if key not in _READ)
+
+
+def _objects(values: Iterable[JSON]) -> Iterator[dict[str, JSON]]:
+    for value in values:
+        if isinstance(value, list):
+            yield from _objects(value)
+        elif isinstance(value, dict):
+            yield value
+            yield from _objects([value.get("calls")])
 
 
 def read_call(item: dict[str, Any], call_id: str) -> Call | ActionError:

@@ -13,7 +13,7 @@ from diptych.loop.actions.bare_forms import code_in_fence, rewrite_bare
 from diptych.loop.actions.extraction import find_values
 from diptych.loop.actions.linking import linked_calls
 from diptych.loop.actions.other_forms import calls_in, is_labelled, with_arguments
-from diptych.loop.actions.own_form import call_objects, read_call
+from diptych.loop.actions.own_form import call_objects, ignored_keys, read_call
 from diptych.loop.actions.tagged import rewrite_tagged
 from diptych.loop.actions.typed_arguments import typed_arguments
 from diptych.loop.actions.verdict import (
@@ -72,7 +72,8 @@ def check_calls(
 ) -> Calls | NoOp | ActionError:
     """Check values that are JSON already: calls, lists of calls, `{"calls": […]}`, or `{}`."""
     calls: list[Call] = []
-    for item in call_objects(_in_own_form(values, catalog) if rules.other_forms else values):
+    own = list(_in_own_form(values, catalog)) if rules.other_forms else values
+    for item in call_objects(own):
         if isinstance(item, ActionError):
             return item
         written = with_arguments(item, catalog) if rules.other_forms else item
@@ -94,7 +95,7 @@ def check_calls(
     for call in linked:
         if problem := _catalog_problem(call, catalog, references_fit=labelled):
             return problem
-    return Calls(linked, merged.places)
+    return Calls(linked, merged.places, ignored_keys(own))
 
 
 def _in_own_form(values: Sequence[JSON], catalog: Catalog) -> Iterable[JSON]:

@@ -162,7 +162,7 @@ def _json_calls(text: str, at: int, catalog: Catalog, *, labelled: bool) -> _Fou
             return code or _broken(text, at, decoded)
         value, at = decoded
         calls += calls_in(value, catalog, tagged=True, labelled=labelled) or (
-            [{"tool": None}] if value else [{}]
+            [{"tool": False}] if value else [{}]
         )
         more = _SEPARATOR.match(text, at)
         if not more:

@@ -28,7 +28,7 @@ class ActionError:
 
 @dataclass(frozen=True, slots=True)
 class NoOp:
-    """A reply that says that no action is needed: `{}`, `[]` or `<>`. Phase 2 follows.
+    """A reply that says that no action is needed: `{}`, `{"tool": null}`, `[]` or `<>`.
 
     `extraction` finds it where a text holds no call, `parser` in an empty list of calls. A text
     that is nothing but one is found without reading it: in an answer by `loop.answer_reading`, in
@@ -49,10 +49,12 @@ class Calls:
     several times, without labels, is here once; `places` then holds, for each call that was asked
     for, the place in `calls` of the one whose result it gets. Otherwise it is empty. In our JSON
     form results are told per call, so one is enough there; an API's own calls each want a result.
+    `ignored` are the keys of the reply that say something and are no part of a call.
     """
 
     calls: tuple[Call, ...]
     places: tuple[int, ...] = ()
+    ignored: tuple[str, ...] = ()
 
 
 Verdict: TypeAlias = Calls | NoOp | Prose | ActionError

@@ -90,15 +90,29 @@ def test_prose_is_no_error(reply: str) -> None:
         pytest.param({"tool": "echo"}, id="no arguments"),
         pytest.param({"tool": "echo", "arguments": None}, id="null arguments"),
         pytest.param({"tool": "echo", "agent": None, "task": None, "id": None}, id="nulls"),
-        pytest.param({"thought": "hm", "reason": "x", "tool": "echo"}, id="keys of its own"),
+        pytest.param({"thought": None, "tool": "echo", "type": "function"}, id="keys of others"),
         pytest.param({"tool": "echo", "after": []}, id="after nothing"),
         pytest.param({"tool": "echo", "task": "x"}, id="a task, which tools have not"),
-        pytest.param({"calls": [{"tool": "echo"}], "thought": "hm"}, id="keys beside calls"),
         pytest.param({"tool": "echo", "calls": None}, id="null calls"),
     ],
 )
 def test_what_means_nothing_is_let_be(value: JSON) -> None:
     assert check_calls([value], OFFERS) == Calls((ToolCall("1", "echo"),))
+
+
+@pytest.mark.parametrize(
+    ("value", "ignored"),
+    [
+        pytest.param({"calls": [{"tool": "echo"}], "output": "a"}, ("output",), id="beside calls"),
+        pytest.param({"tool": "echo", "answer": 4, "why": ""}, ("answer", "why"), id="in a call"),
+        pytest.param([{"tool": "echo", "text": "hi"}], ("text",), id="in a list"),
+        pytest.param({"calls": [{"tool": "echo", "a": 1}], "id": 1}, ("a",), id="within calls"),
+    ],
+)
+def test_what_a_call_says_beside_itself_is_ignored_and_named(
+    value: JSON, ignored: tuple[str, ...]
+) -> None:
+    assert parse(json.dumps(value), OFFERS) == Calls((ToolCall("1", "echo"),), (), ignored)
 
 
 def test_tools_are_known_by_their_short_and_long_names() -> None:
@@ -110,7 +124,8 @@ def test_tools_are_known_by_their_short_and_long_names() -> None:
     ("value", "error"),
     [
         pytest.param({"tool": 5}, "missing_field", id="a tool that is a number"),
-        pytest.param({"tool": None}, "missing_field", id="a tool that is null"),
+        pytest.param({"tool": None, "arguments": {"a": 1}}, "missing_field", id="a null tool"),
+        pytest.param({"agent": None, "task": "x"}, "missing_field", id="a null agent"),
         pytest.param({"tool": " "}, "missing_field", id="a tool without a name"),
         pytest.param({"arguments": {"a": 1}}, "missing_field", id="arguments alone"),
         pytest.param({"name": "nope", "arguments": {}}, "missing_field", id="another API's form"),
@@ -122,7 +137,6 @@ def test_tools_are_known_by_their_short_and_long_names() -> None:
         pytest.param({"agent": " ", "task": "x"}, "missing_field", id="an agent without a name"),
         pytest.param({"calls": {"tool": "echo"}}, "missing_field", id="calls that are no list"),
         pytest.param({"calls": 5}, "missing_field", id="calls that are a number"),
-        pytest.param({"calls": None}, "missing_field", id="calls that are null"),
         pytest.param({"calls": [{"calls": []}]}, "missing_field", id="calls in calls"),
         pytest.param([{"tool": "echo"}, 5], "missing_field", id="a number among calls"),
         pytest.param([{"tool": "echo"}, {"x": 5}], "missing_field", id="data among calls"),

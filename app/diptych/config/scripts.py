@@ -1,0 +1,30 @@
+"""Which agent plays which script of `DEBUG_MOCK_RESPONSES` (loop.md §10)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+_OF_A_REPLY = frozenset({"content", "tool_calls", "error"})  # one of them is in each
+
+
+def scripts_by_agent(text: str) -> Mapping[str, Any]:
+    """Give the scripts of several agents, by name; nothing if the text is one script."""
+    if not text.lstrip().startswith("{"):
+        return {}
+    try:
+        scripts = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {}  # who reads it as one script says what is wrong
+    return scripts if _OF_A_REPLY.isdisjoint(scripts) else {}
+
+
+def script_of(agent: str, text: str, *, is_asked: bool) -> str:
+    """Give the script that an agent plays, or "": its own of several, or the one if it is asked."""
+    scripts = scripts_by_agent(text)
+    if not scripts:
+        return text if is_asked else ""
+    if agent not in scripts:
+        return ""
+    replies = scripts[agent]
+    return orjson.dumps(replies if isinstance(replies, list) else [replies]).decode()
