@@ -1,5 +1,6 @@
 """Reads YAML files into plain values, within bounds, and names the lines of mistakes."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,15 +9,34 @@ from typing import Any, NoReturn
 import yaml
 
 from diptych.config.manifest.field_types import DNS_LABEL
+from diptych.config.scalars import resolve_scalar
 from diptych.errors import ConfigError
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 64
 MAX_VALUES = 50_000
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster, where it is built
+_PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster, where it is built
+_MERGE = "<<"
+_PLAIN = "!plain"
+"""The tag of scalars whose text decides what they are."""
+_STRING = "tag:yaml.org,2002:str"
+_TAGS = {_PLAIN, *(f"tag:yaml.org,2002:{tag}" for tag in ("str", "map", "seq", "merge"))}
 _START_EVENTS = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
 _END_EVENTS = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
+
+
+class _Loader(_PARSER):  # type: ignore[misc]
+    """Makes of plain scalars what kubectl makes of them."""
+
+    def resolve(self, kind: type[yaml.Node], value: str, implicit: tuple[bool, bool]) -> str:
+        if kind is yaml.ScalarNode and implicit[0] and value != _MERGE:
+            return _PLAIN
+        tag: str = super().resolve(kind, value, implicit)
+        return tag
+
+
+_Loader.add_constructor(_PLAIN, lambda _, node: resolve_scalar(node.value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +107,7 @@ def _load(path: Path, text: str) -> list[Any]:
     loader = None
     try:
         _check_depth(path, text)  # a deeper nesting would overflow the composer's stack
-        loader = _LOADER(text)
+        loader = _Loader(text)
         values = []
         while loader.check_node():
             node = loader.get_node()
@@ -99,8 +119,6 @@ def _load(path: Path, text: str) -> list[Any]:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         _fail(path, f"{where}is not valid YAML: {error.problem or error.context}")
-    except (ValueError, LookupError, AttributeError, TypeError):  # as for 2024-99-99
-        _fail(path, "holds a value that looks like a date or number and is none; quote it")
     else:
         return values
     finally:
@@ -118,7 +136,7 @@ def _check_depth(path: Path, text: str) -> None:
 
 
 def _events(text: str) -> Iterator[yaml.Event]:
-    yield from yaml.parse(text, Loader=_LOADER)
+    yield from yaml.parse(text, Loader=_PARSER)
 
 
 class _NodeCheck:
@@ -136,6 +154,7 @@ class _NodeCheck:
                 self._fail(node, "an alias stands inside what it is an alias of")
             return size
         self.sizes[id(node)] = 0
+        self._value(node)
         size = 1 + sum(self.count(child) for child in self._children(node))
         if size > MAX_VALUES:
             self._fail(node, "holds too many values; use fewer aliases")
@@ -150,13 +169,42 @@ class _NodeCheck:
             for key, value in node.value:
                 if not isinstance(key, yaml.ScalarNode):
                     self._fail(key, "a field's name must be plain text")
+                self._name(key)
                 if key.value in seen:
                     self._fail(key, f'the field "{key.value[:64]}" stands twice; remove one')
                 seen.add(key.value)
+                if key.value == "hooks" and isinstance(value, yaml.SequenceNode):
+                    _keep_on(value)
                 yield value
+
+    def _value(self, node: yaml.Node) -> str | float | None:
+        """Give a scalar's value; refuse tags, and numbers that JSON has not."""
+        if node.tag not in _TAGS:
+            tag = node.tag.replace("tag:yaml.org,2002:", "!!")[:64]
+            self._fail(node, f"{tag} is read as a tag of YAML; quote the text, or remove the tag")
+        try:
+            return resolve_scalar(node.value) if node.tag == _PLAIN else ""
+        except ValueError:
+            self._fail(node, f"JSON has no number {node.value}; quote it if it is text")
+
+    def _name(self, key: yaml.ScalarNode) -> None:
+        """Make a field's name text; refuse one that kubectl would change."""
+        read_as = self._value(key)
+        text = read_as if isinstance(read_as, str) else json.dumps(read_as)
+        if read_as is None or (text != key.value and key.tag == _PLAIN):
+            self._fail(key, f'kubectl reads the name "{key.value}" as {text}; quote it')
+        key.tag = _STRING if key.tag == _PLAIN else key.tag
 
     def _fail(self, node: yaml.Node, message: str) -> NoReturn:
         _fail(self.path, f"line {node.start_mark.line + 1}: {message}")
+
+
+def _keep_on(hooks: yaml.SequenceNode) -> None:
+    """Keep `on` of hooks as it is written: see `hook_points`."""
+    for hook in hooks.value:
+        for key, _ in hook.value if isinstance(hook, yaml.MappingNode) else ():
+            if key.value == "on":
+                key.tag = _STRING
 
 
 def _fail(path: Path, message: str) -> NoReturn:
