@@ -1,8 +1,9 @@
 """Reads YAML files into plain values, within bounds, and names the lines of mistakes."""
 
 import json
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -10,6 +11,7 @@ import yaml
 
 from diptych.config.manifest.field_types import DNS_LABEL
 from diptych.config.scalars import resolve_scalar
+from diptych.config.source_location import node_at
 from diptych.errors import ConfigError
 
 MAX_BYTES = 1024 * 1024
@@ -22,6 +24,12 @@ _PLAIN = "!plain"
 """The tag of scalars whose text decides what they are."""
 _STRING = "tag:yaml.org,2002:str"
 _TAGS = {_PLAIN, *(f"tag:yaml.org,2002:{tag}" for tag in ("str", "map", "seq", "merge"))}
+_FIELD = re.compile(r"(\s*(?:- +)*([\w-]+): +)(.+)")
+_NAMES = re.compile(r"([\w-]+):")
+_STAR = re.compile(r"(?<=[\s\[{,])\*[\w*-]*")
+_SHOWN = {"description", "instructions", "reason", "when", "name", "match", "tool", "agent"}
+_SHOWN |= {"allow", "overrides", "policy", "do"}
+"""Fields whose values are repeated in errors: no secrets."""
 _START_EVENTS = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
 _END_EVENTS = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 
@@ -41,10 +49,14 @@ _Loader.add_constructor(_PLAIN, lambda _, node: resolve_scalar(node.value))
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One YAML document. `source` is its file, and its number and name if the file has several."""
+    """One YAML document. `source` is its file, and its number and name if the file has several.
+
+    `node` is what the content was made of: it knows the lines.
+    """
 
     source: str
     content: dict[str, Any]
+    node: yaml.Node | None = field(default=None, compare=False, repr=False)
 
 
 def read_text(path: Path) -> str:
@@ -74,11 +86,11 @@ def read_documents(path: Path) -> tuple[Document, ...]:
 
 def parse_documents(path: Path, text: str) -> tuple[Document, ...]:
     """Read documents from a file's text. Raises `ConfigError` with one line."""
-    values = [value for value in _load(path, text) if value is not None]
+    values = [loaded for loaded in _load(path, text) if loaded[1] is not None]
     if not values:
         _fail(path, "is empty")
     documents: list[Document] = []
-    for number, value in enumerate(values, start=1):
+    for number, (node, value) in enumerate(values, start=1):
         source = f"{path}: document {number}" if len(values) > 1 else str(path)
         if not isinstance(value, dict):
             raise ConfigError(f"{source}: must be a mapping of fields")
@@ -86,7 +98,7 @@ def parse_documents(path: Path, text: str) -> tuple[Document, ...]:
         name = metadata.get("name") if isinstance(metadata, dict) else None
         if len(values) > 1 and isinstance(name, str) and DNS_LABEL.fullmatch(name):
             source += f" ({name})"
-        documents += _items(Document(source, value))
+        documents += _items(Document(source, value, node))
     return tuple(documents)
 
 
@@ -100,10 +112,12 @@ def _items(document: Document) -> Iterator[Document]:
         source = f"{document.source}: item {number}"
         if not isinstance(item, dict):
             raise ConfigError(f"{source}: must be a mapping of fields")
-        yield Document(source, item)
+        yield Document(
+            source, item, document.node and node_at(document.node, ("items", number - 1))
+        )
 
 
-def _load(path: Path, text: str) -> list[Any]:
+def _load(path: Path, text: str) -> list[tuple[yaml.Node, Any]]:
     loader = None
     try:
         _check_depth(path, text)  # a deeper nesting would overflow the composer's stack
@@ -112,18 +126,44 @@ def _load(path: Path, text: str) -> list[Any]:
         while loader.check_node():
             node = loader.get_node()
             _NodeCheck(path).count(node)
-            values.append(loader.construct_document(node))
+            values.append((node, loader.construct_document(node)))
     except yaml.reader.ReaderError:
         _fail(path, "holds characters that YAML does not allow")
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        _fail(path, f"{where}is not valid YAML: {error.problem or error.context}")
+        if mark and (line := _quoted(text, mark.line)):
+            _fail(path, f"{where}quote the text: {line}")
+        hint = '; quote a text that holds ": "' if "mapping values" in str(error.problem) else ""
+        _fail(path, f"{where}is not valid YAML: {error.problem or error.context}{hint}")
     else:
         return values
     finally:
         if loader is not None:
             loader.dispose()
+
+
+def _quoted(text: str, number: int) -> str | None:
+    """Write a line with its text in quotes, if it can be read then."""
+    lines = text.split("\n")
+    line = lines[number].rstrip() if number < len(lines) else ""
+    if not (found := _FIELD.fullmatch(line)):
+        return None
+    start, name, value = found.groups()
+    is_flow = value[0] in "[{"
+    fixed = _STAR.sub(r'"\g<0>"', line) if is_flow else start + _quotes(value)
+    lines[number] = fixed
+    try:
+        list(_events("\n".join(lines)))
+    except yaml.MarkedYAMLError as error:
+        if not error.problem_mark or error.problem_mark.line <= number:
+            return None
+    is_shown = _SHOWN.issuperset(_NAMES.findall(fixed) if is_flow else [name])
+    return (fixed if is_shown else f'{start}"…"').strip()
+
+
+def _quotes(text: str) -> str:
+    return f'"{text}"' if not {'"', "\\"} & set(text) else "'" + text.replace("'", "''") + "'"
 
 
 def _check_depth(path: Path, text: str) -> None:

@@ -30,7 +30,7 @@ from diptych.config.validation import raise_problems, shown_value, validate_mani
 from diptych.config.variables import MOCK
 from diptych.errors import ConfigError
 from diptych.loop.catalog import Catalog, Peer, Unavailable
-from diptych.policy.unmatched import UnmatchedNames, is_glob
+from diptych.policy.unmatched import is_glob, unmatched
 
 _KEY_KINDS = ("Secret", "ConfigMap")
 _GROUP = API_VERSION.partition("/")[0]
@@ -204,7 +204,7 @@ class _FileContents:
             )
 
     def _add_agent(self, document: Document) -> None:
-        location = SourceLocation(document.source)
+        location = SourceLocation(document.source, node=document.node)
         self._add_name(document)
         self.notes += (f"{document.source}: {note}" for note in read_hook_points(document.content))
         try:
@@ -251,7 +251,7 @@ def _unmatched(contents: _FileContents) -> Iterator[str]:
             agents=tuple(Peer(peer.visible_name, "") for peer in spec.agents),
             unavailable=tuple(Unavailable("server", name, "", tools) for name, tools in servers),
         )
-        for found in UnmatchedNames(tuple(named_calls(spec))).among(catalog):
+        for found in unmatched(tuple(named_calls(spec)), catalog):
             yield f"{location.source}: {found.place}: {found.reason}"
 
 

@@ -38,31 +38,17 @@ def is_glob(pattern: str) -> bool:
     return any(sign in pattern for sign in "*?[")
 
 
-class UnmatchedNames:
-    """Compares the names of a manifest with what is offered."""
+def unmatched(named: Sequence[NamedCalls], catalog: Catalog) -> tuple[Unmatched, ...]:
+    """Return the fields that match nothing in a catalog.
 
-    def __init__(self, named: Sequence[NamedCalls]) -> None:
-        self._named = named
-        self._catalog: Catalog | None = None
-        self._found: tuple[Unmatched, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self._named)
-
-    def among(self, catalog: Catalog) -> tuple[Unmatched, ...]:
-        """Return the fields that match nothing in a catalog; the last answer is kept.
-
-        A tool of a server that was never reached may exist: such names match.
-        """
-        if catalog != self._catalog:
-            self._catalog = catalog
-            offers = _Offers(catalog)
-            self._found = tuple(
-                Unmatched(each.place, offers.complaint(each), is_glob(each.pattern))
-                for each in self._named
-                if not offers.has(each)
-            )
-        return self._found
+    A tool of a server that was never reached may exist: such names match.
+    """
+    offers = _Offers(catalog)
+    return tuple(
+        Unmatched(each.place, offers.complaint(each), is_glob(each.pattern))
+        for each in named
+        if not offers.has(each)
+    )
 
 
 class _Offers:

@@ -18,7 +18,7 @@ from diptych.config.settings import (
 )
 from diptych.loop.catalog import Catalog, Peer, Tool, Unavailable
 from diptych.loop.model_request import FunctionTool
-from diptych.policy.unmatched import Unmatched, UnmatchedNames
+from diptych.policy.unmatched import Unmatched, unmatched
 
 HTTP_SECONDS = 6.0  # for a tool server or an agent to be tried once
 COMMAND_SECONDS = 60.0  # for a command, which may have to be downloaded first
@@ -97,13 +97,13 @@ class Examiner:
                 tuple(away for _, _, unavailable in found for away in unavailable),
             )
             functions = replace(catalog, agents=()).functions.tools
-            unmatched = UnmatchedNames(config.named_calls).among(catalog)
+            without_effect = unmatched(config.named_calls, catalog)
             models: list[EndpointFindings] = []
             if config.model is not None and config.mock_responses is None:
                 for model in (config.model, *config.model.fallbacks):
                     models.append(await self._examine_model(model, functions))  # noqa: PERF401 - in turn
             about = tuple(findings for findings, _, _ in found)
-            return AgentFindings(config.name, tuple(models), about, await peers, unmatched)
+            return AgentFindings(config.name, tuple(models), about, await peers, without_effect)
         finally:
             for task in (*servers, peers):
                 task.cancel()

@@ -25,7 +25,7 @@ from diptych.http.app import AppDependencies, create_app, create_metrics_app
 from diptych.http.health import Readiness
 from diptych.loop.catalog import Catalog, Unavailable
 from diptych.net.memory_budget import MemoryBudget
-from diptych.policy.unmatched import Unmatched, UnmatchedNames
+from diptych.policy.unmatched import Unmatched, unmatched
 from diptych.ports import Model, refused_tools, refuses_tools
 from diptych.runtime.backends import Backends
 from diptych.runtime.catalog_recorder import starting_format
@@ -125,7 +125,6 @@ class HostedAgent:
         self._access = AgentAccess(config.access, http)
         self._is_open = True  # until it is served
         self._first_connect: asyncio.Task[None] | None = None
-        self._unmatched = UnmatchedNames(config.named_calls)
         self._name_watch: asyncio.Task[None] | None = None
         self._model_watch: asyncio.Task[None] | None = None
 
@@ -149,7 +148,7 @@ class HostedAgent:
         await self._access.start()
         self.runs.start_background()
         self._first_connect = asyncio.create_task(self._try_all(FIRST_CONNECT_SECONDS))
-        if self._unmatched:
+        if self._config.named_calls:
             self._name_watch = asyncio.create_task(self._log_unmatched())
         if self.url and isinstance(self._model, ChatModel):  # nobody reads `/ready` of others
             self._model_watch = asyncio.create_task(self._model.watch.run())
@@ -237,12 +236,12 @@ class HostedAgent:
         """Say whether the agent takes runs, and which servers, agents and keys are unavailable."""
         away = self._redis.unavailable_reason() if self._redis else ""
         catalog = self._catalog()
-        unmatched = self._unmatched.among(catalog)
+        without_effect = unmatched(self._config.named_calls, catalog)
         unavailable = (
             *((Unavailable("store", "redis", away),) if away else ()),
             *(self._model.watch.unavailable() if isinstance(self._model, ChatModel) else ()),
             *catalog.unavailable,
-            *(Unavailable("rule", u.place, u.reason) for u in unmatched if not u.is_glob),
+            *(Unavailable("rule", u.place, u.reason) for u in without_effect if not u.is_glob),
             *(
                 _unavailable_key(name)
                 for name, read in self._config.mounted_keys.items()
@@ -254,7 +253,10 @@ class HostedAgent:
             is_ready=not reason,
             reason=reason,
             unavailable=unavailable,
-            notes=[*self._notes(), *(f"{u.place}: {u.reason}" for u in unmatched if u.is_glob)],
+            notes=[
+                *self._notes(),
+                *(f"{u.place}: {u.reason}" for u in without_effect if u.is_glob),
+            ],
             action_format=starting_format(self._config.definition.settings, self._model),
         )
 
@@ -270,7 +272,7 @@ class HostedAgent:
         await self.wait_for_first_connect()
         logged: Sequence[Unmatched] = ()
         while True:
-            found = self._unmatched.among(self._catalog())
+            found = unmatched(self._config.named_calls, self._catalog())
             for each in (one for one in found if one not in logged):
                 logger.warning("agent %s: %s: %s", self.name, each.place, each.reason)
             logged = found

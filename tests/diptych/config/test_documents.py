@@ -89,10 +89,10 @@ def test_a_file_that_is_no_good_is_one_line(tmp_path: Path, content: bytes, line
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        pytest.param("a: b: c", "line 1, column 5: is not valid YAML: ", id="two colons"),
+        pytest.param("a:\n x\n y: c", "line 3, column 3: is not valid YAML: ", id="a colon"),
         pytest.param("a: 1\n\tb: 2", "line 2, column 1: is not valid YAML: ", id="a tab"),
         pytest.param("a: [1", "line ", id="an open bracket"),
-        pytest.param("a: *x", "line 1, column 4: is not valid YAML: ", id="an alias of nothing"),
+        pytest.param("a:\n- *x", "line 2, column 3: is not valid YAML: ", id="an alias of nothing"),
         pytest.param(
             "a: !!python/object:os.system x",
             "line 1: !!python/object:os.system is read as a tag of YAML",
@@ -104,6 +104,29 @@ def test_a_mistake_of_syntax_has_its_line(tmp_path: Path, content: str, line: st
     path = tmp_path / "agent.yaml"
     path.write_text(content)
     assert problem_of(path).startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "quoted"),
+    [
+        ("description: Answers: fast", 'description: "Answers: fast"'),
+        ("  instructions: Be kind. Note: short", 'instructions: "Be kind. Note: short"'),
+        ("description: @bot", 'description: "@bot"'),
+        ('- when: "a" in args.note', "- when: '\"a\" in args.note'"),
+        ("  tool: *", 'tool: "*"'),
+        ("- match: {tool: *, agent: a*}", '- match: {tool: "*", agent: a*}'),
+        ("allow: [*, pay]", 'allow: ["*", pay]'),
+        ("apiKey: sk-1: 2", 'apiKey: "…"'),
+        ("  value: sk-1: 2", 'value: "…"'),
+    ],
+)
+def test_a_text_that_wants_quotes_is_shown_with_them(
+    tmp_path: Path, line: str, quoted: str
+) -> None:
+    path = tmp_path / "agent.yaml"
+    path.write_text(f"a:\n{line}\n")
+    assert problem_of(path).startswith("line 2, column ")
+    assert problem_of(path).endswith(f": quote the text: {quoted}")
 
 
 def test_a_missing_file_and_a_directory_are_told_apart(tmp_path: Path) -> None:

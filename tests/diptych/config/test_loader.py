@@ -261,7 +261,7 @@ def test_all_files_are_looked_at_and_a_broken_agent_is_still_there_to_refer_to()
     bad_service = LocalOptions(MOCKED.environ, services={"calc": "127.0.0.1:1"})
     lines = problems_of(bad_service, referrer, broken, Path("none.yaml"))
     assert [line.partition(" is not")[0].partition(" must be")[0] for line in lines] == [
-        "b.yaml: spec.budget.cost:",
+        "b.yaml: line 4: spec.budget.cost:",
         "none.yaml: there is no such file",
         "--service calc: must start with http:// or https://",
     ]

@@ -3,7 +3,7 @@
 import pytest
 
 from diptych.loop.catalog import Catalog, Peer, Tool, Unavailable
-from diptych.policy.unmatched import NamedCalls, UnmatchedNames
+from diptych.policy.unmatched import NamedCalls, unmatched
 
 CATALOG = Catalog(
     (Tool("bank", "pay", "", {}), Tool("bank", "balance", "", {})),
@@ -18,7 +18,7 @@ UNREACHED = Catalog(unavailable=(Unavailable("server", "shop", "not connected ye
 
 
 def reasons(catalog: Catalog, *named: NamedCalls) -> list[str]:
-    return [found.reason for found in UnmatchedNames(named).among(catalog)]
+    return [found.reason for found in unmatched(named, catalog)]
 
 
 @pytest.mark.parametrize(
