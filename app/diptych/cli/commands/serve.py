@@ -66,12 +66,12 @@ def serve(
     from diptych.serve.logs import set_up_logging
     from diptych.serve.process import ListenAddress, Sockets
 
+    settings = process_settings(os.environ)
     if not (files or os.environ.get("AGENT_NAME", "").strip()):
         raise ConfigError(
             "give a file: diptych serve agent.yaml; a container without one sets AGENT_NAME, "
             "MODEL_API_URL and MODEL_NAME"
         )
-    settings = process_settings(os.environ)
     loaded = load_agents(files, local_options(secrets, service)) if files else None
     from_environment = [] if loaded else [config_from_environment(os.environ)]
     count = len(loaded.names) if loaded else 1
