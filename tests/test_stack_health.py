@@ -7,7 +7,8 @@ from typing import Any
 import httpx
 import pytest
 from support.model_server import model_server, silence, stalls, status
-from support.stack import agent, box, call, frames, stage, stages
+from support.redis_server import free_port
+from support.stack import agent, box, call, frames, stage, stages, tool_server, until
 
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.config.access_settings import AccessConfig
@@ -21,6 +22,8 @@ from diptych.config.settings import (
 from diptych.errors import ConfigError
 from diptych.http import sse_response as sse
 from diptych.http.chat import routes as chat
+from diptych.policy.unmatched import NamedCalls
+from diptych.serve import hosted_agent
 from diptych.serve.process import ListenAddress, Sockets, serve_agents
 
 AWAY = "http://127.0.0.1:9"
@@ -62,6 +65,34 @@ async def test_ready_names_what_is_missing_and_is_green_all_the_same() -> None:
             ("agent", "writer"),
         ]
         assert all(m["reason"] and m.keys() == {"kind", "name", "reason"} for m in missing)
+
+
+async def test_ready_and_the_log_name_rules_that_match_nothing_once_offers_are_known(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(hosted_agent, "OFFERS_SECONDS", 0.05)
+    rules = (NamedCalls("spec.a", "tool", "box__ehco"), NamedCalls("spec.b", "tool", "pay*"))
+    wrong = "no tool is called box__ehco, so this has no effect (did you mean box__echo?)"
+    glob = "spec.b: no tool matches pay*, so this has no effect"
+
+    def lines() -> list[str]:
+        return [r.getMessage() for r in caplog.records if r.name == hosted_agent.__name__]
+
+    port = free_port()
+    server = ToolServerConfig("box", url=f"http://127.0.0.1:{port}/mcp")
+    async with stage("{}", "x", tools=(server,), named_calls=rules) as helper:
+        away = (await helper.http.get("/ready")).json()
+        assert [missing["kind"] for missing in away["missing"]] == ["server"]
+        await asyncio.sleep(0.1)
+        assert lines() == []  # a server that was never reached may have that tool
+        async with tool_server(echo, port=port):
+            await until(lambda: len(lines()) == 2)
+            await asyncio.sleep(0.2)
+            assert lines() == [f"agent helper: spec.a: {wrong}", f"agent helper: {glob}"]
+            ready = await helper.http.get("/ready")
+    assert ready.status_code == 200
+    assert ready.json()["missing"] == [{"kind": "rule", "name": "spec.a", "reason": wrong}]
+    assert glob in ready.json()["notes"]
 
 
 async def test_ready_and_metrics_name_a_model_that_fails_also_after_runs() -> None:
@@ -191,7 +222,7 @@ def test_a_port_of_metrics_that_is_taken_is_named_by_its_variable() -> None:
     (port,) = [sock.getsockname()[1] for sock in taken]
     try:
         [sock.listen() for sock in taken]
-        with pytest.raises(ConfigError, match=f"METRICS_PORT {port}: cannot listen"):
+        with pytest.raises(ConfigError, match=f"METRICS_PORT {port}: .*METRICS_PORT=0 takes"):
             Sockets(ListenAddress("127.0.0.1", port, "METRICS_PORT"), 1)
     finally:
         taken.close()

@@ -76,6 +76,7 @@ STATES: dict[str, tuple[StatusInputs, str]] = {
     "a model that is away": (_missing("model", "gpt", "unreachable"), "Progressing"),
     "a tool server that is away": (_missing("server", "calc", "away"), "Progressing"),
     "a missing key": (_missing("key", "models/api-key", "missing"), "Progressing"),
+    "a mistyped rule": (_missing("rule", "spec.policy[0]", "no tool"), "Progressing"),
     "a peer that is away": (_missing("agent", "aide", "away"), "Progressing"),
     "tools that drifted": (_missing("tool", "add", "changed since it was pinned"), "Degraded"),
     "an unresolved reference": (

@@ -1,12 +1,16 @@
 """Makes an agent's `Policy` of what its manifest, and its platform, say of calls."""
 
+from collections.abc import Iterator
+
 from diptych.config.manifest import AgentManifest
-from diptych.config.manifest.agent import PLATFORM_POLICY
+from diptych.config.manifest.agent import PLATFORM_POLICY, AgentSpec
 from diptych.config.manifest.policy import PolicyRuleSpec
 from diptych.config.references import References
+from diptych.config.settings import ALL_TOOLS
 from diptych.policy.layers import LayeredPolicy
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
+from diptych.policy.unmatched import NamedCalls
 from diptych_cel.expressions import About, check_expression
 
 
@@ -25,6 +29,21 @@ def call_policy(manifest: AgentManifest, references: References) -> Policy:
     if not platform:
         return own
     return LayeredPolicy(Policy(tuple(map(_rule, platform)), "platform"), own)
+
+
+def named_calls(spec: AgentSpec) -> Iterator[NamedCalls]:
+    """Find all fields that name tools or agents. The platform's rules are for all Agents alike."""
+    for n, rule in enumerate(spec.policy):
+        about: About = "tool" if rule.match.agent is None else "agent"
+        pattern = rule.match.tool or rule.match.agent or ""
+        if (pattern,) != ALL_TOOLS:
+            yield NamedCalls(f"spec.policy[{n}].match.{about}", about, pattern)
+    for n, server in enumerate(spec.tools):
+        allowed = [(f"allow[{m}]", pattern) for m, pattern in enumerate(server.allow)]
+        changed = [(f"overrides[{m}].tool", each.tool) for m, each in enumerate(server.overrides)]
+        for field, pattern in (*allowed, *changed):
+            if (pattern,) != ALL_TOOLS:
+                yield NamedCalls(f"spec.tools[{n}].{field}", "tool", pattern, server.name)
 
 
 def _rule(rule: PolicyRuleSpec) -> Rule:

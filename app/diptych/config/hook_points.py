@@ -1,13 +1,11 @@
 """Where a hook is asked, if a manifest says it by `on` in place of `at`.
 
-YAML 1.1 takes `on` for true, also as the name of a field (decision 160). People write it all the
-same, so files that hold it are understood here; kubectl cannot, and is told of in a note.
+kubectl reads `on` as true, also as the name of a field (decision 160). People write it all the
+same, so files that hold it are understood here, with a note that kubectl does not.
 """
 
 from collections.abc import Iterator
 from typing import Any
-
-_ON = (True, "on")
 
 
 def read_hook_points(content: dict[str, Any]) -> Iterator[str]:
@@ -17,6 +15,6 @@ def read_hook_points(content: dict[str, Any]) -> Iterator[str]:
     for number, hook in enumerate(hooks if isinstance(hooks, list) else ()):
         if not isinstance(hook, dict) or "at" in hook:
             continue
-        if key := next((key for key in _ON if key in hook), None):
-            hook["at"] = hook.pop(key)
+        if "on" in hook:
+            hook["at"] = hook.pop("on")
             yield f"spec.hooks[{number}].on is read as at; kubectl takes on for true: write at"

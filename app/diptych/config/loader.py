@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from diptych.config.call_policy import named_calls
 from diptych.config.container_env import variable_path
 from diptych.config.documents import Document, read_documents
 from diptych.config.environment import manifest_content, public_url
@@ -29,6 +30,8 @@ from diptych.config.source_location import SourceLocation
 from diptych.config.validation import raise_problems, shown_value, validate_manifest
 from diptych.config.variables import MOCK
 from diptych.errors import ConfigError
+from diptych.loop.catalog import Catalog, Peer, Unavailable
+from diptych.policy.unmatched import is_glob, unmatched
 
 _KEY_KINDS = ("Secret", "ConfigMap")
 _GROUP = API_VERSION.partition("/")[0]
@@ -103,13 +106,15 @@ class CheckedFiles:
     """What a cluster would say of files: their problems, or their Agents, each with its file.
 
     `notes` has a line for each object of a kind of somebody else's, as Kustomize writes. `scripts`
-    are the values of DEBUG_MOCK_RESPONSES that stand in the files, each with its place.
+    are the values of DEBUG_MOCK_RESPONSES that stand in the files, each with its place. `warnings`
+    are about names of tools and agents that the manifest itself shows to be wrong.
     """
 
     problems: list[str]
     notes: list[str]
     agents: list[tuple[Path, str]]
     scripts: list[tuple[str, str]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 def check_files(files: Sequence[Path]) -> CheckedFiles:
@@ -140,7 +145,8 @@ def check_files(files: Sequence[Path]) -> CheckedFiles:
         *without_key,
         *_pod_template_problems(contents),
     ]
-    return CheckedFiles(problems, contents.notes, contents.names, list(_scripts(contents)))
+    scripts, warnings = list(_scripts(contents)), list(_unmatched(contents))
+    return CheckedFiles(problems, contents.notes, contents.names, scripts, warnings)
 
 
 def config_from_environment(environ: Mapping[str, str]) -> AgentConfig:
@@ -203,7 +209,7 @@ class _FileContents:
             )
 
     def _add_agent(self, document: Document) -> None:
-        location = SourceLocation(document.source)
+        location = SourceLocation(document.source, node=document.node)
         self._add_name(document)
         self.notes += (f"{document.source}: {note}" for note in read_hook_points(document.content))
         try:
@@ -238,6 +244,21 @@ def _scripts(contents: _FileContents) -> Iterator[tuple[str, str]]:
             if variable.name == MOCK and variable.value is not None:
                 source = f"{location.describe(variable_path(container, MOCK))}: {MOCK}"
                 yield source, script_of(manifest.metadata.name, variable.value, is_asked=True)
+
+
+def _unmatched(contents: _FileContents) -> Iterator[str]:
+    """Find names that no server or agent of the manifest can have; what servers list is unknown."""
+    for manifest, location in contents.manifests:
+        spec = manifest.spec
+        servers = [
+            (s.name, None if any(map(is_glob, s.allow)) else tuple(s.allow)) for s in spec.tools
+        ]
+        catalog = Catalog(
+            agents=tuple(Peer(peer.visible_name, "") for peer in spec.agents),
+            unavailable=tuple(Unavailable("server", name, "", tools) for name, tools in servers),
+        )
+        for found in unmatched(tuple(named_calls(spec)), catalog):
+            yield f"{location.source}: {found.place}: {found.reason}"
 
 
 def _pod_template_problems(contents: _FileContents) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Any
 from diptych.access.limits import Limits
 from diptych.config.access_settings import AccessConfig
 from diptych.config.budgets import budget_fields, run_deadline, shared_budgets
-from diptych.config.call_policy import call_policy
+from diptych.config.call_policy import call_policy, named_calls
 from diptych.config.container_env import container_env, variable_path
 from diptych.config.grants import access_grants, unknown_keys
 from diptych.config.issuers import issuer_config
@@ -100,6 +100,7 @@ class _Resolver:
             chat=ChatConfig(**_fields_of(spec.chat)),
             mounted_keys=self.references.mounted_keys,
             policy=call_policy(self._manifest, self.references),
+            named_calls=tuple(named_calls(spec)),
             budgets=shared_budgets(spec.budget),
         )
 

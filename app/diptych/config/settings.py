@@ -18,6 +18,7 @@ from diptych.loop.budget import SharedBudgets
 from diptych.loop.catalog import SEPARATOR
 from diptych.loop.hook_events import HookPoint
 from diptych.policy.rules import Policy
+from diptych.policy.unmatched import NamedCalls
 from diptych.ports import ValueProvider
 from diptych.runtime.definition import AgentDefinition
 
@@ -223,6 +224,7 @@ class AgentConfig:
     chat: ChatConfig = field(default_factory=ChatConfig)
     access: AccessConfig = field(default_factory=AccessConfig)
     policy: Policy = field(default_factory=Policy)
+    named_calls: tuple[NamedCalls, ...] = ()
     budgets: SharedBudgets = field(default_factory=SharedBudgets)
     hooks: tuple[HookConfig, ...] = ()
 

@@ -4,15 +4,17 @@ People read the lines: they show nothing of pydantic, and no value that may be a
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from diptych.config.manifest import AgentManifest
+from diptych.config.scalars import resolve_scalar
 from diptych.config.source_location import FieldPath, SourceLocation
 from diptych.errors import ConfigError
 
@@ -26,8 +28,12 @@ _SECRET_FIELDS = {
     "valueFrom",
     "urlFrom",
     "secretKeyRef",
+    "signingKey",
+    "keys",
     "instructions",
 }
+_PLAIN = re.compile(r'"[A-Za-z][\w./-]*"')
+_URLS = {"url", "endpoint"}
 _MESSAGES = {
     "missing": "is required",
     "string_type": "must be a string; quote it",
@@ -84,9 +90,9 @@ def _error_lines(
     for number, (mistake, path) in enumerate(zip(mistakes, paths, strict=True)):
         if path not in blanks:
             is_shown = number < MAX_LINES  # the others are only counted: wording takes time
-            yield f"{location.describe(path)}: {_message(mistake, path) if is_shown else ''}"
+            yield f"{location.locate(path)}: {_message(mistake, path) if is_shown else ''}"
     for path in blanks:
-        yield f"{location.describe(path)}: is empty; give it a value or remove it"
+        yield f"{location.locate(path)}: is empty; give it a value or remove it"
 
 
 def _config_error(problems: Sequence[str]) -> ConfigError:
@@ -117,8 +123,8 @@ def _message(mistake: ErrorDetails, path: FieldPath) -> str:
             message = _unknown_field(path)
         case "missing" | "invalid_key":
             message = _MESSAGES[kind]
-        case "model_type" if path[-1] in {"apiKey", "urlFrom"}:
-            message = "must be a reference: {secretKeyRef: {name: …, key: …}}"
+        case "model_type" | "tuple_type":
+            message = _MESSAGES[kind] + _correction(value, path, is_list=kind == "tuple_type")
         case "string_type" if isinstance(value, Mapping | list):
             message = "must be a string"
         case "rule":
@@ -144,10 +150,53 @@ def _unknown_field(path: FieldPath) -> str:
     from_name = (field for field in known if _normalized(field) == f"{name}from")  # url: urlFrom
     if similar := closest_name(name, known) or next(from_name, None):
         return f'is not a known field (did you mean "{similar}"?)'
+    place = tuple(part for part in path[:-1] if isinstance(part, str))
     elsewhere = [p for p in _all_paths(AgentManifest, ()) if _normalized(p[-1]) == name]
     if elsewhere:
-        return f'is not a known field here (did you mean "{".".join(elsewhere[0])}"?)'
+        nearest = min(elsewhere, key=lambda p: (-_shared(place, p), len(p)))
+        return f'is not a known field here (did you mean "{".".join(nearest)}"?)'
     return f"is not a known field; known here: {', '.join(known)}"
+
+
+def _shared(one: Sequence[str], other: Sequence[str]) -> int:
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _correction(value: object, path: FieldPath, *, is_list: bool) -> str:
+    """Write the field as it was probably meant; "" if that is anybody's guess."""
+    *place, name = (part for part in path if isinstance(part, str))
+    is_list = is_list or isinstance(path[-1], int)
+    if isinstance(value, Mapping):
+        return '; begin each entry with "- "'
+    model = _fields(AgentManifest, tuple(place)).get(name)
+    text = shown_value(value, path)[len(" (got ") : -1] or "…"
+    if name == "command" and isinstance(value, str):
+        text = text.strip('"').replace(" ", ", ")
+    elif _PLAIN.fullmatch(text) and resolve_scalar(text[1:-1]) == value:
+        text = text[1:-1]
+    item = _needed_fields(model, text) if model else text
+    if not item or isinstance(value, list):
+        return ""
+    return f"; write {name}: [{item}]" if is_list else f"; write {name}: {item}"
+
+
+def _needed_fields(model: type[BaseModel], text: str = "…") -> str:
+    """Write a mapping with the fields that it needs; `text` is the value of one that it fits."""
+    is_url = "://" in text
+    one_of = getattr(model, "exactly_one_of", ())
+    needed = [f.alias or name for name, f in model.model_fields.items() if f.is_required()]
+    needed += ["url"] if is_url and "url" in one_of else one_of[:1]
+    fields = _fields(model, ())
+    lists = {f.alias or n for n, f in model.model_fields.items() if "tuple[" in str(f.annotation)}
+    plain = [n for n in needed if not fields[n] and n not in lists and (n in _URLS) == is_url]
+    values = dict.fromkeys(needed, "…") | dict.fromkeys(plain[:1], text)
+    values |= {name: _needed_fields(inner) for name in needed if (inner := fields[name])}
+    values |= dict.fromkeys(lists.intersection(needed), "[…]")
+    if "secretKeyRef" in values:
+        values["secretKeyRef"] = "{name: models, key: api-key}"
+    written = ", ".join(f"{name}: {value}" for name, value in values.items())
+    return f"{{{written}}}" if needed else ""
 
 
 def closest_name(name: str, known: Iterable[str]) -> str | None:

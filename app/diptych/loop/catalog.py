@@ -71,13 +71,14 @@ class Peer:
 class Unavailable:
     """What the manifest names and cannot be had: a server, an agent, a key, a model, the store.
 
+    A `rule` is a field that names tools or agents which nothing offers (`policy.unmatched`).
     A `tool` stands for some tools of the server of its name, which are left out. A run is told of
     servers, tools and agents only. `tools` are the names of the tools that a server offered when it
     was last connected, or of the pinned ones that have changed. They are None for a server that was
     never connected, and in catalogs that version 0.1 recorded: any unknown name may be its tool's.
     """
 
-    kind: Literal["server", "tool", "agent", "key", "model", "store"]
+    kind: Literal["server", "tool", "agent", "key", "model", "store", "rule"]
     name: str
     reason: str
     tools: tuple[str, ...] | None = None

@@ -3,8 +3,7 @@
 import asyncio
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import aiohttp
@@ -12,14 +11,14 @@ import aiohttp
 from diptych.adapters.mcp import McpTools
 from diptych.adapters.openai_chat.probe import EndpointFindings, probe_endpoint, probe_tools
 from diptych.config.settings import (
-    ALL_TOOLS,
     AgentConfig,
     ModelConfig,
     PeerConfig,
     ToolServerConfig,
 )
-from diptych.loop.catalog import Catalog, Tool
+from diptych.loop.catalog import Catalog, Peer, Tool, Unavailable
 from diptych.loop.model_request import FunctionTool
+from diptych.policy.unmatched import Unmatched, unmatched
 
 HTTP_SECONDS = 6.0  # for a tool server or an agent to be tried once
 COMMAND_SECONDS = 60.0  # for a command, which may have to be downloaded first
@@ -31,15 +30,13 @@ _ModelKey: TypeAlias = tuple[object, ...]
 class ToolServerFindings:
     """What one tool server said: why it cannot be used, or its tools and the seconds it took.
 
-    `unmatched` are those of the manifest's patterns in `allow` that let no tool through. `left_out`
-    says what the server lists besides, and nobody can use.
+    `left_out` says what the server lists besides, and nobody can use.
     """
 
     name: str
     reason: str | None
     tools: tuple[str, ...]
     seconds: float
-    unmatched: tuple[str, ...]
     left_out: tuple[str, ...] = ()
 
 
@@ -56,13 +53,15 @@ class PeerFindings:
 class AgentFindings:
     """What was found out about an agent; `models` are the model and its fallbacks, in order.
 
-    There are none if a script answers in the model's place.
+    There are none if a script answers in the model's place. `unmatched` are the manifest's fields
+    that name tools or agents which nothing offers.
     """
 
     name: str
     models: tuple[EndpointFindings, ...]
     servers: tuple[ToolServerFindings, ...]
     peers: tuple[PeerFindings, ...]
+    unmatched: tuple[Unmatched, ...] = ()
 
 
 class Examiner:
@@ -92,13 +91,19 @@ class Examiner:
         peers = asyncio.create_task(self._examine_peers(config.agents))
         try:
             found = [await server for server in servers]
-            functions = Catalog(tuple(tool for _, tools in found for tool in tools)).functions.tools
+            catalog = Catalog(
+                tuple(tool for _, offered, _ in found for tool in offered),
+                tuple(Peer(peer.name, "") for peer in config.agents),
+                tuple(away for _, _, unavailable in found for away in unavailable),
+            )
+            functions = replace(catalog, agents=()).functions.tools
+            without_effect = unmatched(config.named_calls, catalog)
             models: list[EndpointFindings] = []
             if config.model is not None and config.mock_responses is None:
                 for model in (config.model, *config.model.fallbacks):
                     models.append(await self._examine_model(model, functions))  # noqa: PERF401 - in turn
-            about = tuple(findings for findings, _ in found)
-            return AgentFindings(config.name, tuple(models), about, await peers)
+            about = tuple(findings for findings, _, _ in found)
+            return AgentFindings(config.name, tuple(models), about, await peers, without_effect)
         finally:
             for task in (*servers, peers):
                 task.cancel()
@@ -130,7 +135,7 @@ class Examiner:
 
 async def _examine_server(
     server: ToolServerConfig,
-) -> tuple[ToolServerFindings, tuple[Tool, ...]]:
+) -> tuple[ToolServerFindings, tuple[Tool, ...], tuple[Unavailable, ...]]:
     loop = asyncio.get_running_loop()
     began_at = loop.time()
     async with McpTools([server]) as connected:
@@ -138,15 +143,13 @@ async def _examine_server(
         tools, unavailable = connected.snapshot()
         seconds = loop.time() - began_at
     names = tuple(tool.name for tool in tools)
-    patterns = () if server.allow == ALL_TOOLS else server.allow
-    unmatched = tuple(p for p in patterns if not any(fnmatchcase(name, p) for name in names))
     faults, left_out = list[str](), list[str]()
     for entry in unavailable:
         # Tools are named where they have changed since they were pinned: that is a fault.
         is_fault = not tools or entry.kind != "tool" or entry.tools
         (faults if is_fault else left_out).append(entry.reason)
     reason, besides = next(iter(faults), None), tuple(left_out)
-    return ToolServerFindings(server.name, reason, names, seconds, unmatched, besides), tools
+    return ToolServerFindings(server.name, reason, names, seconds, besides), tools, unavailable
 
 
 async def _reasons(peers: Sequence[PeerConfig]) -> dict[str, str]:

@@ -4,6 +4,8 @@ This is the composition root: the only place that knows both the ports and the a
 """
 
 import asyncio
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from types import TracebackType
@@ -21,8 +23,9 @@ from diptych.errors import ConfigError
 from diptych.http.agent_profile import AgentProfile
 from diptych.http.app import AppDependencies, create_app, create_metrics_app
 from diptych.http.health import Readiness
-from diptych.loop.catalog import Unavailable
+from diptych.loop.catalog import Catalog, Unavailable
 from diptych.net.memory_budget import MemoryBudget
+from diptych.policy.unmatched import Unmatched, unmatched
 from diptych.ports import Model, refused_tools, refuses_tools
 from diptych.runtime.backends import Backends
 from diptych.runtime.catalog_recorder import starting_format
@@ -43,8 +46,10 @@ if TYPE_CHECKING:
     from diptych.adapters.telemetry.process_traces import ProcessTraces
 
 FIRST_CONNECT_SECONDS = 5.0  # `/ready` waits so long for the first try of every server and agent
+OFFERS_SECONDS = 5.0  # between two looks at what tool servers offer
 START_SECONDS = 65.0  # a command has 60 s to start; whoever asks one question waits for it
 VERSION = version("diptych")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +125,7 @@ class HostedAgent:
         self._access = AgentAccess(config.access, http)
         self._is_open = True  # until it is served
         self._first_connect: asyncio.Task[None] | None = None
+        self._name_watch: asyncio.Task[None] | None = None
         self._model_watch: asyncio.Task[None] | None = None
 
     def _backends(self, hooks: Hooks) -> Backends:
@@ -142,6 +148,8 @@ class HostedAgent:
         await self._access.start()
         self.runs.start_background()
         self._first_connect = asyncio.create_task(self._try_all(FIRST_CONNECT_SECONDS))
+        if self._config.named_calls:
+            self._name_watch = asyncio.create_task(self._log_unmatched())
         if self.url and isinstance(self._model, ChatModel):  # nobody reads `/ready` of others
             self._model_watch = asyncio.create_task(self._model.watch.run())
         return self
@@ -156,7 +164,7 @@ class HostedAgent:
             await self.runs.close()
         finally:
             await self._budgets.aclose()
-            for task in filter(None, (self._first_connect, self._model_watch)):
+            for task in filter(None, (self._first_connect, self._name_watch, self._model_watch)):
                 task.cancel()
             await asyncio.gather(self._tools.aclose(), self._agents.aclose(), self._access.aclose())
             if self._http_hooks:
@@ -227,11 +235,13 @@ class HostedAgent:
     def readiness(self) -> Readiness:
         """Say whether the agent takes runs, and which servers, agents and keys are unavailable."""
         away = self._redis.unavailable_reason() if self._redis else ""
+        catalog = self._catalog()
+        without_effect = unmatched(self._config.named_calls, catalog)
         unavailable = (
             *((Unavailable("store", "redis", away),) if away else ()),
             *(self._model.watch.unavailable() if isinstance(self._model, ChatModel) else ()),
-            *self._tools.snapshot()[1],
-            *self._agents.snapshot()[1],
+            *catalog.unavailable,
+            *(Unavailable("rule", u.place, u.reason) for u in without_effect if not u.is_glob),
             *(
                 _unavailable_key(name)
                 for name, read in self._config.mounted_keys.items()
@@ -243,9 +253,30 @@ class HostedAgent:
             is_ready=not reason,
             reason=reason,
             unavailable=unavailable,
-            notes=self._notes(),
+            notes=[
+                *self._notes(),
+                *(f"{u.place}: {u.reason}" for u in without_effect if u.is_glob),
+            ],
             action_format=starting_format(self._config.definition.settings, self._model),
         )
+
+    def _catalog(self) -> Catalog:
+        (tools, servers_away), (agents, agents_away) = (
+            self._tools.snapshot(),
+            self._agents.snapshot(),
+        )
+        return Catalog(tools, agents, (*servers_away, *agents_away))
+
+    async def _log_unmatched(self) -> None:
+        """Log fields that name nothing: at the start, and when what is offered changes."""
+        await self.wait_for_first_connect()
+        logged: Sequence[Unmatched] = ()
+        while True:
+            found = unmatched(self._config.named_calls, self._catalog())
+            for each in (one for one in found if one not in logged):
+                logger.warning("agent %s: %s: %s", self.name, each.place, each.reason)
+            logged = found
+            await asyncio.sleep(OFFERS_SECONDS)
 
     def _not_ready_reason(self) -> str:
         if self.runs.is_closing:

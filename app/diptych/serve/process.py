@@ -5,6 +5,7 @@ One process serves several agents, with a port each (on a laptop), or one (in a 
 
 import asyncio
 import contextlib
+import errno
 import gc
 import logging
 import signal
@@ -241,8 +242,11 @@ def _bind(address: ListenAddress, port: int) -> socket.socket:
         sock.bind((host, port))
     except OSError as error:
         sock.close()
+        is_taken = error.errno in {errno.EADDRINUSE, errno.EACCES}
+        other = "--port 0" if address.setting == "--port" else f"{address.setting}=0"
         raise ConfigError(
             f"{address.setting} {port}: cannot listen on {host}:{port}: {error.strerror or error}"
+            + (f"; {other} takes a free port" if is_taken else "")
         ) from error
     return sock
 

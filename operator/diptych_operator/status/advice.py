@@ -47,6 +47,7 @@ _REMEDIES: Final = {
     "ToolsLeftOut": "Correct what the tool server lists, or leave the tool out by tools[].allow.",
     "ToolsDrifted": "Look at the tools that changed, then pin them anew: `diptych pin`.",
     "AgentUnavailable": "See why that agent does not answer: kubectl describe agent of its name.",
+    "RuleMatchesNothing": "Correct the name in that field of the Agent, or remove the entry.",
     "KeyMissing": "Create the Secret or ConfigMap with that key; it is read without a restart.",
     "Missing": "Mend what the message names, one after the other.",
     "AgentNotFound": "Create that Agent, or take it out of spec.agents.",

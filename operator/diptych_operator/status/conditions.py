@@ -215,4 +215,5 @@ _MISSING_REASONS = {
     "key": "KeyMissing",
     "model": "ModelUnavailable",
     "store": "StoreUnavailable",
+    "rule": "RuleMatchesNothing",
 }

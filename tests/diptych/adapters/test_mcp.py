@@ -194,26 +194,6 @@ async def test_a_server_that_comes_up_is_noticed_without_anybody_asking(
             await until(lambda: "tool server c offers 1 tools" in caplog.text)
 
 
-@pytest.mark.parametrize(
-    ("fields", "unknown"),
-    [
-        ({"allow": ("ad",)}, "ad"),
-        ({"allow": ("add", "sub"), "overrides": (OverrideConfig("mul"),)}, "mul, sub"),
-        ({"allow": ("add", "x*"), "overrides": (OverrideConfig("pay*"),)}, ""),
-    ],
-    ids=["nothing is left", "some of several", "globs"],
-)
-async def test_names_of_the_manifest_that_a_server_does_not_offer_are_said(
-    fields: dict[str, Any], unknown: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("WARNING", "diptych.adapters.mcp")
-    async with serving(app_of(calculator())) as url:
-        async with connected(ToolServerConfig("c", url=url, **fields)) as tools:
-            tools.snapshot()
-    said = f"tool server c offers no {unknown}, which the manifest names" if unknown else ""
-    assert [record.getMessage() for record in caplog.records] == ([said] if said else [])
-
-
 async def test_a_dead_server_takes_no_other_down() -> None:
     dead = ToolServerConfig("dead", url=f"http://127.0.0.1:{free_port()}/mcp")
     async with serving(app_of(calculator())) as url:

@@ -260,6 +260,16 @@ def test_serve_says_which_port_it_cannot_have(typed: Type, tmp_path: Path) -> No
         outcome = typed("serve", file_of(tmp_path, "x"), "--port", port)
     assert outcome.code == 2
     assert f"error: --port {port}: cannot listen" in outcome.err
+    assert "; --port 0 takes a free port" in outcome.err
+
+
+def test_serve_without_a_file_or_an_agent_in_the_environment_asks_for_a_file(
+    typed: Type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODEL_API_KEY", "k")  # as many a laptop has it
+    outcome = typed("serve")
+    assert outcome.code == 2
+    assert outcome.err.startswith("error: give a file: diptych serve agent.yaml; ")
 
 
 def test_serve_without_a_file_reads_the_environment(

@@ -150,14 +150,14 @@ def test_the_headers_and_fallbacks_of_a_model_are_resolved() -> None:
       timeouts: {total: 9s},
       headers: [{name: api-key, valueFrom: {secretKeyRef: {name: a, key: b}}}],
       fallbacks: [
-        {name: n, endpoint: "http://n", apiKey: {secretKeyRef: {name: c, key: d}}},
+        {name: n1, endpoint: "http://n", apiKey: {secretKeyRef: {name: c, key: d}}},
         {name: o, endpoint: "http://o?v=1", parameters: {maxTokens: 7}}]}}"""
     (config,) = loaded(LocalOptions({"A_B": "k1", "C_D": "k2"}), agent(spec=spec))
     model = config.model
     assert model is not None
     assert [read() for read in model.headers.values()] == ["k1"]
     first, second = model.fallbacks
-    assert (first.name, first.endpoint) == ("n", "http://n")
+    assert (first.name, first.endpoint) == ("n1", "http://n")
     assert first.api_key is not None
     assert first.api_key() == "k2"
     assert (first.temperature, first.timeouts.total, first.headers) == (0.5, 9.0, {})
@@ -167,7 +167,7 @@ def test_the_headers_and_fallbacks_of_a_model_are_resolved() -> None:
 
 def test_a_fallbacks_missing_key_is_told_with_its_place() -> None:
     spec = """{model: {name: m, endpoint: "http://m", fallbacks: [
-        {name: n, endpoint: "http://n", apiKey: {secretKeyRef: {name: c, key: d}}}]}}"""
+        {name: n1, endpoint: "http://n", apiKey: {secretKeyRef: {name: c, key: d}}}]}}"""
     (line,) = problems_of(LocalOptions({}), write("a.yaml", agent(spec=spec)))
     assert line.startswith("a.yaml: spec.model.fallbacks[0].apiKey: key d of Secret c is missing")
 
@@ -310,7 +310,7 @@ def test_all_files_are_looked_at_and_a_broken_agent_is_still_there_to_refer_to()
     bad_service = LocalOptions(MOCKED.environ, services={"calc": "127.0.0.1:1"})
     lines = problems_of(bad_service, referrer, broken, Path("none.yaml"))
     assert [line.partition(" is not")[0].partition(" must be")[0] for line in lines] == [
-        "b.yaml: spec.budget.cost:",
+        "b.yaml: line 4: spec.budget.cost:",
         "none.yaml: there is no such file",
         "--service calc: must start with http:// or https://",
     ]

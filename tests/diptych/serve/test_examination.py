@@ -47,7 +47,7 @@ async def test_cards_are_read_of_all_but_the_agents_of_the_same_files() -> None:
     )
 
 
-async def test_tool_servers_give_their_tools_and_patterns_that_let_none_through() -> None:
+async def test_tool_servers_give_their_tools_or_why_not() -> None:
     command = (sys.executable, "-m", "diptych", "demo-tools")
     servers = (
         ToolServerConfig("demo", command=command, allow=("echo", "pay*")),
@@ -55,7 +55,7 @@ async def test_tool_servers_give_their_tools_and_patterns_that_let_none_through(
     )
     (found,), _ = await examined(AgentConfig("a", mock_responses="[]", tools=servers))
     demo, gone = found.servers
-    assert (demo.reason, demo.tools, demo.unmatched) == (None, ("echo",), ("pay*",))
+    assert (demo.reason, demo.tools) == (None, ("echo",))
     assert demo.seconds > 0
     assert gone.reason == "connection refused"
 

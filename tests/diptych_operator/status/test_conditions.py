@@ -147,6 +147,9 @@ def test_progressing_says_whether_pods_are_being_changed(inputs, status, reason)
         pytest.param((), "False", "NothingMissing", id="nothing"),
         pytest.param((MissingDependency("key", "a", "b"),), "True", "KeyMissing", id="a key"),
         pytest.param(
+            (MissingDependency("rule", "a", "b"),), "True", "RuleMatchesNothing", id="a rule"
+        ),
+        pytest.param(
             (MissingDependency("server", "a", "b"),), "True", "ToolServerUnavailable", id="tools"
         ),
         pytest.param(

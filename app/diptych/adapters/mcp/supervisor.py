@@ -24,7 +24,7 @@ from diptych.adapters.mcp.functions import function_server
 from diptych.adapters.mcp.pins import audit_changed, changed_entry, changed_tools, digests
 from diptych.adapters.mcp.stdio import Environment, stdio_transport
 from diptych.adapters.mcp.tool_limits import usable_tools
-from diptych.adapters.mcp.tool_rules import allows, catalog_tools, timeout_of, unknown_names
+from diptych.adapters.mcp.tool_rules import allows, catalog_tools, timeout_of
 from diptych.adapters.mcp.transport import http_client
 from diptych.config.settings import ToolServerConfig
 from diptych.errors import ToolError
@@ -71,7 +71,6 @@ class ServerSupervisor:
         self.left_out: tuple[Unavailable, ...] = ()
         self.changed: Collection[str] = ()
         self.has_listed = False
-        self._unknown: Collection[str] = ()  # names of the manifest that the server does not list
         self.first_attempt = asyncio.Event()
         self._settings = settings
         self._functions = function_server(server) if server.functions else None
@@ -238,11 +237,6 @@ class ServerSupervisor:
         if tools != self.tools:
             logger.info("tool server %s offers %d tools", name, len(tools))
             self.tools = tools
-        unknown = unknown_names(self.server, listed)
-        if unknown and unknown != self._unknown:
-            named = ", ".join(unknown)
-            logger.warning("tool server %s offers no %s, which the manifest names", name, named)
-        self._unknown = unknown
 
     def _log(self, reason: str | None) -> None:
         if reason is not None and reason != self._last_reason:

@@ -8,9 +8,9 @@ import mcp_types
 
 from diptych.config.settings import OverrideConfig, ToolServerConfig
 from diptych.loop.catalog import Tool
+from diptych.policy.unmatched import is_glob
 
 Value = TypeVar("Value")
-_GLOB = frozenset("*?[")
 
 
 def allows(server: ToolServerConfig, tool: str) -> bool:
@@ -20,14 +20,7 @@ def allows(server: ToolServerConfig, tool: str) -> bool:
 
 def named_by(server: ToolServerConfig) -> tuple[str, ...] | None:
     """Give the names that `allow` has, if it names each tool; None if it has globs."""
-    return None if any(map(_GLOB.intersection, server.allow)) else tuple(server.allow)
-
-
-def unknown_names(server: ToolServerConfig, listed: Iterable[mcp_types.Tool]) -> list[str]:
-    """Give what `allow` and `overrides` name and the server does not list; globs may match none."""
-    names = {*server.allow, *(override.tool for override in server.overrides)}
-    plain = {name for name in names if not _GLOB.intersection(name)}
-    return sorted(plain - {tool.name for tool in listed})
+    return None if any(map(is_glob, server.allow)) else tuple(server.allow)
 
 
 def timeout_of(server: ToolServerConfig, tool: str) -> float:

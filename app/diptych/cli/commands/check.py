@@ -45,6 +45,8 @@ def check(
         raise ConfigError(*problems)
     for note in checked.notes:
         typer.echo(f"note: {note}", err=True)
+    for warning in () if online else checked.warnings:  # online each has its sentence
+        typer.echo(f"warning: {warning}", err=True)
     if online:
         from diptych.cli.environment import local_options, set_up_quiet_logging
         from diptych.cli.signals import run_interruptible

@@ -14,6 +14,7 @@ import typer
 
 from diptych.cli.commands.options import ApiPages, Open, Secrets, Services
 from diptych.cli.environment import local_options
+from diptych.errors import ConfigError
 
 if TYPE_CHECKING:
     from diptych.cli.output.screen import Part
@@ -66,6 +67,11 @@ def serve(
     from diptych.serve.process import ListenAddress, Sockets
 
     settings = process_settings(os.environ)
+    if not (files or os.environ.get("AGENT_NAME", "").strip()):
+        raise ConfigError(
+            "give a file: diptych serve agent.yaml; a container without one sets AGENT_NAME, "
+            "MODEL_API_URL and MODEL_NAME"
+        )
     loaded = load_agents(files, local_options(secrets, service)) if files else None
     from_environment = [] if loaded else [config_from_environment(os.environ)]
     count = len(loaded.names) if loaded else 1

@@ -51,6 +51,9 @@ def sentences(found: "AgentFindings", manifest: "AgentManifest") -> Iterator[Sen
             yield from _advice(model, spec.model, fields, window, has_calls=has_calls)
     yield from map(_server, found.servers)
     yield from map(_peer, found.peers)
+    for field in found.unmatched:
+        mark = Mark.NOTE if field.is_glob else Mark.FAILED
+        yield Sentence(mark, f"{field.place}: {field.reason}")
 
 
 def _model(found: "EndpointFindings", what: str) -> Iterator[Sentence]:
@@ -184,11 +187,8 @@ def _server(found: "ToolServerFindings") -> Sentence:
     listed = f"{names} and {more} more" if more > 0 else names
     count = "1 tool" if len(found.tools) == 1 else f"{len(found.tools)} tools"
     text = f"{what}: {count} in {found.seconds:.1f} s" + (f": {listed}" if listed else "")
-    besides = found.left_out
-    if found.unmatched:
-        besides = (f"it has none for allow: [{', '.join(found.unmatched)}]", *besides)
-    is_well = found.tools and not besides
-    return Sentence(Mark.OK if is_well else Mark.NOTE, "; ".join((text, *besides)))
+    is_well = found.tools and not found.left_out
+    return Sentence(Mark.OK if is_well else Mark.NOTE, "; ".join((text, *found.left_out)))
 
 
 def _peer(found: "PeerFindings") -> Sentence:

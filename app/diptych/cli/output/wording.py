@@ -96,7 +96,12 @@ def clock_time(timestamp: float) -> str:
 
 def unavailable_text(unavailable: Unavailable) -> str:
     """Write what an agent cannot use: `the tools of calculator: connection refused`."""
-    names = {"server": "the tools of", "tool": "some tools of", "agent": "the agent"}
+    names = {
+        "server": "the tools of",
+        "tool": "some tools of",
+        "agent": "the agent",
+        "rule": "the effect of",
+    }
     what = names.get(unavailable.kind, unavailable.kind)
     return f"{what} {unavailable.name}: {unavailable.reason}"
 

@@ -162,7 +162,7 @@ class Health(Reply):
 
 
 class Missing(Reply):
-    """A tool server, an agent or a key that the agent does without now."""
+    """What the agent does without now: a tool server, an agent, a key, the effect of a rule."""
 
     kind: str
     name: str

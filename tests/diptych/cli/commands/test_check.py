@@ -173,3 +173,53 @@ def test_without_online_nothing_is_asked_or_read(
         outcome = typed("check", "--secrets", "keys.env", file)
         assert (outcome.code, "go with --online" in outcome.err) == (2, True)
         assert not there.paths
+
+
+POLICY = [
+    {"match": {"tool": "demo__ehco"}, "do": "ask"},
+    {"match": {"agent": "tow"}, "do": "deny"},
+    {"match": {"tool": "pay*"}, "do": "deny"},
+]
+DEMO = {
+    "name": "demo",
+    "command": ["diptych", "demo-tools"],
+    "allow": ["echo", "ad*", "calculte"],
+    "overrides": [{"tool": "ecoh", "terminal": True}],
+}
+
+
+def test_online_a_name_that_nothing_offers_is_an_error_and_a_glob_a_note(
+    typed: Type, tmp_path: Path
+) -> None:
+    with upstream_in_thread(good) as there:
+        one = agent("one", there.url, tools=[DEMO], agents=[{"name": "two"}], policy=POLICY)
+        outcome = typed("check", "--online", file_of(tmp_path, one, agent("two", there.url)))
+    assert outcome.code == 1
+    said = outcome.out.replace(", so this has no effect", " …").replace(
+        "no tool of server demo", "…"
+    )
+    assert [line.strip() for line in said.splitlines() if "…" in line] == [
+        "✗ spec.policy[0].match.tool: no tool is called demo__ehco … (did you mean demo__echo?)",
+        "✗ spec.policy[1].match.agent: no agent is called tow … (did you mean two?)",
+        "! spec.policy[2].match.tool: no tool matches pay* …",
+        "! spec.tools[0].allow[1]: … matches ad* …",
+        "✗ spec.tools[0].allow[2]: … is called calculte …",
+        "✗ spec.tools[0].overrides[0].tool: … is called ecoh … (did you mean echo?)",
+    ]
+
+
+def test_a_check_warns_of_names_that_the_manifest_itself_shows_to_be_wrong(
+    typed: Type, tmp_path: Path
+) -> None:
+    rules = [*POLICY, {"match": {"tool": "dmeo__echo"}, "do": "ask"}]
+    exact = DEMO | {"allow": ["echo"]}
+    for tools, wrong in ((DEMO, (1, 3)), (exact, (0, 1, 2, 3))):
+        one = agent("one", "http://m", tools=[tools], agents=[{"name": "two"}], policy=rules)
+        outcome = typed("check", file_of(tmp_path, one, agent("two", "http://m")))
+        assert outcome.code == 0
+        places = [f"spec.policy[{n}].match." for n in wrong]
+        places += ["spec.tools[0].overrides[0].tool: "] if tools is exact else []
+        lines = outcome.err.splitlines()
+        assert len(lines) == len(places), lines
+        for line, place in zip(lines, places, strict=True):
+            assert line.startswith(f"warning: {tmp_path}/agents.yaml: document 1 (one): {place}")
