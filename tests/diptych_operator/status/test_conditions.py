@@ -278,6 +278,11 @@ PAUSED_WORDS = (
 )
 QUOTA = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: q."}
 QUOTA_WORDS = "The cluster refuses the pods: exceeded quota: q."
+ROLLS = "A rollout is going on: 1 of 1 pods of the newest revision are made."
+UNASKED = (
+    "No pod has answered the operator yet, so that nobody knows whether all that the agent uses is "
+    "there."
+)
 NOT_APPLIED = (
     "1 of 1 pods can take work. Not all that it needs could be applied; "
     "the last good revision keeps serving."
@@ -321,7 +326,7 @@ STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
                 ),
                 "Available": NOTHING,
                 "Ready": ("False", "RollingOut", "There are no pods yet."),
-                "Degraded": ("Unknown", "NotAsked", "No pod has been asked yet."),
+                "Degraded": ("Unknown", "NotAsked", UNASKED),
             },
             id="nothing exists yet",
         ),
@@ -421,6 +426,57 @@ STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
                 ),
             },
             id="a rollout that a quota blocks",
+        ),
+        pytest.param(
+            replace(
+                GOOD, missing_dependencies=(MissingDependency("store", "redis", "full since 9"),)
+            ),
+            {
+                "Ready": (
+                    "False",
+                    "StoreFull",
+                    "The pods take no new runs: the store is full since 9.",
+                ),
+                "Degraded": ("True", "StoreFull", "store redis: full since 9"),
+            },
+            id="a store that is full, while all pods are up",
+        ),
+        *(
+            pytest.param(
+                replace(GOOD, missing_dependencies=(MissingDependency(kind, "x", "why"),)),
+                {
+                    "Ready": ("True", "Degraded", "1 of 1 pods can take work."),
+                    "Degraded": ("True", reason, f"{kind} x: why"),
+                },
+                id=f"a trouble of kind {kind}",
+            )
+            for kind, reason in (("dns", "NameServerSilent"), ("pod", "TokenRefused"))
+        ),
+        *(
+            pytest.param(
+                replace(GOOD, unresolved=(Problem(reason, "Not yours."),) * 2),
+                {
+                    "ResolvedRefs": ("False", reason, "Not yours."),
+                    "Ready": ("True", "Degraded", "1 of 1 pods can take work."),
+                    "Degraded": ("True", reason, "Not yours."),
+                },
+                id=f"what is not resolved is missing, too: {reason}",
+            )
+            for reason in ("ServiceNotAllowed", "AgentNotAllowed", "ServicePortNotFound")
+        ),
+        pytest.param(
+            replace(
+                GOOD,
+                deployment=DOWN,
+                start_problem=Problem("VolumeNotMounted", "Pod p does not start: no ca."),
+            ),
+            {
+                "Progressing": ("True", "RollingOut", ROLLS),
+                "Reconciling": ("True", "RollingOut", ROLLS),
+                "Available": NOTHING,
+                "Ready": ("False", "VolumeNotMounted", "Pod p does not start: no ca."),
+            },
+            id="a pod that does not start, as its Events say",
         ),
         pytest.param(
             replace(GOOD, missing_dependencies=(MissingDependency("moon", "m", "far"),)),
