@@ -139,7 +139,11 @@ class KubernetesClient:
         """Set an annotation of an object that has some."""
         field = f"/metadata/annotations/{annotation.replace('/', '~1')}"
         patch = [
-            {"op": "test", "path": "/metadata/uid", "value": live["metadata"]["uid"]},
+            {
+                "op": "add",
+                "path": "/metadata/uid",
+                "value": live["metadata"]["uid"],
+            },  # no other one
             {"op": "add", "path": field, "value": value},
         ]
         path = kind_of(live).path(*namespaced_name_of(live))

@@ -157,7 +157,7 @@ def _ready(inputs: StatusInputs) -> Condition:
     problem = _pods_problem(inputs)
     if problem is None and is_paused(inputs.deployment):
         problem = Problem("Paused", _progressing(inputs).message)
-    problem = problem or _store_problem(inputs)
+    problem = problem or _store_problem(inputs) or _name_server_problem(inputs)
     message = problem.message if problem else _availability(inputs)
     older = count_of(inputs.deployment, "replicas") - count_of(inputs.deployment, "updatedReplicas")
     if available and older > 0:
@@ -226,6 +226,14 @@ def _store_problem(inputs: StatusInputs) -> Problem | None:
     if store.trouble == "full":
         return Problem("StoreFull", f"The pods take no new runs: the store is {store.reason}.")
     return Problem("StoreUnavailable", f"The pods take no work: {store.reason}.")
+
+
+def _name_server_problem(inputs: StatusInputs) -> Problem | None:
+    """Return why pods that are not ready may not be: behind a dead name server is their store."""
+    silent = next((m for m in inputs.missing_dependencies or () if m.kind == "dns"), None)
+    if silent is None:
+        return None
+    return Problem("NameServerSilent", f"Of {silent.name}, {silent.reason}.")
 
 
 def _availability(inputs: StatusInputs) -> str:
