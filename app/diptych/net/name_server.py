@@ -1,6 +1,7 @@
 """Whether the pod's name server answers: the nearest cause of hosts that cannot be reached."""
 
 import asyncio
+import re
 import socket
 import time
 from collections.abc import Callable
@@ -26,20 +27,27 @@ def has_host_name(url: str) -> bool:
     return False
 
 
+def unresolved(error: OSError) -> str:
+    """Say why a host has no address: nobody knows its name, or nobody answers."""
+    if error.errno == socket.EAI_AGAIN:
+        return f"the name server {', '.join(_setting('nameserver'))} does not answer"
+    return "its host name is not known"
+
+
 class NameServerWatch:
     """Looks at the name server while `is_needed` says that something cannot be reached."""
 
     def __init__(self, is_needed: Callable[[], bool]) -> None:
         self._is_needed = is_needed
-        self._silent: tuple[str, float] | None = None
+        self._silent_since: float | None = None  # a Unix time
 
     def silence(self) -> tuple[str, str] | None:
         """Return the address of a name server that does not answer, and a sentence about it."""
-        if self._silent is None:
+        if self._silent_since is None:
             return None
-        address, at = self._silent
-        since = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return address, f"the name server does not answer since {since}"
+        since = datetime.fromtimestamp(self._silent_since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        text = f"the name server does not answer since {since}"
+        return ", ".join(_setting("nameserver")), text
 
     async def run(self) -> None:
         """Look for ever."""
@@ -49,44 +57,25 @@ class NameServerWatch:
 
     async def look(self) -> None:
         """Look once, if that is needed."""
-        servers, name = _settings()
+        servers = _setting("nameserver")
         is_silent = bool(self._is_needed() and servers)
-        for server in servers * TRIES if is_silent else ():
-            is_silent = is_silent and not await _answers(server, name)
-        if not is_silent:
-            self._silent = None
-        elif self._silent is None:
-            self._silent = servers[0], time.time()
+        for server in servers * TRIES:
+            is_silent = is_silent and not await _answers(server)
+        self._silent_since = (self._silent_since or time.time()) if is_silent else None
 
 
-def unresolved(error: OSError) -> str:
-    """Say why a host has no address: nobody knows its name, or nobody answers."""
-    if error.errno == socket.EAI_AGAIN:
-        return f"the name server {', '.join(_settings()[0])} does not answer"
-    return "its host name is not known"
-
-
-def _settings() -> tuple[tuple[str, ...], str]:
-    """Return the name servers, and a name about which they need ask nobody else."""
-    servers: list[str] = []
-    name = "localhost"
+def _setting(name: str) -> list[str]:
     try:
-        lines = RESOLV_CONF.read_text().splitlines()
+        return re.findall(rf"^{name}\s+(\S+)", RESOLV_CONF.read_text(), re.MULTILINE)
     except OSError:
-        lines = []
-    for words in map(str.split, lines):
-        match words:
-            case ["nameserver", server, *_]:
-                servers.append(server)
-            case ["search", domain, *_]:
-                name = domain
-    return tuple(servers[:3]), name
+        return []
 
 
-async def _answers(server: str, name: str) -> bool:
-    """Send one query; any answer at all is one."""
-    labels = b"".join(bytes([len(part)]) + part.encode() for part in name.strip(".").split("."))
-    query = b"\x44\x49\x01\x00\x00\x01" + bytes(6) + labels + b"\x00\x00\x01\x00\x01"
+async def _answers(server: str) -> bool:
+    """Ask for the pod's own domain, of which a cluster's server knows itself; all answers count."""
+    [domain, *_] = [*_setting("search"), "localhost"]
+    labels = b"".join(bytes([len(part)]) + part.encode() for part in domain.strip(".").split("."))
+    query = b"DI\x01\x00\x00\x01" + bytes(6) + labels + b"\x00\x00\x01\x00\x01"
     loop = asyncio.get_running_loop()
     [(family, *_, address), *_] = socket.getaddrinfo(server, DNS_PORT, flags=socket.AI_NUMERICHOST)
     with socket.socket(family, socket.SOCK_DGRAM) as connection:

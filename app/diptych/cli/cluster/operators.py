@@ -110,16 +110,6 @@ def release_operator(kubectl: Kubectl, release: str) -> tuple[Operator | None, S
     return (deployed[0] if deployed else None), _permanent_failure(pods)
 
 
-def operator_failure(kubectl: Kubectl, operator: Operator) -> str:
-    """Say why the newest pod of an operator does not run; empty if its status does not say.
-
-    Raises `ClusterError`.
-    """
-    selector = f"--selector={OPERATOR},{_INSTANCE}={operator.release}"
-    pods = kubectl.in_namespace(operator.namespace).json("get", "pods", selector)["items"]
-    return _out_of_memory(pods) or str(_permanent_failure(pods) or "")
-
-
 def lease_holder(kubectl: Kubectl, operator: Operator) -> LeaseHolder | None:
     """Read who holds an operator's Lease; None if nobody does. Raises `ClusterError`."""
     try:
@@ -188,34 +178,24 @@ def served_versions(crd: Mapping[str, Any]) -> list[str]:
 
 def _permanent_failure(pods: Sequence[Mapping[str, Any]]) -> StartFailure | None:
     """Give why the newest pod will not start; None if it still may."""
-    for container in _containers(_newest(pods)):
+    newest = max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default={})
+    for container in (newest.get("status") or {}).get("containerStatuses", ()):
         waiting = (container.get("state") or {}).get("waiting") or {}
+        ends = ((container.get(state) or {}).get("terminated") for state in ("state", "lastState"))
+        end: Mapping[str, Any] = next(filter(None, ends), {})
+        if end.get("reason") == "OOMKilled":
+            message = (
+                f"{container.get('restartCount')} restarts, the last at {end.get('finishedAt')}; "
+                f"its limit of memory is {_memory_limit(newest)}: raise resources.limits.memory of "
+                "the chart"
+            )
+            return StartFailure("OOMKilled", container["image"], message)
         if waiting.get("reason") in _PERMANENT_REASONS:
             message = one_line(str(waiting.get("message", "")), 200)
             return StartFailure(waiting["reason"], container["image"], message)
     return None
 
 
-def _out_of_memory(pods: Sequence[Mapping[str, Any]]) -> str:
-    """Say that the newest pod's container was killed for its memory, and what to raise."""
-    newest = _newest(pods)
-    for container in _containers(newest):
-        ends = ((container.get(state) or {}).get("terminated") for state in ("state", "lastState"))
-        end: Mapping[str, Any] = next(filter(None, ends), {})
-        if end.get("reason") == "OOMKilled":
-            resources = newest["spec"]["containers"][0].get("resources") or {}
-            limit = (resources.get("limits") or {}).get("memory", "unknown size")
-            return (
-                f"OOMKilled at {end.get('finishedAt')} (restarts: {container.get('restartCount')}) "
-                f"at its limit of {limit}: raise the chart's value resources.limits.memory"
-            )
-    return ""
-
-
-def _newest(pods: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    return max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default={})
-
-
-def _containers(pod: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    statuses: Sequence[Mapping[str, Any]] = (pod.get("status") or {}).get("containerStatuses", ())
-    return statuses
+def _memory_limit(pod: Mapping[str, Any]) -> str:
+    resources = pod["spec"]["containers"][0].get("resources") or {}
+    return str((resources.get("limits") or {}).get("memory", "not set"))

@@ -104,21 +104,21 @@ def _operator(kubectl: "Kubectl", operator: "Operator") -> _Finding:
         f"{operator.available} of {operator.wanted} ready, {leader}"
     )
     is_ok = operator.is_available and has_leader
-    if not is_ok and (why := _operator_failure(kubectl, operator)):
-        text += f"; {why}"
-    elif not is_ok:
-        text += f"; see `kubectl describe pods -n {operator.namespace}`, or its logs"
+    if not is_ok:
+        text += f"; {_failure(kubectl, operator)}"
     return _Finding(Mark.of(is_ok), "operator", text)
 
 
-def _operator_failure(kubectl: "Kubectl", operator: "Operator") -> str:
-    from diptych.cli.cluster.errors import Forbidden
-    from diptych.cli.cluster.operators import operator_failure
+def _failure(kubectl: "Kubectl", operator: "Operator") -> str:
+    """Say why its newest pod does not run, or where to look."""
+    from diptych.cli.cluster.errors import ClusterError
+    from diptych.cli.cluster.operators import release_operator
 
     try:
-        return operator_failure(kubectl, operator)
-    except Forbidden:
-        return ""
+        _, failure = release_operator(kubectl.in_namespace(operator.namespace), operator.release)
+    except ClusterError:
+        failure = None
+    return str(failure or f"see `kubectl describe pods -n {operator.namespace}`, or its logs")
 
 
 def _as_of(kubectl: "Kubectl") -> str:

@@ -21,6 +21,7 @@ from support.cluster_objects import (
 Type = Callable[..., Any]
 
 
+OWN_LEASE = ["leases.coordination.k8s.io", "--namespace=diptych-system"]
 OPERATOR = "diptych-system/diptych 0.1.0, image diptych:0.1.0"
 
 
@@ -178,10 +179,11 @@ def test_an_operator_that_was_killed_for_its_memory_is_said_to_be_with_the_value
         {"state": waits, "lastState": {"terminated": end}, "restartCount": 4, "image": "x"}
     ]
     cluster.answer("deployments.apps", out=items(deployment(available=0)))
-    cluster.answer("get", "pods", out=items(killed))
+    cluster.answer("get deployments.apps,pods", out=items({"kind": "Pod", **killed}))
     assert typed("status").out.splitlines()[0] == (
-        f"✗ operator  {OPERATOR}, 0 of 1 ready, diptych-1 leads; OOMKilled at 2026-11-27T21:00:00Z "
-        "(restarts: 4) at its limit of 512Mi: raise the chart's value resources.limits.memory"
+        f"✗ operator  {OPERATOR}, 0 of 1 ready, diptych-1 leads; OOMKilled of image x: 4 restarts, "
+        "the last at 2026-11-27T21:00:00Z; its limit of memory is 512Mi: raise "
+        "resources.limits.memory of the chart"
     )
 
 
@@ -208,17 +210,15 @@ def test_an_agent_that_no_operator_has_seen_is_not_ready(typed: Type, cluster: A
             "0 of 1 ready, diptych-1 leads; see `kubectl describe pods -n diptych-system`",
             id="an operator that is down",
         ),
+        pytest.param(OWN_LEASE, {"err": NOT_FOUND}, "nobody leads; see", id="no Lease"),
         pytest.param(
-            ["leases.coordination.k8s.io"], {"err": NOT_FOUND}, "nobody leads; see", id="no Lease"
-        ),
-        pytest.param(
-            ["leases.coordination.k8s.io"],
+            OWN_LEASE,
             {"out": lease(holder="")},
             "nobody leads; see",
             id="a Lease that was released",
         ),
         pytest.param(
-            ["leases.coordination.k8s.io"],
+            OWN_LEASE,
             {"out": lease(age=600)},
             "nobody leads: diptych-1 was last heard of 20",
             id="a leader that is gone",
