@@ -157,7 +157,7 @@ def _ready(inputs: StatusInputs) -> Condition:
     problem = _pods_problem(inputs)
     if problem is None and is_paused(inputs.deployment):
         problem = Problem("Paused", _progressing(inputs).message)
-    problem = problem or _store_problem(inputs) or _name_server_problem(inputs)
+    problem = problem or _store_problem(inputs)
     message = problem.message if problem else _availability(inputs)
     older = count_of(inputs.deployment, "replicas") - count_of(inputs.deployment, "updatedReplicas")
     if available and older > 0:
@@ -219,21 +219,17 @@ def _pods_problem(inputs: StatusInputs) -> Problem | None:
 
 
 def _store_problem(inputs: StatusInputs) -> Problem | None:
-    """Return why the pods' store takes no runs, if that is so."""
-    store = next((m for m in inputs.missing_dependencies or () if m.kind == "store"), None)
-    if store is None:
-        return None
-    if store.trouble == "full":
-        return Problem("StoreFull", f"The pods take no new runs: the store is {store.reason}.")
-    return Problem("StoreUnavailable", f"The pods take no work: {store.reason}.")
-
-
-def _name_server_problem(inputs: StatusInputs) -> Problem | None:
-    """Return why pods that are not ready may not be: behind a dead name server is their store."""
-    silent = next((m for m in inputs.missing_dependencies or () if m.kind == "dns"), None)
-    if silent is None:
-        return None
-    return Problem("NameServerSilent", f"Of {silent.name}, {silent.reason}.")
+    """Return why pods take no runs: their store, or the name server before it."""
+    for one in inputs.missing_dependencies or ():
+        match one.trouble:
+            case "full":
+                message = f"The pods take no new runs: the store is {one.reason}."
+                return Problem("StoreFull", message)
+            case "store":
+                return Problem("StoreUnavailable", f"The pods take no work: {one.reason}.")
+            case "dns" if not is_rolled_out(inputs.deployment):
+                return Problem("NameServerSilent", f"Of {one.name}, {one.reason}.")
+    return None
 
 
 def _availability(inputs: StatusInputs) -> str:

@@ -235,13 +235,6 @@ def test_what_a_container_waits_for_is_a_reason(waiting_reason, reason):
     assert pod_problem(waiting(waiting_reason)).reason == reason
 
 
-def test_an_image_that_cannot_be_pulled_is_named():
-    assert pod_problem(waiting("ErrImagePull", "ErrImagePull: no route")).message == (
-        "The image x:1 cannot be pulled; correct spec.container.image, or make the image "
-        "available. no route"
-    )
-
-
 CRASHED = {"terminated": {"exitCode": 1}}
 
 
