@@ -47,7 +47,7 @@ class NameServerWatch:
             return None
         since = datetime.fromtimestamp(self._silent_since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         text = f"the name server does not answer since {since}"
-        return ", ".join(_setting("nameserver")), text
+        return ",".join(_setting("nameserver")), text
 
     async def run(self) -> None:
         """Look for ever."""
