@@ -9,6 +9,7 @@ With FAULT_TABLE=FILE it writes what was seen, as docs/troubleshooting.md shows 
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -236,8 +237,8 @@ def _look_around(space: Space, diptych: Release, seen: Sequence[Seen]) -> None:
         assert described.index("  Advice:") < described.index("  Conditions:")
     told = _diptych_status(space)
     for one in seen:
-        line = next((ln for ln in told if f"{space.name}/{name_of(one.fault)}  " in ln), "")
-        one.status = line.partition(f"{space.name}/{name_of(one.fault)}  ")[2]
+        named = re.compile(rf"{space.name}/{name_of(one.fault)}(  |[,)])")  # or one of a group
+        one.status = next((line for line in told if named.search(line)), "")
         kind, _, reason = one.fault.told
         kind = "Stalled" if kind == "Progressing" else kind  # which is False at rest, too
         one.metric = f'{{condition="{kind}",reason="{reason}"}}'

@@ -81,7 +81,7 @@ RIGHTS = {
     "jobs.batch": ALL_OF_IT,
     "configmaps": "create delete",
     "pods": "list watch",
-    "events.events.k8s.io": "create",
+    "events.events.k8s.io": "list create",
     "namespaces": "list watch",
     "leases.coordination.k8s.io": "create",
     "leases.coordination.k8s.io diptych-agents": "get update delete",

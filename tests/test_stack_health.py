@@ -22,6 +22,7 @@ from diptych.config.settings import (
 from diptych.errors import ConfigError
 from diptych.http import sse_response as sse
 from diptych.http.chat import routes as chat
+from diptych.net import name_server
 from diptych.policy.unmatched import NamedCalls
 from diptych.serve import hosted_agent
 from diptych.serve.process import ListenAddress, Sockets, serve_agents
@@ -277,3 +278,30 @@ async def test_a_script_that_fails_counts_as_an_error_of_its_model() -> None:
     assert counts[MODEL_CALLS] == 1
     assert counts[MODEL_CALLS.replace('"ok"', '"error"')] == 1
     assert counts['diptych_model_errors_total{reason="model_cut"}'] == 1
+
+
+async def test_what_a_silent_name_server_hides_has_one_cause(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "resolv.conf").write_text("nameserver 127.0.0.1\n")
+    monkeypatch.setattr(name_server, "RESOLV_CONF", tmp_path / "resolv.conf")
+    monkeypatch.setattr(name_server, "DNS_PORT", 9)  # where nobody listens
+    monkeypatch.setattr(name_server, "LOOK_SECONDS", 0.05)
+    fields: dict[str, Any] = {
+        "tools": (
+            ToolServerConfig("named", url="http://calc.invalid/mcp"),
+            ToolServerConfig("numbered", url=f"{AWAY}/mcp"),
+        ),
+        "agents": (PeerConfig("writer", "http://writer.invalid"),),
+    }
+    async with stage("{}", "x", **fields) as helper:
+        for _ in range(200):
+            await asyncio.sleep(0.05)
+            if (missing := await missing_of(helper))[0][0] == "dns":
+                break
+    assert missing == [("dns", "127.0.0.1"), ("server", "numbered")]
+
+
+async def missing_of(helper: Any) -> list[tuple[str, str]]:
+    body = (await helper.http.get("/ready")).json()
+    return [(one["kind"], one["name"]) for one in body["missing"]]

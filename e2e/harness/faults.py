@@ -136,6 +136,34 @@ MANIFEST = [
         container={"envFrom": [{"secretRef": {"name": "nowhere"}}]},
     ),
     Fault(
+        "a volume's ConfigMap that is not there",
+        "volume",
+        ("Ready", "False", "VolumeNotMounted"),
+        [],
+        apply(
+            {
+                **agent("volume", HELLO),
+                "spec": {
+                    **agent("volume", HELLO)["spec"],
+                    "podTemplate": template(
+                        volumes=[{"name": "ca", "configMap": {"name": "corporate-ca"}}],
+                        containers=[
+                            {
+                                "name": "agent",
+                                "volumeMounts": [{"name": "ca", "mountPath": "/etc/ca"}],
+                            }
+                        ],
+                    ),
+                },
+            }
+        ),
+        lambda space: (
+            space.kubectl("create", "configmap", "corporate-ca", "--from-literal=ca.crt=x"),
+            space.kubectl("delete", "pods", "-l", "app.kubernetes.io/instance=volume"),
+        ),
+        is_ready=False,
+    ),
+    Fault(
         "a Service of somebody else has the name",
         "taken",
         ("Accepted", "False", "NameConflict"),
@@ -298,6 +326,10 @@ def _of_tools(space: Space) -> list[Fault]:
     ]
 
 
+def foreign_service(space: Space) -> dict[str, Any]:
+    return {"name": "aide", "namespace": f"{space.name}-2", "port": 8000}
+
+
 def _of_peers(space: Space) -> list[Fault]:
     return [
         Fault(
@@ -329,7 +361,25 @@ def _of_peers(space: Space) -> list[Fault]:
             apply(agent("stranger", HELLO)),
             is_ready=False,
         ),
+        Fault(
+            "another namespace's Service that does not consent",
+            "uninvited",
+            ("Degraded", "True", "ServiceNotAllowed"),
+            [agent("uninvited", HELLO)],
+            apply(
+                agent(
+                    "uninvited",
+                    HELLO,
+                    tools=[{"name": "demo", "serviceRef": foreign_service(space)}],
+                )
+            ),
+            apply(agent("uninvited", HELLO)),
+        ),
     ]
+
+
+def redis_cli(name: str, *words: str) -> Callable[[Space], Any]:
+    return run("exec", f"deployment/{name}", "--", "redis-cli", "-a", "right", *words)
 
 
 def _of_stores() -> list[Fault]:
@@ -356,6 +406,19 @@ def _of_stores() -> list[Fault]:
             ),
             is_ready=False,
             uses=("guarded",),
+        ),
+        Fault(
+            "a Redis that is full",
+            "full",
+            ("Ready", "False", "StoreFull"),
+            [
+                *objects.redis("brim", "right"),
+                objects.secret("brim", url="redis://:right@brim:6379"),
+                agent("full", HELLO, sessions={"redis": {"urlFrom": _url("brim")}}),
+            ],
+            redis_cli("brim", "CONFIG", "SET", "maxmemory", "1"),
+            redis_cli("brim", "CONFIG", "SET", "maxmemory", "0"),
+            uses=("brim",),
         ),
     ]
 

@@ -216,6 +216,11 @@ class KubernetesApi:
         chosen = _chooser(request, namespace)
         wanted = request.query.get("fieldSelector", "").removeprefix("metadata.name=")
         objects = self._objects[kind]
+        if wanted.startswith("regarding.uid="):  # of Events
+            uid = wanted.removeprefix("regarding.uid=").removesuffix(",type=Warning")
+            about = [s for s in objects.values() if s.content["regarding"].get("uid") == uid]
+            objects = {str(n): s for n, s in enumerate(about) if s.content["type"] == "Warning"}
+            wanted = ""
         among = filter(None, [objects.get((namespace, wanted))]) if wanted else objects.values()
         items = [s.content for s in among if chosen(s.content)]
         items = [{k: v for k, v in i.items() if k not in ("kind", "apiVersion")} for i in items]
@@ -273,7 +278,8 @@ class KubernetesApi:
         """Apply a JSON patch; of its operations, only `add` to a mapping is supported."""
         content = copy(self._existing(kind, name).content)
         for step in steps:
-            *way, last = step["path"].strip("/").split("/")
+            parts = step["path"].strip("/").split("/")
+            *way, last = (part.replace("~1", "/") for part in parts)
             place = content
             for part in way:
                 place = place[part]

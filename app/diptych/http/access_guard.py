@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diptych.access.bearer import Authenticator, Unauthorized
 from diptych.access.caller import Caller, set_caller
@@ -62,6 +62,7 @@ class AccessGuard:
                 await self._refuse(error, scope, receive, send)
                 return
             caller = Caller(None, frozenset())
+            send = _with_challenge(send, error)
         if not caller.rights - {Right.STATUS} and not is_open:
             await self._forbid(caller, scope, receive, send)
             return
@@ -84,16 +85,12 @@ class AccessGuard:
     ) -> None:
         """Refuse with 401 (RFC 6750, section 3)."""
         self._note(scope, "anybody", error.message, error.error or "no_credential")
-        described = _NOT_DESCRIBING.sub("?", error.message)
-        challenge = f'Bearer realm="diptych", error_description="{described}"'
-        if error.error:
-            challenge = f'{challenge}, error="{error.error}"'
         message = (
             f"{error.message}; send Authorization: Bearer with a token or key "
             f"(`diptych token {self._policy.agent}` gives one)"
         )
         body = error_body(message, "invalid_request_error", code=error.error or "unauthorized")
-        headers = {"WWW-Authenticate": challenge}
+        headers = {"WWW-Authenticate": _challenge(error)}
         await error_response(scope["path"], 401, body, headers)(scope, receive, send)
 
     async def _forbid(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,3 +110,21 @@ class AccessGuard:
             "why": why,
         }
         _audit.warning("%s", json.dumps(line, ensure_ascii=True))
+
+
+def _challenge(error: Unauthorized) -> str:
+    described = _NOT_DESCRIBING.sub("?", error.message)
+    challenge = f'Bearer realm="diptych", error_description="{described}"'
+    return f'{challenge}, error="{error.error}"' if error.error else challenge
+
+
+def _with_challenge(send: Send, error: Unauthorized) -> Send:
+    """Answer who needs no proof, and say why the proof that came is none (RFC 9110, 11.6.1)."""
+
+    async def send_with_challenge(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            header = (b"www-authenticate", _challenge(error).encode("latin-1"))
+            message = {**message, "headers": [*message["headers"], header]}
+        await send(message)
+
+    return send_with_challenge

@@ -78,7 +78,7 @@ class Unavailable:
     never connected, and in catalogs that version 0.1 recorded: any unknown name may be its tool's.
     """
 
-    kind: Literal["server", "tool", "agent", "key", "model", "store", "rule"]
+    kind: Literal["server", "tool", "agent", "key", "model", "store", "rule", "dns"]
     name: str
     reason: str
     tools: tuple[str, ...] | None = None

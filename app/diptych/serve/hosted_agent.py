@@ -25,6 +25,7 @@ from diptych.http.app import AppDependencies, create_app, create_metrics_app
 from diptych.http.health import Readiness
 from diptych.loop.catalog import Catalog, Unavailable
 from diptych.net.memory_budget import MemoryBudget
+from diptych.net.name_server import NameServerWatch, has_host_name
 from diptych.policy.unmatched import Unmatched, unmatched
 from diptych.ports import Model, refused_tools, refuses_tools
 from diptych.runtime.backends import Backends
@@ -124,9 +125,9 @@ class HostedAgent:
         )
         self._access = AgentAccess(config.access, http)
         self._is_open = True  # until it is served
+        self._name_server = NameServerWatch(lambda: bool(self._behind_names(self._unavailable())))
         self._first_connect: asyncio.Task[None] | None = None
-        self._name_watch: asyncio.Task[None] | None = None
-        self._model_watch: asyncio.Task[None] | None = None
+        self._watches: list[asyncio.Task[None]] = []  # for `/ready`, and for the log
 
     def _backends(self, hooks: Hooks) -> Backends:
         return Backends(
@@ -149,9 +150,11 @@ class HostedAgent:
         self.runs.start_background()
         self._first_connect = asyncio.create_task(self._try_all(FIRST_CONNECT_SECONDS))
         if self._config.named_calls:
-            self._name_watch = asyncio.create_task(self._log_unmatched())
-        if self.url and isinstance(self._model, ChatModel):  # nobody reads `/ready` of others
-            self._model_watch = asyncio.create_task(self._model.watch.run())
+            self._watches.append(asyncio.create_task(self._log_unmatched()))
+        if self.url:  # nobody reads `/ready` of others
+            self._watches.append(asyncio.create_task(self._name_server.run()))
+            if isinstance(self._model, ChatModel):
+                self._watches.append(asyncio.create_task(self._model.watch.run()))
         return self
 
     async def __aexit__(
@@ -164,7 +167,7 @@ class HostedAgent:
             await self.runs.close()
         finally:
             await self._budgets.aclose()
-            for task in filter(None, (self._first_connect, self._name_watch, self._model_watch)):
+            for task in filter(None, (self._first_connect, *self._watches)):
                 task.cancel()
             await asyncio.gather(self._tools.aclose(), self._agents.aclose(), self._access.aclose())
             if self._http_hooks:
@@ -234,31 +237,53 @@ class HostedAgent:
 
     def readiness(self) -> Readiness:
         """Say whether the agent takes runs, and which servers, agents and keys are unavailable."""
-        away = self._redis.unavailable_reason() if self._redis else ""
-        catalog = self._catalog()
-        without_effect = unmatched(self._config.named_calls, catalog)
-        unavailable = (
-            *((Unavailable("store", "redis", away),) if away else ()),
-            *(self._model.watch.unavailable() if isinstance(self._model, ChatModel) else ()),
-            *catalog.unavailable,
-            *(Unavailable("rule", u.place, u.reason) for u in without_effect if not u.is_glob),
-            *(
-                _unavailable_key(name)
-                for name, read in self._config.mounted_keys.items()
-                if read() is None
-            ),
-        )
+        unavailable = self._unavailable()
+        if silence := self._name_server.silence():  # what it hides has this one cause
+            hidden = self._behind_names(unavailable)
+            seen = (one for one in unavailable if one not in hidden)
+            unavailable = (Unavailable("dns", *silence), *seen)
+        without_effect = unmatched(self._config.named_calls, self._catalog())
         reason = self._not_ready_reason()
         return Readiness(
             is_ready=not reason,
             reason=reason,
-            unavailable=unavailable,
+            unavailable=(
+                *unavailable,
+                *(Unavailable("rule", u.place, u.reason) for u in without_effect if not u.is_glob),
+            ),
             notes=[
                 *self._notes(),
                 *(f"{u.place}: {u.reason}" for u in without_effect if u.is_glob),
             ],
             action_format=starting_format(self._config.definition.settings, self._model),
         )
+
+    def _unavailable(self) -> tuple[Unavailable, ...]:
+        redis = self._redis
+        store = (redis.unavailable_reason() or redis.full_reason()) if redis else ""
+        return (
+            *((Unavailable("store", "redis", store),) if store else ()),
+            *(self._model.watch.unavailable() if isinstance(self._model, ChatModel) else ()),
+            *self._catalog().unavailable,
+            *(
+                _unavailable_key(name)
+                for name, read in self._config.mounted_keys.items()
+                if read() is None
+            ),
+        )
+
+    def _behind_names(self, unavailable: Sequence[Unavailable]) -> list[Unavailable]:
+        """Return those that are reached by a host's name, and so by the name server."""
+        config, model = self._config, self._config.model
+        models = (model, *model.fallbacks) if model else ()
+        urls = {
+            **{("model", one.name): one.endpoint for one in models},
+            **{("server", one.name): one.url for one in config.tools},
+            **{("agent", one.name): one.url for one in config.agents},
+            ("store", "redis"): config.store.url() if config.store else None,
+        }
+        found = ((one, urls.get((one.kind, one.name))) for one in unavailable)
+        return [one for one, url in found if url and has_host_name(url)]
 
     def _catalog(self) -> Catalog:
         (tools, servers_away), (agents, agents_away) = (

@@ -32,6 +32,7 @@ from diptych_operator.resources.kinds import (
 from diptych_operator.resources.labels import agent_name_of
 from diptych_operator.resources.ownership import is_owned_by
 from diptych_operator.status.conditions import MissingDependency
+from diptych_operator.status.problem import Problem
 
 _LABELLED = (POD, JOB)
 _CHILDREN = (*CHILD_KINDS, *ROUTE_KINDS)
@@ -61,6 +62,8 @@ class ObjectCache:
         self.domain = domain
         self.missing_dependencies: dict[NamespacedName, tuple[MissingDependency, ...] | None] = {}
         """What each polled Agent's pods report as missing; None if no pod has answered."""
+        self.start_problems: dict[NamespacedName, Problem] = {}
+        """What keeps a pod from starting, where only Events tell."""
         self._objects: dict[Kind, dict[NamespacedName, Object]] = defaultdict(dict)
         self._labelled: dict[tuple[Kind, NamespacedName], dict[str, Object]] = defaultdict(dict)
         """Pods and Jobs by the Agent that their labels name."""
@@ -192,6 +195,7 @@ class ObjectCache:
         """Forget what an Agent that is gone depended on."""
         self._set_references(name, frozenset())
         self.missing_dependencies.pop(name, None)
+        self.start_problems.pop(name, None)
         for kind in _LABELLED:
             if not self._labelled.get((kind, name)):
                 self._labelled.pop((kind, name), None)
@@ -283,7 +287,7 @@ def _trimmed(kind: Kind, content: Object) -> Object:
     ]
     trimmed = {**content, "metadata": metadata}
     if kind is POD:
-        trimmed.pop("spec", None)
+        trimmed["spec"] = {"nodeName": (content.get("spec") or {}).get("nodeName")}
         status = content.get("status") or {}
         trimmed["status"] = {name: v for name, v in status.items() if name in _POD_STATUS_FIELDS}
     return trimmed

@@ -1,14 +1,20 @@
-"""Asks pods what no watch tells: which of their dependencies are missing.
+"""Asks what no watch tells: which dependencies pods miss, and why a pod does not start.
 
 A pod's `/ready` lists missing dependencies, to whoever proves that it is the operator or may read
 all (`status_tokens`): a tool server, an agent, a key, its model, its store. An Agent's pods are
 polled soon after they change, or an Agent or Service that the Agent refers to. An Agent that misses
 something is polled more often, so that `Degraded` does not outlive its cause for long.
+
+Why a pod does not start, say for want of a volume, stands in the kubelet's Events alone.
 """
 
 import asyncio
+import logging
+import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from email.utils import parsedate_to_datetime
 
 import aiohttp
 import orjson
@@ -17,9 +23,11 @@ from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.poll_schedule import MAX_PER_SECOND, PollSchedule
 from diptych_operator.controller.status_tokens import StatusTokens
 from diptych_operator.controller.work_queue import WorkQueue
+from diptych_operator.kubernetes.client import KubernetesClient
+from diptych_operator.kubernetes.errors import ApiError
 from diptych_operator.resources.kinds import PORT, NamespacedName, Object
 from diptych_operator.status.conditions import MissingDependency
-from diptych_operator.status.pods import pod_address
+from diptych_operator.status.pods import is_held_up, pod_address, start_problem
 
 PERIOD = 5.0
 """Seconds between two polls of an Agent, if there are few Agents."""
@@ -34,12 +42,23 @@ _TIMEOUT = aiohttp.ClientTimeout(total=3)
 _MAX_PODS = 5
 _MAX_BODY = 64 * 1024
 _MAX_TEXT = 300
+_REFUSED = re.compile(r'error_description="([^"]*)"')
+_CLOCK_SECONDS = 60.0  # by which two clocks may differ, as of tokens
+
+_log = logging.getLogger(__name__)
 
 
 class ReadinessPoll:
     """Polls the pods of all Agents; a changed answer queues the Agent."""
 
-    def __init__(self, cache: ObjectCache, queue: WorkQueue, tokens: StatusTokens) -> None:
+    def __init__(
+        self,
+        client: KubernetesClient,
+        cache: ObjectCache,
+        queue: WorkQueue,
+        tokens: StatusTokens,
+    ) -> None:
+        self._client = client
         self._cache = cache
         self._queue = queue
         self._tokens = tokens
@@ -74,8 +93,25 @@ class ReadinessPoll:
             self._schedule.expedite(name, max(DEGRADED_PERIOD, degraded / MAX_PER_SECOND))
         has_changed = name not in known or missing != known[name]
         known[name] = missing
-        if has_changed:
+        if await self._ask_for_events(name) or has_changed:
             self._queue.add(name)
+
+    async def _ask_for_events(self, name: NamespacedName) -> bool:
+        """Ask why a pod does not start, if one does not; say whether the answer is news."""
+        problems = self._cache.start_problems
+        former = problems.pop(name, None)
+        for pod in self._cache.pods(name):
+            if not is_held_up(pod, time.time()):
+                continue
+            try:
+                warnings = await self._client.warnings(name[0], pod["metadata"]["uid"])
+            except ApiError as error:  # tried again at the next poll
+                _log.debug("%s/%s: its pod's Events cannot be listed: %s", *name, error)
+                warnings = []
+            if problem := start_problem(pod, warnings) or former:
+                problems[name] = problem
+                break
+        return problems.get(name) != former
 
     async def _ask_pods(
         self, name: NamespacedName, session: aiohttp.ClientSession
@@ -84,7 +120,9 @@ class ReadinessPoll:
         pods = {pod["metadata"]["name"]: pod_address(pod) for pod in self._cache.pods(name)}
         asked = [(pod, address) for pod, address in pods.items() if address][:_MAX_PODS]
         token = await self._tokens.token(name) if asked else None
-        found = await asyncio.gather(*(_ask_pod(session, address, token) for _, address in asked))
+        found = await asyncio.gather(
+            *(_ask_pod(session, pod, address, token) for pod, address in asked)
+        )
         answers = {
             pod: answer for (pod, _), answer in zip(asked, found, strict=True) if answer is not None
         }
@@ -99,14 +137,14 @@ def _merged(answers: Mapping[str, Sequence[MissingDependency]]) -> tuple[Missing
             pods.setdefault(one, []).append(pod)
     return tuple(
         one
-        if len(where) == len(answers)
+        if len(where) == len(answers) or one.kind == "pod"
         else replace(one, reason=f"{one.reason} (pod {', '.join(sorted(where))})")
         for one, where in pods.items()
     )
 
 
 async def _ask_pod(
-    session: aiohttp.ClientSession, address: str, token: str | None
+    session: aiohttp.ClientSession, pod: str, address: str, token: str | None
 ) -> list[MissingDependency] | None:
     """Ask one pod what it misses; None without a usable answer."""
     host = f"[{address}]" if ":" in address else address
@@ -116,11 +154,33 @@ async def _ask_pod(
             url, headers=headers if token else None, allow_redirects=False
         ) as response:
             body = await response.content.read(_MAX_BODY)
+        if refused := _refusal(response.headers):
+            return [MissingDependency("pod", pod, refused)]
         return list(_missing_dependencies(orjson.loads(body)["missing"]))
     except (aiohttp.ClientError, TimeoutError, OSError):
         return None
     except (AttributeError, KeyError, TypeError, ValueError):  # the answer of some other server
         return None
+
+
+def _refusal(headers: Mapping[str, str]) -> str:
+    """Return why a pod refuses the operator's token; empty if it does not.
+
+    A clock is the nearest cause that can be seen from here: each answer has the pod's own time.
+    """
+    why = _REFUSED.search(headers.get("WWW-Authenticate", ""))
+    if why is None:
+        return ""
+    text = f"refuses the operator's token: {_text(why[1])}"
+    try:
+        ahead = parsedate_to_datetime(headers["Date"]).timestamp() - time.time()
+    except (KeyError, ValueError):
+        return text
+    if abs(ahead) < _CLOCK_SECONDS:
+        return text
+    where = "ahead of" if ahead > 0 else "behind"
+    minutes = round(abs(ahead) / 60)
+    return f"{text}. Its clock is {minutes} min {where} the operator's: compare its node's clock"
 
 
 def _missing_dependencies(entries: Iterable[Object]) -> Iterator[MissingDependency]:

@@ -49,6 +49,7 @@ from diptych_operator.kubernetes.errors import ApiError, ForbiddenError, Invalid
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import (
     DEPLOYMENT,
+    RETRIED,
     ROUTE_KINDS,
     SERVICE,
     Kind,
@@ -60,6 +61,7 @@ from diptych_operator.resources.kinds import (
 from diptych_operator.resources.ownership import is_owned_by
 from diptych_operator.status.agent_status import former_degraded
 from diptych_operator.status.conditions import StatusInputs
+from diptych_operator.status.deployments import NUDGE_SECONDS, refusal
 from diptych_operator.status.problem import Problem
 from diptych_operator.status.unresolved import unresolved_references
 
@@ -145,6 +147,7 @@ class Reconciler:
         self._purge_jobs = PurgeJobs(client, cache, collaborators.answers)
         self._failures: Counter[NamespacedName] = Counter()
         """How often in a row an Agent's children could not be written."""
+        self._nudged: dict[NamespacedName, float] = {}
 
     async def reconcile(self, name: NamespacedName) -> float | None:
         """Reconcile an Agent; give the seconds after which to reconcile it again, or None.
@@ -192,12 +195,33 @@ class Reconciler:
             pods=self._cache.pods(name),
             missing_dependencies=missing.get(name),
             former_degraded=None if name in missing else former_degraded(agent),
+            start_problem=self._cache.start_problems.get(name),
             platform_rules=len(self._platform.policy),
         )
         again = await self._status_writer.write(agent, inputs)
         if failure:
             raise failure
-        return min(filter(None, (again, retry_after(rejection, blocker))), default=None)
+        nudge = await self._nudge(agent)
+        return min(filter(None, (again, nudge, retry_after(rejection, blocker))), default=None)
+
+    async def _nudge(self, agent: Agent) -> float | None:
+        """Have refused pods tried again, now and then; return the seconds to the next time.
+
+        The controller of ReplicaSets takes up a change at once, and a Deployment's annotations are
+        its ReplicaSet's.
+        """
+        name, deployment = agent.namespaced_name, self._cache.deployment(agent)
+        if deployment is None or refusal(deployment) is None:
+            self._nudged.pop(name, None)
+            return None
+        now = time.monotonic()
+        left = self._nudged.setdefault(name, now) + NUDGE_SECONDS - now
+        if left > 0:
+            return left
+        self._nudged[name] = now
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        self._cache.put(DEPLOYMENT, await self._client.annotate(deployment, RETRIED, at))
+        return NUDGE_SECONDS
 
     async def _make_children(self, agent: Agent, observed: ObservedState) -> None:
         try:
@@ -292,3 +316,4 @@ class Reconciler:
         self._status_writer.forget(name)
         self._throttle.forget(name)
         self._failures.pop(name, None)
+        self._nudged.pop(name, None)

@@ -22,6 +22,7 @@ from diptych_operator.kubernetes.errors import (
 )
 from diptych_operator.resources.kinds import (
     AGENT,
+    EVENT,
     FIELD_MANAGER,
     OVERWRITE_MANAGER,
     SERVICE_ACCOUNT,
@@ -68,6 +69,11 @@ class KubernetesClient:
         query = {"fieldSelector": f"metadata.name={name[1]}"}
         answer = await self._request("GET", kind.path(name[0]), query=query)
         return next(iter(_items(kind, answer)), None)
+
+    async def warnings(self, namespace: str, uid: str) -> list[Object]:
+        """List the Warning Events about an object."""
+        query = {"fieldSelector": f"regarding.uid={uid},type=Warning"}
+        return _items(EVENT, await self._request("GET", EVENT.path(namespace), query=query))
 
     async def list(self, kind: Kind, namespace: str, selector: str) -> tuple[list[Object], int]:
         """Give the objects of a namespace (of all, if it is empty), and the list's version."""
@@ -128,6 +134,21 @@ class KubernetesClient:
             return await self._request("POST", kind.path(namespace), content, query)
         except AlreadyExistsError:
             return None
+
+    async def annotate(self, live: Object, annotation: str, value: str) -> Object:
+        """Set an annotation of an object that has some."""
+        field = f"/metadata/annotations/{annotation.replace('/', '~1')}"
+        patch = [
+            {
+                "op": "add",
+                "path": "/metadata/uid",
+                "value": live["metadata"]["uid"],
+            },  # no other one
+            {"op": "add", "path": field, "value": value},
+        ]
+        path = kind_of(live).path(*namespaced_name_of(live))
+        query = {"fieldManager": FIELD_MANAGER}
+        return await self._request("PATCH", path, patch, query, _JSON_PATCH)
 
     async def can_create(self, content: Object) -> bool:
         """Say whether the API would accept an object if its name were free (a dry run)."""

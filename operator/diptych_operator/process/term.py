@@ -121,10 +121,11 @@ class Operator:
         status = StatusWriter(client, cache, answers, _now)
         collaborators = Collaborators(config_maps, access_files, answers, status, throttle)
         reconciler = Reconciler(client, cache, claims, collaborators, platform)
+        tokens = StatusTokens(client, platform.access.operator)
         coroutines: list[Coroutine[Any, Any, Any]] = [
             stop.wait(),
             lease_lost,
-            ReadinessPoll(cache, queue, StatusTokens(client, platform.access.operator)).run(),
+            ReadinessPoll(client, cache, queue, tokens).run(),
             config_maps.run(),
             issuer.run(),
             access_files.run(),

@@ -15,6 +15,8 @@ OVERWRITE_MANAGER: Final = "diptych-mend"
 """The field manager of objects that were overwritten because applying them was refused."""
 APPLIED_DIGEST: Final = "diptych.dev/applied"
 """The annotation with the digest of what was applied last; shows that a field must be removed."""
+RETRIED: Final = "diptych.dev/pods-retried"
+"""The annotation of a Deployment with the time at which refused pods were last tried again."""
 ALLOWED_NAMESPACES: Final = "diptych.dev/allowed-namespaces"
 """The annotation of a Service with the namespaces whose Agents may have it as a tool server, by
 commas; `*` is all."""

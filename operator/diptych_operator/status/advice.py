@@ -16,7 +16,8 @@ FINE: Final = "Nothing is wrong, and there is nothing to do."
 _MAX_WRONG = 400  # characters of what is wrong
 
 _SEE_PODS = "Look at its pods: kubectl describe pods -l app.kubernetes.io/instance={agent}."
-_WAIT = "Wait; nobody needs to do anything."
+_WAIT = "Wait until {until}; if it is not done by then, this says what it waits for."
+_WAIT_A_MINUTE = "Wait a minute; if nothing has changed by then, read the operator's log."
 _REMEDIES: Final = {
     "FieldLocked": "Take the field out of the Agent, or have agents.locked of the chart changed.",
     "MetadataNotAllowed": "Take the key out of spec.metadata, or have the platform allow it.",
@@ -38,9 +39,18 @@ _REMEDIES: Final = {
     "CrashLooping": "Read why: kubectl logs --previous -l app.kubernetes.io/instance={agent}.",
     "ConfigError": "Correct what the message names, and apply the Agent again.",
     "OutOfMemory": "Raise spec.container.resources.limits.memory, or give the agent less at once.",
+    "NodeSilent": "Bring that node back, or delete it, for its pods to be made anew on others.",
+    "VolumeNotMounted": "Create what the message names, or correct the volume in the podTemplate.",
+    "PodNotStarted": _SEE_PODS,
     "Unschedulable": "Ask for less, add a node, or correct the podTemplate's choice of nodes.",
     "PodFailed": _SEE_PODS,
     "StoreUnavailable": "Bring its Redis back, or correct spec.sessions.redis and its Secret.",
+    "StoreFull": "Raise its maxmemory, or have runs expire sooner (spec.sessions.retention).",
+    "NameServerSilent": "Bring the cluster's DNS back, or let the pods reach it (NetworkPolicies).",
+    "TokenRefused": "See `kubectl logs` of that pod, and the clocks of both nodes.",
+    "NotAsked": "Wait a minute; if it stays so, let the operator reach the pods' port 8000.",
+    "FormerAgent": "Wait a minute; if it is still there then, see what its finalizers wait for.",
+    "WaitsForOthers": "Wait ten minutes for each of those; `diptych status` names a stuck one.",
     "ModelUnavailable": "See that spec.model.endpoint answers and takes the key: "
     "`diptych check --online FILE`, or kubectl logs -l app.kubernetes.io/instance={agent}.",
     "ToolServerUnavailable": "Bring the tool server back, or correct its entry in spec.tools.",
@@ -61,25 +71,36 @@ _REMEDIES: Final = {
 }
 
 
-def advice(agent: str, conditions: Sequence[Condition]) -> str:
-    """Give two sentences about an Agent by its name: what is wrong, and what to do about it."""
+def advice(
+    agent: str,
+    conditions: Sequence[Condition],
+    since: Mapping[ConditionType, str],
+    until: str | None,
+) -> str:
+    """Return two sentences about an Agent by its name: what is wrong, and what to do about it.
+
+    `since` has the time from which each type of condition has had its status, `until` that by which
+    the rollout has ended or counts as stuck.
+    """
     by_type = {condition.type: condition for condition in conditions}
     serves = by_type["Available"].status == "True"
     worst = next(_by_weight(by_type), None)
     if worst is None and serves:
         return f"Serving. {FINE}"
     worst = worst or by_type["Ready"]
-    if not serves and worst.type in _SHORTAGES:
+    is_short = _SHORTAGES.get(worst.type) == worst.status
+    if not serves and is_short:
         how = "Not serving yet, and not with all it uses"
     elif not serves:
         how = "Not serving"
-    elif worst.type in _SHORTAGES:
+    elif is_short:
         how = "Serving, but not with all it uses"
     else:
         how = "Serving, but"
     message = _PREAMBLE.sub("", worst.message).replace(" .spec.template.", " spec.podTemplate.")
     wrong = message if worst.type in _LISTS else _first_sentence(message)
-    return f"{how}: {_bounded(wrong)} {_remedy(agent, worst)}"
+    remedy = _remedy(agent, worst, until)
+    return f"{how} since {since[worst.type]}: {_bounded(wrong)} {remedy}"
 
 
 def _by_weight(by_type: Mapping[ConditionType, Condition]) -> Iterator[Condition]:
@@ -100,11 +121,13 @@ def _by_weight(by_type: Mapping[ConditionType, Condition]) -> Iterator[Condition
     if ready.status == "False":  # while it serves, Ready says how many pods can take work
         is_served = by_type["Available"].status == "True"
         yield progressing if is_served and progressing.reason == "RollingOut" else ready
+    if by_type["Available"].status == "True":  # pods that do not serve have said so
+        yield from (condition for condition in by_type.values() if condition.status == "Unknown")
 
 
-def _remedy(agent: str, worst: Condition) -> str:
-    default = _DEFAULTS.get(worst.type, _WAIT)
-    return _REMEDIES.get(worst.reason, default).format(agent=agent)
+def _remedy(agent: str, worst: Condition, until: str | None) -> str:
+    default = _DEFAULTS.get(worst.type, _WAIT if until else _WAIT_A_MINUTE)
+    return _REMEDIES.get(worst.reason, default).format(agent=agent, until=until)
 
 
 def _first_sentence(message: str) -> str:

@@ -8,7 +8,7 @@ from diptych_operator.resources.labels import selector_labels
 from diptych_operator.status.advice import advice
 from diptych_operator.status.condition import Condition
 from diptych_operator.status.conditions import StatusInputs, conditions
-from diptych_operator.status.deployments import count_of
+from diptych_operator.status.deployments import count_of, rollout_deadline
 from diptych_operator.status.problem import NOT_EXPOSED
 
 MAX_MESSAGE = 2048  # characters; the CRD allows twice as many
@@ -20,7 +20,8 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
     shown = conditions(inputs)
     if any(tool.get("pin") for tool in agent.tools):
         shown += (_tools_drifted(inputs, former.get("ToolsDrifted")),)
-    told = advice(agent.name, shown)
+    since = {one.type: _transition_time(former.get(one.type), one, now) for one in shown}
+    told = advice(agent.name, shown, since, rollout_deadline(inputs.deployment))
     shown += (access_open(agent),)
     order = {kind: place for place, kind in enumerate(former)}  # the API keeps it: so must we
     labels = selector_labels(agent.name).items()
@@ -80,7 +81,7 @@ def _tools_drifted(inputs: StatusInputs, former: Mapping[str, Any] | None) -> Co
     if inputs.missing_dependencies is None:
         if former is not None:
             return Condition("ToolsDrifted", former["status"], former["reason"], former["message"])
-        return Condition("ToolsDrifted", "Unknown", "NotAsked", "No pod has been asked yet.")
+        return Condition("ToolsDrifted", "Unknown", "NotAsked", "No pod has answered yet.")
     drifts = [missing for missing in inputs.missing_dependencies if missing.is_drift]
     if not drifts:
         return Condition("ToolsDrifted", "False", "AsPinned", "No tool differs from its pin.")

@@ -35,6 +35,13 @@ class MissingDependency:
     reason: str
 
     @property
+    def trouble(self) -> str:
+        """What is wrong, as a key of the reasons of Degraded."""
+        if self.is_drift:
+            return "drift"
+        return "full" if self.kind == "store" and self.reason.startswith("full ") else self.kind
+
+    @property
     def is_drift(self) -> bool:
         """Whether it stands for tools that are not as the manifest pinned them."""
         return self.kind == "tool" and self.reason.startswith("changed")
@@ -47,6 +54,7 @@ class StatusInputs:
     `rejection` says why the manifest cannot be served, `blocker` why the desired state could not
     be applied. `missing_dependencies` is None as long as no pod has answered. `former_degraded` is
     the Degraded condition that an earlier operator wrote; it holds until this one has polled.
+    `start_problem` keeps a pod from starting, by its Events.
     `platform_rules` is how many rules the platform has for the calls of all Agents.
     """
 
@@ -57,6 +65,7 @@ class StatusInputs:
     pods: Sequence[Object] = ()
     missing_dependencies: Sequence[MissingDependency] | None = None
     former_degraded: Mapping[str, Any] | None = None
+    start_problem: Problem | None = None
     platform_rules: int = 0
 
 
@@ -161,6 +170,8 @@ def _ready_when_rolled_out(inputs: StatusInputs) -> Condition:
     if wanted_replicas(inputs.deployment) == 0:
         message = "The agent is scaled to no pods, as its manifest says."
         return Condition("Ready", "True", "ScaledToZero", message)
+    if problem := _store_problem(inputs):
+        return Condition("Ready", "False", problem.reason, problem.message)
     message = _availability(inputs)
     if inputs.rejection:
         message += " The manifest was not accepted; the last good revision keeps serving."
@@ -173,17 +184,28 @@ def _ready_when_rolled_out(inputs: StatusInputs) -> Condition:
 
 
 def _degraded(inputs: StatusInputs) -> Condition:
-    if inputs.former_degraded is not None:
+    missing = inputs.missing_dependencies or ()
+    messages = [problem.message for problem in inputs.unresolved]
+    messages += [f"{one.kind} {one.name}: {one.reason}" for one in missing]
+    if inputs.unresolved:  # the nearest cause: pods cannot have what the cluster does not
+        reason = inputs.unresolved[0].reason
+    elif inputs.former_degraded is not None:
         fields = (inputs.former_degraded[field] for field in ("status", "reason", "message"))
         return Condition("Degraded", *fields)
-    if inputs.missing_dependencies is None:
-        return Condition("Degraded", "Unknown", "NotAsked", "No pod has been asked yet.")
-    if not inputs.missing_dependencies:
+    elif inputs.missing_dependencies is None:
+        message = (
+            "No pod has answered the operator yet, so that nobody knows whether all that the "
+            "agent uses is there."
+        )
+        return Condition("Degraded", "Unknown", "NotAsked", message)
+    elif not missing:
         return Condition("Degraded", "False", "NothingMissing", "All that the agent uses is there.")
-    kinds = {"drift" if m.is_drift else m.kind for m in inputs.missing_dependencies}
-    reason = _MISSING_REASONS.get(kinds.pop(), "Missing") if len(kinds) == 1 else "Missing"
-    lines = dict.fromkeys(f"{m.kind} {m.name}: {m.reason}" for m in inputs.missing_dependencies)
-    return Condition("Degraded", "True", reason, "; ".join(lines))
+    else:
+        troubles = {one.trouble for one in missing}
+        reason = (
+            _MISSING_REASONS.get(troubles.pop(), "Missing") if len(troubles) == 1 else "Missing"
+        )
+    return Condition("Degraded", "True", reason, "; ".join(dict.fromkeys(messages)))
 
 
 def _pods_problem(inputs: StatusInputs) -> Problem | None:
@@ -191,14 +213,23 @@ def _pods_problem(inputs: StatusInputs) -> Problem | None:
     if refused := refusal(inputs.deployment):
         return refused
     problems = [problem for pod in inputs.pods if (problem := pod_problem(pod))]
-    return min(problems, key=lambda problem: problem.reason, default=None)
+    if not problems:
+        return inputs.start_problem
+    return min(problems, key=lambda problem: problem.reason)
 
 
 def _store_problem(inputs: StatusInputs) -> Problem | None:
-    """Say that pods take no work because their store is away, if that is so."""
-    missing = inputs.missing_dependencies or ()
-    reason = next((one.reason for one in missing if one.kind == "store"), None)
-    return Problem("StoreUnavailable", f"The pods take no work: {reason}.") if reason else None
+    """Return why pods take no runs: their store, or the name server before it."""
+    for one in inputs.missing_dependencies or ():
+        match one.trouble:
+            case "full":
+                message = f"The pods take no new runs: the store is {one.reason}."
+                return Problem("StoreFull", message)
+            case "store":
+                return Problem("StoreUnavailable", f"The pods take no work: {one.reason}.")
+            case "dns" if not is_rolled_out(inputs.deployment):
+                return Problem("NameServerSilent", f"Of {one.name}, {one.reason}.")
+    return None
 
 
 def _availability(inputs: StatusInputs) -> str:
@@ -216,4 +247,7 @@ _MISSING_REASONS = {
     "model": "ModelUnavailable",
     "store": "StoreUnavailable",
     "rule": "RuleMatchesNothing",
+    "full": "StoreFull",
+    "dns": "NameServerSilent",
+    "pod": "TokenRefused",
 }

@@ -1,10 +1,15 @@
 """What the status of a live Deployment says. Pure."""
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from diptych_operator.resources.kinds import Object
 from diptych_operator.status.problem import Problem
+
+NUDGE_SECONDS = 30
+"""Between two nudges of a Deployment whose pods are refused: its controller alone waits ever longer
+before it asks again, up to 16 minutes."""
 
 
 def refusal(deployment: Object | None) -> Problem | None:
@@ -12,7 +17,20 @@ def refusal(deployment: Object | None) -> Problem | None:
     failure = deployment_condition(deployment, "ReplicaFailure")
     if failure.get("status") != "True":
         return None
-    return Problem("PodsRefused", f"The cluster refuses the pods: {failure.get('message', '')}")
+    seen = failure.get("lastUpdateTime") or failure.get("lastTransitionTime")
+    when = f" since {seen}, and is asked again every {NUDGE_SECONDS} s" if seen else ""
+    message = f"The cluster refuses the pods{when}: {failure.get('message', '')}"
+    return Problem("PodsRefused", message)
+
+
+def rollout_deadline(deployment: Object | None) -> str | None:
+    """Return the time after which the rollout counts as stuck; None if it has not begun."""
+    progress = deployment_condition(deployment, "Progressing").get("lastUpdateTime")
+    if progress is None:
+        return None
+    seconds = ((deployment or {}).get("spec") or {}).get("progressDeadlineSeconds", 600)
+    until = datetime.fromisoformat(progress) + timedelta(seconds=seconds)
+    return until.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def is_paused(deployment: Object | None) -> bool:

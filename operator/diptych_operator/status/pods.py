@@ -1,6 +1,7 @@
 """What keeps a pod from becoming ready, as a message for the Agent's owner. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from diptych_operator.desired.deployment import CONTAINER
@@ -18,6 +19,10 @@ _CREATE_REASONS = {
 _CONFIG_ERROR = 2  # the pod's exit code for a manifest that it cannot use
 _STARTED_TOO_LARGE = "init was OOM-killed"  # runc's words, with the reason StartError
 _MAX_OUTPUT = 400  # characters of a container's last output
+HELD_UP_SECONDS = 10.0
+"""After which a pod that has a node, and neither runs nor says why, is asked about."""
+_VOLUME_REASONS = {"FailedMount", "FailedAttachVolume", "FailedMapVolume"}
+_SUMMARY = "Unable to attach or mount volumes"  # an Event of the kubelet that names no cause
 
 
 def pod_problem(pod: Object) -> Problem | None:
@@ -31,8 +36,58 @@ def pod_problem(pod: Object) -> Problem | None:
     if status.get("phase") == "Failed":
         return Problem("PodFailed", f"The pod failed: {_last_words(status.get('message'))}")
     agent_name = pod["metadata"].get("labels", {}).get(INSTANCE, "")
+    if problem := _node_problem(pod):
+        return problem
     problems = (_container_problem(one, agent_name) for one in _containers(status))
     return next(filter(None, problems), None)
+
+
+def is_held_up(pod: Object, now: float) -> bool:
+    """Whether a pod that has a node does not start, and its status does not say why.
+
+    `now` is a Unix time.
+    """
+    status = pod.get("status") or {}
+    if status.get("phase") != "Pending" or "deletionTimestamp" in pod["metadata"]:
+        return False
+    scheduled = _condition(status, "PodScheduled")
+    if scheduled.get("status") != "True" or pod_problem(pod) is not None:
+        return False
+    since = datetime.fromisoformat(scheduled["lastTransitionTime"]).timestamp()
+    return now - since > HELD_UP_SECONDS
+
+
+def start_problem(pod: Object, warnings: Sequence[Object]) -> Problem | None:
+    """Return what the newest Warning Event says of a pod that does not start."""
+    if not warnings:
+        return None
+    event = max(warnings, key=_weight)
+    name, made = pod["metadata"]["name"], pod["metadata"].get("creationTimestamp")
+    message = f"Pod {name}, made {made}, does not start: {_last_words(event.get('note'))}"
+    is_volume = event.get("reason") in _VOLUME_REASONS
+    return Problem("VolumeNotMounted" if is_volume else "PodNotStarted", message)
+
+
+def _weight(event: Object) -> tuple[bool, str]:
+    seen = (event.get("series") or {}).get("lastObservedTime")
+    times = (seen, event.get("deprecatedLastTimestamp"), event.get("eventTime"))
+    return not str(event.get("note")).startswith(_SUMMARY), next(filter(None, times), "")
+
+
+def _node_problem(pod: Object) -> Problem | None:
+    """Return the problem of a pod whose node is silent.
+
+    The node controller then makes the pod's Ready False, and leaves the kubelet's last
+    ContainersReady as it was; the kubelet itself never says one without the other, but for a
+    readiness gate, of which it gives the reason.
+    """
+    status = pod.get("status") or {}
+    ready = _condition(status, "Ready")
+    was_ready = _condition(status, "ContainersReady").get("status") == "True"
+    if ready.get("status") != "False" or ready.get("reason") or not was_ready:
+        return None
+    node, since = (pod.get("spec") or {}).get("nodeName"), ready.get("lastTransitionTime")
+    return Problem("NodeSilent", f"Its node {node} does not report since {since}.")
 
 
 def pod_address(pod: Object) -> str | None:

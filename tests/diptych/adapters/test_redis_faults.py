@@ -158,8 +158,13 @@ async def test_a_full_store_still_takes_the_ends_of_runs():
             assert await store.conversation("talk") == (Message("assistant", "bye"),)
             assert len(await store.entries()) == 1
             assert store.unavailable_reason() == ""
+            await soon(lambda: store.full_reason().startswith("full since 20"))
+            since = store.full_reason()
+            await asyncio.sleep(1.1)
+            assert store.full_reason() == since
             server.ask("CONFIG", "SET", "maxmemory", "0")
             assert (await store.open(first(store), "t3")).lease
+            await soon(lambda: not store.full_reason())
 
 
 async def test_lost_connections_lose_no_record_and_double_none():

@@ -462,6 +462,9 @@ async def test_ready_tells_its_details_to_readers_and_to_the_operator_alone() ->
         for headers in ({}, as_("ada"), as_("nobody-known")):
             reply = await helper.http.get("/ready", headers=headers)
             assert (reply.status_code, set(reply.json())) == (200, {"status", "agent"})
+            refused = reply.headers.get("WWW-Authenticate")  # the operator reads why
+            assert bool(refused) == (headers == as_("nobody-known"))
+        assert 'error_description="' in (refused or "")
 
 
 async def test_who_may_see_the_status_may_do_nothing_else() -> None:

@@ -154,10 +154,17 @@ def test_only_what_is_needed_is_kept():
     fields = [{"manager": "diptych", "operation": "Apply", "fieldsV1": {"f:spec": {}}}]
     content = pod()
     content["metadata"]["managedFields"] = fields
-    cache.put(POD, {**content, "spec": {"containers": []}, "status": {"phase": "Running", "x": 1}})
+    cache.put(
+        POD,
+        {
+            **content,
+            "spec": {"containers": [], "nodeName": "worker"},
+            "status": {"phase": "Running", "x": 1},
+        },
+    )
     [kept] = cache.pods(COORDINATOR)
     assert kept["status"] == {"phase": "Running"}
-    assert "spec" not in kept
+    assert kept["spec"] == {"nodeName": "worker"}
     assert kept["metadata"]["managedFields"] == [{"manager": "diptych", "operation": "Apply"}]
 
 

@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import json
+import time
 from dataclasses import replace
+from email.utils import formatdate
 
 import pytest
 from support.agents import agent_object
@@ -12,7 +14,7 @@ from support.operator_process import SETTINGS, changes, condition, quicken, runn
 
 from diptych_operator.controller import readiness_poll
 from diptych_operator.desired.access import AccessSettings
-from diptych_operator.resources.kinds import AGENT, POD
+from diptych_operator.resources.kinds import AGENT, EVENT, POD
 from diptych_operator.status.conditions import MissingDependency
 
 
@@ -117,9 +119,9 @@ async def test_an_agent_is_polled_soon_after_a_peer_gets_ready(api, monkeypatch)
         async with running(api):
             await until(lambda: condition(api, "Ready"))
             api.put(POD, RUNNING_POD)
-            await until(lambda: condition(api, "Degraded") == ("True", "AgentUnavailable"))
+            await until(lambda: condition(api, "Degraded") == ("True", "AgentNotFound"))
             api.put(AGENT, agent_object("researcher"))
-            await until(lambda: condition(api, "Ready", ("team", "researcher")))
+            await until(lambda: condition(api, "Degraded") == ("True", "AgentUnavailable"))
             missing.clear()
             api.settle()
             await until(lambda: condition(api, "Degraded") == ("False", "NothingMissing"))
@@ -161,3 +163,38 @@ def test_what_one_pod_of_several_misses_names_that_pod():
         key,
         MissingDependency("model", "m", "away (pod b)"),
     )
+
+
+async def test_a_pod_that_does_not_start_is_explained_by_its_events(api, monkeypatch):
+    monkeypatch.setattr(readiness_poll, "CHANGE_DELAY", 0.0)
+    since = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+    scheduled = {"type": "PodScheduled", "status": "True", **since}
+    pending = {**RUNNING_POD, "status": {"phase": "Pending", "conditions": [scheduled]}}
+    api.put(AGENT, agent_object())
+    async with running(api):
+        await until(lambda: condition(api, "Ready"))
+        uid = api.put(POD, pending)["metadata"]["uid"]
+        for number, kind in enumerate(("Normal", "Warning")):
+            event = {
+                "metadata": {"name": f"p.{number}", "namespace": "team"},
+                "regarding": {"uid": uid},
+                "reason": "FailedMount",
+                "note": 'configmap "corporate-ca" not found',
+                "type": kind,
+            }
+            api.put(EVENT, event)
+        await until(lambda: condition(api, "Ready") == ("False", "VolumeNotMounted"))
+        api.put(POD, RUNNING_POD)
+        await until(lambda: condition(api, "Ready") == ("False", "RollingOut"))
+
+
+@pytest.mark.parametrize(("hours", "where"), [(2, "120 min ahead of"), (-2, "120 min behind")])
+def test_a_pod_that_refuses_the_operators_token_is_reported_with_its_clock(hours, where):
+    challenge = {"WWW-Authenticate": 'Bearer error_description="the token has expired"'}
+    refused = "refuses the operator's token: the token has expired"
+    date = {"Date": formatdate(time.time() + hours * 3600, usegmt=True)}
+    clock = f". Its clock is {where} the operator's: compare its node's clock"
+    assert readiness_poll._refusal(challenge | date) == refused + clock
+    for same in ({}, {"Date": formatdate(usegmt=True)}):
+        assert readiness_poll._refusal(challenge | same) == refused
+    assert readiness_poll._refusal(date) == ""

@@ -9,6 +9,7 @@ from support.agents import agent_object, service
 from support.kubernetes import ErrorResponse
 from support.reconciler_harness import NAME, Harness, served
 
+from diptych_operator.controller import reconciler
 from diptych_operator.controller.obstacles import BLOCKED_SECONDS
 from diptych_operator.desired.resolved_manifest import FILE
 from diptych_operator.kubernetes.errors import ApiError
@@ -505,3 +506,26 @@ async def test_a_status_speaks_of_the_generation_that_was_reconciled(harness):
     assert status["pods"] == "1/1"
     await harness.until_done()
     assert harness.api.get(AGENT, NAME)["status"]["observedGeneration"] == 2
+
+
+async def test_refused_pods_are_tried_again_every_half_minute_until_they_are_not(
+    harness, monkeypatch
+):
+    put(harness)
+    await harness.reconcile()
+    refused = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
+    harness.api.edit(DEPLOYMENT, NAME, lambda d: d.update(status={"conditions": [refused]}))
+    before = harness.api.get(DEPLOYMENT, NAME)
+    assert 29 < await harness.reconcile() <= 30
+    assert harness.api.get(DEPLOYMENT, NAME) == before
+    monkeypatch.setattr(reconciler, "NUDGE_SECONDS", 0)
+    await harness.reconcile()
+    nudged = copy.deepcopy(harness.api.get(DEPLOYMENT, NAME))
+    assert nudged["metadata"]["annotations"].pop("diptych.dev/pods-retried")
+    assert nudged["metadata"]["annotations"] == before["metadata"]["annotations"]
+    assert nudged["spec"] == before["spec"]  # no pod is replaced
+    harness.api.settle()
+    await harness.reconcile()
+    harness.api.writes.clear()
+    await harness.reconcile()
+    assert harness.api.writes == []

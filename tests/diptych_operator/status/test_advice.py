@@ -21,7 +21,9 @@ NOTHING = "Serving. Nothing is wrong, and there is nothing to do."
 
 
 def told(inputs):
-    return agent_status(PINNED, inputs, NOW)["advice"]
+    text = agent_status(PINNED, inputs, NOW)["advice"]
+    assert text == NOTHING or f" since {NOW}: " in text
+    return text.replace(f" since {NOW}: ", ": ", 1)
 
 
 @pytest.mark.parametrize("name", STATES)
@@ -46,7 +48,14 @@ def test_it_names_the_annotation_by_which_a_service_consents():
     ("name", "text"),
     [
         ("all is well", NOTHING),
-        ("not asked yet", NOTHING),
+        (
+            "not asked yet",
+            (
+                "Serving, but: No pod has answered the operator yet, so that nobody knows whether "
+                "all that the agent uses is there. Wait a minute; if it stays so, let the operator "
+                "reach the pods' port 8000."
+            ),
+        ),
         (
             "a quota",
             (
@@ -70,7 +79,10 @@ def test_it_names_the_annotation_by_which_a_service_consents():
         ),
         (
             "a first pod starts",
-            "Not serving: 0 of 1 pods can take work. Wait; nobody needs to do anything.",
+            (
+                "Not serving: 0 of 1 pods can take work. Wait a minute; if nothing has changed by "
+                "then, read the operator's log."
+            ),
         ),
         (
             "scaled to none",
@@ -86,10 +98,16 @@ def test_it_can_be_read_by_somebody_who_is_tired(name, text):
 
 
 def test_an_agent_that_serves_during_a_rollout_is_told_of_the_rollout():
-    live = deployment(1, updated=1, total=2, available=1)
+    began = {"type": "Progressing", "status": "True", "lastUpdateTime": NOW}
+    live = deployment(1, updated=1, total=2, available=1, conditions=[began])
     rollout = "Serving, but: A rollout is going on: 1 of 1 pods of the newest revision are made. "
     text = told(StatusInputs(deployment=live, missing_dependencies=()))
-    assert text == f"{rollout}Wait; nobody needs to do anything."
+    assert text == (
+        f"{rollout}Wait until 2026-11-21T12:10:00Z; if it is not done by then, this says what it "
+        "waits for."
+    )
+    live["spec"]["progressDeadlineSeconds"] = 60
+    assert "Wait until 2026-11-21T12:01:00Z;" in told(StatusInputs(deployment=live))
 
 
 def test_what_is_wrong_is_one_sentence():

@@ -25,153 +25,51 @@ def condition(inputs, kind):
     return next(c for c in conditions(inputs) if c.type == kind)
 
 
+UP = deployment()
+NO_DNS = MissingDependency("dns", "10.96.0.10", "the name server does not answer")
+
+
 @pytest.mark.parametrize(
     ("inputs", "status", "reason"),
     [
-        pytest.param(StatusInputs(deployment=deployment()), "True", "Ready", id="all is well"),
-        pytest.param(StatusInputs(), "False", "RollingOut", id="nothing is there yet"),
-        pytest.param(StatusInputs(deployment=DOWN), "False", "RollingOut", id="no pod is up"),
-        pytest.param(
-            StatusInputs(deployment=deployment(generation=0)),
-            "False",
-            "RollingOut",
-            id="not seen yet",
-        ),
-        pytest.param(
-            StatusInputs(deployment=deployment(updated=0, total=1)),
-            "False",
-            "RollingOut",
-            id="old pods",
-        ),
-        pytest.param(
-            StatusInputs(deployment=deployment(total=2)),
-            "False",
-            "RollingOut",
-            id="an old pod besides",
-        ),
-        pytest.param(
-            StatusInputs(deployment=deployment(0, 0, 0)),
-            "True",
-            "ScaledToZero",
-            id="scaled to none",
-        ),
-        pytest.param(
-            StatusInputs(
-                deployment=deployment(),
-                missing_dependencies=(MissingDependency("server", "w", "away"),),
-            ),
-            "True",
-            "Degraded",
-            id="ready, and misses something",
-        ),
-        pytest.param(
-            StatusInputs(deployment=deployment(), rejection=REJECTED),
-            "True",
-            "LastGoodRevision",
-            id="the last good revision serves",
-        ),
-        pytest.param(
-            StatusInputs(deployment=deployment(), blocker=Problem("Denied", "")),
-            "True",
-            "LastGoodRevision",
-            id="the newest one is denied",
-        ),
-        pytest.param(
-            StatusInputs(deployment=deployment(), blocker=Problem("WaitsForOthers", "")),
-            "True",
-            "Ready",
-            id="it serves until others are rolled out",
-        ),
-        pytest.param(
-            StatusInputs(deployment=deployment(), blocker=Problem("KindMissing", "")),
-            "True",
-            "Ready",
-            id="the pods are the newest, and have no route",
-        ),
-        pytest.param(
-            StatusInputs(rejection=REJECTED), "False", "NameConflict", id="refused from the start"
-        ),
-        pytest.param(
-            StatusInputs(blocker=Problem("Forbidden", "")),
-            "False",
-            "Forbidden",
-            id="it may not work",
-        ),
-        pytest.param(
-            StatusInputs(deployment=DOWN, pods=[waiting("ImagePullBackOff")]),
-            "False",
-            "ImagePullFailed",
-            id="an image that cannot be pulled",
-        ),
+        ({"deployment": DOWN}, "False", "RollingOut"),
+        ({"deployment": deployment(generation=0)}, "False", "RollingOut"),  # not seen yet
+        ({"deployment": deployment(updated=0, total=1)}, "False", "RollingOut"),
+        ({"deployment": deployment(total=2)}, "False", "RollingOut"),  # an old pod besides
+        ({"deployment": UP, "blocker": Problem("Denied", "")}, "True", "LastGoodRevision"),
+        ({"deployment": UP, "blocker": Problem("WaitsForOthers", "")}, "True", "Ready"),
+        ({"deployment": UP, "blocker": Problem("KindMissing", "")}, "True", "Ready"),
+        ({"rejection": REJECTED}, "False", "NameConflict"),
+        ({"blocker": Problem("Forbidden", "")}, "False", "Forbidden"),
+        ({"deployment": DOWN, "pods": [waiting("ErrImagePull")]}, "False", "ImagePullFailed"),
+        ({"deployment": DOWN, "missing_dependencies": [NO_DNS]}, "False", "NameServerSilent"),
     ],
 )
 def test_ready_means_that_the_newest_pods_can_take_work(inputs, status, reason):
-    found = condition(inputs, "Ready")
+    found = condition(StatusInputs(**inputs), "Ready")
     assert (found.status, found.reason) == (status, reason)
 
 
 @pytest.mark.parametrize(
-    ("inputs", "status", "reason"),
+    ("kinds", "reason"),
     [
-        pytest.param(StatusInputs(deployment=deployment()), "False", "UpToDate", id="done"),
-        pytest.param(StatusInputs(deployment=DOWN), "True", "RollingOut", id="rolling out"),
-        pytest.param(StatusInputs(rejection=REJECTED), "False", "NotAccepted", id="refused"),
-        pytest.param(
-            StatusInputs(blocker=Problem("Forbidden", "")),
-            "False",
-            "Forbidden",
-            id="not allowed to",
-        ),
-        pytest.param(
-            StatusInputs(
-                deployment=deployment(
-                    available=0,
-                    conditions=[{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}],
-                )
-            ),
-            "False",
-            "Stuck",
-            id="stuck",
-        ),
+        (["key"], "KeyMissing"),
+        (["server"], "ToolServerUnavailable"),
+        (["agent"], "AgentUnavailable"),
+        (["model"], "ModelUnavailable"),
+        (["rule"], "RuleMatchesNothing"),
+        (["dns"], "NameServerSilent"),
+        (["pod"], "TokenRefused"),
+        (["moon"], "Missing"),
+        (["agent", "key"], "Missing"),
     ],
 )
-def test_progressing_says_whether_pods_are_being_changed(inputs, status, reason):
-    found = condition(inputs, "Progressing")
-    assert (found.status, found.reason) == (status, reason)
-
-
-@pytest.mark.parametrize(
-    ("missing", "status", "reason"),
-    [
-        pytest.param(None, "Unknown", "NotAsked", id="nobody was asked"),
-        pytest.param((), "False", "NothingMissing", id="nothing"),
-        pytest.param((MissingDependency("key", "a", "b"),), "True", "KeyMissing", id="a key"),
-        pytest.param(
-            (MissingDependency("rule", "a", "b"),), "True", "RuleMatchesNothing", id="a rule"
-        ),
-        pytest.param(
-            (MissingDependency("server", "a", "b"),), "True", "ToolServerUnavailable", id="tools"
-        ),
-        pytest.param(
-            (MissingDependency("agent", "a", "b"),), "True", "AgentUnavailable", id="an agent"
-        ),
-        pytest.param(
-            (MissingDependency("model", "m", "b"),), "True", "ModelUnavailable", id="model"
-        ),
-        pytest.param(
-            (MissingDependency("store", "r", "b"),), "True", "StoreUnavailable", id="store"
-        ),
-        pytest.param(
-            (MissingDependency("agent", "a", "b"), MissingDependency("key", "c", "d")),
-            "True",
-            "Missing",
-            id="both",
-        ),
-    ],
-)
-def test_degraded_says_what_is_missing(missing, status, reason):
-    found = condition(StatusInputs(missing_dependencies=missing), "Degraded")
-    assert (found.status, found.reason) == (status, reason)
+def test_degraded_says_what_is_missing(kinds, reason):
+    missing = [MissingDependency(kind, "a", "b") for kind in kinds]
+    inputs = StatusInputs(deployment=UP, missing_dependencies=missing)
+    found = condition(inputs, "Degraded")
+    assert (found.status, found.reason) == ("True", reason)
+    assert condition(inputs, "Ready").reason == "Degraded"
 
 
 def test_the_former_degraded_condition_holds_until_the_first_poll():
@@ -190,24 +88,18 @@ def test_degraded_names_everything_once():
     assert message == "server w: away; key k: gone"
 
 
-def test_all_unresolved_references_are_named_under_the_first_ones_reason():
-    problems = (Problem("AgentNotFound", "No b."), Problem("ServiceNotFound", "No w."))
-    found = condition(StatusInputs(unresolved=problems), "ResolvedRefs")
-    assert (found.status, found.reason, found.message) == (
-        "False",
-        "AgentNotFound",
-        "No b.; No w.",
-    )
-
-
-def test_a_pod_that_the_cluster_refuses_is_told_by_the_deployment():
-    failure = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
-    found = condition(
-        StatusInputs(deployment=deployment(available=0, conditions=[failure])), "Ready"
-    )
-    assert (found.reason, found.message) == (
-        "PodsRefused",
-        "The cluster refuses the pods: exceeded quota",
+def test_all_unresolved_references_are_named_under_the_first_ones_reason_and_are_missing():
+    problems = (Problem("ServiceNotAllowed", "Not yours."), Problem("ServiceNotFound", "No w."))
+    inputs = StatusInputs(deployment=UP, unresolved=problems, missing_dependencies=())
+    for kind, status in (("ResolvedRefs", "False"), ("Degraded", "True")):
+        said = Condition(kind, status, "ServiceNotAllowed", "Not yours.; No w.")
+        assert condition(inputs, kind) == said
+    assert condition(inputs, "Ready").reason == "Degraded"
+    key = MissingDependency("key", "k", "gone")
+    both = condition(replace(inputs, missing_dependencies=(key,)), "Degraded")
+    assert (both.reason, both.message) == (
+        "ServiceNotAllowed",
+        "Not yours.; No w.; key k: gone",
     )
 
 
@@ -281,10 +173,15 @@ PAUSED_WORDS = (
 )
 QUOTA = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: q."}
 QUOTA_WORDS = "The cluster refuses the pods: exceeded quota: q."
+UNASKED = (
+    "No pod has answered the operator yet, so that nobody knows whether all that the agent uses is "
+    "there."
+)
 NOT_APPLIED = (
     "1 of 1 pods can take work. Not all that it needs could be applied; "
     "the last good revision keeps serving."
 )
+STUCK_WORDS = "The newest revision does not come up; Ready says why."
 STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
 
 
@@ -312,19 +209,11 @@ STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
         pytest.param(
             replace(GOOD, deployment=None, missing_dependencies=None),
             {
-                "Progressing": (
-                    "True",
-                    "RollingOut",
-                    "A rollout is going on: 0 of 1 pods of the newest revision are made.",
-                ),
-                "Reconciling": (
-                    "True",
-                    "RollingOut",
-                    "A rollout is going on: 0 of 1 pods of the newest revision are made.",
-                ),
+                "Progressing": ("True", "RollingOut", MADE.format(0)),
+                "Reconciling": ("True", "RollingOut", MADE.format(0)),
                 "Available": NOTHING,
                 "Ready": ("False", "RollingOut", "There are no pods yet."),
-                "Degraded": ("Unknown", "NotAsked", "No pod has been asked yet."),
+                "Degraded": ("Unknown", "NotAsked", UNASKED),
             },
             id="nothing exists yet",
         ),
@@ -343,16 +232,8 @@ STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
         pytest.param(
             replace(GOOD, deployment=deployment(available=0, conditions=STUCK)),
             {
-                "Progressing": (
-                    "False",
-                    "Stuck",
-                    "The newest revision does not come up; Ready says why.",
-                ),
-                "Stalled": (
-                    "True",
-                    "Stuck",
-                    "The newest revision does not come up; Ready says why.",
-                ),
+                "Progressing": ("False", "Stuck", STUCK_WORDS),
+                "Stalled": ("True", "Stuck", STUCK_WORDS),
                 "Available": NOTHING,
                 "Ready": ("False", "RollingOut", "0 of 1 pods can take work."),
             },
@@ -383,16 +264,8 @@ STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
                 missing_dependencies=(MissingDependency("store", "r", "gone"),),
             ),
             {
-                "Progressing": (
-                    "True",
-                    "RollingOut",
-                    "A rollout is going on: 1 of 1 pods of the newest revision are made.",
-                ),
-                "Reconciling": (
-                    "True",
-                    "RollingOut",
-                    "A rollout is going on: 1 of 1 pods of the newest revision are made.",
-                ),
+                "Progressing": ("True", "RollingOut", MADE.format(1)),
+                "Reconciling": ("True", "RollingOut", MADE.format(1)),
                 "Available": NOTHING,
                 "Ready": ("False", "StoreUnavailable", "The pods take no work: gone."),
                 "Degraded": ("True", "StoreUnavailable", "store r: gone"),
@@ -426,12 +299,32 @@ STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
             id="a rollout that a quota blocks",
         ),
         pytest.param(
-            replace(GOOD, missing_dependencies=(MissingDependency("moon", "m", "far"),)),
+            replace(
+                GOOD, missing_dependencies=(MissingDependency("store", "redis", "full since 9"),)
+            ),
             {
-                "Ready": ("True", "Degraded", "1 of 1 pods can take work."),
-                "Degraded": ("True", "Missing", "moon m: far"),
+                "Ready": (
+                    "False",
+                    "StoreFull",
+                    "The pods take no new runs: the store is full since 9.",
+                ),
+                "Degraded": ("True", "StoreFull", "store redis: full since 9"),
             },
-            id="a dependency of an unknown kind is missing",
+            id="a store that is full, while all pods are up",
+        ),
+        pytest.param(
+            replace(
+                GOOD,
+                deployment=DOWN,
+                start_problem=Problem("VolumeNotMounted", "Pod p does not start: no ca."),
+            ),
+            {
+                "Progressing": ("True", "RollingOut", MADE.format(1)),
+                "Reconciling": ("True", "RollingOut", MADE.format(1)),
+                "Available": NOTHING,
+                "Ready": ("False", "VolumeNotMounted", "Pod p does not start: no ca."),
+            },
+            id="a pod that does not start, as its Events say",
         ),
     ],
 )

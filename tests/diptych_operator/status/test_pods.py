@@ -1,10 +1,15 @@
 """What keeps a pod from becoming ready."""
 
+from datetime import datetime
+
 import pytest
 from support.live_objects import pod, waiting
 
-from diptych_operator.status.pods import pod_address, pod_problem
+from diptych_operator.status.pods import is_held_up, pod_address, pod_problem, start_problem
 from diptych_operator.status.problem import Problem
+
+UNREADY = {"type": "Ready", "status": "False"}
+CONTAINERS_READY = {"type": "ContainersReady", "status": "True"}
 
 
 @pytest.mark.parametrize(
@@ -115,6 +120,15 @@ from diptych_operator.status.problem import Problem
             id="no node",
         ),
         pytest.param(
+            {
+                **pod(conditions=[{**UNREADY, "lastTransitionTime": "9:00"}, CONTAINERS_READY]),
+                "spec": {"nodeName": "worker"},
+            },
+            "NodeSilent",
+            "Its node worker does not report since 9:00.",
+            id="a node that is silent",
+        ),
+        pytest.param(
             pod(phase="Failed", message="Evicted"), "PodFailed", "Evicted", id="an evicted pod"
         ),
     ],
@@ -147,6 +161,14 @@ def test_a_problem_of_a_pod_is_reported_with_what_to_do(broken, reason, words):
         pytest.param(
             pod(conditions=[{"type": "PodScheduled", "status": "True", "reason": "Unschedulable"}]),
             id="a pod that has been scheduled at last",
+        ),
+        pytest.param(
+            pod(conditions=[UNREADY, {**CONTAINERS_READY, "status": "False"}]),
+            id="a pod that is not ready yet, as its kubelet says",
+        ),
+        pytest.param(
+            pod(conditions=[{**UNREADY, "reason": "ReadinessGatesNotReady"}, CONTAINERS_READY]),
+            id="a pod that waits for a readiness gate",
         ),
         pytest.param(
             {"metadata": {"deletionTimestamp": "now"}, "status": {"phase": "Failed"}},
@@ -213,13 +235,6 @@ def test_what_a_container_waits_for_is_a_reason(waiting_reason, reason):
     assert pod_problem(waiting(waiting_reason)).reason == reason
 
 
-def test_an_image_that_cannot_be_pulled_is_named():
-    assert pod_problem(waiting("ErrImagePull", "ErrImagePull: no route")).message == (
-        "The image x:1 cannot be pulled; correct spec.container.image, or make the image "
-        "available. no route"
-    )
-
-
 CRASHED = {"terminated": {"exitCode": 1}}
 
 
@@ -248,3 +263,39 @@ def test_a_message_that_is_absent_is_left_out():
     assert pod_problem(failed).message == "The pod failed: "
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     assert pod_problem(pod(conditions=[condition])).message == "No node takes the pod: "
+
+
+def pending(since, **status):
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": since}
+    return pod(**{"phase": "Pending", "conditions": [scheduled], **status})
+
+
+def test_a_pod_that_does_not_start_is_asked_about_after_a_moment():
+    now = datetime.fromisoformat("2026-11-27T12:01:00Z").timestamp()
+    long, short = "2026-11-27T12:00:45Z", "2026-11-27T12:00:55Z"
+    assert is_held_up(pending(long), now)
+    says_why = waiting("ErrImagePull")["status"]
+    fine = [pending(short), pending(long, phase="Running"), pending(long, conditions=[])]
+    assert not any(is_held_up(one, now) for one in (*fine, pending(long, **says_why)))
+
+
+@pytest.mark.parametrize(
+    ("reason", "note", "found"),
+    [
+        ("FailedMount", 'volume "ca": configmap "corporate-ca" not found', "VolumeNotMounted"),
+        ("FailedMount", 'volume "key": secret "tls" not found', "VolumeNotMounted"),
+        ("FailedAttachVolume", "Multi-Attach error", "VolumeNotMounted"),
+        ("FailedCreatePodSandBox", "the network plugin is not ready", "PodNotStarted"),
+    ],
+)
+def test_the_newest_event_that_names_a_cause_says_why_a_pod_does_not_start(reason, note, found):
+    named = {"metadata": {"name": "a-1", "creationTimestamp": "12:00"}}
+    said = [
+        ("FailedMount", "an older one", "12:01"),
+        (reason, note, "12:02"),
+        ("FailedMount", "Unable to attach or mount volumes: timed out", "12:03"),
+    ]
+    warnings = [{"reason": r, "note": n, "deprecatedLastTimestamp": at} for r, n, at in said]
+    message = f"Pod a-1, made 12:00, does not start: {note}"
+    assert start_problem(named, warnings) == Problem(found, message)
+    assert start_problem(named, []) is None

@@ -16,6 +16,7 @@ import httpx2
 from diptych.adapters.mcp.aiohttp_transport import AiohttpTransport
 from diptych.adapters.mcp.http_status import AUTH_STATUSES, record_status
 from diptych.adapters.mcp.request_outcome import RequestOutcome, Stage, current_outcome
+from diptych.net.name_server import unresolved
 from diptych.net.outgoing import AddressRefused, OutgoingPolicy
 from diptych.net.received import Received, TooMuchReceived, is_compressed
 from diptych.ports import ValueProvider
@@ -28,7 +29,6 @@ CONNECT_REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (httpx2.ConnectTimeout, f"did not answer within {CONNECT_TIMEOUT:g} s"),
     (httpx2.UnsupportedProtocol, "its URL must begin with http:// or https://"),
     (AddressRefused, "its address is one that agents may not connect to"),
-    (socket.gaierror, "its host name is not known"),
     (ssl.SSLError, "no secure connection"),
     (ConnectionRefusedError, "connection refused"),
     (FileNotFoundError, "command not found"),
@@ -227,6 +227,8 @@ def connect_reason(error: BaseException | None) -> str:
         if isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
             continue
+        if isinstance(error, socket.gaierror):
+            return unresolved(error)
         for kind, reason in CONNECT_REASONS:
             if isinstance(error, kind):
                 return reason

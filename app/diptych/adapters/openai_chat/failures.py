@@ -15,6 +15,7 @@ from diptych.adapters.openai_chat.error_report import ErrorReport
 from diptych.adapters.openai_chat.malformed_calls import is_malformed_call
 from diptych.adapters.openai_chat.retry_after import parse_retry_after
 from diptych.errors import ModelCode, ModelError
+from diptych.net.name_server import unresolved
 from diptych.net.outgoing import AddressRefused
 
 MAX_QUOTATION_CHARS = 200
@@ -145,7 +146,7 @@ def connection_failure(error: aiohttp.ClientError, where: str) -> AttemptFailure
         case aiohttp.ClientResponseError():
             return malformed_reply("something that is not HTTP")
         case aiohttp.ClientConnectorDNSError():
-            why = "its host name is not known"
+            why = unresolved(error.os_error)
         case aiohttp.ClientConnectorError():
             why = "no connection could be made"
         case _:

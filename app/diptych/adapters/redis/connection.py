@@ -8,8 +8,10 @@ import asyncio
 import logging
 import math
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from enum import Enum
 
 from redis.exceptions import (
@@ -69,6 +71,7 @@ class MultiplexedConnection:
         self._has_tried = asyncio.Event()  # to connect
         self._silent_since = -math.inf  # by the event loop's clock; inf while CONNECTED
         self._last_error = Unreachable("the store has not been reached yet")
+        self._full_since: float | None = None  # a Unix time
         self._epoch = ""
         self._epoch_listeners: list[Callable[[], None]] = []
         self._task: asyncio.Task[None] | None = None
@@ -104,6 +107,13 @@ class MultiplexedConnection:
             if silence < RECONNECT_GRACE_SECONDS:
                 return ""
         return str(self._last_error)
+
+    def full_reason(self) -> str:
+        """Say since when the store has no room for new runs; empty if it has some."""
+        if self._full_since is None:
+            return ""
+        since = datetime.fromtimestamp(self._full_since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return f"full since {since}, and takes no writes until it has room"
 
     # Commands
 
@@ -230,8 +240,12 @@ class MultiplexedConnection:
         await self._execute_promptly(*(("SCRIPT", "LOAD", script.source) for script in ALL))
         while True:
             command: Command = ("EVAL", EPOCH.source, 0, self.prefix, secrets.token_hex(4))
-            [epoch] = await self._execute_promptly(command)
+            # A write that changes nothing, and that a full store refuses all the same.
+            room: Command = ("SET", f"{self.prefix}:full", "1", "XX")
+            epoch, reply = await self._execute_promptly(command, room)
             self._update_epoch(epoch)
+            is_full = isinstance(reply, OutOfMemoryError)
+            self._full_since = (self._full_since or time.time()) if is_full else None
             self._enter(ConnectionState.CONNECTED)
             self._has_tried.set()
             await asyncio.sleep(HEALTH_CHECK_SECONDS)
@@ -246,7 +260,7 @@ class MultiplexedConnection:
             self._silent_since = min(sent_at, self._silent_since)
             raise Unreachable("the store does not answer") from None
         for reply in replies:
-            if isinstance(reply, ResponseError):
+            if isinstance(reply, ResponseError) and not isinstance(reply, OutOfMemoryError):
                 raise unreachable(reply) from reply
         return replies
 

@@ -43,6 +43,10 @@ class RedisStore(RedisFeed, RedisEventLog, RedisSessions, RedisLeases):
         """Say why the store cannot be used now, and what to do; empty if it can."""
         return self._connection.unavailable_reason()
 
+    def full_reason(self) -> str:
+        """Say since when the store has no room for new runs; empty if it has some."""
+        return self._connection.full_reason()
+
     def notes(self) -> Sequence[str]:
         """Name settings of the server that endanger runs."""
         return self._connection.server.notes

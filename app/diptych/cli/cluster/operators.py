@@ -7,14 +7,20 @@ from typing import Any
 
 from diptych.cli.cluster.errors import NotFound
 from diptych.cli.cluster.kubectl import Kubectl
+from diptych.cli.output.wording import one_line
 
 CRD = "agents.diptych.dev"
 CLAIM = "diptych-agents"
 """The Lease in each namespace with Agents that says which operator serves them."""
 OPERATOR = "app.kubernetes.io/name=diptych,app.kubernetes.io/component=operator"
 """The label selector of the objects of an operator, as the chart sets their labels."""
-_VERSION = "app.kubernetes.io/version"
+_VERSION, _INSTANCE = "app.kubernetes.io/version", "app.kubernetes.io/instance"
 _CLOCK_SKEW = timedelta(seconds=60)
+_PERMANENT_REASONS = {
+    *("CrashLoopBackOff", "CreateContainerConfigError"),
+    *("ErrImageNeverPull", "ImagePullBackOff", "InvalidImageName"),
+}
+"""Reasons for which a container waits, and which time alone does not remove."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +29,7 @@ class Operator:
 
     namespace: str
     name: str
+    release: str
     version: str
     image: str
     wanted: int
@@ -40,6 +47,7 @@ class Operator:
         return cls(
             metadata["namespace"],
             metadata["name"],
+            labels.get(_INSTANCE, ""),
             labels.get(_VERSION, "of an unknown version"),
             spec["template"]["spec"]["containers"][0]["image"],
             spec.get("replicas", 1),
@@ -85,13 +93,27 @@ def served_namespaces(kubectl: Kubectl) -> dict[str, list[str]]:
 
     A claim that has expired counts, too: nobody has taken it over. Raises `ClusterError`.
     """
-    selector = f"--field-selector=metadata.name={CLAIM}"
-    listed = kubectl.json("get", "leases.coordination.k8s.io", "--all-namespaces", selector)
     served: dict[str, list[str]] = {}
-    for lease in listed["items"]:
+    for lease in _claims(kubectl):
         holder = (lease.get("spec") or {}).get("holderIdentity", "")
         served.setdefault(holder, []).append(lease["metadata"]["namespace"])
     return served
+
+
+def last_served(kubectl: Kubectl) -> str:
+    """Read until when any operator served any namespace; empty if none did.
+
+    Raises `ClusterError`.
+    """
+    times = ((lease.get("spec") or {}).get("renewTime") or "" for lease in _claims(kubectl))
+    return max(times, default="")
+
+
+def _claims(kubectl: Kubectl) -> list[Mapping[str, Any]]:
+    selector = f"--field-selector=metadata.name={CLAIM}"
+    listed = kubectl.json("get", "leases.coordination.k8s.io", "--all-namespaces", selector)
+    claims: list[Mapping[str, Any]] = listed["items"]
+    return claims
 
 
 def agent_crd(kubectl: Kubectl) -> Mapping[str, Any] | None:
@@ -112,3 +134,34 @@ def is_established(crd: Mapping[str, Any]) -> bool:
 def served_versions(crd: Mapping[str, Any]) -> list[str]:
     """Give the versions of a CRD in which objects may be written."""
     return [version["name"] for version in crd["spec"]["versions"] if version["served"]]
+
+
+def start_failure(kubectl: Kubectl, operator: Operator) -> str:
+    """Say why an operator's newest pod does not run; empty if its status does not say.
+
+    Raises `ClusterError`.
+    """
+    selector = f"--selector={OPERATOR},{_INSTANCE}={operator.release}"
+    pods = kubectl.in_namespace(operator.namespace).json("get", "pods", selector)["items"]
+    newest: Mapping[str, Any] = max(
+        pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default={}
+    )
+    for container in (newest.get("status") or {}).get("containerStatuses", ()):
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        ends = ((container.get(state) or {}).get("terminated") for state in ("state", "lastState"))
+        end: Mapping[str, Any] = next(filter(None, ends), {})
+        if end.get("reason") == "OOMKilled":
+            return (
+                f"OOMKilled: {container.get('restartCount')} restarts, the last at "
+                f"{end.get('finishedAt')}; its limit of memory is {_memory_limit(newest)}: raise "
+                "resources.limits.memory of the chart"
+            )
+        if waiting.get("reason") in _PERMANENT_REASONS:
+            message = one_line(str(waiting.get("message", "")), 200)
+            return f"{waiting['reason']} of image {container['image']}: {message}"
+    return ""
+
+
+def _memory_limit(pod: Mapping[str, Any]) -> str:
+    resources = pod["spec"]["containers"][0].get("resources") or {}
+    return str((resources.get("limits") or {}).get("memory", "not set"))

@@ -1,5 +1,6 @@
 """`diptych status`: whether operator and CRD are there, and which Agents are not ready."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 
 _MAX_NAMES = 5
+_TIME = r"\b20\d\d-\d\d-\d\dT[0-9:.]+Z\b"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +55,12 @@ def status(
         raise ConfigError("give either --namespace or --all-namespaces")
     kubectl = Kubectl(ClusterFlags(kubeconfig, context, namespace))
     crd = _crd(kubectl)
-    findings = [*_operators(kubectl), crd]
+    operators = _operators(kubectl)
+    findings = [*operators, crd]
     if crd.mark is not Mark.FAILED:
-        findings += _agents(kubectl, all_namespaces=namespace is None)
+        is_served = any(finding.mark is not Mark.FAILED for finding in operators)
+        as_of = "" if is_served else _as_of(kubectl)
+        findings += _agents(kubectl, as_of, all_namespaces=namespace is None)
     print_report(finding.line for finding in findings)
     if any(finding.mark is Mark.FAILED for finding in findings):
         raise typer.Exit(FAILED)
@@ -100,8 +105,32 @@ def _operator(kubectl: "Kubectl", operator: "Operator") -> _Finding:
     )
     is_ok = operator.is_available and has_leader
     if not is_ok:
-        text += f"; see `kubectl describe pods -n {operator.namespace}`, or its logs"
+        text += f"; {_failure(kubectl, operator)}"
     return _Finding(Mark.of(is_ok), "operator", text)
+
+
+def _failure(kubectl: "Kubectl", operator: "Operator") -> str:
+    """Say why its newest pod does not run, or where to look."""
+    from diptych.cli.cluster.errors import ClusterError
+    from diptych.cli.cluster.operators import start_failure
+
+    try:
+        failure = start_failure(kubectl, operator)
+    except ClusterError:
+        failure = ""
+    return failure or f"see `kubectl describe pods -n {operator.namespace}`, or its logs"
+
+
+def _as_of(kubectl: "Kubectl") -> str:
+    """Say of which time the Agents' statuses are, where no operator is at work."""
+    from diptych.cli.cluster.errors import Forbidden
+    from diptych.cli.cluster.operators import last_served
+
+    try:
+        last = last_served(kubectl)
+    except Forbidden:
+        last = ""
+    return f" as of {last or 'an unknown time'}; no operator is at work"
 
 
 def _leader(kubectl: "Kubectl", operator: "Operator") -> tuple[bool, str]:
@@ -138,32 +167,49 @@ def _crd(kubectl: "Kubectl") -> _Finding:
     return _Finding(Mark.OK, "CRD", f"{CRD} {', '.join(served_versions(crd))}{of_chart}")
 
 
-def _agents(kubectl: "Kubectl", *, all_namespaces: bool) -> list[_Finding]:
+def _agents(kubectl: "Kubectl", as_of: str, *, all_namespaces: bool) -> list[_Finding]:
     from diptych.cli.cluster.agents import list_agents
     from diptych.cli.cluster.errors import Forbidden
 
     try:
-        return list(_agent_findings(list_agents(kubectl, all_namespaces=all_namespaces)))
+        agents = list_agents(kubectl, all_namespaces=all_namespaces)
     except Forbidden as error:
         hint = "; give the --namespace that you may see" if all_namespaces else ""
         return [_Finding(Mark.FAILED, "agents", f"not to be seen: {error}{hint}")]
+    return list(_agent_findings(agents, as_of))
 
 
-def _agent_findings(agents: Sequence["AgentObject"]) -> Iterator[_Finding]:
+def _agent_findings(agents: Sequence["AgentObject"], as_of: str) -> Iterator[_Finding]:
     ready = [agent for agent in agents if agent.is_ready]
-    text = f"{len(ready)} of {len(agents)} ready" if agents else "there are none"
-    yield _Finding(Mark.of(len(ready) == len(agents)), "agents", text)
-    for agent in agents:
-        if not agent.is_ready:
-            yield _agent_finding(Mark.FAILED, agent, agent.problem)
-    for agent in ready:
-        notable = [kind for kind, is_notable in _NOTABLE.items() if is_notable(agent)]
-        for kind in notable:  # of the gravest, which is first, the operator gives advice
-            is_advised = kind == notable[0] and kind != "AccessOpen"
-            text = agent.advised(kind) if is_advised else agent.condition(kind).text
-            yield _agent_finding(Mark.NOTE, agent, text)
+    text = f"{len(ready)} of {len(agents)} ready{as_of}" if agents else "there are none"
+    are_ready = Mark.of(len(ready) == len(agents))
+    yield _Finding(Mark.NOTE if as_of and are_ready is Mark.OK else are_ready, "agents", text)
+    broken = [agent for agent in agents if not agent.is_ready]
+    yield from _by_cause(Mark.FAILED, [(agent, agent.problem) for agent in broken])
+    yield from _by_cause(Mark.NOTE, [(a, text) for a in ready for text in _notable(a)])
     yield from _rollout_findings(agents)
-    yield from _access_findings(agents)
+
+
+def _notable(agent: "AgentObject") -> Iterator[str]:
+    notable = [kind for kind, is_notable in _NOTABLE.items() if is_notable(agent)]
+    for kind in notable:  # of the gravest, which is first, the operator gives advice
+        is_advised = kind == notable[0] and kind != "AccessOpen"
+        yield agent.advised(kind) if is_advised else agent.condition(kind).text
+
+
+def _by_cause(mark: Mark, found: Sequence[tuple["AgentObject", str]]) -> Iterator[_Finding]:
+    """Report Agents, in one line those of which the same is said but for names and times."""
+    groups: dict[str, list[tuple[AgentObject, str]]] = {}
+    for agent, text in found:
+        own = rf"\b{re.escape(agent.name)}\b(-[a-z0-9]+-[a-z0-9]{{5}}\b)?"
+        groups.setdefault(re.sub(f"{own}|{_TIME}", "…", text), []).append((agent, text))
+    for members in groups.values():
+        agents, texts = zip(*members, strict=True)
+        if len(agents) == 1:
+            yield _Finding(mark, f"  {agents[0].namespace}/{agents[0].name}", texts[0])
+        else:
+            names = _some_names(agents)
+            yield _Finding(mark, f"  {len(agents)} agents", f"{texts[0]} ({names})")
 
 
 def _rollout_findings(agents: Sequence["AgentObject"]) -> Iterator[_Finding]:
@@ -177,26 +223,13 @@ def _rollout_findings(agents: Sequence["AgentObject"]) -> Iterator[_Finding]:
         yield _Finding(Mark.NOTE, "rollout", text)
 
 
-def _access_findings(agents: Sequence["AgentObject"]) -> Iterator[_Finding]:
-    """Say which Agents are closed to strangers and do not say so: earlier versions were open."""
-    silent = [agent for agent in agents if "access" not in agent.spec]
-    if silent:
-        text = (
-            f"{len(silent)} of {len(agents)} without spec.access: Agents that delegate to them, "
-            "and ServiceAccounts of their namespaces, may ask, and nobody else; "
-            "spec.access.grants lets others in, `diptych token` gives a token "
-            f"({_some_names(silent)})"
-        )
-        yield _Finding(Mark.NOTE, "access", text)
-
-
 def _some_names(agents: Sequence["AgentObject"]) -> str:
     names = [f"{agent.namespace}/{agent.name}" for agent in agents]
     return ", ".join(names[:_MAX_NAMES]) + (", …" if len(names) > _MAX_NAMES else "")
 
 
-def _agent_finding(mark: Mark, agent: "AgentObject", text: str) -> _Finding:
-    return _Finding(mark, f"  {agent.namespace}/{agent.name}", text)
+def _is_unasked(agent: "AgentObject") -> bool:
+    return agent.condition("Degraded").reason == "NotAsked"
 
 
 _NOTABLE: dict[str, Callable[["AgentObject"], bool]] = {
@@ -206,7 +239,10 @@ _NOTABLE: dict[str, Callable[["AgentObject"], bool]] = {
         and agent.condition("Accepted").status != "False"  # which has said it
     ),
     "ResolvedRefs": lambda agent: agent.condition("ResolvedRefs").status == "False",
-    "Degraded": lambda agent: agent.condition("Degraded").status == "True",
+    "Degraded": lambda agent: (
+        (agent.condition("Degraded").status == "True" or _is_unasked(agent))
+        and agent.condition("Degraded").message != agent.condition("ResolvedRefs").message
+    ),
     "AccessOpen": lambda agent: agent.condition("AccessOpen").status == "True",
 }
 """Conditions that are reported even of a ready Agent, and when; the gravest first, as in advice."""

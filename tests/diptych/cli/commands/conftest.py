@@ -12,5 +12,7 @@ def cluster(programs: Any) -> Any:
     programs.answer("deployments.apps", out=items(deployment()))
     programs.answer("leases.coordination.k8s.io", "--namespace=diptych-system", out=lease())
     programs.answer("get agents.diptych.dev", out=items(agent("helper")))
+    programs.answer("get deployments.apps,pods", out=items())
+    programs.answer("leases.coordination.k8s.io", "--all-namespaces", out=items())
     programs.answer("config", "view", out="")
     return programs

@@ -15,15 +15,13 @@ from support.cluster_objects import (
     deployment,
     items,
     lease,
+    pod,
 )
 
 Type = Callable[..., Any]
 
 
-SILENT = (
-    "without spec.access: Agents that delegate to them, and ServiceAccounts of their namespaces, "
-    "may ask, and nobody else; spec.access.grants lets others in, `diptych token` gives a token"
-)
+OWN_LEASE = ["leases.coordination.k8s.io", "--namespace=diptych-system"]
 OPERATOR = "diptych-system/diptych 0.1.0, image diptych:0.1.0"
 
 
@@ -34,7 +32,6 @@ def test_status_when_all_is_well(typed: Type, cluster: Any) -> None:
         f"✓ operator  {OPERATOR}, 1 of 1 ready, diptych-1 leads",
         "✓ CRD  agents.diptych.dev v1alpha1, of chart diptych-0.1.0",
         "✓ agents  1 of 1 ready",
-        f"! access  1 of 1 {SILENT} (default/helper)",
     ]
     assert cluster.calls("get agents.diptych.dev", "--all-namespaces")
 
@@ -60,7 +57,6 @@ def test_status_names_agents_that_are_not_ready_and_why(typed: Type, cluster: An
         "✗   team/a  ImagePullFailed: The image x cannot be pulled.",
         "!   team/b  KeyMissing: key models/api-key: not there",
         "!   team/c  NameConflict: Service helper is not ours.",
-        f"! access  4 of 4 {SILENT} (team/a, team/b, team/c, team/d)",
     ]
 
 
@@ -112,20 +108,83 @@ def test_status_says_that_ready_agents_wait_for_the_rollout_of_others(
     assert outcome.code == 0
 
 
-def test_status_says_which_agents_have_become_closed_and_which_are_open(
+def test_status_says_which_agents_are_open(typed: Type, cluster: Any) -> None:
+    opened = condition("AccessOpen", "True", "AccessOpen", "Everybody may do everything.")
+    cluster.answer("get agents.diptych.dev", out=items(agent("said", opened), agent("usual")))
+    told = typed("status").out.splitlines()
+    assert told[2:] == [
+        "✓ agents  2 of 2 ready",
+        "!   default/said  AccessOpen: Everybody may do everything.",
+    ]
+
+
+def test_one_cause_of_many_agents_is_one_line(typed: Type, cluster: Any) -> None:
+    def silent(name: str, node: str, second: int) -> Object:
+        found = agent(name, condition("Ready", "False", "NodeSilent", "It is."))
+        since = f"2026-11-27T21:00:{second:02}Z"
+        found["status"]["advice"] = (
+            f"Not serving since {since}: Pod {name}-5d4f7c9b8-x2x4z: node {node} is silent "
+            f"since {since}. kubectl describe pods -l x={name}."
+        )
+        return found
+
+    found = [silent(f"a{n}", "worker", n) for n in range(7)]
+    cluster.answer("get agents.diptych.dev", out=items(*found, silent("b", "other", 1)))
+    lines = typed("status").out.splitlines()
+    names = ", ".join(f"default/a{n}" for n in range(5))
+    said = "NodeSilent: " + found[0]["status"]["advice"]
+    assert lines[3] == f"✗   7 agents  {said} ({names}, …)"
+    assert lines[4].startswith("✗   default/b  NodeSilent: ")
+    assert len(lines) == 5
+
+
+def test_an_agent_whose_pods_say_nothing_is_not_said_to_be_well(typed: Type, cluster: Any) -> None:
+    unasked = condition("Degraded", "Unknown", "NotAsked", "No pod has answered.")
+    cluster.answer("get agents.diptych.dev", out=items(agent("a", unasked)))
+    assert "!   default/a  NotAsked: No pod has answered." in typed("status").out.splitlines()
+
+
+def test_what_is_said_as_unresolved_is_not_said_again_as_missing(typed: Type, cluster: Any) -> None:
+    refs = condition("ResolvedRefs", "False", "ServiceNotAllowed", "Service s is not yours.")
+    degraded = condition("Degraded", "True", "ServiceNotAllowed", "Service s is not yours.")
+    cluster.answer("get agents.diptych.dev", out=items(agent("a", refs, degraded)))
+    assert typed("status").out.count("Service s is not yours.") == 1
+
+
+@pytest.mark.parametrize(
+    ("claims", "as_of"),
+    [
+        pytest.param({"out": items(lease(age=3600))}, "20", id="by its claims"),
+        pytest.param({"err": FORBIDDEN}, "an unknown time", id="which may not be seen"),
+    ],
+)
+def test_without_an_operator_the_agents_are_as_they_were(
+    typed: Type, cluster: Any, claims: Object, as_of: str
+) -> None:
+    cluster.answer("deployments.apps", out=items())
+    cluster.answer("leases.coordination.k8s.io", "--all-namespaces", **claims)
+    line = typed("status").out.splitlines()[2]
+    assert line.startswith(f"! agents  1 of 1 ready as of {as_of}")
+    assert line.endswith("; no operator is at work")
+
+
+def test_an_operator_that_was_killed_for_its_memory_is_said_to_be_with_the_value_to_raise(
     typed: Type, cluster: Any
 ) -> None:
-    opened = condition("AccessOpen", "True", "AccessOpen", "Everybody may do everything.")
-    said = agent("said", opened)
-    said["spec"]["access"] = {"mode": "open"}
-    silent = [agent(f"s{number}") for number in range(7)]
-    cluster.answer("get agents.diptych.dev", out=items(said, *silent))
-    told = typed("status").out.splitlines()
-    assert told[-2] == "!   default/said  AccessOpen: Everybody may do everything."
-    names = ", ".join(f"default/s{number}" for number in range(5))
-    assert told[-1] == f"! access  7 of 8 {SILENT} ({names}, …)"
-    cluster.answer("get agents.diptych.dev", out=items(said))
-    assert "! access" not in typed("status").out
+    killed = pod("diptych-1", is_ready=False)
+    killed["spec"]["containers"] = [{"resources": {"limits": {"memory": "512Mi"}}}]
+    end = {"reason": "OOMKilled", "exitCode": 137, "finishedAt": "2026-11-27T21:00:00Z"}
+    waits = {"waiting": {"reason": "CrashLoopBackOff"}}
+    killed["status"]["containerStatuses"] = [
+        {"state": waits, "lastState": {"terminated": end}, "restartCount": 4, "image": "x"}
+    ]
+    cluster.answer("deployments.apps", out=items(deployment(available=0)))
+    cluster.answer("get pods", out=items({"kind": "Pod", **killed}))
+    assert typed("status").out.splitlines()[0] == (
+        f"✗ operator  {OPERATOR}, 0 of 1 ready, diptych-1 leads; OOMKilled: 4 restarts, "
+        "the last at 2026-11-27T21:00:00Z; its limit of memory is 512Mi: raise "
+        "resources.limits.memory of the chart"
+    )
 
 
 def test_an_agent_that_no_operator_has_seen_is_not_ready(typed: Type, cluster: Any) -> None:
@@ -151,17 +210,15 @@ def test_an_agent_that_no_operator_has_seen_is_not_ready(typed: Type, cluster: A
             "0 of 1 ready, diptych-1 leads; see `kubectl describe pods -n diptych-system`",
             id="an operator that is down",
         ),
+        pytest.param(OWN_LEASE, {"err": NOT_FOUND}, "nobody leads; see", id="no Lease"),
         pytest.param(
-            ["leases.coordination.k8s.io"], {"err": NOT_FOUND}, "nobody leads; see", id="no Lease"
-        ),
-        pytest.param(
-            ["leases.coordination.k8s.io"],
+            OWN_LEASE,
             {"out": lease(holder="")},
             "nobody leads; see",
             id="a Lease that was released",
         ),
         pytest.param(
-            ["leases.coordination.k8s.io"],
+            OWN_LEASE,
             {"out": lease(age=600)},
             "nobody leads: diptych-1 was last heard of 20",
             id="a leader that is gone",
