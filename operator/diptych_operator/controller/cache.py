@@ -49,16 +49,18 @@ class ObjectCache:
     """All observed objects, and which Agents depend on which of them.
 
     `watched_namespaces` are the namespaces that the operator watches; None means all. `domain` is
-    the cluster's DNS domain.
+    the cluster's DNS domain, `shared_urls` those that the platform has every Agent ask.
     """
 
     def __init__(
         self,
         watched_namespaces: frozenset[str] | None = None,
         domain: str = "cluster.local",
+        shared_urls: tuple[str, ...] = (),
     ) -> None:
         self.watched_namespaces = watched_namespaces
         self.domain = domain
+        self._shared_urls = shared_urls
         self.missing_dependencies: dict[NamespacedName, tuple[MissingDependency, ...] | None] = {}
         """What each polled Agent's pods report as missing; None if no pod has answered."""
         self._objects: dict[Kind, dict[NamespacedName, Object]] = defaultdict(dict)
@@ -172,7 +174,7 @@ class ObjectCache:
 
         From now on a change of any of it affects the Agent.
         """
-        wanted = references(agent, self.domain)
+        wanted = references(agent, self.domain, self._shared_urls)
         self._set_references(agent.namespaced_name, wanted)
         agents = {name: self.agent(name) for name in _names(wanted, AGENT)}
         services = {name: self.find(SERVICE, name) for name in _names(wanted, SERVICE)}
@@ -227,7 +229,7 @@ class ObjectCache:
         Else an operator that starts would find its Agents without callers, and write that down.
         """
         try:
-            wanted = references(agent, self.domain)
+            wanted = references(agent, self.domain, self._shared_urls)
         except (AttributeError, LookupError, TypeError, ValueError):
             return  # its reconcile meets the same, and says so
         if wanted != self._referrers.references_of(agent.namespaced_name):

@@ -13,6 +13,7 @@ from typing import Any, Final
 from diptych_operator.desired.access import access_source, token_sources
 from diptych_operator.desired.locked_fields import LockedField, check_locked
 from diptych_operator.desired.metadata import own_metadata
+from diptych_operator.desired.proxy import ProxySettings, proxy_variables
 from diptych_operator.desired.resolved_manifest import FILE, FOLDER
 from diptych_operator.desired.strategic_merge import MergeError, strategic_merge
 from diptych_operator.resources.agent import Agent, PeerRef
@@ -74,6 +75,7 @@ class PodDefaults:
     template: Mapping[str, Any] = field(default_factory=dict)
     locked: tuple[LockedField, ...] = ()
     rollout: RolloutSettings = field(default_factory=RolloutSettings)
+    proxy: ProxySettings | None = None
 
 
 def deployment_spec(
@@ -197,7 +199,7 @@ def _container(agent: Agent, defaults: PodDefaults) -> dict[str, Any]:
             {"name": "http", "containerPort": PORT, "protocol": "TCP"},
             {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
         ],
-        "env": _environment(agent),
+        "env": _environment(agent, defaults.proxy),
         "resources": _RESOURCES,
         "startupProbe": _probe("/health", periodSeconds=1, failureThreshold=60),
         "livenessProbe": _probe("/health", periodSeconds=10, timeoutSeconds=5, failureThreshold=6),
@@ -217,11 +219,12 @@ def _serve_args(agent: Agent) -> list[str]:
     return ["serve", f"{FOLDER}/{FILE}", *address, *(["--open"] if agent.is_open else [])]
 
 
-def _environment(agent: Agent) -> list[dict[str, Any]]:
+def _environment(agent: Agent, proxy: ProxySettings | None) -> list[dict[str, Any]]:
     variables = {
         "PUBLIC_URL": agent.url,
         "SHUTDOWN_GRACE_SECONDS": str(_RUN_SECONDS),
         "METRICS_PORT": str(METRICS_PORT),
+        **proxy_variables(agent, proxy),
     }
     return [{"name": name, "value": value} for name, value in variables.items()]
 

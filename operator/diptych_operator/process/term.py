@@ -78,7 +78,7 @@ class Operator:
         set_on_signals(stop)
         platform = self.settings.platform
         watched = frozenset(self.settings.namespaces) or None
-        cache = ObjectCache(watched, platform.network.domain)
+        cache = ObjectCache(watched, platform.network.domain, platform.network.shared_urls)
         async with KubernetesClient(self.connection, self.metrics.count_request) as client:
             health = Health(self.staleness, cache, self.metrics, client.is_reachable)
             async with _served(health.app(), self.settings.health_port):

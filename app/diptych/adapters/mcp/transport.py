@@ -11,12 +11,14 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 
+import aiohttp
 import httpx2
 
 from diptych.adapters.mcp.aiohttp_transport import AiohttpTransport
 from diptych.adapters.mcp.http_status import AUTH_STATUSES, record_status
 from diptych.adapters.mcp.request_outcome import RequestOutcome, Stage, current_outcome
 from diptych.net.outgoing import AddressRefused, OutgoingPolicy
+from diptych.net.proxies import proxy_for, through
 from diptych.net.received import Received, TooMuchReceived, is_compressed
 from diptych.ports import ValueProvider
 
@@ -31,6 +33,7 @@ CONNECT_REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (socket.gaierror, "its host name is not known"),
     (ssl.SSLError, "no secure connection"),
     (ConnectionRefusedError, "connection refused"),
+    (aiohttp.ClientHttpProxyError, "it does not let the request through"),
     (FileNotFoundError, "command not found"),
     (PermissionError, "command not allowed"),
 )
@@ -71,7 +74,7 @@ class RecordingTransport(httpx2.AsyncBaseTransport):
             outcome.record(Stage.UNUSABLE, error.reason)
             return _error_response(request, outcome)
         except (httpx2.TransportError, httpx2.DecodingError) as error:
-            _record_failure(error, outcome)
+            _record_failure(error, outcome, proxy_for(str(request.url)))
             return _error_response(request, outcome)
 
     async def aclose(self) -> None:
@@ -148,14 +151,14 @@ def _error_response(request: httpx2.Request, outcome: RequestOutcome) -> httpx2.
     return httpx2.Response(405 if request.method == "DELETE" else 503, json=error)
 
 
-def _record_failure(error: httpx2.RequestError, outcome: RequestOutcome) -> None:
+def _record_failure(error: httpx2.RequestError, outcome: RequestOutcome, proxy: str | None) -> None:
     match error:
         case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.UnsupportedProtocol():
-            outcome.record(Stage.NOT_SENT, connect_reason(error))
+            outcome.record(Stage.NOT_SENT, through(proxy, connect_reason(error)))
         case httpx2.LocalProtocolError():
             outcome.record(Stage.NOT_SENT, "a header has a value that cannot be sent")
         case _:
-            outcome.record(Stage.LOST, "the connection broke off")
+            outcome.record(Stage.LOST, through(proxy, "the connection broke off"))
 
 
 def _is_event_stream(response: httpx2.Response) -> bool:
@@ -237,8 +240,7 @@ def connect_reason(error: BaseException | None) -> str:
 def http_client(url: str, headers: Mapping[str, ValueProvider]) -> httpx2.AsyncClient:
     """Make the one HTTP client of a server: it limits the time to connect, calls limit the rest.
 
-    It does not use the proxies of the environment, and follows no redirects. `headers` go to the
-    origin of `url` only.
+    It follows no redirects. `headers` go to the origin of `url` only.
     """
     inner = AiohttpTransport(OutgoingPolicy([url]), _tls_context())
     return httpx2.AsyncClient(

@@ -16,6 +16,7 @@ from diptych.adapters.openai_chat.malformed_calls import is_malformed_call
 from diptych.adapters.openai_chat.retry_after import parse_retry_after
 from diptych.errors import ModelCode, ModelError
 from diptych.net.outgoing import AddressRefused
+from diptych.net.proxies import shown
 
 MAX_QUOTATION_CHARS = 200
 _AUTH_STATUSES = frozenset({401, 403})
@@ -25,6 +26,7 @@ _HOPELESS_STATUSES = frozenset({501, 505})  # not implemented: another try finds
 _SERVER_ERRORS = range(500, 600)
 _RETRYABLE_REFUSALS = frozenset({408, 409, 425})
 _QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})  # OpenAI, Azure
+_OF_THE_REQUEST = frozenset({"context_too_long", "tools_refused", "malformed_call"})
 _SECRET_LIKE = re.compile(
     r"\b(?:sk|pk|rk|gsk|key|xai)[-_][\w*.-]{4,}|\bAIza[\w-]{8,}|\bBearer\s+\S+", re.IGNORECASE
 )
@@ -77,7 +79,12 @@ class AttemptFailure(ModelError):
         """Whether another endpoint may do better: not if the request itself is what is wrong."""
         if self.code == "model_refused":
             return self.report is not None and self.report.status not in {400, 413, 422}
-        return self.code not in {"context_too_long", "tools_refused", "malformed_call"}
+        return self.code not in _OF_THE_REQUEST
+
+    def name_proxy(self, proxy: str | None) -> None:
+        """Say that the request went through a proxy, which may be what failed."""
+        if proxy and self.code not in _OF_THE_REQUEST and shown(proxy) not in self.message:
+            self.message += f" It is asked through the proxy {shown(proxy)}."
 
 
 class SecretMissing(AttemptFailure):
@@ -130,27 +137,43 @@ def total_timeout() -> AttemptFailure:
     return AttemptFailure("model_timeout", message)
 
 
-def connection_failure(error: aiohttp.ClientError, where: str) -> AttemptFailure:
-    """A request without a response; `where` is the endpoint's scheme, host and port."""
+def connection_failure(
+    error: aiohttp.ClientError, where: str, proxy: str | None = None
+) -> AttemptFailure:
+    """A request without a response; `where` is the endpoint's scheme, host and port.
+
+    With a `proxy`, that one is what could not be connected to.
+    """
+    its = "the proxy's" if proxy else "its"
+    may_retry = False
+    code: ModelCode = "model_unreachable"
     match error:
         case aiohttp.ClientConnectorError(os_error=AddressRefused() as refused):
-            return _unreachable(where, str(refused))
+            why = str(refused)
         case aiohttp.ConnectionTimeoutError():
             # Not tried again: the time to connect is used up (faults.md M3: an error in 5 s).
-            return _unreachable(where, "connecting takes too long", code="model_timeout")
+            why = f"connecting{' to the proxy' if proxy else ''} takes too long"
+            code = "model_timeout"
         case aiohttp.ClientSSLError():
-            return _unreachable(where, "its TLS certificate or handshake is not accepted")
-        case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
-            return _unreachable(where, "the proxy does not let the request through")
+            why = "its TLS certificate or handshake is not accepted"
+        case aiohttp.ClientHttpProxyError():
+            why = f"the proxy does not let the request through (HTTP {error.status})"
         case aiohttp.ClientResponseError():
             return malformed_reply("something that is not HTTP")
         case aiohttp.ClientConnectorDNSError():
-            why = "its host name is not known"
+            why, may_retry = f"{its} host name is not known", True
+        case aiohttp.ClientProxyConnectionError():
+            why = "the proxy does not take the connection"
         case aiohttp.ClientConnectorError():
-            why = "no connection could be made"
+            why, may_retry = "no connection could be made", True
         case _:
-            why = "it closed the connection without a response"
-    return _unreachable(where, why, may_retry=True)
+            why, may_retry = "it closed the connection without a response", True
+    if proxy:
+        advice = f"Check the proxy {shown(proxy)}, and that the network lets this agent reach it."
+    else:
+        advice = "Check the model's endpoint, and that the network lets this agent through."
+    message = f"The model endpoint {where} cannot be reached: {why}. {advice}"
+    return AttemptFailure(code, message, may_retry=may_retry)
 
 
 def status_failure(
@@ -202,16 +225,6 @@ def quotation(text: str, secrets: Collection[str]) -> str:
     text = _SECRET_LIKE.sub("…", text)
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return text if len(text) <= MAX_QUOTATION_CHARS else text[: MAX_QUOTATION_CHARS - 1] + "…"
-
-
-def _unreachable(
-    where: str, why: str, *, code: ModelCode = "model_unreachable", may_retry: bool = False
-) -> AttemptFailure:
-    message = (
-        f"The model endpoint {where} cannot be reached: {why}. "
-        "Check the model's endpoint, and that the network lets this agent through."
-    )
-    return AttemptFailure(code, message, may_retry=may_retry)
 
 
 def _for_status(report: ErrorReport, said: str) -> AttemptFailure:

@@ -14,6 +14,8 @@ from requests.cookies import RequestsCookieJar
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
+from diptych.net.proxies import proxy_for, through
+
 MAX_ANSWER = 64 * 1024  # bytes; what a collector says is not looked at
 _MAX_RECEIVED = 4 * MAX_ANSWER  # of an answer with its head, and with all that comes before that
 _FIRST_REDIRECT, _FIRST_ERROR = 300, 400
@@ -41,13 +43,15 @@ class BoundedSession(requests.Session):
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:  # noqa: ANN401
         options["stream"] = True  # else the whole answer is read, however long it is
+        proxy = proxy_for(str(request.url))
+        options["proxies"] = {"http": proxy, "https": proxy} if proxy else {}
         try:
             response = super().send(request, **options)
         except AnswerGivenUp as error:
             self.said = str(error)
             raise
         except Exception as error:  # OSErrors are those of requests, and files that are not there
-            self.said = f"cannot be asked: {type(error).__name__}"
+            self.said = f"cannot be asked: {through(proxy, type(error).__name__)}"
             raise
         self.said = f"answers {response.status_code}"
         _read(response)
