@@ -109,6 +109,13 @@ class Agent:
         return self.spec.get("container") or {}
 
     @property
+    def own_containers(self) -> frozenset[str]:
+        """The names of the containers in its `podTemplate`."""
+        pod = (self.spec.get("podTemplate") or {}).get("spec") or {}
+        containers = (*pod.get("initContainers", ()), *pod.get("containers", ()))
+        return frozenset(one["name"] for one in containers if "name" in one)
+
+    @property
     def pod_spec_fields(self) -> dict[str, Any]:
         """The fields of the spec that the pod reads."""
         return {name: value for name, value in self.spec.items() if name not in _CLUSTER_FIELDS}
@@ -134,6 +141,12 @@ class Agent:
         noted = self.status.get("sessions")
         is_older = noted is None and "observedGeneration" in self.status and bool(self.redis)
         return self.name if is_older or noted == self.name else self.uid
+
+    @property
+    def former_name(self) -> NamespacedName | None:
+        """The Agent of another name whose sessions it adopts."""
+        name, slash, _ = self.sessions_key.partition("/")
+        return (self.namespace, name) if slash and name != self.name else None
 
     @property
     def purges_sessions(self) -> bool:
@@ -251,6 +264,7 @@ _BAD_STATUS: Mapping[str, str] = {
     "Ready": "False",
     "Degraded": "True",
     "ToolsDrifted": "True",
+    "Drifted": "True",
     "Stalled": "True",
 }
 

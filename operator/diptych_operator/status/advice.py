@@ -23,6 +23,7 @@ _REMEDIES: Final = {
     "PolicyInvalid": "Correct the expression at the place that the message names.",
     "ExposeNotAllowed": "Choose a host or way that the platform allows, or have it allowed.",
     "HostConflict": "Choose another spec.expose.host, or delete the Agent that has it.",
+    "SessionsInUse": "Delete the Agent that has these sessions, or take adopt out of this one.",
     "NameConflict": "Rename the Agent, or delete the object that has its name.",
     "Forbidden": "Give the operator its rights back, by an upgrade of its Helm release.",
     "Denied": "Change what the rule forbids in the Agent, or have the rule changed.",
@@ -35,7 +36,7 @@ _REMEDIES: Final = {
     "IssuerUnknown": "Let the operator read /.well-known/openid-configuration of the API server.",
     "ImagePullFailed": "Correct the image's name, push the image, or give its pull Secret.",
     "ContainerNotMade": "Correct what the message names in the Agent or in its podTemplate.",
-    "CrashLooping": "Read why: kubectl logs --previous -l app.kubernetes.io/instance={agent}.",
+    "CrashLooping": "Read why by that command, and mend it where the container comes from.",
     "ConfigError": "Correct what the message names, and apply the Agent again.",
     "OutOfMemory": "Raise spec.container.resources.limits.memory, or give the agent less at once.",
     "Unschedulable": "Ask for less, add a node, or correct the podTemplate's choice of nodes.",
@@ -44,7 +45,10 @@ _REMEDIES: Final = {
     "ModelUnavailable": "See that spec.model.endpoint answers and takes the key: "
     "`diptych check --online FILE`, or kubectl logs -l app.kubernetes.io/instance={agent}.",
     "ToolServerUnavailable": "Bring the tool server back, or correct its entry in spec.tools.",
+    "ProgramMissing": "Build an image FROM ours that has the program: docs/tools.md shows how.",
     "ToolsLeftOut": "Correct what the tool server lists, or leave the tool out by tools[].allow.",
+    "FieldsAdded": "Take it out (kubectl edit deployment {agent}), or say it in spec.container or "
+    "spec.podTemplate.",
     "ToolsDrifted": "Look at the tools that changed, then pin them anew: `diptych pin`.",
     "AgentUnavailable": "See why that agent does not answer: kubectl describe agent of its name.",
     "KeyMissing": "Create the Secret or ConfigMap with that key; it is read without a restart.",
@@ -96,6 +100,8 @@ def _by_weight(by_type: Mapping[ConditionType, Condition]) -> Iterator[Condition
     for kind, bad in _SHORTAGES.items():
         if kind in by_type and by_type[kind].status == bad:
             yield by_type[kind]
+    if "Drifted" in by_type:
+        yield by_type["Drifted"]
     if ready.status == "False":  # while it serves, Ready says how many pods can take work
         is_served = by_type["Available"].status == "True"
         yield progressing if is_served and progressing.reason == "RollingOut" else ready

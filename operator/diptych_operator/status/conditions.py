@@ -4,18 +4,22 @@ They are the API; there is no phase. Ready means that the newest revision's pods
 work, Available that those of any revision can. Missing dependencies make it Degraded. A manifest
 that is rejected, or cannot be applied, leaves the last good revision serving, and Ready says so.
 
-Reconciling and Stalled are for programs that read them as kstatus does; each is there only while it
-is True: work is going on, or somebody must do something before it goes on.
+Drifted is there only while True. Reconciling and Stalled are for programs that read them as kstatus
+does; each is there only while it is True: work is going on, or somebody must do something before it
+goes on.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from diptych_operator.desired.additions import added_fields
 from diptych_operator.desired.rollout import is_rolled_out
 from diptych_operator.resources.kinds import Object
 from diptych_operator.status.condition import Condition
 from diptych_operator.status.deployments import (
+    agent_image,
     count_of,
     deployment_condition,
     is_paused,
@@ -58,10 +62,13 @@ class StatusInputs:
     missing_dependencies: Sequence[MissingDependency] | None = None
     former_degraded: Mapping[str, Any] | None = None
     platform_rules: int = 0
+    own_containers: frozenset[str] = frozenset()
+    """The names of the containers that the manifest itself adds to its pods."""
 
 
 def conditions(inputs: StatusInputs) -> tuple[Condition, ...]:
-    """Give the six conditions, and Reconciling or Stalled if one holds."""
+    """Give the six conditions, and Drifted, Reconciling or Stalled if they hold."""
+    inputs = _with_image(inputs)
     progressing = _progressing(inputs)
     return (
         _accepted(inputs),
@@ -70,6 +77,7 @@ def conditions(inputs: StatusInputs) -> tuple[Condition, ...]:
         _available(inputs),
         _ready(inputs),
         _degraded(inputs),
+        *_drifted(inputs),
         *_kstatus(inputs, progressing),
     )
 
@@ -124,6 +132,33 @@ def _available(inputs: StatusInputs) -> Condition:
     is_asked_for = inputs.deployment is not None and not wanted_replicas(inputs.deployment)
     reason = "ScaledToZero" if is_asked_for else "NoPodAvailable"
     return Condition("Available", "False", reason, "No pod can take work.")
+
+
+def _with_image(inputs: StatusInputs) -> StatusInputs:
+    """Name the image where a pod misses the program of a tool server: the pod does not know it."""
+    missing, image = inputs.missing_dependencies, agent_image(inputs.deployment)
+    if not missing or not image:
+        return inputs
+    return replace(inputs, missing_dependencies=[_named(one, image) for one in missing])
+
+
+def _named(missing: MissingDependency, image: str) -> MissingDependency:
+    found = _NO_PROGRAM.fullmatch(missing.reason)
+    if missing.kind != "server" or found is None:
+        return missing
+    reason = (
+        f"tool server {missing.name} needs it, and the image {image} lacks it; name one that has "
+        "it in spec.container.image"
+    )
+    return MissingDependency("program", found[1], reason)
+
+
+def _drifted(inputs: StatusInputs) -> Iterator[Condition]:
+    """Name what others have added to the Deployment's pod template; nothing if that is nothing."""
+    if added := added_fields(inputs.deployment):
+        fields = ", ".join(f"{path} (by {manager})" for path, manager in sorted(added.items()))
+        message = f"The pods have what no manifest says, added to their Deployment: {fields}."
+        yield Condition("Drifted", "True", "FieldsAdded", message)
 
 
 def _kstatus(inputs: StatusInputs, progressing: Condition) -> Iterator[Condition]:
@@ -190,7 +225,11 @@ def _pods_problem(inputs: StatusInputs) -> Problem | None:
     """Say what keeps the newest revision's pods from becoming ready."""
     if refused := refusal(inputs.deployment):
         return refused
-    problems = [problem for pod in inputs.pods if (problem := pod_problem(pod))]
+    problems = [
+        problem
+        for pod in inputs.pods
+        if (problem := pod_problem(pod, inputs.deployment, inputs.own_containers))
+    ]
     return min(problems, key=lambda problem: problem.reason, default=None)
 
 
@@ -207,7 +246,10 @@ def _availability(inputs: StatusInputs) -> str:
 
 
 _STANDSTILL = {"Paused", "PodsRefused", "Stuck"}
+_NO_PROGRAM = re.compile(r"no program (\S+)(?: on PATH)?")
+"""What a pod says of a stdio server that it cannot start."""
 _MISSING_REASONS = {
+    "program": "ProgramMissing",
     "server": "ToolServerUnavailable",
     "tool": "ToolsLeftOut",
     "drift": "ToolsDrifted",

@@ -34,9 +34,11 @@ CONNECT_REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (ssl.SSLError, "no secure connection"),
     (ConnectionRefusedError, "connection refused"),
     (aiohttp.ClientHttpProxyError, "it does not let the request through"),
-    (FileNotFoundError, "command not found"),
-    (PermissionError, "command not allowed"),
 )
+
+
+class CommandNotStarted(OSError):
+    """The command of a stdio server cannot be started; the message names its program."""
 
 
 class HandshakeAborted(httpx2.TransportError):
@@ -230,6 +232,8 @@ def connect_reason(error: BaseException | None) -> str:
         if isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
             continue
+        if isinstance(error, CommandNotStarted):
+            return str(error)
         for kind, reason in CONNECT_REASONS:
             if isinstance(error, kind):
                 return reason

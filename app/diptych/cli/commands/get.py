@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from diptych.cli.output.screen import Line
 
 OutputFormat: TypeAlias = Literal["json", "yaml", "wide", "name"]
-_FALSE_IS_OK = {"Progressing", "Degraded", "ToolsDrifted", "AccessOpen", "Stalled", "Reconciling"}
+_FALSE_IS_OK = {
+    *("Progressing", "Degraded", "ToolsDrifted", "Drifted", "AccessOpen", "Stalled", "Reconciling")
+}
 """Conditions whose good status is False."""
 _AT_REST = {"UpToDate", "ScaledToZero"}
 """Reasons for Progressing=False that are no obstacle."""
