@@ -43,10 +43,8 @@ _PRE_STOP_SECONDS = 5  # until every node's proxy stops sending requests to a te
 _MIN_READY_SECONDS = 2  # until every node's proxy sends requests to a ready pod
 _RUN_SECONDS = 60  # for a terminating pod's runs to end, before it hands them over
 _GRACE_SECONDS = _PRE_STOP_SECONDS + _RUN_SECONDS + 20  # 20 s for the hand-over
-_RESOURCES = {
-    "requests": {"cpu": "50m", "memory": "128Mi"},
-    "limits": {"memory": "512Mi"},
-}
+_IDLE_MIB = 112  # of an agent, idle or with a few runs (docs/performance.md, "What a pod needs")
+_STDIO_MIB = 64  # of a small stdio server in Python, beside its agent
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +198,7 @@ def _container(agent: Agent, defaults: PodDefaults) -> dict[str, Any]:
             {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
         ],
         "env": _environment(agent, defaults.proxy),
-        "resources": _RESOURCES,
+        "resources": _resources(agent),
         "startupProbe": _probe("/health", periodSeconds=1, failureThreshold=60),
         "livenessProbe": _probe("/health", periodSeconds=10, timeoutSeconds=5, failureThreshold=6),
         "readinessProbe": _probe("/ready", periodSeconds=3, timeoutSeconds=3, failureThreshold=2),
@@ -211,6 +209,12 @@ def _container(agent: Agent, defaults: PodDefaults) -> dict[str, Any]:
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
         ],
     }
+
+
+def _resources(agent: Agent) -> dict[str, Any]:
+    memory = _IDLE_MIB + _STDIO_MIB * sum("command" in tool for tool in agent.tools)
+    requests = {"cpu": "10m", "memory": f"{memory}Mi"}
+    return {"requests": requests, "limits": {"memory": "512Mi"}}
 
 
 def _serve_args(agent: Agent) -> list[str]:

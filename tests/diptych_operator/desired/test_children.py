@@ -364,3 +364,11 @@ def test_the_platforms_proxy_is_a_variable_of_each_container_and_spares_the_clus
     assert {"name": "HTTPS_PROXY", "value": ""} in pod_template(own, "c", pods)["spec"][
         "containers"
     ][0]["env"]
+
+
+@pytest.mark.parametrize(("stdio", "memory"), [(0, "112Mi"), (2, "240Mi")])
+def test_pods_request_what_was_measured_and_more_for_each_stdio_server(stdio, memory):
+    tools = [{"name": f"t{n}", "command": ["tool"]} for n in range(stdio)]
+    one = agent(tools=[*tools, {"name": "far", "url": "https://tools.example.com/mcp"}])
+    (container,) = pod_template(one, "c", PodDefaults("image"))["spec"]["containers"]
+    assert container["resources"]["requests"] == {"cpu": "10m", "memory": memory}
