@@ -47,7 +47,7 @@ def test_a_stdio_tool_in_an_image_from_ours(cluster: Cluster, space: Space):
         assert "tool_result" in space.probe.event_types(name, "s")
     lacking = agent("lacking", script, tools=[{"name": "time", "command": ["mcp-server-time"]}])
     space.kubectl.apply(lacking)
-    space.kubectl.wait_for_condition("lacking", "Degraded", "ProgramMissing")
+    space.kubectl.wait_for_condition("lacking", "Degraded", "True", reason="ProgramMissing")
 
 
 _MODULE = ["python", "-m", "mcp_server_time"]

@@ -36,10 +36,7 @@ def use_guarded_pool(
 
 
 class _Pools(httpcore.AsyncConnectionPool):
-    """Connects directly, but where the environment names a proxy: that one has a pool of its own.
-
-    A policy knows a proxy's address and not what the proxy connects to.
-    """
+    """Connects directly, but where the environment names a proxy, which has a pool of its own."""
 
     def __init__(
         self, policy: OutgoingPolicy | None, tls: ssl.SSLContext, limits: PoolLimits
@@ -56,25 +53,22 @@ class _Pools(httpcore.AsyncConnectionPool):
         super().__init__(**self._options)
 
     async def handle_async_request(self, request: httpcore.Request) -> httpcore.Response:
-        proxy = proxy_for(bytes(request.url).decode("latin-1"))
-        if proxy is None:
+        url = proxy_for(bytes(request.url).decode("latin-1"))
+        if url is None:
             return await super().handle_async_request(request)
-        return await self._through(proxy).handle_async_request(request)
-
-    async def aclose(self) -> None:
-        for pool in self._proxied.values():
-            await pool.aclose()
-        await super().aclose()
-
-    def _through(self, url: str) -> httpcore.AsyncHTTPProxy:
         if url not in self._proxied:
             if self._policy:
                 self._policy.allow(url)
             proxy = httpx.Proxy(url)
             self._proxied[url] = httpcore.AsyncHTTPProxy(
-                proxy_url=str(proxy.url), proxy_auth=proxy.raw_auth, **self._options
+                str(proxy.url), proxy_auth=proxy.raw_auth, **self._options
             )
-        return self._proxied[url]
+        return await self._proxied[url].handle_async_request(request)
+
+    async def aclose(self) -> None:
+        for pool in self._proxied.values():
+            await pool.aclose()
+        await super().aclose()
 
 
 class GuardedBackend(httpcore.AsyncNetworkBackend):

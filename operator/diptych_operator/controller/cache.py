@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from diptych_operator.controller.referrers import ReferrerIndex
-from diptych_operator.desired.additions import ADDED, additions_by_manager
+from diptych_operator.desired.additions import ADDED, additions
 from diptych_operator.desired.expose import exposed_at_host
 from diptych_operator.desired.observed import ObservedState
 from diptych_operator.desired.references import Reference, may_delegate, references
@@ -280,12 +280,11 @@ def _version(content: Object) -> int:
 def _trimmed(kind: Kind, content: Object) -> Object:
     """Leave out what no decision needs, to save memory: mainly the owners of single fields."""
     metadata: dict[str, Any] = dict(content["metadata"])
-    managed = metadata.get("managedFields", ())
-    added = additions_by_manager(managed) if kind is DEPLOYMENT else [()] * len(managed)
+    if kind is DEPLOYMENT and (added := additions(metadata.get("managedFields", ()))):
+        metadata[ADDED] = added
     metadata["managedFields"] = [
         {"manager": entry.get("manager"), "operation": entry.get("operation")}
-        | ({ADDED: paths} if paths else {})
-        for entry, paths in zip(managed, added, strict=True)
+        for entry in metadata.get("managedFields", ())
     ]
     trimmed = {**content, "metadata": metadata}
     if kind is POD:

@@ -20,7 +20,6 @@ from diptych_operator.desired.expose import (
     ingress_sources,
     route,
 )
-from diptych_operator.desired.manifest_error import ManifestError
 from diptych_operator.desired.metadata import MetadataSettings, check_metadata, with_metadata
 from diptych_operator.desired.network_policy import NetworkSettings, policy_spec
 from diptych_operator.desired.observed import ObservedState
@@ -96,7 +95,6 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
     """
     check_expose(agent, observed, platform.expose)  # first: what is withdrawn must be closed
     check_metadata(agent, platform.metadata)
-    _check_sessions(agent, observed)
     check_policy(agent)
     manifest = resolved_manifest(agent, observed, platform.policy)
     config_map = with_metadata(_config_map(agent, manifest), agent, platform.metadata)
@@ -162,17 +160,6 @@ def _deployment(
         mark = rollout_mark(agent, spec["template"], observed.deployment)
         annotations[ROLLOUT_MARK] = str(mark)
     return _child(agent, DEPLOYMENT, annotations=annotations, spec=spec)
-
-
-def _check_sessions(agent: Agent, observed: ObservedState) -> None:
-    """Raise `ManifestError` if the Agent whose sessions this one adopts still has them."""
-    former = agent.former_name and observed.agents.get(agent.former_name)
-    if former and agent.sessions_key == f"{former.name}/{former.sessions_key}":
-        raise ManifestError(
-            "SessionsInUse",
-            f"spec.sessions.adopt names the sessions of Agent {former.name}, which is still there; "
-            "delete that one first",
-        )
 
 
 def _peers(agent: Agent, observed: ObservedState) -> tuple[PeerRef, ...]:

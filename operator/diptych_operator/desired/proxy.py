@@ -1,8 +1,4 @@
-"""The platform's HTTP proxy, `agents.proxy` of the chart, as the agents' containers know it. Pure.
-
-What is in the cluster is not asked for through it: its names mean nothing there. NO_PROXY spells
-them all out, for programs that know no other rule.
-"""
+"""The platform's HTTP proxy, `agents.proxy` of the chart, and what NO_PROXY exempts of it. Pure."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -35,8 +31,8 @@ def proxy_variables(agent: Agent, proxy: ProxySettings | None) -> dict[str, str]
 def _inside(agent: Agent, proxy: ProxySettings) -> Iterator[str]:
     """Yield the names, without `.svc`, by which the pod asks for what is in the cluster.
 
-    A host of two labels is NAME.NAMESPACE if its URL says http: the internet says https. Whether
-    there is such a Service is not looked at, as its coming and going would roll the pods.
+    A host of two labels is taken for NAME.NAMESPACE if its URL says http: to look whether there is
+    such a Service would roll the pods when it comes or goes.
     """
     names = [peer.name for peer in agent.peers]
     names += [ref.name for ref in agent.service_refs]

@@ -78,8 +78,6 @@ def references(agent: Agent, domain: str, shared: Iterable[str] = ()) -> frozens
     services += [found.service_name for found in others if found.service_name]
     found = {("Service", *name) for name in services}
     found |= {("Agent", *peer.name) for peer in agent.peers}
-    if agent.former_name:
-        found.add(("Agent", *agent.former_name))
     if any(peer.name[0] != agent.namespace for peer in agent.peers):
         found.add(("Namespace", "", agent.namespace))
     return frozenset(found)

@@ -112,17 +112,12 @@ def _object_metadata(agents: Mapping[str, Any], field: str) -> ObjectMetadata:
 
 def _proxy(given: Mapping[str, Any], domain: str) -> ProxySettings | None:
     """Read the proxy; its URL stands in every Agent's Deployment, so it may hold no password."""
-    url, direct = given.get("url") or "", given.get("noProxy") or []
+    url, direct = str(given.get("url") or ""), given.get("noProxy") or []
     if not (isinstance(direct, list) and all(isinstance(one, str) and one for one in direct)):
         raise SettingsError(f"{FLAG}: proxy.noProxy must be a list of hosts or blocks of addresses")
-    if not url:
-        return None
-    if not isinstance(url, str) or not _PROXY.fullmatch(url):
-        raise SettingsError(
-            f"{FLAG}: proxy.url must be like http://proxy.infra:3128: http or https, a host, a "
-            "port, and no password, which all who may read Deployments would see"
-        )
-    return ProxySettings(url, tuple(direct), domain)
+    if url and not _PROXY.fullmatch(url):
+        raise SettingsError(f"{FLAG}: proxy.url must be like http://proxy.infra:3128, no password")
+    return ProxySettings(url, tuple(direct), domain) if url else None
 
 
 def _rollout(given: Mapping[str, Any]) -> RolloutSettings:

@@ -143,12 +143,6 @@ class Agent:
         return self.name if is_older or noted == self.name else self.uid
 
     @property
-    def former_name(self) -> NamespacedName | None:
-        """The Agent of another name whose sessions it adopts."""
-        name, slash, _ = self.sessions_key.partition("/")
-        return (self.namespace, name) if slash and name != self.name else None
-
-    @property
     def purges_sessions(self) -> bool:
         """Whether its sessions are deleted with it."""
         sessions = self.spec.get("sessions") or {}

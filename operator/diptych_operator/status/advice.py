@@ -23,7 +23,6 @@ _REMEDIES: Final = {
     "PolicyInvalid": "Correct the expression at the place that the message names.",
     "ExposeNotAllowed": "Choose a host or way that the platform allows, or have it allowed.",
     "HostConflict": "Choose another spec.expose.host, or delete the Agent that has it.",
-    "SessionsInUse": "Delete the Agent that has these sessions, or take adopt out of this one.",
     "NameConflict": "Rename the Agent, or delete the object that has its name.",
     "Forbidden": "Give the operator its rights back, by an upgrade of its Helm release.",
     "Denied": "Change what the rule forbids in the Agent, or have the rule changed.",

@@ -136,21 +136,13 @@ def _available(inputs: StatusInputs) -> Condition:
 
 def _with_image(inputs: StatusInputs) -> StatusInputs:
     """Name the image where a pod misses the program of a tool server: the pod does not know it."""
-    missing, image = inputs.missing_dependencies, agent_image(inputs.deployment)
-    if not missing or not image:
-        return inputs
-    return replace(inputs, missing_dependencies=[_named(one, image) for one in missing])
-
-
-def _named(missing: MissingDependency, image: str) -> MissingDependency:
-    found = _NO_PROGRAM.fullmatch(missing.reason)
-    if missing.kind != "server" or found is None:
-        return missing
-    reason = (
-        f"tool server {missing.name} needs it, and the image {image} lacks it; name one that has "
-        "it in spec.container.image"
-    )
-    return MissingDependency("program", found[1], reason)
+    image, missing = agent_image(inputs.deployment), []
+    for one in inputs.missing_dependencies or ():
+        if one.kind == "server" and (found := _NO_PROGRAM.fullmatch(one.reason)):
+            why = f"the image {image} lacks it, and tool server {one.name} needs it"
+            one = MissingDependency("program", found[1], f"{why} (spec.container.image)")  # noqa: PLW2901
+        missing.append(one)
+    return replace(inputs, missing_dependencies=missing) if missing else inputs
 
 
 def _drifted(inputs: StatusInputs) -> Iterator[Condition]:

@@ -1,7 +1,6 @@
 """What keeps a pod from becoming ready, as a message for the Agent's owner. Pure."""
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from diptych_operator.desired.additions import added_fields
@@ -39,8 +38,10 @@ def pod_problem(
         return Problem("PodFailed", f"The pod failed: {_last_words(status.get('message'))}")
     for container in _containers(status):
         name = container.get("name", CONTAINER)
-        whose = _Whose(name, _origin(name, deployment, own), _logs(pod, name))
-        if problem := _container_problem(container, whose):
+        shown = "The container"
+        if name != CONTAINER:
+            shown += f" {name} {_origin(name, deployment, own)}"
+        if problem := _container_problem(container, shown, _logs(pod, name)):
             return problem
     return None
 
@@ -57,23 +58,6 @@ def pod_address(pod: Object) -> str | None:
 def _containers(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     yield from status.get("initContainerStatuses", ())
     yield from status.get("containerStatuses", ())
-
-
-@dataclass(frozen=True, slots=True)
-class _Whose:
-    """A container, who put it into the pod, and the command that shows why it ended."""
-
-    name: str
-    origin: str
-    logs: str
-
-    @property
-    def is_agents(self) -> bool:
-        return self.name == CONTAINER
-
-    @property
-    def shown(self) -> str:
-        return "The container" if self.is_agents else f"The container {self.name} {self.origin}"
 
 
 def _origin(name: str, deployment: Object | None, own: Collection[str]) -> str:
@@ -96,12 +80,13 @@ def _logs(pod: Object, container: str) -> str:
     return f"kubectl logs --previous{where} -l {INSTANCE}={agent} -c {container}"
 
 
-def _container_problem(container: Mapping[str, Any], whose: _Whose) -> Problem | None:
+def _container_problem(container: Mapping[str, Any], shown: str, logs: str) -> Problem | None:
     waiting = (container.get("state") or {}).get("waiting") or {}
     reason, message = waiting.get("reason", ""), _last_words(waiting.get("message"))
     if reason in _IMAGE_REASONS:
-        field = "spec.container.image" if whose.is_agents else "it there"
-        owner = "" if whose.is_agents else f" of container {whose.name} {whose.origin}"
+        is_agents = container.get("name", CONTAINER) == CONTAINER
+        field = "spec.container.image" if is_agents else "it there"
+        owner = "" if is_agents else f" of {shown[4:]}"
         return Problem(
             "ImagePullFailed",
             f"The image {container.get('image', '')}{owner} cannot be pulled; correct {field}, "
@@ -109,29 +94,28 @@ def _container_problem(container: Mapping[str, Any], whose: _Whose) -> Problem |
         )
     if reason in _CREATE_REASONS:
         image = f" (image {container['image']})" if "executable file not found" in message else ""
-        return Problem("ContainerNotMade", f"{whose.shown}{image} cannot be made: {message}")
-    return _crash(container, whose)
+        return Problem("ContainerNotMade", f"{shown}{image} cannot be made: {message}")
+    return _crash(container, shown, logs)
 
 
-def _crash(container: Mapping[str, Any], whose: _Whose) -> Problem | None:
+def _crash(container: Mapping[str, Any], shown: str, logs: str) -> Problem | None:
     """Report a container that has exited with an error, even if it runs again now."""
     exits = [(container.get(state) or {}).get("terminated") for state in ("state", "lastState")]
     last_exit = next(filter(None, exits), None)
     if container.get("ready") or last_exit is None or last_exit.get("exitCode") == 0:
         return None
-    is_agents, which = whose.is_agents, whose.shown
+    is_agents = container.get("name", CONTAINER) == CONTAINER
     if last_exit.get("reason") == "OOMKilled" or _STARTED_TOO_LARGE in str(
         last_exit.get("message")
     ):
         limit = f"{'spec.container.' if is_agents else 'its '}resources.limits.memory"
-        return Problem("OutOfMemory", f"{which} needs more memory than its limit; raise {limit}.")
+        return Problem("OutOfMemory", f"{shown} needs more memory than its limit; raise {limit}.")
     code, output = last_exit.get("exitCode"), _last_words(last_exit.get("message"))
     if (
         is_agents and code == _CONFIG_ERROR and output
     ):  # written for users; other output may hold secrets
         return Problem("ConfigError", f"The agent does not start: {output}")
-    message = f"{which} ends with exit code {code}: `{whose.logs}` says why."
-    return Problem("CrashLooping", message)
+    return Problem("CrashLooping", f"{shown} ends with exit code {code}: `{logs}` says why.")
 
 
 def _condition(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ GOES_ON_BY_ITSELF: Final = frozenset((FORMER_AGENT, WAITS_FOR_OTHERS))
 NOT_EXPOSED: Final = frozenset(("ExposeNotAllowed", "HostConflict"))
 """Reasons for which an Agent is not reached from outside of the cluster, whatever it says."""
 
-MENDED_ELSEWHERE: Final = frozenset(("NameConflict", "HostConflict", "SessionsInUse"))
+MENDED_ELSEWHERE: Final = frozenset(("NameConflict", "HostConflict"))
 """Reasons of rejections that end when another object goes, of which no watch may tell."""
 
 

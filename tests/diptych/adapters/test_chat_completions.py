@@ -492,14 +492,6 @@ async def test_a_proxy_that_is_away_is_not_tried_again(session: aiohttp.ClientSe
     assert (caught.value.code, pauses.seconds) == ("model_unreachable", [])
 
 
-async def test_a_request_goes_through_the_proxy(session: aiohttp.ClientSession) -> None:
-    async with upstream(reply("Hello!")) as proxy:
-        asked = model(session, "http://models.example.com/v1", proxy=proxy.url)
-        assert (await asked.complete(REQUEST)).text == "Hello!"
-        target = proxy.requests[0][0].split()[1]
-    assert target == "http://models.example.com/v1/chat/completions"
-
-
 async def test_a_refusal_that_breaks_off_is_still_a_refusal(
     session: aiohttp.ClientSession,
 ) -> None:

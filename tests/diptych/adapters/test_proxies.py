@@ -1,10 +1,8 @@
 """HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY mean the same to every client of the process."""
 
 import asyncio
-import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 
 import pytest
 
@@ -31,40 +29,36 @@ PROXY = "http://127.0.0.1:3128"
 
 
 @pytest.fixture(autouse=True)
-def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_proxies(monkeypatch):
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
 
 
-async def _model() -> str:
+async def _model():
     async with open_http_session() as session:
-        model = ChatModel(session, with_proxies(ModelConfig("m", TARGET)), sleep=_at_once)
+        settings = with_proxies(ModelConfig("m", TARGET))
+        asked = ChatModel(session, settings, sleep=lambda _: asyncio.sleep(0))
         with pytest.raises(ModelError) as caught:
-            await model.complete(ModelRequest((Message("user", "Hello"),)))
+            await asked.complete(ModelRequest((Message("user", "Hello"),)))
     return caught.value.message
 
 
-async def _at_once(_: float) -> None:
-    pass
-
-
-async def _tool_server() -> str:
+async def _tool_server():
     outcome = RequestOutcome(is_handshake=True)
     async with mcp_client(TARGET, {}) as client:
-        with outcome.recording(), pytest.raises(HandshakeAborted):
+        with outcome.recording(), suppress(HandshakeAborted):
             await client.post(TARGET, json={"method": "initialize"})
-    return outcome.reason or ""
+    return outcome.reason
 
 
-async def _agent() -> str:
+async def _agent():
     policy = OutgoingPolicy([TARGET])
     async with a2a_client(policy) as client:
-        peer = PeerMonitor(PeerConfig("other", TARGET), client, policy)
-        return await peer._refresh() or ""
+        return await PeerMonitor(PeerConfig("other", TARGET), client, policy)._refresh()
 
 
-async def _hook() -> str:
+async def _hook():
     hooks = HttpHooks("helper", [HookConfig("beforeCall", TARGET)])
     with pytest.raises(HookFailed) as caught:
         await hooks.hooks[0].ask({})
@@ -72,61 +66,46 @@ async def _hook() -> str:
     return str(caught.value)
 
 
-async def _issuer() -> str:
+async def _issuer():
     async with open_http_session() as session:
         allow_url(session, proxy_for(TARGET))
         await IssuerKeys(TARGET, session, time.monotonic).refresh(is_unknown_key=True)
     return ""  # it is in the log
 
 
-async def _collector() -> str:
+async def _collector():
     session = BoundedSession()
-    await asyncio.to_thread(lambda: _quietly(session))
+    with suppress(OSError):
+        await asyncio.to_thread(session.post, TARGET, b"spans")
     return session.said
 
 
-def _quietly(session: BoundedSession) -> None:
-    with suppress(OSError):
-        session.post(TARGET, data=b"spans")
+CLIENTS = (_model, _tool_server, _agent, _hook, _issuer, _collector)
 
 
-CLIENTS = pytest.mark.parametrize("ask", [_model, _tool_server, _agent, _hook, _issuer, _collector])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("ask", CLIENTS)
+async def test_every_client_asks_the_proxy(monkeypatch, caplog, ask, scheme):
+    heads = []
 
-
-@asynccontextmanager
-async def proxy_that_refuses() -> AsyncIterator[tuple[str, list[str]]]:
-    lines: list[str] = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        lines.append(head)
+    async def serve(reader, writer):
+        heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
         writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-        await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}", lines
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        monkeypatch.setenv("ALL_PROXY", f"http://user:secret@127.0.0.1:{port}")
+        monkeypatch.setitem(globals(), "TARGET", f"{scheme}://outside.example")
+        said = await ask() or caplog.text
+    asked = "CONNECT outside.example:443" if scheme == "https" else f" {TARGET}"
+    assert asked in heads[0]
+    assert scheme == "http" or f"the proxy http://127.0.0.1:{port}" in said
+    assert "proxy-authorization: basic" in heads[0].lower()
 
 
-@CLIENTS
-async def test_every_client_asks_the_proxy(
-    monkeypatch: pytest.MonkeyPatch, ask: Callable[[], Awaitable[str]]
-) -> None:
-    async with proxy_that_refuses() as (address, lines):
-        monkeypatch.setenv("HTTP_PROXY", f"http://user:secret@{address}")
-        await ask()
-    assert lines[0].split()[1].startswith(TARGET)
-    assert "proxy-authorization: basic" in lines[0].lower()
-
-
-@CLIENTS
-async def test_every_error_names_the_proxy(
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    ask: Callable[[], Awaitable[str]],
-) -> None:
-    caplog.set_level(logging.WARNING)
+@pytest.mark.parametrize("ask", CLIENTS)
+async def test_every_error_names_the_proxy(monkeypatch, caplog, ask):
     monkeypatch.setenv("HTTP_PROXY", "http://user:secret@proxy.invalid:3128")
     said = await ask() or caplog.text
     assert "the proxy http://proxy.invalid:3128" in said
@@ -134,37 +113,33 @@ async def test_every_error_names_the_proxy(
 
 
 @pytest.mark.parametrize(
-    ("url", "no_proxy", "is_direct"),
+    ("host", "no_proxy", "is_direct"),
     [
-        ("http://10.1.2.3:8000/mcp", "10.0.0.0/8", True),
-        ("http://11.1.2.3:8000/mcp", "10.0.0.0/8", False),
-        ("http://[fd00::7]/", "fd00::/8", True),
-        ("http://[fd00::7]/", "[fd00::7]", True),
-        ("http://10.1.2.3/", "10.1.2.3", True),
-        ("http://tools.example/", ".example", True),
-        ("http://example/", ".example", True),
-        ("http://tools.example/", "*.example", True),
-        ("http://tools.example./", "EXAMPLE", True),
-        ("http://notexample/", "example", False),
-        ("http://calculator:8000/", "a, calculator b", True),
-        ("http://calculator:8000/", "calculator:8000", True),
-        ("http://calculator:8001/", "calculator:8000", False),
-        ("https://calculator/", "calculator:443", True),
-        ("http://outside.example/", "*", True),
-        ("http://outside.example/", "", False),
-        ("http://localhost:8000/", "", True),
-        ("http://127.0.0.2:8000/", "", True),
-        ("http://[::1]:8000/", "", True),
-        ("http://169.254.169.254/", "", True),
-        ("http://host:nonsense/", "x", False),
+        ("10.1.2.3:8000", "10.0.0.0/8", True),
+        ("11.1.2.3:8000", "10.0.0.0/8", False),
+        ("[fd00::7]", "fd00::/8", True),
+        ("[fd00::7]", "[fd00::7]", True),
+        ("[fd00::7]", "10.0.0.0/8", False),
+        ("10.1.2.3", "10.1.2.3", True),
+        ("tools.example", ".example", True),
+        ("example", ".example", True),
+        ("tools.example.", "*.EXAMPLE", True),
+        ("notexample", "example", False),
+        ("calculator:8000", "a, calculator b", True),
+        ("calculator:8000", "calculator:8000", True),
+        ("calculator:8001", "calculator:8000", False),
+        ("calculator", "calculator:80", True),
+        ("outside.example", "*", True),
+        ("outside.example", "", False),
+        ("localhost:8000", "", True),
+        ("127.0.0.2:8000", "", True),
+        ("169.254.169.254", "", True),
     ],
 )
-def test_what_no_proxy_exempts(
-    monkeypatch: pytest.MonkeyPatch, url: str, no_proxy: str, is_direct: bool
-) -> None:
+def test_what_no_proxy_exempts(monkeypatch, host, no_proxy, is_direct):
     monkeypatch.setenv("ALL_PROXY", PROXY)
     monkeypatch.setenv("NO_PROXY", no_proxy)
-    assert proxy_for(url) == (None if is_direct else PROXY)
+    assert proxy_for(f"http://{host}/mcp") == (None if is_direct else PROXY)
 
 
 @pytest.mark.parametrize(
@@ -172,26 +147,22 @@ def test_what_no_proxy_exempts(
     [
         ({"HTTPS_PROXY": PROXY}, PROXY),
         ({"HTTP_PROXY": PROXY}, None),
-        ({"ALL_PROXY": PROXY}, PROXY),
         ({"HTTPS_PROXY": "http://upper:1", "https_proxy": PROXY}, PROXY),
         ({"HTTPS_PROXY": "127.0.0.1:3128"}, PROXY),
         ({"HTTPS_PROXY": "socks5://127.0.0.1:1080"}, None),
-        ({}, None),
     ],
 )
-def test_which_variable_names_the_proxy(
-    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], proxy: str | None
-) -> None:
+def test_which_variable_names_the_proxy(monkeypatch, variables, proxy):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert proxy_for("https://models.example.com/v1") == proxy
-    assert proxy_for("nonsense") is None
+    assert proxy_for("nonsense") is proxy_for("https://host:nonsense") is None
 
 
-def test_the_start_says_what_goes_through_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_start_says_what_goes_through_a_proxy(monkeypatch):
     assert not list(proxy_notices())
     monkeypatch.setenv("HTTPS_PROXY", "http://user:secret@proxy.infra:3128")
     monkeypatch.setenv("ALL_PROXY", "socks5://proxy.infra:1080")
     refused, used = proxy_notices()
-    assert refused.startswith("ALL_PROXY is not used: its scheme is socks5")
+    assert refused.startswith("ALL_PROXY is not used: only http:// and https://")
     assert "https through http://proxy.infra:3128; exempt: nothing" in used

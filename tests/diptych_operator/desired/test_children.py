@@ -360,10 +360,6 @@ def test_the_platforms_proxy_is_a_variable_of_each_container_and_spares_the_clus
         *("localhost", "127.0.0.1", "::1", ".svc", ".cluster.local"),
         *("lawyer.legal", "redis.team", "calculator", "wiki.docs", "10.0.0.0/8"),
     ]
-    own = agent(container={"env": [{"name": "HTTPS_PROXY", "value": ""}]})
-    assert {"name": "HTTPS_PROXY", "value": ""} in pod_template(own, "c", pods)["spec"][
-        "containers"
-    ][0]["env"]
 
 
 @pytest.mark.parametrize(("stdio", "memory"), [(0, "112Mi"), (2, "240Mi")])

@@ -4,14 +4,12 @@ import json
 from dataclasses import replace
 
 import pytest
-from support.agents import PLATFORM, agent, child, children, observed
+from support.agents import PLATFORM, agent, child, children
 
 from diptych_operator.desired.children import desired_children
 from diptych_operator.desired.deployment import PodDefaults
-from diptych_operator.desired.manifest_error import ManifestError
 from diptych_operator.desired.observed import ObservedState
 from diptych_operator.desired.purge import purge_policy, started
-from diptych_operator.desired.references import references
 from diptych_operator.resources.kinds import CONFIG_MAP
 
 FROM_SECRET = {"urlFrom": {"secretKeyRef": {"name": "redis", "key": "url"}}}
@@ -40,6 +38,7 @@ def manifest_sessions(given):
             redis_agent({**SERVED, "sessions": "coordinator"}), "coordinator", id="and later"
         ),
         pytest.param(redis_agent(SERVED, adopt="one-before"), "one-before", id="an adopting one"),
+        pytest.param(redis_agent(SERVED, adopt="old/old-1"), "old/old-1", id="a renamed one"),
         pytest.param(
             redis_agent({**SERVED, "sessions": "one-before"}), "coordinator-1", id="no longer"
         ),
@@ -50,15 +49,6 @@ def manifest_sessions(given):
 )
 def test_an_agent_has_the_sessions_that_it_began_or_adopts(given, key):
     assert given.sessions_key == key
-
-
-def test_a_renamed_agent_has_the_sessions_of_its_former_name_once_that_is_gone():
-    renamed = redis_agent(SERVED, adopt="old/old-1")
-    assert manifest_sessions(renamed)["adopt"] == "old/old-1"
-    assert ("Agent", "team", "old") in references(renamed, "cluster.local")
-    with pytest.raises(ManifestError, match="sessions of Agent old, which is still there"):
-        desired_children(renamed, observed(agent("old")), PLATFORM)
-    desired_children(renamed, observed(replace(agent("old"), uid="old-2")), PLATFORM)
 
 
 def test_a_pod_reads_the_key_in_its_manifest():

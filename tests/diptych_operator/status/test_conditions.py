@@ -515,6 +515,6 @@ def test_a_program_that_the_image_lacks_is_named_with_the_image():
     found = {one.type: one for one in conditions(StatusInputs(None, None, (), live, (), missing))}
     assert found["Degraded"].reason == "ProgramMissing"
     assert found["Degraded"].message == (
-        "program mcp-server-time: tool server time needs it, and the image x:1 lacks it; name one "
-        "that has it in spec.container.image"
+        "program mcp-server-time: the image x:1 lacks it, and tool server time needs it "
+        "(spec.container.image)"
     )

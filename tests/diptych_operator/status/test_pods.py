@@ -255,9 +255,7 @@ def test_a_crash_is_a_problem_and_none_of_a_pod_that_is_done(status):
 )
 def test_it_is_said_whose_a_container_is_that_crashes(name, whose):
     live = deployment()
-    live["metadata"]["managedFields"] = [
-        {"manager": "kubectl-edit", ADDED: ("spec.containers[edited]",)}
-    ]
+    live["metadata"][ADDED] = {"spec.containers[edited]": "kubectl-edit"}
     names = ("agent", "own", "vault", "edited")
     live["spec"]["template"] = {"spec": {"containers": [{"name": one} for one in names]}}
     broken = pod(containerStatuses=[{"name": name, "lastState": CRASHED}])

@@ -1,7 +1,5 @@
 """What it means that a request to another agent failed."""
 
-from contextlib import suppress
-
 import httpx
 from a2a.client.errors import A2AClientError
 from a2a.utils.errors import A2AError, InternalError
@@ -75,11 +73,8 @@ def is_busy(error: Exception) -> bool:
 
 def _through(error: Exception, reason: str) -> str:
     """Name the proxy that a request went through, if it did."""
-    cause = error.__cause__
-    with suppress(RuntimeError):  # an error that belongs to no request
-        if isinstance(cause, httpx.RequestError):
-            return through(proxy_for(str(cause.request.url)), reason)
-    return reason
+    request: httpx.Request | None = getattr(error.__cause__, "_request", None)
+    return through(proxy_for(str(request.url)) if request else None, reason)
 
 
 def _http_error(agent: str, status: int, refusal: str) -> DelegationError:
