@@ -35,7 +35,7 @@ _REMEDIES: Final = {
     "IssuerUnknown": "Let the operator read /.well-known/openid-configuration of the API server.",
     "ImagePullFailed": "Correct the image's name, push the image, or give its pull Secret.",
     "ContainerNotMade": "Correct what the message names in the Agent or in its podTemplate.",
-    "CrashLooping": "Read why by that command, and mend it where the container comes from.",
+    "CrashLooping": "Read why by that command, and mend that.",
     "ConfigError": "Correct what the message names, and apply the Agent again.",
     "OutOfMemory": "Raise spec.container.resources.limits.memory, or give the agent less at once.",
     "Unschedulable": "Ask for less, add a node, or correct the podTemplate's choice of nodes.",

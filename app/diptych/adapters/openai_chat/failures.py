@@ -140,40 +140,44 @@ def total_timeout() -> AttemptFailure:
 def connection_failure(
     error: aiohttp.ClientError, where: str, proxy: str | None = None
 ) -> AttemptFailure:
-    """A request without a response; `where` is the endpoint's scheme, host and port.
-
-    With a `proxy`, that one is what could not be connected to.
-    """
-    its = "the proxy's" if proxy else "its"
-    may_retry = False
-    code: ModelCode = "model_unreachable"
+    """A request without a response; `where` is the endpoint's scheme, host and port."""
+    if proxy and (why := _proxy_failure(error)):
+        return AttemptFailure(
+            "model_unreachable",
+            f"The model endpoint {where} cannot be reached: the proxy {shown(proxy)} {why}. "
+            "Check the proxy, and that the network lets this agent reach it.",
+        )
     match error:
         case aiohttp.ClientConnectorError(os_error=AddressRefused() as refused):
-            why = str(refused)
+            return _unreachable(where, str(refused))
         case aiohttp.ConnectionTimeoutError():
             # Not tried again: the time to connect is used up (faults.md M3: an error in 5 s).
-            why = f"connecting{' to the proxy' if proxy else ''} takes too long"
-            code = "model_timeout"
+            return _unreachable(where, "connecting takes too long", code="model_timeout")
         case aiohttp.ClientSSLError():
-            why = "its TLS certificate or handshake is not accepted"
-        case aiohttp.ClientHttpProxyError():
-            why = f"the proxy does not let the request through (HTTP {error.status})"
+            return _unreachable(where, "its TLS certificate or handshake is not accepted")
         case aiohttp.ClientResponseError():
             return malformed_reply("something that is not HTTP")
         case aiohttp.ClientConnectorDNSError():
-            why, may_retry = f"{its} host name is not known", True
-        case aiohttp.ClientProxyConnectionError():
-            why = "the proxy does not take the connection"
+            why = "its host name is not known"
         case aiohttp.ClientConnectorError():
-            why, may_retry = "no connection could be made", True
+            why = "no connection could be made"
         case _:
-            why, may_retry = "it closed the connection without a response", True
-    if proxy:
-        advice = f"Check the proxy {shown(proxy)}, and that the network lets this agent reach it."
-    else:
-        advice = "Check the model's endpoint, and that the network lets this agent through."
-    message = f"The model endpoint {where} cannot be reached: {why}. {advice}"
-    return AttemptFailure(code, message, may_retry=may_retry)
+            why = "it closed the connection without a response"
+    return _unreachable(where, why, may_retry=True)
+
+
+def _proxy_failure(error: aiohttp.ClientError) -> str | None:
+    """Say what is wrong with a proxy; None if it is not the proxy."""
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            return "does not answer in time"
+        case aiohttp.ClientConnectorDNSError():
+            return "has a host name that is not known"
+        case aiohttp.ClientProxyConnectionError():
+            return "takes no connection"
+        case aiohttp.ClientHttpProxyError():
+            return f"does not let the request through (HTTP {error.status})"
+    return None
 
 
 def status_failure(
@@ -225,6 +229,16 @@ def quotation(text: str, secrets: Collection[str]) -> str:
     text = _SECRET_LIKE.sub("…", text)
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return text if len(text) <= MAX_QUOTATION_CHARS else text[: MAX_QUOTATION_CHARS - 1] + "…"
+
+
+def _unreachable(
+    where: str, why: str, *, code: ModelCode = "model_unreachable", may_retry: bool = False
+) -> AttemptFailure:
+    message = (
+        f"The model endpoint {where} cannot be reached: {why}. "
+        "Check the model's endpoint, and that the network lets this agent through."
+    )
+    return AttemptFailure(code, message, may_retry=may_retry)
 
 
 def _for_status(report: ErrorReport, said: str) -> AttemptFailure:
