@@ -17,7 +17,7 @@ _NAME = re.compile(
 )
 _MAX_NAMES = 5
 _NOT_OBSERVED = "No operator has seen it yet; `diptych status` tells whether one is at work."
-_NEXT_DEPENDENCY = re.compile(r"; (?=(?:server|tool|agent|key|model|store) \S+: )")
+_NEXT_DEPENDENCY = re.compile(r"; (?=(?:server|tool|program|agent|key|model|store) \S+: )")
 
 
 @dataclass(frozen=True, slots=True)

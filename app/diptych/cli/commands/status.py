@@ -210,5 +210,6 @@ _NOTABLE: dict[str, Callable[["AgentObject"], bool]] = {
     "ResolvedRefs": lambda agent: agent.condition("ResolvedRefs").status == "False",
     "Degraded": lambda agent: agent.condition("Degraded").status == "True",
     "AccessOpen": lambda agent: agent.condition("AccessOpen").status == "True",
+    "Drifted": lambda agent: agent.condition("Drifted").status == "True",
 }
 """Conditions that are reported even of a ready Agent, and when; the gravest first, as in advice."""
