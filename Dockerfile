@@ -1,6 +1,6 @@
 # One image for the agent's pod (`diptych serve`) and for the operator
 # (`python -m diptych_operator`). What is in it besides Debian's Python: one virtual environment,
-# made from uv.lock, hash by hash, and sbom.cdx.json beside it, which names all that is in the image.
+# made from uv.lock, hash by hash, an empty one for tools, and sbom.cdx.json beside it, which names all that is in the image.
 # No compiler, no uv, no cache.
 #
 #     docker build -t diptych:dev .
@@ -39,12 +39,22 @@ RUN uv build --quiet --wheel --no-build-isolation --python /opt/build/bin/python
     /opt/diptych/bin/python tools/sbom.py --installed --debian \
         < /tmp/lock.cdx.json > /opt/diptych/sbom.cdx.json
 
+# For images built FROM this one: what `pip install` puts there cannot change what Diptych itself
+# runs with, and its programs are on PATH. Its Python finds Diptych's packages, too, and pip itself.
+RUN python -m venv --without-pip /opt/tools && \
+    packages=$(echo /opt/tools/lib/python3*/site-packages) && \
+    echo /opt/diptych/lib/python3*/site-packages > "$packages/diptych.pth" && \
+    python -c 'import pip, pathlib; print(pathlib.Path(pip.__file__).parent.parent)' > "$packages/pip.pth"
+
 
 FROM ${BASE}
 
 COPY --from=build /opt/diptych /opt/diptych
+COPY --from=build --chown=65532:65532 /opt/tools /opt/tools
 # The bytecode is there already, and the root file system may be read-only.
-ENV PATH=/opt/diptych/bin:$PATH \
+ENV PATH=/opt/tools/bin:/opt/diptych/bin:$PATH \
+    PIP_PYTHON=/opt/tools/bin/python \
+    PIP_NO_CACHE_DIR=1 \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     LOG_FORMAT=json \

@@ -53,7 +53,8 @@ _CONDITION: Schema = {
             "Services that it names exist and agree. Progressing: pods are being changed. "
             "Available: some pod can take work. Ready: all pods are of the newest revision and can "
             "take work. Degraded: something that the agent uses is missing. ToolsDrifted: tools "
-            "are not as they were pinned; only Agents with pins have it. Reconciling, Stalled: as "
+            "are not as they were pinned; only Agents with pins have it. Drifted: others have "
+            "added fields to the pods; there only while True. Reconciling, Stalled: as "
             "kstatus reads them; there only while True.",
             maxLength=64,
         ),
@@ -96,7 +97,7 @@ STATUS: Schema = {
             "string",
             "The key under which its sessions are stored; another Agent of the name adopts them "
             "by it (spec.sessions.adopt).",
-            maxLength=64,
+            maxLength=127,
         ),
         "url": _field("string", "The agent's URL inside the cluster.", maxLength=256),
         "conditions": {

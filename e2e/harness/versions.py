@@ -31,11 +31,19 @@ def other_image(cluster: Cluster, image: str) -> str:
         return given
     if cluster.kind is None:
         raise RuntimeError("this cluster is not kind's: push another image; set E2E_OTHER_IMAGE")
-    other = f"diptych:{NUMBER}-{image.rpartition('-')[2]}"
     made = _DOCKERFILE.format(image=image, number=NUMBER)
-    output("docker", "build", "--tag", other, "-", stdin=made, timeout=300)
-    cluster.load(other)
-    return other
+    return built_image(cluster, f"diptych:{NUMBER}-{image.rpartition('-')[2]}", made)
+
+
+def built_image(cluster: Cluster, name: str, dockerfile: str) -> str:
+    """Build an image, which may install packages, and bring it into the cluster."""
+    output(
+        *("docker", "build", "--network", "host", "--tag", name, "-"),
+        stdin=dockerfile,
+        timeout=300,
+    )
+    cluster.load(name)
+    return name
 
 
 def other_chart(folder: Path) -> tuple[str, str]:

@@ -1,6 +1,9 @@
 """What a Kubernetes API server knows of kinds: their paths, defaults and validation."""
 
-from support.server_side_apply import ErrorResponse, Stored
+import json
+from collections.abc import Iterable
+
+from support.server_side_apply import ErrorResponse, Path, Stored
 
 from diptych.config.pod_spec import pod_spec_mistakes
 from diptych.config.source_location import dotted_path
@@ -114,9 +117,21 @@ def complete(kind: Kind, stored: Stored, before: Object | None, number: int) -> 
             "manager": manager.partition(":")[2].removesuffix("/status"),
             "operation": manager.partition(":")[0],
             "apiVersion": kind.api_version,
+            "fieldsV1": _fields_v1(path for path, who in stored.owners.items() if manager in who),
         }
         for manager in sorted(managers)
     ]
+
+
+def _fields_v1(paths: Iterable[Path]) -> Object:
+    tree: Object = {}
+    for path in paths:
+        inner = tree
+        for step in path:
+            is_entry = isinstance(step, tuple)
+            key = f"k:{json.dumps(dict(step), separators=(',', ':'))}" if is_entry else f"f:{step}"
+            inner = inner.setdefault(key, {".": {}} if is_entry else {})
+    return tree
 
 
 def _add_defaults(kind: Kind, content: Object) -> None:

@@ -120,9 +120,9 @@ def _is_access(name):
 
 
 @contextlib.asynccontextmanager
-async def served(api=None):
+async def served(api=None, platform=PLATFORM):
     api = api or KubernetesApi()
     async with api.served():
         connection = Connection(api.url, True, lambda: None)
         async with KubernetesClient(connection, Metrics().count_request) as client:
-            yield Harness(api, client)
+            yield Harness(api, client, platform=platform)

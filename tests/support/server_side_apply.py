@@ -105,8 +105,9 @@ def after_edit(found: Stored | None, content: Object, manager: str) -> dict[Path
         return {path: {manager} for path in fields}
     before = _fields(found.content)
     return {
-        path: found.owners.get(path, {manager}) if before.get(path) == value else {manager}
+        path: {manager} if before.get(path) != value else found.owners[path]
         for path, value in fields.items()
+        if before.get(path) != value or path in found.owners  # a default belongs to nobody
     }
 
 

@@ -21,6 +21,7 @@ from diptych.config.settings import HookConfig
 from diptych.loop.messages import JSONObject
 from diptych.net.guarded_backend import PoolLimits, use_guarded_pool
 from diptych.net.outgoing import OutgoingPolicy, host_of
+from diptych.net.proxies import proxy_for, through
 from diptych.net.received import Received, TooMuchReceived, is_compressed
 from diptych.net.strict_reading import read_strictly
 from diptych.runtime.hooks import Hook, HookFailed
@@ -75,7 +76,8 @@ class HttpHooks:
                     raise HookFailed(name, f"answered {response.status_code}")
                 return await _read(name, response)
         except httpx.HTTPError as error:
-            raise HookFailed(name, f"cannot be reached: {type(error).__name__}") from error
+            reason = through(proxy_for(config.url), type(error).__name__)
+            raise HookFailed(name, f"cannot be reached: {reason}") from error
 
 
 def _name(config: HookConfig) -> str:

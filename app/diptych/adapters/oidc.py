@@ -10,6 +10,7 @@ import aiohttp
 import orjson
 
 from diptych.config.issuers import ca_problem
+from diptych.net.proxies import proxy_for, through
 from diptych.net.received import TooMuchReceived, is_compressed, read_bounded
 from diptych.ports import ValueProvider
 
@@ -86,7 +87,8 @@ class IssuerKeys:
                 found = await self._get(self.url.rstrip("/") + DISCOVERY)
                 keys = (await self._get(self._jwks_uri(found))).get("keys")
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            _logger.warning("the keys of issuer %s could not be fetched: %s", self.url, _why(error))
+            reason = through(proxy_for(self.url), _why(error))
+            _logger.warning("the keys of issuer %s could not be fetched: %s", self.url, reason)
             return
         if isinstance(keys, list):
             found_keys = [key for key in keys[:MAX_KEYS] if isinstance(key, dict)]
@@ -119,8 +121,8 @@ class IssuerKeys:
         return self._tls[1]
 
     async def _get(self, url: str) -> Mapping[str, Any]:
-        tls = self._tls_context()
-        async with self._session.get(url, allow_redirects=False, ssl=tls) as response:
+        tls, proxy = self._tls_context(), proxy_for(url)
+        async with self._session.get(url, allow_redirects=False, ssl=tls, proxy=proxy) as response:
             if response.status != 200:  # noqa: PLR2004
                 raise ValueError(f"it answers with HTTP {response.status}")
             if is_compressed(response.headers):

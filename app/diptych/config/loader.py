@@ -10,6 +10,7 @@ know each other by URLs, which exist only once their ports are bound. So loading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 from diptych.config.call_policy import named_calls
@@ -177,6 +178,19 @@ def config_from_content(
     return resolve_manifest(manifest, location, targets)
 
 
+def _missing_programs(manifest: AgentManifest, location: SourceLocation) -> Iterator[str]:
+    """Name the programs of stdio servers that are not here: nor are they, perhaps, in the image."""
+    for number, tool in enumerate(manifest.spec.tools):
+        if not tool.command or any(variable.name == "PATH" for variable in tool.env):
+            continue
+        if which(tool.command[0]) is None:
+            where = location.describe(("spec", "tools", number, "command"))
+            yield (
+                f"{where}: no program {tool.command[0]} here; in a cluster the image must have it "
+                "(spec.container.image; docs/tools.md shows how to build one)"
+            )
+
+
 @dataclass(slots=True)
 class _FileContents:
     """What files hold: valid manifests, the names of all Agents, Secrets, and problems.
@@ -218,6 +232,7 @@ class _FileContents:
             self.problems += error.problems
         else:
             self.manifests += ((manifest, location),)
+            self.notes += _missing_programs(manifest, location)
 
     def _add_name(self, document: Document) -> None:
         metadata = document.content.get("metadata")

@@ -237,9 +237,13 @@ def opened(config: AgentConfig) -> AgentConfig:
 def sessions_prefix(namespace: str, name: str, key: str | None = None) -> str:
     """Give what stands before all keys of an agent's store; `key` tells Agents of a name apart.
 
+    `NAME/KEY` is that of an Agent of another name, which this one continues.
+
     Without a key, or with the name, it is where an agent on a laptop has its sessions, and where
     every Agent had them before there were keys (docs/decisions/0171).
     """
+    if key and "/" in key:
+        name, _, key = key.partition("/")
     own = f"diptych:{namespace}:{name}"
     return own if key in {None, name} else f"{own}:agent:{key}"
 

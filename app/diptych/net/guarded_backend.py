@@ -11,6 +11,7 @@ import httpcore
 import httpx
 
 from diptych.net.outgoing import KEEP_SECONDS, OutgoingPolicy
+from diptych.net.proxies import proxy_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +28,47 @@ def use_guarded_pool(
     tls: ssl.SSLContext,
     limits: PoolLimits,
 ) -> None:
-    """Have a transport of `httpx` connect where the policy allows it.
+    """Have a transport of `httpx` connect where the policy allows it, or through a proxy.
 
     A transport has no argument for what connects; its pool has.
     """
-    transport._pool = httpcore.AsyncConnectionPool(  # noqa: SLF001
-        ssl_context=tls,
-        max_connections=limits.connections,
-        max_keepalive_connections=limits.kept_alive,
-        keepalive_expiry=KEEP_SECONDS,
-        network_backend=GuardedBackend(policy) if policy else None,
-    )
+    transport._pool = _Pools(policy, tls, limits)  # noqa: SLF001
+
+
+class _Pools(httpcore.AsyncConnectionPool):
+    """Connects directly, but where the environment names a proxy, which has a pool of its own."""
+
+    def __init__(
+        self, policy: OutgoingPolicy | None, tls: ssl.SSLContext, limits: PoolLimits
+    ) -> None:
+        self._policy = policy
+        self._options: dict[str, Any] = {
+            "ssl_context": tls,
+            "max_connections": limits.connections,
+            "max_keepalive_connections": limits.kept_alive,
+            "keepalive_expiry": KEEP_SECONDS,
+            "network_backend": GuardedBackend(policy) if policy else None,
+        }
+        self._proxied: dict[str, httpcore.AsyncHTTPProxy] = {}
+        super().__init__(**self._options)
+
+    async def handle_async_request(self, request: httpcore.Request) -> httpcore.Response:
+        url = proxy_for(bytes(request.url).decode("latin-1"))
+        if url is None:
+            return await super().handle_async_request(request)
+        if url not in self._proxied:
+            if self._policy:
+                self._policy.allow(url)
+            proxy = httpx.Proxy(url)
+            self._proxied[url] = httpcore.AsyncHTTPProxy(
+                str(proxy.url), proxy_auth=proxy.raw_auth, **self._options
+            )
+        return await self._proxied[url].handle_async_request(request)
+
+    async def aclose(self) -> None:
+        for pool in self._proxied.values():
+            await pool.aclose()
+        await super().aclose()
 
 
 class GuardedBackend(httpcore.AsyncNetworkBackend):

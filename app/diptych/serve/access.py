@@ -16,6 +16,7 @@ from diptych.adapters.openai_chat.connection import allow_url
 from diptych.config.access_settings import AccessConfig, IssuerConfig
 from diptych.config.platform_access import PlatformAccess, read_platform_access
 from diptych.http.access_guard import AccessPolicy
+from diptych.net.proxies import proxy_for
 from diptych.net.redaction import remembered
 
 _logger = logging.getLogger(__name__)
@@ -117,7 +118,8 @@ class AgentAccess:
     ) -> Callable[[], Sequence[Mapping[str, Any]]]:
         name = (config.url, is_platform)
         if name not in self._keys:
-            allow_url(self._http, config.url)
+            for url in (config.url, proxy_for(config.url)):
+                allow_url(self._http, url)
             self._keys[name] = IssuerKeys(config.url, self._http, time.monotonic)
         self._keys[name].read_ca = config.ca
         return self._keys[name].keys

@@ -21,6 +21,7 @@ from diptych.config.settings import AgentConfig, ProcessSettings
 from diptych.config.telemetry import TelemetrySettings
 from diptych.errors import ConfigError
 from diptych.net.memory_budget import MemoryBudget
+from diptych.net.proxies import proxy_notices
 from diptych.serve.hosted_agent import HostedAgent, ProcessParts
 from diptych.serve.http_server import HttpServers, run_http_servers
 from diptych.serve.memory_limit import memory_limit, room_for_requests
@@ -126,6 +127,8 @@ async def _serve(
             stack.callback(options.metrics_sockets.close)
         check_mock_scripts(configs)
         check_store_urls(configs)
+        for notice in proxy_notices():
+            _logger.warning(notice)
         # At the very end the last spans are sent: runs end before.
         traces = await stack.enter_async_context(opened_traces(options.telemetry))
         http = await stack.enter_async_context(traced_http_session(traces))

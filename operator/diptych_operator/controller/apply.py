@@ -7,11 +7,14 @@ the manifest is at fault, and nothing has changed.
 """
 
 import logging
+from collections.abc import Sequence
 from http import HTTPStatus
 
 from diptych_operator.controller.answers import Answers
 from diptych_operator.controller.changes import Verb, log_change
+from diptych_operator.desired.additions import locked_additions
 from diptych_operator.desired.drift import digest, has_drifted
+from diptych_operator.desired.locked_fields import LockedField
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import InvalidError
 from diptych_operator.resources.agent import Agent
@@ -35,8 +38,12 @@ _log = logging.getLogger(__name__)
 class Applier:
     """Applies children that have drifted, and remembers what the API made of them."""
 
-    def __init__(self, client: KubernetesClient, answers: Answers) -> None:
+    def __init__(
+        self, client: KubernetesClient, answers: Answers, locked: Sequence[LockedField] = ()
+    ) -> None:
+        """Fields of the pod template that are `locked` are undone where others added them."""
         self._client = client
+        self._locked = locked
         self._answers = answers
         self._applied: dict[tuple[Kind, NamespacedName], tuple[str, str]] = {}
         """The digest that was applied last, and the `resourceVersion` that resulted."""
@@ -52,23 +59,30 @@ class Applier:
         Raises `InvalidError` if the API does not accept it in any way, and other `ApiError`s.
         """
         kind, name = kind_of(desired), namespaced_name_of(desired)
+        locked: list[str] = []
         if live is not None:
-            if not has_drifted(live, desired):
+            if kind is DEPLOYMENT:
+                locked = locked_additions(live, self._locked)
+            if not locked and not has_drifted(live, desired):
                 return
             if self._applied.get((kind, name)) == (digest(desired), _version(live)):
                 return  # it was applied, and the API server has only normalised values
-        answer = await self._write(agent, desired, live)
+        answer = await self._write(agent, desired, live, is_whole=bool(locked))
         if live is None or _version(answer) != _version(live):
             verb = Verb.CREATED if live is None else Verb.APPLIED
-            log_change(agent, verb, kind, name[1], _reason(live, desired))
+            why = f"somebody has added what is locked: {', '.join(locked)}" if locked else ""
+            log_change(agent, verb, kind, name[1], why or _reason(live, desired))
         self._answers.put_child(kind, answer, agent.namespaced_name)
         self._applied[kind, name] = digest(desired), _version(answer)
 
-    async def _write(self, agent: Agent, desired: Object, live: Object | None) -> Object:
+    async def _write(
+        self, agent: Agent, desired: Object, live: Object | None, *, is_whole: bool
+    ) -> Object:
+        """Write a child; `is_whole` removes what others have added, too."""
         if live is None:
             return await self._client.apply(desired, None)
         try:
-            if _was_overwritten(live):
+            if is_whole or _was_overwritten(live):
                 return await self._client.overwrite(live, desired)
             return await self._client.apply(desired, live["metadata"]["uid"])
         except InvalidError as error:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from diptych_operator.controller.referrers import ReferrerIndex
+from diptych_operator.desired.additions import ADDED, additions
 from diptych_operator.desired.expose import exposed_at_host
 from diptych_operator.desired.observed import ObservedState
 from diptych_operator.desired.references import Reference, may_delegate, references
@@ -50,16 +51,18 @@ class ObjectCache:
     """All observed objects, and which Agents depend on which of them.
 
     `watched_namespaces` are the namespaces that the operator watches; None means all. `domain` is
-    the cluster's DNS domain.
+    the cluster's DNS domain, `shared_urls` those that the platform has every Agent ask.
     """
 
     def __init__(
         self,
         watched_namespaces: frozenset[str] | None = None,
         domain: str = "cluster.local",
+        shared_urls: tuple[str, ...] = (),
     ) -> None:
         self.watched_namespaces = watched_namespaces
         self.domain = domain
+        self._shared_urls = shared_urls
         self.missing_dependencies: dict[NamespacedName, tuple[MissingDependency, ...] | None] = {}
         """What each polled Agent's pods report as missing; None if no pod has answered."""
         self.start_problems: dict[NamespacedName, Problem] = {}
@@ -175,7 +178,7 @@ class ObjectCache:
 
         From now on a change of any of it affects the Agent.
         """
-        wanted = references(agent, self.domain)
+        wanted = references(agent, self.domain, self._shared_urls)
         self._set_references(agent.namespaced_name, wanted)
         agents = {name: self.agent(name) for name in _names(wanted, AGENT)}
         services = {name: self.find(SERVICE, name) for name in _names(wanted, SERVICE)}
@@ -231,7 +234,7 @@ class ObjectCache:
         Else an operator that starts would find its Agents without callers, and write that down.
         """
         try:
-            wanted = references(agent, self.domain)
+            wanted = references(agent, self.domain, self._shared_urls)
         except (AttributeError, LookupError, TypeError, ValueError):
             return  # its reconcile meets the same, and says so
         if wanted != self._referrers.references_of(agent.namespaced_name):
@@ -281,6 +284,8 @@ def _version(content: Object) -> int:
 def _trimmed(kind: Kind, content: Object) -> Object:
     """Leave out what no decision needs, to save memory: mainly the owners of single fields."""
     metadata: dict[str, Any] = dict(content["metadata"])
+    if kind is DEPLOYMENT and (added := additions(metadata.get("managedFields", ()))):
+        metadata[ADDED] = added
     metadata["managedFields"] = [
         {"manager": entry.get("manager"), "operation": entry.get("operation")}
         for entry in metadata.get("managedFields", ())

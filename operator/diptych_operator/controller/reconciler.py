@@ -142,7 +142,7 @@ class Reconciler:
         self._status_writer = collaborators.status
         self._platform = platform
         self._throttle = collaborators.throttle
-        self._applier = Applier(client, collaborators.answers)
+        self._applier = Applier(client, collaborators.answers, platform.pods.locked)
         self._surplus = Surplus(client, cache, self._applier)
         self._purge_jobs = PurgeJobs(client, cache, collaborators.answers)
         self._failures: Counter[NamespacedName] = Counter()
@@ -197,6 +197,7 @@ class Reconciler:
             former_degraded=None if name in missing else former_degraded(agent),
             start_problem=self._cache.start_problems.get(name),
             platform_rules=len(self._platform.policy),
+            own_containers=agent.own_containers,
         )
         again = await self._status_writer.write(agent, inputs)
         if failure:

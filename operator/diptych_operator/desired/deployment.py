@@ -13,6 +13,7 @@ from typing import Any, Final
 from diptych_operator.desired.access import access_source, token_sources
 from diptych_operator.desired.locked_fields import LockedField, check_locked
 from diptych_operator.desired.metadata import own_metadata
+from diptych_operator.desired.proxy import ProxySettings, proxy_variables
 from diptych_operator.desired.resolved_manifest import FILE, FOLDER
 from diptych_operator.desired.strategic_merge import MergeError, strategic_merge
 from diptych_operator.resources.agent import Agent, PeerRef
@@ -42,10 +43,8 @@ _PRE_STOP_SECONDS = 5  # until every node's proxy stops sending requests to a te
 _MIN_READY_SECONDS = 2  # until every node's proxy sends requests to a ready pod
 _RUN_SECONDS = 60  # for a terminating pod's runs to end, before it hands them over
 _GRACE_SECONDS = _PRE_STOP_SECONDS + _RUN_SECONDS + 20  # 20 s for the hand-over
-_RESOURCES = {
-    "requests": {"cpu": "50m", "memory": "128Mi"},
-    "limits": {"memory": "512Mi"},
-}
+_IDLE_MIB = 112  # of an agent, idle or with a few runs (docs/performance.md, "What a pod needs")
+_STDIO_MIB = 64  # of a small stdio server in Python, beside its agent
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +73,7 @@ class PodDefaults:
     template: Mapping[str, Any] = field(default_factory=dict)
     locked: tuple[LockedField, ...] = ()
     rollout: RolloutSettings = field(default_factory=RolloutSettings)
+    proxy: ProxySettings | None = None
 
 
 def deployment_spec(
@@ -197,8 +197,8 @@ def _container(agent: Agent, defaults: PodDefaults) -> dict[str, Any]:
             {"name": "http", "containerPort": PORT, "protocol": "TCP"},
             {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
         ],
-        "env": _environment(agent),
-        "resources": _RESOURCES,
+        "env": _environment(agent, defaults.proxy),
+        "resources": _resources(agent),
         "startupProbe": _probe("/health", periodSeconds=1, failureThreshold=60),
         "livenessProbe": _probe("/health", periodSeconds=10, timeoutSeconds=5, failureThreshold=6),
         "readinessProbe": _probe("/ready", periodSeconds=3, timeoutSeconds=3, failureThreshold=2),
@@ -211,17 +211,24 @@ def _container(agent: Agent, defaults: PodDefaults) -> dict[str, Any]:
     }
 
 
+def _resources(agent: Agent) -> dict[str, Any]:
+    memory = _IDLE_MIB + _STDIO_MIB * sum("command" in tool for tool in agent.tools)
+    requests = {"cpu": "10m", "memory": f"{memory}Mi"}
+    return {"requests": requests, "limits": {"memory": "512Mi"}}
+
+
 def _serve_args(agent: Agent) -> list[str]:
     """Serve beyond loopback; open to everybody only if the manifest says so."""
     address = ["--host", "0.0.0.0", "--port", str(PORT)]  # noqa: S104
     return ["serve", f"{FOLDER}/{FILE}", *address, *(["--open"] if agent.is_open else [])]
 
 
-def _environment(agent: Agent) -> list[dict[str, Any]]:
+def _environment(agent: Agent, proxy: ProxySettings | None) -> list[dict[str, Any]]:
     variables = {
         "PUBLIC_URL": agent.url,
         "SHUTDOWN_GRACE_SECONDS": str(_RUN_SECONDS),
         "METRICS_PORT": str(METRICS_PORT),
+        **proxy_variables(agent, proxy),
     }
     return [{"name": name, "value": value} for name, value in variables.items()]
 

@@ -54,12 +54,17 @@ def check_locked(
     `before` is the pod template without the Agent's word, `after` with it.
     """
     for one in locked:
-        held, wanted = (dict(_values(template, one.steps, "")) for template in (before, after))
+        held, wanted = (locked_values(template, one) for template in (before, after))
         changed = [path for path in {**held, **wanted} if held.get(path) != wanted.get(path)]
         if changed:
             field = _field_of_manifest(min(changed), by)
             sentence = f"{field} is locked ({one.why}); remove it from the manifest"
             raise ManifestError("FieldLocked", sentence)
+
+
+def locked_values(template: Mapping[str, Any], locked: LockedField) -> dict[str, object]:
+    """Return what a pod template has at a locked path, by the paths without globs."""
+    return dict(_values(template, locked.steps, ""))
 
 
 def _values(

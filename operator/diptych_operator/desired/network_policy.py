@@ -61,7 +61,7 @@ class NetworkSettings:
 
     `metrics_from` are the NetworkPolicy peers that may read the pods' metrics, `ingress_from` those
     that may reach all Agents. `issuers` are the
-    URLs of issuers at which every pod asks for keys.
+    URLs of issuers at which every pod asks for keys, `proxy` is that of the proxy to the outside.
     """
 
     domain: str = "cluster.local"
@@ -70,6 +70,12 @@ class NetworkSettings:
     metrics_from: tuple[Mapping[str, Any], ...] = ()
     ingress_from: tuple[Mapping[str, Any], ...] = ()
     issuers: tuple[str, ...] = ()
+    proxy: str = ""
+
+    @property
+    def shared_urls(self) -> tuple[str, ...]:
+        """What every Agent asks, whatever its manifest says."""
+        return (*self.issuers, *([self.proxy] if self.proxy else []))
 
 
 def policy_spec(
@@ -125,8 +131,8 @@ def egress_rules(agent: Agent, observed: ObservedState, network: NetworkSettings
         *_to_peers(agent, observed),
         *_to_services(agent, observed),
         *_to_redis(agent),
-        *_to_urls((*agent.urls, *network.issuers), agent, observed, network.domain),
-        *_to_urls(agent.collector_urls, agent, observed, network.domain),
+        *_to_urls((*agent.urls, *network.shared_urls), agent, observed, network.domain),
+        *_to_urls(agent.variable_urls, agent, observed, network.domain),
         *_extra_rules(agent, "extraEgress"),
     ]
     return _unique(rules)

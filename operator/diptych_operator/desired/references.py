@@ -1,6 +1,6 @@
 """The Agents and Services that a manifest refers to, by name or by URL. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -67,12 +67,15 @@ def addresses(agent: Agent, domain: str) -> Iterator[Address]:
             yield address(url, agent.namespace, domain)
 
 
-def references(agent: Agent, domain: str) -> frozenset[Reference]:
-    """List the objects whose creation, change or deletion may change what the Agent needs."""
+def references(agent: Agent, domain: str, shared: Iterable[str] = ()) -> frozenset[Reference]:
+    """List the objects whose creation, change or deletion may change what the Agent needs.
+
+    `shared` are the URLs that the platform has every Agent ask.
+    """
     services = [ref.name for ref in agent.service_refs]
     services += [found.service_name for found in addresses(agent, domain) if found.service_name]
-    collectors = [address(url, agent.namespace, domain) for url in agent.collector_urls]
-    services += [found.service_name for found in collectors if found.service_name]
+    others = [address(u, agent.namespace, domain) for u in (*agent.variable_urls, *shared)]
+    services += [found.service_name for found in others if found.service_name]
     found = {("Service", *name) for name in services}
     found |= {("Agent", *peer.name) for peer in agent.peers}
     if any(peer.name[0] != agent.namespace for peer in agent.peers):

@@ -20,7 +20,7 @@ from aiohttp import ClientHandlerType, ClientMiddlewareType, ClientRequest, Clie
 from diptych_operator.kubernetes.errors import UnavailableError
 
 WatchObserver: TypeAlias = Callable[[str], None]
-"""Told the path of a watch whenever the API sends something on it."""
+"""Told the path of a watch whenever the API sends something on it, or that it is not there."""
 
 _TOKEN_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 _TOKEN_SECONDS = 60.0  # after which the token is read again: the kubelet rotates it
@@ -34,11 +34,13 @@ class Connection:
     tls: ssl.SSLContext | bool
     authorization: Callable[[], str | None]
 
-    def session(self, on_watch_data: WatchObserver | None = None) -> aiohttp.ClientSession:
-        """Open a session, which the caller closes."""
+    def session(
+        self, on_watch_data: WatchObserver | None = None, on_gone: WatchObserver | None = None
+    ) -> aiohttp.ClientSession:
+        """Open a session, which the caller closes; `on_gone` is told a path that is 404."""
         middlewares: list[ClientMiddlewareType] = [self._authorize]
         if on_watch_data is not None:
-            middlewares.append(_watch_middleware(on_watch_data))
+            middlewares.append(_watch_middleware(on_watch_data, on_gone or (lambda _: None)))
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=self.tls),
             headers={"User-Agent": "diptych-operator"},
@@ -84,9 +86,11 @@ def _service_account_token() -> Callable[[], str | None]:
     return header
 
 
-def _watch_middleware(on_watch_data: WatchObserver) -> ClientMiddlewareType:
+def _watch_middleware(on_watch_data: WatchObserver, on_gone: WatchObserver) -> ClientMiddlewareType:
     async def observe(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         response = await handler(request)
+        if response.status == HTTPStatus.NOT_FOUND:  # kopf reads no single objects
+            on_gone(request.url.path)
         if "watch" not in request.url.query:
             return response
         path = request.url.path

@@ -7,6 +7,7 @@ service: {labels: {}, annotations: {}}
 serviceAccount: {labels: {}, annotations: {}}
 rollout: {maxSurge: 1, maxUnavailable: 0, atOnce: 0}
 policy: []
+proxy: {url: "http://proxy.infra:3128", noProxy: [10.0.0.0/8]}
 from: [{namespaceSelector: {}}]
 expose: {hosts: ["*.example.com"], gateway: {enabled: true, from: []}, ingress: {…}}
 """
@@ -20,6 +21,7 @@ from diptych_operator.desired.deployment import PodDefaults, RolloutSettings, po
 from diptych_operator.desired.expose import ExposeSettings, WaySettings
 from diptych_operator.desired.locked_fields import LockedField, locked_field
 from diptych_operator.desired.metadata import MetadataSettings, ObjectMetadata
+from diptych_operator.desired.proxy import ProxySettings
 from diptych_operator.desired.strategic_merge import MergeError, strategic_merge
 from diptych_operator.process.settings_file import SettingsError
 from diptych_operator.resources.agent import Agent
@@ -27,13 +29,18 @@ from diptych_operator.resources.agent import Agent
 FLAG = "--agents"
 _FIELDS = {
     *("podTemplate", "locked", "metadata", "service", "serviceAccount", "rollout", "policy"),
-    *("expose", "from"),
+    *("expose", "from", "proxy"),
 }
+_PROXY = re.compile(r"https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]):[1-9]\d{0,4}/?")
 _COUNT = re.compile(r"\d{1,4}|\d{1,3}%")
 
 
 def pod_defaults(
-    image: str, pull_policy: str, template: Mapping[str, Any], agents: Mapping[str, Any]
+    image: str,
+    pull_policy: str,
+    template: Mapping[str, Any],
+    agents: Mapping[str, Any],
+    domain: str = "cluster.local",
 ) -> PodDefaults:
     """Give what all pods have; `agents` is the file, whose pod template lies over `template`.
 
@@ -50,7 +57,8 @@ def pod_defaults(
     locked = _locked(agents.get("locked") or ())
     if agents.get("policy"):
         locked = (*locked, *locked_by_policy())
-    defaults = PodDefaults(image, pull_policy, template, locked, _rollout(rollout))
+    proxy = _proxy(_mapping(agents, "proxy"), domain)
+    defaults = PodDefaults(image, pull_policy, template, locked, _rollout(rollout), proxy)
     _check_template(defaults)
     return defaults
 
@@ -100,6 +108,16 @@ def _object_metadata(agents: Mapping[str, Any], field: str) -> ObjectMetadata:
         if not is_right:
             raise SettingsError(f"{FLAG}: {field} has labels and annotations, which are strings")
     return found
+
+
+def _proxy(given: Mapping[str, Any], domain: str) -> ProxySettings | None:
+    """Read the proxy; its URL stands in every Agent's Deployment, so it may hold no password."""
+    url, direct = str(given.get("url") or ""), given.get("noProxy") or []
+    if not (isinstance(direct, list) and all(isinstance(one, str) and one for one in direct)):
+        raise SettingsError(f"{FLAG}: proxy.noProxy must be a list of hosts or blocks of addresses")
+    if url and not _PROXY.fullmatch(url):
+        raise SettingsError(f"{FLAG}: proxy.url must be like http://proxy.infra:3128, no password")
+    return ProxySettings(url, tuple(direct), domain) if url else None
 
 
 def _rollout(given: Mapping[str, Any]) -> RolloutSettings:

@@ -69,7 +69,9 @@ def read_settings(arguments: Sequence[str], environ: Mapping[str, str]) -> Setti
         )
     template = read_mapping("--pod-template", given.pod_template)
     agents = read_mapping(FLAG, given.agents)
-    pods = pod_defaults(given.pod_image, given.pod_image_pull_policy, template, agents)
+    pods = pod_defaults(
+        given.pod_image, given.pod_image_pull_policy, template, agents, given.cluster_domain
+    )
     policy = read_policy(agents.get("policy") or [])
     access = read_access_settings(given.access, _account(given))
     network = NetworkSettings(
@@ -79,6 +81,7 @@ def read_settings(arguments: Sequence[str], environ: Mapping[str, str]) -> Setti
         _metrics_from(given.metrics_from),
         network_peers(agents),
         tuple(issuer["url"] for issuer in access.issuers if "jwks" not in issuer),
+        pods.proxy.url if pods.proxy else "",
     )
     return Settings(
         platform=Platform(

@@ -1,7 +1,7 @@
 """One term of office of the operator (no SIGTERM): wait for the Lease, list, watch and reconcile.
 
 A term starts with an empty cache. It ends when a signal arrives, when the Lease is lost, when
-the watches fail for good (say, a right is missing) or when anything else breaks. Unless it was a
+the watches fail for good (say, the CRD is deleted) or when anything else breaks. Unless it was a
 signal, another term follows in the same process (`main`).
 
 This is the composition root: here the parts are made and connected.
@@ -36,6 +36,7 @@ from diptych_operator.controller.status_writer import StatusWriter
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.connection import Connection
+from diptych_operator.kubernetes.errors import UnavailableError
 from diptych_operator.process.health import Health
 from diptych_operator.process.settings import Settings
 from diptych_operator.process.tasks import end_tasks, errors_of, finish_unless, set_on_signals
@@ -78,7 +79,7 @@ class Operator:
         set_on_signals(stop)
         platform = self.settings.platform
         watched = frozenset(self.settings.namespaces) or None
-        cache = ObjectCache(watched, platform.network.domain)
+        cache = ObjectCache(watched, platform.network.domain, platform.network.shared_urls)
         async with KubernetesClient(self.connection, self.metrics.count_request) as client:
             health = Health(self.staleness, cache, self.metrics, client.is_reachable)
             async with _served(health.app(), self.settings.health_port):
@@ -151,11 +152,14 @@ class Operator:
         """List everything, then run kopf and the resync until a signal ends kopf."""
         await resync.list_first()
         self._enter(Stage.WATCHING, cache)
-        tasks = [asyncio.create_task(resync.run())]
+        gone: asyncio.Queue[str] = asyncio.Queue()
+        tasks = [asyncio.create_task(resync.run()), asyncio.create_task(_fail_when_gone(gone))]
         tasks.append(
             asyncio.create_task(
                 kopf.operator(
-                    registry=registry_for(cache, queue, self.connection, self.staleness),
+                    registry=registry_for(
+                        cache, queue, self.connection, self.staleness, gone.put_nowait
+                    ),
                     settings=kopf_settings(),
                     # Without it kopf asks for the user's name, which a pod's user may not have.
                     identity=cast("Any", self.settings.identity),
@@ -191,6 +195,12 @@ class Operator:
             case Stage.WATCHING:
                 self.staleness.resume(watched_paths(cache.watched_namespaces))
         self.metrics.set_leader(is_leader=stage is not Stage.STANDBY)
+
+
+async def _fail_when_gone(gone: asyncio.Queue[str]) -> None:
+    """Wait until a watched kind is gone, and raise `UnavailableError`."""
+    path = await gone.get()
+    raise UnavailableError(f"the API has no {path} any more: has somebody deleted the CRD?")
 
 
 @contextlib.asynccontextmanager

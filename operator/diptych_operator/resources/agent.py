@@ -20,7 +20,11 @@ _CLUSTER_FIELDS = {
     *("container", "podTemplate", "metadata"),
     *("network", "allowedNamespaces", "replicas"),
 }
-_COLLECTORS = {"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"}
+_ASKED = {
+    *("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
+    *(name for upper in ("HTTP_PROXY", "HTTPS_PROXY") for name in (upper, upper.lower())),
+}
+"""Variables of the container whose URLs its pod asks."""
 _MAX_PORT = 65535
 _HTTP_URL = re.compile(r"https?://[A-Za-z0-9.-]+(:(?P<port>[1-9]\d{0,4}))?(/[^\s$]*)?", re.ASCII)
 _WITHOUT_KEYS = {*_CLUSTER_FIELDS, "outputSchema"}
@@ -103,6 +107,13 @@ class Agent:
     @property
     def container(self) -> Mapping[str, Any]:
         return self.spec.get("container") or {}
+
+    @property
+    def own_containers(self) -> frozenset[str]:
+        """The names of the containers in its `podTemplate`."""
+        pod = (self.spec.get("podTemplate") or {}).get("spec") or {}
+        containers = (*pod.get("initContainers", ()), *pod.get("containers", ()))
+        return frozenset(one["name"] for one in containers if "name" in one)
 
     @property
     def pod_spec_fields(self) -> dict[str, Any]:
@@ -193,12 +204,12 @@ class Agent:
         return tuple(dict.fromkeys(url for url in urls if url))
 
     @property
-    def collector_urls(self) -> tuple[str, ...]:
-        """The URLs that its traces go to, where its variables say them in plain words.
+    def variable_urls(self) -> tuple[str, ...]:
+        """The URLs of its collector and its proxy, where its variables say them in plain words.
 
         One that Kubernetes has to fill in, or that is no URL, is not known here.
         """
-        given = [one for one in self.container.get("env") or () if one.get("name") in _COLLECTORS]
+        given = [one for one in self.container.get("env") or () if one.get("name") in _ASKED]
         values = [str(one.get("value") or "") for one in given]
         return tuple(dict.fromkeys(filter(_is_http_url, values)))
 
@@ -247,6 +258,7 @@ _BAD_STATUS: Mapping[str, str] = {
     "Ready": "False",
     "Degraded": "True",
     "ToolsDrifted": "True",
+    "Drifted": "True",
     "Stalled": "True",
 }
 

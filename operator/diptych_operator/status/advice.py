@@ -36,7 +36,7 @@ _REMEDIES: Final = {
     "IssuerUnknown": "Let the operator read /.well-known/openid-configuration of the API server.",
     "ImagePullFailed": "Correct the image's name, push the image, or give its pull Secret.",
     "ContainerNotMade": "Correct what the message names in the Agent or in its podTemplate.",
-    "CrashLooping": "Read why: kubectl logs --previous -l app.kubernetes.io/instance={agent}.",
+    "CrashLooping": "Read why by that command, and mend that.",
     "ConfigError": "Correct what the message names, and apply the Agent again.",
     "OutOfMemory": "Raise spec.container.resources.limits.memory, or give the agent less at once.",
     "NodeSilent": "Bring that node back, or delete it, for its pods to be made anew on others.",
@@ -54,7 +54,10 @@ _REMEDIES: Final = {
     "ModelUnavailable": "See that spec.model.endpoint answers and takes the key: "
     "`diptych check --online FILE`, or kubectl logs -l app.kubernetes.io/instance={agent}.",
     "ToolServerUnavailable": "Bring the tool server back, or correct its entry in spec.tools.",
+    "ProgramMissing": "Build an image FROM ours that has the program: docs/tools.md shows how.",
     "ToolsLeftOut": "Correct what the tool server lists, or leave the tool out by tools[].allow.",
+    "FieldsAdded": "Take it out (kubectl edit deployment {agent}), or say it in spec.container or "
+    "spec.podTemplate.",
     "ToolsDrifted": "Look at the tools that changed, then pin them anew: `diptych pin`.",
     "AgentUnavailable": "See why that agent does not answer: kubectl describe agent of its name.",
     "RuleMatchesNothing": "Correct the name in that field of the Agent, or remove the entry.",
@@ -118,6 +121,8 @@ def _by_weight(by_type: Mapping[ConditionType, Condition]) -> Iterator[Condition
     for kind, bad in _SHORTAGES.items():
         if kind in by_type and by_type[kind].status == bad:
             yield by_type[kind]
+    if "Drifted" in by_type:
+        yield by_type["Drifted"]
     if ready.status == "False":  # while it serves, Ready says how many pods can take work
         is_served = by_type["Available"].status == "True"
         yield progressing if is_served and progressing.reason == "RollingOut" else ready

@@ -12,6 +12,7 @@ ConditionType: TypeAlias = Literal[
     "Ready",
     "Degraded",
     "ToolsDrifted",
+    "Drifted",
     "AccessOpen",
     "Reconciling",
     "Stalled",

@@ -4,18 +4,22 @@ They are the API; there is no phase. Ready means that the newest revision's pods
 work, Available that those of any revision can. Missing dependencies make it Degraded. A manifest
 that is rejected, or cannot be applied, leaves the last good revision serving, and Ready says so.
 
-Reconciling and Stalled are for programs that read them as kstatus does; each is there only while it
-is True: work is going on, or somebody must do something before it goes on.
+Drifted is there only while True. Reconciling and Stalled are for programs that read them as kstatus
+does; each is there only while it is True: work is going on, or somebody must do something before it
+goes on.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from diptych_operator.desired.additions import added_fields
 from diptych_operator.desired.rollout import is_rolled_out
 from diptych_operator.resources.kinds import Object
 from diptych_operator.status.condition import Condition
 from diptych_operator.status.deployments import (
+    agent_image,
     count_of,
     deployment_condition,
     is_paused,
@@ -67,10 +71,13 @@ class StatusInputs:
     former_degraded: Mapping[str, Any] | None = None
     start_problem: Problem | None = None
     platform_rules: int = 0
+    own_containers: frozenset[str] = frozenset()
+    """The names of the containers that the manifest itself adds to its pods."""
 
 
 def conditions(inputs: StatusInputs) -> tuple[Condition, ...]:
-    """Give the six conditions, and Reconciling or Stalled if one holds."""
+    """Give the six conditions, and Drifted, Reconciling or Stalled if they hold."""
+    inputs = _with_image(inputs)
     progressing = _progressing(inputs)
     return (
         _accepted(inputs),
@@ -79,6 +86,7 @@ def conditions(inputs: StatusInputs) -> tuple[Condition, ...]:
         _available(inputs),
         _ready(inputs),
         _degraded(inputs),
+        *_drifted(inputs),
         *_kstatus(inputs, progressing),
     )
 
@@ -133,6 +141,25 @@ def _available(inputs: StatusInputs) -> Condition:
     is_asked_for = inputs.deployment is not None and not wanted_replicas(inputs.deployment)
     reason = "ScaledToZero" if is_asked_for else "NoPodAvailable"
     return Condition("Available", "False", reason, "No pod can take work.")
+
+
+def _with_image(inputs: StatusInputs) -> StatusInputs:
+    """Name the image where a pod misses the program of a tool server: the pod does not know it."""
+    image, missing = agent_image(inputs.deployment), []
+    for one in inputs.missing_dependencies or ():
+        if one.kind == "server" and (found := _NO_PROGRAM.fullmatch(one.reason)):
+            why = f"the image {image} lacks it, and tool server {one.name} needs it"
+            one = MissingDependency("program", found[1], f"{why} (spec.container.image)")  # noqa: PLW2901
+        missing.append(one)
+    return replace(inputs, missing_dependencies=missing) if missing else inputs
+
+
+def _drifted(inputs: StatusInputs) -> Iterator[Condition]:
+    """Name what others have added to the Deployment's pod template; nothing if that is nothing."""
+    if added := added_fields(inputs.deployment):
+        fields = ", ".join(f"{path} (by {manager})" for path, manager in sorted(added.items()))
+        message = f"The pods have what no manifest says, added to their Deployment: {fields}."
+        yield Condition("Drifted", "True", "FieldsAdded", message)
 
 
 def _kstatus(inputs: StatusInputs, progressing: Condition) -> Iterator[Condition]:
@@ -212,10 +239,12 @@ def _pods_problem(inputs: StatusInputs) -> Problem | None:
     """Say what keeps the newest revision's pods from becoming ready."""
     if refused := refusal(inputs.deployment):
         return refused
-    problems = [problem for pod in inputs.pods if (problem := pod_problem(pod))]
-    if not problems:
-        return inputs.start_problem
-    return min(problems, key=lambda problem: problem.reason)
+    problems = [
+        problem
+        for pod in inputs.pods
+        if (problem := pod_problem(pod, inputs.deployment, inputs.own_containers))
+    ]
+    return min(problems, key=lambda problem: problem.reason, default=inputs.start_problem)
 
 
 def _store_problem(inputs: StatusInputs) -> Problem | None:
@@ -238,7 +267,10 @@ def _availability(inputs: StatusInputs) -> str:
 
 
 _STANDSTILL = {"Paused", "PodsRefused", "Stuck"}
+_NO_PROGRAM = re.compile(r"no program (\S+)(?: on PATH)?")
+"""What a pod says of a stdio server that it cannot start."""
 _MISSING_REASONS = {
+    "program": "ProgramMissing",
     "server": "ToolServerUnavailable",
     "tool": "ToolsLeftOut",
     "drift": "ToolsDrifted",

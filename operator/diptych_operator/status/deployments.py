@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from diptych_operator.desired.deployment import CONTAINER
 from diptych_operator.resources.kinds import Object
 from diptych_operator.status.problem import Problem
 
@@ -52,3 +53,10 @@ def wanted_replicas(deployment: Object | None) -> int:
 def count_of(deployment: Object | None, field: str) -> int:
     """Give one of the counts of a Deployment's status; 0 if it has none."""
     return int(((deployment or {}).get("status") or {}).get(field) or 0)
+
+
+def agent_image(deployment: Object | None) -> str:
+    """Return the image of the agent's container; "" if it is not known."""
+    template = ((deployment or {}).get("spec") or {}).get("template") or {}
+    containers = (template.get("spec") or {}).get("containers", ())
+    return next((str(one["image"]) for one in containers if one["name"] == CONTAINER), "")

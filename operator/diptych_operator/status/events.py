@@ -21,6 +21,7 @@ _GOOD_STATUS = {
     "AccessOpen": "False",
     "Progressing": "True",
     "ToolsDrifted": "False",
+    "Drifted": "False",
 }
 _EXPECTED_REASONS = {"RollingOut", "ScaledToZero", *GOES_ON_BY_ITSELF}
 _AT_REST = {"UpToDate", "NotAccepted", "Stuck", FORMER_AGENT}

@@ -13,7 +13,7 @@ import kopf
 
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.work_queue import WorkQueue
-from diptych_operator.kubernetes.connection import Connection
+from diptych_operator.kubernetes.connection import Connection, WatchObserver
 from diptych_operator.resources.kinds import KINDS, Kind
 from diptych_operator.watch.no_storage import NoDiffBase, NoProgress
 from diptych_operator.watch.scope import label_selector, watched_kinds
@@ -21,14 +21,22 @@ from diptych_operator.watch.staleness import WatchStaleness
 
 
 def registry_for(
-    cache: ObjectCache, queue: WorkQueue, connection: Connection, staleness: WatchStaleness
+    cache: ObjectCache,
+    queue: WorkQueue,
+    connection: Connection,
+    staleness: WatchStaleness,
+    on_gone: WatchObserver,
 ) -> kopf.OperatorRegistry:
-    """Make kopf's registry: a login, and an event handler for each kind."""
+    """Make kopf's registry: a login, and an event handler for each kind.
+
+    `on_gone` is told the path of a kind that the API has no more: kopf gives up its watch, says
+    nothing, and does not begin again when the kind is back.
+    """
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
     async def login(**_: object) -> kopf.AiohttpSession:
-        session = connection.session(on_watch_data=staleness.note_data)
+        session = connection.session(staleness.note_data, on_gone)
         return kopf.AiohttpSession(server=connection.server, aiohttp_session=session)
 
     for kind in watched_kinds(cache.watched_namespaces):

@@ -19,7 +19,7 @@ import orjson
 import pytest
 
 from diptych.adapters.openai_chat.chat_model import ChatModel
-from diptych.adapters.openai_chat.connection import open_http_session, proxy_from_environment
+from diptych.adapters.openai_chat.connection import open_http_session
 from diptych.config.settings import ModelConfig, TimeoutConfig
 from diptych.errors import ConfigError, ModelError
 from diptych.loop.messages import Message, Usage
@@ -492,14 +492,6 @@ async def test_a_proxy_that_is_away_is_not_tried_again(session: aiohttp.ClientSe
     assert (caught.value.code, pauses.seconds) == ("model_unreachable", [])
 
 
-async def test_a_request_goes_through_the_proxy(session: aiohttp.ClientSession) -> None:
-    async with upstream(reply("Hello!")) as proxy:
-        asked = model(session, "http://models.example.com/v1", proxy=proxy.url)
-        assert (await asked.complete(REQUEST)).text == "Hello!"
-        target = proxy.requests[0][0].split()[1]
-    assert target == "http://models.example.com/v1/chat/completions"
-
-
 async def test_a_refusal_that_breaks_off_is_still_a_refusal(
     session: aiohttp.ClientSession,
 ) -> None:
@@ -794,22 +786,3 @@ async def test_no_error_tells_a_secret(session: aiohttp.ClientSession, step: Ste
     shown = f"{caught.value} {caught.value!r} {caught.value.__cause__!r}"
     assert "canary" not in shown
     assert "canary" not in repr(ModelConfig("m", url, lambda: KEY))
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "proxy"),
-    [
-        pytest.param("https://models.example.com/v1", "http://proxy:3128", id="https"),
-        pytest.param("http://models.example.com/v1", None, id="http"),
-        pytest.param("https://inside.local/v1", None, id="exempt"),
-        pytest.param("nonsense", None, id="no URL"),
-    ],
-)
-def test_the_proxy_is_found_in_the_environment(
-    monkeypatch: pytest.MonkeyPatch, endpoint: str, proxy: str | None
-) -> None:
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "NO_PROXY", "HTTPS_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("https_proxy", "http://proxy:3128")
-    monkeypatch.setenv("no_proxy", ".local")
-    assert proxy_from_environment(endpoint) == proxy

@@ -738,7 +738,7 @@ async def test_a_server_that_accepts_and_says_nothing_is_unavailable() -> None:
         ),
         pytest.param(
             ToolServerConfig("x", command=("no-such-command-at-all",)),
-            "command not found",
+            "no program no-such-command-at-all on PATH",
             id="unknown command",
         ),
         pytest.param(

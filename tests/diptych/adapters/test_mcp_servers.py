@@ -226,14 +226,24 @@ async def test_a_command_gets_nothing_of_our_environment_but_what_programs_need(
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
-        pytest.param("no-such-program", "command not found", id="by its name"),
-        pytest.param("/no/such/program", "command not found", id="by its path"),
-        pytest.param(__file__, "command not allowed", id="no program"),
+        pytest.param("no-such-program", "no program no-such-program on PATH", id="by its name"),
+        pytest.param("/no/such/program", "no program /no/such/program", id="by its path"),
+        pytest.param(__file__, f"{__file__} may not be executed", id="no program"),
     ],
 )
 async def test_a_command_that_cannot_be_started_is_the_reason(program: str, reason: str) -> None:
     async with connected(ToolServerConfig("x", command=(program,))) as tools:
         assert reasons(tools) == {"x": reason}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the launcher is Linux's")
+async def test_a_script_without_its_interpreter_is_the_reason(tmp_path: Path) -> None:
+    script = tmp_path / "tool"
+    script.write_text("#!/no/such/python\n")
+    script.chmod(0o755)
+    async with connected(ToolServerConfig("x", command=(str(script),))) as tools:
+        why = f"the interpreter that {script} names is not there"
+        assert reasons(tools) == {"x": f"exited with code 127: {why}"}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's own means")

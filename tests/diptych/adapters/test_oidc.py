@@ -40,8 +40,9 @@ class Session:
         self.pages: dict[str, Any] = pages
         self.asked: list[str] = []
 
-    def get(self, url: str, *, allow_redirects: bool, ssl: Any) -> Any:
+    def get(self, url: str, *, allow_redirects: bool, ssl: Any, proxy: str | None) -> Any:
         assert not allow_redirects
+        assert proxy is None
         assert ssl is True
         return self._get(url)
 

@@ -444,3 +444,15 @@ def test_no_secret_is_shown_by_a_config() -> None:
     configs = loaded(OPTIONS, COORDINATOR, RESEARCHER, TOOLS_SECRET)
     assert "k1" not in repr(configs)
     assert "Bearer t1" not in repr(configs)
+
+
+def test_a_program_that_is_not_here_is_a_note() -> None:
+    tools = (
+        "[{name: a, command: [no-such-program]}, {name: b, command: [sh]},"
+        " {name: c, command: [x], env: [{name: PATH, value: /opt}]}]"
+    )
+    file = write("agent.yaml", agent(spec=f"{{tools: {tools}}}"))
+    (note,) = check_files([file]).notes
+    assert note.startswith(
+        "agent.yaml: spec.tools[0].command: no program no-such-program here; in a cluster the image"
+    )

@@ -176,6 +176,8 @@ def test_a_url_comes_from_where_other_keys_come_from(tmp_path: Path) -> None:
     [
         ("0b0e-1", "diptych:default:coordinator:agent:0b0e-1"),
         ("coordinator", "diptych:default:coordinator"),
+        ("old/0b0e-1", "diptych:default:old:agent:0b0e-1"),
+        ("old/old", "diptych:default:old"),
     ],
 )
 def test_a_laptop_adopts_what_a_manifest_says(tmp_path: Path, adopted: str, prefix: str) -> None:

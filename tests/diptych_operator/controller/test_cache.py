@@ -1,6 +1,6 @@
 """The store of observed objects."""
 
-from support.agents import agent_object, service
+from support.agents import agent, agent_object, service
 
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.resources.kinds import AGENT, DEPLOYMENT, NAMESPACE, POD, SERVICE
@@ -193,3 +193,9 @@ def test_an_agent_without_pods_is_counted_unless_it_wants_none():
         {**agent_object("b"), "status": status("ScaledToZero")},
     )
     assert cache.count_bad_conditions() == {("Available", "NoPodAvailable"): 1}
+
+
+def test_a_service_that_every_agent_asks_is_observed():
+    cache = ObjectCache(shared_urls=("http://proxy.infra:3128",))
+    cache.put(SERVICE, versioned(service("proxy", "infra"), 1))
+    assert ("infra", "proxy") in cache.observe_and_track(agent()).services

@@ -9,6 +9,7 @@ from support.agents import PLATFORM, agent, child, children, observed, service, 
 
 from diptych_operator.desired.children import TooLargeError, desired_children
 from diptych_operator.desired.deployment import PodDefaults, pod_template
+from diptych_operator.desired.proxy import ProxySettings
 from diptych_operator.desired.resolved_manifest import FILE
 from diptych_operator.desired.strategic_merge import MergeError
 from diptych_operator.resources.kinds import (
@@ -338,3 +339,32 @@ def test_a_manifest_too_large_for_a_config_map_is_rejected():
     )
     with pytest.raises(TooLargeError):
         children(agent(instructions="x" * (room + 1)))
+
+
+def test_the_platforms_proxy_is_a_variable_of_each_container_and_spares_the_cluster():
+    one = agent(
+        tools=[
+            {"name": "calc", "url": "http://calculator:8000/mcp"},
+            {"name": "wiki", "url": "http://wiki.docs:8000/mcp"},
+            {"name": "web", "url": "https://example.com/mcp"},
+        ],
+        agents=[{"name": "lawyer", "namespace": "legal"}],
+        sessions={"redis": {"serviceRef": {"name": "redis"}}},
+    )
+    proxy = ProxySettings("http://proxy.infra:3128", ("10.0.0.0/8",))
+    pods = PodDefaults("image", proxy=proxy)
+    variables = pod_template(one, "c", pods)["spec"]["containers"][0]["env"]
+    by_name = {variable["name"]: variable["value"] for variable in variables}
+    assert by_name["HTTP_PROXY"] == by_name["HTTPS_PROXY"] == "http://proxy.infra:3128"
+    assert by_name["NO_PROXY"].split(",") == [
+        *("localhost", "127.0.0.1", "::1", ".svc", ".cluster.local"),
+        *("lawyer.legal", "redis.team", "calculator", "wiki.docs", "10.0.0.0/8"),
+    ]
+
+
+@pytest.mark.parametrize(("stdio", "memory"), [(0, "112Mi"), (2, "240Mi")])
+def test_pods_request_what_was_measured_and_more_for_each_stdio_server(stdio, memory):
+    tools = [{"name": f"t{n}", "command": ["tool"]} for n in range(stdio)]
+    one = agent(tools=[*tools, {"name": "far", "url": "https://tools.example.com/mcp"}])
+    (container,) = pod_template(one, "c", PodDefaults("image"))["spec"]["containers"]
+    assert container["resources"]["requests"] == {"cpu": "10m", "memory": memory}

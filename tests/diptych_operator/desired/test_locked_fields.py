@@ -50,7 +50,7 @@ def test_what_the_platform_sets_lies_below_what_the_agent_says():
     platforms = container(made())
     assert platforms["env"][-1] == {"name": "HTTPS_PROXY", "value": "http://proxy:3128"}
     assert platforms["resources"] == {
-        "requests": {"cpu": "50m", "memory": "128Mi"},
+        "requests": {"cpu": "10m", "memory": "112Mi"},
         "limits": {"memory": "1Gi"},
     }
     agents = container(made(container=own))

@@ -333,3 +333,22 @@ def test_what_the_former_revision_needs_stays_open_until_its_pods_are_gone():
     assert outside(80) in child(after, NETWORK_POLICY, rolling)["spec"]["egress"]
     done = observed(deployment=settled(child(after, DEPLOYMENT, rolling)), network_policy=policy)
     assert outside(80) not in child(after, NETWORK_POLICY, done)["spec"]["egress"]
+
+
+@pytest.mark.parametrize("field", ["proxy", "issuers"])
+def test_what_every_agent_asks_in_the_cluster_is_reached_at_its_pods(field):
+    url = "http://proxy.infra.svc:3128"
+    network = NetworkSettings(
+        dns=DnsSettings((), {}, ()), **{field: url if field == "proxy" else (url,)}
+    )
+    one = agent(model={"name": "m", "endpoint": "http://localhost:1"})
+    assert ("Service", "infra", "proxy") in references(one, "cluster.local", network.shared_urls)
+    ports = [{"port": 3128, "targetPort": "squid", "protocol": "TCP"}]
+    state = observed(service("proxy", "infra", ports=ports))
+    rule = {"to": [in_namespace("infra", app="proxy")], "ports": tcp("squid")}
+    assert egress_rules(one, state, network) == [rule]
+
+
+def test_a_proxy_of_the_containers_own_variables_is_reached():
+    variables = [{"name": "https_proxy", "value": "http://proxy.example.com:3128"}]
+    assert egress(agent(container={"env": variables})) == [outside(3128)]

@@ -38,6 +38,7 @@ def manifest_sessions(given):
             redis_agent({**SERVED, "sessions": "coordinator"}), "coordinator", id="and later"
         ),
         pytest.param(redis_agent(SERVED, adopt="one-before"), "one-before", id="an adopting one"),
+        pytest.param(redis_agent(SERVED, adopt="old/old-1"), "old/old-1", id="a renamed one"),
         pytest.param(
             redis_agent({**SERVED, "sessions": "one-before"}), "coordinator-1", id="no longer"
         ),

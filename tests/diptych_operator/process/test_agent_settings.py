@@ -6,6 +6,7 @@ import pytest
 
 from diptych_operator.desired.deployment import RolloutSettings
 from diptych_operator.desired.metadata import MetadataSettings, ObjectMetadata
+from diptych_operator.desired.proxy import ProxySettings
 from diptych_operator.process.settings import SettingsError, read_settings
 
 NEEDED = {"POD_IMAGE": "diptych:1", "POD_NAMESPACE": "system"}
@@ -35,6 +36,12 @@ def test_the_pod_template_lies_over_that_of_all_pods(tmp_path):
     pods = read_settings([], environ).platform.pods
     assert pods.template == {"spec": {"nodeSelector": {"disk": "ssd", "pool": "agents"}}}
     assert [one.path for one in pods.locked] == ["spec.nodeSelector"]
+
+
+def test_the_proxy_is_read_for_pods_and_for_their_network_policy(tmp_path):
+    platform = read(tmp_path, proxy={"url": "http://[fd00::1]:3128", "noProxy": ["fd00::/8"]})
+    assert platform.pods.proxy == ProxySettings("http://[fd00::1]:3128", ("fd00::/8",))
+    assert platform.network.shared_urls == ("http://[fd00::1]:3128",)
 
 
 def test_rollout_and_metadata_are_read(tmp_path):
@@ -68,6 +75,10 @@ def test_rollout_and_metadata_are_read(tmp_path):
         ({"serviceAccount": {"annotations": []}}, None),
         ({"rollout": {"maxSurge": "x"}}, "rollout.maxSurge must be a number or a percentage"),
         ({"rollout": {"maxSurge": 0, "maxUnavailable": "0%"}}, "must not both be 0"),
+        ({"proxy": {"url": ""}}, None),
+        ({"proxy": {"url": "http://user:secret@proxy:1"}}, "proxy.url must be like http://proxy"),
+        ({"proxy": {"url": "socks5://proxy:1080"}}, "proxy.url must be like http://proxy.infra"),
+        ({"proxy": {"noProxy": "10.0.0.0/8"}}, "proxy.noProxy must be a list"),
         ({"rollout": {"atOnce": -1}}, "rollout.atOnce must be a number of Agents"),
         ({"rollout": {"atOnce": True}}, "rollout.atOnce must be a number of Agents"),
     ],

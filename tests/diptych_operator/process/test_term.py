@@ -7,6 +7,7 @@ import signal
 import pytest
 from support.agents import agent_object
 from support.api_in_thread import ApiInThread
+from support.kubernetes import ErrorResponse
 from support.operator_process import condition, operator, quicken, running, until
 
 from diptych_operator.process import tasks, term
@@ -34,6 +35,23 @@ async def test_a_signal_ends_the_session_and_releases_the_lease(api):
         assert await task is False
     lease = api.get(LEASE, ("system", "diptych-operator"))
     assert "holderIdentity" not in lease["spec"]
+
+
+async def test_a_kind_that_is_deleted_ends_the_term_at_once(api, monkeypatch, caplog):
+    monkeypatch.setattr(resync, "PERIOD", 60.0)  # else its next list would find out
+    async with running(api) as task:
+        api.put(AGENT, agent_object())
+        await until(lambda: condition(api, "Ready"))
+
+        def deleted(request, content):
+            if "/agents" in request.path:
+                raise ErrorResponse(404, "the server could not find the requested resource")
+
+        api.before = deleted
+        api.drop_watches()
+        async with asyncio.timeout(5):
+            assert await task is True  # another one follows, and waits until all can be listed
+    assert "has somebody deleted the CRD?" in caplog.text
 
 
 async def test_nobody_is_asked_who_the_user_is(api, monkeypatch):

@@ -402,3 +402,15 @@ def test_accepted_says_how_many_rules_of_the_platform_hold(count, said):
     assert (accepted.type, accepted.status) == ("Accepted", "True")
     assert said in accepted.message
     assert "platform" not in conditions(StatusInputs())[0].message
+
+
+def test_a_program_that_the_image_lacks_is_named_with_the_image():
+    live = deployment()
+    live["spec"]["template"] = {"spec": {"containers": [{"name": "agent", "image": "x:1"}]}}
+    missing = [MissingDependency("server", "time", "no program mcp-server-time on PATH")]
+    found = {one.type: one for one in conditions(StatusInputs(None, None, (), live, (), missing))}
+    assert found["Degraded"].reason == "ProgramMissing"
+    assert found["Degraded"].message == (
+        "program mcp-server-time: the image x:1 lacks it, and tool server time needs it "
+        "(spec.container.image)"
+    )

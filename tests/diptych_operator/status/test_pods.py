@@ -3,8 +3,9 @@
 from datetime import datetime
 
 import pytest
-from support.live_objects import pod, waiting
+from support.live_objects import deployment, pod, waiting
 
+from diptych_operator.desired.additions import ADDED
 from diptych_operator.status.pods import is_held_up, pod_address, pod_problem, start_problem
 from diptych_operator.status.problem import Problem
 
@@ -32,7 +33,7 @@ CONTAINERS_READY = {"type": "ContainersReady", "status": "True"}
                 ]
             ),
             "ImagePullFailed",
-            "y:1 of container certificates cannot be pulled; correct it in spec.podTemplate, or",
+            "y:1 of container certificates of spec.podTemplate cannot be pulled; correct it there,",
             id="the image of an init container",
         ),
         pytest.param(
@@ -42,8 +43,8 @@ CONTAINERS_READY = {"type": "ContainersReady", "status": "True"}
                 lastState={"terminated": {"exitCode": 2, "message": "usage: proxy"}},
             ),
             "CrashLooping",
-            "The container proxy of spec.podTemplate ends with exit code 2; kubectl logs "
-            "--previous -l app.kubernetes.io/instance=a -c proxy says why",
+            "The container proxy of spec.podTemplate ends with exit code 2: `kubectl logs "
+            "--previous -l app.kubernetes.io/instance=a -c proxy` says why",
             id="a sidecar that crashes",
         ),
         pytest.param(
@@ -67,7 +68,7 @@ CONTAINERS_READY = {"type": "ContainersReady", "status": "True"}
                 lastState={"terminated": {"exitCode": 1, "message": "a secret in a stack"}},
             ),
             "CrashLooping",
-            "kubectl logs --previous -l app.kubernetes.io/instance=a says why",
+            "kubectl logs --previous -l app.kubernetes.io/instance=a -c agent` says why",
             id="a crash, whose last words are not repeated",
         ),
         pytest.param(
@@ -251,11 +252,40 @@ CRASHED = {"terminated": {"exitCode": 1}}
 )
 def test_a_crash_is_a_problem_and_none_of_a_pod_that_is_done(status):
     message = (
-        "The container ends with exit code 1; kubectl logs --previous "
-        "-l app.kubernetes.io/instance=a says why."
+        "The container ends with exit code 1: `kubectl logs --previous "
+        "-l app.kubernetes.io/instance=a -c agent` says why."
     )
     assert pod_problem(pod(**status)) == Problem("CrashLooping", message)
     assert pod_problem(pod(**status, phase="Succeeded")) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "whose"),
+    [
+        ("own", "of spec.podTemplate"),
+        ("vault", "of the platform (agents.podTemplate of the chart)"),
+        ("edited", "which kubectl-edit has added to the Deployment"),
+        ("mesh", "which a webhook of the cluster injects and the Agent does not name"),
+    ],
+)
+def test_it_is_said_whose_a_container_is_that_crashes(name, whose):
+    live = deployment()
+    live["metadata"][ADDED] = {"spec.containers[edited]": "kubectl-edit"}
+    names = ("agent", "own", "vault", "edited")
+    live["spec"]["template"] = {"spec": {"containers": [{"name": one} for one in names]}}
+    broken = pod(containerStatuses=[{"name": name, "lastState": CRASHED}])
+    broken["metadata"]["namespace"] = "team"
+    assert pod_problem(broken, live, {"own"}).message == (
+        f"The container {name} {whose} ends with exit code 1: `kubectl logs --previous -n team "
+        f"-l app.kubernetes.io/instance=a -c {name}` says why."
+    )
+
+
+def test_a_program_that_the_image_lacks_is_said_with_the_image():
+    said = 'exec: "tool": executable file not found in $PATH: unknown'
+    assert pod_problem(waiting("RunContainerError", said, name="side")).message == (
+        f"The container side of spec.podTemplate (image x:1) cannot be made: {said}"
+    )
 
 
 def test_a_message_that_is_absent_is_left_out():

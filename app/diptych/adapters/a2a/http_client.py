@@ -37,9 +37,8 @@ _ANY = "0.0.0.0"  # noqa: S104 - what servers that listen everywhere write into 
 def http_client(policy: OutgoingPolicy | None = None) -> httpx.AsyncClient:
     """Make the process's client for other agents; it connects where `policy` allows it.
 
-    It follows no redirects, and uses no proxy of the environment: most agents are inside the
-    cluster. A response that is compressed ends with an `httpx.DecodingError`, one over the bounds
-    of `net.received` with an `httpx.ReadError`.
+    It follows no redirects. A response that is compressed ends with an `httpx.DecodingError`, one
+    over the bounds of `net.received` with an `httpx.ReadError`.
     """
     transport = _BoundedTransport(verify=_tls_context())
     limits = PoolLimits(MAX_CONNECTIONS, kept_alive=20)

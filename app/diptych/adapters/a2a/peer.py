@@ -32,6 +32,7 @@ from diptych.loop.text import one_line
 from diptych.net import a2a_extension
 from diptych.net.backoff import Backoff
 from diptych.net.outgoing import AddressRefused, OutgoingPolicy
+from diptych.net.proxies import proxy_for, through
 from diptych.net.received import TooMuchReceived, read_bounded
 from diptych.net.redaction import SECRETS
 
@@ -143,9 +144,10 @@ class PeerMonitor:
         except DelegationError as error:
             return error.message
         except (TimeoutError, httpx.TimeoutException):
-            return "it does not answer"
+            return through(proxy_for(self.config.url), "it does not answer")
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return "it cannot be reached" + _refusal(error)
+            reason = "it cannot be reached" + _refusal(error)
+            return through(proxy_for(self.config.url), reason)
         except MALFORMED_ANSWER_ERRORS:
             return "its agent card is not valid"
         if self.resolved is None or self.resolved.card != card:

@@ -5,6 +5,7 @@ from a2a.client.errors import A2AClientError
 from a2a.utils.errors import A2AError, InternalError
 
 from diptych.errors import DelegationError
+from diptych.net.proxies import proxy_for, through
 
 MAX_REASON_CHARS = 500
 
@@ -25,11 +26,12 @@ def explain(error: Exception, agent: str, refusal: str) -> DelegationError:
     """
     match error:
         case _ if is_not_sent(error):
-            return DelegationError("unavailable", f"agent {agent} cannot be reached")
-        case _ if is_lost(error):
             return DelegationError(
-                "unknown", f"agent {agent} was sent the task, and the connection was lost"
+                "unavailable", _through(error, f"agent {agent} cannot be reached")
             )
+        case _ if is_lost(error):
+            reason = f"agent {agent} was sent the task, and the connection was lost"
+            return DelegationError("unknown", _through(error, reason))
         case A2AClientError(__cause__=httpx.HTTPStatusError(response=response)):
             return _http_error(agent, response.status_code, refusal)
         case InternalError(data={"retryAfterSeconds": _}):
@@ -67,6 +69,12 @@ def is_busy(error: Exception) -> bool:
             return response.status_code in BUSY_STATUSES
         case _:
             return isinstance(error, InternalError) and bool(error.data)
+
+
+def _through(error: Exception, reason: str) -> str:
+    """Name the proxy that a request went through, if it did."""
+    request: httpx.Request | None = getattr(error.__cause__, "_request", None)
+    return through(proxy_for(str(request.url)) if request else None, reason)
 
 
 def _http_error(agent: str, status: int, refusal: str) -> DelegationError:

@@ -17,6 +17,7 @@ from yarl import URL
 
 from diptych.net.guarded_connector import GuardedConnector
 from diptych.net.outgoing import OutgoingPolicy
+from diptych.net.proxies import proxy_for
 from diptych.net.sse import MEBIBYTE
 
 MAX_HEADER_BYTES = 100 * 1024  # of one header of a response
@@ -25,9 +26,9 @@ _UNSENDABLE = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
 
 
 class AiohttpTransport(httpx2.AsyncBaseTransport):
-    """Follows no redirects, keeps no cookies, uses no proxy, and inflates nothing.
+    """Follows no redirects, keeps no cookies, and inflates nothing.
 
-    It has no limit on connections: each run needs its own.
+    It uses the environment's proxies, and has no limit on connections: each run needs its own.
     """
 
     def __init__(self, policy: OutgoingPolicy, tls: ssl.SSLContext) -> None:
@@ -43,6 +44,9 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
         timeout = request.extensions["timeout"]
         url, headers = _target(str(request.url)), _sendable_headers(request)
         body = request.content
+        proxy = proxy_for(str(url))
+        if proxy:
+            self._policy.allow(proxy)
         try:
             response = await self._session.request(
                 request.method,
@@ -52,6 +56,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
                 headers=headers,
                 allow_redirects=False,
                 timeout=_timeout(timeout["connect"], timeout["read"]),
+                proxy=proxy,
             )
         except (aiohttp.ClientError, TimeoutError) as error:
             raise _transport_error(error) from error
@@ -126,7 +131,7 @@ def _transport_error(error: aiohttp.ClientError | TimeoutError) -> httpx2.Transp
     match error:
         case aiohttp.ConnectionTimeoutError():
             return httpx2.ConnectTimeout(kind)
-        case aiohttp.ClientConnectorError():
+        case aiohttp.ClientConnectorError() | aiohttp.ClientHttpProxyError():
             return httpx2.ConnectError(kind)
         case TimeoutError():
             return httpx2.ReadTimeout(kind)

@@ -22,7 +22,8 @@ def main(agent_pid: int, command: list[str]) -> int:
         return NOT_EXECUTABLE
     try:
         os.execvp(command[0], command)  # noqa: S606 - the manifest's own command
-    except FileNotFoundError:
+    except FileNotFoundError:  # the program is there: this was looked up before
+        sys.stderr.write(f"the interpreter that {command[0]} names is not there\n")
         return NOT_FOUND
     except OSError as error:
         sys.stderr.write(f"{os.strerror(error.errno or 0)}\n")

@@ -25,6 +25,7 @@ from mcp_types import jsonrpc_message_adapter
 
 from diptych.adapters.mcp import launcher
 from diptych.adapters.mcp.stderr_tail import StderrTail
+from diptych.adapters.mcp.transport import CommandNotStarted
 from diptych.net.received import MAX_ANSWER_BYTES, Received, TooMuchReceived
 
 logger = logging.getLogger(__name__)
@@ -103,15 +104,20 @@ def _inherited() -> dict[str, str]:
 
 
 def _dying_with_us(command: Sequence[str], variables: Mapping[str, str]) -> list[str]:
-    """Give the command through the launcher, where there is one. Raises `OSError`."""
-    if sys.platform != "linux" or not sys.executable:
-        return list(command)
+    """Give the command through the launcher, where there is one. Raises `CommandNotStarted`."""
     program = command[0]
     if shutil.which(program, path=variables.get("PATH", os.defpath)) is None:
-        is_there = os.sep in program and Path(program).exists()
-        raise PermissionError(program) if is_there else FileNotFoundError(program)
+        raise CommandNotStarted(_why_not_started(program))
+    if sys.platform != "linux" or not sys.executable:
+        return list(command)
     script = launcher.__file__
     return [sys.executable, "-I", "-S", script, str(os.getpid()), *command]
+
+
+def _why_not_started(program: str) -> str:
+    if os.sep not in program:
+        return f"no program {program} on PATH"
+    return f"{program} may not be executed" if Path(program).exists() else f"no program {program}"
 
 
 @dataclass(frozen=True, slots=True)

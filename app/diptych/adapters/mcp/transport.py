@@ -11,6 +11,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 
+import aiohttp
 import httpx2
 
 from diptych.adapters.mcp.aiohttp_transport import AiohttpTransport
@@ -18,6 +19,7 @@ from diptych.adapters.mcp.http_status import AUTH_STATUSES, record_status
 from diptych.adapters.mcp.request_outcome import RequestOutcome, Stage, current_outcome
 from diptych.net.name_server import unresolved
 from diptych.net.outgoing import AddressRefused, OutgoingPolicy
+from diptych.net.proxies import proxy_for, through
 from diptych.net.received import Received, TooMuchReceived, is_compressed
 from diptych.ports import ValueProvider
 
@@ -31,9 +33,12 @@ CONNECT_REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (AddressRefused, "its address is one that agents may not connect to"),
     (ssl.SSLError, "no secure connection"),
     (ConnectionRefusedError, "connection refused"),
-    (FileNotFoundError, "command not found"),
-    (PermissionError, "command not allowed"),
+    (aiohttp.ClientHttpProxyError, "it does not let the request through"),
 )
+
+
+class CommandNotStarted(OSError):
+    """The command of a stdio server cannot be started; the message names its program."""
 
 
 class HandshakeAborted(httpx2.TransportError):
@@ -71,7 +76,7 @@ class RecordingTransport(httpx2.AsyncBaseTransport):
             outcome.record(Stage.UNUSABLE, error.reason)
             return _error_response(request, outcome)
         except (httpx2.TransportError, httpx2.DecodingError) as error:
-            _record_failure(error, outcome)
+            _record_failure(error, outcome, proxy_for(str(request.url)))
             return _error_response(request, outcome)
 
     async def aclose(self) -> None:
@@ -148,14 +153,14 @@ def _error_response(request: httpx2.Request, outcome: RequestOutcome) -> httpx2.
     return httpx2.Response(405 if request.method == "DELETE" else 503, json=error)
 
 
-def _record_failure(error: httpx2.RequestError, outcome: RequestOutcome) -> None:
+def _record_failure(error: httpx2.RequestError, outcome: RequestOutcome, proxy: str | None) -> None:
     match error:
         case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.UnsupportedProtocol():
-            outcome.record(Stage.NOT_SENT, connect_reason(error))
+            outcome.record(Stage.NOT_SENT, through(proxy, connect_reason(error)))
         case httpx2.LocalProtocolError():
             outcome.record(Stage.NOT_SENT, "a header has a value that cannot be sent")
         case _:
-            outcome.record(Stage.LOST, "the connection broke off")
+            outcome.record(Stage.LOST, through(proxy, "the connection broke off"))
 
 
 def _is_event_stream(response: httpx2.Response) -> bool:
@@ -229,6 +234,8 @@ def connect_reason(error: BaseException | None) -> str:
             continue
         if isinstance(error, socket.gaierror):
             return unresolved(error)
+        if isinstance(error, CommandNotStarted):
+            return str(error)
         for kind, reason in CONNECT_REASONS:
             if isinstance(error, kind):
                 return reason
@@ -239,8 +246,7 @@ def connect_reason(error: BaseException | None) -> str:
 def http_client(url: str, headers: Mapping[str, ValueProvider]) -> httpx2.AsyncClient:
     """Make the one HTTP client of a server: it limits the time to connect, calls limit the rest.
 
-    It does not use the proxies of the environment, and follows no redirects. `headers` go to the
-    origin of `url` only.
+    It follows no redirects. `headers` go to the origin of `url` only.
     """
     inner = AiohttpTransport(OutgoingPolicy([url]), _tls_context())
     return httpx2.AsyncClient(

@@ -201,6 +201,7 @@ class ChatModel:
             endpoint.circuit.report_failure()
         elif failure.report is not None:
             endpoint.circuit.report_success()
+        failure.name_proxy(endpoint.settings.proxy)
         _log(failure)
         self.watch.note_failure(endpoint, failure)
         self._report_end(endpoint, failure.code)

@@ -8,7 +8,6 @@ import io
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from yarl import URL
@@ -25,6 +24,7 @@ from diptych.config.settings import ModelConfig
 from diptych.errors import ConfigError
 from diptych.net.guarded_connector import GuardedConnector, StaleConnection
 from diptych.net.outgoing import OutgoingPolicy
+from diptych.net.proxies import proxy_for
 from diptych.net.received import is_compressed
 from diptych.net.redaction import SECRETS
 from diptych.net.sse import MEBIBYTE
@@ -61,19 +61,11 @@ def allow_url(session: aiohttp.ClientSession, url: str | None) -> None:
         session.connector.policy.allow(url)
 
 
-def proxy_from_environment(endpoint: str) -> str | None:
-    """Give the proxy that HTTP_PROXY, HTTPS_PROXY and NO_PROXY name for an endpoint, if any."""
-    url = _url(endpoint)
-    if url is None or proxy_bypass(str(url.host)):
-        return None
-    return getproxies().get(url.scheme)
-
-
 def with_proxies(settings: ModelConfig) -> ModelConfig:
-    """Give the same model with the environment's proxies, for itself and for its fallbacks."""
+    """Return the same model with the environment's proxies, for itself and for its fallbacks."""
     return replace(
         settings,
-        proxy=proxy_from_environment(settings.endpoint),
+        proxy=proxy_for(settings.endpoint),
         fallbacks=tuple(map(with_proxies, settings.fallbacks)),
     )
 
@@ -178,7 +170,7 @@ class Connection:
                     found += chunk
                 return response.status, found
         except aiohttp.ClientError as error:
-            raise connection_failure(error, self.origin) from None
+            raise connection_failure(error, self.origin, self._settings.proxy) from None
         except TimeoutError:
             raise first_byte_timeout() from None
 
@@ -196,7 +188,8 @@ class Connection:
         except aiohttp.ClientError as error:
             # Other causes name the URL with its query, or hold the headers of the request.
             is_plain = isinstance(error, aiohttp.ClientConnectorError)
-            raise connection_failure(error, self.origin) from error if is_plain else None
+            failure = connection_failure(error, self.origin, self._settings.proxy)
+            raise failure from error if is_plain else None
         except TimeoutError:
             is_all_over = deadline <= first_byte_deadline
             raise (total_timeout() if is_all_over else first_byte_timeout()) from None

@@ -17,6 +17,7 @@ from diptych.adapters.openai_chat.retry_after import parse_retry_after
 from diptych.errors import ModelCode, ModelError
 from diptych.net.name_server import unresolved
 from diptych.net.outgoing import AddressRefused
+from diptych.net.proxies import shown
 
 MAX_QUOTATION_CHARS = 200
 _AUTH_STATUSES = frozenset({401, 403})
@@ -26,6 +27,7 @@ _HOPELESS_STATUSES = frozenset({501, 505})  # not implemented: another try finds
 _SERVER_ERRORS = range(500, 600)
 _RETRYABLE_REFUSALS = frozenset({408, 409, 425})
 _QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})  # OpenAI, Azure
+_OF_THE_REQUEST = frozenset({"context_too_long", "tools_refused", "malformed_call"})
 _SECRET_LIKE = re.compile(
     r"\b(?:sk|pk|rk|gsk|key|xai)[-_][\w*.-]{4,}|\bAIza[\w-]{8,}|\bBearer\s+\S+", re.IGNORECASE
 )
@@ -78,7 +80,12 @@ class AttemptFailure(ModelError):
         """Whether another endpoint may do better: not if the request itself is what is wrong."""
         if self.code == "model_refused":
             return self.report is not None and self.report.status not in {400, 413, 422}
-        return self.code not in {"context_too_long", "tools_refused", "malformed_call"}
+        return self.code not in _OF_THE_REQUEST
+
+    def name_proxy(self, proxy: str | None) -> None:
+        """Say that the request went through a proxy, which may be what failed."""
+        if proxy and self.code not in _OF_THE_REQUEST and shown(proxy) not in self.message:
+            self.message += f" It is asked through the proxy {shown(proxy)}."
 
 
 class SecretMissing(AttemptFailure):
@@ -131,8 +138,16 @@ def total_timeout() -> AttemptFailure:
     return AttemptFailure("model_timeout", message)
 
 
-def connection_failure(error: aiohttp.ClientError, where: str) -> AttemptFailure:
+def connection_failure(
+    error: aiohttp.ClientError, where: str, proxy: str | None = None
+) -> AttemptFailure:
     """A request without a response; `where` is the endpoint's scheme, host and port."""
+    if proxy and (why := _proxy_failure(error)):
+        return AttemptFailure(
+            "model_unreachable",
+            f"The model endpoint {where} cannot be reached: the proxy {shown(proxy)} {why}. "
+            "Check the proxy, and that the network lets this agent reach it.",
+        )
     match error:
         case aiohttp.ClientConnectorError(os_error=AddressRefused() as refused):
             return _unreachable(where, str(refused))
@@ -141,8 +156,6 @@ def connection_failure(error: aiohttp.ClientError, where: str) -> AttemptFailure
             return _unreachable(where, "connecting takes too long", code="model_timeout")
         case aiohttp.ClientSSLError():
             return _unreachable(where, "its TLS certificate or handshake is not accepted")
-        case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
-            return _unreachable(where, "the proxy does not let the request through")
         case aiohttp.ClientResponseError():
             return malformed_reply("something that is not HTTP")
         case aiohttp.ClientConnectorDNSError():
@@ -152,6 +165,20 @@ def connection_failure(error: aiohttp.ClientError, where: str) -> AttemptFailure
         case _:
             why = "it closed the connection without a response"
     return _unreachable(where, why, may_retry=True)
+
+
+def _proxy_failure(error: aiohttp.ClientError) -> str | None:
+    """Say what is wrong with a proxy; None if it is not the proxy."""
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            return "does not answer in time"
+        case aiohttp.ClientConnectorDNSError():
+            return "has a host name that is not known"
+        case aiohttp.ClientProxyConnectionError():
+            return "takes no connection"
+        case aiohttp.ClientHttpProxyError():
+            return f"does not let the request through (HTTP {error.status})"
+    return None
 
 
 def status_failure(

@@ -104,6 +104,7 @@ class ModelWatch:
                 secrets = [value.removeprefix("Bearer ") for value in sent]
                 raise status_failure(read_error_body(body, status), {}, secrets)
         except AttemptFailure as failure:
+            failure.name_proxy(endpoint.settings.proxy)
             self._begin_trouble(endpoint, failure, by_look=True)
             return
         trouble = self._troubles.get(endpoint)

@@ -8,7 +8,8 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 
-_UNREACHABLE = "cannot be reached"
+from diptych.net.proxies import proxy_for, through
+
 _logger = logging.getLogger(__name__)
 
 
@@ -17,15 +18,19 @@ class CollectorExporter(OTLPSpanExporter):
 
     def __init__(self, origin: str) -> None:
         session = requests.Session()
+        proxy = proxy_for(origin)
+        session.trust_env = False
+        session.proxies = {"http": proxy, "https": proxy} if proxy else {}
         session.hooks["response"].append(self._note_status)
         super().__init__(session=session)
         self._origin = origin
         self._is_away = False
-        self._said = _UNREACHABLE
+        self._away = through(proxy, "cannot be reached")
+        self._said = self._away
         self.lost = 0
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self._said = _UNREACHABLE
+        self._said = self._away
         result = super().export(spans)
         is_away = result is not SpanExportResult.SUCCESS
         self.lost += len(spans) * is_away

@@ -32,6 +32,7 @@ from diptych.loop.catalog import Unavailable
 from diptych.loop.codec import Record
 from diptych.loop.text import well_formed
 from diptych.net.backoff import Backoff
+from diptych.net.proxies import proxy_for
 from diptych.net.sse import MEBIBYTE, SseParser, SseTooLong
 from diptych.ports import Item, Notice
 
@@ -42,7 +43,6 @@ MAX_EVENT_BYTES = 8 * MEBIBYTE
 FIRST_DELAY, MAX_DELAY = 0.2, 5.0  # seconds between tries
 GIVE_UP_SECONDS = 120.0  # without a new record; a takeover by another replica takes less
 STABLE_SECONDS = 20.0  # after which a connection that still delivers has recovered
-_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _MAY_HAVE_STARTED = "; it may have taken the question all the same"
 
 
@@ -265,11 +265,12 @@ async def agent_at(url: str, auth: BearerToken | None = None) -> AsyncIterator[R
         is_http = False
     if not is_http:
         raise ConfigError(f"{url}: must be an agent's URL, such as http://127.0.0.1:8000")
-    uses_proxy = parts.hostname not in _LOOPBACK
     async with httpx.AsyncClient(
         base_url=url,
         timeout=_timeout(REPLY_SECONDS),
-        trust_env=uses_proxy,
+        trust_env=False,
+        verify=httpx.create_ssl_context(),
+        proxy=proxy_for(url),
         auth=auth or token_of_environment(),
     ) as http:
         yield RemoteAgent(http, url)

@@ -244,5 +244,6 @@ _NOTABLE: dict[str, Callable[["AgentObject"], bool]] = {
         and agent.condition("Degraded").message != agent.condition("ResolvedRefs").message
     ),
     "AccessOpen": lambda agent: agent.condition("AccessOpen").status == "True",
+    "Drifted": lambda agent: agent.condition("Drifted").status == "True",
 }
 """Conditions that are reported even of a ready Agent, and when; the gravest first, as in advice."""

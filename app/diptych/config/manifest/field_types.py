@@ -118,6 +118,14 @@ DnsLabel: TypeAlias = Annotated[
         63,
     ),
 ]
+SessionsKey: TypeAlias = Annotated[
+    str,
+    Pattern(
+        rf"({DNS_LABEL.pattern}/)?{DNS_LABEL.pattern}",
+        "must be the status.sessions of an Agent: KEY, or NAME/KEY of one of another name",
+        127,
+    ),
+]
 ObjectName: TypeAlias = Annotated[
     str,
     Pattern(

@@ -9,7 +9,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from diptych.config.manifest.durations import Retention
-from diptych.config.manifest.field_types import DnsLabel, Port
+from diptych.config.manifest.field_types import DnsLabel, Port, SessionsKey
 from diptych.config.manifest.references import SecretSource
 from diptych.config.manifest.strict_model import StrictModel
 from diptych.config.manifest.validators import CelRule, rule_error
@@ -62,10 +62,12 @@ class SessionsSpec(StrictModel):
     share them. If absent, they are in the memory of one pod."""
     retention: Retention = RETENTION
     """How long a session is stored after its last run, from 1m to 720h."""
-    adopt: DnsLabel | None = None
+    adopt: SessionsKey | None = None
     """The conversations that this agent continues: the `status.sessions` of an Agent that had the
-    same name and namespace and used the same Redis. Without it, an Agent in a cluster has the
-    conversations that it began itself; on a laptop they belong to the agent's name."""
+    same namespace, used the same Redis, and is gone. With its name and a slash before it, of an
+    Agent of another name (`old-name/6f0c…`), which this one was before it was renamed. Without it,
+    an Agent in a cluster has the conversations that it began itself; on a laptop they belong to the
+    agent's name."""
     on_delete: Literal["keep", "purge"] = "keep"
     """What becomes of the sessions when the Agent is deleted: `keep` leaves them until retention
     ends, for an Agent that adopts them; `purge` deletes them once its runs have ended."""
