@@ -5,7 +5,6 @@ import time
 from contextlib import suppress
 
 import pytest
-from diptych.adapters.telemetry.bounded_session import BoundedSession
 
 from diptych.adapters.a2a.http_client import http_client as a2a_client
 from diptych.adapters.a2a.peer import PeerMonitor
@@ -16,6 +15,7 @@ from diptych.adapters.mcp.transport import http_client as mcp_client
 from diptych.adapters.oidc import IssuerKeys
 from diptych.adapters.openai_chat.chat_model import ChatModel
 from diptych.adapters.openai_chat.connection import allow_url, open_http_session, with_proxies
+from diptych.adapters.telemetry.collector import CollectorExporter
 from diptych.config.settings import HookConfig, ModelConfig, PeerConfig
 from diptych.errors import ModelError
 from diptych.loop.messages import Message
@@ -74,10 +74,11 @@ async def _issuer():
 
 
 async def _collector():
-    session = BoundedSession()
-    with suppress(OSError):
-        await asyncio.to_thread(session.post, TARGET, b"spans")
-    return session.said
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", TARGET)
+        patch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+        await asyncio.to_thread(CollectorExporter(TARGET).export, ())
+    return ""  # it is in the log
 
 
 CLIENTS = (_model, _tool_server, _agent, _hook, _issuer, _collector)
