@@ -32,10 +32,16 @@ CONTINUE_ANSWER = (
 
 CONTINUE_WITH_RESULTS = "Go on, with what was given back."
 
-OUTCOME_UNKNOWN = (
-    "outcome: unknown. This call was started and may have taken effect; the process that made it "
-    "ended before its result was known, and it is not made again. Say so where it matters."
-)
+
+def outcome_unknown(why: str) -> str:
+    """What a model reads of a call that may have taken effect; `why` says why nobody knows."""
+    return (
+        f"outcome: unknown. This call was started and may have taken effect: {why}. Do not make it "
+        "again unless you know that it had no effect. Say so where it matters."
+    )
+
+
+OUTCOME_UNKNOWN = outcome_unknown("the process that made it ended before its result was known")
 
 NOT_WHOLE = {
     "length": "The answer of agent {} is not whole: it was cut off by its model's length limit.",
