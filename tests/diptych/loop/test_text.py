@@ -71,11 +71,8 @@ def test_a_longer_text_of_somebody_else_keeps_its_line_breaks(text, kept):
     assert several_lines(text) == kept
 
 
-def test_a_text_is_cut_after_its_blanks_are_collapsed():
+def test_a_long_text_is_cut_with_a_mark_after_its_blanks_are_collapsed():
     assert several_lines("x" + " " * 4_000 + "y" + "\n" * 4_000 + "z", 20) == "x y\n\nz"
-
-
-def test_a_long_text_is_cut_with_a_mark():
     assert [is_shortened(several_lines("x\n" * n, 20)) for n in (10, 11)] == [False, True]
     assert shortened("x" * 20, 20) == "x" * 20
     assert shortened("x" * 21, 20) == "x" * 12 + " … [cut]"
