@@ -103,7 +103,7 @@ TEXT = [{"type": "text", "text": "fine"}]
         pytest.param({}, id="neither"),
     ],
 )
-async def test_a_result_that_is_none_is_an_error_and_the_run_goes_on(
+async def test_a_result_that_is_none_has_an_unknown_outcome_and_the_run_goes_on(
     answer: dict[str, Any],
 ) -> None:
     async with serving(garbled(mcp_app([listed("act")]), answer)) as url:
@@ -111,8 +111,8 @@ async def test_a_result_that_is_none_is_an_error_and_the_run_goes_on(
         async with stage(call("act"), "{}", "It failed.", tools=tools) as helper:
             assert await helper.answer() == "It failed."
             [fact] = [e for e in await helper.memory() if e["event_type"] == "tool_error"]
-    assert fact["metadata"]["error"] == "failed"
-    assert fact["content"].startswith("the answer ")
+    assert fact["metadata"]["error"] == "unknown"
+    assert fact["content"].startswith("outcome: unknown. This call was started and may have ")
 
 
 # T12 and M9: a tool that says "try again" a thousand times, and a model that does

@@ -24,10 +24,16 @@ _NEW_CERTIFICATE = (
 
 
 @asynccontextmanager
-async def serving(app: App, *, certificate: Path | None = None) -> AsyncIterator[str]:
-    """Serve an ASGI app in this loop, by TLS with a certificate; gives its base URL, with http."""
+async def serving(
+    app: App, *, port: int = 0, certificate: Path | None = None
+) -> AsyncIterator[str]:
+    """Serve an ASGI app in this loop, by TLS with a certificate; gives its base URL, with http.
+
+    Its connections are cut at the end, as by a crash.
+    """
     bound = socket.socket()
-    bound.bind(("127.0.0.1", 0))
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind(("127.0.0.1", port))
     config = uvicorn.Config(
         app, log_level="critical", ssl_certfile=certificate, ssl_keyfile=certificate
     )

@@ -14,7 +14,7 @@ from diptych.loop.actions import ActionError
 from diptych.loop.catalog import Catalog
 from diptych.loop.form_hints import form_hints
 from diptych.loop.messages import Call, Delegation, JSONObject, Message, Result
-from diptych.loop.text import one_line
+from diptych.loop.text import one_line, several_lines
 
 SAID_LIMIT = 500  # characters of its own reply that a model is shown again (loop.md §3)
 
@@ -32,10 +32,16 @@ CONTINUE_ANSWER = (
 
 CONTINUE_WITH_RESULTS = "Go on, with what was given back."
 
-OUTCOME_UNKNOWN = (
-    "outcome: unknown. This call was started and may have taken effect; the process that made it "
-    "ended before its result was known, and it is not made again. Say so where it matters."
-)
+
+def outcome_unknown(why: str) -> str:
+    """What a model reads of a call that may have taken effect; `why` says why nobody knows."""
+    return (
+        f"outcome: unknown. This call was started and may have taken effect: {why}. Do not make it "
+        "again unless you know that it had no effect. Say so where it matters."
+    )
+
+
+OUTCOME_UNKNOWN = outcome_unknown("the process that made it ended before its result was known")
 
 NOT_WHOLE = {
     "length": "The answer of agent {} is not whole: it was cut off by its model's length limit.",
@@ -76,6 +82,8 @@ When you have all the information needed to provide a final answer, respond with
 {}
 
 Then you will be asked to provide your final response."""
+
+_BREAK, _INDENTED_BREAK = "\n", "\n    "  # so that no line of a description begins a section
 
 _NAMED_RULES = {"tool": "a tool", "agent": "an agent"}
 
@@ -215,7 +223,7 @@ def max_steps_text(max_steps: int) -> str:
 
 def _describe_tools(catalog: Catalog) -> str:
     return "\n".join(
-        f"- {one_line(name)}: {one_line(tool.description)}\n"
+        f"- {one_line(name)}: {several_lines(tool.description).replace(_BREAK, _INDENTED_BREAK)}\n"
         f"  parameters: {json.dumps(tool.input_schema, ensure_ascii=False, sort_keys=True)}"
         for name, tool in catalog.listed()
     )

@@ -191,12 +191,14 @@ class CallMaker:
         except asyncio.CancelledError:
             if self._tasks.is_cancelled:
                 raise
-            result = Result(call.id, "the call was cancelled from within", error="unknown")
+            text = prompt.outcome_unknown("the call was cancelled from within")
+            result = Result(call.id, text, error="unknown")
         except LoopError:
             raise
         except Exception:
             _logger.exception("a call failed with an unexpected error")
-            result = Result(call.id, "the call failed inside the agent", error="unknown")
+            text = prompt.outcome_unknown("the call failed inside the agent")
+            result = Result(call.id, text, error="unknown")
         else:
             result = _result(call, output)
         kind: CallKind = "agent" if isinstance(call, Delegation) else "tool"

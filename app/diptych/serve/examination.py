@@ -18,6 +18,7 @@ from diptych.config.settings import (
 )
 from diptych.loop.catalog import Catalog, Peer, Tool, Unavailable
 from diptych.loop.model_request import FunctionTool
+from diptych.loop.text import is_shortened
 from diptych.policy.unmatched import Unmatched, unmatched
 
 HTTP_SECONDS = 6.0  # for a tool server or an agent to be tried once
@@ -30,7 +31,8 @@ _ModelKey: TypeAlias = tuple[object, ...]
 class ToolServerFindings:
     """What one tool server said: why it cannot be used, or its tools and the seconds it took.
 
-    `left_out` says what the server lists besides, and nobody can use.
+    `left_out` says what the server lists besides, and nobody can use; `cut` names the tools whose
+    descriptions were too long.
     """
 
     name: str
@@ -38,6 +40,7 @@ class ToolServerFindings:
     tools: tuple[str, ...]
     seconds: float
     left_out: tuple[str, ...] = ()
+    cut: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +152,8 @@ async def _examine_server(
         is_fault = not tools or entry.kind != "tool" or entry.tools
         (faults if is_fault else left_out).append(entry.reason)
     reason, besides = next(iter(faults), None), tuple(left_out)
-    return ToolServerFindings(server.name, reason, names, seconds, besides), tools, unavailable
+    cut = tuple(tool.name for tool in tools if is_shortened(tool.description))
+    return ToolServerFindings(server.name, reason, names, seconds, besides, cut), tools, unavailable
 
 
 async def _reasons(peers: Sequence[PeerConfig]) -> dict[str, str]:

@@ -55,11 +55,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class InProcessBackends:
-    """Python objects that a configuration cannot hold: a model, tools, hooks."""
+    """Python objects that a configuration cannot hold: a model, tools, hooks.
+
+    Raises `ConfigError` for a function that cannot be a tool.
+    """
 
     model: Model | None = None
     tool_servers: tuple[ToolServerConfig, ...] = ()
     hooks: Hooks = field(default_factory=Hooks)
+
+    def __post_init__(self) -> None:
+        McpTools(self.tool_servers)
 
 
 @dataclass(frozen=True, slots=True)

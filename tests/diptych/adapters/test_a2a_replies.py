@@ -12,7 +12,7 @@ from support.a2a_agents import running
 from diptych.adapters.a2a import A2aAgents
 from diptych.config.settings import PeerConfig
 from diptych.errors import DelegationError
-from diptych.loop.prompt import OUTCOME_UNKNOWN
+from diptych.loop.prompt import OUTCOME_UNKNOWN, outcome_unknown
 from diptych.ports import DelegationRequest, ValueProvider
 
 BASE = "http://peer:8000"
@@ -53,36 +53,41 @@ def says(text: str) -> httpx.Response:
     [
         pytest.param(httpx.Response(401), "failed", "credentials", id="unauthorized"),
         pytest.param(httpx.Response(503), "unavailable", "HTTP 503", id="turned away"),
-        pytest.param(httpx.Response(500), "failed", "HTTP 500", id="a broken server"),
+        pytest.param(httpx.Response(500), "unknown", "HTTP 500", id="a broken server"),
+        pytest.param(httpx.Response(502), "unknown", "HTTP 502", id="a gateway that lost it"),
+        pytest.param(httpx.Response(408), "unknown", "HTTP 408", id="one that did not wait"),
+        pytest.param(httpx.Response(400), "failed", "HTTP 400", id="refused"),
         pytest.param(
             httpx.Response(307, headers={"Location": "http://elsewhere/"}),
             "failed",
             "HTTP 307",
             id="a redirect, which is not followed",
         ),
-        pytest.param(httpx.Response(200, text="<html>"), "failed", "is not valid", id="a page"),
-        pytest.param(httpx.Response(200, content=b"\xff"), "failed", "is not valid", id="no UTF-8"),
-        pytest.param(httpx.Response(200, json=[]), "failed", "is not valid", id="a list"),
+        pytest.param(httpx.Response(200, text="<html>"), "unknown", "is not valid", id="a page"),
         pytest.param(
-            httpx.Response(200, json={"result": 7}), "failed", "is not valid", id="a number"
+            httpx.Response(200, content=b"\xff"), "unknown", "is not valid", id="no UTF-8"
         ),
-        pytest.param(httpx.Response(200, json={"result": {}}), "failed", "nothing", id="no event"),
+        pytest.param(httpx.Response(200, json=[]), "unknown", "is not valid", id="a list"),
         pytest.param(
-            httpx.Response(200, json={"result": {"task": "x"}}), "failed", "nothing", id="a text"
+            httpx.Response(200, json={"result": 7}), "unknown", "is not valid", id="a number"
+        ),
+        pytest.param(httpx.Response(200, json={"result": {}}), "unknown", "nothing", id="no event"),
+        pytest.param(
+            httpx.Response(200, json={"result": {"task": "x"}}), "unknown", "nothing", id="a text"
         ),
         pytest.param(
             httpx.Response(200, headers=SSE, text='data: {"result"\n\n'),
-            "failed",
+            "unknown",
             "is not valid",
             id="an event that is no JSON",
         ),
         pytest.param(
             httpx.Response(200, headers=SSE, text='event: error\ndata: "x"\n\n'),
-            "failed",
+            "unknown",
             "is not valid",
             id="an error event that is no error",
         ),
-        pytest.param(httpx.Response(200, headers=SSE), "failed", "nothing", id="an empty stream"),
+        pytest.param(httpx.Response(200, headers=SSE), "unknown", "nothing", id="an empty stream"),
         pytest.param(
             httpx.Response(200, json={"error": {"code": -32005, "message": "text only"}}),
             "failed",
@@ -91,7 +96,7 @@ def says(text: str) -> httpx.Response:
         ),
         pytest.param(
             httpx.Response(200, json={"error": {"code": -1, "message": [1]}}),
-            "failed",
+            "unknown",
             "is not valid",
             id="an odd error",
         ),
@@ -110,6 +115,7 @@ async def test_a_reply_that_is_no_answer_is_an_error_with_a_reason(
         error = await failure(agents)
     assert error.kind == kind
     assert words in error.message
+    assert error.message.startswith("outcome: unknown. ") == (kind == "unknown")
 
 
 @pytest.mark.parametrize(
@@ -176,7 +182,7 @@ async def test_an_agent_that_answers_but_does_not_tell_of_a_task_was_not_lost(
             await agents.delegate(replace(REQUEST, is_taken_over=True), lambda _: None)
         assert agents.snapshot()[1] == ()
     assert caught.value.kind == "unknown"
-    assert caught.value.message == f"it is not known what became of the task: {words}"
+    assert caught.value.message == outcome_unknown(words)
 
 
 @pytest.mark.parametrize("lists", [False, True])

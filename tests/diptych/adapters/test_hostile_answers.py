@@ -23,6 +23,7 @@ from support.hostile import (
     reply,
     serving,
 )
+from support.mcp_tools import unheard
 
 from diptych.adapters.a2a import A2aAgents
 from diptych.adapters.mcp import McpTools
@@ -39,10 +40,6 @@ from diptych.ports import DelegationRequest
 
 MEMORY = 96 * 2**20  # bytes that an attack may take, the attacker in this process included
 SECONDS = 10
-
-
-def unheard(text: str) -> None:
-    """Take a progress that the test does not look at."""
 
 
 PROGRESS = (
@@ -105,7 +102,7 @@ async def test_no_answer_of_a_tool_fills_the_memory(
         before, began = peak_memory(), time.monotonic()
         with pytest.raises(ToolError, match=reason) as caught:
             await tools.call(tool, {}, unheard)
-        assert caught.value.kind == "failed"
+        assert caught.value.kind == "unknown"
         assert time.monotonic() - began < SECONDS
         assert peak_memory() - before < MEMORY
         assert tools.snapshot()[0] == (tool,), "the connection holds"

@@ -3,35 +3,32 @@
 import asyncio
 import contextlib
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import mcp_types
 import pytest
-import uvicorn
 from mcp import MCPError
 from mcp.server import MCPServer
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError as Telling
+from support import hostile
+from support.mcp_tools import QUICK, connected, ends_as, reasons, tool_of, unheard, until
+from support.redis_server import free_port
 
-from diptych.adapters.mcp import ConnectionSettings, McpTools
+from diptych.adapters.mcp import ConnectionSettings, McpTools, http_status
 from diptych.config.settings import OverrideConfig, ToolServerConfig
-from diptych.errors import ToolError
 from diptych.loop.catalog import Tool, Unavailable
 from diptych.loop.messages import CallOutput
 from diptych.net.received import ANSWERS
 
 App = Callable[..., Any]
-QUICK = ConnectionSettings(
-    initial_delay=0.02, max_delay=0.1, refresh_interval=0.1, connect_timeout=2.0
-)
 START_SECONDS = 60.0  # of a cold process on a machine that has other work
 TALLY = Path(__file__).parent / "servers" / "tally.py"
 
@@ -43,37 +40,10 @@ def _what_was_received_is_given_back() -> Iterator[None]:
     assert ANSWERS.used == 0
 
 
-def unheard(text: str) -> None:
-    """Take a progress that the test does not look at."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @asynccontextmanager
 async def serving(app: App, port: int = 0) -> AsyncIterator[str]:
-    """Serve an ASGI app in this loop; its connections are cut at the end, as by a crash."""
-    bound = socket.socket()
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound.bind(("127.0.0.1", port))
-    config = uvicorn.Config(app, log_level="critical")
-    config.load()
-    server = uvicorn.Server(config)
-    server.lifespan = config.lifespan_class(config)
-    await server.startup([bound])
-    try:
-        yield f"http://127.0.0.1:{bound.getsockname()[1]}/mcp"
-    finally:
-        for listener in server.servers:
-            listener.close()
-        for connection in list(server.server_state.connections):
-            connection.transport.abort()
-        for task in list(server.server_state.tasks):
-            task.cancel()
-        await server.lifespan.shutdown()
+    async with hostile.serving(app, port=port) as url:
+        yield f"{url}/mcp"
 
 
 def app_of(server: MCPServer[Any] | Server[Any], **options: Any) -> App:
@@ -102,43 +72,6 @@ def calculator() -> MCPServer[Any]:
         return a + b
 
     return server
-
-
-async def tool_of(tools: McpTools, long_name: str) -> Tool:
-    """Wait until a tool is offered."""
-    async with asyncio.timeout(10):
-        while True:
-            offered = {tool.long_name: tool for tool in tools.snapshot()[0]}
-            if long_name in offered:
-                return offered[long_name]
-            await asyncio.sleep(0.01)
-
-
-async def until(said: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
-        while not said():  # noqa: ASYNC110 - what it waits for has no event
-            await asyncio.sleep(0.01)
-
-
-def reasons(tools: McpTools) -> dict[str, str]:
-    """Give why each server that is unavailable is so."""
-    return {server.name: server.reason for server in tools.snapshot()[1]}
-
-
-@asynccontextmanager
-async def connected(
-    *servers: ToolServerConfig, settings: ConnectionSettings = QUICK
-) -> AsyncIterator[McpTools]:
-    async with McpTools(servers, settings=settings) as tools:
-        await tools.wait_for_first_attempt()
-        yield tools
-
-
-@contextmanager
-def ends_as(kind: str, text: str | None = None) -> Iterator[None]:
-    with pytest.raises(ToolError, match=text) as caught:
-        yield
-    assert caught.value.kind == kind
 
 
 async def test_a_tool_is_offered_as_its_server_describes_it_and_can_be_called() -> None:
@@ -365,7 +298,7 @@ async def test_a_call_that_takes_too_long_is_cancelled_at_the_server(
     async with serving(era(app_of(waiting.server))) as url:
         slow = ToolServerConfig("w", url=url, overrides=(OverrideConfig("wa*", timeout=0.1),))
         async with connected(slow) as tools:
-            with ends_as("timeout", "wait gave no answer within 0.1 s"):
+            with ends_as("unknown", "wait gave no answer within 0.1 s"):
                 await tools.call(tools.snapshot()[0][0], {}, unheard)
             await until(lambda: waiting.cancelled)
             assert reasons(tools) == {}
@@ -478,36 +411,6 @@ async def test_a_tool_that_asks_back_fails_cleanly_and_is_not_asked_again() -> N
     assert asked == ["ask"]
 
 
-async def test_an_answer_that_does_not_fit_its_schema_is_an_error() -> None:
-    number = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-
-    async def listing(_: object, __: object) -> mcp_types.ListToolsResult:
-        tool = mcp_types.Tool(name="n", input_schema={"type": "object"}, output_schema=number)
-        return mcp_types.ListToolsResult(tools=[tool])
-
-    async def answering(_: object, __: object) -> mcp_types.CallToolResult:
-        return mcp_types.CallToolResult(content=[], structured_content={"n": "secret"})
-
-    server: Server[Any] = Server("unfit", on_list_tools=listing, on_call_tool=answering)
-    async with serving(app_of(server)) as url, connected(ToolServerConfig("u", url=url)) as tools:
-        with ends_as("failed", "^the answer of n does not fit its output schema or the protocol$"):
-            await tools.call(tools.snapshot()[0][0], {}, unheard)
-
-
-async def test_a_listing_in_pages_is_read_to_its_end() -> None:
-    async def listing(
-        _: object, params: mcp_types.PaginatedRequestParams | None
-    ) -> mcp_types.ListToolsResult:
-        page = int(params.cursor) if params and params.cursor else 0
-        tool = mcp_types.Tool(name=f"tool{page}", input_schema={"type": "object"})
-        cursor = str(page + 1) if page < 2 else None
-        return mcp_types.ListToolsResult(tools=[tool], next_cursor=cursor)
-
-    server: Server[Any] = Server("paged", on_list_tools=listing)
-    async with serving(app_of(server)) as url, connected(ToolServerConfig("p", url=url)) as tools:
-        assert [tool.name for tool in tools.snapshot()[0]] == ["tool0", "tool1", "tool2"]
-
-
 @pytest.mark.parametrize("as_json", [pytest.param(True, id="json"), pytest.param(False, id="sse")])
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_result_of_2_mib_arrives(era: Callable[[App], App], as_json: bool) -> None:
@@ -565,7 +468,7 @@ class Answering:
         await send({"type": "http.response.body", "body": self.body})
 
 
-NO_STREAMABLE_HTTP = ": no MCP over streamable HTTP at this address (the older SSE is not spoken)"
+NO_STREAMABLE_HTTP = f": {http_status.NO_STREAMABLE_HTTP}"
 
 
 @pytest.mark.parametrize(
@@ -588,53 +491,53 @@ async def test_an_http_error_at_the_start_is_the_reason_and_gone_when_it_is(
         await tool_of(tools, "a__add")
 
 
+PLAIN, JSON = {"content-type": "text/plain"}, {"content-type": "application/json"}
+SSE = {"content-type": "text/event-stream"}
+NEITHER = b'{"jsonrpc":"2.0","id":1}'
+UNWELL = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"not on sundays"}}'
+ELSE = b'{"jsonrpc":"2.0","id":999,"result":{"content":7}}'
+
+
 @pytest.mark.parametrize(
-    ("status", "body", "headers", "kind", "calls"),
+    ("status", "body", "headers", "kind"),
     [
-        pytest.param(401, b"", {}, "unavailable", 1, id="turned away"),
-        pytest.param(502, b"", {}, "unknown", 1, id="a gateway that lost it"),
-        pytest.param(413, b"", {}, "failed", 1, id="refused"),
-        pytest.param(
-            200, b"{", {"content-type": "application/json"}, "failed", 1, id="no JSON at all"
-        ),
-        pytest.param(200, b"hello", {"content-type": "text/html"}, "failed", 1, id="a web page"),
-        pytest.param(202, b"", {}, "failed", 1, id="accepted, but never answered"),
-        pytest.param(
-            200,
-            b'data: {"jsonrpc":',
-            {"content-type": "text/event-stream"},
-            "unknown",
-            1,
-            id="a stream that ends too early",
-        ),
-        pytest.param(
-            200,
-            b'{"jsonrpc":"2.0","id":999,"result":{"content":7}}',
-            {"content-type": "application/json"},
-            "timeout",
-            1,
-            id="an answer to another question",
-        ),
-        pytest.param(
-            200,
-            b" " * 17 * 2**20,
-            {"content-type": "application/json"},
-            "failed",
-            1,
-            id="an answer without end",
-        ),
+        pytest.param(401, b"", {}, "unavailable", id="turned away"),
+        pytest.param(502, b"", {}, "unknown", id="a gateway that lost it"),
+        pytest.param(408, b"", {}, "unknown", id="a gateway that did not wait"),
+        pytest.param(413, b"", {}, "failed", id="refused"),
+        pytest.param(500, UNWELL, PLAIN, "failed", id="an error with a status, and no JSON's type"),
+        pytest.param(200, b"{", JSON, "unknown", id="no JSON at all"),
+        pytest.param(200, b"{", SSE, "unknown", id="no stream"),
+        pytest.param(200, b"data: {\n\n", SSE, "unknown", id="no JSON in a stream"),
+        pytest.param(200, b"hello", {"content-type": "text/html"}, "unknown", id="a web page"),
+        pytest.param(200, NEITHER, JSON, "unknown", id="neither result nor error"),
+        pytest.param(202, b"", {}, "unknown", id="accepted, but never answered"),
+        pytest.param(204, b"", {}, "unknown", id="no content"),
+        pytest.param(200, b'data: {"jsonrpc":', SSE, "unknown", id="a stream that ends too early"),
+        pytest.param(200, ELSE, JSON, "unknown", id="an answer to another question"),
+        pytest.param(200, UNWELL, JSON, "failed", id="an error without an id"),
+        pytest.param(202, UNWELL, {}, "failed", id="an error without an id or a type"),
+        pytest.param(200, b" " * 17 * 2**20, JSON, "unknown", id="an answer without end"),
     ],
 )
 async def test_a_broken_answer_to_a_call_is_an_error_of_that_call(
-    status: int, body: bytes, headers: dict[str, str], kind: str, calls: int
+    status: int, body: bytes, headers: dict[str, str], kind: str
 ) -> None:
     app = Answering(status, body, headers)
     app.breaks = lambda method: method == b"tools/call"
-    async with serving(app) as url, connected(ToolServerConfig("a", url=url, timeout=0.5)) as tools:
-        with ends_as(kind):
-            await tools.call(await tool_of(tools, "a__add"), {"a": 1, "b": 1}, unheard)
+    async with serving(app) as url, connected(ToolServerConfig("a", url=url)) as tools:
+        add = await tool_of(tools, "a__add")
+        texts = {"unknown": "^outcome: unknown. .* may have taken effect: "}
+        async with asyncio.timeout(5):  # and not the 60 s of a call
+            with ends_as(kind, "not on sundays" if body == UNWELL else texts.get(kind)):
+                await tools.call(add, {"a": 1, "b": 1}, unheard)
+            if kind == "unknown":
+                with ends_as("failed"):
+                    await tools.call(replace(add, read_only=True), {"a": 1, "b": 1}, unheard)
+                with ends_as("failed"):
+                    await tools.call(replace(add, idempotent=True), {"a": 1, "b": 1}, unheard)
         await tool_of(tools, "a__add")
-    assert app.calls == calls
+    assert app.calls == (3 if kind == "unknown" else 1)
 
 
 class Forgetful:

@@ -3,27 +3,26 @@
 import asyncio
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import mcp_types
 import pytest
 from support.hostile import listed, serving
+from support.mcp_tools import connected, ends_as, unheard, until
 
-from diptych.adapters.mcp import ConnectionSettings, McpTools
+from diptych.adapters.mcp import ConnectionSettings, McpTools, tool_listing
 from diptych.adapters.mcp.tool_limits import usable_tools
 from diptych.config.settings import ToolServerConfig
-from diptych.errors import ToolError
+from diptych.loop.messages import CallOutput
 
 Message = dict[str, Any]
 Reply = tuple[int, dict[str, str], bytes]
 HTML = {"content-type": "text/html; charset=utf-8"}
 JSON = {"content-type": "application/json"}
 TOOL = {"name": "echo", "inputSchema": {"type": "object"}}
-
-
-def unheard(text: str) -> None:
-    """Take a progress that the test does not look at."""
 
 
 class Foreign:
@@ -86,30 +85,27 @@ def forgotten(message: Message) -> Reply:
     return 400, JSON, no_session("Bad Request: No valid session ID provided")
 
 
-async def until(said: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
-        while not said():  # noqa: ASYNC110 - what it waits for has no event
-            await asyncio.sleep(0.01)
-
-
 PATIENT = ConnectionSettings(initial_delay=0.02, refresh_interval=60)
 
 
-async def reasons(app: Foreign, path: str = "/mcp") -> list[str]:
+@asynccontextmanager
+async def reached(app: Foreign, settings: ConnectionSettings = PATIENT) -> AsyncIterator[McpTools]:
     async with serving(app) as url:
-        async with McpTools([ToolServerConfig("f", url=url + path)], settings=PATIENT) as tools:
-            await tools.wait_for_first_attempt()
-            return [entry.reason for entry in tools.snapshot()[1]]
+        async with connected(ToolServerConfig("f", url=f"{url}/mcp"), settings=settings) as tools:
+            yield tools
+
+
+async def reasons(app: Foreign) -> list[str]:
+    async with reached(app) as tools:
+        return [entry.reason for entry in tools.snapshot()[1]]
 
 
 async def test_a_session_forgotten_with_400_is_made_anew_for_the_call() -> None:
     app = Foreign()
-    async with serving(app) as url:
-        async with McpTools([ToolServerConfig("f", url=f"{url}/mcp")], settings=PATIENT) as tools:
-            await tools.wait_for_first_attempt()
-            [tool] = tools.snapshot()[0]
-            app.session = "second"
-            assert (await tools.call(tool, {}, unheard)).text == "hi"
+    async with reached(app) as tools:
+        [tool] = tools.snapshot()[0]
+        app.session = "second"
+        assert (await tools.call(tool, {}, unheard)).text == "hi"
     assert len(app.calls) == 1
 
 
@@ -128,27 +124,21 @@ async def test_another_error_with_400_is_told_and_nothing_is_sent_again(
         return 400, JSON, no_session(text, id=message["id"] if with_id else None)
 
     app.replies["tools_call"] = refuse
-    async with serving(app) as url:
-        async with McpTools([ToolServerConfig("f", url=f"{url}/mcp")], settings=PATIENT) as tools:
-            await tools.wait_for_first_attempt()
-            with pytest.raises(ToolError, match=text) as caught:
-                await tools.call(tools.snapshot()[0][0], {}, unheard)
-    assert caught.value.kind == "failed"
+    async with reached(app) as tools:
+        with ends_as("failed", text):
+            await tools.call(tools.snapshot()[0][0], {}, unheard)
     assert len(app.calls) == 1
 
 
 async def test_an_error_page_nested_too_deep_ends_its_call_alone() -> None:
     app = Foreign(tools_call=lambda _: (400, JSON, b"[" * 100_000))
-    async with serving(app) as url:
-        async with McpTools([ToolServerConfig("f", url=f"{url}/mcp")], settings=PATIENT) as tools:
-            await tools.wait_for_first_attempt()
-            [tool] = tools.snapshot()[0]
-            with pytest.raises(ToolError, match="HTTP 400") as caught:
-                await tools.call(tool, {}, unheard)
-            app.replies.clear()
-            assert (await tools.call(tool, {}, unheard)).text == "hi"
-            assert tools.snapshot()[1] == ()
-    assert caught.value.kind == "failed"
+    async with reached(app) as tools:
+        [tool] = tools.snapshot()[0]
+        with ends_as("failed", "HTTP 400"):
+            await tools.call(tool, {}, unheard)
+        app.replies.clear()
+        assert (await tools.call(tool, {}, unheard)).text == "hi"
+        assert tools.snapshot()[1] == ()
 
 
 async def test_a_server_without_tools_is_said_to_have_none() -> None:
@@ -170,7 +160,10 @@ async def test_a_server_without_tools_is_said_to_have_none() -> None:
 
 INVALID = "is not valid MCP"
 PROPERTIES = "inputSchema.properties"
-SSE_ONLY = "no MCP over streamable HTTP at this address (the older SSE is not spoken)"
+SSE_ONLY = (
+    "no MCP over streamable HTTP at this address; HTTP+SSE, the transport before it, is not "
+    "supported: start the server with streamable HTTP, and give the URL of that (often …/mcp)"
+)
 
 
 @pytest.mark.parametrize(
@@ -218,8 +211,7 @@ async def test_a_redirect_to_the_address_with_a_slash_is_said(to: str, reason: s
     app = Foreign()
     async with serving(app) as url:
         app.replies["ANY"] = lambda _: (307, {"location": to.format(url=url)}, b"")
-        async with McpTools([ToolServerConfig("f", url=f"{url}/mcp")]) as tools:
-            await tools.wait_for_first_attempt()
+        async with connected(ToolServerConfig("f", url=f"{url}/mcp")) as tools:
             assert [entry.reason for entry in tools.snapshot()[1]] == [reason]
 
 
@@ -259,13 +251,11 @@ async def test_a_tool_that_is_not_valid_takes_no_other_with_it(tool: Message, re
         return 200, JSON, result(message, page)
 
     app = Foreign(tools_list=lists)
-    async with serving(app) as url:
-        async with McpTools([ToolServerConfig("f", url=f"{url}/mcp")], settings=PATIENT) as tools:
-            await tools.wait_for_first_attempt()
-            offered, unavailable = tools.snapshot()
-            assert [each.name for each in offered] == ["echo", "more"]
-            assert [entry.reason for entry in unavailable] == [f"1 left out, {reason}"]
-            assert (await tools.call(offered[0], {}, unheard)).text
+    async with reached(app) as tools:
+        offered, unavailable = tools.snapshot()
+        assert [each.name for each in offered] == ["echo", "more"]
+        assert [entry.reason for entry in unavailable] == [f"1 left out, {reason}"]
+        assert (await tools.call(offered[0], {}, unheard)).text
 
 
 async def test_a_list_that_is_another_each_time_and_never_valid_is_given_up() -> None:
@@ -290,32 +280,126 @@ async def test_a_schema_that_does_not_say_that_it_is_an_object_is_one() -> None:
     number = {"properties": {"n": {"type": "integer"}}, "required": ["n"]}
     tool = {"name": "echo", "inputSchema": number}
     app = Foreign(tools_list=lambda message: (200, JSON, result(message, {"tools": [tool]})))
-    async with serving(app) as url:
-        async with McpTools([ToolServerConfig("f", url=f"{url}/mcp")], settings=PATIENT) as tools:
-            await tools.wait_for_first_attempt()
-            [[echo], unavailable] = tools.snapshot()
-            assert unavailable == ()
-            assert echo.input_schema == {"type": "object", **number}
+    async with reached(app) as tools:
+        [[echo], unavailable] = tools.snapshot()
+        assert unavailable == ()
+        assert echo.input_schema == {"type": "object", **number}
+
+
+TEXT: Message = {"type": "text", "text": "paid"}
+NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+WORD = {"type": "object", "properties": {"n": {"type": "string", "pattern": r"^\p{Lu}+-\d+$"}}}
+NONE = {"type": "object", "properties": {"n": {"type": "nothing"}}}
+DANGLING = {"type": "object", "properties": {"n": {"$ref": "#/$defs/nowhere"}}}
+
+
+async def answer(said: Message, schema: Message | None = None, **flags: bool) -> CallOutput:
+    """Call a tool of this output schema that returns what is `said`."""
+    listing = {"tools": [TOOL | ({"outputSchema": schema} if schema else {})]}
+    app = Foreign(
+        tools_list=lambda message: (200, JSON, result(message, listing)),
+        tools_call=lambda message: (200, JSON, result(message, said)),
+    )
+    async with reached(app) as tools:
+        return await tools.call(replace(tools.snapshot()[0][0], **flags), {}, unheard)
 
 
 @pytest.mark.parametrize(
-    ("said", "place"),
+    ("said", "schema", "text", "value"),
     [
-        ({"content": None}, "content"),
-        ({"content": [{"type": "resource_link", "uri": "file:///x"}]}, "content.0"),
-        ({"toolResult": "hi"}, "content"),
+        pytest.param({"structuredContent": {"n": "A-1"}}, WORD, "", {"n": "A-1"}, id="a pattern"),
+        pytest.param({"structuredContent": {"n": 1}}, DANGLING, "", {"n": 1}, id="no such $ref"),
+        pytest.param({"structuredContent": {"n": 1}}, NONE, "", {"n": 1}, id="no schema"),
+        pytest.param(
+            {}, NUMBER, "it has no structured content, which its output schema needs",
+            {"result": "paid"}, id="no structured content",
+        ),
+        pytest.param(
+            {"structuredContent": {"n": "one"}}, NUMBER,
+            "its structured content does not fit its output schema",
+            {"n": "one"}, id="structured content that does not fit",
+        ),
+        pytest.param(
+            {"content": [TEXT, {"type": "widget", "data": "x"}]}, None,
+            "a block of type widget cannot be read", {"result": "paid"}, id="an unknown block",
+        ),
+        pytest.param({"content": [TEXT | {"annotations": 7}]}, None, "", None, id="annotations"),
+        pytest.param({"content": "paid"}, None, "", None, id="a text"),
+        pytest.param({"content": TEXT}, None, "", None, id="one block"),
+        pytest.param({"content": None, "toolResult": "paid"}, None, "", None, id="2024's form"),
+        pytest.param({"isError": None, "_meta": 7}, None, "", None, id="null for false"),
+        pytest.param(
+            {"structuredContent": [1]}, None, "", {"result": [1]}, id="a list in an older version"
+        ),
     ],
-    ids=["null", "a link without a name", "the form of 2024"],
+)  # fmt: skip
+async def test_what_can_be_read_of_a_result_is_read(
+    said: Message, schema: Message | None, text: str, value: object
+) -> None:
+    noted = f"paid\n\n[Note: {text}.]" if text else "paid"
+    assert await answer({"content": [TEXT]} | said, schema) == CallOutput(noted, value)
+
+
+@pytest.mark.parametrize(
+    ("said", "schema", "why"),
+    [
+        ({"content": None}, None, "the answer of echo is not valid MCP, at content"),
+        ({"content": [], "isError": {}}, None, "the answer of echo is not valid MCP, at isError"),
+        ({"content": [{"type": "widget"}]}, None, "a block of type widget cannot be read"),
+        ({"content": [7]}, None, "a block of no type cannot be read"),
+        ({"content": []}, NUMBER, "it has no structured content, which its output schema needs"),
+    ],
 )
-async def test_what_of_a_result_is_not_valid_is_said(said: Message, place: str) -> None:
-    app = Foreign(tools_call=lambda message: (200, JSON, result(message, said)))
-    async with serving(app) as url:
-        async with McpTools([ToolServerConfig("f", url=f"{url}/mcp")], settings=PATIENT) as tools:
-            await tools.wait_for_first_attempt()
-            with pytest.raises(
-                ToolError, match=f"^the answer of echo is not valid MCP, at {place}$"
-            ):
-                await tools.call(tools.snapshot()[0][0], {}, unheard)
+async def test_the_outcome_of_a_call_is_unknown_if_nothing_can_be_read(
+    said: Message, schema: Message | None, why: str
+) -> None:
+    with ends_as("unknown", f"^outcome: unknown. .*{why}"):
+        await answer(said, schema)
+    with ends_as("failed", f"{why}$"):
+        await answer(said, schema, read_only=True)
+
+
+@pytest.mark.parametrize(
+    ("cursors", "pages", "said"),
+    [
+        ({None: "", "": "2", "2": None}, 3, []),
+        ({None: "1", "1": "1"}, 2, ["repeats a page, and was cut there"]),
+        (
+            {None: "1", "1": "2", "2": "1"},
+            3,
+            ["repeats a page, and was cut there"],
+        ),
+        ({None: "0"}, 5, ["was cut after 5 pages"]),
+    ],
+    ids=["an empty cursor", "one that stands still", "one that goes round", "no end"],
+)
+async def test_a_list_of_tools_ends_without_a_cursor(
+    cursors: dict[str | None, str | None],
+    pages: int,
+    said: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tool_listing, "MAX_PAGES", 5)
+    read = itertools.count(1)
+
+    def lists(message: Message) -> Reply:
+        page, cursor = str(next(read)), (message.get("params") or {}).get("cursor")
+        following = cursors.get(cursor, page)
+        more = {} if following is None else {"nextCursor": following}
+        return 200, JSON, result(message, {"tools": [TOOL | {"name": page}], **more})
+
+    async with reached(Foreign(tools_list=lists)) as tools:
+        offered, unavailable = tools.snapshot()
+    assert [tool.name for tool in offered] == [str(n + 1) for n in range(pages)]
+    assert [e.reason.removeprefix("its list of tools ") for e in unavailable] == said
+
+
+async def test_an_error_of_the_handshake_is_said_at_once_though_it_has_no_id() -> None:
+    def refuse(_: Message) -> Reply:
+        return 200, JSON, no_session("wants a\nlicence", id=None)
+
+    expected = "answers with an error: wants a licence"
+    assert await reasons(Foreign(initialize=refuse, server_discover=refuse)) == [expected]
 
 
 async def test_where_an_answer_is_not_valid_is_not_said_in_words_of_the_server() -> None:
@@ -361,18 +445,14 @@ class Announcing(Foreign):
 
 async def test_a_change_that_is_announced_beside_a_list_is_read_at_once() -> None:
     app = Announcing([TOOL, TOOL | {"name": "late"}])
-    async with serving(app) as url:
-        async with McpTools([ToolServerConfig("f", url=f"{url}/mcp")], settings=PATIENT) as tools:
-            await tools.wait_for_first_attempt()
-            await until(lambda: [tool.name for tool in tools.snapshot()[0]] == ["echo", "late"])
+    async with reached(app) as tools:
+        await until(lambda: [tool.name for tool in tools.snapshot()[0]] == ["echo", "late"])
 
 
 async def test_a_server_that_always_announces_a_change_is_asked_now_and_then() -> None:
     app = Announcing([TOOL])
     settings = ConnectionSettings(initial_delay=60, refresh_interval=60)
-    async with serving(app) as url:
-        async with McpTools([ToolServerConfig("f", url=f"{url}/mcp")], settings=settings) as tools:
-            await tools.wait_for_first_attempt()
-            for _ in range(20):  # time for it to announce, and to be asked
-                await tools.call(tools.snapshot()[0][0], {}, unheard)
+    async with reached(app, settings) as tools:
+        for _ in range(20):  # time for it to announce, and to be asked
+            await tools.call(tools.snapshot()[0][0], {}, unheard)
     assert app.listings == 1

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import mcp_types
 import pytest
 from support.hostile import listed, mcp_app, serving
+from support.mcp_tools import connected, unheard
 
 from diptych.adapters.mcp import McpTools
 from diptych.adapters.mcp.tool_limits import (
@@ -22,10 +23,6 @@ from diptych.loop.catalog import Catalog, Unavailable
 from diptych.loop.prompt import system_prompt
 
 
-def unheard(text: str) -> None:
-    """Take a progress that the test does not look at."""
-
-
 @asynccontextmanager
 async def catalog_of(**servers: list[mcp_types.Tool]) -> AsyncIterator[tuple[McpTools, Catalog]]:
     """Connect to servers that list these tools; give what a run would be told."""
@@ -34,8 +31,7 @@ async def catalog_of(**servers: list[mcp_types.Tool]) -> AsyncIterator[tuple[Mcp
             ToolServerConfig("evil", url=f"{evil}/mcp"),
             ToolServerConfig("bank", url=f"{bank}/mcp"),
         ]
-        async with McpTools(configs) as tools:
-            await tools.wait_for_first_attempt()
+        async with connected(*configs) as tools:
             offered, unavailable = tools.snapshot()
             yield tools, Catalog(offered, (), unavailable)
 

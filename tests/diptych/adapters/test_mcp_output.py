@@ -1,11 +1,12 @@
 """What becomes of an MCP result, block by block."""
 
+import base64
 from typing import Any
 
 import mcp_types
 import pytest
 
-from diptych.adapters.mcp.output import call_output
+from diptych.adapters.mcp.output import NoAnswer, call_output
 from diptych.errors import ToolError
 from diptych.loop.messages import CallOutput
 
@@ -75,25 +76,54 @@ def test_content_becomes_text(content: list[mcp_types.ContentBlock], expected: s
     assert call_output("t", result(*content)) == CallOutput(expected)
 
 
-def test_structured_content_alone_is_its_text_too() -> None:
-    assert call_output("t", result(structured_content={"a": [1, "ü"]})) == CallOutput(
-        '{"a":[1,"ü"]}', {"a": [1, "ü"]}
+def test_structured_content_is_the_value_and_the_text_if_there_is_none() -> None:
+    value = {"a": [1, "ü"]}
+    assert call_output("t", result(structured_content=value)) == CallOutput('{"a":[1,"ü"]}', value)
+    assert call_output("t", result(text("3"), structured_content=value)) == CallOutput("3", value)
+
+
+@pytest.mark.parametrize(
+    ("content", "value", "told"),
+    [
+        ([text("no such file")], {"code": 2}, "no such file"),
+        ([], {"error": {"code": "RATE"}}, '{"error":{"code":"RATE"}}'),
+        ([], ["RATE"], '["RATE"]'),
+        ([text("")], "RATE", '"RATE"'),
+        ([], None, "t failed and gave no reason"),
+    ],
+)
+def test_an_error_of_the_tool_is_an_error_with_its_text(
+    content: list[mcp_types.ContentBlock], value: object, told: str
+) -> None:
+    with pytest.raises(ToolError) as caught:
+        call_output("t", result(*content, structured_content=value, is_error=True))
+    assert (caught.value.kind, caught.value.message) == ("failed", told)
+    assert not isinstance(caught.value, NoAnswer)
+
+
+def test_a_value_that_is_no_json_is_left_out() -> None:
+    nan = {"n": float("nan")}
+    noted = CallOutput("three\n\n[Note: its structured content is not JSON.]", {"result": "three"})
+    assert call_output("t", result(text("three"), structured_content=nan)) == noted
+    with pytest.raises(NoAnswer, match="cannot be read: its structured content is not JSON"):
+        call_output("t", result(structured_content=nan))
+
+
+@pytest.mark.parametrize(
+    ("mime_type", "content", "shown"),
+    [
+        pytest.param("text/plain", "Größe: 3".encode(), "Größe: 3", id="text"),
+        pytest.param("Text/CSV; charset=utf-8", b"a,b", "a,b", id="with a charset"),
+        pytest.param("application/json", b"{}", "{}", id="JSON"),
+        pytest.param("application/problem+json", b"{}", "{}", id="a kind of JSON"),
+        pytest.param("text/plain", b"\xff", "[text/plain, 1 bytes, memo://1]", id="not UTF-8"),
+        pytest.param("text/plain", b"x" * 70_000, "[text/plain, 70000 bytes, memo://1]", id="long"),
+        pytest.param("image/png", b"text", "[image/png, 4 bytes, memo://1]", id="an image"),
+    ],
+)
+def test_the_bytes_of_a_small_text_are_text(mime_type: str, content: bytes, shown: str) -> None:
+    blob = mcp_types.BlobResourceContents(
+        uri="memo://1", mime_type=mime_type, blob=base64.b64encode(content).decode()
     )
-
-
-def test_structured_content_beside_a_text_is_the_value() -> None:
-    assert call_output("t", result(text("three"), structured_content={"n": 3})) == CallOutput(
-        "three", {"n": 3}
-    )
-
-
-def test_an_error_of_the_tool_is_an_error_with_its_text() -> None:
-    with pytest.raises(ToolError, match="no such file") as caught:
-        call_output("t", result(text("no such file"), is_error=True))
-    assert caught.value.kind == "failed"
-
-
-def test_a_value_that_is_no_json_is_an_error() -> None:
-    with pytest.raises(ToolError, match="does not fit") as caught:
-        call_output("t", result(structured_content={"n": float("nan")}))
-    assert caught.value.kind == "failed"
+    block = mcp_types.EmbeddedResource(resource=blob)
+    assert call_output("t", result(block)) == CallOutput(shown)

@@ -1,16 +1,16 @@
 """Pins: a tool that is not as it was pinned cannot be called, and everybody is told."""
 
-import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import mcp_types
 import pytest
 from support.hostile import listed, mcp_app, serving
+from support.mcp_tools import connected, unheard, until
 from support.stack import agent, call, stages
 
 from diptych.adapters.mcp import ConnectionSettings, McpTools
@@ -24,10 +24,6 @@ QUICK = ConnectionSettings(refresh_interval=0.05)
 PAY = listed("pay", "Pay a bill.", {"type": "object", "properties": {"amount": {"type": "number"}}})
 
 
-def unheard(text: str) -> None:
-    """Take a progress that the test does not look at."""
-
-
 def pins_of(*tools: mcp_types.Tool) -> Mapping[str, str]:
     return digests(tools)
 
@@ -37,16 +33,8 @@ async def bank(tools: list[mcp_types.Tool], pins: Mapping[str, str]) -> AsyncIte
     """Connect to a server that lists these tools; the list may change."""
     async with serving(mcp_app(tools)) as url:
         config = ToolServerConfig("bank", url=f"{url}/mcp", pins=pins)
-        async with McpTools([config], settings=QUICK) as connected:
-            await connected.wait_for_first_attempt()
-            yield connected
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds, at most 5 s."""
-    async with asyncio.timeout(5):
-        while not holds():  # noqa: ASYNC110 - the server is asked by itself
-            await asyncio.sleep(0.01)
+        async with connected(config, settings=QUICK) as bank_tools:
+            yield bank_tools
 
 
 def test_a_digest_is_that_of_canonical_json() -> None:

@@ -1,7 +1,9 @@
 """Which stages an MCP request goes through, and which it never goes back to."""
 
+import httpx2
 import pytest
 
+from diptych.adapters.mcp.http_status import record_response
 from diptych.adapters.mcp.request_outcome import RequestOutcome, Stage, current_outcome
 
 
@@ -30,6 +32,8 @@ def test_after_a_loss_only_a_stream_can_still_bring_the_answer() -> None:
     assert after(Stage.LOST, Stage.ANSWERED) is Stage.LOST
     assert after(Stage.LOST, Stage.UNUSABLE) is Stage.SERVER_ERROR
     assert after(Stage.LOST, Stage.STREAMING) is Stage.STREAMING
+    assert after(Stage.STREAMING, Stage.REFUSED) is Stage.SERVER_ERROR
+    assert after(Stage.LOST, Stage.REFUSED) is Stage.SERVER_ERROR
 
 
 def test_the_reason_is_that_of_the_stage() -> None:
@@ -47,3 +51,19 @@ def test_outcomes_are_recorded_in_the_innermost_block() -> None:
         with inner.recording():
             assert current_outcome() is inner
         assert current_outcome() is outer
+
+
+@pytest.mark.parametrize(
+    ("said", "stage"),
+    [
+        ({"id": 7, "method": "tools/call"}, Stage.UNUSABLE),
+        ({"method": "notifications/initialized"}, Stage.ANSWERED),
+        ({"id": 7, "error": {"code": -32601, "message": "no"}}, Stage.ANSWERED),
+    ],
+    ids=["a request", "a notification", "our answer to the server"],
+)
+def test_only_a_request_needs_an_answer(said: dict[str, object], stage: Stage) -> None:
+    outcome = RequestOutcome()
+    request = httpx2.Request("POST", "http://s/mcp", json={"jsonrpc": "2.0", **said})
+    record_response(request, httpx2.Response(202), b"", outcome)
+    assert outcome.stage is stage

@@ -2,59 +2,33 @@
 
 import ast
 import asyncio
+import functools
 import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import mcp_types
 import pytest
+from mcp.server.mcpserver import Image
+from support import mcp_tools
+from support.mcp_tools import ends_as, reasons, tool_of, unheard, until
 
+from diptych import Agent
 from diptych.adapters.mcp import ConnectionSettings, McpTools
 from diptych.adapters.mcp.tool_rules import catalog_tools, timeout_of
 from diptych.config.settings import OverrideConfig, ToolServerConfig
-from diptych.errors import ConfigError, ToolError
+from diptych.errors import ConfigError
 from diptych.loop.catalog import Tool
 from diptych.loop.messages import CallOutput
 from diptych.ports import Tools
 
+SETTINGS = ConnectionSettings(initial_delay=0.02)
+connected = functools.partial(mcp_tools.connected, settings=SETTINGS)
 TALLY = Path(__file__).parent / "servers" / "tally.py"
-
-
-def unheard(text: str) -> None:
-    """Take a progress that the test does not look at."""
-
-
-async def tool_of(tools: McpTools, long_name: str) -> Tool:
-    """Wait until a tool is offered."""
-    async with asyncio.timeout(10):
-        while True:
-            offered = {tool.long_name: tool for tool in tools.snapshot()[0]}
-            if long_name in offered:
-                return offered[long_name]
-            await asyncio.sleep(0.01)
-
-
-def reasons(tools: McpTools) -> dict[str, str]:
-    """Give why each server that is unavailable is so."""
-    return {server.name: server.reason for server in tools.snapshot()[1]}
-
-
-@asynccontextmanager
-async def connected(*servers: ToolServerConfig) -> AsyncIterator[McpTools]:
-    async with McpTools(servers, settings=ConnectionSettings(initial_delay=0.02)) as tools:
-        await tools.wait_for_first_attempt()
-        yield tools
-
-
-@contextmanager
-def ends_as(kind: str, text: str | None = None) -> Iterator[None]:
-    with pytest.raises(ToolError, match=text) as caught:
-        yield
-    assert caught.value.kind == kind
 
 
 def test_it_is_an_implementation_of_the_port() -> None:
@@ -100,15 +74,18 @@ async def test_a_function_that_blocks_its_thread_runs_into_its_limit() -> None:
         released.wait(10)
 
     async with connected(ToolServerConfig("f", functions=(block,), timeout=0.05)) as tools:
-        with ends_as("timeout"):
-            await tools.call(tools.snapshot()[0][0], {}, unheard)
+        [tool] = tools.snapshot()[0]
+        with ends_as("unknown", "block gave no answer within 0.05 s"):
+            await tools.call(tool, {}, unheard)
+        with ends_as("timeout", "^block gave no answer within 0.05 s$"):
+            await tools.call(replace(tool, read_only=True), {}, unheard)
         released.set()
 
 
 async def test_functions_leave_the_logging_of_the_program_alone() -> None:
     program = """
 import logging
-from diptych.adapters.mcp import McpTools
+from diptych.adapters.mcp import ConnectionSettings, McpTools
 from diptych.config.settings import ToolServerConfig
 def one() -> int: return 1
 McpTools([ToolServerConfig("f", functions=(one,))])
@@ -119,14 +96,91 @@ print(logging.getLogger().handlers)
     assert out.decode().strip() == "[]"
 
 
-def test_functions_that_cannot_be_tools_are_named() -> None:
-    def other(n) -> "Nowhere":  # type: ignore[name-defined,no-untyped-def]  # noqa: F821
-        return n
+class Plain:
+    def __call__(self) -> Iterator[int]:
+        yield 1
 
+
+async def counts() -> AsyncIterator[int]:
+    yield 1
+
+
+def yields() -> Iterator[int]:
+    yield 1
+
+
+def typed(*, takes: Any = int, gives: Any = int) -> Callable[..., Any]:
+    def tool(what: Any) -> Any:
+        return what
+
+    tool.__annotations__ = {"what": takes, "return": gives}
+    return tool
+
+
+def takes_all(*n: int) -> None: ...
+def takes_first(n: int, /) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (yields, "it is a generator, "),
+        (counts, "it is a generator, "),
+        (Plain(), "it is a generator, "),
+        (functools.partial(yields), "it is a generator, "),
+        (typed(takes=Plain), f"its parameter what has the type {__name__}.Plain, which has no "),
+        (typed(takes=list[Plain]), "its parameter what has the type list["),
+        (typed(takes=Callable[[], int]), "its parameter what has the type collections.abc.Call"),
+        (typed(gives=Plain), f"its result has the type {__name__}.Plain, which has no JSON schema"),
+        (typed(gives=dict[str, Plain]), "its result has the type dict[str, "),
+        (typed(gives=Callable[[], int]), "its result has the type collections.abc.Callable"),
+        (typed(gives="Nowhere"), "name 'Nowhere' is not defined"),
+        (takes_all, "its parameter *n: int cannot be given by name"),
+        (takes_first, "its parameter n: int cannot be given by name"),
+    ],
+)
+def test_a_function_that_cannot_be_a_tool_is_refused_when_its_agent_is_made(
+    function: Callable[..., Any], reason: str
+) -> None:
+    name = getattr(function, "__name__", type(function).__name__)
     with pytest.raises(ConfigError) as caught:
-        McpTools([ToolServerConfig("f", functions=(sync_double, sync_double, other))])
-    assert caught.value.problems[0] == "tool server f: two functions are called sync_double"
-    assert caught.value.problems[1].startswith("tool server f: other cannot be a tool")
+        Agent("a", tools=[function, sync_double, sync_double], mock_responses=["{}"])
+    first, second = caught.value.problems
+    assert first.startswith(f"tool server functions: {name} cannot be a tool: {reason}")
+    assert second == "tool server functions: two functions are called sync_double"
+
+
+def not_awaited(n: int) -> Any:
+    return async_double(n)
+
+
+def picture() -> Image:
+    return Image(data=b"x", format="png")
+
+
+def paid() -> int:
+    return "paid"  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "expected"),
+    [
+        (not_awaited, {"n": 4}, CallOutput("8")),
+        (picture, {}, CallOutput("[image/png, 1 bytes]")),
+        (
+            paid,
+            {},
+            CallOutput(
+                "paid\n\n[Note: it is not of the function's return type.]", {"result": "paid"}
+            ),
+        ),
+    ],
+)
+async def test_what_a_function_returns_is_its_result(
+    function: Callable[..., Any], arguments: dict[str, Any], expected: CallOutput
+) -> None:
+    async with connected(ToolServerConfig("f", functions=(function,))) as tools:
+        assert await tools.call(tools.snapshot()[0][0], arguments, unheard) == expected
 
 
 # What the manifest says
@@ -258,7 +312,7 @@ while True: time.sleep(1)
 """
     agent = f"""
 import asyncio, sys
-from diptych.adapters.mcp import McpTools
+from diptych.adapters.mcp import ConnectionSettings, McpTools
 from diptych.config.settings import ToolServerConfig
 async def main():
     async with McpTools([ToolServerConfig("x", command=(sys.executable, "-c", {child!r}))]):
@@ -272,12 +326,6 @@ asyncio.run(main())
     process.kill()
     await process.wait()
     await until(lambda: not is_alive(pid))
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not holds():  # noqa: ASYNC110 - what it waits for has no event
-            await asyncio.sleep(0.02)
 
 
 def is_alive(pid: str) -> bool:

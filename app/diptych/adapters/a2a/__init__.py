@@ -22,7 +22,7 @@ from diptych.adapters.a2a.delegation import RECONNECT_SECONDS, DelegationTask
 from diptych.adapters.a2a.http_client import card_url, http_client, identity
 from diptych.adapters.a2a.peer import PeerMonitor, ResolvedPeer
 from diptych.adapters.a2a.run_tree import fetch_tree
-from diptych.adapters.a2a.send_errors import is_unreached
+from diptych.adapters.a2a.send_errors import is_unreached, unknown
 from diptych.config.settings import PeerConfig
 from diptych.errors import DecisionRefused, DelegationError
 from diptych.loop import prompt
@@ -229,9 +229,8 @@ class A2aAgents:
             if task.has_ended:  # and only its stream has not
                 return task.output()
             await self._cancel_at_agent(task)
-            raise DelegationError(
-                "timeout", f"there was no answer within {seconds:.3g} s; {task.stop_note}"
-            ) from error
+            why = f"there was no answer within {seconds:.3g} s; {task.stop_note}"
+            raise unknown(why) from error
         except asyncio.CancelledError:
             if not request.leaves_task():
                 await self._cancel_at_agent(task)

@@ -22,7 +22,14 @@ from diptych.adapters.a2a.claimed_use import ClaimedUse
 from diptych.adapters.a2a.event_gate import EventGate
 from diptych.adapters.a2a.http_client import MALFORMED_ANSWER_ERRORS
 from diptych.adapters.a2a.metadata import events_with, extension_value
-from diptych.adapters.a2a.send_errors import explain, is_busy, is_lost, is_unreached
+from diptych.adapters.a2a.send_errors import (
+    explain,
+    is_busy,
+    is_lost,
+    is_unreached,
+    reason_of,
+    unknown,
+)
 from diptych.adapters.a2a.task_progress import Stage, TaskProgress
 from diptych.adapters.a2a.time_limit import TimeLimit
 from diptych.errors import DelegationError
@@ -138,9 +145,7 @@ class DelegationTask:
             except (A2AError, *MALFORMED_ANSWER_ERRORS) as error:
                 is_away = is_unreached(error) or is_busy(error)
                 if not is_away or backoff.is_exhausted:
-                    reason = explain(error, self._agent, "answered with an error").message
-                    message = f"it is not known what became of the task: {reason}"
-                    raise DelegationError("unknown", message) from error
+                    raise unknown(reason_of(error, self._agent)) from error
                 await asyncio.sleep(backoff.next_delay())
 
     @property
@@ -204,7 +209,7 @@ class DelegationTask:
         """Wait for the end of a task whose stream was lost, or that has none."""
         task_id = self._progress.task_id
         if not task_id:
-            raise DelegationError("failed", f"agent {self._agent} answered nothing")
+            raise unknown(f"agent {self._agent} answered nothing")
         polls = Backoff(INITIAL_POLL_DELAY, MAX_POLL_DELAY)
         while True:
             if is_streamed:

@@ -4,7 +4,8 @@ import httpx
 from a2a.client.errors import A2AClientError
 from a2a.utils.errors import A2AError, InternalError
 
-from diptych.errors import DelegationError
+from diptych.errors import CallErrorKind, DelegationError
+from diptych.loop import prompt
 from diptych.net.proxies import proxy_for, through
 
 MAX_REASON_CHARS = 500
@@ -16,7 +17,10 @@ NOT_SENT_ERRORS = (
     httpx.LocalProtocolError,
     httpx.UnsupportedProtocol,
 )
-BUSY_STATUSES = frozenset({429, 502, 503})
+NOT_TAKEN_STATUSES = frozenset({429, 503})
+"""Statuses by which agents say that they take no task now."""
+BUSY_STATUSES = NOT_TAKEN_STATUSES | {502}
+_TIMED_OUT = httpx.codes.REQUEST_TIMEOUT
 
 
 def explain(error: Exception, agent: str, refusal: str) -> DelegationError:
@@ -24,23 +28,35 @@ def explain(error: Exception, agent: str, refusal: str) -> DelegationError:
 
     `refusal` says what an agent did that answered with an error: "did not take the task".
     """
+    kind, reason = _kind_and_reason(error, agent, refusal)
+    return unknown(reason) if kind == "unknown" else DelegationError(kind, reason)
+
+
+def reason_of(error: Exception, agent: str) -> str:
+    """Say why a question about a task was not answered."""
+    return _kind_and_reason(error, agent, "answered with an error")[1]
+
+
+def unknown(reason: str) -> DelegationError:
+    """Return the error of a task that was sent, and may have taken effect (loop.md §5)."""
+    return DelegationError("unknown", prompt.outcome_unknown(reason))
+
+
+def _kind_and_reason(error: Exception, agent: str, refusal: str) -> tuple[CallErrorKind, str]:
     match error:
         case _ if is_not_sent(error):
-            return DelegationError(
-                "unavailable", _through(error, f"agent {agent} cannot be reached")
-            )
+            return "unavailable", _through(error, f"agent {agent} cannot be reached")
         case _ if is_lost(error):
             reason = f"agent {agent} was sent the task, and the connection was lost"
-            return DelegationError("unknown", _through(error, reason))
+            return "unknown", _through(error, reason)
         case A2AClientError(__cause__=httpx.HTTPStatusError(response=response)):
-            return _http_error(agent, response.status_code, refusal)
+            return _of_status(agent, response.status_code, refusal)
         case InternalError(data={"retryAfterSeconds": _}):
-            return DelegationError("unavailable", f"agent {agent} has too much to do")
+            return "unavailable", f"agent {agent} has too much to do"
         case A2AError() if not isinstance(error, A2AClientError):
-            reason = error.message[:MAX_REASON_CHARS]
-            return DelegationError("failed", f"agent {agent} {refusal}: {reason}")
+            return "failed", f"agent {agent} {refusal}: {error.message[:MAX_REASON_CHARS]}"
         case _:
-            return DelegationError("failed", f"the answer of agent {agent} is not valid A2A")
+            return "unknown", f"the answer of agent {agent} is not valid A2A"
 
 
 def is_not_sent(error: Exception) -> bool:
@@ -77,9 +93,10 @@ def _through(error: Exception, reason: str) -> str:
     return through(proxy_for(str(request.url)) if request else None, reason)
 
 
-def _http_error(agent: str, status: int, refusal: str) -> DelegationError:
-    if status in BUSY_STATUSES:
-        return DelegationError("unavailable", f"agent {agent} takes no tasks now (HTTP {status})")
+def _of_status(agent: str, status: int, refusal: str) -> tuple[CallErrorKind, str]:
+    if status in NOT_TAKEN_STATUSES:
+        return "unavailable", f"agent {agent} takes no tasks now (HTTP {status})"
     if status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
-        return DelegationError("failed", f"agent {agent} refuses our credentials (HTTP {status})")
-    return DelegationError("failed", f"agent {agent} {refusal} (HTTP {status})")
+        return "failed", f"agent {agent} refuses our credentials (HTTP {status})"
+    may_have_taken = status >= httpx.codes.INTERNAL_SERVER_ERROR or status == _TIMED_OUT
+    return "unknown" if may_have_taken else "failed", f"agent {agent} {refusal} (HTTP {status})"

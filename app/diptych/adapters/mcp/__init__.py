@@ -10,12 +10,13 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from diptych.adapters.mcp.output import call_output
+from diptych.adapters.mcp.output import NoAnswer, call_output
 from diptych.adapters.mcp.pins import CHANGED
 from diptych.adapters.mcp.supervisor import ConnectionSettings, ServerSupervisor
 from diptych.adapters.mcp.tool_rules import allows, named_by
 from diptych.config.settings import ToolServerConfig
 from diptych.errors import ConfigError, ToolError
+from diptych.loop import prompt
 from diptych.loop.catalog import Tool, Unavailable
 from diptych.loop.messages import CallOutput, JSONObject
 from diptych.net.redaction import SECRETS, redacted_output
@@ -97,7 +98,8 @@ class McpTools:
         """Call a tool once, within its time limit. Cancelling this cancels it at its server.
 
         A call that certainly was not sent is sent on a new connection, if there is one; a call that
-        may have been sent is never sent again. Raises `ToolError`.
+        may have been sent is never sent again. Raises `ToolError`: `unknown` if a tool that is
+        neither read-only nor idempotent may have run, and nothing of its answer can be read.
         """
         supervisor = self._supervisors.get(tool.server)
         if supervisor is None:
@@ -106,12 +108,18 @@ class McpTools:
             raise ToolError("refused", f"{tool.name} is not allowed on tool server {tool.server}")
         if tool.name in supervisor.changed:
             raise ToolError("unavailable", f"unavailable: {tool.name} has {CHANGED} since pinned")
-        return await redacted_output(self._call(supervisor, tool.name, arguments, progress))
+        return await redacted_output(self._call(supervisor, tool, arguments, progress))
 
     async def _call(
-        self, supervisor: ServerSupervisor, name: str, arguments: JSONObject, progress: Progress
+        self, supervisor: ServerSupervisor, tool: Tool, arguments: JSONObject, progress: Progress
     ) -> CallOutput:
         def report(text: str) -> None:
             progress(SECRETS.redact(text))
 
-        return call_output(name, await supervisor.call(name, arguments, report))
+        try:
+            result = await supervisor.call(tool.name, arguments, report)
+            return call_output(tool.name, result)
+        except NoAnswer as error:
+            if tool.read_only or tool.idempotent:
+                raise
+            raise ToolError("unknown", prompt.outcome_unknown(error.message)) from error

@@ -12,17 +12,22 @@ from enum import IntEnum, auto
 
 import anyio
 import httpx2
+import jsonschema
 import mcp_types
-from mcp import Client, MCPError
+from mcp import Client, ClientSession, MCPError
 from mcp.client import InputRequiredRoundsExceededError
 from pydantic import ValidationError
 
 from diptych.adapters.mcp.invalid_answers import not_valid
+from diptych.adapters.mcp.output import NoAnswer
+from diptych.adapters.mcp.readable_results import add_note, notes_of
 from diptych.adapters.mcp.request_outcome import RequestOutcome, Stage
 from diptych.adapters.mcp.tool_listing import ToolListing
 from diptych.adapters.mcp.transport import connect_reason
 from diptych.errors import ToolError
 from diptych.loop.messages import JSONObject
+from diptych.loop.text import one_line
+from diptych.net.redaction import SECRETS
 from diptych.ports import Progress
 
 MALFORMED_ANSWER_ERRORS = (
@@ -107,6 +112,7 @@ class Connection:
                     self.tools = await self._list_tools(client)
                     outcome.is_handshake = False
                     outcome.stop_counting()
+                    self._check_results(client.session)
                     self._client = client
                     self._move_to(ConnectionState.OPEN)
                     self.attempted.set()
@@ -133,7 +139,7 @@ class Connection:
     ) -> mcp_types.CallToolResult:
         """Call a tool; cancelling this cancels the call at the server.
 
-        Raises `CallNotSent` or `ToolError`.
+        Raises `CallNotSent` or `ToolError`, which is a `NoAnswer` if the tool may have run.
         """
         if self._client is None or not self.is_open:
             raise CallNotSent(self.reason or "not connected yet")
@@ -153,10 +159,9 @@ class Connection:
             text = f"{name} asks for input in the middle of a call, which is not supported"
             raise ToolError("failed", text) from error
         except ValidationError as error:
-            raise ToolError("failed", f"the answer of {name} is {not_valid(error)}") from error
+            raise NoAnswer(f"the answer of {name} is {not_valid(error)}") from error
         except MALFORMED_ANSWER_ERRORS as error:
-            text = f"the answer of {name} does not fit its output schema or the protocol"
-            raise ToolError("failed", text) from error
+            raise NoAnswer(f"the answer of {name} is not valid MCP") from error
         finally:
             self._calls -= 1
             self._changed.set()
@@ -173,20 +178,38 @@ class Connection:
                 return CallNotSent(reason, may_retry=False)
             case Stage.LOST:
                 self.drain(reason)
-                return _unknown(reason)
+                return NoAnswer(f"no answer came: {reason}")
             case Stage.SERVER_ERROR:
                 self.request_check()
-                return _unknown(reason)
+                return NoAnswer(f"no answer came: {reason}")
+            case Stage.UNUSABLE:
+                return NoAnswer(reason)
         if error.code == mcp_types.CONNECTION_CLOSED and self.reason is not None:
-            return _unknown(self.reason)
-        if error.code == mcp_types.PARSE_ERROR:  # the SDK's message is that of its JSON parser
-            return ToolError("failed", "the answer is no JSON-RPC message")
+            return NoAnswer(f"no answer came: {self.reason}")
+        if error.code == mcp_types.PARSE_ERROR and outcome.stage is Stage.STREAMING:
+            return NoAnswer("its answer is not JSON-RPC")  # the SDK says so, not the server
         return ToolError("failed", reason)
 
     async def _list_tools(self, client: Client) -> list[mcp_types.Tool]:
         """Read the list; what is requested from now on may be about what comes after it."""
         self.check_requested.clear()
         return await self.listing.read(client)
+
+    def _check_results(self, session: ClientSession) -> None:
+        """Note what does not fit an output schema; the SDK would refuse a result that came."""
+        validate = session.validate_tool_result
+
+        async def check(name: str, result: mcp_types.CallToolResult) -> None:
+            try:
+                await validate(name, result)
+            except (MCPError, *MALFORMED_ANSWER_ERRORS) as error:
+                if result.structured_content is None and not notes_of(result):
+                    add_note(result, "it has no structured content, which its output schema needs")
+                elif isinstance(error.__cause__, jsonschema.ValidationError):
+                    add_note(result, "its structured content does not fit its output schema")
+                # Otherwise the schema cannot be used, and checks nothing.
+
+        session.validate_tool_result = check  # type: ignore[method-assign]
 
     async def _wait_for_end(self) -> None:
         while self.is_open or (self._calls and self._state is ConnectionState.DRAINING):
@@ -205,12 +228,8 @@ class Connection:
         self._changed.set()
 
 
-def _unknown(reason: str) -> ToolError:
-    return ToolError("unknown", f"it was sent, but no answer came: {reason}")
-
-
 def _unavailable_reason(outcome: RequestOutcome, error: BaseException) -> str:
-    """Say in a few words why there is no connection; never in the words of the server."""
+    """Say in a few words why there is no connection; in the server's words if it says so itself."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     match error:
@@ -220,8 +239,8 @@ def _unavailable_reason(outcome: RequestOutcome, error: BaseException) -> str:
             return reason
         case MCPError(code=mcp_types.METHOD_NOT_FOUND):
             return "offers no tools"
-        case MCPError():
-            return "answers with an error"
+        case MCPError(message=message):
+            return f"answers with an error: {SECRETS.redact(one_line(message, 200))}"
         case OSError() | httpx2.HTTPError():
             return connect_reason(error)
         case ValidationError():

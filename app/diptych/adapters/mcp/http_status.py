@@ -1,4 +1,4 @@
-"""What an HTTP status of an MCP server means for the request that it answers."""
+"""What an HTTP response of an MCP server means for the request that it answers."""
 
 import json
 
@@ -13,7 +13,10 @@ AUTH_STATUSES = frozenset({401, 403, 407, 421})
 REJECTED_STATUSES = AUTH_STATUSES | {404, 410}
 """Statuses that say that no tool was reached, and that a further request would reach none."""
 
-NO_STREAMABLE_HTTP = "no MCP over streamable HTTP at this address (the older SSE is not spoken)"
+NO_STREAMABLE_HTTP = (
+    "no MCP over streamable HTTP at this address; HTTP+SSE, the transport before it, is not "
+    "supported: start the server with streamable HTTP, and give the URL of that (often …/mcp)"
+)
 
 HINTS = {
     400: NO_STREAMABLE_HTTP,
@@ -26,39 +29,77 @@ HINTS = {
 """What a status most likely means for somebody who writes a manifest."""
 
 
-def record_status(
+def record_response(
     request: httpx2.Request, response: httpx2.Response, body: bytes, outcome: RequestOutcome
-) -> bool:
-    """Record what an HTTP status means; give whether the server answers in MCP's own terms.
+) -> httpx2.Response:
+    """Record what a response with its whole body means; return it as the SDK reads it.
 
-    That it does not know the session (any more) is one of these, and no reason to give it up.
+    What a POST brings back is the answer to its request, whatever the content type says, and also
+    if it has no id. Anything else is an error at once: there is no other answer to wait for.
+    """
+    status, headers, message = response.status_code, response.headers.copy(), _json_rpc(body)
+    if message is not None:
+        headers["content-type"] = "application/json"
+    if not response.is_success:
+        _record_status(request, response, message, outcome)
+    elif (own_id := _id_of(request)) is None:
+        outcome.record(Stage.ANSWERED)
+    else:
+        problem = _problem(own_id, response, body, message)
+        outcome.record(Stage.UNUSABLE if problem else Stage.ANSWERED, problem)
+        if problem:
+            message = {"error": {"code": -32000, "message": problem}}
+        if message is not None and message.get("id") is None:
+            body = json.dumps({**message, "jsonrpc": "2.0", "id": own_id}).encode()
+        status, headers["content-type"] = httpx2.codes.OK, "application/json"
+    return httpx2.Response(status, headers=headers, content=body)
+
+
+def _problem(
+    own_id: object, response: httpx2.Response, body: bytes, message: JSONObject | None
+) -> str | None:
+    """Say why a response with a good status is no answer to a request; None if it is one."""
+    if not body.strip():
+        return f"HTTP {response.status_code} without an answer"
+    if message is None:
+        return "its answer is not JSON-RPC"
+    if message.get("id") is not None and str(message["id"]) != str(own_id):
+        return "its answer is to another request"
+    return None
+
+
+def _record_status(
+    request: httpx2.Request,
+    response: httpx2.Response,
+    message: JSONObject | None,
+    outcome: RequestOutcome,
+) -> None:
+    """Record what a status other than success means.
+
+    That it does not know the session (any more) is no reason to give the server up.
     """
     status = response.status_code
-    if status < httpx2.codes.MULTIPLE_CHOICES:
-        outcome.record(Stage.ANSWERED)
-        return True
-    error = _json_rpc_error(body)
+    error = message if message is not None and isinstance(message.get("error"), dict) else None
     if "mcp-session-id" in request.headers and _knows_no_session(request, status, error):
         outcome.record(Stage.NOT_SENT, "its session ended")
-        return True
+        return
     if status not in AUTH_STATUSES and error is not None:
         outcome.record(Stage.ANSWERED)
-        return True
+        return
     if status < httpx2.codes.BAD_REQUEST:
         reason = _redirect(request, response)
     else:
         hint = HINTS.get(status) if outcome.is_handshake else None
         reason = f"HTTP {status}: {hint}" if hint else f"HTTP {status}"
     outcome.record(_stage_of(status), reason)
-    return False
 
 
 def _stage_of(status: int) -> Stage:
     if status in REJECTED_STATUSES:
         return Stage.REJECTED
-    if status >= httpx2.codes.INTERNAL_SERVER_ERROR:
+    if status >= httpx2.codes.INTERNAL_SERVER_ERROR or status == httpx2.codes.REQUEST_TIMEOUT:
         return Stage.SERVER_ERROR
-    return Stage.UNUSABLE
+    return Stage.REFUSED
 
 
 def _redirect(request: httpx2.Request, response: httpx2.Response) -> str:
@@ -74,14 +115,18 @@ def _redirect(request: httpx2.Request, response: httpx2.Response) -> str:
     return "redirects to another address"
 
 
-def _json_rpc_error(body: bytes) -> JSONObject | None:
+def _json_rpc(body: bytes) -> JSONObject | None:
+    """Read a result or an error of JSON-RPC."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):  # which would end all calls of the connection
         return None
-    if not isinstance(value, dict) or "jsonrpc" not in value:
+    if not isinstance(value, dict) or "jsonrpc" not in value or "method" in value:
         return None
-    return value if isinstance(value.get("error"), dict) else None
+    match value:
+        case {"error": {"code": int(), "message": str()}} | {"result": dict()}:
+            return value
+    return None
 
 
 def _knows_no_session(request: httpx2.Request, status: int, error: JSONObject | None) -> bool:
@@ -99,5 +144,7 @@ def _knows_no_session(request: httpx2.Request, status: int, error: JSONObject | 
 
 
 def _id_of(request: httpx2.Request) -> object:
+    """Return the id of what has an answer; our own answers have one, too, and get none."""
     message = json.loads(request.content or b"null")
-    return message.get("id") if isinstance(message, dict) else None
+    is_request = isinstance(message, dict) and "method" in message
+    return message.get("id") if is_request else None

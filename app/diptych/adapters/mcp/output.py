@@ -1,32 +1,62 @@
 """Turns the result of an MCP tool call into a `CallOutput` or a `ToolError`."""
 
+import base64
+import binascii
 import json
+import re
 
 import mcp_types
 
-from diptych.errors import ToolError
+from diptych.adapters.mcp.readable_results import notes_of
+from diptych.errors import CallErrorKind, ToolError
 from diptych.loop.messages import CallOutput
+
+MAX_BLOB_TEXT = 64 * 1024  # bytes of a resource that are shown as text
+_TEXTUAL = re.compile(r"text/|application/(?:[\w.-]+\+)?(?:json|xml|yaml)\b", re.ASCII)
+
+
+class NoAnswer(ToolError):
+    """A call that was sent, and has no answer that can be read: the tool may have run.
+
+    It is an ordinary error of a tool that may be called again; of any other the outcome is unknown.
+    """
+
+    def __init__(self, message: str, kind: CallErrorKind = "failed") -> None:
+        super().__init__(kind, message)
 
 
 def call_output(tool: str, result: mcp_types.CallToolResult) -> CallOutput:
-    """Give the text for the model, and the structured value.
+    """Return the text for the model, and the structured value.
 
-    Raises `ToolError` `failed` if the tool reports an error, if its value is no JSON, or if the
-    result is of a type that MCP does not have: what it means is not known then.
+    A note says what of the result could not be read, or does not fit the tool's output schema.
+    Raises `ToolError` `failed` if the tool reports an error, and `NoAnswer` if nothing can be read.
     """
-    if result.result_type != "complete":
-        raise ToolError("failed", f"the answer of {tool} is of a type that MCP does not have")
-    text = "\n".join(_text(block) for block in result.content)
-    if result.is_error:
-        raise ToolError("failed", text or f"{tool} failed and gave no reason")
-    value = result.structured_content
-    if value is None:
-        return CallOutput(text)
+    notes = list(notes_of(result))
+    text, value = "\n".join(map(_text, result.content)), result.structured_content
     try:
-        compact = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ToolError("failed", f"the answer of {tool} does not fit: it is no JSON") from error
-    return CallOutput(text or compact, value)
+        compact = _compact(value)
+    except (TypeError, ValueError, RecursionError):
+        compact, value = "", None
+        notes.append("its structured content is not JSON")
+    text = text or compact
+    note = f"[Note: {'; '.join(notes)}.]" if notes else ""
+    noted = "\n\n".join(filter(None, (text, note)))
+    if result.result_type != "complete":
+        what = f"the answer of {tool} is of a type that MCP does not have"
+        raise NoAnswer(f"{what}: {noted}" if noted else what)
+    if result.is_error:
+        raise ToolError("failed", noted or f"{tool} failed and gave no reason")
+    if note and not text:
+        raise NoAnswer(f"the answer of {tool} cannot be read: {'; '.join(notes)}")
+    if note and value is None:
+        value = {"result": text}  # MCP's wrapper: references insert the text without the note
+    return CallOutput(noted, value)
+
+
+def _compact(value: object) -> str:
+    if value is None:
+        return ""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def _text(block: mcp_types.ContentBlock) -> str:
@@ -37,7 +67,7 @@ def _text(block: mcp_types.ContentBlock) -> str:
             return text
         case mcp_types.EmbeddedResource(resource=mcp_types.BlobResourceContents() as blob):
             kind = blob.mime_type or "application/octet-stream"
-            return _described(kind, blob.blob, str(blob.uri))
+            return _blob_text(kind, blob.blob) or _described(kind, blob.blob, str(blob.uri))
         case mcp_types.ImageContent() | mcp_types.AudioContent():
             return _described(block.mime_type, block.data)
         case mcp_types.ResourceLink():
@@ -46,6 +76,16 @@ def _text(block: mcp_types.ContentBlock) -> str:
     return "[content of an unknown type]"
 
 
-def _described(mime_type: str, base64: str, *more: str) -> str:
-    size = len(base64) * 3 // 4 - base64[-2:].count("=")
+def _blob_text(mime_type: str, encoded: str) -> str | None:
+    """Return the text of a small resource that is text by its type and its bytes."""
+    if not _TEXTUAL.match(mime_type.lower()) or len(encoded) > MAX_BLOB_TEXT * 4 // 3:
+        return None
+    try:
+        return base64.b64decode(encoded, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+
+
+def _described(mime_type: str, encoded: str, *more: str) -> str:
+    size = len(encoded) * 3 // 4 - encoded[-2:].count("=")
     return f"[{', '.join((mime_type, f'{size} bytes', *more))}]"

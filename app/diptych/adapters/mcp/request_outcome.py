@@ -31,8 +31,10 @@ class Stage(Enum):
     """The server answers with an event stream, which has not broken off."""
     ANSWERED = auto()
     """The server answered in MCP's own terms."""
+    REFUSED = auto()
+    """An HTTP status says that the request was not taken; the connection holds."""
     UNUSABLE = auto()
-    """The server answered what is of no use."""
+    """The server answered what cannot be read: a tool may have run."""
     SERVER_ERROR = auto()
     """An HTTP status says that it failed, perhaps after a tool ran; the connection holds."""
     LOST = auto()
@@ -70,7 +72,7 @@ class RequestOutcome:
                 stage = Stage.SERVER_ERROR
             case _, Stage.NOT_SENT:
                 stage = Stage.LOST
-            case _, Stage.REJECTED:
+            case (_, Stage.REJECTED) | (Stage.STREAMING | Stage.LOST, Stage.REFUSED):
                 stage = Stage.SERVER_ERROR
         self.stage, self.reason = stage, reason
 

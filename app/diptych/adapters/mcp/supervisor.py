@@ -6,7 +6,7 @@ The SDK's `Client` is used once and does not reconnect, and `ClientSessionGroup`
 import asyncio
 import logging
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -21,9 +21,11 @@ from mcp.server import MCPServer
 
 from diptych.adapters.mcp.connection import CallNotSent, Connection
 from diptych.adapters.mcp.functions import function_server
+from diptych.adapters.mcp.output import NoAnswer
 from diptych.adapters.mcp.pins import audit_changed, changed_entry, changed_tools, digests
 from diptych.adapters.mcp.stdio import Environment, stdio_transport
 from diptych.adapters.mcp.tool_limits import usable_tools
+from diptych.adapters.mcp.tool_listing import ToolListing
 from diptych.adapters.mcp.tool_rules import allows, catalog_tools, timeout_of
 from diptych.adapters.mcp.transport import http_client
 from diptych.config.settings import ToolServerConfig
@@ -145,7 +147,8 @@ class ServerSupervisor:
                 return await connection.call(name, arguments, progress)
         except TimeoutError as error:
             connection.request_check()
-            raise ToolError("timeout", f"{name} gave no answer within {seconds:g} s") from error
+            text = f"{name} gave no answer within {seconds:g} s"
+            raise NoAnswer(text, "timeout") from error
 
     async def _open_connection(self) -> Connection:
         """Give the open connection, or wait for the next attempt. Raises `ToolError`."""
@@ -202,7 +205,7 @@ class ServerSupervisor:
         """List the tools regularly, which also shows whether the server is there, until the end."""
         timeout = self._settings.connect_timeout
         while connection.is_open:
-            self._set_tools(connection.tools, connection.listing.left_out)
+            self._set_tools(connection.tools, connection.listing)
             # A server may say after each listing that its tools have changed.
             await _wait(connection.ended, self._settings.initial_delay)
             # The tools of functions never change, and functions are always there.
@@ -220,15 +223,17 @@ class ServerSupervisor:
         """Give the refresh interval with jitter, so that replicas do not ask at the same time."""
         return self._settings.refresh_interval * random.uniform(0.75, 1.0)  # noqa: S311 - jitter
 
-    def _set_tools(self, listed: Sequence[mcp_types.Tool], invalid: Mapping[str, str]) -> None:
+    def _set_tools(self, listed: Sequence[mcp_types.Tool], listing: ToolListing) -> None:
         self.has_listed = True
         allowed = [tool for tool in listed if allows(self.server, tool.name)]
         changed = changed_tools(self.server.pins, allowed)
-        invalid = {tool: place for tool, place in invalid.items() if allows(self.server, tool)}
+        refused = listing.left_out.items()
+        invalid = {tool: place for tool, place in refused if allows(self.server, tool)}
         usable = usable_tools((tool for tool in allowed if tool.name not in changed), invalid)
         tools = catalog_tools(self.server, usable.tools)
         name = self.server.name
-        left_out = (*changed_entry(name, changed), *usable.unavailable(name))
+        cut = (Unavailable("tool", name, listing.cut),) if listing.cut else ()
+        left_out = (*changed_entry(name, changed), *usable.unavailable(name), *cut)
         for entry in left_out if left_out != self.left_out else ():
             logger.warning("tools of server %s: %s", name, entry.reason)
         if changed.keys() - set(self.changed):

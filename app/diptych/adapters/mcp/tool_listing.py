@@ -1,6 +1,7 @@
 """Reads a server's list of tools, where one that is not valid MCP takes no other with it.
 
 The SDK refuses such a list as a whole. What it refused is taken out before it reads the list again.
+Results of calls pass here, too, on their way to the SDK (`readable_results`).
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -15,6 +16,7 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from diptych.adapters.mcp.invalid_answers import invalid_tools
+from diptych.adapters.mcp.readable_results import mend_result
 from diptych.loop.messages import JSON
 
 MAX_PAGES = 100
@@ -23,17 +25,20 @@ MAX_PAGES = 100
 _MAX_REFUSED = 1_000  # tools of one connection
 _MAX_READINGS = 3  # of one page: a server may list other tools each time
 _UNNAMED = "one without a name"
+_OF_CALLS = frozenset({"content", "structuredContent", "toolResult"})  # and of no other result
 Message: TypeAlias = SessionMessage | Exception
 
 
 class ToolListing:
     """The list of tools over one connection.
 
-    `left_out` are the tools of the newest listing that are not valid: where, by their names.
+    `left_out` are the tools of the newest listing that are not valid: where, by their names. `cut`
+    says why there may be others that it does not have.
     """
 
     def __init__(self) -> None:
         self.left_out: dict[str, str] = {}
+        self.cut: str | None = None
         self._refused: dict[str, str] = {}  # where tools are not valid, by all that they say
         self._page: list[JSON] = []  # the newest, as the SDK has seen it
 
@@ -42,16 +47,23 @@ class ToolListing:
         return server if isinstance(server, MCPServer) else self._watched(server)
 
     async def read(self, client: Client) -> list[mcp_types.Tool]:
-        """Read all pages. Raises as `Client.list_tools`."""
-        self.left_out = {}
+        """Read all pages. Raises as `Client.list_tools`.
+
+        The last page has no cursor. One that comes again would never end: the list is cut there.
+        """
+        self.left_out, self.cut = {}, None
         tools: list[mcp_types.Tool] = []
-        cursor: str | None = None
+        cursors: list[str | None] = [None]
         for _ in range(MAX_PAGES):
-            page = await self._read_page(client, cursor)
+            page = await self._read_page(client, cursors[-1])
             tools += page.tools
-            cursor = page.next_cursor
-            if not cursor:
-                break
+            if page.next_cursor is None:
+                return tools
+            if page.next_cursor in cursors:
+                self.cut = "its list of tools repeats a page, and was cut there"
+                return tools
+            cursors.append(page.next_cursor)
+        self.cut = f"its list of tools was cut after {MAX_PAGES} pages"
         return tools
 
     async def _read_page(self, client: Client, cursor: str | None) -> mcp_types.ListToolsResult:
@@ -71,13 +83,15 @@ class ToolListing:
             yield _WatchedReads(reads, self._mend), writes
 
     def _mend(self, message: Message) -> None:
-        """Take what is refused out of a list of tools."""
+        """Take what is refused out of a list of tools, or of the result of a call."""
         if isinstance(message, SessionMessage) and isinstance(
             message.message, mcp_types.JSONRPCResponse
         ):
             result = message.message.result
             if isinstance(listed := result.get("tools"), list):
                 result["tools"] = self._page = list(self._valid(listed))
+            elif not _OF_CALLS.isdisjoint(result):
+                mend_result(result)
 
     def _valid(self, listed: list[JSON]) -> Iterator[JSON]:
         for tool in map(_with_type, listed):

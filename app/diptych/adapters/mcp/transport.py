@@ -15,7 +15,7 @@ import aiohttp
 import httpx2
 
 from diptych.adapters.mcp.aiohttp_transport import AiohttpTransport
-from diptych.adapters.mcp.http_status import AUTH_STATUSES, record_status
+from diptych.adapters.mcp.http_status import AUTH_STATUSES, record_response
 from diptych.adapters.mcp.request_outcome import RequestOutcome, Stage, current_outcome
 from diptych.net.name_server import unresolved
 from diptych.net.outgoing import AddressRefused, OutgoingPolicy
@@ -67,9 +67,8 @@ class RecordingTransport(httpx2.AsyncBaseTransport):
                 outcome.record(Stage.STREAMING)
                 return _with_stream(response, _RecordedStream(response, outcome))
             body = await _read_body(response, outcome.received)
-            if not record_status(request, response, body, outcome):
-                _end_handshake(response.status_code, outcome)
-            return httpx2.Response(response.status_code, headers=response.headers, content=body)
+            answer = record_response(request, response, body, outcome)
+            _end_handshake(response.status_code, outcome)
         except HandshakeAborted:
             raise
         except TooMuchReceived as error:
@@ -78,6 +77,8 @@ class RecordingTransport(httpx2.AsyncBaseTransport):
         except (httpx2.TransportError, httpx2.DecodingError) as error:
             _record_failure(error, outcome, proxy_for(str(request.url)))
             return _error_response(request, outcome)
+        else:
+            return answer
 
     async def aclose(self) -> None:
         await self._inner.aclose()

@@ -38,13 +38,14 @@ def has_reference(value: JSON) -> bool:
 def reference_value(value: JSON, text: str) -> JSON:
     """Give what a reference to a result inserts: its structured value, else its text.
 
-    A value that is only MCP's wrapper `{"result": x}` counts as `x`. A text without a value that is
-    a JSON object or array as a whole counts as that.
+    A value that is only MCP's wrapper `{"result": x}` counts as `x`. Such an `x`, or a text without
+    a value, that is a JSON object or array as a whole counts as that.
     """
     if value is None:
         return _structured(text)
     if isinstance(value, Mapping) and value.keys() == {"result"}:
-        return value["result"]
+        inner = value["result"]
+        return _structured(inner) if isinstance(inner, str) else inner
     return value
 
 

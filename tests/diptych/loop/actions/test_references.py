@@ -153,7 +153,11 @@ def test_endless_nesting_is_told() -> None:
         pytest.param(None, '{"a": 1} and more', '{"a": 1} and more', id="an object and more"),
         pytest.param(None, '{"a": 1, "a": 2}', '{"a": 1, "a": 2}', id="an object read two ways"),
         pytest.param(None, "[" * 99 + "]" * 99, "[" * 99 + "]" * 99, id="too deep an array"),
-        pytest.param({"result": "[1]"}, "[1]", "[1]", id="a wrapper of a text"),
+        pytest.param({"result": ' {"a": 1}'}, "", {"a": 1}, id="a wrapper of an object as JSON"),
+        pytest.param({"result": "[1]"}, "[1]", [1], id="a wrapper of a list as JSON"),
+        pytest.param({"result": "42"}, "42", "42", id="a wrapper of a number as text"),
+        pytest.param({"result": "{1}"}, "{1}", "{1}", id="a wrapper of no JSON"),
+        pytest.param({"result": {"result": "[1]"}}, "", {"result": "[1]"}, id="two wrappers"),
     ],
 )
 def test_a_result_stands_for_its_value_or_its_text(
