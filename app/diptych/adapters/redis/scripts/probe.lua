@@ -2,50 +2,21 @@
 -- Does once what runs need, on keys of its own, and leaves nothing: what the server refuses, or
 -- cannot do over several keys, is known before a run fails.
 -- ARGV: prefix
-local hash, list, set = key('probe', 'hash'), key('probe', 'list'), key('probe', 'set')
-local sorted, stream, text = key('probe', 'sorted'), key('probe', 'stream'), key('probe', 'text')
-redis.call('TIME')
-redis.call('UNLINK', hash, list, set, sorted, stream, text) -- a probe may have failed halfway
-redis.call('HSET', hash, 'a', 1)
-redis.call('HSETNX', hash, 'a', 1)
-redis.call('HINCRBY', hash, 'a', 1)
-redis.call('HGET', hash, 'a')
-redis.call('HMGET', hash, 'a')
-redis.call('HLEN', hash)
-redis.call('HEXISTS', hash, 'a')
-redis.call('HRANDFIELD', hash)
-redis.call('HDEL', hash, 'a')
-redis.call('RPUSH', list, 'a')
-redis.call('LINDEX', list, 0)
-redis.call('LLEN', list)
-redis.call('LPOS', list, 'a')
-redis.call('LRANGE', list, 0, -1)
-redis.call('LREM', list, 1, 'a')
-redis.call('SADD', set, 'a')
-redis.call('SISMEMBER', set, 'a')
-redis.call('SMEMBERS', set)
-redis.call('SRANDMEMBER', set)
-redis.call('SREM', set, 'a')
-redis.call('ZADD', sorted, 1, 'a')
-redis.call('ZCARD', sorted)
-redis.call('ZCOUNT', sorted, 0, 1)
-redis.call('ZRANGE', sorted, 0, -1)
-redis.call('ZRANGEBYSCORE', sorted, 0, 1)
-redis.call('ZSCORE', sorted, 'a')
-redis.call('ZREM', sorted, 'a')
-redis.call('XADD', stream, '1-1', 'r', 'a')
-redis.call('XRANGE', stream, '-', '+')
-redis.call('XDEL', stream, '1-1')
-redis.call('XSETID', stream, '2-1')
-redis.call('MEMORY', 'USAGE', stream)
-redis.call('SET', text, '1', 'PX', 1000)
-redis.call('GET', text)
-redis.call('INCR', text)
-redis.call('EXISTS', text)
-redis.call('EXPIRE', text, 1)
-redis.call('PEXPIRE', text, 1000)
-redis.call('PERSIST', text)
-redis.call('DEL', text)
-redis.call('UNLINK', hash, list, set, sorted, stream, text)
-redis.call('PUBLISH', key('probe', 'channel'), '')
+local h, l, s = key('probe', 'hash'), key('probe', 'list'), key('probe', 'set')
+local z, x, t = key('probe', 'sorted'), key('probe', 'stream'), key('probe', 'text')
+for _, command in ipairs({
+  { 'UNLINK', h, l, s, z, x, t }, { 'TIME' }, -- a probe before may have failed halfway
+  { 'HSET', h, 'a', 1 }, { 'HSETNX', h, 'a', 1 }, { 'HINCRBY', h, 'a', 1 }, { 'HGET', h, 'a' },
+  { 'HMGET', h, 'a' }, { 'HLEN', h }, { 'HEXISTS', h, 'a' }, { 'HRANDFIELD', h }, { 'HDEL', h, 'a' },
+  { 'RPUSH', l, 'a' }, { 'LINDEX', l, 0 }, { 'LLEN', l }, { 'LPOS', l, 'a' }, { 'LRANGE', l, 0, -1 },
+  { 'LREM', l, 1, 'a' }, { 'SADD', s, 'a' }, { 'SISMEMBER', s, 'a' }, { 'SMEMBERS', s },
+  { 'SRANDMEMBER', s }, { 'SREM', s, 'a' }, { 'ZADD', z, 1, 'a' }, { 'ZCARD', z },
+  { 'ZCOUNT', z, 0, 1 }, { 'ZRANGE', z, 0, -1 }, { 'ZRANGEBYSCORE', z, 0, 1 }, { 'ZSCORE', z, 'a' },
+  { 'ZREM', z, 'a' }, { 'XADD', x, '1-1', 'r', 'a' }, { 'XRANGE', x, '-', '+' }, { 'XDEL', x, '1-1' },
+  { 'XSETID', x, '2-1' }, { 'MEMORY', 'USAGE', x }, { 'SET', t, '1', 'PX', 1000 }, { 'GET', t },
+  { 'INCR', t }, { 'EXISTS', t }, { 'EXPIRE', t, 1 }, { 'PEXPIRE', t, 1000 }, { 'PERSIST', t },
+  { 'DEL', t }, { 'UNLINK', h, l, s, z, x }, { 'PUBLISH', key('probe', 'channel'), '' },
+}) do
+  redis.call(unpack(command))
+end
 return 1
