@@ -65,7 +65,7 @@ ENV PATH=/opt/tools/bin:/opt/diptych/bin:$PATH \
 USER 65532:65532
 WORKDIR /
 EXPOSE 8000
-CMD ["diptych", "serve", "--host", "0.0.0.0"]
+CMD ["diptych", "serve", "--host", "::"]
 
 # Last, so that a new revision leaves the layers above as they are.
 ARG BASE

@@ -138,8 +138,9 @@ async def test_a_background_response_is_polled_and_cancelled() -> None:
         other = await client.responses.create(**ASK, background=True)
         cancelled = await client.responses.cancel(other.id)
         assert cancelled.status == "cancelled"
-        with pytest.raises(openai.BadRequestError, match="DELETE /memory/sessions/"):
-            await client.responses.delete(other.id)
+        await client.responses.delete(other.id)
+        with pytest.raises(openai.NotFoundError):
+            await client.responses.retrieve(other.id)
 
 
 async def test_a_conversation_goes_on_by_the_id_of_its_newest_response(
@@ -149,9 +150,6 @@ async def test_a_conversation_goes_on_by_the_id_of_its_newest_response(
     async with AsyncOpenAI(**settings) as client:
         first = await client.responses.create(**ASK)
         await client.responses.create(**ASK, previous_response_id=first.id)
-        with pytest.raises(openai.BadRequestError) as stale:
-            await client.responses.create(**ASK, previous_response_id=first.id)
-        assert stale.value.code == "not_newest_response"
         with pytest.raises(openai.NotFoundError) as unknown:
             await client.responses.create(**ASK, previous_response_id="resp_none")
         assert unknown.value.param == "previous_response_id"

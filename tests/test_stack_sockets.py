@@ -1,6 +1,8 @@
 """What only a real socket shows: bodies that are cut or too large, connections that go on."""
 
 import asyncio
+import contextlib
+import errno
 import logging
 import socket
 from urllib.parse import urlsplit
@@ -96,6 +98,34 @@ async def test_a_connection_is_used_again_after_errors_and_streams() -> None:
             length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
             await reader.readexactly(length)
         writer.close()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_all_addresses_are_those_of_both_families(address: str) -> None:
+    sockets = Sockets(ListenAddress("::", 0), 1)
+    with contextlib.closing(sockets):
+        (bound,) = sockets
+        if bound.family is not socket.AF_INET6 and address == "::1":
+            pytest.skip("NOT CHECKED: this machine has no IPv6")
+        bound.listen()
+        socket.create_connection((address, bound.getsockname()[1]), timeout=5).close()
+        assert sockets.urls == [f"http://127.0.0.1:{bound.getsockname()[1]}"]
+
+
+@pytest.mark.parametrize("code", [errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL])
+def test_where_there_is_no_ipv6_all_addresses_are_those_of_ipv4(
+    code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = socket.socket
+
+    def socket_of(family: socket.AddressFamily, *more: int) -> socket.socket:
+        if family is socket.AF_INET6:
+            raise OSError(code, "no IPv6")
+        return make(family, *more)
+
+    monkeypatch.setattr("diptych.serve.process.socket.socket", socket_of)
+    with contextlib.closing(Sockets(ListenAddress("::", 0), 1)) as sockets:
+        assert [bound.getsockname()[0] for bound in sockets] == ["0.0.0.0"]
 
 
 def test_the_kernel_keeps_little_for_a_reader_that_is_slow() -> None:

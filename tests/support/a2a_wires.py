@@ -23,7 +23,8 @@ async def client_over(
     wire: Wire, http: httpx.AsyncClient, url: str, *, streaming: bool = True
 ) -> Client:
     """Make a client that speaks over one wire, which the agent's card must name."""
-    card = await A2ACardResolver(http, url).get_agent_card()
+    base = url if wire[1] == "1.0" else f"{url}/a2a/v0.3"
+    card = await A2ACardResolver(http, base).get_agent_card()
     named = [
         i for i in card.supported_interfaces if (i.protocol_binding, i.protocol_version) == wire
     ]

@@ -167,10 +167,10 @@ class SharedStore:
     ) -> None:
         session = self.sessions.get(session_id)
         queue = session.queue if session else ()
-        if if_idle and any(self.runs[run_id].status not in TERMINAL for run_id in queue):
-            raise SessionBusy
         if if_newest and (session is None or session.runs[-1] != if_newest):
             raise NotResumable
+        if if_idle and any(self.runs[run_id].status not in TERMINAL for run_id in queue):
+            raise SessionBusy
 
     def _create(self, first: Record) -> None:
         if self.is_full:

@@ -11,11 +11,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from diptych.access.bearer import Authenticator, Unauthorized
 from diptych.access.caller import Caller, set_caller
 from diptych.access.grants import Grant, Right, rights_of
+from diptych.http.agent_profile import CARD_PATH, OLDER_CARD_PATHS
 from diptych.http.errors import error_body, error_response
 from diptych.http.page.routes import PAGE_PATHS
 from diptych.net.redaction import without_tokens
 
-OPEN_PATHS = PAGE_PATHS | {"/health", "/ready", "/.well-known/agent-card.json"}
+OPEN_PATHS = PAGE_PATHS | {"/health", "/ready", CARD_PATH, *OLDER_CARD_PATHS}
 """Need no proof: a platform's probes, what an agent says of itself, and the empty page."""
 
 _NOT_DESCRIBING = re.compile(r"[^ !#-[\]-~]")

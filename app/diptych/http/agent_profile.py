@@ -2,6 +2,11 @@
 
 from dataclasses import dataclass
 
+CARD_PATH = "/.well-known/agent-card.json"
+OLDER_CARD_PATHS = ("/.well-known/agent.json", "/a2a/v0.3/.well-known/agent-card.json")
+"""Of the card for clients of A2A 0.3: a path that such clients know, and the usual one below a base
+URL of its own, for those that know no other."""
+
 
 @dataclass(frozen=True, slots=True)
 class AgentProfile:

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from diptych.access.limits import Limits, RunLimiter
 from diptych.config.settings import ChatConfig
 from diptych.http.access_guard import AccessGuard, AccessPolicy
-from diptych.http.agent_profile import AgentProfile
+from diptych.http.agent_profile import CARD_PATH, OLDER_CARD_PATHS, AgentProfile
 from diptych.http.bodies import sentence
 from diptych.http.chat.models import model_routes
 from diptych.http.chat.routes import completion_route
@@ -46,7 +46,7 @@ from diptych.runtime.agent_budgets import AgentBudgets
 from diptych.runtime.service import RunService
 from diptych.runtime.stores import Stores
 
-A2A_PATHS = ("/.well-known/agent-card.json", "/a2a", "/a2a/", REST_PATH)
+A2A_PATHS = (CARD_PATH, *OLDER_CARD_PATHS, "/a2a", "/a2a/", REST_PATH)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,9 @@ from diptych.access.limits import LimitExceeded
 from diptych.errors import RequestError, RunNotFound
 from diptych.net.redaction import without_tokens
 
-What = Literal["start", "resume", "steer", "follow-up", "clear", "cancel", "delete", "decide"]
+What = Literal[
+    "start", "resume", "steer", "follow-up", "clear", "cancel", "delete", "delete-run", "decide"
+]
 _audit = logging.getLogger("diptych.audit")
 
 

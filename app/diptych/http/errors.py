@@ -25,6 +25,7 @@ from diptych.errors import (
     StoreError,
     StoreFull,
 )
+from diptych.http.lazy_routes import LazyRoutes
 from diptych.http.request_id import SCOPE_KEY
 from diptych.http.rest_errors import ERROR_INFO, OWN_DOMAIN, is_rest_path, rest_error
 from diptych.net.redaction import SECRETS
@@ -260,12 +261,11 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
 def _methods_of(request: Request) -> str:
     """Name the methods of all routes of a path; Starlette names those of the first one.
 
-    Those of A2A are built late, and say it themselves.
+    Those that are built late say it themselves.
     """
-    path = request.url.path
-    if path in _RPC_PATHS or is_rest_path(path):
-        return ""
     routes = request.app.router.routes
+    if any(isinstance(r, LazyRoutes) and r.matches(request.scope)[0] is Match.FULL for r in routes):
+        return ""
     return ", ".join(
         method
         for method in _METHODS

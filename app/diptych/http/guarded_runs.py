@@ -165,6 +165,12 @@ class GuardedRuns:
             await self._visible(run_id, Right.MANAGE)
             return _public(await self._runs.cancel(run_id, reason))
 
+    async def delete(self, run_id: str) -> None:
+        """Forget a run of the caller's own, or any by right; see `RunService.delete`."""
+        with audited(current_caller(), Right.MANAGE, "delete-run", run_id):
+            await self._visible(run_id, Right.MANAGE)
+            await self._runs.delete(run_id)
+
     def _admit(self, caller: Caller) -> None:
         """Let a caller begin a run. Raises `Forbidden` and `LimitExceeded`."""
         caller.require(Right.ASK)

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diptych.http.errors import error_body, error_response
+from diptych.http.lazy_routes import is_taken
 from diptych.http.rest_errors import is_rest_path
 
 MAX_BODY = 2**20  # bytes
@@ -68,7 +69,10 @@ class BodyGuard:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (refusal := _body_refusal(scope)):
+        refusal = _body_refusal(scope) if scope["type"] == "http" else None
+        if refusal is _NOT_JSON and not await is_taken(scope):
+            refusal = None  # the router says what is wrong first: the path or the method
+        if refusal:
             await refuse(refusal, scope, receive, send)
             return
         size = 0

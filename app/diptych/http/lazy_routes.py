@@ -33,9 +33,30 @@ class LazyRoutes(BaseRoute):
         is_match = path in self._paths or path.startswith(self._prefix)
         return (Match.FULL if is_match else Match.NONE), {}
 
+    async def leads(self, scope: Scope) -> bool:
+        """Whether one of the routes takes this request."""
+        router = await self._built()
+        return any(_matches(route, scope) for route in router.routes)
+
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (await self._built())(scope, receive, send)
+
+    async def _built(self) -> Router:
         async with self._build_lock:
             if self._router is None:
                 routes = await asyncio.to_thread(self._build)
                 self._router = Router(routes, redirect_slashes=False)
-        await self._router(scope, receive, send)
+        return self._router
+
+
+async def is_taken(scope: Scope) -> bool:
+    """Whether the application has a route for this request's path and method."""
+    routes = scope["app"].router.routes
+    lazy = [route for route in routes if isinstance(route, LazyRoutes) and _matches(route, scope)]
+    if lazy:
+        return await lazy[0].leads(scope)
+    return any(_matches(route, scope) for route in routes)
+
+
+def _matches(route: BaseRoute, scope: Scope) -> bool:
+    return route.matches(scope)[0] is Match.FULL

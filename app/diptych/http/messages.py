@@ -11,19 +11,35 @@ from diptych.loop.messages import JSONObject, Message, NativeCall
 MAX_MESSAGES = 1_000
 
 _SYSTEM = ("system", "developer")
+_RESULTS = ("tool", "function")
 _KINDS = {"image_url": "image", "input_audio": "audio", "file": "file"}
 """What a model must take (`model.inputs`) for parts of a type, which are objects of that name."""
+_REASONING = ("thinking", "redacted_thinking", "reasoning", "reasoning_content", "reasoning_text")
+"""Parts of earlier answers, in the forms of other APIs. No model needs its reasoning again."""
 
 
 class ContentPart(BaseModel):
     """A part of a message's content, in OpenAI's form: a text, or what the model takes besides.
 
-    An image may be a URL, which the model's endpoint reads, or a `data:` URL.
+    An image may be a URL, which the model's endpoint reads, or a `data:` URL. Reasoning is dropped.
     """
 
     model_config = ConfigDict(extra="allow")
 
-    type: Literal["text", "input_text", "refusal", "image_url", "input_audio", "file"]
+    type: Literal[
+        "text",
+        "input_text",
+        "output_text",
+        "refusal",
+        "image_url",
+        "input_audio",
+        "file",
+        "thinking",
+        "redacted_thinking",
+        "reasoning",
+        "reasoning_content",
+        "reasoning_text",
+    ]
     text: str | None = None
     refusal: str | None = None
     image_url: dict[str, Any] | None = None
@@ -49,12 +65,16 @@ class CallerToolCall(BaseModel):
 class CallerMessage(BaseModel):
     """One message of a conversation."""
 
-    role: Literal["system", "developer", "user", "assistant", "tool"]
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[ContentPart] | None = Field(None, description="A user's is not blank.")
     tool_calls: list[CallerToolCall] | None = Field(
         None, description="Of an assistant's message. Each has its `tool` message after it."
     )
     tool_call_id: str | None = Field(None, description="Of a `tool` message: the call it answers.")
+    function_call: CalledFunction | None = Field(
+        None, description="Of an assistant's message: a call in the form before `tool_calls`."
+    )
+    name: str | None = Field(None, description="Of a `function` message: the function it answers.")
 
 
 Messages = Annotated[
@@ -85,8 +105,8 @@ def read_conversation(
     """
     system: list[str] = []
     conversation: list[Message] = []
-    for n, message in enumerate(messages):
-        place = places[n] if places else f"messages[{n}]"
+    placed = _with_tools(messages, places or [f"messages[{n}]" for n in range(len(messages))])
+    for message, place in placed:
         text, parts = _read_content(message, f"{place}.content", inputs)
         if message.role in _SYSTEM:
             system.append(text)
@@ -94,17 +114,41 @@ def read_conversation(
             if not (text.strip() or parts):
                 raise InvalidRequest("the message is empty", param=f"{place}.content")
             conversation.append(Message("user", text, parts=parts))
-        elif message.role == "tool":
+        elif message.role in _RESULTS:
             conversation.append(Message("tool", text, call_id=message.tool_call_id))
         elif text or message.tool_calls:
             calls = tuple(map(_call, message.tool_calls or ()))
             conversation.append(Message("assistant", text, calls=calls))
-    _check_results(messages, places)
+    _check_results(placed)
     if not any(message.role == "user" for message in conversation):
         raise InvalidRequest(
             "there is no user message", param=(places or ["messages"])[-1].partition("[")[0]
         )
     return Conversation(tuple(conversation), "\n\n".join(system))
+
+
+def _with_tools(
+    messages: Sequence[CallerMessage], places: Sequence[str]
+) -> list[tuple[CallerMessage, str]]:
+    """Write calls and results of functions, as OpenAI had them first, as those of tools.
+
+    OpenAI's API takes a result whose call is not there; models' endpoints do not, so it gets one.
+    """
+    placed: list[tuple[CallerMessage, str]] = []
+    for message, place in zip(messages, places, strict=True):
+        if message.role != "function" or not message.name:
+            placed.append((message, place))
+            continue
+        caller, called = CallerMessage.model_validate({"role": "assistant"}), place
+        function = CalledFunction(name=message.name, arguments="{}")
+        call_before = placed[-1][0].function_call if placed else None
+        if call_before and call_before.name == message.name:
+            (caller, called), function = placed.pop(), call_before
+        call = CallerToolCall(id=f"call{len(placed):05}", function=function)
+        placed.append((caller.model_copy(update={"tool_calls": [call]}), called))
+        result = message.model_copy(update={"role": "tool", "tool_call_id": call.id})
+        placed.append((result, place))
+    return placed
 
 
 def _call(call: CallerToolCall) -> NativeCall:
@@ -120,6 +164,8 @@ def _read_content(
     texts: list[str] = []
     others: list[JSONObject] = []
     for n, part in enumerate(message.content):
+        if part.type in _REASONING:
+            continue
         kind = _KINDS.get(part.type)
         if kind is None:
             texts.append(_text(part, f"{place}[{n}]"))
@@ -129,7 +175,7 @@ def _read_content(
         if value is None:
             raise _missing(f"{place}[{n}].{part.type}")
         others.append({"type": part.type, part.type: value})
-    return "".join(texts), tuple(others)
+    return "\n".join(filter(None, texts)), tuple(others)
 
 
 def _text(part: ContentPart, place: str) -> str:
@@ -158,12 +204,11 @@ def _check_input(role: str, kind: str, place: str, inputs: Collection[str]) -> N
         )
 
 
-def _check_results(messages: Sequence[CallerMessage], places: Sequence[str]) -> None:
+def _check_results(placed: Sequence[tuple[CallerMessage, str]]) -> None:
     """Refuse calls without a result and results without a call: no model's endpoint takes them."""
     open_calls: dict[str, str] = {}  # with the place of each
-    for n, message in enumerate(messages):
-        place = places[n] if places else f"messages[{n}]"
-        if message.role == "tool":
+    for message, place in placed:
+        if message.role in _RESULTS:
             if message.tool_call_id is None:
                 raise _missing(f"{place}.tool_call_id")
             if open_calls.pop(message.tool_call_id, None) is None:

@@ -1,6 +1,9 @@
 """The events of a run's queues: a message comes, or what waits is cleared."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from diptych.loop.messages import JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -9,13 +12,14 @@ class MessageQueued:
 
     It joins as soon as possible; one that `is_follow_up` begins the next turn. A message that is
     sent again, under the same `message_id`, is taken once. `subject` is who sends it, "" if nobody
-    knows.
+    knows. `notes` are as those of `RunRequested`.
     """
 
     message: str
     message_id: str
     subject: str = ""
     is_follow_up: bool = False
+    notes: Mapping[str, JSON] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

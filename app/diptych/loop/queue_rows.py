@@ -15,13 +15,16 @@ def queue_row(event: MessageQueued | QueueCleared) -> tuple[str, JSON, dict[str,
         return "queue_cleared", list(event.message_ids), {"clear_id": event.clear_id, **about}
     if event.is_follow_up:
         about["follow_up"] = True
+    if event.notes:
+        about["notes"] = dict(event.notes)
     return "user_message", event.message, {"message_id": event.message_id, **about}
 
 
 def read_steered(content: Stored, metadata: Mapping[str, Any]) -> MessageQueued:
     """Read the row of a message back."""
     subject, is_follow_up = metadata.get("subject", ""), metadata.get("follow_up", False)
-    return MessageQueued(content, metadata["message_id"], subject, is_follow_up)
+    notes = metadata.get("notes", {})
+    return MessageQueued(content, metadata["message_id"], subject, is_follow_up, notes)
 
 
 def read_cleared(content: Stored, metadata: Mapping[str, Any]) -> QueueCleared:

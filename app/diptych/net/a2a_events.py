@@ -4,7 +4,7 @@ Each record of the task's run, and what its own children tell of theirs, travels
 the metadata of a status update, under `a2a_extension.URI`:
 
     {"event": {"type": "tool_call", "seq": 4, "timestamp": 1.5, "path": ["call_1_1"],
-               "content": {"tool": "add", "arguments": {}}, "metadata": {"call_id": "call_2_1"}}}
+               "content": {"tool": "add", "arguments": {}}, "metadata": {"callId": "call_2_1"}}}
 
 `path` holds the ids of the calls that lead from the task's run to the run that the event is of:
 none for its own. `seq` is that of the record, 0 for what is only live. What is long is cut.

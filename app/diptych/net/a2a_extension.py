@@ -6,11 +6,15 @@ of the message. All are marked with `URI`, so that an agent that does not know t
 them.
 
 The metadata of an answer's artifact say so under `URI` if it was cut off or filtered.
+
+On the wire all names are in camel case, as A2A's own (specification, 5.5); see `to_wire`.
 """
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from diptych.errors import InvalidRequest
 from diptych.loop.budget import UNLIMITED, Budget, encode_budget
@@ -51,6 +55,29 @@ class DelegationMetadata:
     deadline_pauses: bool = False
     lease: float | None = None
     budget: Budget = UNLIMITED
+
+
+def to_wire(value: JSON) -> Any:  # noqa: ANN401 - JSON
+    """Write names in camel case; what stands under `content` or `arguments` is not ours to name."""
+    return _renamed(value, lambda name: re.sub("_([a-z0-9])", lambda m: m[1].upper(), name))
+
+
+def from_wire(value: JSON) -> Any:  # noqa: ANN401 - JSON
+    """Read names in camel case as we have them."""
+    return _renamed(value, lambda name: re.sub("[A-Z]", lambda m: f"_{m[0].lower()}", name))
+
+
+def _renamed(value: JSON, rename: Callable[[str], str]) -> JSON:
+    match value:
+        case dict():
+            return {
+                rename(k): v if k in ("content", "arguments") else _renamed(v, rename)
+                for k, v in value.items()
+            }
+        case list():
+            return [_renamed(each, rename) for each in value]
+        case _:
+            return value
 
 
 def context_value(messages: Sequence[Message]) -> JSONObject:

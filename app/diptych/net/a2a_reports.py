@@ -1,6 +1,6 @@
 """What an agent of ours says of a task beside its answer, as metadata of the task and its status.
 
-    {"usage": {"prompt_tokens": 7, "completion_tokens": 2}, "code": "model_cut"}
+    {"usage": {"promptTokens": 7, "completionTokens": 2}, "code": "model_cut"}
 
 `usage` adds up the model calls of the task's run and of all its children, as far as they are on
 record; `used` all that budgets limit. `code` says why the run ended, if it has no answer. All stand

@@ -125,3 +125,11 @@ class Sessions(Protocol):
     async def delete(self, session_id: str) -> bool:
         """Forget a session and its runs; False if unknown. Raises `InvalidRequest` if busy."""
         ...
+
+    async def delete_run(self, session_id: str, run_id: str, shown: int) -> bool:
+        """Forget one run, and what it said in its session; False if unknown.
+
+        `shown` is how many of its events `/memory/events` shows. Raises `InvalidRequest` if the run
+        has not ended.
+        """
+        ...

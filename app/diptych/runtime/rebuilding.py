@@ -24,8 +24,13 @@ async def rebuild(log: RunLog, stores: Stores, *, has_history: bool = True) -> R
     history: tuple[Message, ...] = ()
     if has_history:
         history = await stores.sessions.conversation(log.session_id)
+    return await rebuilt(log.records, stores, history)
+
+
+async def rebuilt(records: Sequence[Record], stores: Stores, history: tuple[Message, ...]) -> Run:
+    """Rebuild a run from its records, and what its session had said before. Raises as `rebuild`."""
     try:
-        return replay(await _events(log.records, stores), history)
+        return replay(await _events(records, stores), history)
     except (LoopError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise UnreadableRecord(
             f"this version cannot read its record, and a newer one must ({error})"

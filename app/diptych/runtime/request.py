@@ -31,7 +31,9 @@ class RunRequest:
     manifest's. Sessions and
     idempotency keys of one `owner` are apart from those of others; "" is nobody's. `subject` and
     `caller` are who asks, as `RunRequested` has them. `when_busy` takes the place of the
-    manifest's. `notes` are those of `RunRequested`.
+    manifest's. `notes` are those of `RunRequested`. `follows` is the run of the session that this
+    one continues: if the session has gone on, it gets a session of its own, with what was said up
+    to that run.
     """
 
     messages: tuple[Message, ...]
@@ -48,6 +50,7 @@ class RunRequest:
     budget: Budget = UNLIMITED
     when_busy: WhenBusy | None = None
     notes: JSONObject = field(default_factory=dict)
+    follows: str = ""
 
 
 def requested_session(request: RunRequest) -> str | None:

@@ -58,7 +58,12 @@ class RunLog:
         self._is_closed = False
 
     async def open(
-        self, asked: RunRequested, key: IdempotencyKey | None, *, if_idle: bool = False
+        self,
+        asked: RunRequested,
+        key: IdempotencyKey | None,
+        *,
+        if_idle: bool = False,
+        if_newest: str | None = None,
     ) -> Opened:
         """Put the run on record, with its first event, if there is memory for it.
 
@@ -69,7 +74,7 @@ class RunLog:
         self.share.admit(RUN_SIZE + record_size(first))
         token = self._stores.clock.token()
         opened = await self._stores.log.open(
-            first, token, key, if_idle=if_idle, if_newest=asked.resumes
+            first, token, key, if_idle=if_idle, if_newest=if_newest or asked.resumes
         )
         if opened.is_new and not self.records:  # its turn may have come before this reply
             self._add(first, is_counted=True)

@@ -9,11 +9,18 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from diptych.errors import DiptychError, Overloaded
-from diptych.loop.codec import TERMINAL, Record
+from diptych.errors import (
+    DiptychError,
+    InvalidRequest,
+    NotResumable,
+    Overloaded,
+    RunNotFound,
+)
+from diptych.loop.codec import NOT_IN_MEMORY_VIEW, TERMINAL, Record
 from diptych.loop.events import Aborted, Origin, RunRequested
-from diptych.loop.messages import JSON
+from diptych.loop.messages import JSON, Message
 from diptych.loop.queue_events import MessageQueued
+from diptych.loop.state import conversation
 from diptych.net.memory_budget import MemoryBudget, text_size
 from diptych.ports import ChildRef
 from diptych.ports.entries import IdempotencyKey, Opened, RunEntry, RunPage
@@ -27,7 +34,7 @@ from diptych.runtime.decision_request import DecisionRequest, find_approval
 from diptych.runtime.definition import AgentDefinition
 from diptych.runtime.lease_keeper import LeaseKeeper
 from diptych.runtime.passed_decisions import PassedDecisions, is_below
-from diptych.runtime.rebuilding import UnreadableRecord
+from diptych.runtime.rebuilding import UnreadableRecord, rebuilt
 from diptych.runtime.request import (
     RunRequest,
     check_steps,
@@ -99,6 +106,31 @@ class RunService:
         Raises `InvalidRequest` for a request that makes no sense, `Overloaded` while there is no
         room or the process is about to end, `StoreError`.
         """
+        try:
+            return await self._start(request)
+        except NotResumable:  # the session has gone on
+            said = await self._said_up_to(request.follows)
+            return await self._start(replace(request, session_id=None, follows=""), said)
+
+    async def _said_up_to(self, run_id: str) -> tuple[Message, ...]:
+        """Give the conversation of a run's session as it was at the run's end."""
+        log = self._stores.log
+        entry = await log.entry(run_id)
+        if entry.status not in TERMINAL:
+            raise InvalidRequest(
+                "the response is not finished; wait for its end, or cancel it, and go on from it",
+                param="previous_response_id",
+                code="response_not_finished",
+            )
+        said: tuple[Message, ...] = ()
+        for each in reversed(await log.entries(entry.session_id)):
+            said = conversation(await rebuilt(await log.read(each.run_id), self._stores, said))
+            if each.run_id == run_id:
+                break
+        return said
+
+    async def _start(self, request: RunRequest, said: tuple[Message, ...] = ()) -> RunEntry:
+        """Start a run; what was `said` before is that of a session that has gone on without it."""
         self._admit()
         check_steps(request.max_steps, self._max_steps)
         stores = self._stores
@@ -107,7 +139,9 @@ class RunService:
         last_answer = None
         if requested and is_known and continues_answer(request):
             last_answer = await self._last_answer(requested)
+        is_known = is_known or bool(said)
         first = run_requested(request, is_known=is_known, last_answer=last_answer)
+        first = replace(first, earlier=(*said, *first.earlier))
         when_busy = request.when_busy or self._when_busy
         session_id = requested or owned_session(request.owner, f"session-{stores.clock.token()}")
         opened = await self._open(
@@ -116,6 +150,7 @@ class RunService:
             owned_key(request),
             is_new_session=requested is None,
             if_idle=when_busy == "reject",
+            if_newest=request.follows or None,
         )
         if requested and opened.is_new and when_busy == "interrupt":
             await self._interrupt(opened.entry)
@@ -142,7 +177,7 @@ class RunService:
         first = replace(first, subject=subject)
         return (await self._open(first, records[0].session_id, resume_key(run_id))).entry
 
-    async def _open(
+    async def _open(  # noqa: PLR0913 - what a run may need
         self,
         first: RunRequested,
         session_id: str,
@@ -150,6 +185,7 @@ class RunService:
         *,
         is_new_session: bool = False,
         if_idle: bool = False,
+        if_newest: str | None = None,
     ) -> Opened:
         """Put a run on record in a session, whose task at the scheduler then executes it."""
         stores, scheduler = self._stores, self._scheduler
@@ -158,7 +194,7 @@ class RunService:
             run_id, session_id, is_new_session=is_new_session, subject=first.subject
         )
         try:
-            opened = await active.log.open(first, key, if_idle=if_idle)
+            opened = await active.log.open(first, key, if_idle=if_idle, if_newest=if_newest)
         except BaseException:
             if active.stage is Stage.QUEUED:  # its turn may have come before the lost reply
                 scheduler.remove(active)
@@ -264,6 +300,16 @@ class RunService:
     ) -> RunPage:
         """List runs by the time of their last record; see `EventLog.updated_entries`."""
         return await self._stores.log.updated_entries(statuses, limit, since=since, before=before)
+
+    async def delete(self, run_id: str) -> None:
+        """Forget a run, and what it said in its session.
+
+        Raises `RunNotFound`, `RunLost`, and `InvalidRequest` if it has not ended.
+        """
+        records = await self._stores.log.read(run_id)
+        shown = sum(record.event_type not in NOT_IN_MEMORY_VIEW for record in records)
+        if not await self._stores.sessions.delete_run(records[0].session_id, run_id, shown):
+            raise RunNotFound
 
     async def records(
         self, run_id: str, after: int = 0, limit: int | None = None

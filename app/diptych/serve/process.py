@@ -11,7 +11,7 @@ import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import Any
 
@@ -31,6 +31,7 @@ from diptych.serve.tracing import opened_traces, traced_http_session
 from diptych.serve.undumpable import make_undumpable
 
 SEND_BUFFER_BYTES = 2**17  # that the kernel keeps for a slow reader; its own default is megabytes
+_NO_IPV6 = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
 _logger = logging.getLogger(__name__)
 
 
@@ -235,28 +236,39 @@ def _apps(
 
 
 def _bind(address: ListenAddress, port: int) -> socket.socket:
-    host = address.host
+    """Bind an address; `::` is all of both families, and of IPv4 where there is no IPv6."""
+    try:
+        return _bound(address.host, port)
+    except OSError as error:
+        if address.host == "::" and error.errno in _NO_IPV6:
+            return _bind(replace(address, host="0.0.0.0"), port)  # noqa: S104
+        is_taken = error.errno in {errno.EADDRINUSE, errno.EACCES}
+        other = "--port 0" if address.setting == "--port" else f"{address.setting}=0"
+        raise ConfigError(
+            f"{address.setting} {port}: cannot listen on {address.host}:{port}: "
+            f"{error.strerror or error}" + (f"; {other} takes a free port" if is_taken else "")
+        ) from error
+
+
+def _bound(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio sets TCP_NODELAY only if the protocol is named; without it a reply may wait 40 ms.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        if host == "::":
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         sock.bind((host, port))
-    except OSError as error:
+    except OSError:
         sock.close()
-        is_taken = error.errno in {errno.EADDRINUSE, errno.EACCES}
-        other = "--port 0" if address.setting == "--port" else f"{address.setting}=0"
-        raise ConfigError(
-            f"{address.setting} {port}: cannot listen on {host}:{port}: {error.strerror or error}"
-            + (f"; {other} takes a free port" if is_taken else "")
-        ) from error
+        raise
     return sock
 
 
 def _url(address: ListenAddress, port: int) -> str:
     """Give the URL at which this machine reaches a port."""
-    is_any = address.host in ("0.0.0.0", "localhost")  # noqa: S104
+    is_any = address.host in ("0.0.0.0", "::", "localhost")  # noqa: S104
     host = "127.0.0.1" if is_any else address.host
-    host = "[::1]" if host == "::" else f"[{host}]" if ":" in host else host
+    host = f"[{host}]" if ":" in host else host
     return f"http://{host}:{port}"

@@ -219,7 +219,7 @@ def _resources(agent: Agent) -> dict[str, Any]:
 
 def _serve_args(agent: Agent) -> list[str]:
     """Serve beyond loopback; open to everybody only if the manifest says so."""
-    address = ["--host", "0.0.0.0", "--port", str(PORT)]  # noqa: S104
+    address = ["--host", "::", "--port", str(PORT)]  # both families
     return ["serve", f"{FOLDER}/{FILE}", *address, *(["--open"] if agent.is_open else [])]
 
 

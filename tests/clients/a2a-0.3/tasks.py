@@ -51,7 +51,10 @@ async def conversation(client: Client, name: str) -> dict[str, Any]:
 async def main() -> None:
     found = {}
     async with httpx.AsyncClient(timeout=20) as http:
-        card = await A2ACardResolver(http, sys.argv[1]).get_agent_card()
+        base = sys.argv[1]
+        card = await A2ACardResolver(http, f"{base}/a2a/v0.3").get_agent_card()
+        same = await A2ACardResolver(http, base).get_agent_card("/.well-known/agent.json")
+        assert card == same
         for binding in (Binding.jsonrpc, Binding.http_json):
             for streaming in (False, True):
                 config = ClientConfig(

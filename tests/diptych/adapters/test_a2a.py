@@ -178,7 +178,7 @@ async def test_the_task_of_a_delegation_is_told_and_given_with_what_it_used() ->
     assert ChildRun(f"{base}/rpc", "t-1", "submitted") in told
     _, sent, _ = next(seen for seen in peer.seen if seen[0] == "SendStreamingMessage")
     about = sent["message"]["metadata"][a2a_extension.URI]
-    assert about["parent"] == {"agent": "asker", "run_id": "r-1", "call_id": "call_1_1"}
+    assert about["parent"] == {"agent": "asker", "runId": "r-1", "callId": "call_1_1"}
 
 
 async def test_a_child_that_failed_leaves_what_it_had_said() -> None:

@@ -51,6 +51,36 @@ def test_data_is_the_value_of_the_answer_and_whole_numbers_stay_whole() -> None:
     )
 
 
+TEXTS: list[JSON] = [{"text": "```\na\n```"}, {"text": "Explain"}]
+
+
+def task(*parts: JSON) -> JSON:
+    status = {"state": "TASK_STATE_COMPLETED"}
+    return {
+        "task": {"id": "t", "status": status, "artifacts": [{"artifactId": "a", "parts": parts}]}
+    }
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        pytest.param([{"message": {"messageId": "m", "parts": TEXTS}}], id="message"),
+        pytest.param([task(*TEXTS)], id="task"),
+        pytest.param([{"artifactUpdate": {"artifact": {"parts": TEXTS}}}, DONE], id="update"),
+        pytest.param([piece("a", {"text": "x"}), task(*TEXTS)], id="task that replaces an update"),
+    ],
+)
+def test_each_text_part_stands_on_a_line_of_its_own(events: list[JSON]) -> None:
+    assert output_after(*events).text == "```\na\n```\nExplain"
+
+
+def test_the_pieces_of_a_streamed_text_are_joined_as_they_are() -> None:
+    said = [piece("a", {"text": text}, append=True) for text in ("Hel", "lo", " you")]
+    kept = task({"text": "Hel"}, {"text": "lo"}, {"text": " you"})
+    assert output_after(*said, DONE).text == "Hello you"
+    assert output_after(*said, kept).text == "Hello you"
+
+
 def test_files_are_named_and_not_shown() -> None:
     link: JSON = {"url": "https://x/y.pdf", "filename": "y.pdf"}
     assert output_after(piece("a", link), DONE) == CallOutput("[y.pdf: https://x/y.pdf]")

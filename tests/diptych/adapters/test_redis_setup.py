@@ -1,17 +1,20 @@
 """How the store is set up: a pod starts whatever is wrong with it, says what, and recovers."""
 
 import asyncio
+import re
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from redis.exceptions import ClusterCrossSlotError, MovedError, ResponseError
 from support.redis_server import RedisServer, free_port, redis_server
 from support.redis_stores import first, record, soon, stores
 
 from diptych.adapters.redis import RedisSettings, RedisStore
-from diptych.adapters.redis.locator import Unreachable
+from diptych.adapters.redis.locator import Unreachable, unreachable
 from diptych.adapters.redis.server_info import read_info
 from diptych.adapters.redis.settings import read_url
 from diptych.errors import ConfigError, StoreError
@@ -197,8 +200,48 @@ async def test_a_user_with_few_rights_is_enough():
             assert "see its ACL rules" in store.unavailable_reason()
         server.ask("ACL", "SETUSER", "me", "-xadd")
         async with stores(url, prefix="agent:a") as [store]:
-            with pytest.raises(StoreError, match="see its ACL rules"):
-                await store.open(first(store), "t1")
+            assert "see its ACL rules" in store.unavailable_reason()
+
+
+@pytest.mark.parametrize("command", ["zadd", "publish", "memory|usage", "xdel"])
+async def test_a_store_that_cannot_do_what_runs_need_is_not_ready(command: str):
+    with redis_server() as server:
+        server.ask("ACL", "SETUSER", "default", f"-{command}")
+        async with stores(server.url, prefix="a") as [store]:
+            assert "see its ACL rules" in store.unavailable_reason()
+        server.ask("ACL", "SETUSER", "default", f"+{command}")
+        async with stores(server.url, prefix="a") as [store]:
+            await use(store)
+            assert server.ask("KEYS", "*probe*") == []
+
+
+@pytest.mark.parametrize("slots", ["0 16383", "0 1"])
+async def test_a_redis_in_cluster_mode_is_named_at_once(slots: str):
+    with redis_server("--cluster-enabled", "yes") as server:
+        server.ask("CLUSTER", "ADDSLOTSRANGE", *slots.split())
+        async with stores(server.url) as [store]:
+            assert "cluster mode" in store.unavailable_reason()
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (MovedError("3999 127.0.0.1:6381"), "MOVED"),
+        (ResponseError("Script attempted to access a non local key in a cluster node"), "MOVED"),
+        (ClusterCrossSlotError("Keys in request don't hash to the same slot"), "CROSSSLOT"),
+        (ResponseError("Script attempted to access … do not hash to the same slot"), "CROSSSLOT"),
+    ],
+)
+def test_cluster_mode_is_named_with_the_servers_code(error: ResponseError, code: str):
+    assert f"cluster mode ({code})" in str(unreachable(error))
+    assert unreachable(error).is_settled
+
+
+def test_the_probe_tries_each_command_of_the_scripts():
+    folder = Path(str(files("diptych.adapters.redis.scripts")))
+    scripts = {file.stem: file.read_text("utf-8") for file in folder.glob("*.lua")}
+    tried = set(re.findall(r"\{ '([A-Z]+)'", scripts["probe"]))
+    assert set(re.findall(r"redis\.call\(\s*'([A-Z]+)'", "".join(scripts.values()))) == tried
 
 
 async def test_a_unix_socket_serves(tmp_path):

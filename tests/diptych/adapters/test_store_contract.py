@@ -21,7 +21,7 @@ from diptych.errors import (
     SessionBusy,
     StoreError,
 )
-from diptych.loop.codec import Record
+from diptych.loop.codec import NOT_IN_MEMORY_VIEW, Record
 from diptych.loop.messages import Message
 from diptych.ports import SessionLeases
 from diptych.ports.entries import IdempotencyKey, Lease, RunEntry
@@ -486,6 +486,28 @@ async def test_a_deleted_session_leaves_nothing(store):
     assert list(await store.log.entries()) == []
     with pytest.raises(RunNotFound):
         await store.log.read(opened.entry.run_id)
+
+
+async def test_a_deleted_run_leaves_nothing_and_the_others_stay(store):
+    one, two = [await store.open(token=token) for token in ("t1", "t2")]
+    with pytest.raises(InvalidRequest):
+        await store.sessions.delete_run("talk", two.entry.run_id, 0)
+    for each, words in ((one, "one"), (two, "two")):
+        await store.end(each.entry, one.lease, words)
+    run_id = one.entry.run_id
+    shown = sum(r.event_type not in NOT_IN_MEMORY_VIEW for r in await store.log.read(run_id))
+    before = await store.sessions.count_events("talk")
+    assert await store.sessions.delete_run("talk", run_id, shown)
+    assert not await store.sessions.delete_run("talk", run_id, shown)
+    assert [m.content for m in await store.sessions.conversation("talk")] == ["two"]
+    assert [e.run_id for e in await store.log.entries("talk")] == [two.entry.run_id]
+    assert await store.sessions.count_events("talk") == before - shown
+    assert await store.sessions.count_events() == before - shown
+    with pytest.raises(RunNotFound):
+        await store.log.read(run_id)
+    await store.sessions.delete_run("talk", two.entry.run_id, before - shown)
+    assert not await store.sessions.session_exists("talk")
+    assert await store.sessions.count_events() == 0
 
 
 # Leases

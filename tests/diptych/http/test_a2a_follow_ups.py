@@ -74,6 +74,29 @@ def texts(task: Task) -> list[tuple[str, str]]:
 
 
 @over_each_wire
+async def test_a_task_shows_each_message_as_it_was_sent(wire: Wire) -> None:
+    def said(name: str, task: Task | None = None) -> SendMessageRequest:
+        sent = asking("```\na\n```", name, task, metadata={"skillId": "x"})
+        sent.message.parts.append(Part(text="Explain", metadata={"lang": "en"}))
+        sent.message.extensions.append("https://example.com/ext")
+        return sent
+
+    model = ListeningModel(SLOW, "{}", "Voilà.")
+    async with agents(wire, model, Speaker()) as ([here, there], client):
+        begun = await task_of((await client(here)).send_message(at_once(said("mine"))))
+        ended = await task_of((await client(there)).send_message(said("more", begun)))
+        read = await (await client(there)).get_task(GetTaskRequest(id=begun.id))
+    names = ["mine", "more"]
+    for task, expected in ((begun, names[:1]), (ended, names), (read, names)):
+        assert [message.message_id for message in task.history] == expected
+        for message in task.history:
+            sent = said(message.message_id).message
+            sent.task_id, sent.context_id = task.id, task.context_id
+            assert message == sent
+    assert "```\na\n```\nExplain" in model.requests[0][-1].content
+
+
+@over_each_wire
 async def test_a_message_joins_a_task_that_another_replica_works_on(wire: Wire) -> None:
     model = ListeningModel(SLOW, "{}", "Voilà.")
     async with agents(wire, model, Speaker()) as ([here, there], client):

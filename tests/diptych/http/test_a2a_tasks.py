@@ -1,6 +1,8 @@
 """The A2A server over a scripted `RunService`: asked by the SDK's client, and by raw HTTP."""
 
 import asyncio
+import json
+import re
 import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -15,6 +17,7 @@ from a2a.client.client import Client
 from a2a.compat.v0_3 import types as types_03
 from a2a.server.tasks.task_manager import append_artifact_to_task
 from a2a.types import (
+    AgentCard,
     CancelTaskRequest,
     GetTaskRequest,
     Message,
@@ -26,6 +29,7 @@ from a2a.types import (
     TaskState,
 )
 from a2a.utils.errors import TaskNotCancelableError, UnsupportedOperationError
+from google.protobuf.json_format import ParseDict
 from starlette.applications import Starlette
 from support.a2a_wires import Wire, client_over, over_each_wire
 
@@ -33,7 +37,7 @@ from diptych.adapters.a2a import A2aAgents
 from diptych.config.settings import PeerConfig
 from diptych.errors import RunLost, RunNotFound
 from diptych.http.a2a.routes import a2a_routes
-from diptych.http.agent_profile import AgentProfile
+from diptych.http.agent_profile import CARD_PATH, OLDER_CARD_PATHS, AgentProfile
 from diptych.loop import messages
 from diptych.loop.codec import TERMINAL, Record
 from diptych.loop.events import Origin
@@ -69,7 +73,7 @@ class ScriptedRuns:
         run_id = f"run-{len(self.asks)}"
         self._sessions[run_id] = ask.session_id or "session-new"
         self._log[run_id] = []
-        await self.add(run_id, "user_message", ask.messages[-1].content)
+        await self.add(run_id, "user_message", ask.messages[-1].content, notes=ask.notes)
         self._plays[run_id] = asyncio.create_task(self._play(run_id))
         return await self.entry(run_id)
 
@@ -128,10 +132,10 @@ class ScriptedRuns:
             else:
                 await self.add(run_id, *step)
 
-    async def add(self, run_id: str, event_type: str, content: Any) -> None:
+    async def add(self, run_id: str, event_type: str, content: Any, **about: Any) -> None:
         log = self._log[run_id]
         session_id = self._sessions[run_id]
-        log.append(Record(run_id, session_id, len(log) + 1, event_type, 1.5, content))
+        log.append(Record(run_id, session_id, len(log) + 1, event_type, 1.5, content, about))
         async with self._changed:
             self._changed.notify_all()
 
@@ -436,6 +440,42 @@ async def test_a_subscriber_gets_what_was_and_what_comes_without_gap_or_repetiti
     assert events[-1].status_update.status.state == TaskState.TASK_STATE_COMPLETED
 
 
+@pytest.mark.parametrize(("modes", "pieces"), [(["text/plain"], 1), ([], 3)])
+async def test_crewai_gets_each_word_once(modes: list[str], pieces: int) -> None:
+    """As CrewAI 1.15 asks; it puts a blank between the texts of the updates."""
+    text = {"kind": "text", "text": "hi"}
+    sent = {
+        "configuration": {"acceptedOutputModes": modes, "blocking": True},
+        "message": {"kind": "message", "messageId": "m-1", "parts": [text], "role": "user"},
+    }
+    runs = ScriptedRuns(*HELLO, ("completed", None))
+    async with httpx.AsyncClient(transport=asgi(runs), base_url="http://clerk") as http:
+        reply = await http.post("/a2a", json=call("message/stream", sent))
+    events = [json.loads(line[6:])["result"] for line in reply.text.splitlines() if line[:1] == "d"]
+    updates = [event["artifact"] for event in events if event["kind"] == "artifact-update"]
+    texts = [part["text"] for artifact in updates for part in artifact["parts"]]
+    assert len(texts) == pieces
+    assert "".join(texts) == "Hello"
+    if modes:
+        assert " ".join(texts) == "Hello"
+
+
+async def test_what_we_add_to_a_task_is_in_camel_case() -> None:
+    runs, spent = ScriptedRuns(...), {"prompt_tokens": 7, "completion_tokens": 2}
+    extended = {**HEADERS, "A2A-Extensions": a2a_extension.URI}
+    async with httpx.AsyncClient(transport=asgi(runs), base_url="http://clerk") as http:
+        sent = call("SendMessage", asking("hi", returnImmediately=True))
+        await http.post("/a2a", json=sent, headers=HEADERS)
+        called = {"tool": "t", "arguments": {"the_callers": 1}}
+        await runs.add("run-1", "model_reply", "", usage=spent, step=1)
+        await runs.add("run-1", "tool_call", called, call_id="c")
+        await runs.add("run-1", "agent_response", "Hel", finish_reason="length")
+        read = await http.post("/a2a", json=call("GetTask", {"id": "run-1"}), headers=extended)
+    names = set(re.findall(r'"(\w+)":', read.text))
+    assert {name for name in names if "_" in name} == {"the_callers"}
+    assert {"promptTokens", "modelCalls", "callId", "finishReason"} <= names
+
+
 MESSAGE = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
 
 
@@ -462,23 +502,31 @@ async def test_the_history_that_ag2_repeats_is_left_out() -> None:
     assert [message.content for message in runs.asks[0].messages] == ["and again"]
 
 
-async def test_the_card_tells_where_it_was_asked_and_what_the_agent_can_do() -> None:
+async def test_the_card_of_1_0_has_no_fields_that_are_not_of_1_0() -> None:
     async with httpx.AsyncClient(transport=asgi(ScriptedRuns()), base_url="http://pod:81") as http:
-        response = await http.get("/.well-known/agent-card.json")
-        again = await http.get(
-            "/.well-known/agent-card.json", headers={"If-None-Match": response.headers["etag"]}
-        )
-        forged = await http.get("/.well-known/agent-card.json", headers={"Host": 'a"/b c'})
+        card = (await http.get(CARD_PATH)).json()
+    ParseDict(card, AgentCard())
+    assert {each["protocolVersion"] for each in card["supportedInterfaces"]} == {"1.0"}
+
+
+@pytest.mark.parametrize("path", [CARD_PATH, *OLDER_CARD_PATHS])
+async def test_the_card_tells_where_it_was_asked_and_what_the_agent_can_do(path: str) -> None:
+    async with httpx.AsyncClient(transport=asgi(ScriptedRuns()), base_url="http://pod:81") as http:
+        response = await http.get(path)
+        again = await http.get(path, headers={"If-None-Match": response.headers["etag"]})
+        forged = await http.get(path, headers={"Host": 'a"/b c'})
     card = response.json()
+    is_older = path in OLDER_CARD_PATHS
     assert card["supportedInterfaces"] == [
-        {"url": f"http://pod:81{path}", "protocolBinding": binding, "protocolVersion": version}
-        for version in ("1.0", "0.3")
-        for binding, path in (("JSONRPC", "/a2a"), ("HTTP+JSON", "/a2a/rest"))
+        {"url": f"http://pod:81{at}", "protocolBinding": binding, "protocolVersion": version}
+        for version in ("1.0", "0.3")[: 1 + is_older]
+        for binding, at in (("JSONRPC", "/a2a"), ("HTTP+JSON", "/a2a/rest"))
     ]
-    assert (card["protocolVersion"], card["url"]) == ("0.3", "http://pod:81/a2a")
-    assert card["additionalInterfaces"] == [
-        {"transport": "HTTP+JSON", "url": "http://pod:81/a2a/rest"}
-    ]
+    if is_older:
+        assert (card["protocolVersion"], card["url"]) == ("0.3", "http://pod:81/a2a")
+        assert card["additionalInterfaces"] == [
+            {"transport": "HTTP+JSON", "url": "http://pod:81/a2a/rest"}
+        ]
     assert (card["name"], card["description"], card["version"]) == (
         "clerk",
         "Files things.",
@@ -498,15 +546,15 @@ async def test_the_card_of_a_closed_agent_says_to_each_version_how_to_prove_who_
     async with httpx.AsyncClient(
         transport=asgi(ScriptedRuns(), profile), base_url="http://pod"
     ) as http:
-        card = (await http.get("/.well-known/agent-card.json")).json()
+        newer, card = [(await http.get(p)).json() for p in (CARD_PATH, OLDER_CARD_PATHS[0])]
+    ParseDict(newer, AgentCard())
     older = types_03.AgentCard.model_validate(card)
     assert older.security == [{"bearer": []}, {"oidc1": []}]
     assert older.security_schemes
     kinds = {name: scheme.root.type for name, scheme in older.security_schemes.items()}
     assert kinds == {"bearer": "http", "oidc1": "openIdConnect"}
-    newer = parse_agent_card(card)
-    assert set(newer.security_schemes) == {"bearer", "oidc1"}
-    assert len(newer.supported_interfaces) == 4
+    for each in (newer, card):
+        assert set(parse_agent_card(each).security_schemes) == {"bearer", "oidc1"}
 
 
 async def test_the_card_says_the_public_url_when_there_is_one() -> None:

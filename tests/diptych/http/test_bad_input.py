@@ -463,15 +463,41 @@ METHODS = [
     (f"{RUNS}/x/queue", "DELETE"),
     (A2A, "POST"),
     ("/a2a/rest/tasks", "GET, HEAD"),
+    ("/.well-known/agent-card.json", "GET, HEAD"),
+    ("/v1/responses/x", "DELETE, GET"),
 ]
 
 
+@pytest.mark.parametrize("method", ["PUT", "OPTIONS"])
 @pytest.mark.parametrize(("path", "methods"), METHODS)
-async def test_what_is_not_possible_names_all_that_is(path: str, methods: str) -> None:
+async def test_what_is_not_possible_names_all_that_is(path: str, methods: str, method: str) -> None:
     async with face() as helper:
-        response = await helper.http.put(path, json={})
+        response = await helper.http.request(method, path, json={})
         assert response.status_code == 405
         assert ", ".join(sorted(response.headers["Allow"].split(", "))) == methods
+
+
+@pytest.mark.parametrize("headers", [{}, {"Content-Type": "text/plain"}])
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/v1/chat/completion", 404),
+        ("/nothing", 404),
+        ("/a2a/rest/nothing", 404),
+        ("/health", 405),
+        ("/.well-known/agent-card.json", 405),
+        (CHAT, 415),
+        (f"{RUNS}/x/cancel", 415),
+        (A2A, 415),
+        (REST, 415),
+    ],
+)
+async def test_a_path_that_is_not_there_is_said_before_the_kind_of_the_body(
+    path: str, status: int, headers: dict[str, str]
+) -> None:
+    async with face() as helper:
+        response = await helper.http.post(path, content=b"hi", headers=headers)
+        assert response.status_code == status
 
 
 @pytest.mark.parametrize("path", ["/health", "/ready"])

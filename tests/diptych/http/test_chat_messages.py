@@ -42,10 +42,10 @@ async def asked(helper: Any, path: str, *messages: Any) -> RunRequested:
 @pytest.mark.parametrize("path", [CHAT, RUNS])
 @pytest.mark.parametrize("kind", PARTS)
 async def test_a_part_that_the_model_takes_is_passed_on_as_it_is(kind: str, path: str) -> None:
-    content = [text("What "), PARTS[kind], text("is this?")]
+    content = [text("```\na\n```"), PARTS[kind], text("Explain")]
     async with face(inputs=("image", "audio", "file")) as helper:
         found = await asked(helper, path, {"role": "user", "content": content})
-        assert found == RunRequested("What is this?", parts=(PARTS[kind],))
+        assert found == RunRequested("```\na\n```\nExplain", parts=(PARTS[kind],))
 
 
 async def test_a_message_may_be_a_picture_without_words() -> None:
@@ -101,6 +101,47 @@ async def test_a_part_of_the_wrong_form_is_refused(message: Any, param: str) -> 
     async with face(inputs=("image", "audio", "file")) as helper:
         response = await helper.http.post(CHAT, json=said(USER, message, USER))
         assert openai_error(response, 400)["param"] == f"messages[1].{param}"
+
+
+@pytest.mark.parametrize("path", [CHAT, RUNS])
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "thinking", "thinking": "Hm.", "signature": "x"},
+        {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]},
+        {"type": "redacted_thinking", "data": "x"},
+        {"type": "reasoning", "text": "Hm."},
+        {"type": "reasoning_content", "reasoning_content": {"text": "Hm."}},
+        {"type": "reasoning_text", "text": "Hm."},
+    ],
+)
+async def test_reasoning_in_a_history_is_dropped(path: str, part: dict[str, Any]) -> None:
+    answer = {"role": "assistant", "content": [part, {"type": "output_text", "text": "Yes?"}]}
+    async with face() as helper:
+        found = await asked(
+            helper, path, USER, answer, {"role": "assistant", "content": [part]}, USER
+        )
+        assert found.earlier == (Message("user", "hi"), Message("assistant", "Yes?"))
+
+
+@pytest.mark.parametrize(
+    ("before", "name", "arguments"),
+    [
+        pytest.param([{"name": "add", "arguments": '{"a": 1}'}], "add", '{"a": 1}', id="its call"),
+        pytest.param([{"name": "sub", "arguments": "{}"}], "add", "{}", id="another call"),
+        pytest.param([], "add", "{}", id="no call"),
+    ],
+)
+async def test_the_result_of_a_function_is_that_of_a_tool(
+    before: list[Any], name: str, arguments: str
+) -> None:
+    calls = [{"role": "assistant", "content": None, "function_call": call} for call in before]
+    result = {"role": "function", "name": name, "content": "2"}
+    async with face() as helper:
+        found = await asked(helper, CHAT, USER, *calls, result, USER)
+        (call,) = found.earlier[1].calls
+        assert (call.name, call.arguments) == (name, arguments)
+        assert found.earlier[2:] == (Message("tool", "2", call_id=call.id),)
 
 
 async def test_calls_and_results_of_a_history_are_kept_as_such() -> None:

@@ -267,15 +267,12 @@ async def test_reasoning_is_told_live_and_changes_no_number() -> None:
 # Sessions
 
 
-async def test_a_response_goes_on_from_the_newest_of_its_session_and_from_no_other() -> None:
+async def test_a_response_goes_on_in_the_session_of_the_one_before_it() -> None:
     async with face("{}", "One.") as helper:
         first = await created(helper)
         second = await created(helper, previous_response_id=first["id"], input="more")
         assert second["conversation"] == first["conversation"]
         assert second["previous_response_id"] == first["id"]
-        stale = openai_error(await post(helper, previous_response_id=first["id"]), 400)
-        assert (stale["code"], stale["param"]) == ("not_newest_response", "previous_response_id")
-        assert second["id"] in stale["message"]
         unknown = openai_error(await post(helper, previous_response_id="resp_x"), 404)
         assert unknown["code"] == "previous_response_not_found"
         third = await created(helper, conversation=first["conversation"])
@@ -296,9 +293,58 @@ async def test_a_request_that_is_sent_again_is_the_one_that_it_was() -> None:
         key = {"Idempotency-Key": "k"}
         replies = [await post(helper, key, previous_response_id=first["id"]) for _ in range(2)]
         assert replies[0].json() == replies[1].json()
-        other = await post(helper, {"Idempotency-Key": "l"}, previous_response_id=first["id"])
-        assert openai_error(other, 400)["code"] == "not_newest_response"
-        assert len(await helper.house.runs.entries()) == 2
+        fork = {"Idempotency-Key": "l"}
+        forks = [await post(helper, fork, previous_response_id=first["id"]) for _ in range(2)]
+        assert forks[0].json() == forks[1].json() != replies[0].json()
+        assert len(await helper.house.runs.entries()) == 3
+
+
+def sent(helper: Face) -> list[str]:
+    """Give what the model was sent of the conversation, for its newest reply."""
+    messages = helper.house.model.requests[-1]
+    return [m.content.partition("\n")[0] for m in messages if m.role != "system"]
+
+
+@pytest.mark.parametrize("when_busy", ["enqueue", "reject"])
+async def test_a_second_continuation_is_a_fork_with_the_history_up_to_there(when_busy: str) -> None:
+    async with face("{}", "Answer.") as helper:
+        first = await created(helper, input="one")
+        second = await created(helper, input="two", previous_response_id=first["id"])
+        third = await created(helper, input="three", previous_response_id=second["id"])
+        for given in ("fork", "fork again"):
+            fork = await created(
+                helper, input=given, previous_response_id=second["id"], when_busy=when_busy
+            )
+            assert fork["previous_response_id"] == second["id"]
+            assert sent(helper) == ["one", "Answer.", "two", "Answer.", given]
+            assert fork["conversation"] != third["conversation"] == first["conversation"]
+        more = await created(helper, input="more", previous_response_id=fork["id"])
+        assert more["conversation"] == fork["conversation"]
+        assert sent(helper) == ["one", "Answer.", "two", "Answer.", given, "Answer.", "more"]
+        old = await created(helper, input="old", previous_response_id=first["id"])
+        assert sent(helper) == ["one", "Answer.", "old"]
+        assert len({each["conversation"]["id"] for each in (first, fork, old)}) == 3
+
+
+async def test_continuations_at_the_same_moment_do_not_see_each_other() -> None:
+    async with face("{}", "Answer.") as helper:
+        first = await created(helper, input="one")
+        asked = (created(helper, input=x, previous_response_id=first["id"]) for x in ("a", "b"))
+        found = await asyncio.gather(*asked)
+        assert len({each["conversation"]["id"] for each in found}) == 2
+        prompts = helper.house.model.requests[2:]
+        assert not any({"a", "b"} <= {m.content.partition("\n")[0] for m in p} for p in prompts)
+
+
+async def test_nobody_forks_from_a_response_that_is_not_finished() -> None:
+    async with face(model=Speaker("Hi", ...)) as helper:
+        first = await created(helper, background=True)
+        await created(helper, background=True, previous_response_id=first["id"])
+        refused = openai_error(await post(helper, previous_response_id=first["id"]), 400)
+        assert (refused["code"], refused["param"]) == (
+            "response_not_finished",
+            "previous_response_id",
+        )
 
 
 # What a request may bring
@@ -563,11 +609,22 @@ async def test_a_call_that_was_forced_may_be_left_unanswered() -> None:
         assert after["status"] == "completed"
 
 
-async def test_a_response_is_not_deleted_alone_and_the_refusal_says_what_is() -> None:
-    async with face() as helper:
-        body = await created(helper)
-        refused = openai_error(await helper.http.delete(f"{PATH}/{body['id']}"), 400)
-        path = refused["message"].partition("DELETE ")[2]
-        assert (await helper.http.delete(path)).status_code == 204
-        assert (await helper.http.get(f"{PATH}/{body['id']}")).status_code in (404, 410)
-        assert openai_error(await helper.http.delete(f"{PATH}/run-x"), 404)
+async def test_a_deleted_response_is_gone_and_so_is_what_it_said() -> None:
+    async with face("{}", "Answer.") as helper:
+        first = await created(helper, input="one")
+        second = await created(helper, input="two", previous_response_id=first["id"])
+        path = f"{PATH}/{first['id']}"
+        gone = await helper.http.delete(path)
+        assert gone.json() == {"id": first["id"], "object": "response", "deleted": True}
+        for again in (await helper.http.get(path), await helper.http.delete(path)):
+            openai_error(again, 404)
+        await created(helper, input="three", previous_response_id=second["id"])
+        assert sent(helper) == ["two", "Answer.", "three"]
+
+
+async def test_a_response_that_goes_on_is_not_deleted() -> None:
+    async with face(model=Speaker("Hi", ...)) as helper:
+        body = await created(helper, background=True)
+        refused = openai_error(await helper.http.delete(f"{PATH}/{body['id']}"), 409)
+        assert refused["code"] == "session_busy"
+        assert "cancel it" in refused["message"]

@@ -281,7 +281,7 @@ def _send_request(
     if config.share_context:
         uri = a2a_extension.URI
         message.extensions.append(uri)
-        message.metadata.update({uri: a2a_extension.metadata_value(about)})
+        message.metadata.update({uri: a2a_extension.to_wire(a2a_extension.metadata_value(about))})
         if request.context:
             part = Part(media_type="application/json", metadata={uri: {"content": "messages"}})
             ParseDict(dict(a2a_extension.context_value(request.context)), part.data)

@@ -13,8 +13,9 @@ MAX_ANSWER_CHARS = 4 * 2**20  # kept of one artifact or message; the runner cuts
 
 
 class Content:
-    """The parts of one artifact or message; pieces of a streamed text are joined as they are.
+    """The parts of one artifact or message, each text on a line of its own.
 
+    What is added later, pieces of a streamed text, is joined as it is.
     In `text` the values of data parts stand below what was said, as JSON; `value` is the last one.
     """
 
@@ -32,15 +33,20 @@ class Content:
             return said
         return "\n".join(filter(None, (said, *map(_as_text, self._values))))
 
-    def add(self, parts: Iterable[Part]) -> str:
-        """Add parts, up to the limit; give the text that was added, without the values."""
+    def add(self, parts: Iterable[Part], *, as_pieces: bool = False) -> str:
+        """Add parts, up to the limit; give the text that was added, without the values.
+
+        With `as_pieces` the parts may be those of a streamed text, each as it came.
+        """
         new: list[str] = []
         for part in parts:
             if part.HasField("data"):
                 self._add_value(with_integers(MessageToDict(part.data)))
             elif (text := _part_text(part)) and self.size <= MAX_ANSWER_CHARS:
-                if not part.HasField("text") and "".join(self._texts[-1:] + new[-1:])[-1:].strip():
-                    text = f"\n{text}"  # a file stands on a line of its own
+                before = "".join(self._texts[-1:] + new[-1:])[-1:]
+                is_file = not part.HasField("text")
+                if (is_file and before.strip()) or (new and not as_pieces and before != "\n"):
+                    text = f"\n{text}"
                 self.size += len(text)
                 new.append(text)
         self._texts += new

@@ -97,6 +97,7 @@ class DelegationTask:
                 refusal = "broke the task off" if is_begun else "did not take the task"
                 raise explain(error, self._agent, refusal) from error
         if not self._progress.is_settled:
+            self._progress.has_pieces |= not request.configuration.return_immediately
             await self._resume(is_streamed=not request.configuration.return_immediately)
         return self.output()
 
@@ -118,6 +119,7 @@ class DelegationTask:
         found = await self._persistently(lambda: self._find(context_id))
         if found is None:
             raise DelegationError("unknown", prompt.OUTCOME_UNKNOWN)
+        self._progress.has_pieces = is_streamed
         self._tell(self._progress.apply_task(found))
         if not self.has_ended:
             await self._resume(is_streamed=is_streamed)

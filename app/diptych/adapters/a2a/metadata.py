@@ -20,7 +20,8 @@ def extension_value(metadata: Struct) -> JSON:
         value: JSON = MessageToDict(metadata.fields[a2a_extension.URI])
     except ValueError:
         return UNREADABLE
-    return value
+    found: JSON = a2a_extension.from_wire(value)
+    return found
 
 
 def events_with(metadata: Struct) -> Sequence[JSON]:

@@ -52,12 +52,13 @@ class TaskProgress:
     """The task of one delegation, put together from what its agent sends.
 
     `url` is the base URL of that agent, `claims` holds what it says to have used against what is
-    known.
+    known. A task that `has_pieces` may hold an artifact as the pieces in which it was streamed.
     """
 
     def __init__(self, url: str = "", claims: ClaimedUse | None = None) -> None:
         self.task_id = ""
         self._url = url
+        self.has_pieces = False
         self._claims = claims
         self.report = TaskReport()
         self.waits_for_approval = False  # a call of it or below it, as its events say
@@ -119,7 +120,7 @@ class TaskProgress:
         before = self._text()
         self._artifacts.clear()
         for artifact in task.artifacts:
-            self._apply_artifact(artifact, appends=False)
+            self._apply_artifact(artifact, appends=False, as_pieces=self.has_pieces)
         self._last_words = last_words(task.history) or self._last_words
         return self._text().removeprefix(before)
 
@@ -222,7 +223,8 @@ class TaskProgress:
         self._message = content_of(message.parts)
         return self._message.text
 
-    def _apply_artifact(self, artifact: Artifact, *, appends: bool) -> str:
+    def _apply_artifact(self, artifact: Artifact, *, appends: bool, as_pieces: bool = False) -> str:
+        self.has_pieces |= appends
         known, before = self._artifacts.get(artifact.artifact_id), ""
         if not appends or known is None:
             if len(self._artifacts) >= MAX_ARTIFACTS or self._size() > MAX_ANSWER_CHARS:
@@ -232,7 +234,7 @@ class TaskProgress:
         content = self._artifacts[artifact.artifact_id]
         if (about := extension_value(artifact.metadata)) is not None:
             content.finish_reason = a2a_extension.read_finish_reason(about)
-        return content.add(artifact.parts).removeprefix(before)
+        return content.add(artifact.parts, as_pieces=as_pieces).removeprefix(before)
 
     def _size(self) -> int:
         return sum(content.size for content in self._artifacts.values())

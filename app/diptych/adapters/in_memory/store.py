@@ -75,10 +75,10 @@ class MemoryStore:
         run_id, session_id, created = first.run_id, first.session_id, first.timestamp
         if idempotency_key and (earlier := self._earlier_run(idempotency_key)):
             return Opened(await self.entry(earlier), None, is_new=False)
-        if if_idle and self._is_busy(session_id):
-            raise SessionBusy
         if if_newest and not self._is_newest(session_id, if_newest):
             raise NotResumable
+        if if_idle and self._is_busy(session_id):
+            raise SessionBusy
         self._make_room(sessions=0 if session_id in self._sessions else 1)
         self._runs[run_id] = run = StoredRun(session_id, created)
         self._sessions.setdefault(session_id, StoredSession(created, created)).runs.append(run_id)
@@ -202,6 +202,15 @@ class MemoryStore:
             raise SessionBusy
         for run_id in tuple(session.runs):
             self._remove(run_id)
+        return True
+
+    async def delete_run(self, session_id: str, run_id: str, shown: int) -> bool:
+        del session_id, shown
+        if (run := self._runs.get(run_id)) is None:
+            return False
+        if not run.is_finished:
+            raise SessionBusy
+        self._remove(run_id)
         return True
 
     def _is_busy(self, session_id: str) -> bool:

@@ -20,7 +20,7 @@ Keys, all under the prefix; `R` stands for a run's id, `S` for a session's:
     session:S       hash: created, updated, events, refreshed
     runs:S          sorted set of its runs, by the order in which they were opened
     queue:S         list of its runs that are not finished
-    said:S          list: the messages that each finished run adds to the conversation, as JSON
+    said:S          list: each finished run's id, and the messages that it adds, as JSON
     lease:S         token of its owner; expires
     fence:S         token of its newest owner: a write under any other is refused
     order           how many runs were opened so far

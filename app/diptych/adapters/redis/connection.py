@@ -32,7 +32,7 @@ from diptych.adapters.redis.locator import (
     unreachable,
 )
 from diptych.adapters.redis.pipeline import ConnectionLost, Pipeline, Reply
-from diptych.adapters.redis.scripts import ALL, EPOCH, Script
+from diptych.adapters.redis.scripts import ALL, EPOCH, PROBE, Script
 from diptych.adapters.redis.server_info import ServerInfo, read_info
 from diptych.adapters.redis.tasks import cancel
 from diptych.adapters.redis.write_buffer import Argument, Command
@@ -234,10 +234,14 @@ class MultiplexedConnection:
             await connection.disconnect(nowait=True)
 
     async def _check_health(self) -> None:
-        """Look at the server once, then ask it for the epoch for ever. Raises `Unreachable`."""
+        """Look at the server and try it once, then ask it for the epoch for ever.
+
+        Raises `Unreachable`.
+        """
         [found] = await self._execute_promptly(("INFO",))
         self.server = read_info(found)
         await self._execute_promptly(*(("SCRIPT", "LOAD", script.source) for script in ALL))
+        await self._execute_promptly(("EVAL", PROBE.source, 0, self.prefix))
         while True:
             command: Command = ("EVAL", EPOCH.source, 0, self.prefix, secrets.token_hex(4))
             # A write that changes nothing, and that a full store refuses all the same.

@@ -9,6 +9,9 @@ from typing import Any, Protocol, cast
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
+    ClusterCrossSlotError,
+    ClusterDownError,
+    MovedError,
     NoPermissionError,
     RedisError,
     ResponseError,
@@ -164,7 +167,7 @@ async def _connect(connection: RawConnection, seconds: float) -> None:
         raise
 
 
-def unreachable(error: Exception) -> Unreachable:
+def unreachable(error: Exception) -> Unreachable:  # noqa: C901 - a table
     """Give an error of a library as one for people; its message holds nothing of the library's."""
     match error:
         case Unreachable():
@@ -174,6 +177,12 @@ def unreachable(error: Exception) -> Unreachable:
             return Unreachable(message, is_settled=True)
         case NoPermissionError():
             return Unreachable(_MISSING_PERMISSION, is_settled=True)
+        case MovedError():
+            return Unreachable(_CLUSTER.format("MOVED"), is_settled=True)
+        case ClusterCrossSlotError():
+            return Unreachable(_CLUSTER.format("CROSSSLOT"), is_settled=True)
+        case ClusterDownError():
+            return Unreachable("the store's cluster is down (CLUSTERDOWN)")
         case BusyLoadingError():
             return Unreachable("the store is still loading what it had saved")
         case TimeoutError():
@@ -181,15 +190,22 @@ def unreachable(error: Exception) -> Unreachable:
     for part, message, is_settled in _KNOWN_ERRORS:
         if part in str(error):
             return Unreachable(message, is_settled=is_settled)
-    is_refusal = isinstance(error, ResponseError)
-    return Unreachable(f"the store {'refuses a command' if is_refusal else 'cannot be reached'}")
+    if not isinstance(error, ResponseError):
+        return Unreachable("the store cannot be reached")
+    return Unreachable(f"the store refuses a command ({error.status_code or 'ERR'})")
 
 
+_CLUSTER = (
+    "the store is a Redis in cluster mode ({}), which spreads the keys of a run over its nodes: "
+    "name a Redis without cluster mode, or with Sentinel"
+)
 _MISSING_PERMISSION = "the store's user may not do all that is needed: see its ACL rules"
 _KNOWN_ERRORS = (  # part of the server's or the TLS library's text, message, is_settled
     ("DENIED", "the store is in protected mode: give it a password, and the URL", True),
     ("DB index", "the store has no database of the number in its URL", True),
     ("Invalid Database", "the store has no database of the number in its URL", True),
+    ("hash to the same slot", _CLUSTER.format("CROSSSLOT"), True),  # inside a script
+    ("non local key", _CLUSTER.format("MOVED"), True),  # inside a script
     ("script can't", _MISSING_PERMISSION, True),  # of a command inside a script
     ("CERTIFICATE", "the store's TLS certificate is not trusted: set ssl_ca_certs", True),
     ("MISCONF", "the store takes no writes, for it cannot save to its disk", False),

@@ -32,7 +32,7 @@ def serve(
         typer.Argument(metavar="FILE", help="Files with Agents; else the environment is read."),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="The address to listen at; 0.0.0.0 is all, for containers.")
+        str, typer.Option(help="The address to listen at; :: is all, for containers.")
     ] = _LOOPBACK,
     port: Annotated[
         int | None,

@@ -1,6 +1,7 @@
 """The agent card: describes this agent to other agents."""
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 from a2a.server.routes import create_agent_card_routes
@@ -16,16 +17,12 @@ from a2a.types import (
     SecurityScheme,
     StringList,
 )
-from a2a.utils.constants import (
-    AGENT_CARD_WELL_KNOWN_PATH,
-    PROTOCOL_VERSION_0_3,
-    PROTOCOL_VERSION_1_0,
-)
+from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from diptych.http.agent_profile import AgentProfile
+from diptych.http.agent_profile import CARD_PATH, OLDER_CARD_PATHS, AgentProfile
 from diptych.http.rest_errors import REST_PATH
 from diptych.net import a2a_extension
 
@@ -37,12 +34,26 @@ CACHED_CARDS = 32  # one for each host name by which the pod is called
 _HOST = re.compile(r"[A-Za-z0-9._-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
 
 
-def card_route(profile: AgentProfile) -> Route:
-    """Serve the card, with an `ETag`, at the path that the specification names (8.2)."""
+def card_routes(profile: AgentProfile) -> list[Route]:
+    """Serve the card of 1.0 at the path that the specification names (8.2), and that of 0.3.
+
+    1.0 has no fields of 0.3, and 0.3 clients need theirs. No header tells who asks, so the older
+    card has addresses of its own (decision 241).
+    """
+    older = PROTOCOL_VERSION_1_0, PROTOCOL_VERSION_0_3
+    return [
+        _card_route(profile, CARD_PATH, (PROTOCOL_VERSION_1_0,)),
+        *(_card_route(profile, path, older) for path in OLDER_CARD_PATHS),
+    ]
+
+
+def _card_route(profile: AgentProfile, path: str, versions: Sequence[str]) -> Route:
+    """Serve a card, with an `ETag`; the SDK adds the fields of 0.3 to one with such interfaces."""
 
     @lru_cache(maxsize=CACHED_CARDS)
     def route_at(base: str) -> Route:
-        (route,) = create_agent_card_routes(agent_card(profile, base), cache_control=CACHE_CONTROL)
+        card = agent_card(profile, base, versions)
+        (route,) = create_agent_card_routes(card, cache_control=CACHE_CONTROL)
         return route
 
     async def get_card(request: Request) -> Response:
@@ -50,10 +61,10 @@ def card_route(profile: AgentProfile) -> Route:
         response: Response = await route_at(base.rstrip("/")).endpoint(request)
         return response
 
-    return Route(AGENT_CARD_WELL_KNOWN_PATH, get_card, methods=["GET"])
+    return Route(path, get_card, methods=["GET"])
 
 
-def agent_card(profile: AgentProfile, base: str) -> AgentCard:
+def agent_card(profile: AgentProfile, base: str, versions: Sequence[str]) -> AgentCard:
     """Describe the agent as one skill, in the words of its manifest."""
     description = profile.description or f"The agent {profile.name}."
     skill = AgentSkill(id=profile.name, name=profile.name, description=description, tags=["agent"])
@@ -61,9 +72,9 @@ def agent_card(profile: AgentProfile, base: str) -> AgentCard:
         name=profile.name,
         description=description,
         version=profile.version,
-        supported_interfaces=[  # the preferred one first; for those of 0.3 its fields are added
+        supported_interfaces=[  # the preferred one first
             AgentInterface(url=base + path, protocol_binding=binding, protocol_version=version)
-            for version in (PROTOCOL_VERSION_1_0, PROTOCOL_VERSION_0_3)
+            for version in versions
             for binding, path in (("JSONRPC", RPC_PATH), ("HTTP+JSON", REST_PATH))
         ],
         capabilities=AgentCapabilities(
@@ -114,6 +125,7 @@ def _own_base(request: Request) -> str:
     """Give the base URL that the caller used; an invalid `Host` does not get into a card."""
     host = request.headers.get("host", "")
     if not _HOST.fullmatch(host):
-        address = request.scope.get("server") or ("localhost", None)
-        host = f"{address[0]}:{address[1]}" if address[1] else str(address[0])
+        name, port = request.scope.get("server") or ("localhost", None)
+        host = f"[{name}]" if ":" in str(name) else str(name)
+        host = f"{host}:{port}" if port else host
     return f"{request.url.scheme}://{host}"

@@ -16,7 +16,6 @@ from a2a.types import (
     GetTaskRequest,
     ListTasksRequest,
     ListTasksResponse,
-    Message,
     SendMessageConfiguration,
     SendMessageRequest,
     SubscribeToTaskRequest,
@@ -38,6 +37,7 @@ from diptych.http.a2a.attending import attending
 from diptych.http.a2a.errors import ErrorTranslation
 from diptych.http.a2a.listing import list_tasks
 from diptych.http.a2a.message import (
+    joins_by_blanks,
     read_a2a_request,
     read_steering,
     takes_last_update_for_whole,
@@ -70,7 +70,7 @@ class TaskHandler(RequestHandler):
                 return submitted_task(entry, message, length)
             else:  # the message was sent before, or its task exists already
                 records = await self._runs.records(entry.run_id)
-            return task_snapshot(entry, records, length, None if message.task_id else message)
+            return task_snapshot(entry, records, length)
 
     async def on_message_send_stream(
         self, params: SendMessageRequest, context: ServerCallContext
@@ -78,7 +78,7 @@ class TaskHandler(RequestHandler):
         with ErrorTranslation():
             entry = await self._start_or_steer(params, context)
             length = _history_length(params.configuration)
-            updates = _updates_for(entry, context, params.message)
+            updates = _updates_for(entry, context, params)
             if params.message.task_id:
                 events = self._snapshot_and_updates(entry, updates, length)
             else:
@@ -216,11 +216,14 @@ class TaskHandler(RequestHandler):
 
 
 def _updates_for(
-    entry: RunEntry, context: ServerCallContext, sent: Message | None = None
+    entry: RunEntry, context: ServerCallContext, sent: SendMessageRequest | None = None
 ) -> TaskUpdates:
     """Make the updates of a task, in the form that suits who asks for them (with `sent`)."""
-    ends_whole = sent is not None and takes_last_update_for_whole(sent)
-    return TaskUpdates(entry, tells_events=_wants_events(context), ends_whole=ends_whole)
+    ends_whole = sent is not None and takes_last_update_for_whole(sent.message)
+    is_whole = sent is not None and joins_by_blanks(sent, context.state.get("headers", {}))
+    return TaskUpdates(
+        entry, tells_events=_wants_events(context), ends_whole=ends_whole, has_pieces=not is_whole
+    )
 
 
 def _wants_events(context: ServerCallContext) -> bool:

@@ -5,13 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 from a2a.types import Message, Part, Role, SendMessageRequest
+from a2a.utils.constants import VERSION_HEADER
 from a2a.utils.errors import (
     ContentTypeNotSupportedError,
     InvalidParamsError,
     PushNotificationNotSupportedError,
 )
 from a2a.utils.proto_utils import validate_proto_required_fields
-from google.protobuf.json_format import MessageToDict
+from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message import Message as ProtobufMessage
 
 from diptych.http.run_request import idempotency_key, origin, sha256
@@ -21,6 +22,7 @@ from diptych.net import a2a_extension
 from diptych.ports.entries import IdempotencyKey
 from diptych.runtime.request import SESSION_ID, RunRequest
 
+_NOTE = "a2a"
 _MAX_ID = 128  # characters; a longer id of a message is hashed
 _AG2_HISTORY = "application/vnd.ag2.history+json"
 """AG2 repeats in each message what was said before in its context, which is known here."""
@@ -42,7 +44,7 @@ def read_a2a_request(request: SendMessageRequest, headers: Mapping[str, str]) ->
     if not task.strip():
         raise InvalidParamsError("the message has no text; send the task as a text part")
     metadata = _json(message.metadata).get(a2a_extension.URI)
-    about = a2a_extension.read_metadata(metadata)
+    about = a2a_extension.read_metadata(a2a_extension.from_wire(metadata))
     comes_from = origin(headers, path=about.path, seconds=about.seconds)
     return RunRequest(
         messages=(*context, messages.Message("user", task)),
@@ -56,6 +58,7 @@ def read_a2a_request(request: SendMessageRequest, headers: Mapping[str, str]) ->
         idempotency_key=_idempotency_key(message),
         subject=about.subject,
         budget=about.budget,
+        notes=_notes(message, task),
     )
 
 
@@ -67,7 +70,37 @@ def read_steering(message: Message, request: RunRequest) -> MessageQueued:
     message_id = message.message_id
     if len(message_id) > _MAX_ID:
         message_id = sha256(message_id.encode())
-    return MessageQueued(request.messages[-1].content, message_id)
+    return MessageQueued(request.messages[-1].content, message_id, notes=request.notes)
+
+
+def as_sent(message: Message) -> Message:
+    """Give a message without the context and the metadata of our extension, and AG2's history."""
+    shown = Message()
+    shown.CopyFrom(message)
+    del shown.parts[:]
+    shown.parts.extend(part for part in message.parts if part.HasField("text"))
+    shown.metadata.fields.pop(a2a_extension.URI, None)
+    if not shown.metadata.fields:
+        shown.ClearField("metadata")
+    return shown
+
+
+def read_notes(notes: Any, text: str) -> Message:  # noqa: ANN401 - JSON
+    """Give a message as it was sent, from the notes of its record and its text."""
+    message = Message(parts=[Part(text=text)])
+    if noted := notes.get(_NOTE):
+        if "parts" in noted:
+            message.ClearField("parts")
+        ParseDict(noted, message)
+    return message
+
+
+def _notes(message: Message, text: str) -> messages.JSONObject:
+    """Give what GetTask shows of a message beside its text."""
+    noted = _json(as_sent(message))
+    if noted["parts"] == [{"text": text}]:
+        del noted["parts"]
+    return {_NOTE: {k: v for k, v in noted.items() if k not in {"role", "taskId", "contextId"}}}
 
 
 def takes_last_update_for_whole(message: Message) -> bool:
@@ -76,6 +109,15 @@ def takes_last_update_for_whole(message: Message) -> bool:
     ADK for Python does, and it names itself by that mark alone (decision 226).
     """
     return any(_ADK_MARK in part.metadata for part in message.parts)
+
+
+def joins_by_blanks(request: SendMessageRequest, headers: Mapping[str, str]) -> bool:
+    """Say whether the client puts blanks between the pieces of a streamed answer.
+
+    CrewAI does, a client of A2A 0.3 that names its output modes (decision 226).
+    """
+    is_older = headers.get(VERSION_HEADER.lower(), "0.3").startswith("0.")
+    return is_older and bool(request.configuration.accepted_output_modes)
 
 
 def _validate(request: SendMessageRequest) -> None:

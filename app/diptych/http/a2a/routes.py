@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from diptych.http.a2a.bindings import Endpoint, json_problem, name_extension
-from diptych.http.a2a.card import RPC_PATH, card_route
+from diptych.http.a2a.card import RPC_PATH, card_routes
 from diptych.http.a2a.handler import TaskHandler
 from diptych.http.a2a.older import OlderRpc
 from diptych.http.a2a.parameters import read_state
@@ -33,7 +33,7 @@ def a2a_routes(
     (rpc,) = create_jsonrpc_routes(handler, RPC_PATH, shutdown_grace_period=shutdown_grace_period)
     endpoint = _answered(rpc.endpoint, OlderRpc(handler, shutdown_grace_period))
     return [
-        card_route(profile),
+        *card_routes(profile),
         *(Route(path, endpoint, methods=["POST"]) for path in (RPC_PATH, f"{RPC_PATH}/")),
         *rest_routes(handler, shutdown_grace_period),
     ]

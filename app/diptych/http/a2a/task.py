@@ -5,6 +5,7 @@ Both are pure views of the same records, so that they cannot differ.
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
+from typing import Any
 
 import orjson
 from a2a.types import (
@@ -20,6 +21,7 @@ from a2a.types import (
 )
 from google.protobuf.json_format import ParseDict
 
+from diptych.http.a2a.message import as_sent, read_notes
 from diptych.loop.codec import Record, is_terminal
 from diptych.loop.messages import JSON, JSONObject, Usage
 from diptych.loop.text import well_formed
@@ -66,18 +68,14 @@ def task_snapshot(
     entry: RunEntry,
     records: Sequence[Record],
     history_length: int | None = None,
-    sent: Message | None = None,
 ) -> Task:
     """Give the whole task; `history_length` is how many of the last messages it shows (None: all).
 
-    The records decide the state, not the entry, which may have been read at another moment. The
-    history shows `sent`, the first message, under the id that its sender gave it.
+    The records decide the state, not the entry, which may have been read at another moment.
     """
     answers = answers_so_far(records)
     ends = [r for r in records if r.event_type == "agent_response"]
     history = [_user_message(r) for r in records if r.event_type == _QUEUED_EVENT]
-    if sent is not None:
-        history[:1] = [_echo(entry, sent)]
     return Task(
         id=entry.run_id,
         context_id=entry.session_id,
@@ -88,7 +86,7 @@ def task_snapshot(
             if text
         ],
         history=_newest(history, history_length),
-        metadata={a2a_extension.URI: report_value(_report(records))},
+        metadata=_extended(report_value(_report(records))),
     )
 
 
@@ -103,15 +101,22 @@ class TaskUpdates:
 
     The answer is sent piece by piece. A piece with `append` false starts it over: as a recorded
     `answer_reset` demands, and with `ends_whole` at its end, where it is sent again as a whole.
+    Without `has_pieces` it is sent at its end alone.
     """
 
     def __init__(
-        self, entry: RunEntry, *, tells_events: bool = False, ends_whole: bool = False
+        self,
+        entry: RunEntry,
+        *,
+        tells_events: bool = False,
+        ends_whole: bool = False,
+        has_pieces: bool = True,
     ) -> None:
         """With `tells_events` each record is told as an event of our extension, too."""
         self._entry = entry
         self._tells_events = tells_events
         self._ends_whole = ends_whole
+        self._has_pieces = has_pieces
         self._told = _status("queued", entry.created)  # the newest status
         self._is_working = False
         self._sent_chars = 0  # of the answer of this turn, since it (last) began
@@ -147,7 +152,7 @@ class TaskUpdates:
             yield self._status_update(_status("running", record.timestamp))
         yield from self._approval_updates(record)
         match record.event_type:
-            case "text":
+            case "text" if self._has_pieces:
                 yield self._artifact_update(_text(record.content))
             case "agent_response":  # what was not streamed, often nothing: the end of the artifact
                 if self._ends_whole:
@@ -183,14 +188,14 @@ class TaskUpdates:
         """Give an event in an update that changes nothing, with what was used up to it."""
         about = {**event, **report_value(TaskReport(self._usage, used=self._use.used))}
         update = self._status_update(self._told)
-        update.metadata.update({a2a_extension.URI: about})
+        update.metadata.update(_extended(about))
         return update
 
     def _status_update(
         self, status: TaskStatus, report: TaskReport | None = None
     ) -> TaskStatusUpdateEvent:
         self._told = status
-        metadata = {a2a_extension.URI: report_value(report)} if report else None
+        metadata = _extended(report_value(report)) if report else None
         return TaskStatusUpdateEvent(
             task_id=self._entry.run_id,
             context_id=self._entry.session_id,
@@ -213,8 +218,13 @@ def _artifact(turn: int, text: str, end: Record | None) -> Artifact:
     if end is not None and (reason := end.metadata.get("finish_reason", "stop")) != "stop":
         artifact.extensions.append(a2a_extension.URI)
         about = a2a_extension.answer_metadata(str(reason))
-        artifact.metadata.update({a2a_extension.URI: about})
+        artifact.metadata.update(_extended(about))
     return artifact
+
+
+def _extended(about: JSONObject) -> dict[str, Any]:
+    """Give metadata that hold what our extension says."""
+    return {a2a_extension.URI: a2a_extension.to_wire(about)}
 
 
 def _latest_status(entry: RunEntry, records: Sequence[Record]) -> TaskStatus:
@@ -262,7 +272,11 @@ def _status(run_status: str, seconds: float) -> TaskStatus:
 
 
 def _user_message(record: Record) -> Message:
-    return _message(record, Role.ROLE_USER, _text(record.content))
+    """Give a caller's message as it was sent; one of another protocol has its text."""
+    sent = _message(record, Role.ROLE_USER, "")
+    del sent.parts[:]
+    sent.MergeFrom(read_notes(record.metadata.get("notes", {}), _text(record.content)))
+    return sent
 
 
 def _message(record: Record, role: Role, text: str) -> Message:
@@ -283,14 +297,10 @@ def _newest(history: Sequence[Message], length: int | None) -> Sequence[Message]
 
 
 def _echo(entry: RunEntry, sent: Message) -> Message:
-    """Give the caller's message back under its own id, without the context that it carries."""
-    return Message(
-        message_id=sent.message_id,
-        task_id=entry.run_id,
-        context_id=entry.session_id,
-        role=Role.ROLE_USER,
-        parts=[part for part in sent.parts if part.HasField("text")],
-    )
+    """Give the caller's message back, as `_user_message` gives it once it is on record."""
+    message = as_sent(sent)
+    message.task_id, message.context_id = entry.run_id, entry.session_id
+    return message
 
 
 def _text(content: JSON) -> str:

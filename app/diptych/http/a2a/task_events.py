@@ -26,5 +26,6 @@ def add_events(task: Task, records: Sequence[Record]) -> Task:
             break
         events.append(told["event"])
     about = MessageToDict(task.metadata).get(a2a_extension.URI, {})
-    task.metadata.update({a2a_extension.URI: {**about, "events": events[::-1]}})
+    told_events = a2a_extension.to_wire(events[::-1])
+    task.metadata.update({a2a_extension.URI: {**about, "events": told_events}})
     return task

@@ -90,8 +90,8 @@ A2A_PATHS: dict[str, Any] = {
     "/.well-known/agent-card.json": {
         "get": {
             "summary": "Read the agent card",
-            "description": "The A2A card of the agent, with the fields of 1.0 and of 0.3, and an "
-            "`ETag`.",
+            "description": "The A2A card of the agent, with an `ETag`. Clients of 0.3 find theirs "
+            "at `/.well-known/agent.json`, or take `/a2a/v0.3` for the agent's base URL.",
             "operationId": "agent_card",
             "responses": {
                 "200": {

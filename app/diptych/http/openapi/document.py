@@ -44,6 +44,7 @@ REPLIES: tuple[type[BaseModel], ...] = (
     chat_schemas.ChatCompletionChunk,
     response_schemas.Response,
     response_schemas.InputItemList,
+    response_schemas.DeletedResponse,
     error_schemas.Error,
     error_schemas.Problem,
     schemas.Health,

@@ -56,13 +56,10 @@ CANCEL_RESPONSE = operation(
     {200: _RESPONSE},
     errors=RUN_ERRORS,
 )
-DELETE_RESPONSE = {
-    **operation(
-        "delete_response",
-        "Delete a response",
-        "Is refused: a response is a part of its session's record, which is forgotten as a whole.",
-        {},
-        errors=(400, *RUN_ERRORS),
-    ),
-    "status_code": 400,
-}
+DELETE_RESPONSE = operation(
+    "delete_response",
+    "Delete a response",
+    "Forgets its run, and what that said in its session. It is refused while the run goes on.",
+    {200: json_reply("DeletedResponse", "The run is forgotten.")},
+    errors=(409, *RUN_ERRORS),
+)

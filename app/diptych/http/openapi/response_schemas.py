@@ -25,6 +25,14 @@ class OutputItem(Reply):
     """JSON that fits the function's `parameters`."""
 
 
+class DeletedResponse(Reply):
+    """A response that was deleted."""
+
+    id: str
+    object: Literal["response"]
+    deleted: Literal[True]
+
+
 class ResponseUsage(Reply):
     """The tokens of all of a run's own model calls. Of the details nothing is known: they are 0."""
 

@@ -167,7 +167,7 @@ def _output(output: object, place: str) -> str:
     parts = output if isinstance(output, list) else [{"type": "text", "text": output}]
     texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
     if len(texts) == len(parts) and all(isinstance(text, str) for text in texts):
-        return "".join(map(str, texts))
+        return "\n".join(map(str, texts))
     message = f"{place} must be a text, or a list of texts (input_text)"
     raise InvalidRequest(message, param=place, code="invalid_type")
 

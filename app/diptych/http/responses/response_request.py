@@ -1,6 +1,5 @@
 """Reads the request for a response: the request for a run that it makes, and how to reply."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,15 +12,13 @@ from diptych.http.caller_tools import AskedForm, read_answer_form
 from diptych.http.chat_terms import ChatTerms, check_model
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.parameters import ReadParameters, read_parameters, warning
-from diptych.http.responses.asked_for import notes_of
 from diptych.http.responses.input_items import has_outputs, read_input
 from diptych.http.responses.item_references import with_referred
 from diptych.http.responses.response_body import ResponseBody
 from diptych.http.responses.response_state import ResponseState, fed
-from diptych.http.run_request import read_idempotency_key, read_run_request
+from diptych.http.run_request import read_run_request
 from diptych.http.typed_output import TypedOutput
 from diptych.loop.messages import JSONObject
-from diptych.ports.entries import IdempotencyKey
 from diptych.runtime.request import SESSION_ID, RunRequest
 
 _ALIASES = {
@@ -65,8 +62,7 @@ async def read_response_request(
     _check(body)
     output, ignored_tools = await _read_form(body, terms)
     parameters = _read_parameters(body, terms)
-    key = await read_idempotency_key(request, body.session_id)
-    previous = await _read_previous(body, runs, key)
+    previous = await _read_previous(body, runs)
     given = body.input if isinstance(body.input, str) else await with_referred(body.input, runs)
     run = await read_run_request(
         request,
@@ -82,7 +78,8 @@ async def read_response_request(
         parameters=parameters.allowed,
         max_steps=body.max_steps,
         when_busy=body.when_busy,
-        notes=_notes(body, output, key),
+        notes=_notes(body, output),
+        follows=body.previous_response_id or "",
     )
     ignored = (*left_out, *ignored_tools, *parameters.ignored)
     return ResponseRequest(run_request, bool(body.stream), bool(body.background), warning(ignored))
@@ -157,26 +154,22 @@ def _conversation(body: ResponseBody) -> str | None:
     return named
 
 
-def _notes(body: ResponseBody, output: TypedOutput, key: IdempotencyKey | None) -> JSONObject:
+def _notes(body: ResponseBody, output: TypedOutput) -> JSONObject:
     """Give what the response says again whenever it is read; the run's record keeps it."""
-    previous = body.previous_response_id
     notes: JSONObject = {
         "background": bool(body.background),
         "metadata": body.metadata,
-        "previous_response_id": previous,
+        "previous_response_id": body.previous_response_id,
         "tools": list(output.tools),
-        "key": _digest(key) if previous and key else None,
     }
     return {name: value for name, value in notes.items() if value}
 
 
-async def _read_previous(
-    body: ResponseBody, runs: GuardedRuns, key: IdempotencyKey | None
-) -> _Previous:
-    """Look up what a request goes on from: the newest run of a session of the caller's own.
+async def _read_previous(body: ResponseBody, runs: GuardedRuns) -> _Previous:
+    """Look up the response that a request goes on from, in a session of the caller's own.
 
-    A request that is sent again goes on from what was the newest then. Only outputs need the calls
-    that they answer, which cost a reading of that run. Raises `InvalidRequest`.
+    Only outputs need the calls that they answer, which cost a reading of that run. Raises
+    `InvalidRequest`.
     """
     response_id = body.previous_response_id
     if response_id is None:
@@ -188,20 +181,11 @@ async def _read_previous(
             session = await runs.entries(entry.session_id)
     except RunNotFound:
         session = ()
-    order = [each.run_id for each in session]
-    if response_id not in order:
+    if response_id not in [each.run_id for each in session]:
         raise InvalidRequest(
             "there is no response with this id, of which the session is yours",
             param="previous_response_id",
             code="previous_response_not_found",
-        )
-    if order[0] != response_id and not (
-        key and await _was_asked_with(order[order.index(response_id) - 1], runs, key)
-    ):
-        raise InvalidRequest(
-            f"its session has gone on with {order[0]}; go on from that",
-            param="previous_response_id",
-            code="not_newest_response",
         )
     if not has_outputs(body.input):
         return _Previous(entry.session_id)
@@ -211,12 +195,3 @@ async def _read_previous(
     # A conversation without a user's message, or with a blank one, is refused.
     asked = {"role": "user", "content": str(records[0].content) or "…"}
     return _Previous(entry.session_id, [asked, *calls] if calls else ())
-
-
-async def _was_asked_with(run_id: str, runs: GuardedRuns, key: IdempotencyKey) -> bool:
-    first, *_ = await runs.records(run_id)
-    return bool(notes_of(first).get("key") == _digest(key))
-
-
-def _digest(key: IdempotencyKey) -> str:
-    return hashlib.sha256(key.key.encode()).hexdigest()

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from diptych.errors import InvalidRequest, RunNotFound
+from diptych.errors import RunNotFound
 from diptych.http.chat_terms import ChatTerms
 from diptych.http.direct_route import DirectRoute
 from diptych.http.disconnect import cancel_if_abandoned, result_for_caller
@@ -89,13 +89,9 @@ def response_routes(name: str, runs: GuardedRuns) -> APIRouter:
             return _json(reader.bare(), reader)
 
     @router.delete(f"{PATH}/{{run_id}}", **operations.DELETE_RESPONSE)
-    async def delete(run_id: str) -> Response:
-        entry = await runs.entry(run_id)
-        raise InvalidRequest(
-            "a response is a part of its session's record, which is forgotten as a whole: "
-            f"DELETE /memory/sessions/{entry.session_id}",
-            code="not_deletable",
-        )
+    async def delete(run_id: str) -> dict[str, Any]:
+        await runs.delete(run_id)
+        return {"id": run_id, "object": "response", "deleted": True}
 
     return router
 

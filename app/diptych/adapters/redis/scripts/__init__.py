@@ -29,6 +29,7 @@ def _load(name: str, *preludes: str, shebang: str | None = None) -> Script:
 _ALLOW_OOM = "#!lua flags=allow-oom"  # also when the store is full
 
 EPOCH = _load("epoch")
+PROBE = _load("probe")
 OPEN = _load("open", "lists", "expiry")
 APPEND = _load("append")
 APPEND_END = _load("append", shebang=_ALLOW_OOM)
@@ -43,6 +44,7 @@ UNOWNED_SESSIONS = _load("unowned_sessions", "lists")
 SEND_SIGNAL = _load("send_signal")
 SEND_STOP = _load("send_signal", shebang=_ALLOW_OOM)
 DELETE_SESSION = _load("delete_session", "lists")
+DELETE_RUN = _load("delete_run", "lists")
 LIST_RUNS = _load("list_runs", "lists")
 LIST_UPDATED_RUNS = _load("list_updated_runs", "lists")
 LIST_SESSIONS = _load("list_sessions")

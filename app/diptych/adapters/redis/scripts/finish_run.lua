@@ -18,7 +18,7 @@ if redis.call('LPOS', key('queue', session), run) then
   redis.call('UNLINK', key('asked', run))
   redis.call('ZREM', DUE, run)
   if ARGV[7] ~= '' then
-    redis.call('RPUSH', key('said', session), ARGV[7])
+    redis.call('RPUSH', key('said', session), run .. ' ' .. ARGV[7])
   end
   add_ended(run)
   expire(run, retention_ms, blob_ms, 'NX')

@@ -27,11 +27,11 @@ if once then
     return opened(first[1], 0)
   end
 end
-if ARGV[14] == '1' and is_busy(session) then
-  return { 'busy' }
-end
 if ARGV[15] ~= '' and redis.call('ZRANGE', key('runs', session), -1, -1)[1] ~= ARGV[15] then
   return { 'newer' }
+end
+if ARGV[14] == '1' and is_busy(session) then
+  return { 'busy' }
 end
 if redis.call('LLEN', key('queue', session)) >= tonumber(ARGV[11]) then
   return { 'full' }
