@@ -168,12 +168,12 @@ def test_a_reply_without_calls_ends_phase_one(text):
     assert ask.request.messages[0].content.startswith("SYSTEM\n\n")
 
 
-def test_the_answer_is_asked_for_with_calls_and_results_as_text():
+def test_the_answer_is_asked_for_with_results_as_text():
     run, _ = feed(begun()[0], replied(ECHO), returned("call_1_1", "AAA"))
     _, (ask,) = feed(run, Replied("Done."))
     assert all(not m.calls and m.role != "tool" for m in ask.request.messages)
-    assert '{"tool": "echo", "arguments": {"text": "a"}}' in ask.request.messages[2].content
-    assert "AAA" in ask.request.messages[3].content
+    _, asked = ask.request.messages
+    assert "Result of tool echo (text: a):\nAAA\n" in asked.content
 
 
 def test_a_call_as_text_is_made_as_in_json_mode():
