@@ -28,7 +28,7 @@ from diptych.loop.events import (
     Streamed,
 )
 from diptych.loop.messages import Delegation, Message, NativeCall, ToolCall, Usage
-from diptych.loop.prompt import native_system_prompt, system_prompt
+from diptych.loop.prompt import final_prompt, native_system_prompt, system_prompt
 from diptych.loop.queue_events import MessageQueued
 from diptych.loop.reducer import advance, closing_events, replay
 from diptych.loop.run_settings import RunSettings
@@ -157,8 +157,9 @@ def test_a_reply_that_was_cut_off_never_runs_its_calls():
 
 def test_too_many_errors_lead_to_the_answer_which_is_asked_for_without_tools():
     settings = RunSettings(action_format="native", max_retries=0)
-    run, (_, ask) = feed(begun(settings=settings)[0], replied(BROKEN))
+    run, (_, ask) = feed(begun(settings=settings)[0], replied(BROKEN, native("look", "b2")))
     assert (run.phase, ask.purpose, ask.request.tools) == (Phase.ANSWER, "answer", ())
+    assert [m.content for m in ask.request.messages[1:]] == [f"hi\n\n{final_prompt()}"]
 
 
 @pytest.mark.parametrize("text", ["I know it.", "{}", ""])
