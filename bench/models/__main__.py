@@ -8,12 +8,12 @@ import signal
 import sys
 from collections.abc import Callable
 
-from bench.models import measure, recording, runs, selection, templates
+from bench.models import measure, prefixes, recording, runs, selection, templates
 from bench.models.server import NotToBeHad
 
 QUICK_RUNS, RUNS = 4, 40  # for each of five templates
-PARTS = ("prompts", "blind", "everyday", "templates", "runs")
-MORE_PARTS = ("schema", "tune", "tune_everyday", "calibrate", "select", "record")
+PARTS = ("prompts", "blind", "everyday", "fresh", "prefixes", "templates", "runs")
+MORE_PARTS = ("schema", "tune", "tune_everyday", "tune_fresh", "calibrate", "select", "record")
 
 
 def main() -> int:
@@ -23,11 +23,14 @@ def main() -> int:
         "prompts": lambda: measure.measure("judge", quick=asked.quick),
         "blind": lambda: measure.measure("blind", quick=asked.quick),
         "everyday": lambda: measure.measure("everyday", quick=asked.quick),
+        "fresh": lambda: measure.measure("fresh", quick=asked.quick),
+        "prefixes": prefixes.measure,
         "templates": lambda: templates.measure(quick=asked.quick),
         "runs": lambda: runs.measure(QUICK_RUNS if asked.quick else RUNS),
         "schema": lambda: runs.measure(RUNS, only_schema=True),
         "tune": lambda: measure.measure("tune", quick=True),
         "tune_everyday": lambda: measure.measure("everyday_tune", quick=True),
+        "tune_fresh": lambda: measure.measure("fresh_tune", quick=True),
         "calibrate": selection.calibrate,
         "select": selection.select,
         "record": recording.record,

@@ -1,8 +1,8 @@
 """The pools of questions, and which of their entries are in which set.
 
-TUNE and EVERYDAY_TUNE are what prompts are tuned on; JUDGE, BLIND and EVERYDAY are what they are
-judged by. `sets.yaml` keeps them apart; `selection` wrote it, by a rule that looks at no prompt of
-ours.
+TUNE, EVERYDAY_TUNE and FRESH_TUNE are what prompts are tuned on; JUDGE, BLIND, EVERYDAY and FRESH
+are what they are judged by. `sets.yaml` keeps them apart; `selection` wrote it, by a rule that
+looks at no prompt of ours.
 """
 
 import re
@@ -14,7 +14,7 @@ import yaml
 
 FOLDER = Path(__file__).parent / "questions"
 Kind = Literal["plain", "results", "calls", "delegations", "histories"]
-SetName = Literal["tune", "judge", "blind", "everyday_tune", "everyday"]
+SetName = Literal["tune", "judge", "blind", "everyday_tune", "everyday", "fresh_tune", "fresh"]
 _AFTER_A_WORD = 8  # characters that say whether it ends there: ",000.5", and what is cut off
 KINDS: tuple[Kind, ...] = ("plain", "results", "calls", "delegations", "histories")
 

@@ -37,6 +37,7 @@ TOOLS = {
         _tool("get_distance", "Give the distance between two places.", a="string", b="string"),
         _tool("translate", "Translate a text.", text="string", to="string"),
         _tool("get_price", "Give a price.", symbol="string"),
+        _tool("get_stock", "Say how much of an item is in stock.", item="string"),
         _tool("get_trains", "Find the next train.", to="string"),
         _tool("read_file", "Read a file.", path="string"),
     )

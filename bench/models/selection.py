@@ -17,6 +17,9 @@ the model alone, `SAMPLES` times each at `TEMPERATURE`: how often it is right sa
 question is. Of all, sorted by that, the 80 neighbours are taken whose mean comes nearest to 35 of
 40, and dealt out in turn.
 
+FRESH and FRESH_TUNE have what was written for issue 27: results as JSON, dealt out in turn, and for
+FRESH messages that tell to call.
+
 Within a rule the order is that of a hash of the question, so nobody chose one of them. No set is
 chosen by the replies that it is judged by, at temperature 0: what a model got right once can only
 lose by any change of wording, so that every prompt would look like a loss.
@@ -38,8 +41,11 @@ SETS: dict[SetName, tuple[Kind, ...]] = {
     "judge": KINDS,
     "blind": ("plain",),
     **dict.fromkeys(EVERYDAY, ("plain",)),
+    "fresh_tune": ("results",),
+    "fresh": ("results", "calls"),
 }
 SIZES: dict[Kind, int] = {"plain": 40, "calls": 10, "delegations": 7, "histories": 10}
+FRESH: tuple[SetName, ...] = ("fresh_tune", "fresh")
 # Of plain questions; the other groups are TUNE's.
 GROUPS: dict[str, SetName] = {"judge": "judge", "blind": "blind", "everyday": "everyday"}
 SAMPLES, TEMPERATURE = 4, 0.8
@@ -64,7 +70,12 @@ def select() -> tuple[str, bool]:
 
 
 def _asks(kind: Kind, name: SetName) -> list[str]:
+    fresh = _in_order([question for question in pool(kind) if question.group == "fresh"])
     match kind:
+        case "calls" if name in FRESH:
+            return fresh
+        case "results" if name in FRESH:
+            return fresh[FRESH.index(name) :: len(FRESH)]
         case "results":
             return [question.ask for question in chosen(kind, name)]
         case "plain" if name in EVERYDAY:
@@ -75,7 +86,8 @@ def _asks(kind: Kind, name: SetName) -> list[str]:
             return _in_order(of_group, salt="b")[: SIZES[kind]]
         case _:
             first = [*SETS].index(name) * SIZES[kind]
-            return _in_order(pool(kind))[first:][: SIZES[kind]]
+            of_pool = [question for question in pool(kind) if question.group != "fresh"]
+            return _in_order(of_pool)[first:][: SIZES[kind]]
 
 
 def calibrate() -> tuple[str, bool]:

@@ -133,7 +133,9 @@ def take_result(run: Run, event: Returned) -> Next:
     else:
         step, calls = run.step, run.calls
         results = prompt.step_results(step, run.step_limit, calls, by_id, run.nonce)
-        told = (mark_results(results, (by_id[call.id].text for call in calls)),)
+        texts = (by_id[call.id].text for call in calls)
+        sources = (prompt.source(call, by_id[call.id]) for call in calls)
+        told = (mark_results(results, texts, sources),)
     calls = run.calls
     run, stuck = note_step(run, by_id)
     ends_phase = all(_is_terminal(run, call) and not by_id[call.id].error for call in calls)

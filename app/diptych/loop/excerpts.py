@@ -6,6 +6,7 @@ run or an earlier one, and nothing has to be kept for it.
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final
@@ -37,6 +38,10 @@ READ_RESULT: Final = Tool(
     idempotent=True,
 )
 """The tool `result__read`; no server has it, the loop itself answers its calls."""
+_READ_ON = re.compile(
+    rf"(\[\d+ of \d+ characters are left out here)\. To read them call {READ_RESULT.long_name}: "
+    r"\{[^\n]*\}\]"
+)
 READER: Final = READ_RESULT.long_name
 """The only name of that tool, with which each call is compared."""
 
@@ -85,21 +90,30 @@ def shortened(message: Message, most: float) -> Message:
         message = replace(message, reasoning="")
     if message_weight(message) <= most:
         return message
-    pieces, end = [], 0
+    content, end = "", 0
+    places: list[tuple[int, int]] = []
     for start, stop in message.results:
-        pieces += [message.content[end:start], excerpt(message.content[start:stop], most)]
-        end = stop
-    content = "".join((*pieces, message.content[end:]))
-    if not message.results:
-        content = excerpt(content, most)
+        content += message.content[end:start]
+        short = excerpt(message.content[start:stop], most)
+        places.append((len(content), len(content) + len(short)))
+        content, end = content + short, stop
+    content += message.content[end:]
+    if content == message.content:  # its results, if any, are as short as they can be
+        content, places = excerpt(content, most), []
     calls = tuple(_short_call(call, most) for call in message.calls)
     if content == message.content and calls == message.calls:
         return message
-    return replace(message, content=content, calls=calls, results=())
+    sources = message.sources if places else ()
+    return replace(message, content=content, calls=calls, results=tuple(places), sources=sources)
 
 
-def mark_results(message: Message, results: Iterable[str]) -> Message:
-    """Say where in a message the results stand that it was written from, in this order."""
+def without_reader(text: str) -> str:
+    """Leave out of the marks of excerpts how they are read on: where nothing can be called."""
+    return _READ_ON.sub(r"\1]", text)
+
+
+def mark_results(message: Message, results: Iterable[str], sources: Iterable[str]) -> Message:
+    """Say where in a message the results stand that it was written from, and of what each is."""
     places: list[tuple[int, int]] = []
     end = 0
     for text in results:
@@ -108,7 +122,7 @@ def mark_results(message: Message, results: Iterable[str]) -> Message:
             return message
         end = start + len(text)
         places.append((start, end))
-    return replace(message, results=tuple(places))
+    return replace(message, results=tuple(places), sources=tuple(sources))
 
 
 def is_reader(call: Call) -> bool:

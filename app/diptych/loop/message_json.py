@@ -24,6 +24,8 @@ def encode_message(message: Message) -> dict[str, JSON]:
         stored["keeps"] = message.keeps
     if message.reasoning:
         stored["reasoning"] = message.reasoning
+    if message.sources:
+        stored["sources"] = list(message.sources)
     return stored
 
 
@@ -38,6 +40,7 @@ def decode_message(stored: Mapping[str, Any]) -> Message:
         tuple((start, end) for start, end in stored.get("results", ())),
         stored.get("keeps"),
         stored.get("reasoning", ""),
+        tuple(stored.get("sources", ())),
     )
 
 

@@ -37,6 +37,7 @@ class Message:
     one with its `call_id`. `parts` are content parts that are not text (images, files), in the
     form of the chat completions API; they follow the text. `results` says where in the content of
     a user's message the results of calls stand: first and one past the last character of each.
+    `sources` says in words what each of them is the result of.
     A message with `keeps` is a summary: it stands for all messages before it but the last so many.
     `reasoning` is what led to `calls`, where the endpoint may want it back beside them.
     """
@@ -49,6 +50,7 @@ class Message:
     results: tuple[tuple[int, int], ...] = ()
     keeps: int | None = None
     reasoning: str = ""
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

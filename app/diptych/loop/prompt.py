@@ -13,7 +13,15 @@ from collections.abc import Mapping, Sequence
 from diptych.loop.actions import ActionError
 from diptych.loop.catalog import Catalog
 from diptych.loop.form_hints import form_hints
-from diptych.loop.messages import Call, Delegation, JSONObject, Message, Result
+from diptych.loop.messages import (
+    JSON,
+    Call,
+    Delegation,
+    JSONObject,
+    Message,
+    NativeCall,
+    Result,
+)
 from diptych.loop.text import one_line, several_lines
 
 SAID_LIMIT = 500  # characters of its own reply that a model is shown again (loop.md §3)
@@ -23,7 +31,13 @@ QUESTION_LIMIT = 4_000  # characters of the question that are repeated after res
 OPENING = "Begin the conversation."
 """What stands before a conversation that the assistant opened."""
 
-_FINAL_PROMPT = "Now provide your final response, in your own words"
+_FINAL_PROMPT = "Now provide your final response, in your own words."
+_FROM_KNOWN = "Now provide your final response. Answer the question from what is known: "
+KNOWN = "It is known:"
+"""Stands before results in phase 2."""
+NOT_USED = "Your reply could not be used; nothing of it was run."
+NOT_RUN = "detail: not run, as nothing of this reply was"
+_ARGUMENT_LIMIT = 200  # characters of an argument that stand beside its result
 
 CONTINUE_ANSWER = (
     "Your last message is not complete. Go on with it exactly where it ends. Do not repeat what it "
@@ -48,6 +62,8 @@ NOT_WHOLE = {
     "content_filter": "The answer of agent {} is not whole: a content filter cut it off.",
 }
 """Ends the result of a delegation whose answer was cut off, by its finish reason."""
+
+_CUT_OFF = "[This answer was cut off here.]"
 
 SUPERSEDED = "skipped: superseded by a new message"
 EXPIRED = "nobody decided on it in time"
@@ -130,8 +146,8 @@ def action_rules(catalog: Catalog, question: str = "") -> str:
 
 
 def final_prompt(question: str = "") -> str:
-    """The prompt for the final response; it repeats the question where results stand between."""
-    return f"{_FINAL_PROMPT}: {question[:QUESTION_LIMIT]}" if question else f"{_FINAL_PROMPT}."
+    """The prompt for the final response; it repeats the question where there are results."""
+    return f"{_FROM_KNOWN}{question[:QUESTION_LIMIT]}" if question else _FINAL_PROMPT
 
 
 def marked(text: str, nonce: str) -> str:
@@ -169,20 +185,14 @@ def step_results(
 
 def changed_call(call: Call) -> str:
     """What a model is told of a call that was made otherwise than it asked."""
-    if isinstance(call, Delegation):
-        made: JSONObject = {"agent": call.agent, "task": call.task}
-    else:
-        made = {"tool": call.name, "arguments": call.arguments}
-    text = json.dumps(made, ensure_ascii=False)
-    return f"[Whoever was asked to approve this call changed it. It was made as {text}]"
+    return f"[Whoever was asked to approve this call changed it. It was made as {_in_words(call)}.]"
 
 
 def step_error(step: int, max_steps: int, error: ActionError) -> Message:
     """What was wrong with the model's reply, which stands in the message before (loop.md §3)."""
     return Message(
         "user",
-        f"[Step {step}/{max_steps}] Your reply could not be used; nothing of it was run.\n"
-        f"error_type: {error.type}\ndetail: {error.detail}",
+        f"[Step {step}/{max_steps}] {NOT_USED}\nerror_type: {error.type}\ndetail: {error.detail}",
     )
 
 
@@ -199,11 +209,33 @@ def native_error(error: ActionError, said: str, place: int) -> str:
     What it said stands in the message before, unless that was no JSON, which no API takes back.
     """
     if place:
-        return f"error_type: {error.type}\ndetail: not run, as nothing of this reply was"
-    head = "Your reply could not be used; nothing of it was run."
-    told = f"{head}\nerror_type: {error.type}\ndetail: {error.detail}"
+        return f"error_type: {error.type}\n{NOT_RUN}"
+    told = f"{NOT_USED}\nerror_type: {error.type}\ndetail: {error.detail}"
     is_shown = error.type not in {"json_syntax", "truncated"}
     return told if is_shown else f"{told}\nyou said: {said[:SAID_LIMIT]}"
+
+
+def native_source(call: NativeCall | None) -> str:
+    """Say in words what the result of a native call is of."""
+    if call is None:
+        return "Result of a tool"
+    try:
+        arguments = json.loads(call.arguments or "{}")
+    except ValueError:
+        arguments = None
+    words = _arguments_in_words(arguments) if isinstance(arguments, dict) else ""
+    return f"Result of tool {call.name}{words}"
+
+
+def transcript(messages: Sequence[Message]) -> str:
+    """Earlier messages as text in one message."""
+    lines = (f"{message.role.capitalize()}: {message.content}" for message in messages)
+    return "The conversation so far:\n" + "\n".join(lines)
+
+
+def source(call: Call, result: Result) -> str:
+    """Say in words what a result is of: the call, never as its JSON."""
+    return f"{_head(result)} {_in_words(call)}"
 
 
 def summary_prompt(conversation: str) -> str:
@@ -214,6 +246,16 @@ def summary_prompt(conversation: str) -> str:
 def summary(text: str) -> str:
     """What stands in a conversation for the messages that were summarized."""
     return f"[Summary of earlier messages]\n{text}\n[End of the summary]" if text else NO_SUMMARY
+
+
+def cut_answer(text: str) -> str:
+    """What stays in the conversation of an answer that was stopped, or failed (loop.md §6)."""
+    return f"{text}\n\n{_CUT_OFF}"
+
+
+def is_cut_answer(message: Message) -> bool:
+    """Whether a message is the part of an answer that was told before it was cut off."""
+    return message.role == "assistant" and message.content.endswith(f"\n\n{_CUT_OFF}")
 
 
 def max_steps_text(max_steps: int) -> str:
@@ -243,12 +285,32 @@ def _describe_unavailable(catalog: Catalog) -> str:
 
 
 def _describe_result(call: Call, result: Result, nonce: str) -> str:
-    match call:
-        case Delegation(agent=name):
-            whose = f"agent {name}"
-        case _:
-            whose = f"tool {call.name}"
+    whose = _named(call)
     if call.label:
         whose += f" (id {call.label})"
-    head = "Error from" if result.error else "Result of"
-    return f"{head} {whose}:\n{marked(result.text, nonce)}"
+    return f"{_head(result)} {whose}:\n{marked(result.text, nonce)}"
+
+
+def _head(result: Result) -> str:
+    return "Error from" if result.error else "Result of"
+
+
+def _named(call: Call) -> str:
+    return f"agent {call.agent}" if isinstance(call, Delegation) else f"tool {call.name}"
+
+
+def _in_words(call: Call) -> str:
+    arguments = {"task": call.task} if isinstance(call, Delegation) else call.arguments
+    return f"{_named(call)}{_arguments_in_words(arguments)}"
+
+
+def _arguments_in_words(arguments: JSONObject) -> str:
+    told = (
+        f"{one_line(name)}: {one_line(_written(value), _ARGUMENT_LIMIT)}"
+        for name, value in arguments.items()
+    )
+    return f" ({', '.join(told)})" if arguments else ""
+
+
+def _written(value: JSON) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=dict)

@@ -212,6 +212,8 @@ def closing_events(
 def _take_request(run: Run, event: RunRequested) -> Run:
     is_question = bool(event.message or event.parts) or event.resumes is None
     run = updated(run, messages=event.earlier)
+    if not is_question and run.history and prompt.is_cut_answer(run.history[-1]):
+        run = updated(run, history=run.history[:-1])  # it is answered anew
     if is_question:
         run = append_question(run, Message("user", event.message, parts=event.parts))
     elif (place := question_place(run)) is not None:  # it stands before what the other run did
@@ -286,9 +288,16 @@ def _count_usage(run: Run, reply: Replied) -> Run:
 
 
 def _end(run: Run, end: Terminal) -> Next:
-    run = deliver_all(run)
+    run = deliver_all(_with_cut_answer(run))
     said = () if run.phase is Phase.QUEUED else run.messages  # a run that never began said nothing
     return updated(run, phase=Phase.DONE, messages=said, pending=(), end=end), ()
+
+
+def _with_cut_answer(run: Run) -> Run:
+    """Keep what an answer had told when it was stopped, or failed (§6)."""
+    if not run.answer.strip() or run.messages[-1:] == (Message("assistant", run.answer),):
+        return run
+    return append_messages(run, Message("assistant", prompt.cut_answer(run.answer)))
 
 
 def _reason(end: Stop) -> str:

@@ -17,6 +17,7 @@ from typing import Final
 
 from diptych.loop import answer_prompt, prompt
 from diptych.loop.excerpts import clipped
+from diptych.loop.known import as_known, without_rejections
 from diptych.loop.messages import JSONObject, Message, NativeCall
 from diptych.loop.model_request import FunctionTool, ModelRequest
 from diptych.loop.short_catalog import SHARE, shorter_catalogs
@@ -28,7 +29,6 @@ ANSWER_PARAMETERS: Final = frozenset({"stop", "max_tokens", "logit_bias"})
 """Parameters of a request that are about its answer alone: they would cut or bend a call's JSON."""
 
 _SUMMARIZED = 0.6  # the share of the window that a conversation takes that is summarized
-_OF_REJECTION = 2  # messages: the reply, and what was wrong with it
 _LONGEST = 0.2  # of that, for one message
 _REPAIRED = 0.25  # of the window, for an answer that is to be repaired
 
@@ -40,24 +40,52 @@ def action_request(run: Run, *, may_answer: bool = False) -> ModelRequest:
     rules = prompt.action_rules(run.catalog, "" if _has_results(run) else run.question)
     if rules and may_answer:
         rules = f"{rules}\n\n{answer_prompt.DIRECT}"
-    return _request(run, rules, parameters=_step_parameters(run))
+    said = without_rejections(sent_messages(run), keeps_newest=True)
+    told = joined(without_native_calls(said, run.nonce))
+    sent = _append_to_user(list(opened_by_user(told)), rules)
+    return _request(run, sent, _step_parameters(run))
 
 
 def answer_request(run: Run) -> ModelRequest:
     """The request for the answer, in phase 2."""
     schema = run.output_schema
-    has_results = len(run.messages) > run.question_end
-    question = run.question if has_results else ""
-    if schema is None:
-        told, reason = prompt.final_prompt(question), answer_prompt.NOT_AN_ACTION
+    said = without_rejections(sent_messages(run))
+    known = [*as_known(said, run.nonce)]
+    if run.asked_again:
+        sent: Sequence[Message] = _plain(run, known, own=said)
     else:
-        told, reason = answer_prompt.json_prompt(schema, question), answer_prompt.NOT_A_CALL
-    if run.asked_again == "action":
-        told = f"{told}\n\n{reason}"
+        question = run.question if _has_results(run) else ""
+        told = (
+            prompt.final_prompt(question)
+            if schema is None
+            else answer_prompt.json_prompt(schema, question)
+        )
+        sent = _append_to_user(list(opened_by_user(joined(known))), told)
     most = run.window.weight(_REPAIRED)
     repair = answer_prompt.repair_messages(run.repair, most) if run.repair else ()
-    request = _request(run, told, *repair)
+    request = _request(run, (*sent, *repair), run.parameters)
     return request if schema is None else replace(request, output_schema=schema)
+
+
+def _plain(run: Run, known: Sequence[Message], own: Sequence[Message]) -> tuple[Message, ...]:
+    """Ask once more in one message: what is known, then the question.
+
+    A model at temperature 0 answers the same context with the same reply, so it is not repeated.
+    """
+    ids = {id(message) for message in own}
+    turns = range(len(known), 0, -1)
+    turn = next((n for n in turns if known[n - 1].role == "assistant"), 0)
+    results = [message for message in known[turn:] if id(message) not in ids]
+    asked = [message for message in known[turn:] if id(message) in ids]
+    earlier = [Message("user", prompt.transcript(known[:turn]))] if turn else []
+    told = ""
+    if run.output_schema is not None:
+        told = answer_prompt.json_prompt(run.output_schema)
+    elif run.asked_again == "action":
+        told = answer_prompt.NOT_AN_ACTION
+    if not asked:
+        asked = [Message("user", run.question)]
+    return joined((*earlier, *results, *asked, Message("user", told)))
 
 
 def summary_request(run: Run, messages: Sequence[Message]) -> ModelRequest:
@@ -136,24 +164,16 @@ def opened_by_user(messages: Sequence[Message]) -> Sequence[Message]:
 
 def _has_results(run: Run) -> bool:
     """Say whether results follow the question; a reply that was rejected, and why, are none."""
-    return len(run.messages) - run.question_end > _OF_REJECTION * run.errors
+    return run.question_end < 0 or bool(without_rejections(run.messages[run.question_end :]))
 
 
-def _request(
-    run: Run, asked_for: str, *after: Message, parameters: JSONObject | None = None
-) -> ModelRequest:
-    """Render the run, with what the phase asks for at the end of the user's last message.
-
-    `after` follows that message, and is not kept either. Without `parameters` they are the run's.
-    """
-    said = joined(without_native_calls(sent_messages(run), run.nonce))
-    sent = _append_to_user(list(opened_by_user(said)), asked_for)
+def _request(run: Run, sent: Iterable[Message], parameters: JSONObject) -> ModelRequest:
     system = (Message("system", run.system),) if run.system else ()
-    chosen = run.parameters if parameters is None else parameters
-    return ModelRequest((*system, *sent, *after), run.model_calls, parameters=chosen)
+    return ModelRequest((*system, *sent), run.model_calls, parameters=parameters)
 
 
 def _append_to_user(messages: list[Message], text: str) -> list[Message]:
+    """Put what a phase asks for, which is not kept, at the end of the user's last message."""
     if text:
         last = next(n for n in reversed(range(len(messages))) if messages[n].role == "user")
         content = f"{messages[last].content}\n\n{text}" if messages[last].content else text

@@ -5,9 +5,11 @@ from support.doubles import catalog
 from support.feeding import feed, made, started
 
 from diptych.loop.answer_prompt import NOT_AN_ACTION
+from diptych.loop.catalog import Catalog
 from diptych.loop.commands import AskModel, Warn
 from diptych.loop.context_window import ContextWindow
 from diptych.loop.events import (
+    Aborted,
     Answered,
     AnswerReset,
     Completed,
@@ -19,6 +21,7 @@ from diptych.loop.events import (
     Streamed,
 )
 from diptych.loop.messages import Message, NativeCall, Usage
+from diptych.loop.prompt import cut_answer
 from diptych.loop.queue_events import MessageQueued
 from diptych.loop.reducer import advance
 from diptych.loop.run_settings import RunSettings
@@ -98,6 +101,35 @@ def test_native_calls_in_place_of_an_answer_are_no_answer():
     run, (ask,) = feed(answering(), Replied("", calls=(NativeCall("1", "add", "{}"),)))
     assert ask.purpose == "answer"
     assert run.asked_again == "action"
+
+
+@pytest.mark.parametrize("end", [Aborted("enough"), Failed("model_stalled", "silence")])
+@pytest.mark.parametrize("settings", [RunSettings(), DIRECT])
+def test_what_an_answer_had_told_when_it_was_cut_off_stays_in_the_conversation(end, settings):
+    events = (Replied("{}"),) if settings != DIRECT else ()
+    begun = started(with_offers=catalog("add"), settings=settings)[0]
+    run, _ = feed(begun, *events, Streamed("It is"), MessageQueued("And?", "m"), end)
+    cut = Message("assistant", cut_answer("It is"))
+    assert run.messages == (Message("user", "hi"), cut, Message("user", "And?"))
+    _, (ask,) = feed(Run(history=run.messages[:2]), RunRequested("Go on."), Offered(Catalog(), ""))
+    assert ask.request.messages[1] == cut
+
+
+def test_only_what_was_told_and_is_not_void_is_kept_of_an_answer_that_ended_early():
+    told = feed(answering(), Streamed("It is"))[0]
+    void, _ = feed(told, AnswerReset(4, 2), Aborted("enough"))
+    silent, _ = feed(answering(), Aborted("enough"))
+    assert void.messages == silent.messages == (Message("user", "hi"),)
+    whole, _ = advance(told, Answered("It is"))
+    whole, _ = advance(whole, Aborted("enough"))
+    assert whole.messages[1:] == (Message("assistant", "It is"),)
+
+
+def test_a_run_that_is_resumed_answers_anew():
+    cut = Message("user", "Who?"), Message("assistant", cut_answer("It is"))
+    offered = Offered(Catalog(), "")
+    _, (ask,) = feed(Run(history=cut), RunRequested("", resumes="run-1"), offered)
+    assert ask.request.messages == (Message("user", "Who?"),)
 
 
 @pytest.mark.parametrize(

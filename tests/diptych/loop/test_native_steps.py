@@ -28,7 +28,7 @@ from diptych.loop.events import (
     Streamed,
 )
 from diptych.loop.messages import Delegation, Message, NativeCall, ToolCall, Usage
-from diptych.loop.prompt import native_system_prompt, system_prompt
+from diptych.loop.prompt import final_prompt, native_system_prompt, system_prompt
 from diptych.loop.queue_events import MessageQueued
 from diptych.loop.reducer import advance, closing_events, replay
 from diptych.loop.run_settings import RunSettings
@@ -157,8 +157,9 @@ def test_a_reply_that_was_cut_off_never_runs_its_calls():
 
 def test_too_many_errors_lead_to_the_answer_which_is_asked_for_without_tools():
     settings = RunSettings(action_format="native", max_retries=0)
-    run, (_, ask) = feed(begun(settings=settings)[0], replied(BROKEN))
+    run, (_, ask) = feed(begun(settings=settings)[0], replied(BROKEN, native("look", "b2")))
     assert (run.phase, ask.purpose, ask.request.tools) == (Phase.ANSWER, "answer", ())
+    assert [m.content for m in ask.request.messages[1:]] == [f"hi\n\n{final_prompt()}"]
 
 
 @pytest.mark.parametrize("text", ["I know it.", "{}", ""])
@@ -168,12 +169,12 @@ def test_a_reply_without_calls_ends_phase_one(text):
     assert ask.request.messages[0].content.startswith("SYSTEM\n\n")
 
 
-def test_the_answer_is_asked_for_with_calls_and_results_as_text():
+def test_the_answer_is_asked_for_with_results_as_text():
     run, _ = feed(begun()[0], replied(ECHO), returned("call_1_1", "AAA"))
     _, (ask,) = feed(run, Replied("Done."))
     assert all(not m.calls and m.role != "tool" for m in ask.request.messages)
-    assert '{"tool": "echo", "arguments": {"text": "a"}}' in ask.request.messages[2].content
-    assert "AAA" in ask.request.messages[3].content
+    _, asked = ask.request.messages
+    assert "Result of tool echo (text: a):\nAAA\n" in asked.content
 
 
 def test_a_call_as_text_is_made_as_in_json_mode():

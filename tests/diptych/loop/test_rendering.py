@@ -7,12 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.doubles import catalog
 from support.feeding import feed, returned
+from support.native_models import native
 
 from diptych.loop.actions import ActionError
+from diptych.loop.answer_prompt import NOT_AN_ACTION
 from diptych.loop.catalog import Catalog
 from diptych.loop.events import Called, Offered, Replied, ReplyRejected, RunRequested, Streamed
-from diptych.loop.messages import Message, NativeCall, ToolCall
-from diptych.loop.prompt import OPENING, action_rules, final_prompt
+from diptych.loop.message_json import decode_message, encode_message
+from diptych.loop.messages import Delegation, Message, NativeCall, ToolCall
+from diptych.loop.prompt import OPENING, action_rules, changed_call, final_prompt
 from diptych.loop.queue_events import MessageQueued
 from diptych.loop.rendering import (
     joined,
@@ -28,12 +31,15 @@ TOOLS = catalog("echo")
 RULES = action_rules(TOOLS)
 OFFERED = Offered(TOOLS, "SYSTEM", nonce="5f0c")
 RESULT = "[Step 1/5] Result of tool echo:\n<result-5f0c>\n{}\n</result-5f0c>"
+KNOWN = "Result of tool echo (text: a):\n<result-5f0c>\n{}\n</result-5f0c>"
+WRITER = "delegate_to_writer"
+WRONG = '{"tool": "no"}'
 
 
 def asked(*events, history=(), offered=OFFERED, question="Who?"):
     """Give the request that follows the events of a run."""
     _, commands = feed(Run(history=history), RunRequested(question), offered, *events)
-    return tuple(replace(m, results=()) for m in commands[-1].request.messages)
+    return tuple(replace(m, results=(), sources=()) for m in commands[-1].request.messages)
 
 
 def with_result(text="AAA"):
@@ -70,9 +76,83 @@ def test_after_a_result_how_to_act_stands_after_it_and_nowhere_else():
 
 
 def test_the_final_prompt_takes_the_place_of_the_rules_and_repeats_the_question_after_results():
-    sent = asked(*with_result(), Replied("{}"))
-    assert sent[-1].content == f"{RESULT.format('AAA')}\n\n{final_prompt('Who?')}"
+    _, *sent = asked(*with_result(), Replied("{}"))
+    known = f"It is known:\n\n{KNOWN.format('AAA')}"
+    assert sent == [Message("user", f"Who?\n\n{known}\n\n{final_prompt('Who?')}")]
     assert asked(Replied("{}"))[-1].content == f"Who?\n\n{final_prompt()}"
+
+
+@pytest.mark.parametrize("action_format", ["json", "native"])
+def test_what_is_known_is_each_result_under_its_call_in_words(action_format):
+    """Of every turn, whatever the result is; the record keeps the conversation as it was."""
+    offers = catalog("echo", agents=["writer"])
+    form = {"action_format": action_format, "native_prompt": "SYSTEM"}
+    offered = replace(OFFERED, catalog=offers, **form)
+    task = '{"agent": "writer", "task": "One\\nline."}'
+    calls = ToolCall("call_1_1", "echo", {"n": [1]}), Delegation("call_1_2", "writer", "One\nline.")
+    said = Replied(f'[{{"tool": "echo", "arguments": {{"n": [1]}}}}, {task}]')
+    if action_format == "native":
+        said = Replied("", calls=(native("echo", n=[1]), native(WRITER, "2", task="One\nline.")))
+    results = (
+        returned("call_1_1", "denied: no", error="denied"),
+        returned(
+            "call_1_2",
+            "[9 of 99 characters are left out here. To read them call "
+            'result__read: {"tool": "result__read", "arguments": {"id": "f"}}]',
+        ),
+    )
+    done = (said, *(Called(call, 1) for call in calls), *results)
+    run, _ = feed(
+        Run(), RunRequested("Who?"), offered, *done, Replied("{}"), Streamed("Ann."), Replied("")
+    )
+    assert run.messages[1].content == said.text
+    history = tuple(map(decode_message, map(encode_message, run.messages)))
+    _, *sent = asked(Replied("{}"), offered=offered, history=history, question="Why?")
+    assert [m.content for m in sent[1:]] == ["Ann.", f"Why?\n\n{final_prompt()}"]
+    told = sent[0].content
+    assert '"tool"' not in told
+    assert "[9 of 99 characters are left out here]\n</result-5f0c>" in told
+    if action_format == "json":
+        assert told.startswith(
+            "Who?\n\nIt is known:\n\nError from tool echo (n: [1]):\n<result-5f0c>\n"
+        )
+        assert "\n\nResult of agent writer (task: One line.):\n<result-5f0c>\n" in told
+    else:
+        assert told.startswith(
+            "Who?\n\nIt is known:\n\nResult of tool echo (n: [1]):\n<result-5f0c>\nError: "
+        )
+        assert f"\n\nResult of tool {WRITER} (task: One line.):\n<result-5f0c>\n" in told
+
+
+def test_a_call_that_was_changed_is_told_in_words():
+    told = changed_call(ToolCall("1", "pay", {"to": "Ann", "sum": 3}))
+    assert told.endswith("It was made as tool pay (to: Ann, sum: 3).]")
+    assert "x" * 200 not in changed_call(Delegation("1", "writer", "x" * 1000))
+
+
+def test_replies_that_could_not_be_used_are_sent_no_more():
+    """Phase 2 is sent none of them, phase 1 the newest alone."""
+    wrong = [Replied(f'{{"tool": "no{n}"}}') for n in range(3)]
+    first, second, third = (asked(*wrong[:n]) for n in (1, 2, 3))
+    assert [m.content for m in second[2:3]] == [wrong[1].text]
+    assert [len(sent) for sent in (first, second, third)] == [4, 4, 4]
+    assert second[-1].content.startswith("[Step 2/5] Your reply could not be used")
+    call = Replied(ECHO), Called(ToolCall("call_3_1", "echo"), 3), returned("call_3_1")
+    after = asked(*wrong[:2], *call, Replied("{}"))
+    assert len(after) == 2
+    assert "could not be used" not in after[-1].content
+    settings = RunSettings(max_retries=0)
+    sent = asked(Replied(WRONG), offered=Offered(TOOLS, "SYSTEM", settings))
+    assert sent[1:] == (Message("user", f"Who?\n\n{final_prompt()}"),)
+
+
+@pytest.mark.parametrize(("said", "told"), [("{}", f"\n\n{NOT_AN_ACTION}"), ("", "")])
+def test_a_second_try_is_asked_in_the_plainest_form(said, told):
+    earlier = Message("user", "Hi."), Message("assistant", "Hello.")
+    _, sent = asked(*with_result(), Replied("{}"), Replied(said), history=earlier)
+    before = "The conversation so far:\nUser: Hi.\nAssistant: Hello."
+    known = f"It is known:\n\n{KNOWN.format('AAA')}"
+    assert sent == Message("user", f"{before}\n\n{known}\n\nWho?{told}")
 
 
 def test_what_was_said_since_is_part_of_the_question_that_is_repeated():
@@ -126,13 +206,6 @@ def test_a_result_cannot_pass_for_another():
 def test_a_run_recorded_before_there_were_marks_is_sent_without_them():
     sent = asked(*with_result(), offered=Offered(TOOLS, "SYSTEM"))
     assert sent[-1].content.startswith("[Step 1/5] Result of tool echo:\nAAA\n\n")
-
-
-def test_the_errors_after_which_the_answer_is_asked_for_stand_before_the_question():
-    settings = RunSettings(max_retries=0)
-    sent = asked(Replied('{"tool": "no"}'), offered=Offered(TOOLS, "SYSTEM", settings))
-    assert "error_type: unknown_tool" in sent[-1].content
-    assert sent[-1].content.endswith(final_prompt("Who?"))
 
 
 def test_a_conversation_that_the_assistant_opened_begins_with_the_user():

@@ -70,11 +70,12 @@ def decode_messages(encoded: bytes) -> tuple[Message, ...]:
 
 def _is_said(message: Message) -> bool:
     """Say whether all of a message has the type that it must have."""
-    calls = [text for call in message.calls for text in (call.id, call.name, call.arguments)]
+    texts = [text for call in message.calls for text in (call.id, call.name, call.arguments)]
+    texts += [message.content, message.reasoning, *message.sources]
     places = [number for place in message.results for number in place]
     return (
         message.role in {"user", "assistant", "tool"}
-        and all(isinstance(text, str) for text in (message.content, message.reasoning, *calls))
+        and all(isinstance(text, str) for text in texts)
         and isinstance(message.call_id, str | None)
         and all(isinstance(part, dict) for part in message.parts)
         and all(isinstance(number, int) for number in (*places, message.keeps or 0))
