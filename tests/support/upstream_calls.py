@@ -74,6 +74,27 @@ CALLS = [
         ), _TWO,
     ),
     _habit(
+        "the heads of both calls at index 0, and the tail of the second at index 1", "own",
+        _deltas(_w("", "call_1", index=0), _entry(_ARGUMENTS, index=0), _w("", "call_2", index=0),
+                _entry('{"city":', index=1), _entry('"Rome"}', index=1)), _TWO,
+    ),
+    _habit(
+        "the same, and the tail with its id", "own",
+        _deltas(_w(_ARGUMENTS, "call_1", index=0), _w("", "call_2", index=0),
+                _entry(_ROME, id="call_2", index=1)), _TWO,
+    ),
+    _habit(
+        "two heads in one chunk at index 0, and tails that only their ids tell apart", "own",
+        _deltas([_w("", "call_1", index=0), _w("", "call_2", index=0)],
+                _entry(_ARGUMENTS, id="call_1", index=0),
+                _entry(_ROME, id="call_2", index=0)), _TWO,
+    ),
+    _habit(
+        "an index for each head and another for each tail", "own",
+        _deltas(_w("", "call_1", index=0), _entry(_ARGUMENTS, index=1),
+                _w("", "call_2", index=2), _entry(_ROME, index=3)), _TWO,
+    ),
+    _habit(
         "Gemini: whole calls in chunks of their own, without index", "noho/dayu-agent#57",
         _deltas(_w(_ARGUMENTS, "call_1"), _w(_ROME, "call_2")), _TWO,
     ),

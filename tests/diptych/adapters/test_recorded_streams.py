@@ -174,9 +174,9 @@ LONG = "x" * 2**15
         [call_event(index=0, function={"name": "add", "arguments": LONG})] * 300,
         [call_event(index=n, function={"name": "add", "arguments": [LONG]}) for n in range(300)],
         [call_event(index=n, id=LONG, function={"name": "add"}) for n in range(300)],
-        [call_event(index=n, extra_content={"of": LONG}) for n in range(300)],
+        [call_event(index=n, name="add", extra_content={"of": LONG}) for n in range(300)],
         [
-            b"".join(call_event(index=n, id="c") for n in range(first, first + 250))
+            b"".join(call_event(index=n, name="c") for n in range(first, first + 250))
             for first in range(0, 9_000, 250)
         ],
     ],

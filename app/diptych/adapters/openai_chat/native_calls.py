@@ -53,6 +53,11 @@ class CallAssembler:
         """The characters that the calls take, and some for each call."""
         return self._size + _SLOT_SIZE * len(self._slots)
 
+    @property
+    def newest_arguments(self) -> str:
+        """The arguments so far of the call that began last."""
+        return self._slots[-1].arguments if self._slots else ""
+
     def add_whole(self, message: Mapping[str, Any]) -> None:
         """Take the calls of a whole message: each entry is a call, whatever its index says."""
         for entry in _entries(message):
@@ -107,21 +112,33 @@ class CallAssembler:
         index = entry.get("index")
         if type(index) is not int or index < 0:
             index = None
-        current = self._current(index, _text(entry.get("id")), position, together)
-        if current is None or _begins_another(current, entry):
-            current = _Slot(index)
-            self._slots.append(current)
-        return current
+        current = self._current(index, entry, position, together)
+        if current is None:
+            self._slots.append(_Slot(index))
+        elif _begins_another(current, entry, is_alone=together == 1):
+            # Heads that come together under one index are counted by their tails.
+            self._slots.append(_Slot(index if together == 1 else position))
+        else:
+            return current
+        return self._slots[-1]
 
     def _current(
-        self, index: int | None, call_id: str, position: int, together: int
+        self, index: int | None, entry: Mapping[str, Any], position: int, together: int
     ) -> _Slot | None:
+        """Find the call that a delta goes on with: its id decides before its index.
+
+        Without a name, a new index is none: servers count those of a call's head and tail apart.
+        """
+        call_id, is_nameless = _text(entry.get("id")), not _name(entry)
+        known = next((s for s in self._slots if s.id == call_id), None) if call_id else None
+        if known and (is_nameless or index in (None, known.index)):
+            return known
         if index is not None:
-            return next((s for s in reversed(self._slots) if s.index == index), None)
-        if call_id:
-            known = next((s for s in self._slots if s.id == call_id), None)
-            if known:
-                return known
+            found = next((s for s in reversed(self._slots) if s.index == index), None)
+            if found or not is_nameless or call_id or not self._slots:
+                return found
+            last = self._slots[-1]
+            return None if last.is_complete else last
         if together > 1:  # several in one chunk, without indexes: their places are the indexes
             return self._slots[position] if position < len(self._slots) else None
         return self._slots[-1] if self._slots else None
@@ -132,10 +149,8 @@ class CallAssembler:
         if not slot.extra and (extra := _extra(entry.get("extra_content"))):
             slot.extra = extra
             self._size += len(orjson.dumps(extra))
-        function = entry.get("function")
-        if not isinstance(function, dict):
-            function = entry  # some gateways leave the object out
-        self._fill_name(slot, _text(function.get("name")))
+        function = _function(entry)
+        self._fill_name(slot, _name(entry))
         arguments = function.get("arguments", function.get("parameters"))
         if isinstance(arguments, str):
             if slot.arguments == "{}" and arguments[:1] == "{":
@@ -163,22 +178,31 @@ def _entries(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []
 
 
-def _begins_another(current: _Slot, entry: Mapping[str, Any]) -> bool:
+def _function(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    function = entry.get("function")
+    return function if isinstance(function, dict) else entry  # some gateways leave the object out
+
+
+def _name(entry: Mapping[str, Any]) -> str:
+    return _text(_function(entry).get("name"))
+
+
+def _begins_another(current: _Slot, entry: Mapping[str, Any], *, is_alone: bool) -> bool:
     """Say whether a delta that has a call's index, or none, is nevertheless another call's.
 
     Parallel calls under one index differ in their ids, or begin when the arguments of the one
-    before are whole. An id alone says nothing: some servers give each chunk a new one.
+    before are whole. An id alone says nothing: some servers give each chunk a new one, but not each
+    of several pieces in one chunk.
     """
-    function = entry.get("function")
-    function = function if isinstance(function, dict) else entry
-    name, call_id = _text(function.get("name")), _text(entry.get("id"))
+    function, name = _function(entry), _name(entry)
+    call_id = _text(entry.get("id"))
     if not name:
         return False
     is_other_id = bool(call_id and current.id and call_id != current.id)
     if current.is_complete:
         return is_other_id or name != current.name or _has_arguments(function)
     is_other_name = bool(current.name) and not name.startswith(current.name)
-    return is_other_id and is_other_name and not current.arguments
+    return is_other_id and not current.arguments and (is_other_name or not is_alone)
 
 
 def _has_arguments(function: Mapping[str, Any]) -> bool:
