@@ -14,7 +14,7 @@ from diptych.loop.actions import ActionError
 from diptych.loop.catalog import Catalog
 from diptych.loop.form_hints import form_hints
 from diptych.loop.messages import Call, Delegation, JSONObject, Message, Result
-from diptych.loop.text import one_line
+from diptych.loop.text import one_line, several_lines
 
 SAID_LIMIT = 500  # characters of its own reply that a model is shown again (loop.md §3)
 
@@ -82,6 +82,8 @@ When you have all the information needed to provide a final answer, respond with
 {}
 
 Then you will be asked to provide your final response."""
+
+_BREAK, _INDENTED_BREAK = "\n", "\n    "  # so that no line of a description begins a section
 
 _NAMED_RULES = {"tool": "a tool", "agent": "an agent"}
 
@@ -221,7 +223,7 @@ def max_steps_text(max_steps: int) -> str:
 
 def _describe_tools(catalog: Catalog) -> str:
     return "\n".join(
-        f"- {one_line(name)}: {one_line(tool.description)}\n"
+        f"- {one_line(name)}: {several_lines(tool.description).replace(_BREAK, _INDENTED_BREAK)}\n"
         f"  parameters: {json.dumps(tool.input_schema, ensure_ascii=False, sort_keys=True)}"
         for name, tool in catalog.listed()
     )

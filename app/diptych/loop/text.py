@@ -1,5 +1,6 @@
 """Makes text from outside fit for every record, stream and model."""
 
+import re
 import unicodedata
 
 RESULT_BYTES = 2**20
@@ -31,12 +32,25 @@ def one_line(text: str, limit: int | None = None) -> str:
     return line if limit is None else shortened(line, limit)
 
 
+def several_lines(text: str, limit: int | None = None) -> str:
+    """Write a longer description of somebody else as `one_line` does, with its line breaks."""
+    shown = "\n".join(map(one_line, text.replace("\r\n", "\n").split("\n"))).strip("\n")
+    shown = _BLANK_LINES.sub("\n\n", shown)
+    return shown if limit is None else shortened(shown, limit)
+
+
+def is_shortened(text: str) -> bool:
+    """Whether a text has the mark of `shortened`."""
+    return text.endswith(_CUT)
+
+
 def shortened(text: str, limit: int) -> str:
     """Cut a text that has more than `limit` characters, with a mark at its end."""
     return text if len(text) <= limit else text[: limit - len(_CUT)] + _CUT
 
 
 _CUT = " … [cut]"
+_BLANK_LINES = re.compile(r"\n{3,}")
 
 
 def _is_unseen(char: str) -> bool:

@@ -20,6 +20,7 @@ from diptych.config.settings import (
 )
 from diptych.loop.catalog import Catalog, Tool
 from diptych.loop.model_request import FunctionTool
+from diptych.loop.text import is_shortened
 
 HTTP_SECONDS = 6.0  # for a tool server or an agent to be tried once
 COMMAND_SECONDS = 60.0  # for a command, which may have to be downloaded first
@@ -32,7 +33,8 @@ class ToolServerFindings:
     """What one tool server said: why it cannot be used, or its tools and the seconds it took.
 
     `unmatched` are those of the manifest's patterns in `allow` that let no tool through. `left_out`
-    says what the server lists besides, and nobody can use.
+    says what the server lists besides, and nobody can use; `cut` names the tools whose descriptions
+    were too long.
     """
 
     name: str
@@ -41,6 +43,7 @@ class ToolServerFindings:
     seconds: float
     unmatched: tuple[str, ...]
     left_out: tuple[str, ...] = ()
+    cut: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +149,8 @@ async def _examine_server(
         is_fault = not tools or entry.kind != "tool" or entry.tools
         (faults if is_fault else left_out).append(entry.reason)
     reason, besides = next(iter(faults), None), tuple(left_out)
-    return ToolServerFindings(server.name, reason, names, seconds, unmatched, besides), tools
+    cut = tuple(tool.name for tool in tools if is_shortened(tool.description))
+    return ToolServerFindings(server.name, reason, names, seconds, unmatched, besides, cut), tools
 
 
 async def _reasons(peers: Sequence[PeerConfig]) -> dict[str, str]:

@@ -109,11 +109,6 @@ def test_a_value_that_is_no_json_is_left_out() -> None:
         call_output("t", result(structured_content=nan))
 
 
-def test_a_result_of_another_type_is_no_answer_though_it_says_something() -> None:
-    with pytest.raises(NoAnswer, match="of a type that MCP does not have: task 7"):
-        call_output("t", result(text("task 7"), result_type="task"))
-
-
 @pytest.mark.parametrize(
     ("mime_type", "content", "shown"),
     [

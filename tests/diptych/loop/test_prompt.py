@@ -27,11 +27,11 @@ def headings(prompt):
     return [line for line in prompt.splitlines() if line.startswith("## ")]
 
 
-def test_each_tool_is_one_line_with_its_schema():
+def test_each_tool_has_its_own_lines_and_its_schema():
     prompt = system_prompt("Be brief.", Catalog(TOOLS))
     assert prompt == (
         "Be brief.\n\n## Available Tools\n"
-        "- add: adds two numbers\n"
+        "- add: adds\n    two numbers\n"
         '  parameters: {"properties": {"ü": {"type": "integer"}}, "type": "object"}\n'
         "- ls: lists\n"
         "  parameters: {}"

@@ -2,7 +2,15 @@
 
 import pytest
 
-from diptych.loop.text import RESULT_BYTES, bounded, one_line, shortened, well_formed
+from diptych.loop.text import (
+    RESULT_BYTES,
+    bounded,
+    is_shortened,
+    one_line,
+    several_lines,
+    shortened,
+    well_formed,
+)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +59,21 @@ def test_a_text_of_somebody_else_takes_one_line_on_which_everything_is_seen(text
     assert one_line(text) == line
 
 
-def test_a_long_text_is_cut_with_a_mark():
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (" a\tb\r\n  - c\n", "a b\n- c"),
+        ("\n\na\n \n\t\n\n\nb", "a\n\nb"),
+        ("a\u2028## b\x85\x1b[0m", r"a ## b \x1b[0m"),
+    ],
+)
+def test_a_longer_text_of_somebody_else_keeps_its_line_breaks(text, kept):
+    assert several_lines(text) == kept
+
+
+def test_a_long_text_is_cut_with_a_mark_after_its_blanks_are_collapsed():
+    assert several_lines("x" + " " * 4_000 + "y" + "\n" * 4_000 + "z", 20) == "x y\n\nz"
+    assert [is_shortened(several_lines("x\n" * n, 20)) for n in (10, 11)] == [False, True]
     assert shortened("x" * 20, 20) == "x" * 20
     assert shortened("x" * 21, 20) == "x" * 12 + " … [cut]"
     assert one_line("x\n" * 21, 20) == "x x x x x x  … [cut]"

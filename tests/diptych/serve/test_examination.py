@@ -62,9 +62,11 @@ async def test_tool_servers_give_their_tools_and_patterns_that_let_none_through(
 
 async def test_a_server_of_which_some_tools_are_left_out_can_be_used() -> None:
     """Each of these lists what nobody can call; one lists nothing else."""
-    async with serving(mcp_app([listed("echo"), listed("a__b")])) as some:
+    long, spacious = "x" * 4_097, "x" + " " * 4_097
+    echoes = [listed("echo", long), listed("echo2", spacious), listed("a__b")]
+    async with serving(mcp_app(echoes)) as some:
         async with serving(mcp_app([listed("a__b")])) as none:
-            pins = {"echo": "sha256:another"}
+            pins = dict.fromkeys(["echo", "echo2"], "sha256:another")
             servers = (
                 ToolServerConfig("some", url=f"{some}/mcp"),
                 ToolServerConfig("none", url=f"{none}/mcp"),
@@ -72,10 +74,10 @@ async def test_a_server_of_which_some_tools_are_left_out_can_be_used() -> None:
             )
             (found,), _ = await examined(AgentConfig("a", mock_responses="[]", tools=servers))
     left_out = f"1 left out, as {NAME_RULE}: a__b"
-    assert [(server.reason, server.tools, server.left_out) for server in found.servers] == [
-        (None, ("echo",), (left_out,)),
-        (left_out, (), ()),
-        ("changed since pinned: echo", (), ()),
+    assert [(s.reason, s.tools, s.left_out, s.cut) for s in found.servers] == [
+        (None, ("echo", "echo2"), (left_out,), ("echo",)),
+        (left_out, (), (), ()),
+        ("changed since pinned: echo, echo2", (), (), ()),
     ]
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import mcp_types
 
 from diptych.loop.catalog import SEPARATOR, Unavailable
-from diptych.loop.text import one_line, shortened
+from diptych.loop.text import one_line, several_lines
 from diptych.net.redaction import SECRETS
 
 MAX_TOOLS = 256
@@ -63,7 +63,7 @@ def usable_tools(
         if tool.name in usable:
             continue
         description = SECRETS.redact(
-            shortened(tool.description or tool.title or "", MAX_DESCRIPTION_CHARS)
+            several_lines(tool.description or tool.title or "", MAX_DESCRIPTION_CHARS)
         )
         schema_size = _size(tool)
         size += schema_size + len(description)

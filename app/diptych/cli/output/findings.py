@@ -179,16 +179,21 @@ def _server(found: "ToolServerFindings") -> Sentence:
     what = f"tool server {found.name}"
     if found.reason is not None:
         return Sentence(Mark.FAILED, f"{what}: {found.reason}")
-    names = ", ".join(found.tools[:MAX_NAMES])
-    more = len(found.tools) - MAX_NAMES
-    listed = f"{names} and {more} more" if more > 0 else names
+    listed = _few(found.tools)
     count = "1 tool" if len(found.tools) == 1 else f"{len(found.tools)} tools"
     text = f"{what}: {count} in {found.seconds:.1f} s" + (f": {listed}" if listed else "")
     besides = found.left_out
     if found.unmatched:
         besides = (f"it has none for allow: [{', '.join(found.unmatched)}]", *besides)
+    if found.cut:
+        besides = (*besides, f"descriptions over 4,096 characters are cut: {_few(found.cut)}")
     is_well = found.tools and not besides
     return Sentence(Mark.OK if is_well else Mark.NOTE, "; ".join((text, *besides)))
+
+
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - MAX_NAMES
+    return ", ".join(names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _peer(found: "PeerFindings") -> Sentence:

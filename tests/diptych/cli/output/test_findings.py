@@ -186,6 +186,7 @@ def test_servers_agents_and_scripts() -> None:
         ToolServerFindings("calc", None, ("a", "b", "c", "d", "e", "f"), 0.14, ()),
         ToolServerFindings("empty", None, (), 0.1, ("pay*",)),
         ToolServerFindings("part", None, ("a",), 0.1, (), ("2 left out, as b", "1 left out, as c")),
+        ToolServerFindings("l", None, ("a",), 0.1, (), cut=("a",)),
         ToolServerFindings("gone", "connection refused", (), 0.1, ()),
     )
     peers = (
@@ -198,6 +199,10 @@ def test_servers_agents_and_scripts() -> None:
         (Mark.OK, "tool server calc: 6 tools in 0.1 s: a, b, c, d, e and 1 more"),
         (Mark.NOTE, "tool server empty: 0 tools in 0.1 s; it has none for allow: [pay*]"),
         (Mark.NOTE, "tool server part: 1 tool in 0.1 s: a; 2 left out, as b; 1 left out, as c"),
+        (
+            Mark.NOTE,
+            "tool server l: 1 tool in 0.1 s: a; descriptions over 4,096 characters are cut: a",
+        ),
         (Mark.FAILED, "tool server gone: connection refused"),
         (Mark.OK, "agent near: is in these files, and was not asked"),
         (Mark.OK, "agent well: its card is there"),
