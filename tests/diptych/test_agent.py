@@ -104,7 +104,7 @@ def test_a_name_that_no_agent_of_the_file_has_is_refused(tmp_path: Path) -> None
         pytest.param("kind: Agent\nspec: }", "line 2, column 7: is not valid YAML", id="no YAML"),
         pytest.param(
             manifest("first", "{}", loop={"maxSteps": 0}),
-            "spec.loop.maxSteps: must be 1 or more (got 0)",
+            "line 1: spec.loop.maxSteps: must be 1 or more (got 0)",
             id="a mistake in the manifest",
         ),
         pytest.param(

@@ -24,7 +24,7 @@ _PLAIN = "!plain"
 """The tag of scalars whose text decides what they are."""
 _STRING = "tag:yaml.org,2002:str"
 _TAGS = {_PLAIN, *(f"tag:yaml.org,2002:{tag}" for tag in ("str", "map", "seq", "merge"))}
-_FIELD = re.compile(r"(\s*(?:- +)*([\w-]+): +)(.+)")
+_FIELD = re.compile(r"(\s*(?:- +)*([\w-]+): +)([^}\],].*)")
 _NAMES = re.compile(r"([\w-]+):")
 _STAR = re.compile(r"(?<=[\s\[{,])\*[\w*-]*")
 _SHOWN = {"description", "instructions", "reason", "when", "name", "match", "tool", "agent"}
