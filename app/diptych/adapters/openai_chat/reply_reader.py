@@ -96,7 +96,7 @@ class ReplyReader:
                 received.add(text.encode())
             texts.append(text)
             thoughts.append(thought)
-            if not is_last and runaway.feed(text, thought, decoder.newest_arguments):
+            if not is_last and runaway.feed(texts, thought, decoder.newest_arguments):
                 self.is_cut = True
                 usage = decoder.usage or Usage()
                 return Reply("".join(texts), usage, "length", "".join(thoughts), decoder.calls)
@@ -186,25 +186,24 @@ class _Runaway:
 
     def __init__(self) -> None:
         self._text, self._thought = RepetitionFilter(), RepetitionFilter()
-        self._near = ""  # the last characters of the text
         self._after_repetition = 0
         self._seen_arguments = 0
 
-    def feed(self, text: str, thought: str, arguments: str) -> bool:
-        """Take the next pieces, and all arguments so far of the native call that is written."""
-        self._thought.feed(thought)
-        self._text.feed(text)
-        self._near = (self._near + text)[-_REPEATED:]
+    def feed(self, texts: list[str], thought: str, arguments: str) -> bool:
+        """Take the text so far, whose last piece is new; the next thought; a call's arguments."""
+        if thought:
+            self._thought.feed(thought)
+        self._text.feed(texts[-1])
         if self._text.is_cut:
-            self._after_repetition += len(text)
-        is_over = self._text.is_cut and (
-            "{" not in self._near or self._after_repetition > _LONG_REPETITION
-        )
-        return is_over or self._thought.is_cut or self._repeats(arguments)
+            self._after_repetition += len(texts[-1])
+            may_be_calls = "{" in "".join(texts)[-_REPEATED:]
+            if not may_be_calls or self._after_repetition > _LONG_REPETITION:
+                return True
+        return self._thought.is_cut or self._repeats(arguments)
 
     def _repeats(self, arguments: str) -> bool:
         """Say whether the last 4,000 characters repeat themselves: files may have fewer."""
-        if abs(len(arguments) - self._seen_arguments) < _REPEATED:
+        if not arguments or abs(len(arguments) - self._seen_arguments) < _REPEATED:
             return False
         self._seen_arguments = len(arguments)
         end = arguments[-_LONG_REPETITION:]
