@@ -55,14 +55,25 @@ def _whole(text: str) -> bytes:
     return reply(json.dumps(body, separators=(",", ":")).encode())
 
 
-def _asking(done: int, calls: int) -> bytes:
+def _streamed(text: str) -> bytes:
+    """A reply of phase 1 as it is streamed: an event for each four characters, in one write."""
+    deltas = [_event({"content": text[n : n + 4]}) for n in range(0, len(text), 4)]
+    return _HEAD + b"".join(map(chunk, [_OPENING, *deltas, _CLOSING, b""]))
+
+
+def _both(text: str) -> dict[bool, bytes]:
+    return {False: _whole(text), True: _streamed(text)}
+
+
+def _asking(done: int, calls: int) -> dict[bool, bytes]:
     """Ask for calls that no round before had: the same call again and again ends a run."""
     asked = [{"tool": "echo", "arguments": {"text": f"hello {done}.{n}"}} for n in range(calls)]
-    return _whole(json.dumps(asked if calls > 1 else asked[0]))
+    return _both(json.dumps(asked if calls > 1 else asked[0]))
 
 
 _MODELS = reply(b'{"object":"list","data":[{"id":"instant-1","object":"model"}]}')
-_NOTHING = _whole("{}")
+_NOTHING = _both("{}")
+_FINAL = b"Now provide your final response"  # opens phase 2
 _CALLS = {(done, calls): _asking(done, calls) for done in range(10) for calls in (1, 4)}
 _pacing: set[asyncio.Task[None]] = set()
 
@@ -73,7 +84,8 @@ def respond(request: Request) -> None:
         request.write(_MODELS)  # an agent looks which models there are
         return
     plan = _plan(body)
-    if b'"stream":true' in body:
+    is_streamed = b'"stream":true' in body
+    if _FINAL in body:
         if not plan["pace"]:
             request.write(_AT_ONCE)
             return
@@ -81,9 +93,9 @@ def respond(request: Request) -> None:
         _pacing.add(task)
         task.add_done_callback(_pacing.discard)
     elif (done := _rounds_done(body)) < plan["rounds"]:
-        request.write(_CALLS[done, plan["calls"]])
+        request.write(_CALLS[done, plan["calls"]][is_streamed])
     else:
-        request.write(_NOTHING)
+        request.write(_NOTHING[is_streamed])
 
 
 def _plan(body: bytes) -> dict[str, int]:

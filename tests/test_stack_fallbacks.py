@@ -60,7 +60,7 @@ async def second(exchange: Exchange) -> web.StreamResponse:
     """A fallback that takes no tools: in JSON it asks once, and then answers."""
     if "tools" in exchange.body or any(m["role"] == "tool" for m in exchange.body["messages"]):
         return web.Response(status=400, text=NO_TOOLS, content_type="application/json")
-    if exchange.body["stream"]:
+    if exchange.is_phase_2:
         return await exchange.say("It is x, says the second.")
     return await exchange.say("{}" if has_result(exchange.body) else call("echo", text="x"))
 
@@ -122,7 +122,7 @@ async def test_m12_a_model_that_hangs_is_left_for_its_fallback_within_the_deadli
     hangs_in: str,
 ) -> None:
     async def first(exchange: Exchange) -> web.StreamResponse:
-        if hangs_in == "phase 2" and not exchange.body["stream"]:
+        if hangs_in == "phase 2" and not exchange.is_phase_2:
             return await exchange.say("{}")
         return await silence(exchange)
 

@@ -126,17 +126,20 @@ async def test_what_only_the_model_can_mend_is_a_bad_gateway(replies: Any, code:
         assert (response.status_code, error["type"], error["code"]) == (502, "server_error", code)
 
 
-async def test_metrics_count_each_attempt_by_model_endpoint_and_outcome(
-    model: ModelServer,
-) -> None:
+async def test_a_retry_is_told_and_each_attempt_is_counted(model: ModelServer) -> None:
     async with stage(model=model) as asked:
         model.play(status(500), "{}", breaks_off("Half"))
-        assert (await asked.chat(stream=True)).status_code == 200
+        response = await asked.chat(stream=True)
+        assert response.status_code == 200
+        kinds = [frame.json.get("kind") for frame in frames(response.text)]
+        assert kinds.count("retry") == 1
         counts = (await asked.http.get("/metrics")).text
-    about = f'endpoint="{model.url.removesuffix("/v1")}",model="m"'
+    origin = model.url.removesuffix("/v1")
+    about = f'endpoint="{origin}",model="m"'
     for line in (
         f'diptych_model_calls_total{{{about},outcome="ok"}} 1.0',
         f'diptych_model_calls_total{{{about},outcome="error"}} 2.0',
+        f'diptych_model_waits_total{{endpoint="{origin}",kind="retry",model="m"}} 1.0',
         'diptych_model_errors_total{reason="model_failed"} 1.0',
         'diptych_model_errors_total{reason="model_cut"} 1.0',
     ):
@@ -154,7 +157,7 @@ async def test_a_model_that_fails_after_a_call_must_not_be_asked_again(
     assert response.headers["x-should-retry"] == "false"
     model.play(ECHO, fault)
     told = frames((await helper.chat(stream=True)).text)
-    assert [frame.event for frame in told] == [None, "progress", None]
+    assert [frame.event for frame in told if "kind" not in frame.json] == [None, "progress", None]
     assert told[-1].json["error"]["code"] == code
 
 

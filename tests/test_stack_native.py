@@ -55,7 +55,7 @@ async def refuses_tools(exchange: Exchange) -> web.StreamResponse:
     if "tools" in exchange.body:
         return web.Response(status=400, text=NO_TOOLS, content_type="application/json")
     said = "".join(str(m["content"]) for m in exchange.body["messages"])
-    if exchange.body["stream"]:
+    if exchange.is_phase_2:
         return await exchange.say("It is x.")
     return await exchange.say("{}" if "echo: x" in said else call("echo", text="x"))
 

@@ -189,7 +189,7 @@ async def test_thousands_of_idle_connections() -> None:
 
 async def at_length(exchange: Exchange) -> web.StreamResponse:
     """Answer with 3 MB, as fast as it goes."""
-    if not exchange.body["stream"]:
+    if not exchange.is_phase_2:
         return await exchange.say("{}")
     words = (f"{n:07d} " for n in range(3 * MEGABYTE // 8 + 1))  # the same again would be cut
     stream = await exchange.open(*map("".join, zip(*[words] * 1_000, strict=False)))

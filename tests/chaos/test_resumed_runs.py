@@ -24,7 +24,7 @@ class FragileModel:
         messages = exchange.body["messages"]
         key = next(m["content"] for m in messages if m["role"] == "user").partition("\n")[0]
         await asyncio.sleep(0.2)
-        if exchange.body["stream"]:
+        if exchange.is_phase_2:
             if self.is_ill:
                 return web.json_response({"error": {"message": "ill"}}, status=400)
             return await say_slowly(exchange, f"charged {key}", 0.01)

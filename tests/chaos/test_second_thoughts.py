@@ -17,7 +17,7 @@ async def test_readers_at_both_pods_see_one_reset_and_the_same_new_text() -> Non
     answers = itertools.chain([FIRST], itertools.repeat(SECOND))
 
     async def model(exchange: Exchange) -> web.StreamResponse:
-        if not exchange.body["stream"]:
+        if not exchange.is_phase_2:
             return await exchange.say("{}")
         return await say_slowly(exchange, next(answers), 0.3)
 

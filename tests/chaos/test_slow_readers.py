@@ -24,7 +24,7 @@ KEY = "at-length"
 
 async def at_length(exchange: Exchange) -> web.StreamResponse:
     """Answer with 5 MB in five seconds or so."""
-    if not exchange.body["stream"]:
+    if not exchange.is_phase_2:
         return await exchange.say("{}")
     stream = await exchange.open()
     begun = now()

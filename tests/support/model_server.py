@@ -24,6 +24,11 @@ class Exchange:
     request: web.Request
     body: Mapping[str, Any]
 
+    @property
+    def is_phase_2(self) -> bool:
+        """Whether the final response is asked for."""
+        return "Now provide your final response" in str(self.body["messages"][-1]["content"])
+
     async def say(self, text: str, finish_reason: str = "stop") -> web.StreamResponse:
         """Answer with a text in the way that was asked for; streamed, a word at a time."""
         if not self.body["stream"]:

@@ -45,7 +45,7 @@ async def order_model(pace: Pace | None = None) -> AsyncIterator[ModelServer]:
         messages = exchange.body["messages"]
         key = next(m["content"] for m in messages if m["role"] == "user").partition("\n")[0]
         await asyncio.sleep(pace.reply)
-        if not exchange.body["stream"]:
+        if not exchange.is_phase_2:
             asked = ("charge", "look", None)[sum(m["role"] == "assistant" for m in messages)]
             call = {"tool": asked, "arguments": {"key": key}} if asked else {}
             return await exchange.say(json.dumps(call))

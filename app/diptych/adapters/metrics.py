@@ -66,6 +66,11 @@ class Metrics:
         self._model_errors = self._counter(
             "diptych_model_errors", "Attempts at a model's endpoint that failed.", "reason"
         )
+        self._model_waits = self._counter(
+            "diptych_model_waits",
+            "Retries of a model, changes to a fallback, and long waits for a first byte.",
+            *("model", "endpoint", "kind"),
+        )
         self._tokens = self._counter("diptych_tokens", "Tokens, as the model counts them.", "kind")
         self._add_budget_metrics()
         self._add_hook_metrics()
@@ -123,6 +128,9 @@ class Metrics:
 
     def observe(self, item: Record | Notice) -> None:
         if isinstance(item, Notice):
+            if item.type == "model_wait":
+                about = (str(item.fields[name]) for name in ("model", "endpoint", "kind"))
+                self._model_waits.labels(*about).inc()
             return
         match item.event_type:
             case "text":

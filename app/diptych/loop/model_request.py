@@ -1,7 +1,7 @@
 """A request to a language model, in no API's words."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -33,6 +33,8 @@ class ModelRequest:
     `parameters` overlay the manifest's, by the names of the chat completions API. `seconds_left` is
     what the run has left of its time; who asks sets it, as the loop knows no clock. `nonce` is the
     run's, for marks around results if messages with native calls must be written as text.
+    `on_wait` is called with the fields of a notice when the reply is waited for: it takes long to
+    begin, or is asked for again, or of another model. It must not block.
     """
 
     messages: tuple[Message, ...]
@@ -42,3 +44,4 @@ class ModelRequest:
     parameters: Mapping[str, JSON] = field(default_factory=dict)
     nonce: str = ""
     seconds_left: float | None = field(default=None, compare=False)
+    on_wait: Callable[[JSONObject], None] | None = field(default=None, compare=False)

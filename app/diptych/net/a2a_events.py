@@ -48,7 +48,7 @@ ENDS_WAIT = frozenset(
 """Events after which a call waits for nobody any more."""
 _UNTOLD = frozenset({"offered", "text"})  # the caller gets the answer's text as an artifact
 _APPROVALS = frozenset({"approval_requested", "approval_decided"})
-_LIVE = frozenset({"tool_progress", "format_warning"})
+_LIVE = frozenset({"tool_progress", "format_warning", "model_wait"})
 _TYPE = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _CALL_ID = re.compile(r"[A-Za-z0-9_]{1,64}")
 

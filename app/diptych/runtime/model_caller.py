@@ -1,6 +1,7 @@
-"""Asks a run's model: whole in phase 1, streamed in phase 2 (`answerMode: direct`: in both).
+"""Asks a run's model: for a whole reply in phase 1, for its pieces in phase 2.
 
-Each piece of a streamed one goes through `answer_filter`, which holds back what may open an action,
+With `answerMode: direct` it asks for pieces in both. A whole reply is streamed too, inside the
+adapter. Each piece goes through `answer_filter`, which holds back what may open an action,
 to `inbox.TextBatcher`. The first is due there at once, later ones every 25 ms: `TextDue` has
 `Runner._write_text` take and record what has come.
 """
@@ -28,9 +29,11 @@ from diptych.runtime.hook_caller import HookCaller
 from diptych.runtime.inbox import TextBatcher
 from diptych.runtime.redacted_replies import RedactedDeltas, redacted_failure, redacted_reply
 from diptych.runtime.run_log import RunLog
-from diptych.runtime.run_meter import BudgetRefused
+from diptych.runtime.run_meter import BudgetRefused, ModelCall
 
 PREAMBLE_CHARS = 160  # that native calls may follow without any of it having been told
+MODEL_WAIT = "model_wait"
+"""The type of the notice that a reply is waited for; its fields are `ModelRequest.on_wait`'s."""
 MAX_KEPT_REASONING = 100_000  # characters, of one reply
 
 
@@ -64,7 +67,11 @@ class ModelCaller:
 
         Gives the reply's end: `Replied` or `Compacted`, or what follows if the model failed.
         """
-        request = replace(command.request, seconds_left=self._deadline.seconds_left)
+        request = replace(
+            command.request,
+            seconds_left=self._deadline.seconds_left,
+            on_wait=lambda about: self._log.notify(Notice(MODEL_WAIT, about)),
+        )
         await self._backends.step_gate.pass_through(self._log.run_id)
         if self._backends.hooks.providers and command.purpose != "summary":
             messages = await self._hooks.with_context(request.messages, run)
@@ -89,6 +96,8 @@ class ModelCaller:
             replied = await self._send(command, run)
             if call:
                 replied = call.with_usage(replied, self._written)
+            elif replied.finish_reason == "length":  # we may have left it before its usage
+                replied = ModelCall(command).with_usage(replied, self._written)
             return event_of_reply(command, replied)
         except ModelError as error:
             event = event_of_failure(command, redacted_failure(error))

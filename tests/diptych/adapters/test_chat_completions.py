@@ -155,6 +155,7 @@ def said(text: str, finish_reason: str | None = None) -> bytes:
 
 USED = b'data: {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}\n\n'
 DONE = b"data: [DONE]\n\n"
+TOKENS = {"prompt_tokens": 3, "completion_tokens": 2}
 HELLO = STREAM_HEAD + framed(said("Hel") + said("lo") + said("", "stop") + DONE) + STREAM_END
 
 
@@ -197,6 +198,10 @@ async def streamed(asked: ChatModel, messages: Sequence[Message] = ASKED) -> lis
     return [delta async for delta in asked.stream(ModelRequest(tuple(messages), 0))]
 
 
+async def completed(asked: ChatModel) -> Reply:
+    return await asked.complete(REQUEST)
+
+
 # Requests and replies
 
 
@@ -211,7 +216,8 @@ async def test_a_whole_reply_is_read(session: aiohttp.ClientSession) -> None:
     assert "authorization" not in headers
     assert body == {
         "model": "gpt-x",
-        "stream": False,
+        "stream": True,
+        "stream_options": {"include_usage": True},
         "temperature": 0.2,
         "max_tokens": 9,
         "reasoning_effort": "low",
@@ -444,7 +450,8 @@ async def test_a_kept_connection_that_is_closed_says_nothing_of_its_server(
 ) -> None:
     """llama.cpp closes some of them after a stream, though it says that it keeps them."""
     pauses = Pauses()
-    async with upstream(reply("one"), end, reply("two"), end, reply("three")) as there:
+    one, two, three = (reply(text, usage=TOKENS) for text in ("one", "two", "three"))
+    async with upstream(one, end, two, end, three) as there:
         asked = model(session, there.url, pauses=pauses)
         texts = [(await asked.complete(REQUEST)).text for _ in range(3)]
         assert texts == ["one", "two", "three"]
@@ -663,24 +670,53 @@ async def test_an_endless_stream_is_ended(session: aiohttp.ClientSession) -> Non
         pytest.param(slowly(STREAM_HEAD, *[framed(b"x")] * 20), id="a drip"),
     ],
 )
-async def test_a_reply_that_does_not_begin_is_asked_for_again(
-    session: aiohttp.ClientSession, step: Step
+@pytest.mark.parametrize("ask", [streamed, completed])
+async def test_a_reply_that_does_not_begin_is_asked_for_once(
+    session: aiohttp.ClientSession, step: Step, ask: Callable[[ChatModel], Awaitable[Any]]
 ) -> None:
+    """A slow server would begin anew, as slowly; the error says which limit to raise."""
     async with upstream(step, HELLO) as there:
-        deltas = await streamed(model(session, there.url, timeouts=TimeoutConfig(first_byte=0.3)))
-        assert len(there.requests) == 2
-    assert deltas[-1].finish_reason == "stop"
+        with pytest.raises(ModelError) as caught:
+            await ask(model(session, there.url, timeouts=TimeoutConfig(first_byte=0.3)))
+        assert len(there.requests) == 1
+    assert caught.value.code == "model_timeout"
+    assert "within 0.3 s" in caught.value.message
+    assert "spec.model.timeouts.firstByte" in caught.value.message
+
+
+async def test_a_reply_that_takes_longer_than_its_first_byte_may_is_read(
+    session: aiohttp.ClientSession,
+) -> None:
+    words = [framed(said(f"{n} ")) for n in range(12)]
+    step = slowly(STREAM_HEAD, *words, framed(said("", "stop") + USED + DONE), STREAM_END, wait=0.1)
+    async with upstream(step) as there:
+        slow = model(session, there.url, timeouts=TimeoutConfig(first_byte=0.5, idle=0.5))
+        reply = await slow.complete(REQUEST)
+        assert len(there.requests) == 1
+    assert reply == Reply("0 1 2 3 4 5 6 7 8 9 10 11 ", Usage(3, 2))
 
 
 async def test_all_tries_together_stay_within_the_total(session: aiohttp.ClientSession) -> None:
-    timeouts = TimeoutConfig(first_byte=0.08, total=0.12)
+    timeouts = TimeoutConfig(first_byte=2, idle=0.4, total=0.6)
     started = asyncio.get_running_loop().time()
-    async with upstream(*[then_hangs()] * 3) as there:
+    async with upstream(*[then_hangs(STREAM_HEAD, framed(said("Hel")))] * 3) as there:
         with pytest.raises(ModelError, match=r"timeouts\.total") as caught:
             await model(session, there.url, chance=0, timeouts=timeouts).complete(REQUEST)
         assert len(there.requests) == 2
     assert caught.value.code == "model_timeout"
-    assert asyncio.get_running_loop().time() - started < 0.25
+    assert asyncio.get_running_loop().time() - started < 0.9
+
+
+async def test_keep_alives_before_a_reply_are_given_the_time_of_its_first_byte(
+    session: aiohttp.ClientSession,
+) -> None:
+    """llama.cpp sends one every 30 s while it reads a prompt: as long as it may be silent later."""
+    timeouts = TimeoutConfig(first_byte=1, idle=0.2)
+    step = slowly(STREAM_HEAD, *[framed(b": ping\n\n")] * 3, HELLO[len(STREAM_HEAD) :], wait=0.5)
+    async with upstream(step) as there:
+        reply = await model(session, there.url, timeouts=timeouts).complete(REQUEST)
+        assert len(there.requests) == 1
+    assert reply.text == "Hello"
 
 
 async def test_keep_alives_hold_a_stream_until_the_total(session: aiohttp.ClientSession) -> None:

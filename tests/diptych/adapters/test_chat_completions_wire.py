@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import aiohttp
 import orjson
 import pytest
+from yarl import URL
 
 from diptych.adapters.openai_chat.decoding import DONE, ChunkDecoder, decode_reply
 from diptych.adapters.openai_chat.encoding import encode_request
@@ -23,6 +24,7 @@ from diptych.loop.messages import Message, Usage
 from diptych.ports import Reply
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+URL_ASKED = URL("http://u:p@h/v1/chat/completions?key=1")
 KEY = "sk-canary-0123456789"
 
 
@@ -192,11 +194,59 @@ def test_an_error_among_the_chunks_is_a_failure() -> None:
 def test_every_status_has_its_code(status: int, code: str, again: bool) -> None:
     headers = {"x-request-id": "req_1", "retry-after": "2"}
     report = read_error_body(b'{"error": {"message": "own words"}}', status)
-    failure = status_failure(report, headers, ())
+    failure = status_failure(report, headers, (), URL_ASKED)
     assert (failure.code, failure.may_retry) == (code, again)
     assert failure.request_id == "req_1"
     assert failure.retry_after == (2.0 if again else None)
-    assert ("own words" in failure.message) == (400 <= status < 500 and code == "model_refused")
+    has_words = code in {"model_refused", "model_unauthorized", "model_overloaded"}
+    assert ("own words" in failure.message) == (status >= 400 and has_words)
+    if code in {"model_unauthorized", "model_overloaded"}:
+        assert "The model endpoint http://h " in failure.message
+        assert f"(HTTP {status}): own words." in failure.message
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param({"type": "insufficient_quota", "code": "insufficient_quota"}, id="OpenAI"),
+        pytest.param({"code": "billing_not_active"}, id="OpenAI, no card"),
+        pytest.param({"type": "exceeded_current_quota_error"}, id="Moonshot"),
+    ],
+)
+def test_a_quota_that_is_used_up_is_said_and_not_asked_for_again(error: dict[str, str]) -> None:
+    body = orjson.dumps({"error": {"message": "You exceeded your current quota.", **error}})
+    failure = status_failure(read_error_body(body, 429), {"retry-after": "1"}, (), URL_ASKED)
+    assert failure.message == (
+        "The model endpoint http://h says that the quota is used up (HTTP 429): You exceeded your "
+        "current quota. See the provider's plan and billing."
+    )
+    assert (failure.may_retry, failure.may_fall_back) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "likely"),
+    [
+        ("/v2", "http://h:1/v1"),
+        ("/vl", "http://h:1/v1"),
+        ("/openai", "http://h:1/openai/v1"),
+        ("/v1/completions", "http://h:1/v1"),
+        ("/v1beta/openai", None),
+    ],
+)
+@pytest.mark.parametrize("status", [404, 405])
+def test_a_wrong_path_is_shown_with_the_likely_one(
+    path: str, likely: str | None, status: int
+) -> None:
+    asked = f"http://h:1{path.rstrip('/')}/chat/completions"
+    url = URL(asked.replace("//", "//u:p@")).with_query(key=KEY)
+    message = status_failure(read_error_body(b"<html>", status), {}, (), url).message
+    assert f"Asked was {asked}." in message
+    assert (f"Did you mean {likely} as the model's endpoint?" in message) == (likely is not None)
+    assert KEY not in message
+    body = b'{"error": {"message": "The model `m` does not exist"}}'
+    message = status_failure(read_error_body(body, status), {}, (), url).message
+    assert "does not exist" in message
+    assert "Did you mean" not in message
 
 
 def test_a_connection_that_takes_too_long_is_not_tried_again() -> None:
@@ -219,7 +269,7 @@ def test_a_connection_that_takes_too_long_is_not_tried_again() -> None:
     ],
 )
 def test_a_refusal_says_why_if_the_endpoint_does(body: bytes, words: str) -> None:
-    assert words in status_failure(read_error_body(body, 404), {}, ()).message
+    assert words in status_failure(read_error_body(body, 404), {}, (), URL_ASKED).message
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,10 @@ Body = Mapping[str, Any]
 
 def good(body: Body) -> Answer:
     """Answer as a server does that takes everything, and whose model calls."""
-    if body["stream"]:
-        return said("ok")
     if "tools" in body:
         return whole({"content": None, "tool_calls": [PING]}, "tool_calls", usage=USAGE)
+    if "response_format" not in body:
+        return said("ok")
     return whole({"content": '{"ok": true}'}, usage=USAGE)
 
 
@@ -122,7 +122,9 @@ async def test_tools_that_break_the_server_are_a_failure_of_tools_alone() -> Non
 
 async def test_a_model_that_talks_instead_takes_tools_and_does_not_use_them() -> None:
     talk = whole({"content": "Sure, I will ping!"}, usage=USAGE)
-    async with upstream_server(refusing(lambda body: not body["stream"], talk)) as there:
+    async with upstream_server(
+        refusing(lambda body: "max_tokens" in body and body["max_tokens"] > 8, talk)
+    ) as there:
         found = await probed(there)
     assert found.tools is not None
     assert found.schema is not None

@@ -4,6 +4,7 @@ Each habit of the tables is served on a socket whose end is the only end of the 
 answers is also cut at every event: no cut answer may look whole.
 """
 
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -13,11 +14,24 @@ import pytest
 from support.upstream_answers import ANSWERS
 from support.upstream_calls import CALLS
 from support.upstream_errors import ERRORS
-from support.upstream_habits import Habit, Meant, Refusal, as_bytes, said, whole
+from support.upstream_habits import (
+    PLAIN,
+    WITH_TOOLS,
+    Habit,
+    Meant,
+    Refusal,
+    as_bytes,
+    call,
+    error,
+    refusal,
+    said,
+    whole,
+)
 from support.upstream_limits import LIMITS
 from support.upstream_refusals import FORMATS, ONE_TOOL, PARAMETERS, SYSTEM_ROLE, TOOLS, OneTool
-from support.upstream_server import Answer, Respond, upstream_server
+from support.upstream_server import SSE_TYPE, Answer, Respond, upstream_server
 
+from diptych.adapters.openai_chat import chat_model
 from diptych.adapters.openai_chat.chat_model import ChatModel
 from diptych.adapters.openai_chat.connection import open_http_session
 from diptych.config.settings import ModelConfig, TimeoutConfig
@@ -195,3 +209,143 @@ async def test_what_is_refused_is_left_out_and_that_is_remembered(
             assert there.requests[-1]["messages"] == [
                 {"role": "user", "content": "Be brief.\n\nHello"}
             ]
+
+
+# Whole replies are streamed inside: what that shows, what it loses, and what is left early.
+
+TOKENS = {"prompt_tokens": 3, "completion_tokens": 2}
+CALL = {"index": 0, "id": "call_1", "type": "function"} | {
+    "function": {"name": "get_weather", "arguments": '{"city":"Oslo"}'}
+}
+ASKING = {"content": None, "tool_calls": [CALL]}
+
+
+@pytest.mark.parametrize(
+    "streamed",
+    [
+        refusal(error("Cannot use tools with stream"), 500),  # llama.cpp
+        refusal(error("This model doesn't support tool use in streaming mode."), 400),  # Bedrock
+        refusal(error("Streaming is not supported when tools are offered."), 422),
+        said(finish_reason="tool_calls"),  # the calls are lost in silence
+    ],
+)
+async def test_an_endpoint_that_cannot_stream_tools_is_asked_for_whole_replies(
+    session: aiohttp.ClientSession, streamed: Answer
+) -> None:
+    def respond(body: Any) -> Answer:
+        if not body["stream"]:
+            return whole(ASKING, "tool_calls", usage=TOKENS)
+        return streamed if "tools" in body else said("Hello.")
+
+    async with upstream_server(respond) as there:
+        asked = model(session, there.url)
+        replies = [await asked.complete(WITH_TOOLS) for _ in range(2)]
+        assert [reply.calls for reply in replies] == [(call(),), (call(),)]
+        assert [request["stream"] for request in there.requests] == [True, False, False]
+        assert (await asked.complete(PLAIN)).text == "Hello."
+        assert there.requests[-1]["stream"] is True
+
+
+@pytest.mark.parametrize(
+    ("whole_usage", "streams"),
+    [(TOKENS, [True, False, False]), (None, [True, False, True])],
+    ids=["whole replies have it", "nor have whole replies"],
+)
+async def test_an_endpoint_that_streams_no_usage_is_asked_for_whole_replies_that_have_it(
+    session: aiohttp.ClientSession, whole_usage: Any, streams: list[bool]
+) -> None:
+    def respond(body: Any) -> Answer:
+        if body["stream"] and "stream_options" in body:
+            return refusal(error("Unknown parameter: 'stream_options'"))
+        return said("Hi") if body["stream"] else whole({"content": "Hi"}, usage=whole_usage)
+
+    async with upstream_server(respond) as there:
+        asked = model(session, there.url)
+        assert [(await asked.complete(PLAIN)).text for _ in range(3)] == ["Hi"] * 3
+        assert [request["stream"] for request in there.requests[1:]] == streams
+        async for _ in asked.stream(PLAIN):
+            pass
+        assert there.requests[-1]["stream"] is True
+
+
+ROUND = "I should look at the weather first, and then say what it is. "
+SAME = json.dumps({"tool": "get_weather", "arguments": {"city": "Oslo"}}) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("delta", "most"),
+    [
+        pytest.param({"content": ROUND}, 40, id="text"),
+        pytest.param({"reasoning_content": ROUND}, 40, id="reasoning"),
+        pytest.param({"content": "\n\n"}, 800, id="blank lines"),
+        pytest.param({"content": SAME}, 150, id="the same call"),
+        pytest.param(
+            {"tool_calls": [{"index": 0, "function": {"arguments": ROUND}}]}, 120, id="arguments"
+        ),
+    ],
+)
+async def test_a_reply_that_repeats_itself_is_left_while_it_streams(
+    session: aiohttp.ClientSession, delta: Any, most: int
+) -> None:
+    first = {"tool_calls": [CALL | {"function": {"name": "get_weather", "arguments": '{"a":"'}}]}
+    deltas = [first if "tool_calls" in delta else {"content": "Well. "}, *[delta] * most]
+    pieces = said(*deltas).pieces[: len(deltas)]
+    async with upstream_server(lambda body: Answer(pieces, 200, SSE_TYPE, end="hang")) as there:
+        patient = TimeoutConfig(first_byte=5, idle=5, total=10)
+        reply = await model(session, there.url, timeouts=patient).complete(WITH_TOOLS)
+        assert len(there.requests) == 1
+    assert reply.finish_reason == "length"
+    assert not reply.usage.is_known
+
+
+async def test_a_call_that_is_repeated_some_times_is_read_to_its_end(
+    session: aiohttp.ClientSession,
+) -> None:
+    async with upstream_server(lambda body: replace(said(*[SAME] * 30), pause=0.01)) as there:
+        reply = await model(session, there.url).complete(PLAIN)
+    assert (reply.text, reply.finish_reason) == (SAME * 30, "stop")
+
+
+async def test_waits_and_retries_are_reported(
+    session: aiohttp.ClientSession,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(chat_model, "FIRST_WAIT", 0.05)
+    busy = refusal(error("slow down"), 429)
+    answers = iter([busy, Answer((), end="hang")])
+    waits: list[Any] = []
+    request = ModelRequest(PLAIN.messages, on_wait=waits.append)
+    async with (
+        upstream_server(lambda body: next(answers)) as there,
+        upstream_server(lambda body: said("Hello.")) as other,
+    ):
+        timeouts = TimeoutConfig(first_byte=0.3)
+        second = ModelConfig("second", other.url)
+        asked = model(session, there.url, timeouts=timeouts, fallbacks=(second,))
+        assert (await asked.complete(request)).text == "Hello."
+        place = f"m at {there.url.removesuffix('/v1')}"
+    retry, *first_byte, fallback = waits
+    assert retry["kind"] == "retry"
+    assert "HTTP 429): slow down" in retry["message"]
+    assert [wait["kind"] for wait in first_byte] == ["first_byte"] * 3
+    assert first_byte[1]["message"] == (
+        f"{place} has not begun its reply after 0.1 s; it may be silent for 0.3 s "
+        "(spec.model.timeouts.firstByte)"
+    )
+    assert fallback["kind"] == "fallback"
+    assert all(wait["message"] in caplog.text for wait in waits)
+
+
+async def test_a_reply_that_has_begun_is_no_wait(
+    session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chat_model, "FIRST_WAIT", 0.05)
+    waits: list[Any] = []
+    request = ModelRequest(PLAIN.messages, on_wait=waits.append)
+    pieces = said("Hel").pieces[:1]
+    async with upstream_server(lambda body: Answer(pieces, 200, SSE_TYPE, end="hang")) as there:
+        slow = model(session, there.url, timeouts=TimeoutConfig(idle=0.3, total=0.3))
+        with pytest.raises(ModelError, match=r"within 0\.3 s"):
+            await slow.complete(request)
+    assert waits == []

@@ -15,7 +15,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.doubles import catalog, house, types
+from support.doubles import ListeningModel, catalog, house, types
 
 from diptych.errors import ModelError
 from diptych.loop.actions import Calls, Rules, parse, strip_lead
@@ -288,3 +288,13 @@ def test_an_answer_with_a_schema_fits_it_or_is_an_error(
         found = json.loads(run.answer or "")
         assert found.keys() == {"n"}
         assert type(found["n"]) is int
+
+
+async def test_a_reply_that_was_left_before_it_told_its_usage_counts_as_an_estimate() -> None:
+    class Cut(ListeningModel):
+        async def complete(self, request: Any) -> Reply:
+            return Reply("on and on " * 40, finish_reason="length")
+
+    items = await house(model=Cut("unused", "Hi")).ask()
+    usage: Any = next(i for i in items if getattr(i, "event_type", "") == "model_reply").metadata
+    assert usage["usage"]["completion_tokens"] > 40

@@ -13,10 +13,12 @@ from typing import TypeAlias, TypeVar
 import aiohttp
 
 from diptych.adapters.openai_chat.circuit import CircuitState
-from diptych.adapters.openai_chat.endpoint import Limits, ModelEndpoint
+from diptych.adapters.openai_chat.endpoint import ModelEndpoint
 from diptych.adapters.openai_chat.failures import AttemptFailure
 from diptych.adapters.openai_chat.model_watch import ModelWatch
+from diptych.adapters.openai_chat.timed_body import Limits
 from diptych.config.settings import ModelConfig
+from diptych.loop.messages import JSONObject
 from diptych.loop.model_request import ModelRequest
 from diptych.net.backoff import Backoff
 from diptych.ports import Delta, Reply
@@ -25,6 +27,7 @@ MAX_ATTEMPTS = 3  # of each endpoint
 INITIAL_DELAY = 0.25  # seconds, as all times here
 MAX_DELAY = 8.0
 MAX_RETRY_AFTER = 30.0
+FIRST_WAIT = 10.0  # until a wait for the first byte is reported; each later one takes twice as long
 _CLIENT_ERRORS = range(400, 500)
 
 _logger = logging.getLogger(__name__)
@@ -38,11 +41,12 @@ class ChatModel:
     """A model, as a `ModelConfig` describes it, with its fallbacks.
 
     It makes up to `MAX_ATTEMPTS` attempts at each endpoint, all within the total timeout. It
-    retries connections that fail, time out or break off before anything was yielded, and the
-    statuses 408, 409, 425, 429 and 5xx. It honours Retry-After up to `MAX_RETRY_AFTER`. An endpoint
-    that keeps failing is left alone for a while, if there is another. If an endpoint gives no
-    reply, the next one is asked, unless the request itself is what is wrong. What a run has left of
-    its time (`ModelRequest.seconds_left`) is shared in the same way (decision 83).
+    retries connections that fail or break off before anything was yielded, and the statuses 408,
+    409, 425, 429 and 5xx; not a reply that did not begin in time (decision 232). It honours
+    Retry-After up to `MAX_RETRY_AFTER`. An endpoint that keeps failing is left alone for a while,
+    if there is another. If an endpoint gives no reply, the next one is asked, unless the request
+    itself is what is wrong. What a run has left of its time (`ModelRequest.seconds_left`) is shared
+    in the same way (decision 83).
     """
 
     def __init__(
@@ -84,7 +88,7 @@ class ChatModel:
         return True if True in known else None if None in known else False
 
     async def complete(self, request: ModelRequest) -> Reply:
-        """Ask for a whole reply; see `ports.Model`."""
+        """Ask for a whole reply, which is streamed where the endpoint can; see `ports.Model`."""
         reply, endpoint = await self._ask(ModelEndpoint.complete, request)
         self._report_success(endpoint)
         return reply
@@ -132,20 +136,16 @@ class ChatModel:
         try:
             for position, endpoint in enumerate(endpoints):
                 others = len(endpoints) - position - 1
+                waits = _Waits(endpoint, request.on_wait)
                 attempt = partial(ask, endpoint, request)
                 try:
-                    result = await self._with_retries(endpoint, attempt, deadline, end, others)
+                    result = await self._with_retries(waits, attempt, deadline, end, others)
                 except AttemptFailure as failure:
                     failures.append(failure)
                     if not failure.may_fall_back:
                         raise
                     if others:
-                        _logger.warning(
-                            "%s (%s) gave no reply, the next model is asked: %s",
-                            endpoint.origin,
-                            endpoint.settings.name,
-                            failure.message,
-                        )
+                        waits.report("fallback", "gave no reply, the next model is asked", failure)
                 else:
                     return result, endpoint
             raise failures[0]
@@ -154,22 +154,23 @@ class ChatModel:
 
     async def _with_retries(
         self,
-        endpoint: ModelEndpoint,
+        waits: "_Waits",
         attempt: Callable[[Limits], Awaitable[_T]],
         deadline: float,
         end: float,
         others: int,
     ) -> _T:
         """Ask one endpoint until `end`; a reply that has begun may take until `deadline`."""
-        loop = asyncio.get_running_loop()
+        loop, endpoint = asyncio.get_running_loop(), waits.endpoint
         backoff = Backoff(INITIAL_DELAY, MAX_DELAY, random=self._random)
         while True:
             # While others are left, waiting for this one must leave time for them (faults.md M12).
             share = (end - loop.time()) / (others + 1)
             first_byte = endpoint.settings.timeouts.first_byte
+            seconds = min(first_byte, share) if others else first_byte
+            waits.begin(seconds)
             try:
-                seconds = min(first_byte, share) if others else first_byte
-                return await attempt(Limits(seconds, deadline))
+                return await attempt(Limits(seconds, deadline, self._total, waits.end))
             except AttemptFailure as failure:
                 self._report_failure(endpoint, failure, is_outage=failure.is_outage)
                 delay = self._retry_delay(failure, backoff)
@@ -177,9 +178,12 @@ class ChatModel:
                 gives_way = bool(others) and _gives_way(endpoint, failure)
                 if is_last or gives_way or loop.time() + delay >= end:
                     raise
+                waits.report("retry", f"is asked again in {delay:.1f} s", failure)
             except asyncio.CancelledError:
                 self._report_end(endpoint, "cancelled")
                 raise
+            finally:
+                waits.end()
             await self._sleep(delay)
 
     def _retry_delay(self, failure: AttemptFailure, backoff: Backoff) -> float:
@@ -208,6 +212,48 @@ class ChatModel:
     def _report_end(self, endpoint: ModelEndpoint, outcome: str) -> None:
         if self._observe is not None:
             self._observe(endpoint.settings.name, endpoint.origin, outcome)
+
+
+class _Waits:
+    """Reports what a request waits for: in the log, and to its run (`ModelRequest.on_wait`)."""
+
+    def __init__(
+        self, endpoint: ModelEndpoint, on_wait: Callable[[JSONObject], None] | None
+    ) -> None:
+        self.endpoint = endpoint
+        self._on_wait = on_wait
+        self._limit = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, seconds: float) -> None:
+        """Wait for a first byte from now on, `seconds` at most."""
+        self._limit = seconds
+        self._set_timer(0, FIRST_WAIT)
+
+    def end(self) -> None:
+        """Wait no more."""
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+
+    def report(self, kind: str, what: str, failure: AttemptFailure | None = None) -> None:
+        """Report what happens; `kind` is a word for programs."""
+        name, origin = self.endpoint.settings.name, self.endpoint.origin
+        message = f"{name} at {origin} {what}" + (f": {failure.message}" if failure else "")
+        _logger.warning("%s", message)
+        if self._on_wait:
+            about = {"kind": kind, "model": name, "endpoint": origin, "message": message}
+            self._on_wait(dict(about))
+
+    def _set_timer(self, passed: float, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(seconds, self._on_timer, passed + seconds)
+
+    def _on_timer(self, passed: float) -> None:
+        limit = f"{self._limit:.3g} s (spec.model.timeouts.firstByte)"
+        what = f"has not begun its reply after {passed:g} s; it may be silent for {limit}"
+        self.report("first_byte", what)
+        self._set_timer(passed, passed)
 
 
 def _gives_way(endpoint: ModelEndpoint, failure: AttemptFailure) -> bool:

@@ -21,6 +21,7 @@ from diptych.adapters.openai_chat.failures import (
     malformed_reply,
     total_timeout,
 )
+from diptych.adapters.openai_chat.timed_body import Limits
 from diptych.config.settings import ModelConfig
 from diptych.errors import ConfigError
 from diptych.net.guarded_connector import GuardedConnector, StaleConnection
@@ -104,6 +105,11 @@ class Connection:
         """The endpoint's scheme, host and port."""
         return str(self._url.origin())
 
+    @property
+    def url(self) -> URL:
+        """The URL of chat completions that is asked."""
+        return self._url
+
     def headers(self) -> dict[str, str]:
         """Read the headers of a request, with the secrets as they are now.
 
@@ -119,13 +125,13 @@ class Connection:
         return headers
 
     async def post(
-        self, body: bytes, headers: dict[str, str], first_byte_deadline: float, deadline: float
+        self, body: bytes, headers: dict[str, str], first_byte_deadline: float, limits: Limits
     ) -> aiohttp.ClientResponse:
         """Send a request; give the response with its body unread.
 
-        Deadlines are times of the loop's clock. Raises `AttemptFailure`.
+        The deadline is a time of the loop's clock. Raises `AttemptFailure`.
         """
-        deadlines = first_byte_deadline, deadline
+        deadlines = first_byte_deadline, limits
         response = await self._post(self._url, body, headers, *deadlines)
         if self._other_url is None:
             return response
@@ -154,6 +160,7 @@ class Connection:
         base = self._url.raw_path.removesuffix(_PATH)
         if path.startswith("/"):
             base = base.removesuffix("/v1")
+        began_at = asyncio.get_running_loop().time()
         url = _with_path(self._url, f"{base.rstrip('/')}/{path.lstrip('/')}")
         self.request_count += 1
         try:
@@ -180,7 +187,7 @@ class Connection:
         except aiohttp.ClientError as error:
             raise connection_failure(error, self.origin) from None
         except TimeoutError:
-            raise first_byte_timeout() from None
+            raise first_byte_timeout(deadline - began_at) from None
 
     async def _post(
         self,
@@ -188,18 +195,19 @@ class Connection:
         body: bytes,
         headers: dict[str, str],
         first_byte_deadline: float,
-        deadline: float,
+        limits: Limits,
     ) -> aiohttp.ClientResponse:
         try:
-            async with asyncio.timeout_at(min(first_byte_deadline, deadline)):
+            async with asyncio.timeout_at(min(first_byte_deadline, limits.deadline)):
                 response = await self._send(url, body, headers)
         except aiohttp.ClientError as error:
             # Other causes name the URL with its query, or hold the headers of the request.
             is_plain = isinstance(error, aiohttp.ClientConnectorError)
             raise connection_failure(error, self.origin) from error if is_plain else None
         except TimeoutError:
-            is_all_over = deadline <= first_byte_deadline
-            raise (total_timeout() if is_all_over else first_byte_timeout()) from None
+            if limits.deadline <= first_byte_deadline:
+                raise total_timeout(limits.total) from None
+            raise first_byte_timeout(limits.first_byte) from None
         if is_compressed(response.headers):
             response.close()
             raise malformed_reply("a compressed answer, which nobody asked for")

@@ -79,6 +79,11 @@ class ChunkDecoder:
         return self._calls.calls() if self._calls else ()
 
     @property
+    def newest_arguments(self) -> str:
+        """The arguments so far of the native call that began last."""
+        return self._calls.newest_arguments if self._calls else ""
+
+    @property
     def calls_size(self) -> int:
         """The characters of the native calls that have arrived, and something for each call."""
         return self._calls.size if self._calls else 0

@@ -15,6 +15,7 @@ from diptych.adapters.openai_chat.error_report import ErrorReport
 from diptych.adapters.openai_chat.refusals import (
     refused_parameters,
     refuses_format,
+    refuses_streamed_tools,
     refuses_system_role,
     wants_parameter,
 )
@@ -45,7 +46,8 @@ class Dialect:
 
     `dropped` are the parameters that it does not know, `refused_formats` the types of
     `response_format`. Without `takes_system_role` the system's text goes to the first user message.
-    Without `streams` it is asked for whole replies. `has_short_ids` shortens the ids of calls
+    Without `streams` it is asked for whole replies, without `streams_tools` where tools are
+    offered. `has_short_ids` shortens the ids of calls
     (Mistral), `signs_calls` adds the signature that Gemini 3 wants of them. `has_single_calls`
     gives each call of a message a message of its own (Llama 3.x). Without `takes_tool_messages`
     calls and results are written as text, as in the JSON format (Gemma 2). `wants_reasoning` sends
@@ -62,6 +64,7 @@ class Dialect:
     refused_formats: frozenset[str] = frozenset()
     takes_system_role: bool = True
     streams: bool = True
+    streams_tools: bool = True
     has_short_ids: bool = False
     signs_calls: bool = False
     has_single_calls: bool = False
@@ -97,6 +100,7 @@ class Dialect:
             refused_formats=self.refused_formats | other.refused_formats,
             takes_system_role=self.takes_system_role and other.takes_system_role,
             streams=self.streams and other.streams,
+            streams_tools=self.streams_tools and other.streams_tools,
             has_short_ids=self.has_short_ids or other.has_short_ids,
             signs_calls=self.signs_calls or other.signs_calls,
             has_single_calls=self.has_single_calls or other.has_single_calls,
@@ -152,6 +156,8 @@ class Dialect:
             return replace(self, takes_system_role=False)
         if _ALTERNATION_WORDS in report.text and self.has_tool_messages(request):
             return self._with_calls_as_text(request)
+        if fields["stream"] and "tools" in fields and refuses_streamed_tools(report):
+            return replace(self, streams_tools=False)
         if fields["stream"] and refused_parameters(report, ("stream",)):
             return replace(self, streams=False)
         refused = refused_parameters(report, fields.keys() - _REQUIRED)

@@ -28,7 +28,8 @@ def request_fields(
     settings: ModelConfig, request: ModelRequest, dialect: Dialect, *, streamed: bool
 ) -> dict[str, Any]:
     """Give all fields of a request but its messages, as the endpoint takes them."""
-    fields: dict[str, Any] = {"model": settings.name, "stream": streamed and dialect.streams}
+    streamed = streamed and dialect.streams and (dialect.streams_tools or not request.tools)
+    fields: dict[str, Any] = {"model": settings.name, "stream": streamed}
     if fields["stream"]:
         fields["stream_options"] = {"include_usage": True}
     parameters = _parameters(settings, request)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import aiohttp
@@ -16,7 +16,7 @@ from diptych.adapters.openai_chat.error_report import read_error_body
 from diptych.adapters.openai_chat.failures import AttemptFailure, status_failure, tools_refused
 from diptych.adapters.openai_chat.refusals import refuses_tools
 from diptych.adapters.openai_chat.reply_reader import ReplyReader, read_whole
-from diptych.adapters.openai_chat.timed_body import TimedBody
+from diptych.adapters.openai_chat.timed_body import Limits, TimedBody
 from diptych.adapters.openai_chat.tool_refusals import refused_tool, tool_refused
 from diptych.config.settings import ModelConfig
 from diptych.loop.model_request import ModelRequest
@@ -30,17 +30,6 @@ _SUCCESS = range(200, 300)
 
 _logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How long an attempt may take: seconds to its first byte, and when the whole call must end.
-
-    `deadline` is a time of the loop's clock.
-    """
-
-    first_byte: float
-    deadline: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +61,7 @@ class ModelEndpoint:
         self.takes_tools: bool | None = None
         self.refused_tool: str | None = None
         self.wants_reasoning: bool | None = None
+        self._streams_usage: bool | None = None
         self.connection = Connection(session, settings)
         self.dialect = Dialect()
 
@@ -85,8 +75,13 @@ class ModelEndpoint:
         return _differences(Dialect(), self.dialect)
 
     async def complete(self, request: ModelRequest, limits: Limits) -> Reply:
-        """Ask for a whole reply. Raises `AttemptFailure`."""
-        return await self._in_its_dialect(self._complete, request, limits, streamed=False)
+        """Ask for a whole reply. Raises `AttemptFailure`.
+
+        It is streamed all the same, so that a reply under way is known to be alive, unless the
+        endpoint streams no usage.
+        """
+        streamed = self._streams_usage is not False
+        return await self._in_its_dialect(self._complete, request, limits, streamed=streamed)
 
     async def stream(self, request: ModelRequest, limits: Limits) -> tuple[ReplyReader, Delta]:
         """Ask for a streamed reply; give it with its first piece, before which it can be retried.
@@ -167,16 +162,41 @@ class ModelEndpoint:
         if dialect is self.dialect:
             return
         learned = self.dialect.merged(dialect)
-        for words in _differences(self.dialect, learned):
-            _logger.warning("%s (%s) %s", self.origin, self.settings.name, words)
+        self._warn(*_differences(self.dialect, learned))
         self.dialect = learned
+
+    def _warn(self, *clauses: str) -> None:
+        for words in clauses:
+            _logger.warning("%s (%s) %s", self.origin, self.settings.name, words)
 
     async def _complete(self, attempt: _Attempt) -> Reply:
         body, secrets = await self._open(attempt)
+        if not attempt.fields["stream"]:
+            try:
+                reply = await read_whole(body, _names(attempt.request), secrets)
+            finally:
+                body.close()
+            if not reply.usage.is_known:
+                self._streams_usage = True  # nor does it say any otherwise
+            return reply
+        reader = ReplyReader(body, _names(attempt.request), secrets)
         try:
-            return await read_whole(body, _names(attempt.request), secrets)
+            reply = await reader.read_all()
         finally:
-            body.close()
+            reader.close()
+        if reply.finish_reason == "tool_calls" and not reply.calls:
+            return await self._complete_lost_calls(attempt)
+        if not reply.usage.is_known and not reader.is_cut and self._streams_usage is None:
+            self._streams_usage = False
+            self._warn("streams no usage: phase 1 is asked for whole replies")
+        return reply
+
+    async def _complete_lost_calls(self, attempt: _Attempt) -> Reply:
+        """Ask for a reply as a whole, of which a stream had no call where it said so."""
+        self.dialect = replace(self.dialect, streams_tools=False)
+        self._warn(*_differences(Dialect(), Dialect(streams_tools=False)))
+        fields = {k: v for k, v in attempt.fields.items() if k != "stream_options"}
+        return await self._complete(replace(attempt, fields={**fields, "stream": False}))
 
     async def _stream(self, attempt: _Attempt) -> tuple[ReplyReader, Delta]:
         body, secrets = await self._open(attempt)
@@ -195,16 +215,15 @@ class ModelEndpoint:
             for name, value in headers.items()
             if name != "Content-Type"
         ]
-        first_byte_deadline = asyncio.get_running_loop().time() + attempt.limits.first_byte
-        deadline = attempt.limits.deadline
-        request = attempt.request
+        request, limits = attempt.request, attempt.limits
+        first_byte_deadline = asyncio.get_running_loop().time() + limits.first_byte
         body = encode_request(attempt.fields, request.messages, attempt.dialect, request.nonce)
-        response = await self.connection.post(body, headers, first_byte_deadline, deadline)
+        response = await self.connection.post(body, headers, first_byte_deadline, limits)
         if response.status not in _SUCCESS:
             report = read_error_body(await _error_body(response), response.status)
-            raise status_failure(report, response.headers, secrets)
+            raise status_failure(report, response.headers, secrets, self.connection.url)
         idle = self.settings.timeouts.idle
-        return TimedBody(response, first_byte_deadline, idle, deadline), secrets
+        return TimedBody(response, first_byte_deadline, idle, limits), secrets
 
 
 def _names(request: ModelRequest) -> frozenset[str]:
@@ -227,6 +246,9 @@ def _differences(old: Dialect, new: Dialect) -> list[str]:
         ),
         f"wants {new.max_tokens_name}": old.max_tokens_name != new.max_tokens_name,
         "does not stream: it is asked for whole replies": old.streams and not new.streams,
+        "does not stream calls of tools: it is asked for whole replies where tools are offered": (
+            old.streams_tools and not new.streams_tools
+        ),
     }
     dropped = sorted(new.dropped - old.dropped)
     return [f"does not take {name}: it is left out" for name in dropped] + [

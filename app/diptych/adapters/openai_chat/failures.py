@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 
 import aiohttp
+from yarl import URL
 
 from diptych.adapters.openai_chat.context_limits import ContextLimit, context_limit
 from diptych.adapters.openai_chat.error_report import ErrorReport
@@ -24,10 +25,17 @@ _OVERLOADED_STATUSES = frozenset({_RATE_LIMITED, 503, 529})
 _HOPELESS_STATUSES = frozenset({501, 505})  # not implemented: another try finds the same server
 _SERVER_ERRORS = range(500, 600)
 _RETRYABLE_REFUSALS = frozenset({408, 409, 425})
-_QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})  # OpenAI, Azure
+_WRONG_PATH_STATUSES = frozenset({404, 405})
+_QUOTA_CODES = frozenset(
+    {
+        *("insufficient_quota", "billing_hard_limit_reached"),  # OpenAI, Azure
+        *("billing_not_active", "exceeded_current_quota_error"),  # OpenAI, Moonshot
+    }
+)
 _SECRET_LIKE = re.compile(
     r"\b(?:sk|pk|rk|gsk|key|xai)[-_][\w*.-]{4,}|\bAIza[\w-]{8,}|\bBearer\s+\S+", re.IGNORECASE
 )
+_IN_PLACE_OF_V1 = re.compile(r"v?[\dl](\.\d)?|v|chat|completions|models", re.IGNORECASE)
 _USER_IN_URL = re.compile(r"(?<=://)[^/\s@]+@")
 _QUERY_IN_URL = re.compile(r"(://[^\s?]*)\?\S*")
 
@@ -103,29 +111,32 @@ def incomplete_reply() -> AttemptFailure:
     return AttemptFailure("model_cut", message, may_retry=True)
 
 
-def first_byte_timeout() -> AttemptFailure:
-    """A reply that did not begin in time."""
+def first_byte_timeout(seconds: float) -> AttemptFailure:
+    """A reply that did not begin in time.
+
+    It is not retried: a server that is slow would begin its work anew, as slowly.
+    """
     message = (
-        "The model did not begin its reply in time. Try again, or raise the model's "
-        "timeouts.firstByte."
+        f"The model did not begin its reply within {seconds:.3g} s. If it needs longer to read "
+        "the prompt, raise spec.model.timeouts.firstByte."
     )
-    return AttemptFailure("model_timeout", message, may_retry=True)
+    return AttemptFailure("model_timeout", message)
 
 
 def idle_timeout(seconds: float) -> AttemptFailure:
     """A reply that stopped for too long."""
     message = (
         f"The model sent nothing for {seconds:g} s in the middle of its reply. Try again, or raise "
-        "the model's timeouts.idle."
+        "spec.model.timeouts.idle."
     )
     return AttemptFailure("model_timeout", message, may_retry=True)
 
 
-def total_timeout() -> AttemptFailure:
+def total_timeout(seconds: float) -> AttemptFailure:
     """A call that took too long as a whole, its retries included."""
     message = (
-        "The model did not end its reply in time. Ask for less, or raise the model's "
-        "timeouts.total."
+        f"The model did not end its reply within {seconds:.3g} s. Ask for less, or raise "
+        "spec.model.timeouts.total."
     )
     return AttemptFailure("model_timeout", message)
 
@@ -137,7 +148,8 @@ def connection_failure(error: aiohttp.ClientError, where: str) -> AttemptFailure
             return _unreachable(where, str(refused))
         case aiohttp.ConnectionTimeoutError():
             # Not tried again: the time to connect is used up (faults.md M3: an error in 5 s).
-            return _unreachable(where, "connecting takes too long", code="model_timeout")
+            why = "connecting takes longer than spec.model.timeouts.connect"
+            return _unreachable(where, why, code="model_timeout")
         case aiohttp.ClientSSLError():
             return _unreachable(where, "its TLS certificate or handshake is not accepted")
         case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
@@ -154,12 +166,12 @@ def connection_failure(error: aiohttp.ClientError, where: str) -> AttemptFailure
 
 
 def status_failure(
-    report: ErrorReport, headers: Mapping[str, str], secrets: Collection[str]
+    report: ErrorReport, headers: Mapping[str, str], secrets: Collection[str], url: URL
 ) -> AttemptFailure:
-    """A response that is not a success; `secrets` are removed from what is quoted of its body."""
+    """A response of `url` that is no success; `secrets` are removed from what is quoted of it."""
     if is_malformed_call(report):
         return _malformed_call(report)
-    failure = _for_status(report, quotation(report.sentence, secrets))
+    failure = _for_status(report, quotation(report.sentence, secrets), url)
     failure.request_id = headers.get("x-request-id")
     if failure.may_retry:
         failure.retry_after = parse_retry_after(headers.get("retry-after"), datetime.now(UTC))
@@ -214,23 +226,28 @@ def _unreachable(
     return AttemptFailure(code, message, may_retry=may_retry)
 
 
-def _for_status(report: ErrorReport, said: str) -> AttemptFailure:
+def _for_status(report: ErrorReport, said: str, url: URL) -> AttemptFailure:
     status = report.status
     limit = context_limit(report)
     if limit is not None and status not in _AUTH_STATUSES:
         return _too_long(report, limit, said)
+    where, saying = url.origin(), f"(HTTP {status}){_quoted(said)}."
     if status in _AUTH_STATUSES:
         return AttemptFailure(
             "model_unauthorized",
-            f"The model endpoint does not accept the API key (HTTP {status}). "
+            f"The model endpoint {where} does not accept the API key {saying} "
             "Check the model's apiKey and headers, and what the key may use.",
             report=report,
         )
     if status in _OVERLOADED_STATUSES:
+        may_retry = _may_retry(report)
+        why, advice = "has too much to do", "Try again later."
+        if not may_retry:
+            why, advice = "says that the quota is used up", "See the provider's plan and billing."
         return AttemptFailure(
             "model_overloaded",
-            f"The model endpoint has too much to do (HTTP {status}). Try again later.",
-            may_retry=_may_retry(report),
+            f"The model endpoint {where} {why} {saying} {advice}",
+            may_retry=may_retry,
             report=report,
         )
     match status // 100:
@@ -242,12 +259,36 @@ def _for_status(report: ErrorReport, said: str) -> AttemptFailure:
                 report=report,
                 said=said,
             )
+        case 4 if status in _WRONG_PATH_STATUSES:
+            return _not_found(report, said, url)
         case 4:
             return _refused(report, said)
         case _:
             return _refused(
                 report, "redirects are not followed. Set the model's endpoint to its final address."
             )
+
+
+def _not_found(report: ErrorReport, said: str, url: URL) -> AttemptFailure:
+    """What was asked is not there: the model, or the path."""
+    reason = said or "check the model's name, endpoint and parameters."
+    asked = url.with_user(None).with_query(None)
+    reason = f"{reason.rstrip('.')}. Asked was {asked}."
+    if "model" not in report.text and (likely := _likely_endpoint(asked)):
+        reason += f" Did you mean {likely} as the model's endpoint?"
+    return _refused(report, reason)
+
+
+def _likely_endpoint(asked: URL) -> URL | None:
+    """Give the endpoint that ends in `/v1`, if the one that was asked does not."""
+    parts = asked.path.removesuffix("/chat/completions").strip("/").split("/")
+    if "v1" in parts[:-1]:
+        parts = parts[: parts.index("v1")]
+    elif any(part.startswith("v1") for part in parts):  # Gemini has a v1beta
+        return None
+    elif _IN_PLACE_OF_V1.fullmatch(parts[-1]):
+        parts.pop()
+    return asked.with_path("/".join(["", *filter(None, parts), "v1"]))
 
 
 def _may_retry(report: ErrorReport) -> bool:

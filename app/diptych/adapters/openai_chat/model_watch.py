@@ -102,7 +102,8 @@ class ModelWatch:
             if status == _UNAUTHORIZED and endpoint not in self._proven:
                 sent = (value for name, value in headers.items() if name != "Content-Type")
                 secrets = [value.removeprefix("Bearer ") for value in sent]
-                raise status_failure(read_error_body(body, status), {}, secrets)
+                report, url = read_error_body(body, status), endpoint.connection.url
+                raise status_failure(report, {}, secrets, url)
         except AttemptFailure as failure:
             self._begin_trouble(endpoint, failure, by_look=True)
             return

@@ -13,7 +13,7 @@ import aiohttp
 import orjson
 
 from diptych.adapters.openai_chat.connection import with_proxies
-from diptych.adapters.openai_chat.endpoint import Limits, ModelEndpoint
+from diptych.adapters.openai_chat.endpoint import ModelEndpoint
 from diptych.adapters.openai_chat.failures import AttemptFailure
 from diptych.adapters.openai_chat.model_list import (
     ListedModel,
@@ -23,6 +23,7 @@ from diptych.adapters.openai_chat.model_list import (
     read_models,
     shown_context,
 )
+from diptych.adapters.openai_chat.timed_body import Limits
 from diptych.config.settings import ModelConfig
 from diptych.errors import ModelCode
 from diptych.loop.messages import JSON, Message
@@ -252,7 +253,8 @@ class _Probe:
 
     def _limits(self) -> Limits:
         timeouts = self._settings.timeouts
-        return Limits(timeouts.first_byte, asyncio.get_running_loop().time() + timeouts.total)
+        deadline = asyncio.get_running_loop().time() + timeouts.total
+        return Limits(timeouts.first_byte, deadline, timeouts.total)
 
 
 def _request(text: str, max_tokens: int) -> ModelRequest:

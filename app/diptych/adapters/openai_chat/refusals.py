@@ -26,6 +26,8 @@ _NOT_TAKEN = (
     r"|(?:cannot|can't) both be specified|incompatible with|only the default)"
 )
 _NOT_TAKEN_PATTERN = re.compile(_NOT_TAKEN)
+_NO_STREAMED_TOOLS = re.compile(rf"(?:cannot|can't) (?:use|combine)|{_NOT_TAKEN}")
+MAX_CLAUSE = 2000  # characters: what is longer is no sentence, but a dump
 _CLAUSE_END = re.compile(r"[\n;]|[.!?] (?=[a-z])|\. ?$")
 
 _TOOLS = (
@@ -104,6 +106,19 @@ def refuses_tools(report: ErrorReport, *, has_tool_messages: bool = False) -> bo
     return any(pattern.search(report.text) for pattern in _TOOLS_REFUSED)
 
 
+def refuses_streamed_tools(report: ErrorReport) -> bool:
+    """Say whether the endpoint takes tools, but not where the reply is streamed.
+
+    llama.cpp: "Cannot use tools with stream"; Bedrock: "This model doesn't support tool use in
+    streaming mode."
+    """
+    return report.status in TELLING_STATUSES and any(
+        "stream" in clause and "tool" in clause and _NO_STREAMED_TOOLS.search(clause)
+        for clause in _CLAUSE_END.split(report.text)
+        if len(clause) < MAX_CLAUSE
+    )
+
+
 def refuses_system_role(report: ErrorReport) -> bool:
     """Say whether the endpoint takes no messages of the role `system`."""
     if report.status not in TELLING_STATUSES:
@@ -152,5 +167,5 @@ def _is_refused_in_words(text: str, name: str) -> bool:
     return any(
         _NOT_TAKEN_PATTERN.search(clause) and naming.search(clause)
         for clause in _CLAUSE_END.split(text)
-        if len(clause) < 2000  # noqa: PLR2004 - no sentence, but a dump
+        if len(clause) < MAX_CLAUSE
     )

@@ -1,6 +1,8 @@
 """The body of one model response, read within the time limits of its call."""
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import aiohttp
 
@@ -18,13 +20,29 @@ RELEASE_TIMEOUT = 0.25  # seconds that a released body may take to end
 _CLOCK_RESOLUTION = 0.002  # uvloop's clock counts milliseconds; a timer may fire that much early
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long an attempt may take: seconds to its first byte, and when the whole call must end.
+
+    `deadline` is a time of the loop's clock, `total` the seconds of the call up to it.
+    `on_first_byte` is called when the reply begins.
+    """
+
+    first_byte: float
+    deadline: float
+    total: float
+    on_first_byte: Callable[[], None] = lambda: None
+
+
 class TimedBody:
     """Reads a response body; closes the connection as soon as its time is up.
 
     Times are those of the running loop. Until the first line has ended, `first_byte_deadline`
     holds. After that, each line that ends allows `idle` seconds more: a keep-alive comment counts,
-    bytes that drip into one line do not (faults.md M5). `deadline` always holds. The time that the
-    consumer takes between two reads counts only towards `deadline`.
+    bytes that drip into one line do not (faults.md M5). Before the reply has begun, a keep-alive
+    allows `limits.first_byte` seconds more: llama.cpp sends one every 30 s while it reads a prompt.
+    `limits.deadline` always holds. The time that the consumer takes between two reads counts only
+    towards that.
 
     aiohttp's own `sock_read` cannot do that: every byte restarts it. `asyncio.timeout` for each
     read would cost 4 µs, as much as reading; so one timer serves all reads.
@@ -35,13 +53,14 @@ class TimedBody:
         response: aiohttp.ClientResponse,
         first_byte_deadline: float,
         idle: float,
-        deadline: float,
+        limits: Limits,
     ) -> None:
         self.response = response
         self.idle = idle
+        self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._deadline = deadline
-        self._has_line = False
+        self._deadline = deadline = limits.deadline
+        self._has_line = self._has_begun = False
         self._is_reading = False
         self._is_timed_out = False
         self._read_deadline = min(first_byte_deadline, deadline)
@@ -66,6 +85,9 @@ class TimedBody:
             self._is_reading = False
         if b"\n" in chunk or b"\r" in chunk:
             self._has_line = True
+            if not self._has_begun and not _is_keep_alive(chunk):
+                self._has_begun = True
+                self._limits.on_first_byte()
             self.extend_deadline()
         return chunk
 
@@ -84,10 +106,11 @@ class TimedBody:
         return b"".join(chunks)
 
     def extend_deadline(self) -> None:
-        """Allow `idle` seconds from now for the next line, once there was a first one."""
+        """Allow some seconds from now for the next line, once there was a first one."""
         if not self._has_line:
             return
-        self._read_deadline = min(self._loop.time() + self.idle, self._deadline)
+        seconds = self.idle if self._has_begun else self._limits.first_byte
+        self._read_deadline = min(self._loop.time() + seconds, self._deadline)
         if self._read_deadline < self._timer_at:
             self._timer.cancel()
             self._set_timer(self._read_deadline)
@@ -124,7 +147,12 @@ class TimedBody:
 
     def _timeout(self) -> AttemptFailure:
         if self._read_deadline >= self._deadline:
-            return total_timeout()
-        if not self._has_line:
-            return first_byte_timeout()
+            return total_timeout(self._limits.total)
+        if not self._has_begun:
+            return first_byte_timeout(self._limits.first_byte)
         return idle_timeout(self.idle)
+
+
+def _is_keep_alive(lines: bytes) -> bool:
+    """Whether lines hold nothing but blanks and comments of server-sent events."""
+    return all(line[:1] in {b"", b":"} for line in map(bytes.strip, lines.splitlines()))

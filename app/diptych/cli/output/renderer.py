@@ -9,12 +9,13 @@ from diptych.ports import Item
 REFRESH_SECONDS = 0.1
 
 INTERRUPTIONS: Mapping[str, str] = {
+    "model_wait": "{message}",
     RETRYING_START: "{message}; asking again",
     RECONNECTING: "{message}; picking the run up again",
     "handed_over": "the agent's pod is leaving, and hands the run over",
     "reset": "the agent's store has lost the end of this run; it goes on from event {last_seq}",
 }
-"""Messages for the notices of interruptions, by their type; fields are the notice's."""
+"""Messages for the notices of waits and interruptions, by their type; fields are the notice's."""
 
 
 class Renderer(Protocol):

@@ -66,6 +66,8 @@ def _parts(kind: str, event: Mapping[str, Any], room: int) -> Line:  # noqa: C90
             return ("❮ ", "green"), text
         case "owner_changed":
             return (("! ", "yellow"), "another process has taken the run over")
+        case "model_wait":
+            return ("! ", "yellow"), text
         case "tool_progress":
             return ((f"… {name}: {text}", "dim"),)
         case _ if kind in _ENDS:

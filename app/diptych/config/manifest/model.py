@@ -40,7 +40,7 @@ class Timeouts(StrictModel):
     connect: Duration = _TIMEOUTS.connect
     """Until the endpoint accepts a connection."""
     first_byte: Duration = _TIMEOUTS.first_byte
-    """Until the reply begins, from the start of the attempt."""
+    """Until the reply begins, from the start of the attempt or the last keep-alive."""
     idle: Duration = _TIMEOUTS.idle
     """Between two pieces of the reply."""
     total: Duration = _TIMEOUTS.total

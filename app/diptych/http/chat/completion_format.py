@@ -11,6 +11,7 @@ from diptych.net.sse import frame
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry
 from diptych.runtime.budget_notices import BUDGET_WARNING
+from diptych.runtime.model_caller import MODEL_WAIT
 
 DONE = b"data: [DONE]\n\n"
 _CALL_ID_CHARS = 32
@@ -21,6 +22,7 @@ STREAMED_NOTICES = frozenset(
         "tool_progress",
         "delegation_progress",
         "format_warning",
+        MODEL_WAIT,
         BUDGET_WARNING,
         APPROVAL_REQUESTED,
     }

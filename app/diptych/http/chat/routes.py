@@ -4,6 +4,7 @@ A chat cannot take text back. So a stream that has sent text which became void e
 and the run goes on (decision 32).
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
@@ -28,6 +29,7 @@ from diptych.net.sse import frame
 from diptych.ports import Item, Notice
 from diptych.ports.entries import RunEntry
 from diptych.runtime.answers import TURN, whole_answer
+from diptych.runtime.model_caller import MODEL_WAIT
 
 PATH = "/v1/chat/completions"
 FIRST_FRAME_SECONDS = 10.0  # for which the headers of a stream wait for its first frame
@@ -81,6 +83,7 @@ class ChatReader(RunReader):
         self._sent_seq = 0  # of the newest text that was sent
         self._caller_tool_frame = form.call_frame()  # before the first text; mostly none
         self._separator = ""  # to send before the next text
+        self._waits = b""  # frames that say what the model is waited for, not sent yet
 
     async def completion(self) -> dict[str, Any]:
         """Wait for the run's end and give the whole completion. Raises `RunFailed`."""
@@ -91,8 +94,11 @@ class ChatReader(RunReader):
         """Give the frames of a stream; what arrived together comes together.
 
         Raises `RunFailed` if the run fails before the first frame, or if the stream cannot go on.
+        A retry does not open the stream: until its head is out, a failure has a status of its own.
         """
         opening = self._format.first_frame()
+        loop = asyncio.get_running_loop()
+        opens_at = loop.time() + FIRST_FRAME_SECONDS
         async with aclosing(self.batches()) as batches:
             async for batch in batches:
                 content = self._content_frames(batch)
@@ -100,11 +106,12 @@ class ChatReader(RunReader):
                 if end:
                     if opening:
                         self.raise_if_failed(end)
+                    content = self._waits + content
                     yield opening + content + self._last_frames(end, include_usage=include_usage)
                     return
-                if content:
-                    yield opening + content
-                    opening = b""
+                if content or (self._waits and not (opening and loop.time() < opens_at)):
+                    yield opening + self._waits + content
+                    opening = self._waits = b""
         raise self.handed_over()
 
     def _content_frames(self, batch: Sequence[Item]) -> bytes:
@@ -115,7 +122,10 @@ class ChatReader(RunReader):
             if isinstance(item, Notice):
                 if item.type == "reset":
                     frames = self._without(frames, cast("int", item.fields["last_seq"]) + 1)
-                frames.append((0, self._format.notice_frame(item)))
+                if item.type == MODEL_WAIT:
+                    self._waits += self._format.notice_frame(item)
+                else:
+                    frames.append((0, self._format.notice_frame(item)))
             elif item.event_type == "text":
                 if self._separator:
                     frames.append((0, self._format.content_frame({"content": self._separator})))

@@ -90,6 +90,7 @@ export class RunView {
       progress: () => { this.#foot.replaceChildren(`step ${data.step} of ${data.max_steps}: `, shown(String(data.target))); },
       tool_progress: () => { this.#foot.replaceChildren(shown(`${data.target}: ${data.message}`)); },
       delegation_progress: () => this.#allSteps.forEach((steps) => steps.takeBelow(data)),
+      model_wait: () => { this.#foot.replaceChildren(shown(data.message)); },
       reasoning: () => this.#think(data.content),
       format_warning: () => this.#note(data.message),
       budget_warning: () => this.#note(`${data.budget}: ${data.used} of ${data.limit} used`),

@@ -18,10 +18,10 @@ PING = {"id": "c", "type": "function", "function": {"name": "ping", "arguments":
 
 
 def good(body: Mapping[str, Any]) -> Answer:
-    if body["stream"]:
-        return said("ok")
     if "tools" in body:
         return whole({"content": None, "tool_calls": [PING]}, "tool_calls")
+    if "response_format" not in body:
+        return said("ok")
     return whole({"content": '{"ok": true}'})
 
 
@@ -83,7 +83,8 @@ def test_what_does_not_work_is_exit_1_with_a_fix(typed: Type, tmp_path: Path) ->
                                                          tools=tools))
         )  # fmt: skip
     assert outcome.code == 1
-    assert "✗ model m: The model endpoint does not accept the API key (HTTP 401)." in outcome.out
+    assert f"✗ model m: The model endpoint {there.url.removesuffix('/v1')} does not" in outcome.out
+    assert " accept the API key (HTTP 401)" in outcome.out
     assert "✗ tool server gone: connection refused" in outcome.out
     assert "✗ agent outside: it cannot be reached" in outcome.out
     assert CANARY not in outcome.out + outcome.err

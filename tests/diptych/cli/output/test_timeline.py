@@ -160,6 +160,9 @@ def test_reasoning_ends_where_the_answer_begins() -> None:
             Notice("format_warning", {"message": "not run"}), "! not run", id="a format warning"
         ),
         pytest.param(
+            Notice("model_wait", {"message": "m is slow {}"}), "! m is slow {}", id="a slow model"
+        ),
+        pytest.param(
             Notice("tool_progress", {"call_id": "1", "target": "add", "message": "1 of 2"}),
             "  … add: 1 of 2",
             id="a tool's progress",
