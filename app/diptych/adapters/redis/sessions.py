@@ -40,15 +40,15 @@ class RedisSessions(RedisLists):
         return bool(exists)
 
     async def delete(self, session_id: str) -> bool:
-        return await self._delete(scripts.DELETE_SESSION, session_id)
+        return await self._delete(session_id)
 
     async def delete_run(self, session_id: str, run_id: str, shown: int) -> bool:
-        return await self._delete(scripts.DELETE_RUN, session_id, run_id, shown)
+        return await self._delete(session_id, run_id, shown)
 
-    async def _delete(self, script: scripts.Script, *arguments: str | int) -> bool:
+    async def _delete(self, *what: str | int) -> bool:
         backoff = Backoff(_FIRST_LOOK, _LONGEST_LOOK, budget=_ENDING_SECONDS)
         while True:
-            reply = await self._connection.run_script(script, *arguments)
+            reply = await self._connection.run_script(scripts.DELETE_SESSION, *what)
             if reply != b"ending" or backoff.is_exhausted:
                 break
             await asyncio.sleep(backoff.next_delay())
