@@ -22,7 +22,7 @@ from bench.models.server import ModelServer, model_server, templates
 from bench.report import table
 from diptych import Agent
 from diptych.loop.actions import Rules
-from diptych.loop.answer_reading import is_call, is_only_brackets
+from diptych.loop.answer_reading import is_call, is_only_no_op
 from diptych.loop.catalog import Catalog, Peer, Tool
 from diptych.loop.codec import TERMINAL, Record
 from diptych.ports import Notice
@@ -246,7 +246,7 @@ def wrong_with(records: Sequence[Record]) -> list[str]:
     if len(set(ended)) < len(ended):
         wrong.append("a call has two results")
     answer = whole_answer(records) or ""
-    is_action = is_only_brackets(answer) or is_call(answer, OFFERED, Rules())  # broken ones, too
+    is_action = is_only_no_op(answer) or is_call(answer, OFFERED, Rules())  # broken ones, too
     if types[-1] == "completed" and is_action:
         wrong.append(f"its answer is an action: {answer[:200]!r}")
     if types[-1] == "failed" and records[-1].metadata.get("code") == "internal_error":
