@@ -58,7 +58,10 @@ def status(
     operators = _operators(kubectl)
     findings = [*operators, crd]
     if crd.mark is not Mark.FAILED:
-        is_served = any(finding.mark is not Mark.FAILED for finding in operators)
+        marks = [
+            finding.mark for finding in operators if finding.subject == "operator"
+        ]  # no claims
+        is_served = any(mark is not Mark.FAILED for mark in marks)
         as_of = "" if is_served else _as_of(kubectl)
         findings += _agents(kubectl, as_of, all_namespaces=namespace is None)
     print_report(finding.line for finding in findings)

@@ -168,6 +168,20 @@ def test_without_an_operator_the_agents_are_as_they_were(
     assert line.endswith("; no operator is at work")
 
 
+def test_two_operators_that_are_down_serve_nothing_whatever_their_claims_say(
+    typed: Type, cluster: Any
+) -> None:
+    down = [deployment(available=0), deployment(available=0)]
+    down[1]["metadata"]["namespace"] = "second"
+    cluster.answer("deployments.apps", out=items(*down))
+    cluster.answer("leases.coordination.k8s.io", "--namespace=second", out=lease())
+    cluster.answer("get pods", out=items())
+    claim = {"metadata": {"namespace": "team"}, "spec": {"holderIdentity": "second/diptych"}}
+    cluster.answer("leases.coordination.k8s.io", "--all-namespaces", out=items(claim))
+    agents = next(line for line in typed("status").out.splitlines() if "agents  " in line)
+    assert agents == "! agents  1 of 1 ready as of an unknown time; no operator is at work"
+
+
 def test_an_operator_that_was_killed_for_its_memory_is_said_to_be_with_the_value_to_raise(
     typed: Type, cluster: Any
 ) -> None:
