@@ -46,7 +46,7 @@ class NameServerWatch:
         if self._silent_since is None:
             return None
         since = datetime.fromtimestamp(self._silent_since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        text = f"the name server does not answer since {since}"
+        text = f"the name server has not answered since {since}"
         return ",".join(_setting("nameserver")), text
 
     async def run(self) -> None:
@@ -74,16 +74,19 @@ def _setting(name: str) -> list[str]:
 async def _answers(server: str) -> bool:
     """Ask for the pod's own domain, of which a cluster's server knows itself; all answers count."""
     [domain, *_] = [*_setting("search"), "localhost"]
-    labels = b"".join(bytes([len(part)]) + part.encode() for part in domain.strip(".").split("."))
+    parts = filter(None, domain.split("."))  # of `search .` there are none
+    labels = b"".join(bytes([len(part)]) + part.encode() for part in parts)
     query = b"DI\x01\x00\x00\x01" + bytes(6) + labels + b"\x00\x00\x01\x00\x01"
     loop = asyncio.get_running_loop()
-    [(family, *_, address), *_] = socket.getaddrinfo(server, DNS_PORT, flags=socket.AI_NUMERICHOST)
-    with socket.socket(family, socket.SOCK_DGRAM) as connection:
-        connection.settimeout(0)
-        try:
+    try:
+        [(family, *_, address), *_] = socket.getaddrinfo(
+            server, DNS_PORT, flags=socket.AI_NUMERICHOST
+        )
+        with socket.socket(family, socket.SOCK_DGRAM) as connection:
+            connection.settimeout(0)
             async with asyncio.timeout(ANSWER_SECONDS):
                 await loop.sock_connect(connection, address)
                 await loop.sock_sendall(connection, query)
                 return bool(await loop.sock_recv(connection, 512))
-        except OSError:  # refused, or in time nothing at all
-            return False
+    except OSError:  # no address, refused, or in time nothing at all
+        return False

@@ -257,7 +257,7 @@ def _store_problem(inputs: StatusInputs) -> Problem | None:
             case "store":
                 return Problem("StoreUnavailable", f"The pods take no work: {one.reason}.")
             case "dns" if not is_rolled_out(inputs.deployment):
-                return Problem("NameServerSilent", f"Of {one.name}, {one.reason}.")
+                return Problem("NameServerSilent", f"For {one.name}: {one.reason}.")
     return None
 
 

@@ -38,7 +38,7 @@ async def test_a_name_server_is_silent_until_any_answer_comes(server: socket.soc
     await watch.look()
     address, text = watch.silence() or ("", "")
     assert address == "127.0.0.1"
-    assert text.startswith("the name server does not answer since 20")
+    assert text.startswith("the name server has not answered since 20")
     for _ in range(2):
         assert b"\x04team\x03svc\x07cluster\x05local\x00" in server.recv(512)
     serving = asyncio.create_task(refuse(server))
@@ -73,3 +73,15 @@ def test_only_names_need_a_name_server() -> None:
     assert has_host_name("redis://u:p@redis:6379/0")
     numbered = ("http://127.0.0.1:9", "http://[::1]:9", "http://localhost:9", "unix:///run/x")
     assert not any(map(has_host_name, numbered))
+
+
+async def test_a_line_that_is_no_address_does_not_end_the_watch(server: socket.socket) -> None:
+    name_server.RESOLV_CONF.write_text("search .\nnameserver ns.example.com\n")
+    watch = NameServerWatch(lambda: True)
+    await watch.look()
+    assert watch.silence() is not None
+    name_server.RESOLV_CONF.write_text("search .\nnameserver 127.0.0.1\n")
+    serving = asyncio.create_task(refuse(server))
+    await watch.look()
+    assert watch.silence() is None
+    assert (await serving)[12:] == b"\x00\x00\x01\x00\x01"  # the root, of type A
