@@ -14,8 +14,7 @@ DIRECT = (
 """Ends phase 1's last message in `answerMode: direct`."""
 
 NOT_AN_ACTION = "Nothing can be called any more: answer in words."
-NOT_A_CALL = "Nothing can be called any more: answer with the JSON that was asked for."
-"""Said of an answer that was a call or empty JSON, where it is asked for once more."""
+"""Ends the second request for an answer, if the first reply was a call or empty JSON."""
 
 _ANY_OBJECT = (
     "Now provide your final response to the user as one JSON object, without other text and "
