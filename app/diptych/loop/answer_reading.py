@@ -8,22 +8,28 @@ import re
 
 from diptych.loop.actions import ActionError, Calls, Rules, parse
 from diptych.loop.actions.other_forms import offered_name
+from diptych.loop.actions.own_form import is_no_op
+from diptych.loop.actions.strict_json import decode_json
 from diptych.loop.catalog import Catalog
 
 _NAME = re.compile(
     r"(?:\b(?:tool|agent|name|function|action|to)[\"']?\s*[:=]\s*[\"']?)([^\s\"'<>{}()\[\],|]{1,128})",
     re.IGNORECASE,
 )
-_NULL = (  # {"tool": null, "arguments": {}}
-    r'\{\s*"(?:tool|agent|calls)"\s*:\s*null\s*'
-    r'(?:,\s*"(?:tool|agent|calls|arguments|task)"\s*:\s*(?:null|\{\s*\})\s*)*\}'
-)
-_NO_OP = re.compile(rf"(?:(?:```|~~~)[\w-]*)?(?:\s*<>\s*|[\[\]{{}},\s]+|\s*{_NULL}\s*)(?:```|~~~)?")
+_NO_OP = re.compile(r"(?:(?:```|~~~)[\w-]*)?(?:\s*<>\s*|[\[\]{},\s]+)(?:```|~~~)?")
+_FENCED = re.compile(r"(`{3,}|~{3,})[\w-]*\s*(?P<inside>.*?)\1", re.DOTALL)
 
 
 def is_only_no_op(text: str) -> bool:
     """Whether all of a text is a no-op, fenced or not. Beside words it is text."""
-    return bool(_NO_OP.fullmatch(text.strip()))
+    text = text.strip()
+    if _NO_OP.fullmatch(text):
+        return True
+    if "null" not in text:
+        return False
+    fenced = _FENCED.fullmatch(text)
+    value = decode_json(fenced["inside"].strip() if fenced else text)
+    return not isinstance(value, ValueError) and is_no_op(value)
 
 
 def is_call(text: str, catalog: Catalog, rules: Rules) -> bool:

@@ -49,6 +49,7 @@ def asked_with(schema, **settings):
     "held",
     [
         *("{}", "<>", "[]", '{"tool": null}', "```json\n{}\n```", f"```text\n{ADD}\n```"),
+        *('{"thought": "all is known", "tool": null}', '```json\n{"tool": null, "why": "x"}\n```'),
         *(ADD, TASK, f"[{ADD}, {TASK}]"),
         *(f"```json\n{ADD}\n```", '{"tool": "add", "argu', '{"tool": "add", "arguments": 1}'),
         *(f"<tool_call>{ADD}</tool_call>", f"{ADD}\nThen I know."),

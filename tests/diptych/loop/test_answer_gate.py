@@ -89,6 +89,7 @@ def test_where_nothing_is_offered_no_name_holds_prose(text):
         "]\n}, ",
         "```json\n{}\n```\n",
         '{"tool": null, "arguments": {}}',
+        '{"thought": "all is known", "tool": null}',
         f"```text\n\n{ADD}\n```",
         ADD,
         f"\n{ADD}\nand prose after it",
