@@ -221,7 +221,7 @@ def native_source(call: NativeCall | None) -> str:
         return "Result of a tool"
     try:
         arguments = json.loads(call.arguments or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):  # a caller's own, which nobody has parsed
         arguments = None
     words = _arguments_in_words(arguments) if isinstance(arguments, dict) else ""
     return f"Result of tool {call.name}{words}"

@@ -219,6 +219,6 @@ def _step_parameters(run: Run) -> JSONObject:
 def _call_text(call: NativeCall) -> str:
     try:
         arguments = json.loads(call.arguments or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):  # a caller's own, which nobody has parsed
         arguments = call.arguments
     return json.dumps({"tool": call.name, "arguments": arguments}, ensure_ascii=False)

@@ -15,7 +15,7 @@ from diptych.loop.catalog import Catalog
 from diptych.loop.events import Called, Offered, Replied, ReplyRejected, RunRequested, Streamed
 from diptych.loop.message_json import decode_message, encode_message
 from diptych.loop.messages import Delegation, Message, NativeCall, ToolCall
-from diptych.loop.prompt import OPENING, action_rules, changed_call, final_prompt
+from diptych.loop.prompt import OPENING, action_rules, changed_call, final_prompt, native_source
 from diptych.loop.queue_events import MessageQueued
 from diptych.loop.rendering import (
     joined,
@@ -284,3 +284,10 @@ def test_where_a_request_sets_something_of_its_answer_phase_1_is_none(name):
     direct = replace(OFFERED, settings=RunSettings(answer_mode="direct"))
     _, (ask,) = feed(Run(), RunRequested("Who?", parameters={name: SET[name]}), direct)
     assert ask.purpose == ("either" if name in OF_EVERY_STEP else "actions")
+
+
+def test_arguments_of_a_callers_call_that_nest_endlessly_are_no_failure():
+    deep = NativeCall("c1", "add", "[" * 100_000)
+    messages = [Message("assistant", "", (deep,)), Message("tool", "3", call_id="c1")]
+    assert deep.arguments in [*without_native_calls(messages)][0].content
+    assert native_source(deep) == "Result of tool add"
