@@ -97,9 +97,12 @@ class ReadinessPoll:
             self._queue.add(name)
 
     async def _ask_for_events(self, name: NamespacedName) -> bool:
-        """Ask why a pod does not start, if one does not; say whether the answer is news."""
-        problems = self._cache.start_problems
-        former = problems.pop(name, None)
+        """Ask why a pod does not start, if one does not; say whether the answer is news.
+
+        Until it is there, the former one stands: an Agent may be reconciled meanwhile.
+        """
+        problems, found = self._cache.start_problems, None
+        former = problems.get(name)
         for pod in self._cache.pods(name):
             if not is_held_up(pod, time.time()):
                 continue
@@ -108,10 +111,13 @@ class ReadinessPoll:
             except ApiError as error:  # tried again at the next poll
                 _log.debug("%s/%s: its pod's Events cannot be listed: %s", *name, error)
                 warnings = []
-            if problem := start_problem(pod, warnings) or former:
-                problems[name] = problem
+            if found := start_problem(pod, warnings) or former:
                 break
-        return problems.get(name) != former
+        if found is None:
+            problems.pop(name, None)
+        else:
+            problems[name] = found
+        return found != former
 
     async def _ask_pods(
         self, name: NamespacedName, session: aiohttp.ClientSession

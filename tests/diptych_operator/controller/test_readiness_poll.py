@@ -13,9 +13,11 @@ from support.api_in_thread import ApiInThread
 from support.operator_process import SETTINGS, changes, condition, quicken, running, until
 
 from diptych_operator.controller import readiness_poll
+from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.desired.access import AccessSettings
 from diptych_operator.resources.kinds import AGENT, EVENT, POD
 from diptych_operator.status.conditions import MissingDependency
+from diptych_operator.status.problem import Problem
 
 
 @pytest.fixture(autouse=True)
@@ -186,6 +188,26 @@ async def test_a_pod_that_does_not_start_is_explained_by_its_events(api, monkeyp
         await until(lambda: condition(api, "Ready") == ("False", "VolumeNotMounted"))
         api.put(POD, RUNNING_POD)
         await until(lambda: condition(api, "Ready") == ("False", "RollingOut"))
+
+
+async def test_what_is_known_of_a_pod_stands_while_its_events_are_listed():
+    cache, name = ObjectCache(), ("team", "coordinator")
+    scheduled = {"type": "PodScheduled", "status": "True"}
+    scheduled["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    metadata = {**RUNNING_POD["metadata"], "uid": "1"}
+    status = {"phase": "Pending", "conditions": [scheduled]}
+    cache.put(POD, {"metadata": metadata, "status": status})
+    known = cache.start_problems[name] = Problem("VolumeNotMounted", "no such volume")
+    seen = []
+
+    class Client:
+        async def warnings(self, *_):
+            seen.append(cache.start_problems.get(name))
+            return []
+
+    poll = readiness_poll.ReadinessPoll(Client(), cache, None, None)
+    assert not await poll._ask_for_events(name)
+    assert (seen, cache.start_problems) == ([known], {name: known})
 
 
 @pytest.mark.parametrize(("hours", "where"), [(2, "120 min ahead of"), (-2, "120 min behind")])
