@@ -289,5 +289,5 @@ def test_where_a_request_sets_something_of_its_answer_phase_1_is_none(name):
 def test_arguments_of_a_callers_call_that_nest_endlessly_are_no_failure():
     deep = NativeCall("c1", "add", "[" * 100_000)
     messages = [Message("assistant", "", (deep,)), Message("tool", "3", call_id="c1")]
-    assert deep.arguments in [*without_native_calls(messages)][0].content
+    assert deep.arguments in next(without_native_calls(messages)).content
     assert native_source(deep) == "Result of tool add"
