@@ -4,10 +4,13 @@ import asyncio
 import time
 from contextlib import suppress
 
+import httpx
 import pytest
+from a2a.client.errors import A2AClientError
 
 from diptych.adapters.a2a.http_client import http_client as a2a_client
 from diptych.adapters.a2a.peer import PeerMonitor
+from diptych.adapters.a2a.send_errors import explain
 from diptych.adapters.http_hooks import HttpHooks
 from diptych.adapters.mcp.request_outcome import RequestOutcome
 from diptych.adapters.mcp.transport import HandshakeAborted
@@ -151,6 +154,16 @@ def test_which_variable_names_the_proxy(monkeypatch, variables, proxy):
         monkeypatch.setenv(name, value)
     assert proxy_for("https://models.example.com/v1") == proxy
     assert proxy_for("nonsense") is proxy_for("https://host:nonsense") is None
+
+
+def test_a_delegation_is_not_sent_where_the_proxy_opens_no_tunnel(monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", PROXY)
+    error = A2AClientError("403 Forbidden")
+    request = httpx.Request("POST", "https://outside.example/a2a")
+    error.__cause__ = httpx.ProxyError("403 Forbidden", request=request)
+    found = explain(error, "helper", "did not take the task")
+    assert found.kind == "unavailable"
+    assert found.message == f"through the proxy {PROXY}: agent helper cannot be reached"
 
 
 def test_the_start_says_what_goes_through_a_proxy(monkeypatch):

@@ -14,6 +14,7 @@ NOT_SENT_ERRORS = (
     httpx.ConnectError,
     httpx.ConnectTimeout,
     httpx.PoolTimeout,
+    httpx.ProxyError,  # it opens no tunnel
     httpx.LocalProtocolError,
     httpx.UnsupportedProtocol,
 )
