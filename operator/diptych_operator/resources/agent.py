@@ -22,7 +22,11 @@ _CLUSTER_FIELDS = {
 }
 _ASKED = {
     *("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
-    *(name for upper in ("HTTP_PROXY", "HTTPS_PROXY") for name in (upper, upper.lower())),
+    *(
+        name
+        for upper in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+        for name in (upper, upper.lower())
+    ),
 }
 """Variables of the container whose URLs its pod asks."""
 _MAX_PORT = 65535

@@ -157,9 +157,9 @@ def test_a_url_opens_egress_to_its_host(url, rule):
 
 
 @pytest.mark.parametrize(
-    "name", ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"]
+    "name", ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "ALL_PROXY"]
 )
-def test_the_collector_of_its_traces_is_reached_where_its_variable_names_it(name):
+def test_a_collector_or_a_proxy_is_reached_where_its_variable_names_it(name):
     def traced(value, **env):
         return agent(container={"env": [{"name": name, "value": value, **env}]})
 
