@@ -40,7 +40,7 @@ class MissingDependency:
 
     @property
     def trouble(self) -> str:
-        """What is wrong, as a key of the reasons of Degraded."""
+        """The key of its reason in `_MISSING_REASONS`."""
         if self.is_drift:
             return "drift"
         return "full" if self.kind == "store" and self.reason.startswith("full ") else self.kind
@@ -76,7 +76,7 @@ class StatusInputs:
 
 
 def conditions(inputs: StatusInputs) -> tuple[Condition, ...]:
-    """Give the six conditions, and Drifted, Reconciling or Stalled if they hold."""
+    """Return the six conditions, and Drifted, Reconciling or Stalled while they hold."""
     inputs = _with_image(inputs)
     progressing = _progressing(inputs)
     return (
@@ -220,10 +220,7 @@ def _degraded(inputs: StatusInputs) -> Condition:
         fields = (inputs.former_degraded[field] for field in ("status", "reason", "message"))
         return Condition("Degraded", *fields)
     elif inputs.missing_dependencies is None:
-        message = (
-            "No pod has answered the operator yet, so that nobody knows whether all that the "
-            "agent uses is there."
-        )
+        message = "No pod has answered the operator yet, so missing dependencies are unknown."
         return Condition("Degraded", "Unknown", "NotAsked", message)
     elif not missing:
         return Condition("Degraded", "False", "NothingMissing", "All that the agent uses is there.")

@@ -51,9 +51,9 @@ def test_it_names_the_annotation_by_which_a_service_consents():
         (
             "not asked yet",
             (
-                "Serving, but: No pod has answered the operator yet, so that nobody knows whether "
-                "all that the agent uses is there. Wait a minute; if it stays so, let the operator "
-                "reach the pods' port 8000."
+                "Serving, but: No pod has answered the operator yet, so missing dependencies are "
+                "unknown. Wait a minute; if it stays so, let the operator reach the pods' port "
+                "8000."
             ),
         ),
         (

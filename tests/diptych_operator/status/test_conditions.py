@@ -173,10 +173,7 @@ PAUSED_WORDS = (
 )
 QUOTA = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: q."}
 QUOTA_WORDS = "The cluster refuses the pods: exceeded quota: q."
-UNASKED = (
-    "No pod has answered the operator yet, so that nobody knows whether all that the agent uses is "
-    "there."
-)
+UNASKED = "No pod has answered the operator yet, so missing dependencies are unknown."
 NOT_APPLIED = (
     "1 of 1 pods can take work. Not all that it needs could be applied; "
     "the last good revision keeps serving."
