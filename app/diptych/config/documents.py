@@ -218,7 +218,7 @@ class _NodeCheck:
                 yield value
 
     def _value(self, node: yaml.Node) -> str | float | None:
-        """Give a scalar's value; refuse tags, and numbers that JSON has not."""
+        """Return a scalar's value; refuse tags, and numbers that JSON lacks."""
         if node.tag not in _TAGS:
             tag = node.tag.replace("tag:yaml.org,2002:", "!!")[:64]
             self._fail(node, f"{tag} is read as a tag of YAML; quote the text, or remove the tag")

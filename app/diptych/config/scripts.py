@@ -9,18 +9,18 @@ _OF_A_REPLY = frozenset({"content", "tool_calls", "error"})  # one of them is in
 
 
 def scripts_by_agent(text: str) -> Mapping[str, Any]:
-    """Give the scripts of several agents, by name; nothing if the text is one script."""
+    """Return the scripts of several agents, by name; empty if the text is one script."""
     if not text.lstrip().startswith("{"):
         return {}
     try:
         scripts = orjson.loads(text)
     except orjson.JSONDecodeError:
-        return {}  # who reads it as one script says what is wrong
+        return {}  # `check_mock_scripts` reports it
     return scripts if _OF_A_REPLY.isdisjoint(scripts) else {}
 
 
 def script_of(agent: str, text: str, *, is_asked: bool) -> str:
-    """Give the script that an agent plays, or "": its own of several, or the one if it is asked."""
+    """Return an agent's script, or "": its own of several, or the only one if it is asked."""
     scripts = scripts_by_agent(text)
     if not scripts:
         return text if is_asked else ""

@@ -120,7 +120,7 @@ def _challenge(error: Unauthorized) -> str:
 
 
 def _with_challenge(send: Send, error: Unauthorized) -> Send:
-    """Answer who needs no proof, and say why the proof that came is none (RFC 9110, 11.6.1)."""
+    """Add the challenge for an invalid token to an open path's response (RFC 9110, 11.6.1)."""
 
     async def send_with_challenge(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -1,4 +1,4 @@
-"""What of a conversation is sent once its calls are made: what is known (loop.md §4).
+"""Reduces a conversation to its facts: results without the calls for them (loop.md §4).
 
 A model goes on with what it sees: shown a call it calls again, shown a mistake it makes another. So
 phase 2 is sent results without the calls that brought them, and no reply that could not be used;
@@ -48,7 +48,7 @@ def without_rejections(
 
 
 def as_known(messages: Sequence[Message], nonce: str) -> Iterator[Message]:
-    """Write results as what is known, in messages of the user, and leave their calls out."""
+    """Turn results into user messages that state facts, and leave their calls out."""
     calls: dict[str, NativeCall] = {}
     goes_on = False
     for message, following in zip_longest(messages, messages[1:]):

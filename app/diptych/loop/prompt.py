@@ -48,7 +48,7 @@ CONTINUE_WITH_RESULTS = "Go on, with what was given back."
 
 
 def outcome_unknown(why: str) -> str:
-    """What a model reads of a call that may have taken effect; `why` says why nobody knows."""
+    """Return the result of a call that may have taken effect; `why` says why that is unknown."""
     return (
         f"outcome: unknown. This call was started and may have taken effect: {why}. Do not make it "
         "again unless you know that it had no effect. Say so where it matters."
@@ -249,12 +249,12 @@ def summary(text: str) -> str:
 
 
 def cut_answer(text: str) -> str:
-    """What stays in the conversation of an answer that was stopped, or failed (loop.md §6)."""
+    """Return a stopped or failed answer as the conversation keeps it (loop.md §6)."""
     return f"{text}\n\n{_CUT_OFF}"
 
 
 def is_cut_answer(message: Message) -> bool:
-    """Whether a message is the part of an answer that was told before it was cut off."""
+    """Whether a message is an answer that was cut off."""
     return message.role == "assistant" and message.content.endswith(f"\n\n{_CUT_OFF}")
 
 

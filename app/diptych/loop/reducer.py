@@ -294,7 +294,7 @@ def _end(run: Run, end: Terminal) -> Next:
 
 
 def _with_cut_answer(run: Run) -> Run:
-    """Keep what an answer had told when it was stopped, or failed (§6)."""
+    """Keep the part of a stopped or failed answer that was sent (§6)."""
     if not run.answer.strip() or run.messages[-1:] == (Message("assistant", run.answer),):
         return run
     return append_messages(run, Message("assistant", prompt.cut_answer(run.answer)))

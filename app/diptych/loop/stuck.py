@@ -39,7 +39,7 @@ def repeats(run: Run, call: Call) -> int:
 
 
 def note_step(run: Run, results: Mapping[str, Result]) -> tuple[Run, Failed | None]:
-    """Note the results of a step; gives the end of a run that is stuck."""
+    """Note the results of a step; return the end of a run that is stuck."""
     seen = {_error(run, results[call.id]) for call in run.calls} - {None}
     error = seen.pop() if len(seen) == 1 else None
     times = run.error_steps + 1 if error == run.last_error else 1
@@ -65,7 +65,7 @@ def forget_repeats(run: Run) -> Run:
 
 
 def _error(run: Run, result: Result) -> str | None:
-    """Give a call's error, "" for a success, and None for what says nothing of the call itself.
+    """Return a call's error, "" for a success, None for a result that says nothing of the call.
 
     A call that was not repeated brings what it brought before.
     """

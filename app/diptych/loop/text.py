@@ -33,7 +33,7 @@ def one_line(text: str, limit: int | None = None) -> str:
 
 
 def several_lines(text: str, limit: int | None = None) -> str:
-    """Write a longer description of somebody else as `one_line` does, with its line breaks."""
+    """Clean a foreign description as `one_line` does, but keep its line breaks."""
     shown = "\n".join(map(one_line, text.replace("\r\n", "\n").split("\n"))).strip("\n")
     shown = _BLANK_LINES.sub("\n\n", shown)
     return shown if limit is None else shortened(shown, limit)

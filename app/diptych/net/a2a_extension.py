@@ -58,12 +58,12 @@ class DelegationMetadata:
 
 
 def to_wire(value: JSON) -> Any:  # noqa: ANN401 - JSON
-    """Write names in camel case; what stands under `content` or `arguments` is not ours to name."""
+    """Convert names to camel case, but not below `content` or `arguments`: they are not ours."""
     return _renamed(value, lambda name: re.sub("_([a-z0-9])", lambda m: m[1].upper(), name))
 
 
 def from_wire(value: JSON) -> Any:  # noqa: ANN401 - JSON
-    """Read names in camel case as we have them."""
+    """Convert names from camel case to snake case."""
     return _renamed(value, lambda name: re.sub("[A-Z]", lambda m: f"_{m[0].lower()}", name))
 
 

@@ -28,7 +28,7 @@ def has_host_name(url: str) -> bool:
 
 
 def unresolved(error: OSError) -> str:
-    """Say why a host has no address: nobody knows its name, or nobody answers."""
+    """Return why a host has no address: its name is unknown, or the name server is silent."""
     if error.errno == socket.EAI_AGAIN:
         return f"the name server {', '.join(_setting('nameserver'))} does not answer"
     return "its host name is not known"

@@ -50,7 +50,7 @@ _RECORDS: Mapping[int, Mapping[str, Any]] = {
 class Verdict:
     """What a policy says of a call, and why; `expires` is in seconds, for `ask`.
 
-    A call that is `repeated` is not made, and the model is told so.
+    A call that is `repeated` is not made; its result says so.
     """
 
     outcome: Outcome

@@ -52,7 +52,7 @@ def unmatched(named: Sequence[NamedCalls], catalog: Catalog) -> tuple[Unmatched,
 
 
 class _Offers:
-    """The names in a catalog; `unknown` are the servers whose tools nobody knows."""
+    """The names in a catalog; `_unknown` are servers that were never reached."""
 
     def __init__(self, catalog: Catalog) -> None:
         away = [u for u in catalog.unavailable if u.kind in {"server", "tool"}]

@@ -85,7 +85,7 @@ class CallMaker:
     def check(self, command: MakeCall, before: Sequence[MakeCall]) -> Withheld | None:
         """Ask the policy about a call, which is audited, then the run's budget.
 
-        Gives None if the call is to be made. `before` are the calls that are about to be made, and
+        Returns None if the call may be made. `before` are the calls that are about to be made, and
         not begun. A call that a former owner of the run has sent was checked then.
         """
         if command.is_retry:

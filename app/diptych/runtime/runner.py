@@ -224,7 +224,7 @@ class Runner:
         return items, calls
 
     def _check(self, command: MakeCall, before: Sequence[MakeCall]) -> Withheld | None:
-        """Ask policy and budget about a call; gives what happens in its place, if anything."""
+        """Check a call against policy and budget; return the event in its place, if any."""
         if self._stage is not _Stage.DRIVING:
             return None
         return self._call_maker.check(command, [*self._call_maker.not_begun, *before])

@@ -113,7 +113,7 @@ class RunService:
             return await self._start(replace(request, session_id=None, follows=""), said)
 
     async def _said_up_to(self, run_id: str) -> tuple[Message, ...]:
-        """Give the conversation of a run's session as it was at the run's end."""
+        """Return the conversation of a run's session as of the run's end."""
         log = self._stores.log
         entry = await log.entry(run_id)
         if entry.status not in TERMINAL:

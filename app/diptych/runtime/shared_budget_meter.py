@@ -1,8 +1,8 @@
 """Meters what a run uses of budgets that it shares with others: its session's, and the day's.
 
 Before the model is asked, an estimate of what it will take is reserved in the ledger; its reply
-settles that. What a delegation may use is reserved until it ends. Where nothing is left, or nobody
-can say whether anything is, the call is not made.
+settles that. A delegation's share is reserved until it ends. A call is not made if nothing is left,
+or if the ledger does not answer.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class SharedBudgetMeter(RunMeter):
         reserve = partial(ledger.store.reserve, accounts, call.entry, expected)
         try:
             await self._run_ledger.ask(accounts, reserve)
-        except (asyncio.CancelledError, BudgetRefused):  # nobody knows whether it is reserved
+        except (asyncio.CancelledError, BudgetRefused):  # it may be reserved
             ledger.settle_in_background(accounts, call.entry, self._run_ledger.run_id, NO_USE)
             raise
         ledger.keep_renewing(accounts, call.entry)
@@ -133,7 +133,7 @@ class SharedBudgetMeter(RunMeter):
     ) -> None:
         """Reserve what a delegation is given, and make that its share. Raises `BudgetRefused`.
 
-        Of what the run itself does not limit it is one of `parts` of what is left.
+        Where the run has no limit itself, the share is one of `parts` of the remainder.
         """
         waits = not self._reserved
         await self._reserve(accounts, call, self.shares.get(call.id, UNLIMITED), parts, waits=waits)
@@ -159,7 +159,7 @@ class SharedBudgetMeter(RunMeter):
         reserve = partial(ledger.store.reserve_share, accounts, entry, wanted, parts)
         try:
             found = await self._run_ledger.ask(accounts, reserve, waits=waits)
-        except BudgetRefused:  # where nobody could be asked it may be reserved
+        except BudgetRefused:  # without an answer it may be reserved
             self.end_child(Result(call.id, ""), NO_USE)
             raise
         ledger.keep_renewing(accounts, entry)

@@ -31,7 +31,7 @@ _ModelKey: TypeAlias = tuple[object, ...]
 class ToolServerFindings:
     """What one tool server said: why it cannot be used, or its tools and the seconds it took.
 
-    `left_out` says what the server lists besides, and nobody can use; `cut` names the tools whose
+    `left_out` has the reasons for tools that cannot be used; `cut` names the tools whose
     descriptions were too long.
     """
 

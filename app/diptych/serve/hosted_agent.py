@@ -157,7 +157,7 @@ class HostedAgent:
         self._first_connect = asyncio.create_task(self._try_all(FIRST_CONNECT_SECONDS))
         if self._config.named_calls:
             self._watches.append(asyncio.create_task(self._log_unmatched()))
-        if self.url:  # nobody reads `/ready` of others
+        if self.url:  # others have no `/ready`
             self._watches.append(asyncio.create_task(self._name_server.run()))
             if isinstance(self._model, ChatModel):
                 self._watches.append(asyncio.create_task(self._model.watch.run()))

@@ -1,4 +1,4 @@
-"""Asks what no watch tells: which dependencies pods miss, and why a pod does not start.
+"""Polls for facts that no watch shows: missing dependencies, and why a pod does not start.
 
 A pod's `/ready` lists missing dependencies, to whoever proves that it is the operator or may read
 all (`status_tokens`): a tool server, an agent, a key, its model, its store. An Agent's pods are

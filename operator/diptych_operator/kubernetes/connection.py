@@ -20,7 +20,7 @@ from aiohttp import ClientHandlerType, ClientMiddlewareType, ClientRequest, Clie
 from diptych_operator.kubernetes.errors import UnavailableError
 
 WatchObserver: TypeAlias = Callable[[str], None]
-"""Told the path of a watch whenever the API sends something on it, or that it is not there."""
+"""Called with the path of a watch, at each sign of the API or once the path is gone."""
 
 _TOKEN_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 _TOKEN_SECONDS = 60.0  # after which the token is read again: the kubelet rotates it
@@ -37,7 +37,7 @@ class Connection:
     def session(
         self, on_watch_data: WatchObserver | None = None, on_gone: WatchObserver | None = None
     ) -> aiohttp.ClientSession:
-        """Open a session, which the caller closes; `on_gone` is told a path that is 404."""
+        """Open a session; the caller closes it. `on_gone` is called with each path that is 404."""
         middlewares: list[ClientMiddlewareType] = [self._authorize]
         if on_watch_data is not None:
             middlewares.append(_watch_middleware(on_watch_data, on_gone or (lambda _: None)))

@@ -29,8 +29,8 @@ def registry_for(
 ) -> kopf.OperatorRegistry:
     """Make kopf's registry: a login, and an event handler for each kind.
 
-    `on_gone` is told the path of a kind that the API has no more: kopf gives up its watch, says
-    nothing, and does not begin again when the kind is back.
+    `on_gone` is called with the path of a kind that the API no longer has: kopf drops its watch
+    silently, and does not resume it when the kind is back.
     """
     registry = kopf.OperatorRegistry()
 

@@ -34,7 +34,7 @@ class Content:
         return "\n".join(filter(None, (said, *map(_as_text, self._values))))
 
     def add(self, parts: Iterable[Part], *, as_pieces: bool = False) -> str:
-        """Add parts, up to the limit; give the text that was added, without the values.
+        """Add parts, up to the limit; return the added text, without the values.
 
         With `as_pieces` the parts may be those of a streamed text, each as it came.
         """

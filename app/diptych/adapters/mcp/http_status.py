@@ -76,7 +76,7 @@ def _record_status(
 ) -> None:
     """Record what a status other than success means.
 
-    That it does not know the session (any more) is no reason to give the server up.
+    An unknown session is no reason to give up on the server.
     """
     status = response.status_code
     error = message if message is not None and isinstance(message.get("error"), dict) else None

@@ -104,7 +104,7 @@ def _inherited() -> dict[str, str]:
 
 
 def _dying_with_us(command: Sequence[str], variables: Mapping[str, str]) -> list[str]:
-    """Give the command through the launcher, where there is one. Raises `CommandNotStarted`."""
+    """Return the command, behind the launcher on Linux. Raises `CommandNotStarted`."""
     program = command[0]
     if shutil.which(program, path=variables.get("PATH", os.defpath)) is None:
         raise CommandNotStarted(_why_not_started(program))

@@ -180,7 +180,7 @@ def connection_failure(
 
 
 def _proxy_failure(error: aiohttp.ClientError) -> str | None:
-    """Say what is wrong with a proxy; None if it is not the proxy."""
+    """Return what is wrong with the proxy; None for an error that is not the proxy's."""
     match error:
         case aiohttp.ConnectionTimeoutError():
             return "does not answer in time"
@@ -308,7 +308,7 @@ def _not_found(report: ErrorReport, said: str, url: URL) -> AttemptFailure:
 
 
 def _likely_endpoint(asked: URL) -> URL | None:
-    """Give the endpoint that ends in `/v1`, if the one that was asked does not."""
+    """Return the endpoint that ends in `/v1`; None if the asked one already does."""
     parts = asked.path.removesuffix("/chat/completions").strip("/").split("/")
     if "v1" in parts[:-1]:
         parts = parts[: parts.index("v1")]

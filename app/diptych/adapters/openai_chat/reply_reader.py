@@ -69,7 +69,7 @@ class ReplyReader:
             raise failure_in_success(error.report, self._secrets) from None
 
     async def read_all(self) -> Reply:
-        """Give the reply once all of it is there, or as far as the model does not repeat itself.
+        """Return the whole reply, or the part before the model begins to repeat itself.
 
         Raises `AttemptFailure`.
         """

@@ -109,7 +109,7 @@ class MultiplexedConnection:
         return str(self._last_error)
 
     def full_reason(self) -> str:
-        """Say since when the store has no room for new runs; empty if it has some."""
+        """Return since when the store is full; empty while it has room for new runs."""
         if self._full_since is None:
             return ""
         since = datetime.fromtimestamp(self._full_since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -44,7 +44,7 @@ class RedisStore(RedisFeed, RedisEventLog, RedisSessions, RedisLeases):
         return self._connection.unavailable_reason()
 
     def full_reason(self) -> str:
-        """Say since when the store has no room for new runs; empty if it has some."""
+        """Return since when the store is full; empty while it has room for new runs."""
         return self._connection.full_reason()
 
     def notes(self) -> Sequence[str]:

@@ -74,7 +74,7 @@ def read_steering(message: Message, request: RunRequest) -> MessageQueued:
 
 
 def as_sent(message: Message) -> Message:
-    """Give a message without the context and the metadata of our extension, and AG2's history."""
+    """Return a message without our extension's context and metadata, and without AG2's history."""
     shown = Message()
     shown.CopyFrom(message)
     del shown.parts[:]
@@ -86,7 +86,7 @@ def as_sent(message: Message) -> Message:
 
 
 def read_notes(notes: Any, text: str) -> Message:  # noqa: ANN401 - JSON
-    """Give a message as it was sent, from the notes of its record and its text."""
+    """Restore a message as it was sent, from its record's notes and text."""
     message = Message(parts=[Part(text=text)])
     if noted := notes.get(_NOTE):
         if "parts" in noted:
@@ -96,7 +96,7 @@ def read_notes(notes: Any, text: str) -> Message:  # noqa: ANN401 - JSON
 
 
 def _notes(message: Message, text: str) -> messages.JSONObject:
-    """Give what GetTask shows of a message beside its text."""
+    """Return the parts of a message beside its text that GetTask shows."""
     noted = _json(as_sent(message))
     if noted["parts"] == [{"text": text}]:
         del noted["parts"]

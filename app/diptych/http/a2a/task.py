@@ -272,7 +272,7 @@ def _status(run_status: str, seconds: float) -> TaskStatus:
 
 
 def _user_message(record: Record) -> Message:
-    """Give a caller's message as it was sent; one of another protocol has its text."""
+    """Return a caller's message as it was sent; from other protocols, its text."""
     sent = _message(record, Role.ROLE_USER, "")
     del sent.parts[:]
     sent.MergeFrom(read_notes(record.metadata.get("notes", {}), _text(record.content)))
@@ -297,7 +297,7 @@ def _newest(history: Sequence[Message], length: int | None) -> Sequence[Message]
 
 
 def _echo(entry: RunEntry, sent: Message) -> Message:
-    """Give the caller's message back, as `_user_message` gives it once it is on record."""
+    """Return the caller's message in the form of `_user_message`."""
     message = as_sent(sent)
     message.task_id, message.context_id = entry.run_id, entry.session_id
     return message

@@ -54,7 +54,7 @@ def is_no_op(value: JSON) -> bool:
 
 
 def ignored_keys(values: Iterable[JSON]) -> tuple[str, ...]:
-    """Name what calls say that nobody reads, beside `calls` too: `output`, `thought` …"""
+    """Return keys that the parser ignores, in calls or beside `calls`: `output`, `thought` …"""
     given = (key for each in _objects(values) for key, value in each.items() if value is not None)
     return tuple(key for key in dict.fromkeys(given) if key not in _READ)
 
