@@ -1,4 +1,4 @@
-"""What the tests of the command line share: typing a command, and doubles of kubectl and helm."""
+"""What the tests of the command line share: typing a command, and a double of kubectl."""
 
 import io
 import json
@@ -29,16 +29,15 @@ _DOUBLE = Path(__file__).parent / "servers" / "kubectl.py"
 
 
 class Programs:
-    """kubectl and helm on PATH, as doubles (`servers/kubectl.py`)."""
+    """kubectl on PATH, as a double (`servers/kubectl.py`)."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._rules: list[dict[str, Any]] = []
         self._add(("create token",), out="a-token\n", code=0, is_written=False)
         source = f"#!{sys.executable} -SE\n{_DOUBLE.read_text()}"
-        for name in ("kubectl", "helm"):
-            (folder / name).write_text(source)
-            (folder / name).chmod(0o755)
+        (folder / "kubectl").write_text(source)
+        (folder / "kubectl").chmod(0o755)
         self._write()
 
     def answer(self, *words: str, out: object = "", err: str = "", code: int | None = None) -> None:

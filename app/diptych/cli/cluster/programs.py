@@ -21,16 +21,20 @@ def find_program(name: str) -> str:
     return found
 
 
-def run_program(command: Sequence[str], timeout: float = _TIMEOUT_SECONDS) -> str:
+def run_program(command: Sequence[str]) -> str:
     """Run a program and give its stdout. Raises the error that its stderr means."""
     name = command[0].replace("\\", "/").rpartition("/")[2]
     try:
         result = subprocess.run(  # noqa: S603 - the person's own kubectl
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise ClusterError(
-            f"the cluster cannot be reached: {name} got no answer in {timeout:.0f} s"
+            f"the cluster cannot be reached: {name} got no answer in {_TIMEOUT_SECONDS:.0f} s"
         ) from error
     except OSError as error:
         raise ConfigError(f"{command[0]} cannot be run: {error.strerror}") from error

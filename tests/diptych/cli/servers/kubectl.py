@@ -1,4 +1,4 @@
-"""Stands in for kubectl and helm in tests: notes how it was called, and answers from a file.
+"""Stands in for kubectl in tests: notes how it was called, and answers from a file.
 
 `calls.jsonl` beside it gets a line for each call: its pid and its words. `answers.json` holds
 rules; the first whose parts all stand in the call answers: with text and an exit code, or, for a
