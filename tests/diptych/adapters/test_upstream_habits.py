@@ -268,6 +268,34 @@ async def test_an_endpoint_that_streams_no_usage_is_asked_for_whole_replies_that
         assert there.requests[-1]["stream"] is True
 
 
+async def test_a_slow_endpoint_that_streams_no_usage_goes_on_streaming(
+    session: aiohttp.ClientSession,
+) -> None:
+    def respond(body: Any) -> Answer:
+        return replace(said(*["Hi "] * 6), pause=0.2)
+
+    async with upstream_server(respond) as there:
+        asked = model(session, there.url, timeouts=TimeoutConfig(first_byte=1, idle=1))
+        for _ in range(2):
+            assert (await asked.complete(PLAIN)).text == "Hi " * 6
+        assert [request["stream"] for request in there.requests] == [True, True]
+
+
+async def test_an_endpoint_whose_whole_replies_take_too_long_is_streamed_again(
+    session: aiohttp.ClientSession,
+) -> None:
+    def respond(body: Any) -> Answer:
+        return said("Hi") if body["stream"] else Answer((), 200, end="hang")
+
+    async with upstream_server(respond) as there:
+        asked = model(session, there.url, timeouts=TimeoutConfig(first_byte=0.3, idle=1))
+        assert (await asked.complete(PLAIN)).text == "Hi"
+        with pytest.raises(ModelError, match="firstByte"):
+            await asked.complete(PLAIN)
+        assert (await asked.complete(PLAIN)).text == "Hi"
+        assert [request["stream"] for request in there.requests] == [True, False, True]
+
+
 ROUND = "I should look at the weather first, and then say what it is. "
 SAME = json.dumps({"tool": "get_weather", "arguments": {"city": "Oslo"}}) + "\n"
 

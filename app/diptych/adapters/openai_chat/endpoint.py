@@ -78,10 +78,15 @@ class ModelEndpoint:
         """Ask for a whole reply. Raises `AttemptFailure`.
 
         It is streamed all the same, so that a reply under way is known to be alive, unless the
-        endpoint streams no usage.
+        endpoint streams no usage. Where whole replies take too long, it is streamed from then on.
         """
         streamed = self._streams_usage is not False
-        return await self._in_its_dialect(self._complete, request, limits, streamed=streamed)
+        try:
+            return await self._in_its_dialect(self._complete, request, limits, streamed=streamed)
+        except AttemptFailure as failure:
+            if not streamed and failure.code == "model_timeout":
+                self._streams_usage = True
+            raise
 
     async def stream(self, request: ModelRequest, limits: Limits) -> tuple[ReplyReader, Delta]:
         """Ask for a streamed reply; give it with its first piece, before which it can be retried.
@@ -180,6 +185,7 @@ class ModelEndpoint:
                 self._streams_usage = True  # nor does it say any otherwise
             return reply
         reader = ReplyReader(body, _names(attempt.request), secrets)
+        began = asyncio.get_running_loop().time()
         try:
             reply = await reader.read_all()
         finally:
@@ -187,6 +193,9 @@ class ModelEndpoint:
         if reply.finish_reason == "tool_calls" and not reply.calls:
             return await self._complete_lost_calls(attempt)
         if not reply.usage.is_known and not reader.is_cut and self._streams_usage is None:
+            took = asyncio.get_running_loop().time() - began
+            if took > attempt.limits.first_byte / 2:  # a whole reply might not come in time
+                return reply
             self._streams_usage = False
             self._warn("streams no usage: phase 1 is asked for whole replies")
         return reply
