@@ -661,7 +661,10 @@ def _redis_arguments(*settings: str) -> dict[str, str]:
         d for d in _of_kind("Deployment", "redis.enabled=true", *settings) if _is_of_redis(d)
     ]
     words = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-    return dict(zip(words[::2], words[1::2], strict=True))
+    found: dict[str, list[str]] = {}
+    for word in words:
+        found.setdefault(word, []) if word.startswith("--") else [*found.values()][-1].append(word)
+    return {name: " ".join(values) for name, values in found.items()}
 
 
 def _fill(server: RedisServer, size: int) -> None:

@@ -269,7 +269,7 @@ async def test_when_the_retries_run_out_the_answer_is_asked_for(
 ) -> None:
     events = await asked(helper, model, *[call("sub")] * 4, "I could not.")
     assert types(events) == ["user_message", *["action_error"] * 4, "agent_response"]
-    assert model.told(4).endswith(final_prompt("hi"))
+    assert model.told(4).endswith(final_prompt())
     assert events[-1]["content"] == "I could not."
 
 

@@ -222,7 +222,7 @@ def test_serve_logs_one_json_object_a_line(tmp_path: Path) -> None:
     bank = {"MCP_SERVERS": "bank", "MCP_SERVER_BANK_URL": "http://127.0.0.1:9/mcp"}
     environ = {"AGENT_NAME": "plain", "DEBUG_MOCK_RESPONSES": "x", "PORT": "0", **bank}
     words = ("serve", "--host", "0.0.0.0", "--open")
-    environ["OTEL_EXPORTER_OTLP_HEADERS"] = "api-key=sesame"
+    environ |= {"OTEL_EXPORTER_OTLP_ENDPOINT": "sesame:4318"}
     with started(*words, LOG_FORMAT="json", **environ) as process:
         assert process.stderr
         logged: list[dict[str, str]] = []
@@ -234,21 +234,21 @@ def test_serve_logs_one_json_object_a_line(tmp_path: Path) -> None:
     assert any("plain listens at http://0.0.0.0:" in line["message"] for line in logged)
     assert any("without the tools of bank" in line["message"] for line in logged)
     assert {line["level"] for line in logged} == {"info", "warning"}
-    [said] = [line["message"] for line in logged if "OTEL_" in line["message"]]
-    assert said.startswith("OTEL_EXPORTER_OTLP_HEADERS: without effect")
+    [said] = [line["message"] for line in logged if "OTLP" in line["message"]]
+    assert said.startswith("the endpoint of OTLP is no URL")
     assert "sesame" not in str(logged)
 
 
 def test_run_sends_traces_of_a_file_and_says_what_of_them_cannot_be(tmp_path: Path) -> None:
     file = tmp_path / "agent.yaml"
     file.write_text(SLOW.replace("word " * 1000, "Hello."))
-    traced = {"OTEL_TRACES_EXPORTER": "console", "OTEL_LOGS_EXPORTER": "otlp"}
+    traced = {"OTEL_TRACES_EXPORTER": "console,otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
     with started("run", str(file), "Hi", "--no-input", **traced) as process:
         told, said = process.communicate(timeout=30)
     assert process.returncode == 0
     assert "Hello." in told
     assert '"name": "invoke_agent slow"' in told
-    assert "OTEL_LOGS_EXPORTER: without effect" in said
+    assert "OTEL_EXPORTER_OTLP_PROTOCOL: this version speaks http/protobuf" in said
 
 
 def test_quick_commands_do_not_load_what_serves() -> None:

@@ -223,7 +223,7 @@ async def test_the_messages_of_a_request_are_its_history() -> None:
         system, *heard = helper.house.model.requests[0]
         assert system.content.endswith("\n> Rhyme.")
         assert [(m.role, m.content) for m in heard] == [
-            ("user", "one"),
+            ("user", "o\nne"),
             ("assistant", "ok"),
             ("user", "two"),
         ]
