@@ -67,6 +67,23 @@ async def test_what_a_function_raises_is_told() -> None:
             await tools.call(tools.snapshot()[0][0], {"n": 0}, unheard)
 
 
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_panic_within_a_function_is_told(is_async: bool) -> None:
+    class Panic(BaseException):
+        """As a library in Rust raises it."""
+
+    def sync_break() -> None:
+        raise Panic("index out of bounds")
+
+    async def async_break() -> None:
+        sync_break()
+
+    function = async_break if is_async else sync_break
+    async with connected(ToolServerConfig("f", functions=(function,))) as tools, asyncio.timeout(5):
+        with ends_as("failed", "Panic: index out of bounds"):
+            await tools.call(tools.snapshot()[0][0], {}, unheard)
+
+
 async def test_a_function_that_blocks_its_thread_runs_into_its_limit() -> None:
     released = threading.Event()
 

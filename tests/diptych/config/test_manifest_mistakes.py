@@ -174,6 +174,11 @@ DIGEST = 'must be "sha256:" and 64 hexadecimal digits; remove it and run `diptyc
             '(got "models.example.com/v1")',
         ),
         pytest.param(
+            manifest(budget={"tokens": 1, "perDay": {"cost": "2000000"}}),
+            'spec.budget.perDay.cost: must be a decimal above 0 as a string, such as "0.50", '
+            'with at most 6 digits before the point and 6 after it (got "2000000")',
+        ),
+        pytest.param(
             parameter(temperature=0.2),
             "spec.model.parameters.temperature: must be a decimal from 0 to 2 as a string, such as "
             '"0.2" (got 0.2)',

@@ -133,9 +133,9 @@ def _with_error_text(function: ToolFunction) -> ToolFunction:
             if _is_being_cancelled():
                 raise  # the call is cancelled; otherwise, something that the function awaited was
             raise ToolError("the function was cancelled from within") from None
-        except (ToolError, MCPError):
+        except (ToolError, MCPError, KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
-        except Exception as error:
+        except BaseException as error:  # such as a panic of a library in Rust
             raise ToolError(f"{type(error).__name__}: {error}") from error
 
     return wrapper

@@ -13,8 +13,9 @@ from diptych.loop.budget import MAX_COUNT
 Count: TypeAlias = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Steps: TypeAlias = Annotated[int, Field(ge=1, le=10**9)]
 LongDuration: TypeAlias = Annotated[float, DurationRange("0s", "8760h")]
-_MONEY = 'must be a decimal above 0 as a string, such as "0.50", with at most 6 decimals'
-_PRICE = 'must be a decimal as a string, such as "0.25", with at most 6 decimals'
+_DIGITS = "with at most 6 digits before the point and 6 after it"
+_MONEY = f'must be a decimal above 0 as a string, such as "0.50", {_DIGITS}'
+_PRICE = f'must be a decimal as a string, such as "0.25", {_DIGITS}'
 _money, _MONEY_SCHEMA = decimal_type(6, _MONEY, is_positive=True)
 _price, _PRICE_SCHEMA = decimal_type(6, _PRICE, is_positive=False)
 Money: TypeAlias = Annotated[Decimal, BeforeValidator(_money), WithJsonSchema(_MONEY_SCHEMA)]
