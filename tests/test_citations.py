@@ -87,3 +87,20 @@ def test_tests_that_a_document_names_are_there(page: Path):
 def test_a_citation_that_leads_nowhere_is_found(text: str):
     (found,) = _CITATION.finditer(text)
     assert problem(found)
+
+
+def test_every_row_of_real_use_has_tests_that_are_there():
+    page = (ROOT / "tests" / "reports.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "| test |" not in line]
+    assert len(rows) > 45
+    for row in rows:
+        named = re.findall(r"`((?:(?:tests|e2e)/[\w/.-]+)?)(?:::(\w+))?[^`]*`", row)
+        found, file = 0, ""
+        for path, test in named:
+            file = path or file
+            if file.endswith(".py") and test:
+                assert f"def {test}" in (ROOT / file).read_text(), (file, test)
+            if path:
+                assert (ROOT / path).exists(), path
+                found += 1
+        assert found, row

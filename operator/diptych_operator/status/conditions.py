@@ -264,7 +264,7 @@ def _availability(inputs: StatusInputs) -> str:
 
 
 _STANDSTILL = {"Paused", "PodsRefused", "Stuck"}
-_NO_PROGRAM = re.compile(r"no program (\S+)(?: on PATH)?")
+_NO_PROGRAM = re.compile(r"no program (\S+)(?: on PATH)?(?: \(pod .*\))?")
 """What a pod says of a stdio server that it cannot start."""
 _MISSING_REASONS = {
     "program": "ProgramMissing",

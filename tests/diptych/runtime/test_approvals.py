@@ -102,7 +102,7 @@ async def test_an_edited_call_is_made_as_edited_and_the_model_is_told():
     await asking
     assert place.tools.called == [("pay", {"amount": 1})]
     told = place.model.requests[1][-1].content
-    assert 'It was made as tool pay, with {"amount": 1}' in told
+    assert "It was made as tool pay (amount: 1)." in told
     assert "paid 1" in told
 
 
