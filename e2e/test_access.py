@@ -155,7 +155,7 @@ def test_ready_tells_a_stranger_nothing_and_the_operator_what_is_missing(space: 
     url = "http://hello:8000/ready"
     told = space.probe.request(url, headers={"authorization": ""})
     assert (told.status, set(told.json)) == (200, {"status", "agent"})
-    space.kubectl.wait_for_condition("hello", "Degraded", "True", reason="ToolServerUnavailable")
+    space.kubectl.wait_for_condition("hello", "Degraded", "True", reason="ServiceNotFound")
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_a_fault_is_named_in_time_and_goes_in_time(space: Space, fault: Fault):
 def test_a_model_that_is_away_is_named_and_goes_when_it_comes(space: Space):
     model = {"name": "m", "endpoint": "http://model:8000/v1"}
     space.serve(agent("hello", None, model=model))
-    degraded = _is_told(space, "Degraded", "True", "ModelUnavailable")
+    degraded = _is_told(space, "Degraded", "True", "ServiceNotFound")
     assert "model m: unreachable since 20" in degraded["message"]
     space.serve_model()
     space.kubectl.wait_for_condition("hello", "Degraded", "False", seconds=SECONDS)

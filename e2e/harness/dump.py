@@ -68,6 +68,7 @@ def _without_chance(value: Any, namespace: str) -> Any:
         case str():
             # Digests are of contents that name the namespace.
             value = _UID.sub("UID", value.replace(namespace, "NAMESPACE"))
+            value = re.sub(r"\b20\d\d-\d\d-\d\dT[0-9:.]+Z", "TIME", value)
             return re.sub(r"\b[0-9a-f]{10,64}\b", "DIGEST", value)
         case _:
             return value
