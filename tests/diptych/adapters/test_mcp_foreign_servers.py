@@ -162,7 +162,7 @@ INVALID = "is not valid MCP"
 PROPERTIES = "inputSchema.properties"
 SSE_ONLY = (
     "no MCP over streamable HTTP at this address; HTTP+SSE, the transport before it, is not "
-    "supported: start the server with streamable HTTP, and give the URL of that (often …/mcp)"
+    "supported: start the server with streamable HTTP, and give its URL (often …/mcp)"
 )
 
 

@@ -15,7 +15,7 @@ REJECTED_STATUSES = AUTH_STATUSES | {404, 410}
 
 NO_STREAMABLE_HTTP = (
     "no MCP over streamable HTTP at this address; HTTP+SSE, the transport before it, is not "
-    "supported: start the server with streamable HTTP, and give the URL of that (often …/mcp)"
+    "supported: start the server with streamable HTTP, and give its URL (often …/mcp)"
 )
 
 HINTS = {
