@@ -3,7 +3,7 @@
 
 It writes the form of `agents.policy` into the schema of the chart's values, too.
 
-The pod's models (`diptych.config.manifest`) are the only source of the manifest's fields and rules.
+The pod's models (`diptych.manifest`) are the only source of the manifest's fields and rules.
 So the API accepts what the pods of this version accept, and nothing else: a field that a later
 version will support is not in the CRD. The status is defined here; only the operator writes it.
 """
@@ -21,16 +21,16 @@ from typing import Any, TypeAlias
 import yaml
 from pydantic.alias_generators import to_camel
 
-from diptych.config.manifest import AgentManifest
-from diptych.config.manifest.strict_model import StrictModel
-from diptych.config.manifest.validators import CEL_RULES
+from diptych.manifest import AgentManifest
+from diptych.manifest.strict_model import StrictModel
+from diptych.manifest.validators import CEL_RULES
 
 Schema: TypeAlias = dict[str, Any]
 
 FILE = Path(__file__).parent / "diptych.dev_agents.yaml"
 CHART_FILE = FILE.parent.parent / "charts" / "diptych" / "files" / "crds" / FILE.name
 VALUES_FILE = CHART_FILE.parents[2] / "values.schema.json"
-HEADER = "# Made by crds/generate.py of the models in app/diptych/config/manifest; change those.\n"
+HEADER = "# Made by crds/generate.py of the models in app/diptych/manifest; change those.\n"
 
 _PATTERN = re.compile(r"(size\(self\) > 0 && )?self\.matches\(r'(.*)'\)")
 _EXACTLY_ONE = re.compile(r".*\bhas\(self\..* == 1")

@@ -32,7 +32,7 @@ from support.chart import (
 )
 from support.redis_server import ONCE, RedisServer, redis_server
 
-from diptych.config.loader import check_files
+from diptych.manifest.loader import check_files
 from diptych_operator.desired.access import AccessSettings
 from diptych_operator.desired.deployment import RolloutSettings
 from diptych_operator.desired.expose import ExposeSettings, WaySettings

@@ -11,22 +11,22 @@ from hypothesis import strategies as st
 from support.agents import agent, child, observed, service
 from support.doubles import catalog
 
+from diptych.a2a.client.peer import MAX_JITTER, REFRESH_INTERVAL
 from diptych.access.grants import rights_of
 from diptych.access.subject import Subject
-from diptych.adapters.a2a.peer import MAX_JITTER, REFRESH_INTERVAL
-from diptych.config.environment import process_settings
-from diptych.config.loader import LocalOptions, load_agents
-from diptych.config.manifest import REFERENCES as POD_REFERENCES
-from diptych.config.manifest import AgentSpec
-from diptych.config.manifest.agent import PLATFORM_POLICY
-from diptych.config.manifest.sessions import RedisService
-from diptych.config.manifest.tools import ServiceRef
-from diptych.config.platform_access import read_platform_access
-from diptych.config.settings import AgentConfig, ProcessSettings
-from diptych.errors import ConfigError
-from diptych.loop.messages import ToolCall
+from diptych.core.errors import ConfigError
+from diptych.core.messages import ToolCall
+from diptych.manifest import REFERENCES as POD_REFERENCES
+from diptych.manifest import AgentSpec
+from diptych.manifest.agent import PLATFORM_POLICY
+from diptych.manifest.environment import process_settings
+from diptych.manifest.loader import LocalOptions, load_agents
+from diptych.manifest.platform_access import read_platform_access
+from diptych.manifest.sessions import RedisService
+from diptych.manifest.settings import AgentConfig, ProcessSettings
+from diptych.manifest.tools import ServiceRef
 from diptych.policy.rules import RunCaller
-from diptych.runtime.scheduler import HAND_OVER_SECONDS
+from diptych.runs.scheduler import HAND_OVER_SECONDS
 from diptych.serve.hosted_agent import HostedAgent
 from diptych.serve.http_server import CLOSE_SECONDS, FIRST_REQUEST_SECONDS
 from diptych_operator.controller import readiness_poll

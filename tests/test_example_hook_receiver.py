@@ -17,7 +17,7 @@ import pytest
 from support.redis_server import free_port
 from support.stack import box, call, stage
 
-from diptych.config.settings import HookConfig
+from diptych.runs.definition import HookConfig
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "hook_receiver.py"
 KEY = "whsec_" + base64.b64encode(b"a key of thirty-two bytes or so.").decode()

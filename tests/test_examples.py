@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from diptych.cli import main
-from diptych.config.loader import check_files
+from diptych.manifest.loader import check_files
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 MANIFESTS = sorted(EXAMPLES.glob("*.yaml"))

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from support.chart import CHART, rendered
 
-from diptych.adapters.metrics import Metrics
+from diptych.telemetry.metrics import Metrics
 from diptych_operator.controller.metrics import Metrics as OperatorMetrics
 
 RULES = yaml.safe_load((CHART / "files" / "rules.yaml").read_text())

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 from pydantic import ValidationError
 
-from diptych.config.manifest.policy import PolicyRuleSpec
+from diptych.manifest.policy import PolicyRuleSpec
 from diptych_operator.process.policy_settings import read_policy
 from diptych_operator.process.settings_file import SettingsError
 

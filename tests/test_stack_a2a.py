@@ -22,7 +22,7 @@ from support.a2a_wires import USUAL, Wire, client_over, over_each_wire
 from support.model_server import breaks_off, model_server, silence
 from support.stack import Stage, box, call, stage
 
-from diptych.config.settings import TimeoutConfig
+from diptych.manifest.settings import TimeoutConfig
 
 PATIENT = TimeoutConfig(connect=1, first_byte=30, idle=30, total=30)
 ANSWER = "The echo returned: hello - Grüße 🤝."

@@ -13,8 +13,8 @@ from mcp.server import MCPServer
 from support.model_server import ModelServer, model_server, says, spoken
 from support.stack import Stage, agent, box, call, listening, stage, stages
 
-from diptych.config.settings import PeerConfig, ToolServerConfig
-from diptych.loop.prompt import final_prompt
+from diptych.core.prompt import final_prompt
+from diptych.manifest.settings import PeerConfig, ToolServerConfig
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -8,9 +8,9 @@ from support.model_server import model_server, says
 from support.stack import agent, box, call, frames, stage, stages, text_of
 
 from diptych import Agent, RunError
-from diptych.config.settings import PeerConfig
-from diptych.errors import InvalidRequest
-from diptych.loop.run_settings import RunSettings
+from diptych.core.errors import InvalidRequest
+from diptych.core.run_settings import RunSettings
+from diptych.manifest.settings import PeerConfig
 
 ADD = call("add", a=1, b=2)
 NATIVE = {"tool_calls": [{"function": {"name": "add", "arguments": '{"a": 1, "b": 2}'}}]}

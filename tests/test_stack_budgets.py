@@ -8,11 +8,11 @@ import pytest
 from support.stack import Stage, agent, box, call, frames, stage, stages, until
 from support.trees import delegates_to
 
-from diptych.config.settings import PeerConfig
-from diptych.errors import InvalidRequest
-from diptych.loop.budget import Budget, Prices, SharedBudgets
-from diptych.loop.run_settings import RunSettings
-from diptych.net.a2a_extension import read_metadata
+from diptych.a2a.extension import read_metadata
+from diptych.core.budget import Budget, Prices, SharedBudgets
+from diptych.core.errors import InvalidRequest
+from diptych.core.run_settings import RunSettings
+from diptych.manifest.settings import PeerConfig
 
 PRICES = Prices(Decimal(1), Decimal(2))
 WORKERS = ("ada", "ben", "cyd")

@@ -16,11 +16,11 @@ from support.hostile import listed, mcp_app, serving
 from support.model_server import Exchange, Step, breaks_off, model_server, says, status
 from support.stack import call
 
-from diptych.adapters.redis.settings import read_url
-from diptych.config.loader import LocalOptions, load_agents
+from diptych.manifest.loader import LocalOptions, load_agents
 from diptych.net.redaction import MARK
 from diptych.serve.logs import set_up_logging
 from diptych.serve.process import ListenAddress, Sockets, serve_agents
+from diptych.stores.redis.settings import read_url
 
 MODEL = "sk-canary-Model7q2Zx9Lw"
 MODEL_HEADER = "hdr-canary-Tenant4Yp8Rk"

@@ -23,7 +23,7 @@ from support.redis_server import free_port
 from support.stack import Stage, agent, box, call, stage, stages, until
 from support.trees import delegates_to
 
-from diptych.config.settings import PeerConfig, TimeoutConfig, ToolServerConfig
+from diptych.manifest.settings import PeerConfig, TimeoutConfig, ToolServerConfig
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
 

@@ -13,9 +13,9 @@ import pytest
 from support.hostile import listed, mcp_app, peak_memory, self_signed, serving
 from support.stack import agent, box, call, stage, stages
 
-from diptych.config.settings import AgentConfig, ModelConfig, ToolServerConfig
+from diptych.core.run_settings import RunSettings
 from diptych.http import sse_response
-from diptych.loop.run_settings import RunSettings
+from diptych.manifest.settings import AgentConfig, ModelConfig, ToolServerConfig
 
 CONNECT = 5.0  # seconds
 

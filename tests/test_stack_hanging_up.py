@@ -13,7 +13,7 @@ from support.a2a_wires import Wire, client_over, over_each_wire
 from support.model_server import ModelServer, model_server, silence, stalls
 from support.stack import Stage, box, call, frames, stage, text_of, until
 
-from diptych.config.settings import TimeoutConfig
+from diptych.manifest.settings import TimeoutConfig
 
 PATIENT = TimeoutConfig(connect=1, first_byte=30, idle=30, total=30)
 STREAM = [pytest.param(True, id="streamed"), pytest.param(False, id="not streamed")]

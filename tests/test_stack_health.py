@@ -11,17 +11,17 @@ from support.redis_server import free_port
 from support.stack import agent, box, call, frames, stage, stages, tool_server, until
 
 from diptych.access.grants import Grant, Grantee, Right
-from diptych.config.access_settings import AccessConfig
-from diptych.config.settings import (
+from diptych.core.errors import ConfigError
+from diptych.http import sse_response as sse
+from diptych.http.chat import routes as chat
+from diptych.manifest.access_settings import AccessConfig
+from diptych.manifest.settings import (
     AgentConfig,
     ModelConfig,
     PeerConfig,
     TimeoutConfig,
     ToolServerConfig,
 )
-from diptych.errors import ConfigError
-from diptych.http import sse_response as sse
-from diptych.http.chat import routes as chat
 from diptych.net import name_server
 from diptych.policy.unmatched import NamedCalls
 from diptych.serve import hosted_agent

@@ -13,13 +13,13 @@ from support.hostile_peer import HostilePeer, event, status
 from support.stack import Stage, agent, stages
 from support.trees import delegates_to, recorded, said
 
-from diptych.adapters.a2a import event_gate
-from diptych.adapters.a2a.event_gate import MAX_APPROVAL_BYTES
-from diptych.config.settings import PeerConfig
-from diptych.loop.budget import Budget
-from diptych.loop.child_approvals import MAX_OPEN
-from diptych.loop.run_settings import RunSettings
-from diptych.net.a2a_tree import MAX_NODES
+from diptych.a2a.client import event_gate
+from diptych.a2a.client.event_gate import MAX_APPROVAL_BYTES
+from diptych.a2a.tree import MAX_NODES
+from diptych.core.budget import Budget
+from diptych.core.child_approvals import MAX_OPEN
+from diptych.core.run_settings import RunSettings
+from diptych.manifest.settings import PeerConfig
 
 TOKENS, OWN = 1_000, 12  # of the run, and of its own first model call
 GIVEN = TOKENS - OWN

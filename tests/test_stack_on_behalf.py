@@ -10,10 +10,10 @@ import pytest
 from support.model_server import model_server
 from support.stack import agent, box, call, until
 
+from diptych.a2a.extension import URI
 from diptych.access.grants import Grant, Grantee, Right
-from diptych.config.access_settings import AccessConfig
-from diptych.config.settings import AgentConfig, PeerConfig
-from diptych.net.a2a_extension import URI
+from diptych.manifest.access_settings import AccessConfig
+from diptych.manifest.settings import AgentConfig, PeerConfig
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
 from diptych.serve.hosted_agent import HostedAgent

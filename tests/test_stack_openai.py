@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from support.model_server import ModelServer, breaks_off, model_server, silence, status
 from support.stack import Stage, box, call, stage
 
-from diptych.config.settings import ChatConfig, TimeoutConfig
+from diptych.manifest.settings import ChatConfig, TimeoutConfig
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -9,8 +9,8 @@ import pytest
 from support.model_server import model_server
 from support.stack import agent, box, call, stage, stages, tool_server, until
 
-from diptych.config.settings import OverrideConfig, PeerConfig
-from diptych.loop.run_settings import RunSettings
+from diptych.core.run_settings import RunSettings
+from diptych.manifest.settings import OverrideConfig, PeerConfig
 
 
 async def slow(value: int = 0, seconds: float = 1.0) -> int:

@@ -5,7 +5,7 @@ import socket
 from support.model_server import ModelServer, model_server
 from support.stack import Stage, agent, call, stage, stages, tool_server, until
 
-from diptych.config.settings import PeerConfig, ToolServerConfig
+from diptych.manifest.settings import PeerConfig, ToolServerConfig
 
 
 async def echo(text: str) -> str:

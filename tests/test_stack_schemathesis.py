@@ -16,8 +16,8 @@ import httpx
 import pytest
 from support.stack import listening
 
-from diptych.adapters.openai_chat.connection import open_http_session
-from diptych.config.loader import LocalOptions, load_agents
+from diptych.manifest.loader import LocalOptions, load_agents
+from diptych.models.connection import open_http_session
 from diptych.serve.hosted_agent import HostedAgent
 
 CHECKS = (

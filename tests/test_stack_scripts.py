@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from support.stack import Stage, agent, call, frames, stages, text_of, tool_server, until
 
-from diptych.config.settings import PeerConfig
-from diptych.loop.run_settings import RunSettings
+from diptych.core.run_settings import RunSettings
+from diptych.manifest.settings import PeerConfig
 
 ECHO_SCRIPT = (call("echo", text="hello"), "{}", "The echo returned: hello")
 RESEARCH_SCRIPT = (

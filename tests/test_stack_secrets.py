@@ -7,7 +7,7 @@ import pytest
 from support.model_server import ModelServer, breaks_off, model_server, status
 from support.stack import Stage, call, stage, tool_server
 
-from diptych.config.settings import PeerConfig, ToolServerConfig
+from diptych.manifest.settings import PeerConfig, ToolServerConfig
 
 KEY = "sk-canary-key-0123456789"
 HEADER = "canary-header-value"

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from support.stack import Stage, box, call, frames, stage
 
 from diptych import Agent
-from diptych.loop.run_settings import RunSettings
+from diptych.core.run_settings import RunSettings
 
 pytestmark = pytest.mark.asyncio
 

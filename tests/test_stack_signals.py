@@ -15,7 +15,7 @@ from support.stack import frames, script, text_of, until
 SERVE = """
 import asyncio, sys
 from diptych.serve.process import ListenAddress, Sockets, serve_until_signal
-from diptych.config.settings import AgentConfig
+from diptych.manifest.settings import AgentConfig
 
 async def announce(agents):
     await agents[0].wait_for_first_connect()

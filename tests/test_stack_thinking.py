@@ -13,8 +13,8 @@ from aiohttp import web
 from support.model_server import Exchange, model_server, usage
 from support.stack import Stage, agent, box, stage, stages
 
-from diptych.config.settings import PeerConfig
-from diptych.loop.run_settings import RunSettings
+from diptych.core.run_settings import RunSettings
+from diptych.manifest.settings import PeerConfig
 
 pytestmark = pytest.mark.asyncio
 

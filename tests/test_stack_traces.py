@@ -21,10 +21,11 @@ from support.stack import Stage, agent, box, call, stages, tool_server
 from support.trees import delegates_to, said
 from yarl import URL
 
-from diptych.config.settings import AgentConfig, HookConfig, PeerConfig
-from diptych.config.telemetry import TelemetrySettings, read_telemetry
+from diptych.manifest.settings import AgentConfig, PeerConfig
+from diptych.manifest.telemetry import TelemetrySettings, read_telemetry
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
+from diptych.runs.definition import HookConfig
 
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 CALLER = f"00-{TRACE_ID}-{SPAN_ID}-01"
@@ -445,7 +446,7 @@ async def test_without_settings_nothing_is_made() -> None:
 
 def test_without_settings_nothing_is_loaded() -> None:
     code = (
-        "import sys, diptych.agent, diptych.adapters.a2a, diptych.serve.process\n"
+        "import sys, diptych.library.agent, diptych.a2a.client, diptych.serve.process\n"
         "print([name for name in sys.modules if name.startswith('opentelemetry.sdk')])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -4,7 +4,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from support.collector import collector
 
-from diptych.agent import Agent
+from diptych.library.agent import Agent
 
 
 def add(a: int, b: int) -> int:

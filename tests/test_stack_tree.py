@@ -8,8 +8,8 @@ import pytest
 from support.stack import Stage, box, call, until
 from support.trees import USAGE, chain, differences, said, told, tree_of
 
-from diptych.loop.budget import Prices
-from diptych.loop.run_settings import RunSettings
+from diptych.core.budget import Prices
+from diptych.core.run_settings import RunSettings
 
 
 async def broken() -> str:

@@ -12,7 +12,7 @@ from support.trees import chain, differences, said, told, tree_of
 
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
-from diptych.runtime import call_maker, passed_decisions
+from diptych.runs import call_maker, passed_decisions
 
 ASK = Policy((Rule("tool", "pay", "ask", reason="money"),))
 PAID: list[int] = []

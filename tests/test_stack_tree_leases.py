@@ -7,8 +7,8 @@ import pytest
 from support.stack import Stage, box, call, stage, until
 from support.trees import said
 
-from diptych.http.a2a import attending
-from diptych.net import a2a_extension
+from diptych.a2a import extension as a2a_extension
+from diptych.a2a.server import attending
 
 LEASE = 0.6
 

@@ -6,7 +6,7 @@ The public surface is what stands in `__all__`; everything else may change betwe
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from diptych.agent import Agent, CallInfo, Deny, ResultInfo, RunError, RunInfo, StepInfo
+    from diptych.library.agent import Agent, CallInfo, Deny, ResultInfo, RunError, RunInfo, StepInfo
 
 __all__ = ["Agent", "CallInfo", "Deny", "ResultInfo", "RunError", "RunInfo", "StepInfo"]
 
@@ -14,7 +14,7 @@ __all__ = ["Agent", "CallInfo", "Deny", "ResultInfo", "RunError", "RunInfo", "St
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - what a module attribute is
     """Import the library's face when it is asked for: the CLI starts without it."""
     if name in __all__:
-        from diptych import agent  # noqa: PLC0415
+        from diptych.library import agent  # noqa: PLC0415
 
         return getattr(agent, name)
     raise AttributeError(f"module 'diptych' has no attribute {name!r}")

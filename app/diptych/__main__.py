@@ -24,7 +24,7 @@ def main() -> None:
 
 def _mend_propagators() -> None:
     """Leave out what OpenTelemetry's API would not be imported with; say so."""
-    from diptych.config.telemetry import drop_unknown_propagators  # noqa: PLC0415
+    from diptych.manifest.telemetry import drop_unknown_propagators  # noqa: PLC0415
 
     if problem := drop_unknown_propagators(os.environ):
         sys.stderr.write(f"{problem}\n")

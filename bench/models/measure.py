@@ -21,10 +21,10 @@ from bench.models.scenario import answering, catalog_for, names_it, names_of_cal
 from bench.models.selection import alone
 from bench.models.server import ModelServer, model_servers, templates
 from bench.report import table
-from diptych.adapters.openai_chat.encoding import encode_request
-from diptych.loop.events import Completed
-from diptych.loop.messages import Message
-from diptych.loop.prompt import action_rules
+from diptych.core.events import Completed
+from diptych.core.messages import Message
+from diptych.core.prompt import action_rules
+from diptych.models.encoding import encode_request
 
 Asking = list[dict[str, Any]]
 CALLING: tuple[Kind, ...] = ("calls", "delegations")

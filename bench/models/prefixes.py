@@ -10,11 +10,11 @@ import itertools
 from bench.models.stage import NONCE, begin
 from bench.models.stories import CATALOGS
 from bench.report import table
-from diptych.loop.events import Offered, RunRequested
-from diptych.loop.messages import Message, Result
-from diptych.loop.model_request import ModelRequest
-from diptych.loop.prompt import system_prompt
-from diptych.loop.state import conversation
+from diptych.core.events import Offered, RunRequested
+from diptych.core.messages import Message, Result
+from diptych.core.model_request import ModelRequest
+from diptych.core.prompt import system_prompt
+from diptych.core.state import conversation
 
 CALL = '{{"tool": "calculator", "arguments": {{"expression": "{} + 2"}}}}'
 WRONG = '{"tool": "no_such_tool", "arguments": {}}'

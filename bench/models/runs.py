@@ -21,12 +21,12 @@ from bench.models.questions import KINDS, chosen
 from bench.models.server import ModelServer, model_server, templates
 from bench.report import table
 from diptych import Agent
-from diptych.loop.actions import Rules
-from diptych.loop.answer_reading import is_call, is_only_no_op
-from diptych.loop.catalog import Catalog, Peer, Tool
-from diptych.loop.codec import TERMINAL, Record
+from diptych.core.answer_reading import is_call, is_only_no_op
+from diptych.core.catalog import Catalog, Peer, Tool
+from diptych.core.codec import TERMINAL, Record
+from diptych.core.reading import Rules
 from diptych.ports import Notice
-from diptych.runtime.answers import whole_answer
+from diptych.runs.answers import whole_answer
 
 OWN = "its own"
 TEMPLATES = (

@@ -6,12 +6,12 @@ from typing import Any
 
 from bench.models.questions import Kind, Question
 from bench.models.stage import NONCE, Stage, begin
+from diptych.core.catalog import Catalog, Peer, Tool
+from diptych.core.events import Offered, RunRequested
+from diptych.core.messages import Call, Delegation, JSONObject, Message, Result, ToolCall
+from diptych.core.prompt import system_prompt
+from diptych.core.reading import Calls, parse
 from diptych.demo.arithmetic import evaluate
-from diptych.loop.actions import Calls, parse
-from diptych.loop.catalog import Catalog, Peer, Tool
-from diptych.loop.events import Offered, RunRequested
-from diptych.loop.messages import Call, Delegation, JSONObject, Message, Result, ToolCall
-from diptych.loop.prompt import system_prompt
 
 INSTRUCTIONS = "You are a helpful assistant."
 NO_ACTION = "{}"

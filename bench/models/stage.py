@@ -1,19 +1,19 @@
 """Plays a run without a runtime: feeds it what the model says, makes its calls at once, and keeps
-what the model is asked. The loop's own rules decide each request (`diptych.loop.reducer`)."""
+what the model is asked. The loop's own rules decide each request (`diptych.core.reducer`)."""
 
 import json
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from diptych.loop.commands import AskModel, Command, Emit, MakeCall
-from diptych.loop.events import Called, Event, Offered, Replied, Returned, RunRequested, Streamed
-from diptych.loop.functions import DELEGATE_PREFIX
-from diptych.loop.messages import Call, Delegation, JSONObject, Message, NativeCall, Result
-from diptych.loop.model_request import ModelRequest
-from diptych.loop.queue_events import MessageQueued
-from diptych.loop.reducer import advance
-from diptych.loop.state import Phase, Run
+from diptych.core.commands import AskModel, Command, Emit, MakeCall
+from diptych.core.events import Called, Event, Offered, Replied, Returned, RunRequested, Streamed
+from diptych.core.functions import DELEGATE_PREFIX
+from diptych.core.messages import Call, Delegation, JSONObject, Message, NativeCall, Result
+from diptych.core.model_request import ModelRequest
+from diptych.core.queue_events import MessageQueued
+from diptych.core.reducer import advance
+from diptych.core.state import Phase, Run
 
 STEER = "steer:"  # opens what the user says to a run that exists
 NONCE = "5f0c9a71"

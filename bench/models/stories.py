@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from bench.models.stage import NONCE, begin
-from diptych.loop.catalog import Catalog, Peer, Tool, Unavailable
-from diptych.loop.events import CallFormat, Offered, RunRequested
-from diptych.loop.messages import Call, JSONObject, Message, NativeCall, Result
-from diptych.loop.model_request import ModelRequest
-from diptych.loop.prompt import native_system_prompt, summary, system_prompt
-from diptych.loop.rendering import summary_request
-from diptych.loop.run_settings import RunSettings
+from diptych.core.catalog import Catalog, Peer, Tool, Unavailable
+from diptych.core.events import CallFormat, Offered, RunRequested
+from diptych.core.messages import Call, JSONObject, Message, NativeCall, Result
+from diptych.core.model_request import ModelRequest
+from diptych.core.prompt import native_system_prompt, summary, system_prompt
+from diptych.core.rendering import summary_request
+from diptych.core.run_settings import RunSettings
 
 CALL = '{"tool": "calculator", "arguments": {"expression": "2 + 2"}}'
 DELEGATION = '{"agent": "researcher", "task": "Find it."}'

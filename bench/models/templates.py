@@ -18,12 +18,12 @@ import orjson
 from bench.models.server import ModelServer, model_server, templates
 from bench.models.stories import request_for_a_summary, requests_of, stories
 from bench.report import table
-from diptych.adapters.openai_chat.dialect import Dialect
-from diptych.adapters.openai_chat.encoding import encode_request, request_fields
-from diptych.adapters.openai_chat.endpoint import MAX_ADAPTATIONS
-from diptych.adapters.openai_chat.error_report import read_error
-from diptych.config.settings import ModelConfig
-from diptych.loop.model_request import ModelRequest
+from diptych.core.model_request import ModelRequest
+from diptych.manifest.settings import ModelConfig
+from diptych.models.dialect import Dialect
+from diptych.models.encoding import encode_request, request_fields
+from diptych.models.endpoint import MAX_ADAPTATIONS
+from diptych.models.error_report import read_error
 
 FAST_START = ("-c", "512", "--no-warmup", "-np", "1", "-t", "1")
 AT_ONCE = 8  # templates: one waits for its server most of the time

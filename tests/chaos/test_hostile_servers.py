@@ -2,7 +2,7 @@
 
 All of a kind attack at once, each several times. `/health` answers within a second throughout, and
 the run goes on: a failed call is a result. What each attack leads to by itself is in
-`tests/diptych/adapters/test_hostile_answers.py`.
+`tests/diptych/models/test_hostile_answers.py`.
 """
 
 import asyncio

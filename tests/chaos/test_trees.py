@@ -14,7 +14,7 @@ from support.redis_server import redis_server
 from support.stack import Stage, agent, box, call, frames, stage, stages
 from support.trees import delegates_to, differences, recorded, said, told
 
-from diptych.config.settings import PeerConfig
+from diptych.manifest.settings import PeerConfig
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
 

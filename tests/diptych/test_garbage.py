@@ -15,11 +15,11 @@ import yaml
 from support.model_server import Step, model_server, silence, stalls, status
 
 from diptych import Agent
-from diptych.config.manifest import API_VERSION
-from diptych.loop.codec import Record
-from diptych.run_result import RunError
-from diptych.runtime import executor
-from diptych.runtime.model_caller import ModelCaller
+from diptych.core.codec import Record
+from diptych.library.run_result import RunError
+from diptych.manifest import API_VERSION
+from diptych.runs import executor
+from diptych.runs.model_caller import ModelCaller
 
 CALL = '{"tool": "double", "arguments": {"number": 4}}'
 DELEGATION = '{"agent": "second", "task": "Say something."}'
@@ -27,7 +27,7 @@ WORDS = " ".join(f"word-{n}" for n in range(30))
 POLICY = [{"match": {"tool": "double"}, "when": "args.number > 10", "do": "deny"}]
 LARGE = {"tokens": 10**9, "cost": "99"}
 BUDGETS = {"budget": LARGE | {"perSession": LARGE, "perDay": LARGE}}
-OURS = ("diptych.loop", "diptych.policy", "diptych.runtime", "diptych.adapters.openai_chat")
+OURS = ("diptych.core", "diptych.policy", "diptych.runs", "diptych.models")
 
 
 def double(number: int) -> int:

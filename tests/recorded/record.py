@@ -6,6 +6,7 @@ import random
 import sys
 from pathlib import Path
 
+from diptych.core.errors import DelegationError, ToolError
 from support.doubles import FunctionTools, tool
 from support.native_models import NativeModel, RefusingModel, native
 from support.replicas import ask, replica, told
@@ -13,21 +14,20 @@ from support.shared_store import SharedStore
 from support.virtual_time import run_virtually
 from support.window_model import WindowModel
 
-from diptych.errors import DelegationError, ToolError
-from diptych.loop.catalog import Unavailable
-from diptych.loop.codec import decode, encode
-from diptych.loop.commands import AskModel, Judge, MakeCall
-from diptych.loop.events import Origin
-from diptych.loop.messages import CallOutput, Message
-from diptych.loop.queue_events import MessageQueued
-from diptych.loop.reducer import replay
-from diptych.loop.run_settings import RunSettings
+from diptych.core.catalog import Unavailable
+from diptych.core.codec import decode, encode
+from diptych.core.commands import AskModel, Judge, MakeCall
+from diptych.core.events import Origin
+from diptych.core.messages import CallOutput, Message
+from diptych.core.queue_events import MessageQueued
+from diptych.core.reducer import replay
+from diptych.core.run_settings import RunSettings
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
-from diptych.runtime.decision_request import DecisionRequest
-from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.hooks import Hook, Hooks
-from diptych.runtime.request import RunRequest
+from diptych.runs.decision_request import DecisionRequest
+from diptych.runs.definition import AgentDefinition
+from diptych.runs.hooks import Hook, Hooks
+from diptych.runs.request import RunRequest
 
 HERE = Path(__file__).parent
 SLOWLY = {"content": "one two three four five", "chunk_ms": 1000}

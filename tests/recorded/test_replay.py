@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from diptych.loop.codec import EVENT_TYPES
+from diptych.core.codec import EVENT_TYPES
 
 HERE = Path(__file__).parent
 RECORDINGS = sorted(HERE.glob("v*/*.jsonl"))

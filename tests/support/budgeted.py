@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 from support.doubles import CountingClock, house
 
-from diptych.adapters.in_memory.budgets import MemoryLedger
-from diptych.loop.budget import Budget, SharedBudgets
-from diptych.loop.run_settings import RunSettings
-from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
-from diptych.runtime.definition import AgentDefinition
+from diptych.budgets.agent_budgets import AgentBudgets, BudgetTerms
+from diptych.core.budget import Budget, SharedBudgets
+from diptych.core.run_settings import RunSettings
+from diptych.runs.definition import AgentDefinition
+from diptych.stores.memory.budgets import MemoryLedger
 
 
 def said(text, prompt=60, completion=40):

@@ -14,7 +14,7 @@ import jinja2
 from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import SandboxedEnvironment
 
-FORMS = Path(__file__).parents[1] / "diptych/loop/actions/published_forms.json"
+FORMS = Path(__file__).parents[1] / "diptych/core/reading/published_forms.json"
 QUESTION = "QUESTION"
 CALLS = (
     ("get_weather", {"city": 'Paris "x"', "days": 3}),

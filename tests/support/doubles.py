@@ -5,26 +5,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from diptych.adapters.in_memory.leases import NullFeed
-from diptych.adapters.in_memory.store import Bounds, MemoryStore
-from diptych.adapters.scripted import ScriptedModel, read_script
-from diptych.errors import DelegationError
-from diptych.loop.catalog import Catalog, Peer, Tool, Unavailable
-from diptych.loop.codec import Record, decode
-from diptych.loop.events import Origin
-from diptych.loop.messages import CallOutput, Message
-from diptych.loop.model_request import ModelRequest
-from diptych.loop.prompt import OUTCOME_UNKNOWN
+from diptych.budgets.agent_budgets import AgentBudgets
+from diptych.core.catalog import Catalog, Peer, Tool, Unavailable
+from diptych.core.codec import Record, decode
+from diptych.core.errors import DelegationError
+from diptych.core.events import Origin
+from diptych.core.messages import CallOutput, Message
+from diptych.core.model_request import ModelRequest
+from diptych.core.prompt import OUTCOME_UNKNOWN
+from diptych.models.scripted import ScriptedModel, read_script
 from diptych.net.memory_budget import MemoryBudget
 from diptych.policy.rules import Policy
 from diptych.ports import DelegationRequest, Item, Model, Notice, Progress
-from diptych.runtime.agent_budgets import AgentBudgets
-from diptych.runtime.backends import Backends
-from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.hooks import Hooks
-from diptych.runtime.request import RunRequest
-from diptych.runtime.service import RunService
-from diptych.runtime.stores import Stores
+from diptych.runs.backends import Backends
+from diptych.runs.definition import AgentDefinition
+from diptych.runs.hooks import Hooks
+from diptych.runs.request import RunRequest
+from diptych.runs.service import RunService
+from diptych.runs.stores import Stores
+from diptych.stores.memory.leases import NullFeed
+from diptych.stores.memory.store import Bounds, MemoryStore
 
 EPOCH = "0000000a"
 

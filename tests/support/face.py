@@ -17,22 +17,22 @@ from support import redis_stores
 from support.doubles import EPOCH, CountingClock, FunctionAgents, FunctionTools, House, house
 
 from diptych.access.limits import Limits
-from diptych.adapters.in_memory.leases import MemoryLeases
-from diptych.adapters.in_memory.store import MemoryStore
-from diptych.config.settings import ChatConfig
+from diptych.core.codec import Record
+from diptych.core.events import Signal
 from diptych.http.access_guard import AccessPolicy
 from diptych.http.agent_profile import AgentProfile
-from diptych.http.app import AppDependencies, create_app
 from diptych.http.health import Readiness
-from diptych.loop.codec import Record
-from diptych.loop.events import Signal
+from diptych.manifest.settings import ChatConfig
 from diptych.net.memory_budget import MemoryBudget
 from diptych.ports import Delta, FeedItem, Model, Notice, Reply
 from diptych.ports.entries import Lease
-from diptych.runtime.backends import Backends
-from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.service import RunService
-from diptych.runtime.stores import Stores
+from diptych.runs.backends import Backends
+from diptych.runs.definition import AgentDefinition
+from diptych.runs.service import RunService
+from diptych.runs.stores import Stores
+from diptych.serve.app import AppDependencies, create_app
+from diptych.stores.memory.leases import MemoryLeases
+from diptych.stores.memory.store import MemoryStore
 
 NAME = "helper"
 HI = {"messages": [{"role": "user", "content": "hi"}]}

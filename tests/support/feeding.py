@@ -2,13 +2,13 @@
 
 from support.doubles import catalog
 
-from diptych.loop.catalog import Catalog
-from diptych.loop.commands import Emit, MakeCall
-from diptych.loop.events import Offered, Returned, RunRequested
-from diptych.loop.messages import Result
-from diptych.loop.reducer import advance
-from diptych.loop.run_settings import RunSettings
-from diptych.loop.state import Run
+from diptych.core.catalog import Catalog
+from diptych.core.commands import Emit, MakeCall
+from diptych.core.events import Offered, Returned, RunRequested
+from diptych.core.messages import Result
+from diptych.core.reducer import advance
+from diptych.core.run_settings import RunSettings
+from diptych.core.state import Run
 
 
 def started(

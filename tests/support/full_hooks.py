@@ -3,7 +3,7 @@
 import asyncio
 import zlib
 
-from diptych.runtime.hooks import Hook, Hooks
+from diptych.runs.hooks import Hook, Hooks
 
 HOOK_SECONDS = 2.0
 POINTS = ("beforeCall", "afterCall", "afterStep", "validateAnswer")

@@ -4,9 +4,9 @@ from collections import Counter, defaultdict
 
 from support.full_hooks import is_denied, is_rewritten
 
-from diptych.loop.codec import decode, encode
-from diptych.loop.messages import Used
-from diptych.runtime.recorded_use import recorded_use
+from diptych.budgets.recorded_use import recorded_use
+from diptych.core.codec import decode, encode
+from diptych.core.messages import Used
 
 STARTS = frozenset({"tool_call", "delegation_request"})
 RESULTS = frozenset({"tool_result", "tool_error", "delegation_response", "delegation_error"})

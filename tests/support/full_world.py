@@ -18,15 +18,15 @@ from support.replicas import Killed
 from support.world import World
 from support.world_below import NAME, Below, Workers
 
-from diptych.adapters.in_memory.budgets import MemoryLedger
-from diptych.errors import Overloaded, RunEnded, StoreError
-from diptych.loop.budget import Budget, SharedBudgets
-from diptych.loop.queue_events import MessageQueued
+from diptych.budgets.agent_budgets import AgentBudgets, BudgetTerms
+from diptych.budgets.agent_ledger import SECONDS_OF_A_DAY
+from diptych.core.budget import Budget, SharedBudgets
+from diptych.core.errors import Overloaded, RunEnded, StoreError
+from diptych.core.queue_events import MessageQueued
 from diptych.policy.rules import Rule
 from diptych.ports.budgets import RESERVED_SECONDS
-from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
-from diptych.runtime.agent_ledger import SECONDS_OF_A_DAY
-from diptych.runtime.decision_request import DecisionRequest
+from diptych.runs.decision_request import DecisionRequest
+from diptych.stores.memory.budgets import MemoryLedger
 
 
 class ReplicaLedger:

@@ -3,9 +3,9 @@
 import time
 
 from diptych.access.limits import Limits, RunLimiter
-from diptych.config.settings import ChatConfig
 from diptych.http.guarded_runs import GuardedRuns
-from diptych.runtime.service import RunService
+from diptych.manifest.settings import ChatConfig
+from diptych.runs.service import RunService
 
 
 def guarded(runs: RunService) -> GuardedRuns:

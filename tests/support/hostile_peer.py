@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from diptych.net import a2a_extension
+from diptych.a2a import extension as a2a_extension
 
 TASK = "t-1"
 

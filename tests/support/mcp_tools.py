@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
-from diptych.adapters.mcp import ConnectionSettings, McpTools
-from diptych.config.settings import ToolServerConfig
-from diptych.errors import ToolError
-from diptych.loop.catalog import Tool
+from diptych.core.catalog import Tool
+from diptych.core.errors import ToolError
+from diptych.manifest.settings import ToolServerConfig
+from diptych.mcp import ConnectionSettings, McpTools
 
 QUICK = ConnectionSettings(initial_delay=0.02, max_delay=0.1, refresh_interval=0.1)
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from support.doubles import ListeningModel
 
-from diptych.errors import ModelError
-from diptych.loop.messages import NativeCall
-from diptych.loop.model_request import ModelRequest
+from diptych.core.errors import ModelError
+from diptych.core.messages import NativeCall
+from diptych.core.model_request import ModelRequest
 from diptych.ports import Reply
 
 

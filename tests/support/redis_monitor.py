@@ -12,7 +12,7 @@ from support.history import Event
 from support.pods import now
 from support.redis_server import RedisServer
 
-from diptych.adapters.redis.scripts import APPEND, APPEND_END
+from diptych.stores.redis.scripts import APPEND, APPEND_END
 
 _APPENDS = {APPEND.sha.decode(), APPEND_END.sha.decode()}
 _SOURCE_MARK = "Adds the next records of one run"  # in the source of both

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from diptych.adapters.redis import RedisSettings, RedisStore
-from diptych.loop.codec import Record
-from diptych.loop.messages import Message
+from diptych.core.codec import Record
+from diptych.core.messages import Message
 from diptych.ports.entries import Lease, RunEntry
+from diptych.stores.redis import RedisSettings, RedisStore
 
 
 @asynccontextmanager

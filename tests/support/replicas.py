@@ -16,19 +16,19 @@ from typing import Any, NamedTuple
 from support.doubles import FunctionAgents, FunctionTools, ListeningModel
 from support.shared_store import SharedStore
 
-from diptych.errors import DiptychError, StoreError
-from diptych.loop.codec import Record
-from diptych.loop.messages import Message
+from diptych.core.codec import Record
+from diptych.core.errors import DiptychError, StoreError
+from diptych.core.messages import Message
 from diptych.net.memory_budget import MemoryBudget
 from diptych.policy.rules import Policy
 from diptych.ports import FeedItem, Gap, Item, Notice
 from diptych.ports.entries import IdempotencyKey, Lease, Opened, QueueHead, RunEntry
-from diptych.runtime.backends import Backends
-from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.hooks import Hooks
-from diptych.runtime.request import RunRequest
-from diptych.runtime.service import RunService
-from diptych.runtime.stores import Stores
+from diptych.runs.backends import Backends
+from diptych.runs.definition import AgentDefinition
+from diptych.runs.hooks import Hooks
+from diptych.runs.request import RunRequest
+from diptych.runs.service import RunService
+from diptych.runs.stores import Stores
 
 PAUSE = 0.05  # seconds after which a patient call is sent again
 PATIENCE = 1.8  # after which one that is not is given up

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any
 
-from diptych.loop.codec import Record
-from diptych.loop.messages import JSON
+from diptych.core.codec import Record
+from diptych.core.messages import JSON
 from diptych.ports import Notice
 
 PROGRESS = Notice("progress", {"step": 1, "max_steps": 5, "action": "tool_call", "target": "add"})

@@ -14,7 +14,8 @@ from typing import Any
 
 import orjson
 
-from diptych.errors import (
+from diptych.core.codec import NOT_IN_MEMORY_VIEW, TERMINAL, Record
+from diptych.core.errors import (
     BlobMissing,
     IdempotencyMismatch,
     LeaseLost,
@@ -27,11 +28,10 @@ from diptych.errors import (
     StoreFull,
     TooManyMessages,
 )
-from diptych.loop.codec import NOT_IN_MEMORY_VIEW, TERMINAL, Record
-from diptych.loop.events import Signal
-from diptych.loop.messages import Message
-from diptych.loop.queue_events import MessageQueued
-from diptych.loop.state import MAX_MESSAGES_PER_RUN
+from diptych.core.events import Signal
+from diptych.core.messages import Message
+from diptych.core.queue_events import MessageQueued
+from diptych.core.state import MAX_MESSAGES_PER_RUN
 from diptych.ports.entries import IdempotencyKey, Lease, Opened, QueueHead, RunEntry, SessionEntry
 
 LEASE_SECONDS = 10.0

@@ -17,8 +17,8 @@ import uvicorn
 from mcp.server import MCPServer
 from support.model_server import ModelServer
 
-from diptych.adapters.openai_chat.connection import open_http_session
-from diptych.config.settings import (
+from diptych.core.run_settings import RunSettings
+from diptych.manifest.settings import (
     DEADLINE,
     AgentConfig,
     ModelConfig,
@@ -26,9 +26,9 @@ from diptych.config.settings import (
     TimeoutConfig,
     ToolServerConfig,
 )
-from diptych.config.telemetry import TelemetrySettings
-from diptych.loop.run_settings import RunSettings
-from diptych.runtime.definition import AgentDefinition
+from diptych.manifest.telemetry import TelemetrySettings
+from diptych.models.connection import open_http_session
+from diptych.runs.definition import AgentDefinition
 from diptych.serve.hosted_agent import HostedAgent
 from diptych.serve.process import SEND_BUFFER_BYTES, ListenAddress, Sockets, serve_agents
 

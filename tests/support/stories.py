@@ -8,7 +8,7 @@ from support.replicas import Replica, ask
 from support.shared_store import LEASE_SECONDS
 from support.virtual_time import run_virtually
 
-from diptych.loop.codec import TERMINAL, Record
+from diptych.core.codec import TERMINAL, Record
 from diptych.ports import Delta
 
 TAKEN_UP = LEASE_SECONDS + 5  # seconds within which a run whose owner has died goes on

@@ -8,7 +8,7 @@ from typing import Any
 
 from support.stack import Stage, agent, frames, stages
 
-from diptych.config.settings import PeerConfig
+from diptych.manifest.settings import PeerConfig
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 2}
 NOT_TOLD = frozenset({"offered", "text"})

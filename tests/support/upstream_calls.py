@@ -6,7 +6,7 @@ from typing import Any
 from support.upstream_habits import WITH_TOOLS, Habit, Meant, call, chunk, said, sse, whole
 from support.upstream_server import Answer
 
-from diptych.loop.messages import NativeCall
+from diptych.core.messages import NativeCall
 
 _ARGUMENTS = '{"city":"Oslo"}'
 _ROME = '{"city":"Rome"}'

@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 from support.upstream_server import JSON_TYPE, SSE_TYPE, Answer, End
 
-from diptych.loop.messages import Message, NativeCall
-from diptych.loop.model_request import FunctionTool, ModelRequest
+from diptych.core.messages import Message, NativeCall
+from diptych.core.model_request import FunctionTool, ModelRequest
 
 WEATHER = FunctionTool(
     "get_weather",

@@ -10,8 +10,8 @@ from typing import Any
 from support.upstream_habits import PLAIN, WITH_TOOLS, Habit, Refusal, error, refusal
 from support.upstream_server import Answer
 
-from diptych.loop.messages import Message, NativeCall
-from diptych.loop.model_request import ModelRequest
+from diptych.core.messages import Message, NativeCall
+from diptych.core.model_request import ModelRequest
 
 _SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 _TYPED = ModelRequest(PLAIN.messages, output_schema=_SCHEMA)

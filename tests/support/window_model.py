@@ -5,9 +5,9 @@ import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 
-from diptych.errors import ModelError
-from diptych.loop.messages import Message, Usage
-from diptych.loop.model_request import ModelRequest
+from diptych.core.errors import ModelError
+from diptych.core.messages import Message, Usage
+from diptych.core.model_request import ModelRequest
 from diptych.ports import Delta, Reply
 
 _WORDS = re.compile(r"[A-Za-z]{1,6}|\d|[^\sA-Za-z\d]|\s{2,}")

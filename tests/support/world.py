@@ -14,8 +14,10 @@ from support.virtual_time import run_virtually
 from support.world_model import Model
 from support.world_reckoning import ALLOWANCE, wrong_in
 
-from diptych.adapters.no_agents import NoAgents
-from diptych.errors import (
+from diptych.a2a.no_agents import NoAgents
+from diptych.core.approval_records import open_approvals
+from diptych.core.codec import Record
+from diptych.core.errors import (
     AlreadyDecided,
     ApprovalNotFound,
     IdempotencyMismatch,
@@ -25,18 +27,16 @@ from diptych.errors import (
     StoreError,
     ToolError,
 )
-from diptych.loop.codec import Record
-from diptych.loop.queue_events import MessageQueued
-from diptych.loop.run_settings import RunSettings
+from diptych.core.queue_events import MessageQueued
+from diptych.core.run_settings import RunSettings
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
 from diptych.ports import Notice
 from diptych.ports.entries import IdempotencyKey
-from diptych.runtime.approval_records import open_approvals
-from diptych.runtime.backends import Backends
-from diptych.runtime.decision_request import DecisionRequest
-from diptych.runtime.definition import AgentDefinition
-from diptych.runtime.service import RunService
+from diptych.runs.backends import Backends
+from diptych.runs.decision_request import DecisionRequest
+from diptych.runs.definition import AgentDefinition
+from diptych.runs.service import RunService
 
 TROUBLED = 40.0  # seconds, after which nothing breaks any more
 PATIENCE = 1_500.0  # seconds after which what is not done never will be

@@ -11,16 +11,16 @@ from dataclasses import replace
 from support.replicas import Killed
 from support.world import World
 
-from diptych.errors import DelegationError, NotAnswered, Overloaded, RunEnded, StoreError
-from diptych.loop.catalog import Peer
-from diptych.loop.codec import TERMINAL, Record
-from diptych.loop.events import Origin
-from diptych.loop.messages import CallOutput, ChildRun, Message
+from diptych.budgets.recorded_use import recorded_use
+from diptych.core.catalog import Peer
+from diptych.core.codec import TERMINAL, Record
+from diptych.core.errors import DelegationError, NotAnswered, Overloaded, RunEnded, StoreError
+from diptych.core.events import Origin
+from diptych.core.messages import CallOutput, ChildRun, Message
 from diptych.ports import ChildEvent, Notice
-from diptych.runtime.answers import whole_answer
-from diptych.runtime.decision_request import DecisionRequest
-from diptych.runtime.recorded_use import recorded_use
-from diptych.runtime.request import RunRequest
+from diptych.runs.answers import whole_answer
+from diptych.runs.decision_request import DecisionRequest
+from diptych.runs.request import RunRequest
 
 NAME, URL = "worker", "http://worker"
 LEASE = 60.0  # seconds for which a task goes on without a caller

@@ -6,11 +6,11 @@ from collections import Counter
 from support.history import TERMINAL, problems
 from support.shared_store import LEASE_SECONDS
 
-from diptych.loop.codec import decode
-from diptych.loop.reducer import replay
-from diptych.loop.rendering import with_whole_calls
-from diptych.loop.state import Phase
-from diptych.runtime.approval_records import approvals_of
+from diptych.core.approval_records import approvals_of
+from diptych.core.codec import decode
+from diptych.core.reducer import replay
+from diptych.core.rendering import with_whole_calls
+from diptych.core.state import Phase
 
 ALLOWANCE = LEASE_SECONDS + 5
 

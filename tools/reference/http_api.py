@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from diptych.http.agent_profile import AgentProfile
-from diptych.http.app import AppDependencies, create_app
 from diptych.http.health import Readiness
 from diptych.http.openapi.document import ERRORS
-from diptych.runtime.service import RunService
-from diptych.runtime.stores import Stores
+from diptych.runs.service import RunService
+from diptych.runs.stores import Stores
+from diptych.serve.app import AppDependencies, create_app
 
 Schema: TypeAlias = dict[str, Any]
 

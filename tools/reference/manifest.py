@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from diptych.config.manifest.durations import FORMAT_MESSAGE
-from diptych.config.manifest.validators import CEL_RULES
-from diptych.config.source_location import FieldPath
-from diptych.config.variables import (
+from diptych.manifest.durations import FORMAT_MESSAGE
+from diptych.manifest.source_location import FieldPath
+from diptych.manifest.validators import CEL_RULES
+from diptych.manifest.variables import (
     AGENT_VARIABLES,
     NAMED_VARIABLES,
     PROCESS_VARIABLES,
@@ -34,7 +34,7 @@ FIRST_VERSION = "0.1"
 INTRODUCTION = """\
 # The Agent manifest, field by field
 
-<!-- tools/reference/manifest.py writes this from the models in app/diptych/config/manifest. -->
+<!-- tools/reference/manifest.py writes this from the models in app/diptych/manifest/manifest. -->
 
 How the fields work together is in [agent.md](../spec/agent.md). `kubectl explain agent.spec` shows
 the same texts. A field that is not listed is an error, and so is a value out of bounds:

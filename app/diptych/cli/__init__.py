@@ -39,7 +39,7 @@ from diptych.cli.streams import (
     open_closed_streams,
     unwritable_output_is_an_end,
 )
-from diptych.errors import ConfigError, DiptychError, RequestError
+from diptych.core.errors import ConfigError, DiptychError, RequestError
 
 __all__ = ["app", "main"]
 

@@ -10,8 +10,8 @@ from typing import Any
 from diptych.cli.client.agent_client import AgentClient, Choice
 from diptych.cli.output.screen import Screen
 from diptych.cli.output.wording import asked_text, one_line
-from diptych.errors import DiptychError
-from diptych.loop.codec import Record
+from diptych.core.codec import Record
+from diptych.core.errors import DiptychError
 
 _YES = {"y", "yes"}
 _NO = {"", "n", "no"}

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diptych.errors import ConfigError
+from diptych.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from diptych.config.loader import LocalOptions
+    from diptych.manifest.loader import LocalOptions
 
 
 def local_options(secrets: Path | None, services: Sequence[str] | None) -> "LocalOptions":
@@ -16,14 +16,14 @@ def local_options(secrets: Path | None, services: Sequence[str] | None) -> "Loca
 
     `services` are `NAME=URL`; any other form raises `ConfigError`.
     """
-    from diptych.config.loader import LocalOptions
+    from diptych.manifest.loader import LocalOptions
 
     return LocalOptions(dict(os.environ), secrets, _service_urls(services or ()))
 
 
 def set_up_quiet_logging() -> None:
     """Log errors only, unless LOG_LEVEL asks for more: the output already shows the run."""
-    from diptych.config.environment import process_settings
+    from diptych.manifest.environment import process_settings
     from diptych.serve.logs import set_up_logging
 
     settings = process_settings(os.environ)

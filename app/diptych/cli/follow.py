@@ -13,7 +13,7 @@ from diptych.cli.output.renderer import REFRESH_SECONDS, Renderer
 from diptych.cli.output.screen import Screen
 from diptych.cli.output.wording import unavailable_text
 from diptych.cli.typed_lines import Messenger
-from diptych.loop.codec import TERMINAL, Record
+from diptych.core.codec import TERMINAL, Record
 from diptych.ports import Item
 
 

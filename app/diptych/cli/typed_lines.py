@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from diptych.cli.client.agent_client import AgentClient
 from diptych.cli.output.screen import Screen
-from diptych.errors import DiptychError
+from diptych.core.errors import DiptychError
 
 LATER = "/later"
 _CHUNK = 4_096  # bytes, at most, of one line that a terminal gives

@@ -13,7 +13,7 @@ from typing import Literal
 from diptych.access.caller import Caller, Forbidden, ForeignRun, OwnRun
 from diptych.access.grants import Right
 from diptych.access.limits import LimitExceeded
-from diptych.errors import RequestError, RunNotFound
+from diptych.core.errors import RequestError, RunNotFound
 from diptych.net.redaction import without_tokens
 
 What = Literal[

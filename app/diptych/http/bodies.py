@@ -7,12 +7,12 @@ from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.config import JsonDict
 
-from diptych.errors import InvalidRequest
+from diptych.core.errors import InvalidRequest
 from diptych.http.budgets import BudgetBody
 from diptych.http.messages import Messages
 from diptych.http.repeated_keys import repeated_key_problem
 from diptych.net.strict_reading import read_strictly
-from diptych.runtime.definition import WhenBusy
+from diptych.runs.definition import WhenBusy
 
 OnDisconnect = Literal["continue", "cancel"]
 _SESSION = "Continues or starts a session; the header X-Session-ID does the same."

@@ -6,12 +6,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from diptych.errors import InvalidRequest, StoreError
-from diptych.loop.budget import MAX_COUNT, Budget, encode_budget
-from diptych.loop.codec import Record
-from diptych.loop.messages import Used
-from diptych.runtime.agent_budgets import AgentBudgets
-from diptych.runtime.recorded_use import recorded_budget, recorded_use
+from diptych.budgets.agent_budgets import AgentBudgets
+from diptych.budgets.recorded_use import recorded_budget, recorded_use
+from diptych.core.budget import MAX_COUNT, Budget, encode_budget
+from diptych.core.codec import Record
+from diptych.core.errors import InvalidRequest, StoreError
+from diptych.core.messages import Used
 
 _SCOPES = {"perSession": "session", "perDay": "day"}
 

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from diptych.errors import InvalidRequest
+from diptych.core.errors import InvalidRequest
 from diptych.http.typed_output import TypedOutput, read_forced_tools, read_response_format
 
 _TOOL_FIELDS = ("tools", "tool_choice", "functions", "function_call")

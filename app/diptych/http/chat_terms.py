@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from diptych.config.settings import ChatConfig
-from diptych.errors import InvalidRequest
+from diptych.core.errors import InvalidRequest
+from diptych.manifest.settings import ChatConfig
 
 
 @dataclass(frozen=True, slots=True)

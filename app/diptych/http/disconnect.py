@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from diptych.errors import RequestError, StoreError
+from diptych.core.codec import Record
+from diptych.core.errors import RequestError, StoreError
 from diptych.http.guarded_runs import GuardedRuns
-from diptych.loop.codec import Record
 
 REASON = "the client disconnected"
 Result = TypeVar("Result")

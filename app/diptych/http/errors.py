@@ -17,7 +17,7 @@ from starlette.routing import Match
 
 from diptych.access.caller import Forbidden
 from diptych.access.limits import LimitExceeded
-from diptych.errors import (
+from diptych.core.errors import (
     DiptychError,
     NotAnswered,
     Overloaded,

@@ -10,14 +10,14 @@ from dataclasses import replace
 
 from diptych.access.caller import Caller, OwnRun, current_caller
 from diptych.access.grants import Right
-from diptych.errors import RunLost, RunNotFound
+from diptych.core.approval_records import Approval, open_approvals
+from diptych.core.codec import Record
+from diptych.core.errors import RunLost, RunNotFound
 from diptych.http.audit import audited
 from diptych.http.own_entries import own_entries
-from diptych.loop.codec import Record
 from diptych.ports.entries import RunEntry
-from diptych.runtime.approval_records import Approval, open_approvals
-from diptych.runtime.decision_request import DecisionRequest
-from diptych.runtime.service import RunService
+from diptych.runs.decision_request import DecisionRequest
+from diptych.runs.service import RunService
 
 
 class GuardedApprovals:

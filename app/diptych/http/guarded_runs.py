@@ -11,21 +11,21 @@ from functools import partial
 from diptych.access.caller import Caller, ForeignRun, current_caller
 from diptych.access.grants import Right
 from diptych.access.limits import RunLimiter
-from diptych.config.settings import ChatConfig
-from diptych.errors import RunNotFound
+from diptych.core.codec import Record
+from diptych.core.errors import RunNotFound
+from diptych.core.events import Origin
+from diptych.core.queue_events import MessageQueued
 from diptych.http.audit import audited
 from diptych.http.own_entries import own_entries
 from diptych.http.record_pages import pages
-from diptych.loop.codec import Record
-from diptych.loop.events import Origin
-from diptych.loop.queue_events import MessageQueued
+from diptych.manifest.settings import ChatConfig
 from diptych.net.memory_budget import current_share
 from diptych.ports.entries import RunEntry, RunPage, SessionEntry
 from diptych.ports.event_log import EventLog, Sessions
 from diptych.ports.session_ids import owner_of, public_id
-from diptych.runtime.request import RunRequest
-from diptych.runtime.service import RunService
-from diptych.runtime.subscription import Subscription
+from diptych.runs.request import RunRequest
+from diptych.runs.service import RunService
+from diptych.runs.subscription import Subscription
 
 MAX_OWN = 10_000  # runs of a caller's own that lists look at, and sessions of everybody's
 

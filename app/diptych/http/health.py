@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from diptych.access.caller import current_caller
 from diptych.access.grants import Right
+from diptych.core.catalog import Unavailable
+from diptych.core.events import CallFormat
 from diptych.http.openapi import operations
-from diptych.loop.catalog import Unavailable
-from diptych.loop.events import CallFormat
 
 
 @dataclass(frozen=True, slots=True)

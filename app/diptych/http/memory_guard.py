@@ -8,7 +8,7 @@ one that is taken slowly.
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diptych.access.caller import current_caller
-from diptych.errors import Overloaded, SubjectOverloaded
+from diptych.core.errors import Overloaded, SubjectOverloaded
 from diptych.http.guards import MAX_BODY, Refusal, refusal_response, refuse
 from diptych.net.memory_budget import MemoryBudget, Share, json_size, set_share
 

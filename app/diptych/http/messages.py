@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from diptych.errors import InvalidRequest
-from diptych.loop.messages import JSONObject, Message, NativeCall
+from diptych.core.errors import InvalidRequest
+from diptych.core.messages import JSONObject, Message, NativeCall
 
 MAX_MESSAGES = 1_000
 

@@ -10,8 +10,8 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
 
+from diptych.core.messages import JSONObject
 from diptych.http.bodies import first_problem
-from diptych.loop.messages import JSONObject
 
 WARNING_HEADER = "X-Diptych-Warning"
 _MAX_NAMED = 20  # fields in a warning

@@ -6,7 +6,7 @@ and more at a time while they are small.
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
-from diptych.loop.codec import Record
+from diptych.core.codec import Record
 from diptych.net.memory_budget import record_size
 
 FIRST_PAGE = 16

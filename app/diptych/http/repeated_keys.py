@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from diptych.loop.actions.strict_json import unique_keys
+from diptych.core.reading.strict_json import unique_keys
 
 _ESCAPED_COLON = b"\\u003a"
 _MAX_NAMED = 64 * 1024

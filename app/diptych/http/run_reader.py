@@ -7,13 +7,13 @@ import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
-from diptych.errors import RequestError, StoreError
+from diptych.core.codec import Record, is_terminal
+from diptych.core.errors import RequestError, StoreError
 from diptych.http.errors import RunFailed, store_failure
 from diptych.http.guarded_runs import GuardedRuns
-from diptych.loop.codec import Record, is_terminal
 from diptych.ports import Item, Notice
 from diptych.ports.entries import RunEntry
-from diptych.runtime.answers import collect
+from diptych.runs.answers import collect
 
 _CALLS = frozenset({"tool_call", "delegation_request"})
 _logger = logging.getLogger(__name__)

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 import orjson
 from fastapi import Request
 
-from diptych.errors import InvalidRequest
+from diptych.core.errors import InvalidRequest
+from diptych.core.events import Origin
 from diptych.http.bodies import OnDisconnect
 from diptych.http.messages import Conversation
-from diptych.loop.events import Origin
 from diptych.ports.entries import IdempotencyKey
-from diptych.runtime.request import RunRequest
+from diptych.runs.request import RunRequest
 
 IDEMPOTENCY_HEADER = "Idempotency-Key"
 _KEY = re.compile(r"[\x20-\x7e]{1,255}")

@@ -9,12 +9,12 @@ import orjson
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from diptych.errors import InvalidRequest, RequestError, RunLost, RunNotFound
+from diptych.core.codec import NOT_IN_MEMORY_VIEW, Record
+from diptych.core.errors import InvalidRequest, RequestError, RunLost, RunNotFound
 from diptych.http.guarded_runs import GuardedSessions
 from diptych.http.openapi import operations
 from diptych.http.record_pages import pages_back
 from diptych.http.views import event_view, session_view
-from diptych.loop.codec import NOT_IN_MEMORY_VIEW, Record
 from diptych.net.memory_budget import current_share, record_size
 from diptych.ports.event_log import EventLog
 

@@ -9,9 +9,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from diptych.errors import InvalidRequest
-from diptych.loop.messages import JSONObject
-from diptych.loop.output_schema import schema_problem
+from diptych.core.errors import InvalidRequest
+from diptych.core.messages import JSONObject
+from diptych.core.output_schema import schema_problem
 
 _MAX_NAME = 64  # characters of a tool's name, in OpenAI's API
 _NAME, _VALUE = "form", "value"  # of a call of one of several tools; no words of a call of ours

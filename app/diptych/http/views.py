@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from diptych.loop.codec import Record, is_terminal
-from diptych.loop.delegation_rows import usage_value
-from diptych.loop.queue_events import MessageQueued
+from diptych.budgets.recorded_use import children_usage
+from diptych.core.approval_records import Approval, approvals_of, open_approvals
+from diptych.core.codec import Record, is_terminal
+from diptych.core.delegation_rows import usage_value
+from diptych.core.queue_events import MessageQueued
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry, SessionEntry
 from diptych.ports.session_ids import public_id, subject_of
-from diptych.runtime.answers import TURN, answers_so_far, whole_answer
-from diptych.runtime.approval_records import Approval, approvals_of, open_approvals
-from diptych.runtime.recorded_use import children_usage
+from diptych.runs.answers import TURN, answers_so_far, whole_answer
 
 
 def event_view(record: Record) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from contextvars import ContextVar
 
 import orjson
 
-from diptych.errors import Overloaded, SubjectOverloaded
-from diptych.loop.codec import Record
-from diptych.loop.messages import Message
+from diptych.core.codec import Record
+from diptych.core.errors import Overloaded, SubjectOverloaded
+from diptych.core.messages import Message
 from diptych.net.received import parsed_size
 
 ADMITTED = 0.75  # of the limit; the rest is for what was admitted and grows

@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import cast
 from urllib.parse import quote, unquote, urlsplit
 
-from diptych.errors import CallError
-from diptych.loop.messages import JSON, CallOutput
+from diptych.core.errors import CallError
+from diptych.core.messages import JSON, CallOutput
 
 PIECE = 8
 """Characters of a secret that are taken out, even without the rest. A shorter secret is no secret:

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from diptych.loop.actions.strict_json import decode_json
-from diptych.loop.messages import JSON
+from diptych.core.messages import JSON
+from diptych.core.reading.strict_json import decode_json
 
 _QUICKLY_READ = 64 * 1024
 """Bytes that are read in some 5 ms, in which nobody else is served."""

@@ -5,8 +5,8 @@ So no rule of an agent weakens what its platform says, and none of the platform 
 
 from typing import Any, Final
 
-from diptych.loop.catalog import Catalog
-from diptych.loop.messages import Call
+from diptych.core.catalog import Catalog
+from diptych.core.messages import Call
 from diptych.policy.rules import Policy, RunCaller, Verdict
 
 _STRICTNESS: Final = ("allow", "ask", "repeated", "deny")

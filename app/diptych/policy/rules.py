@@ -12,8 +12,8 @@ from functools import partial
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any, Literal
 
-from diptych.loop.catalog import Catalog, Tool
-from diptych.loop.messages import JSON, Call, Delegation, JSONObject, ToolCall
+from diptych.core.catalog import Catalog, Tool
+from diptych.core.messages import JSON, Call, Delegation, JSONObject, ToolCall
 from diptych.policy.rule_groups import EXPIRES, Rule, RuleGroup, grouped
 from diptych_cel.expressions import About, CallFacts, EvaluationFailed
 

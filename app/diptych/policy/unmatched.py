@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
-from diptych.loop.catalog import RESULT_SERVER, SEPARATOR, Catalog
+from diptych.core.catalog import RESULT_SERVER, SEPARATOR, Catalog
 from diptych_cel.expressions import About
 
 _OWN_TOOL = (RESULT_SERVER, "read")  # offered only while there are excerpts

@@ -8,17 +8,17 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from diptych.loop.catalog import Tool, Unavailable
-from diptych.loop.codec import Record
-from diptych.loop.events import Signal
-from diptych.loop.messages import (
+from diptych.core.catalog import Tool, Unavailable
+from diptych.core.codec import Record
+from diptych.core.events import Signal
+from diptych.core.messages import (
     CallOutput,
     JSONObject,
     Message,
     NativeCall,
     Usage,
 )
-from diptych.loop.model_request import ModelRequest
+from diptych.core.model_request import ModelRequest
 from diptych.ports.delegations import (
     Agents,
     ChildDecision,

@@ -8,8 +8,8 @@ at most, if none takes more than it reserved. A reservation lasts as long as its
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
-from diptych.loop.budget import Budget, Limit
-from diptych.loop.messages import NO_USE, Used
+from diptych.core.budget import Budget, Limit
+from diptych.core.messages import NO_USE, Used
 
 RESERVED_SECONDS = 60.0
 """For which a reservation lasts, unless it is renewed: its owner may have died."""

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from diptych.loop.budget import UNLIMITED, Budget
-from diptych.loop.catalog import Peer, Unavailable
-from diptych.loop.messages import JSON, CallOutput, ChildRun, JSONObject, Message
+from diptych.core.budget import UNLIMITED, Budget
+from diptych.core.catalog import Peer, Unavailable
+from diptych.core.messages import JSON, CallOutput, ChildRun, JSONObject, Message
 
 
 @dataclass(frozen=True, slots=True)

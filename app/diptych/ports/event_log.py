@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from diptych.loop.codec import Record
-from diptych.loop.messages import Message
+from diptych.core.codec import Record
+from diptych.core.messages import Message
 from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry, RunPage, SessionEntry
 
 

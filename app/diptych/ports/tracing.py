@@ -8,10 +8,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
-from diptych.loop.codec import Record
-from diptych.loop.commands import AskModel
-from diptych.loop.events import Event
-from diptych.loop.messages import NativeCall
+from diptych.core.codec import Record
+from diptych.core.commands import AskModel
+from diptych.core.events import Event
+from diptych.core.messages import NativeCall
 
 T = TypeVar("T")
 

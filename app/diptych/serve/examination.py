@@ -8,17 +8,17 @@ from typing import TypeAlias
 
 import aiohttp
 
-from diptych.adapters.mcp import McpTools
-from diptych.adapters.openai_chat.probe import EndpointFindings, probe_endpoint, probe_tools
-from diptych.config.settings import (
+from diptych.core.catalog import Catalog, Peer, Tool, Unavailable
+from diptych.core.model_request import FunctionTool
+from diptych.core.text import is_shortened
+from diptych.manifest.settings import (
     AgentConfig,
     ModelConfig,
     PeerConfig,
     ToolServerConfig,
 )
-from diptych.loop.catalog import Catalog, Peer, Tool, Unavailable
-from diptych.loop.model_request import FunctionTool
-from diptych.loop.text import is_shortened
+from diptych.mcp import McpTools
+from diptych.models.probe import EndpointFindings, probe_endpoint, probe_tools
 from diptych.policy.unmatched import Unmatched, unmatched
 
 HTTP_SECONDS = 6.0  # for a tool server or an agent to be tried once
@@ -158,7 +158,7 @@ async def _examine_server(
 
 async def _reasons(peers: Sequence[PeerConfig]) -> dict[str, str]:
     """Read the agents' cards; say for each that cannot be used why."""
-    from diptych.adapters.a2a import A2aAgents  # noqa: PLC0415 - heavy, and only needed here
+    from diptych.a2a.client import A2aAgents  # noqa: PLC0415 - heavy, and only needed here
 
     agents = A2aAgents(peers, "")
     await agents.start()

@@ -14,37 +14,37 @@ from typing import TYPE_CHECKING, Self
 import aiohttp
 from fastapi import FastAPI
 
-from diptych.adapters.in_memory.store import MemoryStore
-from diptych.adapters.mcp import McpTools
-from diptych.adapters.metrics import Metrics
-from diptych.adapters.openai_chat.chat_model import ChatModel
-from diptych.config.settings import AgentConfig, ToolServerConfig
-from diptych.errors import ConfigError
+from diptych.core.catalog import Catalog, Unavailable
+from diptych.core.errors import ConfigError
 from diptych.http.agent_profile import AgentProfile
-from diptych.http.app import AppDependencies, create_app, create_metrics_app
 from diptych.http.health import Readiness
-from diptych.loop.catalog import Catalog, Unavailable
+from diptych.manifest.settings import AgentConfig, ToolServerConfig
+from diptych.mcp import McpTools
+from diptych.models.chat_model import ChatModel
 from diptych.net.memory_budget import MemoryBudget
 from diptych.net.name_server import NameServerWatch, has_host_name
 from diptych.policy.unmatched import Unmatched, unmatched
 from diptych.ports import Model, refused_tools, refuses_tools
-from diptych.runtime.backends import Backends
-from diptych.runtime.catalog_recorder import starting_format
-from diptych.runtime.hooks import Hooks
-from diptych.runtime.request import RunRequest
-from diptych.runtime.service import RunService
-from diptych.runtime.step_gate import StepGate
+from diptych.runs.backends import Backends
+from diptych.runs.catalog_recorder import starting_format
+from diptych.runs.hooks import Hooks
+from diptych.runs.request import RunRequest
+from diptych.runs.service import RunService
+from diptych.runs.step_gate import StepGate
 from diptych.serve.access import AgentAccess
+from diptych.serve.app import AppDependencies, create_app, create_metrics_app
 from diptych.serve.models import agent_model, in_process_name
 from diptych.serve.peers import agent_client
 from diptych.serve.stores import agent_budgets, redis_store, stores
 from diptych.serve.system_clock import SystemClock
 from diptych.serve.tracing import agent_traces, observers
+from diptych.stores.memory.store import MemoryStore
+from diptych.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    from diptych.adapters.http_hooks import HttpHooks
-    from diptych.adapters.telemetry.agent_traces import AgentTraces
-    from diptych.adapters.telemetry.process_traces import ProcessTraces
+    from diptych.runs.http_hooks import HttpHooks
+    from diptych.telemetry.agent_traces import AgentTraces
+    from diptych.telemetry.process_traces import ProcessTraces
 
 FIRST_CONNECT_SECONDS = 5.0  # `/ready` waits so long for the first try of every server and agent
 OFFERS_SECONDS = 5.0  # between two looks at what tool servers offer
@@ -342,7 +342,7 @@ def _http_hooks(config: AgentConfig, traces: "AgentTraces | None") -> "HttpHooks
     """Give the hooks that a manifest names, if any; an agent in Python has its own instead."""
     if not config.hooks:
         return None
-    from diptych.adapters.http_hooks import HttpHooks  # noqa: PLC0415 - heavy, and rarely needed
+    from diptych.runs.http_hooks import HttpHooks  # noqa: PLC0415 - heavy, and rarely needed
 
     return HttpHooks(config.name, config.hooks, traces.add_traceparent if traces else None)
 

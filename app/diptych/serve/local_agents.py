@@ -5,9 +5,9 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from diptych.config.loader import LoadedAgents
-from diptych.config.settings import AgentConfig
-from diptych.config.telemetry import read_telemetry
+from diptych.manifest.loader import LoadedAgents
+from diptych.manifest.settings import AgentConfig
+from diptych.manifest.telemetry import read_telemetry
 from diptych.serve.hosted_agent import HostedAgent, InProcessBackends, ProcessParts
 from diptych.serve.process import ListenAddress, Sockets, serve_agents
 from diptych.serve.tracing import opened_traces, traced_http_session

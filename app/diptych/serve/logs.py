@@ -21,7 +21,7 @@ from typing import Literal, TextIO
 
 import orjson
 
-from diptych.loop.text import shortened
+from diptych.core.text import shortened
 from diptych.net.redaction import SECRETS, without_tokens
 
 MAX_ARGUMENT_CHARS = 1_000  # of an id or another text within a message

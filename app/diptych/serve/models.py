@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import aiohttp
 
-from diptych.adapters.openai_chat.chat_model import ChatModel, ModelObserver
-from diptych.adapters.openai_chat.connection import with_proxies
-from diptych.adapters.scripted import ScriptedModel, read_script, script_problems
-from diptych.config.settings import AgentConfig
-from diptych.errors import ConfigError
+from diptych.core.errors import ConfigError
+from diptych.manifest.settings import AgentConfig
+from diptych.models.chat_model import ChatModel, ModelObserver
+from diptych.models.connection import with_proxies
+from diptych.models.scripted import ScriptedModel, read_script, script_problems
 from diptych.ports import Model
 
 

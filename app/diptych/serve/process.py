@@ -17,9 +17,9 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from diptych.config.settings import AgentConfig, ProcessSettings
-from diptych.config.telemetry import TelemetrySettings
-from diptych.errors import ConfigError
+from diptych.core.errors import ConfigError
+from diptych.manifest.settings import AgentConfig, ProcessSettings
+from diptych.manifest.telemetry import TelemetrySettings
 from diptych.net.memory_budget import MemoryBudget
 from diptych.net.proxies import proxy_notices
 from diptych.serve.hosted_agent import HostedAgent, ProcessParts

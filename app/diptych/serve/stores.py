@@ -3,22 +3,22 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from diptych.adapters.in_memory.budgets import MemoryLedger
-from diptych.adapters.in_memory.leases import NullFeed
-from diptych.adapters.in_memory.store import MemoryStore
-from diptych.config.settings import RETENTION, AgentConfig
-from diptych.errors import ConfigError
+from diptych.budgets.agent_budgets import AgentBudgets, BudgetTerms
+from diptych.core.errors import ConfigError
+from diptych.manifest.settings import RETENTION, AgentConfig
 from diptych.ports import Clock
-from diptych.runtime.agent_budgets import AgentBudgets, BudgetTerms
-from diptych.runtime.stores import Stores
+from diptych.runs.stores import Stores
+from diptych.stores.memory.budgets import MemoryLedger
+from diptych.stores.memory.leases import NullFeed
+from diptych.stores.memory.store import MemoryStore
 
 if TYPE_CHECKING:
-    from diptych.adapters.redis import RedisStore
+    from diptych.stores.redis import RedisStore
 
 
 def check_store_url(url: str, setting: str) -> None:
     """Raise `ConfigError`, which names `setting`, if no store can be reached by this URL."""
-    from diptych.adapters.redis.settings import read_url  # noqa: PLC0415 - heavy, and only needed here
+    from diptych.stores.redis.settings import read_url  # noqa: PLC0415 - heavy, and only needed here
 
     try:
         read_url(url)
@@ -46,7 +46,7 @@ def redis_store(config: AgentConfig) -> "RedisStore | None":
     """Make the store in Redis, if the agent has one."""
     if config.store is None:
         return None
-    from diptych.adapters.redis import RedisSettings, RedisStore  # noqa: PLC0415 - only needed here
+    from diptych.stores.redis import RedisSettings, RedisStore  # noqa: PLC0415 - only needed here
 
     store = config.store
     return RedisStore(RedisSettings(store.url, store.prefix, store.retention))

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from diptych.adapters.metrics import Metrics
-from diptych.adapters.openai_chat.chat_model import ModelObserver
-from diptych.adapters.openai_chat.connection import open_http_session
-from diptych.adapters.telemetry.attributes import TracedAgent
-from diptych.config.settings import AgentConfig
-from diptych.config.telemetry import TelemetrySettings
-from diptych.runtime.hooks import HookObserver
-from diptych.runtime.run_log import Observer
+from diptych.manifest.settings import AgentConfig
+from diptych.manifest.telemetry import TelemetrySettings
+from diptych.models.chat_model import ModelObserver
+from diptych.models.connection import open_http_session
+from diptych.runs.hooks import HookObserver
+from diptych.runs.run_log import Observer
 from diptych.serve.logs import show_trace_ids
+from diptych.telemetry.attributes import TracedAgent
+from diptych.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    from diptych.adapters.telemetry.agent_traces import AgentTraces
-    from diptych.adapters.telemetry.process_traces import ProcessTraces
+    from diptych.telemetry.agent_traces import AgentTraces
+    from diptych.telemetry.process_traces import ProcessTraces
 
 _logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def traced_http_session(traces: "ProcessTraces | None") -> aiohttp.ClientSession
 
 
 def _traces(settings: TelemetrySettings) -> "ProcessTraces | None":
-    from diptych.adapters.telemetry.process_traces import ProcessTraces  # noqa: PLC0415 - heavy
+    from diptych.telemetry.process_traces import ProcessTraces  # noqa: PLC0415 - heavy
 
     try:
         traces = ProcessTraces(settings)

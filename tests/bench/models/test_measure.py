@@ -9,7 +9,7 @@ import yaml
 from bench.models import measure, runs, selection, stories
 from bench.models.questions import KINDS, Question, chosen
 
-from diptych.loop.codec import Record
+from diptych.core.codec import Record
 
 ROOT = Path(__file__).parents[3]
 LEAST = {"plain": 40, "results": 21, "calls": 10, "delegations": 7, "histories": 10}

@@ -6,9 +6,9 @@ With it a test shows that the checker of histories sees what it is there for.
 
 import hashlib
 
-from diptych.adapters.redis import event_log, scripts
 from diptych.cli import main
-from diptych.loop import pending
+from diptych.core import pending
+from diptych.stores.redis import event_log, scripts
 
 
 def broken(script: scripts.Script, *changes: tuple[str, str]) -> scripts.Script:

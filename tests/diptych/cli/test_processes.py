@@ -114,7 +114,7 @@ sys.meta_path.insert(0, Interrupting())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
-@pytest.mark.parametrize("module", ["typer", "diptych.cli.approver", "diptych.config"])
+@pytest.mark.parametrize("module", ["typer", "diptych.cli.approver", "diptych.manifest"])
 def test_a_signal_in_an_import_that_would_swallow_it_is_an_end(
     module: str, slow: str, tmp_path: Path
 ) -> None:
@@ -253,7 +253,7 @@ def test_run_sends_traces_of_a_file_and_says_what_of_them_cannot_be(tmp_path: Pa
 
 def test_quick_commands_do_not_load_what_serves() -> None:
     code = (
-        "import sys, diptych.cli, diptych.cli.commands.check, diptych.config.loader\n"
+        "import sys, diptych.cli, diptych.cli.commands.check, diptych.manifest.loader\n"
         "print({'fastapi', 'mcp', 'a2a', 'uvicorn', 'aiohttp', 'httpx'} & set(sys.modules))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -5,7 +5,7 @@ import json
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
 
-from diptych.config.settings import AgentConfig, ToolServerConfig
+from diptych.manifest.settings import AgentConfig, ToolServerConfig
 from diptych.serve.process import ListenAddress, Sockets, serve_agents
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from diptych.cli.typed_lines import Messenger, TypedLines
-from diptych.errors import RunEnded
+from diptych.core.errors import RunEnded
 
 
 class Stdin:

@@ -16,9 +16,9 @@ from diptych.access.caller import Caller
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.access.limits import Limits
 from diptych.access.subject import Subject
+from diptych.core.messages import Message
 from diptych.http.access_guard import OPEN_PATHS, AccessPolicy
-from diptych.loop.messages import Message
-from diptych.runtime.request import RunRequest
+from diptych.runs.request import RunRequest
 
 CHAT = "/v1/chat/completions"
 KEYS = {"ada": "key-of-ada", "bob": "key-of-bob", "auditor": "key-of-auditor", "nobody": "key-n"}

@@ -23,11 +23,11 @@ from support.a2a_wires import Wire, client_over, over_each_wire
 from support.face import LOCAL, Face, face, openai_error
 from support.stack import until
 
+from diptych.a2a.extension import URI
 from diptych.access.bearer import Authenticator
 from diptych.access.grants import Grant, Grantee, Right
+from diptych.core.reading.strict_json import MAX_DEPTH
 from diptych.http.access_guard import AccessPolicy
-from diptych.loop.actions.strict_json import MAX_DEPTH
-from diptych.net.a2a_extension import URI
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
 

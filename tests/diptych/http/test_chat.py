@@ -9,10 +9,10 @@ from support.doubles import FunctionTools, tool
 from support.face import HI, NAME, Face, face, openai_error
 from support.stack import Frame, call, frames, text_of
 
-from diptych.config.settings import ChatConfig
-from diptych.errors import ToolError
-from diptych.loop.run_settings import RunSettings
-from diptych.runtime.definition import AgentDefinition
+from diptych.core.errors import ToolError
+from diptych.core.run_settings import RunSettings
+from diptych.manifest.settings import ChatConfig
+from diptych.runs.definition import AgentDefinition
 
 CHAT = "/v1/chat/completions"
 ECHO = call("echo", text="hello")

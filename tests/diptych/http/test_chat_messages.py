@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from support.face import HI, face, openai_error
 
-from diptych.loop import prompt
-from diptych.loop.events import RunRequested
-from diptych.loop.messages import Message, NativeCall
+from diptych.core import prompt
+from diptych.core.events import RunRequested
+from diptych.core.messages import Message, NativeCall
 
 CHAT = "/v1/chat/completions"
 RUNS = "/v1/runs"

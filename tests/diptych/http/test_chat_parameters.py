@@ -6,8 +6,8 @@ import pytest
 from support.face import HI, face, openai_error
 from support.stack import call
 
-from diptych.config.settings import ChatConfig
-from diptych.loop.events import RunRequested
+from diptych.core.events import RunRequested
+from diptych.manifest.settings import ChatConfig
 
 CHAT = "/v1/chat/completions"
 WARNING = "X-Diptych-Warning"

@@ -10,10 +10,10 @@ import pytest
 from support.face import HI, LOCAL, NAME, Face, Speaker, checked_error, face, openai_error, replicas
 from support.stack import Frame, frames, text_of, until
 
-from diptych.errors import RunLost, StoreError
+from diptych.core.errors import RunLost, StoreError
 from diptych.http.chat import routes as chat_module
 from diptych.ports import Notice
-from diptych.runtime import lease_keeper
+from diptych.runs import lease_keeper
 
 CHAT = "/v1/chat/completions"
 STREAM = {**HI, "stream": True}

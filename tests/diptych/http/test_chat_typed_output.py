@@ -8,10 +8,10 @@ from support.doubles import FunctionTools
 from support.face import HI, Face, face, openai_error
 from support.stack import call, frames
 
-from diptych.config.settings import ChatConfig
-from diptych.loop.events import RunRequested
-from diptych.loop.run_settings import RunSettings
-from diptych.runtime.definition import AgentDefinition
+from diptych.core.events import RunRequested
+from diptych.core.run_settings import RunSettings
+from diptych.manifest.settings import ChatConfig
+from diptych.runs.definition import AgentDefinition
 
 CHAT = "/v1/chat/completions"
 RUNS = "/v1/runs"

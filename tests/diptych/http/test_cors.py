@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from support.face import HI, error_of, face
 
-from diptych.config.settings import ChatConfig
+from diptych.manifest.settings import ChatConfig
 
 APP = "https://app.example.com"
 CHAT = "/v1/chat/completions"

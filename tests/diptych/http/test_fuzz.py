@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.face import NAME, error_of, face
 
-from diptych.config.settings import ChatConfig
+from diptych.manifest.settings import ChatConfig
 
 ROUTES = [
     "/v1/chat/completions",

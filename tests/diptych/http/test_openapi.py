@@ -17,11 +17,11 @@ from support.stack import call, frames, until
 from diptych.access.bearer import Authenticator
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.access.limits import Limits
+from diptych.core.catalog import Unavailable
 from diptych.http.access_guard import AccessPolicy
 from diptych.http.direct_route import DirectRoute
 from diptych.http.health import unavailable_value
 from diptych.http.openapi.document import document
-from diptych.loop.catalog import Unavailable
 
 ROOT = Path(__file__).parents[3]
 RUN = {"input": "hi"}

@@ -7,11 +7,11 @@ import pytest
 from diptych.access.caller import Caller, Forbidden, OwnRun, set_caller
 from diptych.access.grants import Right
 from diptych.access.subject import Subject
-from diptych.errors import RunNotFound
+from diptych.core.codec import Record
+from diptych.core.errors import RunNotFound
 from diptych.http.guarded_approvals import GuardedApprovals
-from diptych.loop.codec import Record
 from diptych.ports.entries import RunEntry
-from diptych.runtime.decision_request import DecisionRequest
+from diptych.runs.decision_request import DecisionRequest
 
 TOP = Subject("agent", "team/top")
 ADA = "user:ada"

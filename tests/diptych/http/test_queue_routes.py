@@ -6,7 +6,7 @@ from typing import Any
 from support.face import Face, face, openai_error
 from support.stack import until
 
-from diptych.runtime.definition import AgentDefinition
+from diptych.runs.definition import AgentDefinition
 
 SLOW = {"content": "{}", "delay_ms": 600}
 VERY_SLOW = {"content": "{}", "delay_ms": 20_000}

@@ -9,7 +9,7 @@ from support.face import HI, Face, Speaker, openai_error, replicas
 from support.redis_server import RedisServer, redis_server
 from support.stack import frames, text_of
 
-from diptych.runtime import lease_keeper
+from diptych.runs import lease_keeper
 
 CHAT, RUNS = "/v1/chat/completions", "/v1/runs"
 KEY = {"Idempotency-Key": "k-1"}

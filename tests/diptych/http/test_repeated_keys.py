@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from diptych.errors import InvalidRequest
+from diptych.core.errors import InvalidRequest
 from diptych.http.bodies import DecisionBody, read_body
 from diptych.http.repeated_keys import repeated_key_problem
 

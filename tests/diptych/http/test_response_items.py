@@ -7,9 +7,9 @@ import pytest
 from openai.types.responses import ResponseItemList
 from support.face import Face, Speaker, face, openai_error, replicas
 
+from diptych.core.events import RunRequested
 from diptych.http.responses import item_references
-from diptych.loop.events import RunRequested
-from diptych.runtime import lease_keeper
+from diptych.runs import lease_keeper
 
 PATH = "/v1/responses"
 CITY = {"type": "function", "name": "City", "parameters": {"properties": {"n": {"type": "string"}}}}

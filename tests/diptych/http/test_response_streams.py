@@ -13,11 +13,11 @@ from support.face import LOCAL, NAME, Face, Speaker, face, replicas
 from support.redis_server import RedisServer, redis_server
 from support.stack import Frame, frames
 
+from diptych.core.codec import Record
 from diptych.http.responses.response_state import ResponseState
-from diptych.loop.codec import Record
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry
-from diptych.runtime import lease_keeper
+from diptych.runs import lease_keeper
 
 PATH = "/v1/responses"
 STREAM = {"input": "hi", "stream": True}

@@ -8,8 +8,8 @@ import pytest
 from support.face import NAME, Face, Speaker, error_of, face, openai_error
 from support.stack import Frame, call, frames, until
 
-from diptych.config.settings import ChatConfig
-from diptych.loop.events import RunRequested
+from diptych.core.events import RunRequested
+from diptych.manifest.settings import ChatConfig
 
 PATH = "/v1/responses"
 ASK = {"input": "hi"}

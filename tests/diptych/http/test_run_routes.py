@@ -8,9 +8,9 @@ from support.doubles import EPOCH, FunctionTools
 from support.face import Face, Speaker, face, openai_error
 from support.stack import call, frames, until
 
-from diptych.adapters.in_memory.store import Bounds
-from diptych.loop.run_settings import RunSettings
-from diptych.runtime.definition import AgentDefinition
+from diptych.core.run_settings import RunSettings
+from diptych.runs.definition import AgentDefinition
+from diptych.stores.memory.store import Bounds
 
 ECHO = call("echo", text="hello")
 

@@ -8,9 +8,9 @@ import pytest
 from support.face import Face, Speaker, checked_error, face, openai_error, replicas
 from support.stack import frames
 
-from diptych.errors import NotAnswered, RunLost, StoreError, StoreFull
+from diptych.core.errors import NotAnswered, RunLost, StoreError, StoreFull
 from diptych.ports import Notice
-from diptych.runtime import lease_keeper
+from diptych.runs import lease_keeper
 
 ANSWER = ("one ", "two ", ..., "three")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from diptych.errors import NotAnswered, StoreError, StoreFull
+from diptych.core.errors import NotAnswered, StoreError, StoreFull
 from diptych.http.errors import store_failure
 
 

@@ -8,7 +8,7 @@ import pytest
 from aiohttp.client_proto import ResponseHandler
 from support.stack import listening
 
-from diptych.adapters.openai_chat.connection import allow_url, open_http_session
+from diptych.models.connection import allow_url, open_http_session
 from diptych.net.guarded_connector import GuardedConnector
 from diptych.net.outgoing import KEEP_SECONDS, OutgoingPolicy
 

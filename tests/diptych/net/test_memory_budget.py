@@ -6,8 +6,8 @@ import tracemalloc
 import orjson
 import pytest
 
-from diptych.errors import Overloaded, SubjectOverloaded
-from diptych.loop.codec import Record
+from diptych.core.codec import Record
+from diptych.core.errors import Overloaded, SubjectOverloaded
 from diptych.net.memory_budget import (
     ADMITTED,
     MemoryBudget,
@@ -131,7 +131,7 @@ def _memory_of(encoded: bytes, value: object) -> int:
 
 
 def test_a_record_and_a_message_count_with_all_they_say() -> None:
-    from diptych.loop.messages import Message  # noqa: PLC0415 - only here
+    from diptych.core.messages import Message  # noqa: PLC0415 - only here
 
     assert record_size(Record("r", "s", 1, "text", 0.0, "x" * 9_000, {})) > 27_000
     assert record_size(Record("r", "s", 1, "called", 0.0, {"a": "x" * 9_000}, {})) > 18_000

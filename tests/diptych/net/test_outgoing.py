@@ -13,15 +13,15 @@ import httpx2
 import pytest
 from support.hostile import listed, mcp_app, self_signed, serving
 
-from diptych.adapters.a2a import A2aAgents
-from diptych.adapters.mcp import McpTools
-from diptych.adapters.mcp.transport import RecordingTransport
-from diptych.adapters.openai_chat.chat_model import ChatModel
-from diptych.adapters.openai_chat.connection import allow_url, open_http_session
-from diptych.config.settings import ModelConfig, PeerConfig, TimeoutConfig, ToolServerConfig
-from diptych.errors import ModelError
-from diptych.loop.messages import Message
-from diptych.loop.model_request import ModelRequest
+from diptych.a2a.client import A2aAgents
+from diptych.core.errors import ModelError
+from diptych.core.messages import Message
+from diptych.core.model_request import ModelRequest
+from diptych.manifest.settings import ModelConfig, PeerConfig, TimeoutConfig, ToolServerConfig
+from diptych.mcp import McpTools
+from diptych.mcp.transport import RecordingTransport
+from diptych.models.chat_model import ChatModel
+from diptych.models.connection import allow_url, open_http_session
 from diptych.net.outgoing import AddressRefused, OutgoingPolicy, host_of
 
 ALWAYS_REFUSED = [

@@ -11,9 +11,9 @@ import mcp_types
 import pytest
 from support.hostile import listed, mcp_app, serving
 
-from diptych.adapters.mcp import McpTools
-from diptych.config.settings import ToolServerConfig
-from diptych.errors import ToolError
+from diptych.core.errors import ToolError
+from diptych.manifest.settings import ToolServerConfig
+from diptych.mcp import McpTools
 from diptych.net.redaction import MARK, MAX_SECRETS, Redactor, remembered, without_tokens
 
 SECRET = 'Sk-4f9/Zq+77"xé_Lm0PwYt2'

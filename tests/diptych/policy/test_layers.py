@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 from support.doubles import catalog
 
-from diptych.loop.messages import ToolCall
+from diptych.core.messages import ToolCall
 from diptych.policy.layers import LayeredPolicy
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy, RunCaller

@@ -5,7 +5,7 @@ import random
 import pytest
 from support.doubles import catalog
 
-from diptych.loop.messages import ToolCall
+from diptych.core.messages import ToolCall
 from diptych.policy.rule_groups import Rule, RuleGroup, grouped
 from diptych.policy.rules import Policy, RunCaller
 from diptych_cel.expressions import Expression, check_expression

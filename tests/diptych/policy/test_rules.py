@@ -6,8 +6,8 @@ import logging
 import pytest
 from support.doubles import catalog, tool
 
-from diptych.loop.catalog import Catalog
-from diptych.loop.messages import Delegation, ToolCall
+from diptych.core.catalog import Catalog
+from diptych.core.messages import Delegation, ToolCall
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy, RunCaller
 from diptych_cel.expressions import check_expression

@@ -2,7 +2,7 @@
 
 import pytest
 
-from diptych.loop.catalog import Catalog, Peer, Tool, Unavailable
+from diptych.core.catalog import Catalog, Peer, Tool, Unavailable
 from diptych.policy.unmatched import NamedCalls, unmatched
 
 CATALOG = Catalog(

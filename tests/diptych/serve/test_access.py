@@ -14,12 +14,12 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from support.stack import beyond_loopback
 from support.virtual_time import run_virtually
 
-from diptych.adapters.oidc import MAX_AGE_SECONDS, IssuerKeys
-from diptych.adapters.openai_chat.connection import open_http_session
-from diptych.config.access_settings import AccessConfig, IssuerConfig
-from diptych.config.loader import LocalOptions, load_agents
-from diptych.config.settings import AgentConfig
-from diptych.errors import ConfigError
+from diptych.access.oidc import MAX_AGE_SECONDS, IssuerKeys
+from diptych.core.errors import ConfigError
+from diptych.manifest.access_settings import AccessConfig, IssuerConfig
+from diptych.manifest.loader import LocalOptions, load_agents
+from diptych.manifest.settings import AgentConfig
+from diptych.models.connection import open_http_session
 from diptych.serve import access as access_module
 from diptych.serve.access import AgentAccess
 

@@ -10,15 +10,15 @@ from support.stack import stage
 from support.upstream_habits import error, refusal, said, whole
 from support.upstream_server import Answer, upstream_server
 
-from diptych.adapters.mcp.tool_limits import NAME_RULE
-from diptych.adapters.openai_chat.connection import open_http_session
-from diptych.config.settings import (
+from diptych.manifest.settings import (
     AgentConfig,
     ModelConfig,
     PeerConfig,
     TimeoutConfig,
     ToolServerConfig,
 )
+from diptych.mcp.tool_limits import NAME_RULE
+from diptych.models.connection import open_http_session
 from diptych.serve.examination import AgentFindings, Examiner, PeerFindings
 
 

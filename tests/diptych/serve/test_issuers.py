@@ -12,11 +12,11 @@ import pytest
 from support.oidc_issuer import DISCOVERY, Authority, OidcIssuer, oidc_issuer
 from support.stack import beyond_loopback
 
-from diptych.adapters import oidc
-from diptych.adapters.openai_chat.connection import allow_url, open_http_session
-from diptych.config.loader import LocalOptions, load_agents
-from diptych.config.settings import AgentConfig
-from diptych.errors import ConfigError
+from diptych.access import oidc
+from diptych.core.errors import ConfigError
+from diptych.manifest.loader import LocalOptions, load_agents
+from diptych.manifest.settings import AgentConfig
+from diptych.models.connection import allow_url, open_http_session
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 MANIFEST = """

@@ -35,21 +35,21 @@ def test_json_is_an_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     try:
         int("two\nlines")
     except ValueError:
-        logging.getLogger("diptych.runtime.service").exception("run %s broke", "run-1")
+        logging.getLogger("diptych.runs.service").exception("run %s broke", "run-1")
     (line,) = capsys.readouterr().err.splitlines()
     shown = orjson.loads(line)
     assert shown["message"] == "run run-1 broke"
-    assert (shown["level"], shown["logger"]) == ("error", "diptych.runtime.service")
+    assert (shown["level"], shown["logger"]) == ("error", "diptych.runs.service")
     assert shown["exception"].startswith("Traceback")
     assert shown["time"].endswith("+00:00")
 
 
 def test_text_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     set_up_logging("WARNING", "text")
-    logging.getLogger("diptych.runtime.service").warning("it is %s", "late")
-    logging.getLogger("diptych.runtime.service").info("not of interest")
+    logging.getLogger("diptych.runs.service").warning("it is %s", "late")
+    logging.getLogger("diptych.runs.service").info("not of interest")
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith("WARNING diptych.runtime.service: it is late")
+    assert line.endswith("WARNING diptych.runs.service: it is late")
 
 
 @pytest.mark.parametrize("level", ["DEBUG", "INFO"])
@@ -64,7 +64,7 @@ def test_libraries_talk_only_of_what_went_wrong(
     assert not capsys.readouterr().err
 
 
-OURS = "diptych.runtime.service"
+OURS = "diptych.runs.service"
 
 
 @pytest.mark.parametrize("form", ["text", "json"])

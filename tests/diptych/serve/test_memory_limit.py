@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from diptych.config.environment import process_settings
-from diptych.errors import ConfigError
+from diptych.core.errors import ConfigError
+from diptych.manifest.environment import process_settings
 from diptych.serve.memory_limit import OWN, memory_limit, room_for_requests
 
 MI = 2**20

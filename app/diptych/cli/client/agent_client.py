@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from diptych.loop.catalog import Unavailable
+from diptych.core.catalog import Unavailable
 from diptych.ports import Item, Notice
 
 

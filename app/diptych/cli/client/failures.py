@@ -3,7 +3,7 @@
 import httpx
 import orjson
 
-from diptych.errors import DiptychError
+from diptych.core.errors import DiptychError
 from diptych.net.sse import SseTooLong
 
 _UNAUTHORIZED = 401

@@ -17,15 +17,15 @@ from diptych.cli.client.agent_client import (
     StartedRun,
     ignore_notice,
 )
-from diptych.config.loader import LoadedAgents, LocalOptions, load_agents
-from diptych.config.telemetry import read_telemetry
-from diptych.errors import ConfigError
-from diptych.loop.messages import Message
-from diptych.loop.queue_events import MessageQueued
-from diptych.loop.text import well_formed
+from diptych.core.errors import ConfigError
+from diptych.core.messages import Message
+from diptych.core.queue_events import MessageQueued
+from diptych.core.text import well_formed
+from diptych.manifest.loader import LoadedAgents, LocalOptions, load_agents
+from diptych.manifest.telemetry import read_telemetry
 from diptych.ports import Item
-from diptych.runtime.decision_request import DecisionRequest
-from diptych.runtime.request import RunRequest
+from diptych.runs.decision_request import DecisionRequest
+from diptych.runs.request import RunRequest
 from diptych.serve.hosted_agent import HostedAgent
 from diptych.serve.local_agents import serve_on_loopback
 from diptych.serve.undumpable import make_undumpable

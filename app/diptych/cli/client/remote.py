@@ -27,10 +27,10 @@ from diptych.cli.client.failures import (
 )
 from diptych.cli.client.run_cursor import RunCursor, read_record
 from diptych.cli.notices import RECONNECTING, RETRYING_START
-from diptych.errors import ConfigError, DiptychError
-from diptych.loop.catalog import Unavailable
-from diptych.loop.codec import Record
-from diptych.loop.text import well_formed
+from diptych.core.catalog import Unavailable
+from diptych.core.codec import Record
+from diptych.core.errors import ConfigError, DiptychError
+from diptych.core.text import well_formed
 from diptych.net.backoff import Backoff
 from diptych.net.proxies import proxy_for
 from diptych.net.sse import MEBIBYTE, SseParser, SseTooLong

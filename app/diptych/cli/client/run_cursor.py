@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from diptych.cli.client.failures import RemoteError
-from diptych.loop.codec import Record, is_terminal
+from diptych.core.codec import Record, is_terminal
 from diptych.net.sse import SseEvent
 from diptych.ports import Item, Notice
 

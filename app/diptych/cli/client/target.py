@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from diptych.cli.client.agent_client import AgentClient
 from diptych.cli.cluster.flags import ClusterFlags
 from diptych.cli.environment import local_options
-from diptych.errors import ConfigError
+from diptych.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from diptych.cli.client.remote import RemoteAgent

@@ -8,7 +8,7 @@ from typing import Any
 
 from diptych.cli.cluster.errors import ClusterError, CrdNotInstalled, NotFound
 from diptych.cli.cluster.kubectl import Kubectl
-from diptych.errors import ConfigError
+from diptych.core.errors import ConfigError
 
 AGENTS = "agents.diptych.dev"
 PORT = 8000

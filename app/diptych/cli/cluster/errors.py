@@ -7,7 +7,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from diptych.errors import ConfigError, DiptychError
+from diptych.core.errors import ConfigError, DiptychError
 
 _NOT_INSTALLED = (
     "this cluster has no Agent CRD; install it and the operator with helm: "

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from typing import TypeAlias
 
 from diptych.cli.cluster.errors import ClusterError, error_from
-from diptych.errors import ConfigError
+from diptych.core.errors import ConfigError
 from diptych.net.backoff import Backoff
 
 HOST = "127.0.0.1"

@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Sequence
 
 from diptych.cli.cluster.errors import ClusterError, error_from
-from diptych.errors import ConfigError
+from diptych.core.errors import ConfigError
 
 _INSTALL_PAGE = "https://kubernetes.io/docs/tasks/tools/"
 _TIMEOUT_SECONDS = 120.0  # of a program that only reads; kubectl retries within it

@@ -15,7 +15,7 @@ from diptych.cli.commands.options import (
     Namespace,
     RunId,
 )
-from diptych.errors import ConfigError
+from diptych.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from diptych.cli.client.target import Target
@@ -118,7 +118,7 @@ def _target(address: str, flags: "ClusterFlags") -> "Target":
 
 
 def _object(text: str, option: str) -> dict[str, Any]:
-    from diptych.loop.actions.strict_json import decode_json
+    from diptych.core.reading.strict_json import decode_json
 
     value = decode_json(text)
     if isinstance(value, ValueError):

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from diptych.cli.commands.options import Json, Secrets, Services
-from diptych.errors import ConfigError
+from diptych.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from diptych.cli.output.findings import Sentence
-    from diptych.config.loader import LoadedAgents
+    from diptych.manifest.loader import LoadedAgents
     from diptych.serve.examination import AgentFindings
 
 
@@ -34,8 +34,8 @@ def check(
     other agents for their cards. It prints what works, and which fields would serve better; the
     exit code is 1 if something does not work.
     """
-    from diptych.adapters.scripted import script_problems
-    from diptych.config import loader
+    from diptych.manifest import loader
+    from diptych.models.scripted import script_problems
 
     if not online and (secrets or service):
         raise ConfigError("--secrets and --service go with --online; else no reference is followed")
@@ -62,10 +62,10 @@ def check(
 
 
 async def _check_online(loaded: "LoadedAgents", *, as_json: bool) -> int:
-    from diptych.adapters.openai_chat.connection import open_http_session
     from diptych.cli.exit_codes import COMPLETED, FAILED
     from diptych.cli.output.findings import sentences
     from diptych.cli.output.marks import Mark
+    from diptych.models.connection import open_http_session
     from diptych.serve.examination import Examiner
 
     urls = [f"http://{number}.agent.invalid" for number in range(len(loaded.names))]

@@ -48,7 +48,7 @@ async def _run_demo(screen: "Screen") -> int:
     from diptych.cli.exit_codes import EXIT_CODE_BY_STATUS
     from diptych.cli.follow import start_and_follow
     from diptych.cli.output.timeline import Timeline
-    from diptych.config.loader import LocalOptions, load_agents
+    from diptych.manifest.loader import LocalOptions, load_agents
 
     async with _almanac() as almanac:
         loaded = load_agents([MANIFEST], LocalOptions(services={"almanac": almanac}))

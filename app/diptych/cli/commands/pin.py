@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from diptych.cli.commands.options import Secrets, Services
-from diptych.errors import ConfigError
+from diptych.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from diptych.cli.output.findings import Sentence
-    from diptych.config.loader import LoadedAgents
-    from diptych.config.settings import ToolServerConfig
+    from diptych.manifest.loader import LoadedAgents
+    from diptych.manifest.settings import ToolServerConfig
 
 _NEW = ".pinned"  # what the name of a file that is being written ends with
 
@@ -33,7 +33,7 @@ def pin(
     """
     from diptych.cli.environment import local_options, set_up_quiet_logging
     from diptych.cli.signals import run_interruptible
-    from diptych.config import loader
+    from diptych.manifest import loader
 
     set_up_quiet_logging()
     loaded = loader.load_agents(files, local_options(secrets, service))
@@ -62,7 +62,7 @@ async def _listed(
     servers: "tuple[ToolServerConfig, ...]",
 ) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
     """Ask servers for their tools; give the digests, and for each of the others why not."""
-    from diptych.adapters.mcp import McpTools
+    from diptych.mcp import McpTools
     from diptych.serve.examination import COMMAND_SECONDS, HTTP_SECONDS
 
     async with McpTools(servers) as tools:
@@ -104,8 +104,8 @@ def _changes(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
 
 def _write(file: Path, pins: Mapping[tuple[str, str], Mapping[str, Mapping[str, str]]]) -> None:
     """Write the file anew, at once. Raises `ConfigError`."""
-    from diptych.config.documents import read_text
-    from diptych.config.pinning import check_written, with_pins
+    from diptych.manifest.documents import read_text
+    from diptych.manifest.pinning import check_written, with_pins
 
     before = read_text(file)
     after = with_pins(before, pins)

@@ -31,8 +31,8 @@ def purge_sessions(
     import asyncio
     import os
 
-    from diptych.adapters.redis.purge import purge
-    from diptych.config.settings import sessions_prefix
+    from diptych.manifest.settings import sessions_prefix
+    from diptych.stores.redis.purge import purge
 
     url = os.environ.get("REDIS_URL")
     namespace, _, name = agent.partition("/")

@@ -63,7 +63,7 @@ def resume(
 
 async def _resume(target: "Target", run_id: str, max_steps: int | None, as_json: bool) -> int:
     from diptych.cli.client.failures import RemoteError
-    from diptych.errors import NotResumable, RequestError
+    from diptych.core.errors import NotResumable, RequestError
 
     async with target.connect_remote() as agent:
         try:

@@ -17,7 +17,7 @@ from diptych.cli.commands.options import (
     Services,
     SessionId,
 )
-from diptych.errors import ConfigError
+from diptych.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from diptych.cli.approver import InputRequired

@@ -14,11 +14,11 @@ import typer
 
 from diptych.cli.commands.options import ApiPages, Open, Secrets, Services
 from diptych.cli.environment import local_options
-from diptych.errors import ConfigError
+from diptych.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from diptych.cli.output.screen import Part
-    from diptych.config.settings import AgentConfig, ProcessSettings
+    from diptych.manifest.settings import AgentConfig, ProcessSettings
     from diptych.serve.hosted_agent import HostedAgent
     from diptych.serve.process import Sockets
 
@@ -60,9 +60,9 @@ def serve(
     Example: `diptych serve agent.yaml --port 8080`
     """
     gc.disable()  # what is imported is no garbage; what serves collects again
-    from diptych.config.environment import process_settings
-    from diptych.config.loader import config_from_environment, load_agents
-    from diptych.config.settings import opened
+    from diptych.manifest.environment import process_settings
+    from diptych.manifest.loader import config_from_environment, load_agents
+    from diptych.manifest.settings import opened
     from diptych.serve.logs import set_up_logging
     from diptych.serve.process import ListenAddress, Sockets
 
@@ -114,7 +114,7 @@ def _serve(
 
 def _log_notes(notes: Sequence[str]) -> None:
     """Log what files and environment hold that has no effect."""
-    from diptych.config.telemetry import read_telemetry
+    from diptych.manifest.telemetry import read_telemetry
 
     for note in notes:
         _logger.info("%s", note)

@@ -10,7 +10,7 @@ import typer
 from diptych.cli.commands.options import AllNamespaces, Context, Kubeconfig, Namespace
 from diptych.cli.exit_codes import FAILED
 from diptych.cli.output.marks import Mark
-from diptych.errors import ConfigError
+from diptych.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from diptych.cli.cluster.agents import AgentObject

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from diptych.cli.output.screen import Line, StyledStream, printable
 from diptych.cli.output.wording import call_text, clock_time, decision_text, one_line
-from diptych.loop.codec import Record
+from diptych.core.codec import Record
 
 _STYLES: Mapping[str, str] = {
     "user_message": "bold",

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from diptych.cli.output.marks import Mark
-from diptych.loop.text import one_line
+from diptych.core.text import one_line
 
 if TYPE_CHECKING:
-    from diptych.adapters.openai_chat.probe import Capability, EndpointFindings
-    from diptych.config.manifest import AgentManifest
-    from diptych.config.manifest.model import ModelSpec
+    from diptych.manifest import AgentManifest
+    from diptych.manifest.model import ModelSpec
+    from diptych.models.probe import Capability, EndpointFindings
     from diptych.serve.examination import AgentFindings, PeerFindings, ToolServerFindings
 
 MAX_NAMES = 5

@@ -18,7 +18,7 @@ from diptych.cli.output.wording import (
     duration,
     one_line,
 )
-from diptych.loop.codec import TERMINAL, Record
+from diptych.core.codec import TERMINAL, Record
 from diptych.ports import Item, Notice
 
 _REASONING = "reasoning"  # the key of the model's reasoning among quotes; a call's is its id

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from diptych.cli.output.screen import Line, StyledStream, printable_parts
 from diptych.cli.output.wording import duration, one_line
-from diptych.loop.budget import decimal_text
+from diptych.core.budget import decimal_text
 
 _PIPE_WIDTH, _MIN_TEXT_WIDTH = 1_000, 30
 _STYLES = {"completed": "green", "running": "cyan", "input-required": "magenta"}

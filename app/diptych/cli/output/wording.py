@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Any
 
 from diptych.cli.output.odd_characters import with_odd_characters_shown
-from diptych.loop.catalog import Unavailable
-from diptych.loop.codec import Record
-from diptych.loop.messages import JSON
+from diptych.core.catalog import Unavailable
+from diptych.core.codec import Record
+from diptych.core.messages import JSON
 
 _SECOND, _MINUTE = 1.0, 60.0
 _ASKED_CHARS = 4_000

@@ -5,13 +5,13 @@ from typing import Any
 
 import orjson
 
+from diptych.budgets.budget_notices import BUDGET_WARNING
+from diptych.core.codec import Record
 from diptych.http.typed_output import read_call
-from diptych.loop.codec import Record
 from diptych.net.sse import frame
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry
-from diptych.runtime.budget_notices import BUDGET_WARNING
-from diptych.runtime.model_caller import MODEL_WAIT
+from diptych.runs.model_caller import MODEL_WAIT
 
 DONE = b"data: [DONE]\n\n"
 _CALL_ID_CHARS = 32

@@ -14,6 +14,7 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
+from diptych.core.codec import Record, is_terminal
 from diptych.http.chat.chat_request import read_chat
 from diptych.http.chat.completion_format import APPROVAL_REQUESTED, CompletionFormat
 from diptych.http.chat_terms import ChatTerms
@@ -24,12 +25,11 @@ from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.openapi import operations
 from diptych.http.run_reader import RunReader, failure
 from diptych.http.sse_response import SseResponse
-from diptych.loop.codec import Record, is_terminal
 from diptych.net.sse import frame
 from diptych.ports import Item, Notice
 from diptych.ports.entries import RunEntry
-from diptych.runtime.answers import TURN, whole_answer
-from diptych.runtime.model_caller import MODEL_WAIT
+from diptych.runs.answers import TURN, whole_answer
+from diptych.runs.model_caller import MODEL_WAIT
 
 PATH = "/v1/chat/completions"
 FIRST_FRAME_SECONDS = 10.0  # for which the headers of a stream wait for its first frame

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from diptych.loop.codec import Record
+from diptych.core.codec import Record
 from diptych.ports.entries import RunEntry
 
 

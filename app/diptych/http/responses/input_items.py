@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from diptych.errors import InvalidRequest
+from diptych.core.errors import InvalidRequest
 from diptych.http.bodies import first_problem
 from diptych.http.messages import CallerMessage, Conversation, read_conversation
 

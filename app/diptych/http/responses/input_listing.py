@@ -7,11 +7,11 @@ was known these are the items that were new.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from diptych.errors import InvalidRequest
-from diptych.loop import prompt
-from diptych.loop.codec import Record
-from diptych.loop.event_rows import read_request_row
-from diptych.loop.messages import Message
+from diptych.core import prompt
+from diptych.core.codec import Record
+from diptych.core.errors import InvalidRequest
+from diptych.core.event_rows import read_request_row
+from diptych.core.messages import Message
 
 Item = dict[str, Any]
 _OUR_OWN = frozenset({prompt.CONTINUE_ANSWER, prompt.CONTINUE_WITH_RESULTS})

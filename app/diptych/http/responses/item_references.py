@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from diptych.errors import InvalidRequest, RunNotFound
+from diptych.core.errors import InvalidRequest, RunNotFound
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.responses.input_items import Item, item_type
 from diptych.http.responses.input_listing import input_items

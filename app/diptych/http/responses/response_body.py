@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from diptych.http.bodies import ChatBody, OnDisconnect
 from diptych.http.messages import MAX_MESSAGES
-from diptych.runtime.definition import WhenBusy
+from diptych.runs.definition import WhenBusy
 
 _CHAT = ChatBody.model_fields  # what both have is described there
 _Items = Annotated[list[Any], Field(json_schema_extra={"items": {"type": "object"}})]

@@ -8,12 +8,12 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, cast
 
-from diptych.errors import InvalidRequest
+from diptych.core.codec import Record
+from diptych.core.errors import InvalidRequest
 from diptych.http.errors import RunFailed, run_error_body
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.responses.response_state import ResponseState, fed
 from diptych.http.run_reader import RunReader
-from diptych.loop.codec import Record
 from diptych.net.sse import frame
 from diptych.ports import Item, Notice
 from diptych.ports.entries import RunEntry

@@ -6,7 +6,8 @@ from typing import Any
 
 from fastapi import Request
 
-from diptych.errors import InvalidRequest, RunNotFound
+from diptych.core.errors import InvalidRequest, RunNotFound
+from diptych.core.messages import JSONObject
 from diptych.http.bodies import read_body
 from diptych.http.caller_tools import AskedForm, read_answer_form
 from diptych.http.chat_terms import ChatTerms, check_model
@@ -18,8 +19,7 @@ from diptych.http.responses.response_body import ResponseBody
 from diptych.http.responses.response_state import ResponseState, fed
 from diptych.http.run_request import read_run_request
 from diptych.http.typed_output import TypedOutput
-from diptych.loop.messages import JSONObject
-from diptych.runtime.request import SESSION_ID, RunRequest
+from diptych.runs.request import SESSION_ID, RunRequest
 
 _ALIASES = {
     "max_output_tokens": "max_tokens",

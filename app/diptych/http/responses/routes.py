@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from diptych.errors import RunNotFound
+from diptych.core.errors import RunNotFound
 from diptych.http.chat_terms import ChatTerms
 from diptych.http.direct_route import DirectRoute
 from diptych.http.disconnect import cancel_if_abandoned, result_for_caller

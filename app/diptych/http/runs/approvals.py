@@ -5,13 +5,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from diptych.core.approval_records import approvals_of
+from diptych.core.text import well_formed
 from diptych.http.bodies import DecisionBody, read_body
 from diptych.http.guarded_approvals import GuardedApprovals
 from diptych.http.openapi import operations
 from diptych.http.views import approval_view
-from diptych.loop.text import well_formed
-from diptych.runtime.approval_records import approvals_of
-from diptych.runtime.decision_request import DecisionRequest
+from diptych.runs.decision_request import DecisionRequest
 
 MAX_LIMIT = 1_000
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="How many runs, at most.")]

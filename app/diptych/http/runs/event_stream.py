@@ -10,11 +10,11 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from weakref import WeakValueDictionary
 
-from diptych.errors import RequestError, StoreError
+from diptych.core.codec import Record, record_chars
+from diptych.core.errors import RequestError, StoreError
 from diptych.http.errors import request_error_body, run_error_body, store_failure
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.views import event_view, notice_view
-from diptych.loop.codec import Record, record_chars
 from diptych.net.sse import frame
 from diptych.ports import Item
 

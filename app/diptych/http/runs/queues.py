@@ -6,13 +6,13 @@ from uuid import uuid4
 
 from fastapi import APIRouter, Request
 
-from diptych.errors import InvalidRequest
+from diptych.core.errors import InvalidRequest
+from diptych.core.queue_events import MessageQueued
 from diptych.http.bodies import MessageBody, read_body
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.openapi import operations
 from diptych.http.run_request import read_idempotency_key
 from diptych.http.views import queue_view, run_view
-from diptych.loop.queue_events import MessageQueued
 
 
 def queue_routes(runs: GuardedRuns) -> APIRouter:

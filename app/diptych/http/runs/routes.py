@@ -10,7 +10,10 @@ import orjson
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from diptych.errors import InvalidRequest, RunNotFound
+from diptych.budgets.agent_budgets import AgentBudgets
+from diptych.core.codec import TERMINAL
+from diptych.core.errors import InvalidRequest, RunNotFound
+from diptych.core.messages import Message
 from diptych.http.bodies import ResumeBody, RunBody, read_body
 from diptych.http.budgets import budget_view, read_budget
 from diptych.http.disconnect import cancel_if_abandoned
@@ -22,11 +25,8 @@ from diptych.http.runs.event_stream import event_frames
 from diptych.http.sse_response import SseResponse
 from diptych.http.typed_output import check_schema
 from diptych.http.views import queue_view, run_view
-from diptych.loop.codec import TERMINAL
-from diptych.loop.messages import Message
 from diptych.ports.entries import RunEntry
-from diptych.runtime.agent_budgets import AgentBudgets
-from diptych.runtime.request import RunRequest
+from diptych.runs.request import RunRequest
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1_000

@@ -12,14 +12,14 @@ import orjson
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from diptych.errors import DelegationError
+from diptych.core.errors import DelegationError
+from diptych.core.messages import JSON
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.openapi import operations
 from diptych.http.views import run_status
-from diptych.loop.messages import JSON
 from diptych.ports import ChildRef
-from diptych.runtime.run_node import run_node
-from diptych.runtime.service import RunService
+from diptych.runs.run_node import run_node
+from diptych.runs.service import RunService
 
 Ask: TypeAlias = Callable[[str, ChildRef], Awaitable[JSON]]
 """Asks an agent, by its name, for a run of a delegation; see `Agents.run_tree`."""

@@ -23,7 +23,7 @@ from diptych.cli.cluster.flags import ClusterFlags
 from diptych.cli.commands.attach import attach_to_run
 from diptych.cli.follow import start_and_follow
 from diptych.cli.notices import RECONNECTING
-from diptych.config.settings import AgentConfig
+from diptych.manifest.settings import AgentConfig
 from diptych.ports import Item, Notice
 from diptych.serve.process import ListenAddress, Sockets, serve_agents
 

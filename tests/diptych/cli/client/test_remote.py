@@ -13,8 +13,8 @@ from diptych.cli.client.remote import RemoteAgent, agent_at
 from diptych.cli.follow import print_availability, start_and_follow
 from diptych.cli.output.screen import Screen
 from diptych.cli.output.timeline import Timeline
-from diptych.config.settings import AgentConfig, ToolServerConfig
-from diptych.loop.codec import Record
+from diptych.core.codec import Record
+from diptych.manifest.settings import AgentConfig, ToolServerConfig
 from diptych.net.backoff import Backoff
 from diptych.ports import Item
 from diptych.serve.process import ListenAddress, Sockets, serve_agents

@@ -12,7 +12,7 @@ from diptych.cli.client.target import Target
 from diptych.cli.commands.attach import attach_to_run
 from diptych.cli.follow import follow_run
 from diptych.cli.notices import RECONNECTING
-from diptych.loop.codec import Record
+from diptych.core.codec import Record
 from diptych.net.sse import frame
 from diptych.ports import Item, Notice
 

@@ -16,9 +16,9 @@ from diptych.cli.client.failures import RemoteError, TransientError
 from diptych.cli.client.remote import RemoteAgent, agent_at
 from diptych.cli.follow import start_and_follow
 from diptych.cli.notices import RETRYING_START
-from diptych.config.settings import AgentConfig
+from diptych.manifest.settings import AgentConfig
 from diptych.ports import Item, Notice
-from diptych.runtime.service import RunService
+from diptych.runs.service import RunService
 from diptych.serve.process import ListenAddress, Sockets, serve_agents
 
 NEVER = 600.0  # seconds by which a reply is late that does not come

@@ -9,7 +9,7 @@ from diptych.cli.cluster.errors import (
     NotFound,
     error_from,
 )
-from diptych.errors import ConfigError, DiptychError
+from diptych.core.errors import ConfigError, DiptychError
 
 LOGGED = (
     'E1121 15:04:50.919025   15801 memcache.go:265] "Unhandled Error" err="couldn\'t get current '

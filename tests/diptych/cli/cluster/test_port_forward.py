@@ -3,7 +3,7 @@
 import pytest
 
 from diptych.cli.cluster import port_forward
-from diptych.errors import ConfigError
+from diptych.core.errors import ConfigError
 
 
 async def test_a_missing_shell_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

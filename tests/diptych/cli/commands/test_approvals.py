@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from diptych.config.settings import AgentConfig, ToolServerConfig
+from diptych.manifest.settings import AgentConfig, ToolServerConfig
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
 from diptych.serve.process import ListenAddress, Sockets, serve_agents

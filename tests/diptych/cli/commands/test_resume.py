@@ -12,8 +12,8 @@ from support.stack import Stage, stage
 from diptych.cli.client.failures import RemoteError
 from diptych.cli.client.target import Target
 from diptych.cli.commands.resume import _resume
-from diptych.config.settings import TimeoutConfig
-from diptych.errors import RequestError
+from diptych.core.errors import RequestError
+from diptych.manifest.settings import TimeoutConfig
 
 ILL = status(400)
 

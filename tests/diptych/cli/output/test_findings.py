@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from diptych.adapters.openai_chat.probe import Capability, EndpointFindings, Failed
 from diptych.cli.output.findings import sentences
 from diptych.cli.output.marks import Mark
-from diptych.config.manifest import AgentManifest
-from diptych.config.source_location import SourceLocation
-from diptych.config.validation import validate_manifest
+from diptych.manifest import AgentManifest
+from diptych.manifest.source_location import SourceLocation
+from diptych.manifest.validation import validate_manifest
+from diptych.models.probe import Capability, EndpointFindings, Failed
 from diptych.serve.examination import AgentFindings, PeerFindings, ToolServerFindings
 
 CALLS = Capability(is_taken=True, is_used=True)

@@ -3,7 +3,7 @@
 import pytest
 
 from diptych.cli.output.wording import asked_text, duration, one_line, unavailable_text
-from diptych.loop.catalog import Unavailable
+from diptych.core.catalog import Unavailable
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,289 @@
+"""Other agents over A2A 1.0: fulfils the port `Agents`.
+
+`peer` keeps each agent's card, `delegation` takes one delegation to its end, `task_progress` is
+what the other agent has sent of it, `http_client` is HTTP and URLs.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import cast
+from uuid import uuid4
+
+import httpx
+from a2a.client import ClientCallContext
+from a2a.extensions.common import HTTP_EXTENSION_HEADER
+from a2a.types import Message, Part, Role, SendMessageConfiguration, SendMessageRequest
+from google.protobuf.json_format import ParseDict
+
+from diptych.a2a import extension as a2a_extension
+from diptych.a2a.client.decisions import send_decision
+from diptych.a2a.client.delegation import RECONNECT_SECONDS, DelegationTask
+from diptych.a2a.client.http_client import card_url, http_client, identity
+from diptych.a2a.client.peer import PeerMonitor, ResolvedPeer
+from diptych.a2a.client.run_tree import fetch_tree
+from diptych.a2a.client.send_errors import is_unreached, unknown
+from diptych.core import prompt
+from diptych.core.catalog import Peer, Unavailable
+from diptych.core.errors import DecisionRefused, DelegationError
+from diptych.core.messages import JSON, CallOutput, ChildRun, JSONObject, ParentCall
+from diptych.core.text import well_formed
+from diptych.manifest.settings import PeerConfig
+from diptych.net.outgoing import OutgoingPolicy
+from diptych.net.redaction import SECRETS, redacted_output
+from diptych.ports import ChildDecision, ChildEvent, ChildRef, DelegationProgress, DelegationRequest
+
+__all__ = ["A2aAgents", "http_client"]
+
+MAX_DEPTH = 5  # agents that a request may come through (loop.md §5)
+DEFAULT_TIMEOUT = 300.0  # seconds, of a delegation whose run has no deadline
+CARD_POLL_SECONDS = 0.05
+CANCEL_GRACE_PERIOD = 0.8  # seconds that a delegation waits for its cancellation to arrive
+
+
+class A2aAgents:
+    """The other agents of one manifest.
+
+    `own_url` is this agent's card URL or base URL, as others reach it: it goes on the call path.
+    `own_name` is what its delegations name as the agent that they come from.
+    `http` is a client that is shared; without it, this makes and closes its own (`http_client`).
+    """
+
+    def __init__(
+        self,
+        peers: Sequence[PeerConfig],
+        own_url: Callable[[], str] | str,
+        http: httpx.AsyncClient | None = None,
+        *,
+        own_name: str = "",
+    ) -> None:
+        self._own_url = own_url
+        self._own_name = own_name
+        self._owns_http = http is None
+        policy = OutgoingPolicy(peer.url for peer in peers)
+        self._http = http or http_client(policy)
+        self._monitors = {peer.name: PeerMonitor(peer, self._http, policy) for peer in peers}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._cancellations: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Begin to read the agents' cards; returns at once."""
+        self._tasks = [asyncio.create_task(m.run()) for m in self._monitors.values()]
+
+    async def wait_for_first_attempt(self, timeout: float) -> None:  # noqa: ASYNC109 - not an error
+        """Return when every agent's card has been tried once, or after `timeout` seconds."""
+        waits = [asyncio.create_task(m.first_attempt.wait()) for m in self._monitors.values()]
+        if waits:
+            _, unfinished = await asyncio.wait(waits, timeout=timeout)
+            for task in unfinished:
+                task.cancel()
+
+    async def aclose(self) -> None:
+        """Stop reading cards; cancellations at agents have `CANCEL_GRACE_PERIOD` to arrive."""
+        if self._cancellations:
+            await asyncio.wait(self._cancellations, timeout=CANCEL_GRACE_PERIOD)
+        tasks = (*self._tasks, *self._cancellations)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._owns_http:
+            await self._http.aclose()
+
+    def snapshot(self) -> tuple[tuple[Peer, ...], tuple[Unavailable, ...]]:
+        entries = [monitor.snapshot() for monitor in self._monitors.values()]
+        return (
+            tuple(entry for entry in entries if isinstance(entry, Peer)),
+            tuple(entry for entry in entries if isinstance(entry, Unavailable)),
+        )
+
+    async def delegate(
+        self, request: DelegationRequest, progress: DelegationProgress
+    ) -> CallOutput:
+        stream = SECRETS.stream()
+
+        def report(seen: str | ChildRun | ChildEvent) -> None:
+            if isinstance(seen, ChildRun):
+                progress(seen)
+            elif isinstance(seen, ChildEvent):
+                progress(_redacted(seen))
+            elif shown := stream.add(seen):
+                progress(shown)
+
+        output = await redacted_output(self._delegate(request, report))
+        if rest := stream.end():
+            progress(rest)
+        return output
+
+    async def decide(self, decision: ChildDecision) -> None:
+        try:
+            monitor, peer = self._peer(decision.agent)
+            headers = monitor.headers_for(peer)
+        except DelegationError as error:
+            raise DecisionRefused(error.message, code="agent_unavailable") from error
+        if not (monitor.config.share_context and peer.base_url == decision.url):
+            raise DecisionRefused(f"agent {decision.agent} is another one now")
+        await send_decision(self._http, peer, headers, decision)
+
+    async def run_tree(self, agent: str, child: ChildRef) -> JSON:
+        monitor, peer = self._peer(agent)
+        if not monitor.config.share_context:
+            raise DelegationError("refused", "the agent is a stranger")
+        headers = monitor.headers_for(peer)
+        return await fetch_tree(self._http, peer, headers, child)
+
+    def _peer(self, agent: str) -> tuple[PeerMonitor, ResolvedPeer]:
+        """Give an agent of the manifest. Raises `DelegationError`."""
+        monitor = self._monitors.get(agent)
+        if monitor is None:
+            raise DelegationError("refused", f"no agent is called {agent}")
+        if monitor.resolved is None:
+            raise DelegationError("unavailable", f"agent {agent} is unavailable: {monitor.reason}")
+        return monitor, monitor.resolved
+
+    async def _delegate(
+        self, request: DelegationRequest, progress: DelegationProgress
+    ) -> CallOutput:
+        monitor, peer = await self._peer_of(request)
+        path = self._path(request, peer)
+        seconds = DEFAULT_TIMEOUT if request.seconds_left is None else request.seconds_left
+        if request.is_taken_over:
+            seconds = max(seconds, CANCEL_GRACE_PERIOD)  # to find it, and cancel it
+        elif seconds <= 0:
+            raise DelegationError("timeout", "there was no time left to ask another agent")
+        context = _call_context(request, monitor, peer)
+        task = DelegationTask(request, peer.base_url, peer.client, context, progress)
+        about = a2a_extension.DelegationMetadata(
+            path,
+            seconds,
+            request.subject,
+            self._parent(request),
+            deadline_pauses=request.deadline_pauses,
+            lease=a2a_extension.LEASE_SECONDS if _is_followed(peer) else None,
+            budget=request.budget,
+        )
+        message = _send_request(request, monitor.config, about)
+        message.configuration.return_immediately = not peer.card.capabilities.streaming
+        try:
+            return await self._run(task, request, message, seconds)
+        except DelegationError as error:
+            error.child = task.child
+            if is_unreached(error.__cause__):
+                monitor.mark_unavailable("it could not be reached")
+            raise
+        finally:
+            task.claims.close()
+
+    def _parent(self, request: DelegationRequest) -> ParentCall | None:
+        """Name the call that a delegation comes from, if it comes from a run."""
+        if not request.run_id:
+            return None
+        return ParentCall(self._own_name, request.run_id, request.call_id)
+
+    def _path(self, request: DelegationRequest, peer: ResolvedPeer) -> tuple[str, ...]:
+        """Give the call path with this agent at its end.
+
+        Raises `DelegationError` if it is a circle or too long.
+        """
+        own = card_url(self._own_url if isinstance(self._own_url, str) else self._own_url())
+        path = (*request.path, own)
+        if any(identity(url) in peer.identities for url in path):
+            raise DelegationError(
+                "refused",
+                f"agent {request.agent} is waiting for this very request: do it without that agent",
+            )
+        if len(path) > MAX_DEPTH:
+            raise DelegationError(
+                "refused",
+                f"the request came through {MAX_DEPTH} agents already, and may go no deeper",
+            )
+        return path
+
+    async def _peer_of(self, request: DelegationRequest) -> tuple[PeerMonitor, ResolvedPeer]:
+        """Give the agent of a delegation. One that another process sent it to is waited for."""
+        monitor = self._monitors.get(request.agent)
+        if request.is_taken_over and monitor:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RECONNECT_SECONDS):
+                    while monitor.resolved is None:  # noqa: ASYNC110 - its card is being read
+                        await asyncio.sleep(CARD_POLL_SECONDS)
+            if monitor.resolved is None:
+                raise DelegationError("unknown", prompt.OUTCOME_UNKNOWN)
+        return self._peer(request.agent)
+
+    async def _run(
+        self,
+        task: DelegationTask,
+        request: DelegationRequest,
+        sent: SendMessageRequest,
+        seconds: float,
+    ) -> CallOutput:
+        """Take the task to its end within its time; if that fails, cancel it at its agent, too."""
+        try:
+            async with task.time_limit.within(seconds):
+                if request.is_taken_over:
+                    is_streamed = not sent.configuration.return_immediately
+                    return await task.take_up(request.context_id, is_streamed=is_streamed)
+                return await task.run(sent)
+        except TimeoutError as error:
+            if task.has_ended:  # and only its stream has not
+                return task.output()
+            await self._cancel_at_agent(task)
+            why = f"there was no answer within {seconds:.3g} s; {task.stop_note}"
+            raise unknown(why) from error
+        except asyncio.CancelledError:
+            if not request.leaves_task():
+                await self._cancel_at_agent(task)
+            raise
+        except DelegationError:
+            await self._cancel_at_agent(task)
+            raise
+
+    async def _cancel_at_agent(self, delegation: DelegationTask) -> None:
+        """Cancel the task at its agent, and wait a moment; a second cancel ends only the wait."""
+        task = asyncio.create_task(delegation.cancel())
+        self._cancellations.add(task)
+        task.add_done_callback(self._cancellations.discard)
+        await asyncio.wait([task], timeout=CANCEL_GRACE_PERIOD)
+
+
+def _is_followed(peer: ResolvedPeer) -> bool:
+    """Whether a task there has a stream for as long as somebody waits for it."""
+    return peer.speaks_extension and peer.card.capabilities.streaming
+
+
+def _redacted(event: ChildEvent) -> ChildEvent:
+    content, metadata = (SECRETS.redact_value(v) for v in (event.content, event.metadata))
+    return replace(event, content=cast("JSON", content), metadata=cast("JSONObject", metadata))
+
+
+def _call_context(
+    request: DelegationRequest, monitor: PeerMonitor, peer: ResolvedPeer
+) -> ClientCallContext:
+    headers = monitor.headers_for(peer)
+    if monitor.config.share_context and peer.speaks_extension:
+        headers[HTTP_EXTENSION_HEADER] = a2a_extension.URI
+    if request.traceparent:
+        headers["traceparent"] = request.traceparent
+    return ClientCallContext(service_parameters=headers)
+
+
+def _send_request(
+    request: DelegationRequest, config: PeerConfig, about: a2a_extension.DelegationMetadata
+) -> SendMessageRequest:
+    """Make one message of a delegation; an agent without shared context gets only the task."""
+    message = Message(
+        message_id=str(uuid4()),
+        context_id=request.context_id,
+        role=Role.ROLE_USER,
+        parts=[Part(text=well_formed(request.task))],
+    )
+    if config.share_context:
+        uri = a2a_extension.URI
+        message.extensions.append(uri)
+        message.metadata.update({uri: a2a_extension.to_wire(a2a_extension.metadata_value(about))})
+        if request.context:
+            part = Part(media_type="application/json", metadata={uri: {"content": "messages"}})
+            ParseDict(dict(a2a_extension.context_value(request.context)), part.data)
+            message.parts.append(part)
+    return SendMessageRequest(message=message, configuration=SendMessageConfiguration())

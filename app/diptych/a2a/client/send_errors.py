@@ -1,0 +1,103 @@
+"""What it means that a request to another agent failed."""
+
+import httpx
+from a2a.client.errors import A2AClientError
+from a2a.utils.errors import A2AError, InternalError
+
+from diptych.core import prompt
+from diptych.core.errors import CallErrorKind, DelegationError
+from diptych.net.proxies import proxy_for, through
+
+MAX_REASON_CHARS = 500
+
+NOT_SENT_ERRORS = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.ProxyError,  # it opens no tunnel
+    httpx.LocalProtocolError,
+    httpx.UnsupportedProtocol,
+)
+NOT_TAKEN_STATUSES = frozenset({429, 503})
+"""Statuses by which agents say that they take no task now."""
+BUSY_STATUSES = NOT_TAKEN_STATUSES | {502}
+_TIMED_OUT = httpx.codes.REQUEST_TIMEOUT
+
+
+def explain(error: Exception, agent: str, refusal: str) -> DelegationError:
+    """Say what a request that failed means for the model.
+
+    `refusal` says what an agent did that answered with an error: "did not take the task".
+    """
+    kind, reason = _kind_and_reason(error, agent, refusal)
+    return unknown(reason) if kind == "unknown" else DelegationError(kind, reason)
+
+
+def reason_of(error: Exception, agent: str) -> str:
+    """Say why a question about a task was not answered."""
+    return _kind_and_reason(error, agent, "answered with an error")[1]
+
+
+def unknown(reason: str) -> DelegationError:
+    """Return the error of a task that was sent, and may have taken effect (loop.md §5)."""
+    return DelegationError("unknown", prompt.outcome_unknown(reason))
+
+
+def _kind_and_reason(error: Exception, agent: str, refusal: str) -> tuple[CallErrorKind, str]:
+    match error:
+        case _ if is_not_sent(error):
+            return "unavailable", _through(error, f"agent {agent} cannot be reached")
+        case _ if is_lost(error):
+            reason = f"agent {agent} was sent the task, and the connection was lost"
+            return "unknown", _through(error, reason)
+        case A2AClientError(__cause__=httpx.HTTPStatusError(response=response)):
+            return _of_status(agent, response.status_code, refusal)
+        case InternalError(data={"retryAfterSeconds": _}):
+            return "unavailable", f"agent {agent} has too much to do"
+        case A2AError() if not isinstance(error, A2AClientError):
+            return "failed", f"agent {agent} {refusal}: {error.message[:MAX_REASON_CHARS]}"
+        case _:
+            return "unknown", f"the answer of agent {agent} is not valid A2A"
+
+
+def is_not_sent(error: Exception) -> bool:
+    """Say whether a request never reached the agent."""
+    return isinstance(error, A2AClientError) and isinstance(error.__cause__, NOT_SENT_ERRORS)
+
+
+def is_lost(error: Exception) -> bool:
+    """Say whether the connection was lost after the request may have been sent."""
+    return (
+        isinstance(error, A2AClientError)
+        and isinstance(error.__cause__, httpx.TransportError)
+        and not isinstance(error.__cause__, NOT_SENT_ERRORS)
+    )
+
+
+def is_unreached(error: BaseException | None) -> bool:
+    """Say whether an agent could not be reached, or was lost before it had answered."""
+    return isinstance(error, Exception) and (is_not_sent(error) or is_lost(error))
+
+
+def is_busy(error: Exception) -> bool:
+    """Say whether an agent takes no requests for a moment."""
+    match error:
+        case A2AClientError(__cause__=httpx.HTTPStatusError(response=response)):
+            return response.status_code in BUSY_STATUSES
+        case _:
+            return isinstance(error, InternalError) and bool(error.data)
+
+
+def _through(error: Exception, reason: str) -> str:
+    """Name the proxy that a request went through, if it did."""
+    request: httpx.Request | None = getattr(error.__cause__, "_request", None)
+    return through(proxy_for(str(request.url)) if request else None, reason)
+
+
+def _of_status(agent: str, status: int, refusal: str) -> tuple[CallErrorKind, str]:
+    if status in NOT_TAKEN_STATUSES:
+        return "unavailable", f"agent {agent} takes no tasks now (HTTP {status})"
+    if status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+        return "failed", f"agent {agent} refuses our credentials (HTTP {status})"
+    may_have_taken = status >= httpx.codes.INTERNAL_SERVER_ERROR or status == _TIMED_OUT
+    return "unknown" if may_have_taken else "failed", f"agent {agent} {refusal} (HTTP {status})"

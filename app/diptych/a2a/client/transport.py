@@ -1,0 +1,107 @@
+"""JSON-RPC to other agents, and what is forgiven in their replies.
+
+Agents of several frameworks name A2A 1.0 in their card, and answer partly in the form of 0.3. The
+SDK passes over what it does not know, so that an answer would be lost without a word; here it is
+brought into the form of 1.0. What is not understood is left as it is.
+"""
+
+from typing import Any
+
+import httpx
+from a2a.client import ClientConfig, ClientFactory
+from a2a.client.transports.base import ClientTransport
+from a2a.client.transports.jsonrpc import JsonRpcTransport
+from a2a.compat.v0_3.versions import is_legacy_version
+from a2a.types import AgentCard
+
+JSONRPC = "JSONRPC"
+_FIELD_OF_KIND = {
+    "task": "task",
+    "message": "message",
+    "status-update": "statusUpdate",
+    "artifact-update": "artifactUpdate",
+}
+
+
+def client_factory(http: httpx.AsyncClient) -> ClientFactory:
+    """Make the factory of clients that speak JSON-RPC, in the version that a card names."""
+    factory = ClientFactory(ClientConfig(httpx_client=http, supported_protocol_bindings=[JSONRPC]))
+
+    def transport(card: AgentCard, url: str, _: ClientConfig) -> ClientTransport:
+        if _is_older(card, url):
+            from diptych.a2a.client.older_transport import OlderTransport  # noqa: PLC0415 - heavy
+
+            return OlderTransport(http, card, url, is_shared_httpx=True)
+        return _NewerTransport(http, card, url, is_shared_httpx=True)
+
+    factory.register(JSONRPC, transport)
+    return factory
+
+
+def _is_older(card: AgentCard, url: str) -> bool:
+    """Say whether an agent speaks only 0.x at this URL; a card that names no version means 1.0."""
+    versions = [
+        interface.protocol_version
+        for interface in card.supported_interfaces
+        if interface.protocol_binding == JSONRPC and interface.url == url
+    ]
+    return all(is_legacy_version(version) for version in versions if version) and any(versions)
+
+
+class _NewerTransport(JsonRpcTransport):
+    def _check_jsonrpc_response(self, response_data: Any) -> dict[str, Any]:  # noqa: ANN401 - SDK's
+        checked = super()._check_jsonrpc_response(response_data)
+        return {**checked, "result": in_newer_form(checked["result"])}
+
+
+def in_newer_form(result: Any) -> Any:  # noqa: ANN401 - whatever an agent sent
+    """Give a result of A2A in the form of 1.0, without the times of its statuses.
+
+    May change what it is given. A result in the form of 0.3 is known by its `kind`.
+    """
+    if not isinstance(result, dict):
+        return result
+    if (field := _FIELD_OF_KIND.get(str(result.get("kind")))) and field not in result:
+        newer = _newer(result)
+        # GetTask and CancelTask give a task as it is, all others in a field: so it is given twice.
+        result = {**newer, field: newer} if field == "task" else {field: newer}
+    for value in (result, result.get("task"), result.get("statusUpdate")):
+        drop_time(value)
+    return result
+
+
+def drop_time(value: object) -> None:
+    """Drop the time of a status: nobody here reads it, and some are no times to the SDK.
+
+    That of fasta2a has no time zone, for which the SDK would refuse the whole reply.
+    """
+    if isinstance(value, dict) and isinstance(status := value.get("status"), dict):
+        status.pop("timestamp", None)
+
+
+def _newer(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """Turn what 0.3 writes differently: roles, states, and the parts that are files."""
+    if isinstance(value, list):
+        return [_newer(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if isinstance(file := value.get("file"), dict):
+        return _newer_file(file)
+    return {name: _newer_field(name, field) for name, field in value.items()}
+
+
+def _newer_field(name: str, field: Any) -> Any:  # noqa: ANN401 - JSON
+    match name, field:
+        case "role", "user" | "agent":
+            return f"ROLE_{field.upper()}"
+        case "state", str() if field.islower():
+            return "TASK_STATE_" + field.upper().replace("-", "_")
+        case "data" | "metadata", _:  # the agent's own, also in its names
+            return field
+        case _:
+            return _newer(field)
+
+
+def _newer_file(file: dict[str, Any]) -> dict[str, Any]:
+    names = {"bytes": "raw", "uri": "url", "name": "filename", "mimeType": "mediaType"}
+    return {newer: file[older] for older, newer in names.items() if file.get(older) is not None}

@@ -1,0 +1,31 @@
+"""The port `Agents` for an agent that may delegate to no other."""
+
+from typing import NoReturn
+
+from diptych.core.catalog import Peer, Unavailable
+from diptych.core.errors import DecisionRefused, DelegationError
+from diptych.ports import ChildDecision, ChildRef, DelegationProgress, DelegationRequest
+
+
+class NoAgents:
+    """Fulfils `ports.Agents` without importing the A2A SDK, which is heavy."""
+
+    async def start(self) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+    async def wait_for_first_attempt(self, timeout: float) -> None: ...  # noqa: ASYNC109 - nothing to wait for
+
+    def snapshot(self) -> tuple[tuple[Peer, ...], tuple[Unavailable, ...]]:
+        return (), ()
+
+    async def delegate(self, request: DelegationRequest, progress: DelegationProgress) -> NoReturn:
+        del progress
+        raise DelegationError("refused", f"no agent is called {request.agent}")
+
+    async def decide(self, decision: ChildDecision) -> NoReturn:
+        raise DecisionRefused(f"no agent is called {decision.agent} any more")
+
+    async def run_tree(self, agent: str, child: ChildRef) -> NoReturn:
+        del child
+        raise DelegationError("refused", f"no agent is called {agent}")

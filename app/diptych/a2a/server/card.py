@@ -1,0 +1,131 @@
+"""The agent card: describes this agent to other agents."""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from a2a.server.routes import create_agent_card_routes
+from a2a.types import (
+    AgentCapabilities,
+    AgentCard,
+    AgentExtension,
+    AgentInterface,
+    AgentSkill,
+    HTTPAuthSecurityScheme,
+    OpenIdConnectSecurityScheme,
+    SecurityRequirement,
+    SecurityScheme,
+    StringList,
+)
+from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from diptych.a2a import extension as a2a_extension
+from diptych.http.agent_profile import CARD_PATH, OLDER_CARD_PATHS, AgentProfile
+from diptych.http.rest_errors import REST_PATH
+
+RPC_PATH = "/a2a"
+CACHE_CONTROL = "public, max-age=60"
+DISCOVERY = "/.well-known/openid-configuration"  # OpenID Connect Discovery 1.0, section 4
+CACHED_CARDS = 32  # one for each host name by which the pod is called
+
+_HOST = re.compile(r"[A-Za-z0-9._-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
+
+
+def card_routes(profile: AgentProfile) -> list[Route]:
+    """Serve the card of 1.0 at the path that the specification names (8.2), and that of 0.3.
+
+    1.0 has no fields of 0.3, and 0.3 clients need theirs. No header tells who asks, so the older
+    card has addresses of its own (decision 241).
+    """
+    older = PROTOCOL_VERSION_1_0, PROTOCOL_VERSION_0_3
+    return [
+        _card_route(profile, CARD_PATH, (PROTOCOL_VERSION_1_0,)),
+        *(_card_route(profile, path, older) for path in OLDER_CARD_PATHS),
+    ]
+
+
+def _card_route(profile: AgentProfile, path: str, versions: Sequence[str]) -> Route:
+    """Serve a card, with an `ETag`; the SDK adds the fields of 0.3 to one with such interfaces."""
+
+    @lru_cache(maxsize=CACHED_CARDS)
+    def route_at(base: str) -> Route:
+        card = agent_card(profile, base, versions)
+        (route,) = create_agent_card_routes(card, cache_control=CACHE_CONTROL)
+        return route
+
+    async def get_card(request: Request) -> Response:
+        base = _exposed_base(profile, request) or profile.public_url or _own_base(request)
+        response: Response = await route_at(base.rstrip("/")).endpoint(request)
+        return response
+
+    return Route(path, get_card, methods=["GET"])
+
+
+def agent_card(profile: AgentProfile, base: str, versions: Sequence[str]) -> AgentCard:
+    """Describe the agent as one skill, in the words of its manifest."""
+    description = profile.description or f"The agent {profile.name}."
+    skill = AgentSkill(id=profile.name, name=profile.name, description=description, tags=["agent"])
+    return AgentCard(
+        name=profile.name,
+        description=description,
+        version=profile.version,
+        supported_interfaces=[  # the preferred one first
+            AgentInterface(url=base + path, protocol_binding=binding, protocol_version=version)
+            for version in versions
+            for binding, path in (("JSONRPC", RPC_PATH), ("HTTP+JSON", REST_PATH))
+        ],
+        capabilities=AgentCapabilities(
+            streaming=True,
+            push_notifications=False,
+            extended_agent_card=False,
+            extensions=[
+                AgentExtension(
+                    uri=a2a_extension.URI,
+                    description="Takes the caller's last messages, its deadline, its call path and "
+                    "whom it works for.",
+                    required=False,
+                )
+            ],
+        ),
+        default_input_modes=["text/plain"],
+        default_output_modes=["text/plain"],
+        skills=[skill],
+        security_schemes=_security_schemes(profile),
+        security_requirements=[
+            SecurityRequirement(schemes={name: StringList()}) for name in _security_schemes(profile)
+        ],
+    )
+
+
+def _security_schemes(profile: AgentProfile) -> dict[str, SecurityScheme]:
+    """Give the schemes, one of which a caller must meet; none if everybody is answered."""
+    if not profile.asks_for_token:
+        return {}
+    bearer = HTTPAuthSecurityScheme(
+        scheme="bearer", description="An API key of the agent, or a token of an issuer it trusts."
+    )
+    schemes = {"bearer": SecurityScheme(http_auth_security_scheme=bearer)}
+    for number, issuer in enumerate(profile.issuers, 1):
+        oidc = OpenIdConnectSecurityScheme(open_id_connect_url=issuer.rstrip("/") + DISCOVERY)
+        schemes[f"oidc{number}"] = SecurityScheme(open_id_connect_security_scheme=oidc)
+    return schemes
+
+
+def _exposed_base(profile: AgentProfile, request: Request) -> str | None:
+    """Give the URL under which the agent is exposed, if the caller used it."""
+    exposed = profile.exposed_url
+    host = request.headers.get("host", "").lower().removesuffix(":443").removesuffix(":80")
+    return exposed if exposed and host == exposed.partition("://")[2] else None
+
+
+def _own_base(request: Request) -> str:
+    """Give the base URL that the caller used; an invalid `Host` does not get into a card."""
+    host = request.headers.get("host", "")
+    if not _HOST.fullmatch(host):
+        name, port = request.scope.get("server") or ("localhost", None)
+        host = f"[{name}]" if ":" in str(name) else str(name)
+        host = f"{host}:{port}" if port else host
+    return f"{request.url.scheme}://{host}"

@@ -1,0 +1,234 @@
+"""The methods of A2A over `GuardedRuns`: a task is a run, and a context is a session.
+
+So there is no second store of tasks (decision 7). A stream whose process leaves, or whose store
+has lost what was sent, ends before its task: the client subscribes again, and gets a snapshot.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from contextlib import aclosing
+from typing import NoReturn
+
+from a2a.server.context import ServerCallContext
+from a2a.server.events import Event
+from a2a.server.request_handlers.request_handler import RequestHandler
+from a2a.types import (
+    CancelTaskRequest,
+    GetTaskRequest,
+    ListTasksRequest,
+    ListTasksResponse,
+    SendMessageConfiguration,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+    Task,
+)
+from a2a.utils.errors import (
+    InvalidParamsError,
+    PushNotificationNotSupportedError,
+    TaskNotCancelableError,
+    UnsupportedOperationError,
+)
+from a2a.utils.proto_utils import validate_proto_required_fields
+from a2a.utils.task import validate_history_length
+
+from diptych.a2a import extension as a2a_extension
+from diptych.a2a.server.attending import attending
+from diptych.a2a.server.errors import ErrorTranslation
+from diptych.a2a.server.listing import list_tasks
+from diptych.a2a.server.message import (
+    joins_by_blanks,
+    read_a2a_request,
+    read_steering,
+    takes_last_update_for_whole,
+)
+from diptych.a2a.server.task import TaskUpdates, Update, submitted_task, task_snapshot
+from diptych.a2a.server.task_events import add_events
+from diptych.access.caller import current_caller
+from diptych.access.grants import Right
+from diptych.core.approval_records import open_approvals
+from diptych.core.codec import TERMINAL, Record
+from diptych.core.errors import RunNotFound
+from diptych.http.audit import What, audited
+from diptych.http.guarded_runs import GuardedRuns
+from diptych.ports import Notice
+from diptych.ports.entries import RunEntry
+from diptych.runs.answers import collect
+
+
+class TaskHandler(RequestHandler):
+    """Fulfils the SDK's handler of A2A's methods (specification, section 3.1)."""
+
+    def __init__(self, runs: GuardedRuns) -> None:
+        self._runs = runs
+
+    async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task:
+        with ErrorTranslation():
+            entry = await self._start_or_steer(params, context)
+            length, message = _history_length(params.configuration), params.message
+            if not params.configuration.return_immediately:
+                records: Sequence[Record] = await self._records_until_end(entry.run_id)
+            elif entry.status == "queued" and not message.task_id:
+                return submitted_task(entry, message, length)
+            else:  # the message was sent before, or its task exists already
+                records = await self._runs.records(entry.run_id)
+            return task_snapshot(entry, records, length)
+
+    async def on_message_send_stream(
+        self, params: SendMessageRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Event]:
+        with ErrorTranslation():
+            entry = await self._start_or_steer(params, context)
+            length = _history_length(params.configuration)
+            updates = _updates_for(entry, context, params)
+            if params.message.task_id:
+                events = self._snapshot_and_updates(entry, updates, length)
+            else:
+                events = self._updates(entry, updates)
+                yield submitted_task(entry, params.message, length)
+            async for event in events:
+                yield event
+
+    async def on_subscribe_to_task(
+        self, params: SubscribeToTaskRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Event]:
+        with ErrorTranslation():
+            validate_proto_required_fields(params)
+            entry = await self._runs.entry(params.id)
+            if entry.status in TERMINAL:
+                raise UnsupportedOperationError("the task has ended; read it with GetTask")
+            async for event in self._snapshot_and_updates(entry, _updates_for(entry, context)):
+                yield event
+
+    async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
+        with ErrorTranslation():
+            validate_proto_required_fields(params)
+            validate_history_length(params)
+            entry = await self._runs.entry(params.id)
+            self._runs.attend(params.id)  # who has no stream asks again and again
+            records = await self._runs.records(params.id)
+            task = task_snapshot(entry, records, _history_length(params))
+            return add_events(task, records) if _wants_events(context) else task
+
+    async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task:
+        with ErrorTranslation():
+            validate_proto_required_fields(params)
+            entry = await self._entry_to("cancel", Right.MANAGE, params.id)
+            if entry.status not in TERMINAL:
+                entry = await self._runs.cancel(params.id)
+                if entry.status not in TERMINAL - {"aborted"}:  # else it ended before the cancel
+                    records = await self._runs.records(params.id)
+                    task = task_snapshot(entry, records)
+                    return add_events(task, records) if _wants_events(context) else task
+            raise TaskNotCancelableError(f"the task has ended already: {entry.status}")
+
+    async def on_list_tasks(
+        self, params: ListTasksRequest, context: ServerCallContext
+    ) -> ListTasksResponse:
+        del context
+        with ErrorTranslation():
+            return await list_tasks(self._runs, params)
+
+    async def on_get_extended_agent_card(
+        self, params: object, context: ServerCallContext
+    ) -> NoReturn:
+        del params, context
+        raise UnsupportedOperationError("this agent has no extended card; its card says it all")
+
+    async def _refuse_push(self, params: object, context: ServerCallContext) -> NoReturn:
+        del params, context
+        raise PushNotificationNotSupportedError
+
+    on_create_task_push_notification_config = _refuse_push
+    on_get_task_push_notification_config = _refuse_push
+    on_list_task_push_notification_configs = _refuse_push
+    on_delete_task_push_notification_config = _refuse_push
+
+    async def _start_or_steer(
+        self, params: SendMessageRequest, context: ServerCallContext
+    ) -> RunEntry:
+        """Start a task, or send the message to the task that it names (specification, 3.4.3)."""
+        request = read_a2a_request(params, context.state.get("headers", {}))
+        validate_history_length(params.configuration)
+        message = params.message
+        if not message.task_id:
+            return await self._runs.start(request)
+        entry = await self._entry_to("steer", Right.ASK, message.task_id)
+        if message.context_id not in ("", entry.session_id):
+            raise InvalidParamsError("message.contextId is not the context of message.taskId")
+        return await self._runs.send_message(entry.run_id, read_steering(message, request))
+
+    async def _entry_to(self, what: What, right: Right, run_id: str) -> RunEntry:
+        """Give the run of a task that is to be changed; who may not see it is on the audit."""
+        try:
+            return await self._runs.entry(run_id)
+        except RunNotFound:
+            with audited(current_caller(), right, what, run_id):
+                raise
+
+    async def _records_until_end(self, run_id: str) -> list[Record]:
+        """Wait for a task's end, or until it needs a decision, and give its records (3.2.2).
+
+        They are fewer if this process leaves before.
+        """
+        records: list[Record] = []
+        async with aclosing(await self._runs.subscribe(run_id)) as batches:
+            async for batch in batches:
+                for item in batch:
+                    collect(records, item)
+                if open_approvals(records):
+                    break
+        return records
+
+    async def _snapshot_and_updates(
+        self, entry: RunEntry, updates: TaskUpdates, length: int | None = None
+    ) -> AsyncIterator[Event]:
+        """Give a task that exists as it is, then its updates."""
+        records = await self._runs.records(entry.run_id)
+        updates.of(records)  # the snapshot says these already
+        seq = records[-1].seq
+        yield task_snapshot(entry, records, length)
+        for update in updates.events_of(records):
+            yield update
+        del records  # for a slow reader no more is held than what it is being sent
+        async for update in self._updates(entry, updates, seq):
+            yield update
+
+    async def _updates(
+        self, entry: RunEntry, updates: TaskUpdates, after: int = 0
+    ) -> AsyncIterator[Update]:
+        async with attending(self._runs, entry.run_id):
+            async for update in self._live(entry, updates, after):
+                yield update
+
+    async def _live(
+        self, entry: RunEntry, updates: TaskUpdates, after: int
+    ) -> AsyncIterator[Update]:
+        async with aclosing(await self._runs.subscribe(entry.run_id, after)) as batches:
+            async for batch in batches:
+                if any(isinstance(item, Notice) and item.type == "reset" for item in batch):
+                    return
+                for item in batch:
+                    if isinstance(item, Record):
+                        heard: Iterable[Update] = updates.of([item])
+                    else:
+                        heard = updates.of_notice(item)
+                    for update in heard:
+                        yield update
+
+
+def _updates_for(
+    entry: RunEntry, context: ServerCallContext, sent: SendMessageRequest | None = None
+) -> TaskUpdates:
+    """Make the updates of a task, in the form that suits who asks for them (with `sent`)."""
+    ends_whole = sent is not None and takes_last_update_for_whole(sent.message)
+    is_whole = sent is not None and joins_by_blanks(sent, context.state.get("headers", {}))
+    return TaskUpdates(
+        entry, tells_events=_wants_events(context), ends_whole=ends_whole, has_pieces=not is_whole
+    )
+
+
+def _wants_events(context: ServerCallContext) -> bool:
+    return a2a_extension.URI in context.requested_extensions
+
+
+def _history_length(params: GetTaskRequest | SendMessageConfiguration) -> int | None:
+    return params.history_length if params.HasField("history_length") else None

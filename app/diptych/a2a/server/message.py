@@ -1,0 +1,172 @@
+"""Reads A2A messages: everything in one is checked, and refused with a reason."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from a2a.types import Message, Part, Role, SendMessageRequest
+from a2a.utils.constants import VERSION_HEADER
+from a2a.utils.errors import (
+    ContentTypeNotSupportedError,
+    InvalidParamsError,
+    PushNotificationNotSupportedError,
+)
+from a2a.utils.proto_utils import validate_proto_required_fields
+from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.message import Message as ProtobufMessage
+
+from diptych.a2a import extension as a2a_extension
+from diptych.core import messages
+from diptych.core.queue_events import MessageQueued
+from diptych.http.run_request import idempotency_key, origin, sha256
+from diptych.ports.entries import IdempotencyKey
+from diptych.runs.request import SESSION_ID, RunRequest
+
+_NOTE = "a2a"
+_MAX_ID = 128  # characters; a longer id of a message is hashed
+_AG2_HISTORY = "application/vnd.ag2.history+json"
+"""AG2 repeats in each message what was said before in its context, which is known here."""
+_ADK_MARK = "is_user_input"
+"""Google ADK sets this in the metadata of the parts that its user, or an agent of its own, said."""
+
+
+def read_a2a_request(request: SendMessageRequest, headers: Mapping[str, str]) -> RunRequest:
+    """Read a task, with the context, call path and deadline that our extension adds to it.
+
+    The caller's context stands before the task, so that the model reads both as one conversation.
+    `headers` have lower-case names. Raises the errors of A2A, and `InvalidRequest` for a wrong use
+    of the extension.
+    """
+    message = request.message
+    _validate(request)
+    context, texts = _read_parts(message)
+    task = "\n".join(texts)
+    if not task.strip():
+        raise InvalidParamsError("the message has no text; send the task as a text part")
+    metadata = _json(message.metadata).get(a2a_extension.URI)
+    about = a2a_extension.read_metadata(a2a_extension.from_wire(metadata))
+    comes_from = origin(headers, path=about.path, seconds=about.seconds)
+    return RunRequest(
+        messages=(*context, messages.Message("user", task)),
+        session_id=message.context_id or None,
+        origin=replace(
+            comes_from,
+            parent=about.parent,
+            deadline_pauses=about.deadline_pauses,
+            lease=about.lease,
+        ),
+        idempotency_key=_idempotency_key(message),
+        subject=about.subject,
+        budget=about.budget,
+        notes=_notes(message, task),
+    )
+
+
+def read_steering(message: Message, request: RunRequest) -> MessageQueued:
+    """Read a message for the task that it names; `request` is what `read_a2a_request` gave for it.
+
+    The context that it carries is left out.
+    """
+    message_id = message.message_id
+    if len(message_id) > _MAX_ID:
+        message_id = sha256(message_id.encode())
+    return MessageQueued(request.messages[-1].content, message_id, notes=request.notes)
+
+
+def as_sent(message: Message) -> Message:
+    """Return a message without our extension's context and metadata, and without AG2's history."""
+    shown = Message()
+    shown.CopyFrom(message)
+    del shown.parts[:]
+    shown.parts.extend(part for part in message.parts if part.HasField("text"))
+    shown.metadata.fields.pop(a2a_extension.URI, None)
+    if not shown.metadata.fields:
+        shown.ClearField("metadata")
+    return shown
+
+
+def read_notes(notes: Any, text: str) -> Message:  # noqa: ANN401 - JSON
+    """Restore a message as it was sent, from its record's notes and text."""
+    message = Message(parts=[Part(text=text)])
+    if noted := notes.get(_NOTE):
+        if "parts" in noted:
+            message.ClearField("parts")
+        ParseDict(noted, message)
+    return message
+
+
+def _notes(message: Message, text: str) -> messages.JSONObject:
+    """Return the parts of a message beside its text that GetTask shows."""
+    noted = _json(as_sent(message))
+    if noted["parts"] == [{"text": text}]:
+        del noted["parts"]
+    return {_NOTE: {k: v for k, v in noted.items() if k not in {"role", "taskId", "contextId"}}}
+
+
+def takes_last_update_for_whole(message: Message) -> bool:
+    """Say whether the client takes the last update of a streamed answer for the whole of it.
+
+    ADK for Python does, and it names itself by that mark alone (decision 226).
+    """
+    return any(_ADK_MARK in part.metadata for part in message.parts)
+
+
+def joins_by_blanks(request: SendMessageRequest, headers: Mapping[str, str]) -> bool:
+    """Say whether the client puts blanks between the pieces of a streamed answer.
+
+    CrewAI does, a client of A2A 0.3 that names its output modes (decision 226).
+    """
+    is_older = headers.get(VERSION_HEADER.lower(), "0.3").startswith("0.")
+    return is_older and bool(request.configuration.accepted_output_modes)
+
+
+def _validate(request: SendMessageRequest) -> None:
+    validate_proto_required_fields(request)
+    message = request.message
+    if message.role != Role.ROLE_USER:
+        raise InvalidParamsError("message.role must be ROLE_USER")
+    if message.context_id and not SESSION_ID.fullmatch(message.context_id):
+        raise InvalidParamsError("message.contextId must match [A-Za-z0-9._-]{1,128}")
+    if request.configuration.HasField("task_push_notification_config"):
+        raise PushNotificationNotSupportedError
+
+
+def _idempotency_key(message: Message) -> IdempotencyKey:
+    """Name a message by its context and id, as the specification allows (3.3.1).
+
+    Only its parts are compared: the seconds that the caller has left differ when it is sent again.
+    """
+    name = f"{message.context_id or '-'}:{message.message_id}"
+    parts = b"".join(part.SerializeToString(deterministic=True) + b"\0" for part in message.parts)
+    return idempotency_key("a2a", sha256(name.encode()), parts)
+
+
+def _read_parts(message: Message) -> tuple[tuple[messages.Message, ...], list[str]]:
+    context: tuple[messages.Message, ...] = ()
+    texts: list[str] = []
+    for part in message.parts:
+        match part.WhichOneof("content"):
+            case "text":
+                texts.append(part.text)
+            case "data" if a2a_extension.URI in part.metadata:
+                context += a2a_extension.read_context(_json(part.data))
+            case "data" if part.media_type == _AG2_HISTORY:
+                continue
+            case kind:
+                raise ContentTypeNotSupportedError(_unsupported_part(kind, part))
+    return context, texts
+
+
+def _unsupported_part(kind: str | None, part: Part) -> str:
+    media_type = f" ({part.media_type[:100]})" if part.media_type else ""
+    return (
+        f"a part of kind {kind or 'none'}{media_type} is not accepted: send text parts; "
+        f"data is accepted only under the extension {a2a_extension.URI}"
+    )
+
+
+def _json(message: ProtobufMessage) -> Any:  # noqa: ANN401 - whatever the caller sent
+    try:
+        return MessageToDict(message)
+    except ValueError as error:  # NaN and infinity
+        raise InvalidParamsError("the message holds a number that JSON does not have") from error

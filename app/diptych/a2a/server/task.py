@@ -1,0 +1,307 @@
+"""A run's records as an A2A task: as a snapshot, or as the updates of a stream.
+
+Both are pure views of the same records, so that they cannot differ.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+import orjson
+from a2a.types import (
+    Artifact,
+    Message,
+    Part,
+    Role,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskState,
+    TaskStatus,
+    TaskStatusUpdateEvent,
+)
+from google.protobuf.json_format import ParseDict
+
+from diptych.a2a import extension as a2a_extension
+from diptych.a2a.events import notice_event, record_event
+from diptych.a2a.reports import TaskReport, report_value
+from diptych.a2a.server.message import as_sent, read_notes
+from diptych.budgets.recorded_use import RecordedUse, added_usage, recorded_use
+from diptych.core.approval_records import note_approvals, open_approvals
+from diptych.core.codec import Record, is_terminal
+from diptych.core.messages import JSON, JSONObject, Usage
+from diptych.core.text import well_formed
+from diptych.ports import Notice
+from diptych.ports.entries import RunEntry
+from diptych.runs.answers import answers_so_far, end_code
+
+ANSWER = "answer"
+"""The id of a task's artifact; that of a further turn ends with the turn's number."""
+
+TASK_STATES: Mapping[str, TaskState] = {
+    "queued": TaskState.TASK_STATE_SUBMITTED,
+    "running": TaskState.TASK_STATE_WORKING,
+    "input-required": TaskState.TASK_STATE_INPUT_REQUIRED,
+    "completed": TaskState.TASK_STATE_COMPLETED,
+    "max_steps": TaskState.TASK_STATE_FAILED,
+    "failed": TaskState.TASK_STATE_FAILED,
+    "aborted": TaskState.TASK_STATE_CANCELED,
+}
+"""The state of a task for each status of a run (loop.md §2)."""
+
+_QUEUED_EVENT = "user_message"
+"""The only type of event on record while a run waits for its session; any other one is work."""
+
+Update = TaskStatusUpdateEvent | TaskArtifactUpdateEvent
+
+
+def submitted_task(entry: RunEntry, sent: Message, history_length: int | None = None) -> Task:
+    """Give a new task, of which only the message that was sent is known."""
+    return Task(
+        id=entry.run_id,
+        context_id=entry.session_id,
+        status=_status("queued", entry.created),
+        history=_newest([_echo(entry, sent)], history_length),
+    )
+
+
+def task_snapshot(
+    entry: RunEntry,
+    records: Sequence[Record],
+    history_length: int | None = None,
+) -> Task:
+    """Give the whole task; `history_length` is how many of the last messages it shows (None: all).
+
+    The records decide the state, not the entry, which may have been read at another moment.
+    """
+    answers = answers_so_far(records)
+    ends = [r for r in records if r.event_type == "agent_response"]
+    history = [_user_message(r) for r in records if r.event_type == _QUEUED_EVENT]
+    return Task(
+        id=entry.run_id,
+        context_id=entry.session_id,
+        status=_latest_status(entry, records),
+        artifacts=[
+            _artifact(turn, well_formed(text), end)
+            for turn, (text, end) in enumerate(zip_longest(answers, ends), 1)
+            if text
+        ],
+        history=_newest(history, history_length),
+        metadata=_extended(report_value(_report(records))),
+    )
+
+
+def _report(records: Sequence[Record]) -> TaskReport:
+    """Say what a task has used so far, and why it ended, if it did."""
+    usage = sum((added_usage(record) for record in records), Usage())
+    return TaskReport(usage, end_code(records[-1]) if records else "", recorded_use(records))
+
+
+class TaskUpdates:
+    """Turns a task's records, in their order, into the updates of a stream.
+
+    The answer is sent piece by piece. A piece with `append` false starts it over: as a recorded
+    `answer_reset` demands, and with `ends_whole` at its end, where it is sent again as a whole.
+    Without `has_pieces` it is sent at its end alone.
+    """
+
+    def __init__(
+        self,
+        entry: RunEntry,
+        *,
+        tells_events: bool = False,
+        ends_whole: bool = False,
+        has_pieces: bool = True,
+    ) -> None:
+        """With `tells_events` each record is told as an event of our extension, too."""
+        self._entry = entry
+        self._tells_events = tells_events
+        self._ends_whole = ends_whole
+        self._has_pieces = has_pieces
+        self._told = _status("queued", entry.created)  # the newest status
+        self._is_working = False
+        self._sent_chars = 0  # of the answer of this turn, since it (last) began
+        self._turn = 1
+        self._open_approvals: set[str] = set()  # calls that somebody must decide on
+        self._usage = Usage()
+        self._use = RecordedUse()
+
+    def of(self, records: Iterable[Record]) -> list[Update]:
+        """Give the updates of the next records."""
+        return [update for record in records for update in self._of_record(record)]
+
+    def of_notice(self, notice: Notice) -> Iterable[Update]:
+        """Give the update of a notice: what happens in the run's own children."""
+        if self._tells_events and (event := notice_event(notice)):
+            yield self._event_update(event)
+
+    def events_of(self, records: Iterable[Record]) -> Iterable[Update]:
+        """Give only the events of records that a snapshot has shown; callers leave out doubles."""
+        if self._tells_events:
+            yield from (self._event_update(e) for e in map(record_event, records) if e)
+
+    def _of_record(self, record: Record) -> Iterable[Update]:
+        self._usage += added_usage(record)
+        self._use.add(record)
+        yield from self.events_of([record])
+        if is_terminal(record):
+            report = TaskReport(self._usage, end_code(record), self._use.used)
+            yield self._status_update(_final_status(record), report)
+            return
+        if not self._is_working and record.event_type != _QUEUED_EVENT:
+            self._is_working = True
+            yield self._status_update(_status("running", record.timestamp))
+        yield from self._approval_updates(record)
+        match record.event_type:
+            case "text" if self._has_pieces:
+                yield self._artifact_update(_text(record.content))
+            case "agent_response":  # what was not streamed, often nothing: the end of the artifact
+                if self._ends_whole:
+                    self._sent_chars = 0
+                rest = _text(record.content)[self._sent_chars :]
+                yield self._artifact_update(rest, record)
+                self._sent_chars = 0
+                self._turn += 1
+            case "answer_reset":
+                self._sent_chars = 0
+
+    def _approval_updates(self, record: Record) -> Iterable[Update]:
+        """Say that a call waits for somebody, or that none does any more."""
+        was_open = bool(self._open_approvals)
+        note_approvals(self._open_approvals, record)
+        if record.event_type == "approval_requested":
+            yield self._status_update(_approval_status(record))
+        elif was_open and not self._open_approvals:
+            yield self._status_update(_status("running", record.timestamp))
+
+    def _artifact_update(self, text: str, end: Record | None = None) -> TaskArtifactUpdateEvent:
+        appends = self._sent_chars > 0
+        self._sent_chars += len(text)
+        return TaskArtifactUpdateEvent(
+            task_id=self._entry.run_id,
+            context_id=self._entry.session_id,
+            artifact=_artifact(self._turn, text, end),
+            append=appends,
+            last_chunk=end is not None,
+        )
+
+    def _event_update(self, event: JSONObject) -> TaskStatusUpdateEvent:
+        """Give an event in an update that changes nothing, with what was used up to it."""
+        about = {**event, **report_value(TaskReport(self._usage, used=self._use.used))}
+        update = self._status_update(self._told)
+        update.metadata.update(_extended(about))
+        return update
+
+    def _status_update(
+        self, status: TaskStatus, report: TaskReport | None = None
+    ) -> TaskStatusUpdateEvent:
+        self._told = status
+        metadata = _extended(report_value(report)) if report else None
+        return TaskStatusUpdateEvent(
+            task_id=self._entry.run_id,
+            context_id=self._entry.session_id,
+            status=status,
+            metadata=metadata,
+        )
+
+
+def _artifact(turn: int, text: str, end: Record | None) -> Artifact:
+    """Give an answer or a piece of it; `end` is the record of the whole one, if it is the last.
+
+    An answer by a schema has its value beside its text. One that was cut off says so.
+    """
+    artifact_id = ANSWER if turn == 1 else f"{ANSWER}-{turn}"
+    artifact = Artifact(artifact_id=artifact_id, parts=[Part(text=text)])
+    if end is not None and end.metadata.get("is_json"):
+        part = Part(media_type="application/json")
+        ParseDict(orjson.loads(_text(end.content)), part.data)
+        artifact.parts.append(part)
+    if end is not None and (reason := end.metadata.get("finish_reason", "stop")) != "stop":
+        artifact.extensions.append(a2a_extension.URI)
+        about = a2a_extension.answer_metadata(str(reason))
+        artifact.metadata.update(_extended(about))
+    return artifact
+
+
+def _extended(about: JSONObject) -> dict[str, Any]:
+    """Give metadata that hold what our extension says."""
+    return {a2a_extension.URI: a2a_extension.to_wire(about)}
+
+
+def _latest_status(entry: RunEntry, records: Sequence[Record]) -> TaskStatus:
+    if not records:
+        return _status("queued", entry.created)
+    newest = records[-1]
+    if is_terminal(newest):
+        return _final_status(newest)
+    if asked := open_approvals(records):
+        return _approval_status(asked[-1].requested)
+    is_new = all(record.event_type == _QUEUED_EVENT for record in records)
+    is_queued = is_new and entry.status == "queued"
+    return _status("queued" if is_queued else "running", newest.timestamp)
+
+
+def _approval_status(requested: Record) -> TaskStatus:
+    """Give the status of a task of which somebody must decide on a call."""
+    status = _status("input-required", requested.timestamp)
+    reason = requested.metadata.get("reason")
+    why = f": {reason}" if reason else ""
+    call_id = requested.metadata["call_id"]
+    text = f"the call {call_id} waits for approval{why}\n{orjson.dumps(requested.content).decode()}"
+    status.message.CopyFrom(_message(requested, Role.ROLE_AGENT, _text(text)))
+    return status
+
+
+def _final_status(record: Record) -> TaskStatus:
+    """Give the status of a terminal record; all but success have a message that says why."""
+    status = _status(record.event_type, record.timestamp)
+    reason = _text(record.content)
+    if reason and record.event_type != "completed":
+        status.message.CopyFrom(_message(record, Role.ROLE_AGENT, reason))
+    return status
+
+
+def milliseconds(seconds: float) -> int:
+    """Give a time in the precision of a task's status."""
+    return int(seconds * 1000)
+
+
+def _status(run_status: str, seconds: float) -> TaskStatus:
+    status = TaskStatus(state=TASK_STATES[run_status])
+    status.timestamp.FromMilliseconds(milliseconds(seconds))
+    return status
+
+
+def _user_message(record: Record) -> Message:
+    """Return a caller's message as it was sent; from other protocols, its text."""
+    sent = _message(record, Role.ROLE_USER, "")
+    del sent.parts[:]
+    sent.MergeFrom(read_notes(record.metadata.get("notes", {}), _text(record.content)))
+    return sent
+
+
+def _message(record: Record, role: Role, text: str) -> Message:
+    return Message(
+        message_id=str(record.metadata.get("message_id", f"{record.run_id}-{record.seq}")),
+        task_id=record.run_id,
+        context_id=record.session_id,
+        role=role,
+        parts=[Part(text=text)],
+    )
+
+
+def _newest(history: Sequence[Message], length: int | None) -> Sequence[Message]:
+    """Give the newest `length` messages of a history (specification, 3.2.4)."""
+    if length is None:
+        return history
+    return history[-length:] if length > 0 else ()
+
+
+def _echo(entry: RunEntry, sent: Message) -> Message:
+    """Return the caller's message in the form of `_user_message`."""
+    message = as_sent(sent)
+    message.task_id, message.context_id = entry.run_id, entry.session_id
+    return message
+
+
+def _text(content: JSON) -> str:
+    return well_formed(content) if isinstance(content, str) else ""

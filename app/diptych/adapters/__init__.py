@@ -1,1 +1,0 @@
-"""Each package connects to one external system and implements its ports."""

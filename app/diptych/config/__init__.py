@@ -1,1 +1,0 @@
-"""Configuration: one `AgentConfig` from a manifest, from variables, or from Python arguments."""

@@ -1,0 +1,247 @@
+"""Phase 1, ACT: what follows from a reply, a rejection and a result (loop.md §2, §3, §5, §12)."""
+
+from dataclasses import replace
+
+from diptych.core import prompt
+from diptych.core.answer import give_answer, reset_answer
+from diptych.core.answer_reading import is_only_no_op
+from diptych.core.asking import ask_for_answer, may_answer, next_step
+from diptych.core.call_graph import Graph, failure
+from diptych.core.commands import Command, Emit, JudgeCall, JudgeStep, MakeCall, Warn
+from diptych.core.events import AnswerReset, Called, Replied, ReplyRejected, Returned
+from diptych.core.excerpts import is_reader, mark_results, read_text
+from diptych.core.messages import Call, Message, Result, ToolCall
+from diptych.core.native_steps import (
+    asking_message,
+    native_reply,
+    rejection_messages,
+    result_messages,
+    said_by,
+    with_call_ids,
+)
+from diptych.core.pending import Next, issue
+from diptych.core.reading import (
+    MALFORMED_CALL,
+    ActionError,
+    Calls,
+    NoOp,
+    Prose,
+    read_native,
+    read_reply,
+)
+from diptych.core.reading.wording import listed, quoted
+from diptych.core.spending import is_counted, take_child_use
+from diptych.core.state import (
+    Phase,
+    Run,
+    append_messages,
+    calls_awaiting_decision,
+    conversation,
+    open_calls,
+    updated,
+)
+from diptych.core.stuck import note_asked, note_sent, note_step
+
+_READ_SHARE = 1 / 8  # of the context window, for one piece of a text that is read on
+
+
+def take_reply(run: Run, reply: Replied) -> Next:
+    """Act on a phase-1 reply: make its calls, reject it, or begin phase 2."""
+    if reply.calls:
+        return _take_native(run, reply)
+    run = updated(run, native_reply=None)
+    said, found = read_reply(reply.text, reply.finish_reason, run.catalog, run.settings.rules)
+    match found:
+        case ActionError():
+            return issue(run, Emit(ReplyRejected(found, said[: prompt.SAID_LIMIT])))
+        case NoOp() | Prose():
+            if run.steering:
+                return next_step(run)
+            is_answer = isinstance(found, Prose) and said.strip() and not is_only_no_op(said)
+            if is_answer and may_answer(run):
+                return give_answer(updated(run, phase=Phase.ANSWER), said, reply.finish_reason)
+            return ask_for_answer(run)
+        case Calls():
+            run, commands = _begin_step(run, _named(run, found), Message("assistant", said))
+            if not found.ignored:
+                return run, commands
+            keys = listed(map(quoted, found.ignored))
+            return run, (Warn(f"the reply's {keys} is ignored: it is no part of a call"), *commands)
+
+
+def is_late_reply(run: Run, reply: Replied) -> bool:
+    """Whether a reply in phase 2 is one of phase 1 that asks for actions after all.
+
+    In direct mode the first text is taken for the answer. What another owner asks for again may
+    turn out to be calls, and native calls may come after text.
+    """
+    is_call = bool(reply.calls) or reply.finish_reason == MALFORMED_CALL
+    return run.is_direct and (is_call or not run.answer)
+
+
+def take_late_reply(run: Run, reply: Replied) -> Next:
+    """Act on such a reply; the text that was told of it is void, and stays part of what it said."""
+    void = AnswerReset(run.answer_seq, run.answer_attempts + 1)
+    was_told = bool(run.answer)
+    reply = replace(reply, text=run.answer[run.answer_from :] + reply.text)
+    run = updated(reset_answer(run, run.answer_attempts), phase=Phase.ACT, is_direct=False)
+    if not was_told:
+        return take_reply(run, reply)
+    run, commands = take_reply(run, reply)
+    emit = Emit(void)
+    return updated(run, pending=(emit, *run.pending)), (emit, *commands)
+
+
+def take_rejected_reply(run: Run, event: ReplyRejected) -> Next:
+    """Tell the model what was wrong; after too many in a row, ask for the answer."""
+    step = run.step + 1
+    told = prompt.step_error(step, run.step_limit, event.error)
+    if run.settings.reply_rules == 1:  # version 0.1 showed it what it had said once more
+        told = replace(told, content=f"{told.content}\nyou said: {event.said}")
+    said = (Message("assistant", event.said),) if event.said.strip() else ()
+    messages: tuple[Message, ...] = (*said, told)
+    if run.native_reply:
+        messages = rejection_messages(run.native_reply, event)
+    run = append_messages(run, *messages)
+    run = updated(run, step=step, errors=run.errors + 1, native_reply=None)
+    if run.errors > run.settings.max_retries and not run.steering:
+        run, commands = ask_for_answer(run)
+        return run, (Warn(f"{event.error.type}: {event.error.detail}"), *commands)
+    return next_step(run)
+
+
+def take_result(run: Run, event: Returned) -> Next:
+    """Keep a result; when the last of the step has come, go on."""
+    own = tuple(a for a in run.open_approvals if a.call.id != event.result.call_id)
+    result = _with_changes(run, event.result)
+    child = result.child.usage if result.child else None
+    children_usage = run.children_usage + child if child else run.children_usage
+    below = tuple(a for a in run.child_approvals if a.path[0] != event.result.call_id)
+    run = updated(
+        take_child_use(run, result),
+        results=(*run.results, result),
+        open_approvals=own,
+        awaiting_hooks=run.awaiting_hooks - {result.call_id},
+        children_usage=children_usage,
+        child_approvals=below,
+    )
+    if open_calls(run):
+        return start_ready(run)
+    by_id = {result.call_id: result for result in run.results}
+    if run.native_reply:
+        told = result_messages(run.native_reply, by_id)
+    else:
+        step, calls = run.step, run.calls
+        results = prompt.step_results(step, run.step_limit, calls, by_id, run.nonce)
+        texts = (by_id[call.id].text for call in calls)
+        sources = (prompt.source(call, by_id[call.id]) for call in calls)
+        told = (mark_results(results, texts, sources),)
+    calls = run.calls
+    run, stuck = note_step(run, by_id)
+    ends_phase = all(_is_terminal(run, call) and not by_id[call.id].error for call in calls)
+    run = updated(append_messages(run, *told), calls=(), native_reply=None)
+    if stuck:
+        return issue(updated(run, phase=Phase.ACT), Emit(stuck))
+    if ends_phase and not run.steering:
+        return ask_for_answer(run)
+    if "afterStep" in run.settings.hooks:
+        return issue(run, JudgeStep(run.step, calls))
+    return next_step(run)
+
+
+def start_ready(run: Run) -> Next:
+    """Command each call that can be made now; record each that never will be as skipped."""
+    done = {result.call_id: result for result in run.results}
+    needs_hooks = _needing_hooks(run)
+    graph = Graph(
+        run.calls,
+        run.issued,
+        done,
+        run.catalog,
+        calls_awaiting_decision(run),
+        filled=run.approved | run.rewritten,
+        needs_hooks=needs_hooks,
+        awaiting_hooks=run.awaiting_hooks,
+    )
+    commands: list[Command] = []
+    ids, awaiting_hooks = set(run.issued), set(run.awaiting_hooks)
+    most = run.settings.max_parallel_calls
+    for due in graph.superseded() if run.steering else graph.startable(most):
+        if isinstance(due, Returned):
+            ids.add(due.result.call_id)
+            commands.append(Emit(due))
+        elif due.id in needs_hooks:
+            awaiting_hooks.add(due.id)
+            commands.append(JudgeCall(due, run.step))
+        else:
+            ids.add(due.id)
+            is_approved = due.id in run.approved
+            run = note_asked(run, due)
+            commands.append(
+                Emit(Called(due, run.step))
+                if is_reader(due)
+                else MakeCall(due, run.step, is_approved=is_approved)
+            )
+    run = updated(run, issued=frozenset(ids), awaiting_hooks=frozenset(awaiting_hooks))
+    return issue(run, *commands)
+
+
+def _needing_hooks(run: Run) -> frozenset[str]:
+    """The calls that hooks have to see before they are made."""
+    if "beforeCall" not in run.settings.hooks:
+        return frozenset()
+    return frozenset(c.id for c in run.calls if not is_reader(c)) - run.passed_hooks
+
+
+def begin_call(run: Run, event: Called) -> Next:
+    """Note that a call is sent; one that reads on in a text is answered at once."""
+    call, count = event.call, run.tool_calls + is_counted(event.call)
+    if event.budget:
+        run = updated(run, shares={**run.shares, call.id: event.budget})
+    run = note_sent(updated(run, started=(*run.started, call.id), tool_calls=count), call)
+    if event.context_id:
+        run = updated(run, context_ids={**run.context_ids, call.id: event.context_id})
+    if not (is_reader(call) and isinstance(call, ToolCall)):
+        return run, ()
+    most = run.window.weight(_READ_SHARE)
+    text = read_text(conversation(run), call.arguments, most)
+    if text is None:
+        return issue(run, Emit(failure(call, "failed", "there is no text with this id")))
+    return issue(run, Emit(Returned(Result(call.id, text), "tool", call.name)))
+
+
+def _take_native(run: Run, reply: Replied) -> Next:
+    """Act on a reply with native calls, also if none were asked for: the model means them."""
+    found = read_native(reply.calls, reply.finish_reason, run.catalog, run.settings.rules)
+    kept = native_reply(reply)
+    if isinstance(found, ActionError):
+        rejected = ReplyRejected(found, said_by(reply)[: prompt.SAID_LIMIT])
+        return issue(updated(run, native_reply=kept), Emit(rejected))
+    calls = _named(run, found)
+    run = updated(run, native_reply=with_call_ids(kept, found, calls))
+    return _begin_step(run, calls, asking_message(kept))
+
+
+def _named(run: Run, found: Calls) -> tuple[Call, ...]:
+    """The calls of a reply under their ids in the run."""
+    return tuple(replace(c, id=f"call_{run.step + 1}_{n}") for n, c in enumerate(found.calls, 1))
+
+
+def _begin_step(run: Run, calls: tuple[Call, ...], said: Message) -> Next:
+    run = updated(append_messages(run, said), phase=Phase.CALL, step=run.step + 1, errors=0)
+    nothing: frozenset[str] = frozenset()
+    run = updated(run, awaiting_hooks=nothing, passed_hooks=nothing, rewritten=nothing)
+    return start_ready(updated(run, calls=calls, issued=nothing, approved=nothing, edited=nothing))
+
+
+def _with_changes(run: Run, result: Result) -> Result:
+    """Say in a result that its call is not what the reply asked for; the model asked otherwise."""
+    if result.call_id not in run.edited:
+        return result
+    call = next(call for call in run.calls if call.id == result.call_id)
+    return replace(result, text=f"{prompt.changed_call(call)}\n{result.text}")
+
+
+def _is_terminal(run: Run, call: Call) -> bool:
+    tool = run.catalog.tool(call.name) if isinstance(call, ToolCall) else None
+    return tool is not None and tool.terminal

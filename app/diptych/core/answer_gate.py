@@ -1,0 +1,293 @@
+"""Holds the text of an answer back for as long as it may open an action (loop.md §7).
+
+What is held, and until when:
+
+    {…}  […]      until it closes, if it opens like JSON; `[1]`, `[x]`, `{name}` flow at once
+    a fence       until it closes, if its tag is json or none, or if it opens like JSON
+    <tag …>       to the end, if models write calls so; other tags flow as soon as they are known
+    }  ]  ,       what is left of a no-op or a list: until anything else follows
+    Action: …     and the few other words with which a call may begin: to the end
+    n{  [n(       to the end, if `n` is offered (`bare_openings`)
+
+Everything else flows from its first character. A value that has closed is released unless it is a
+call (then all the rest is held) or a no-op (then what follows it decides). What is released depends
+on the text alone, and not on the pieces in which it comes.
+"""
+
+import re
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import NamedTuple
+
+from diptych.core.answer_reading import is_only_no_op
+from diptych.core.bare_openings import BareOpenings
+
+_BLANKS = "\ufeff \t\r\n\f\v"
+_REMAINS = "}]," + _BLANKS
+_TAGS = frozenset(
+    {"tool_call", "tool_calls", "toolcall", "function", "function_call", "function_calls"}
+    | {"invoke", "functions", "tool_code", "tools"}
+)
+_LITERALS = (  # other beginnings of calls in the forms of `actions.tag_table` and `bare_forms`
+    "[TOOL_CALLS]",
+    "]<]minimax[>[",
+    '"tool"',
+    '"agent"',
+    '"calls"',
+    "functools[",
+    "function call<|",
+    "to=",
+    "Action:",
+    ">>>",
+)
+_LONGEST = max(map(len, _LITERALS))
+_TAG = re.compile(r"<([\w:.-]{1,64})")
+_FENCE = re.compile(r"(?P<mark>`{3,}|~{3,})(?P<tag>[^\n]*)(?P<end>\n?)")
+_BRACKET = re.compile(r'["\\{}\[\]\n]')
+
+
+class _Kind(Enum):
+    """What a text begins with."""
+
+    FLOW = auto()  # prose: it is told at once, up to the end of its line if lines are watched
+    NO_OP = auto()
+    BRACKETS = auto()
+    FENCE = auto()  # of JSON
+    CODE = auto()  # a fence of anything else
+    ACTION = auto()  # held to the end
+
+
+class _Opening(NamedTuple):
+    kind: _Kind
+    end: int  # of what is known of it
+    mark: str = ""  # of a fence
+
+
+class AnswerGate:
+    """Lets an answer through as it comes, but for what may be an action.
+
+    `is_action` says of a whole value or fenced block whether it is a call; None lets all through.
+    `is_attempt` says so, in its place, of what stands before anything was let through.
+    `names` are those of what may be called. With `watches_lines` each line is looked at, and not
+    only the beginning: for replies that may be an answer or calls (`answerMode: direct`).
+    Nothing is let through before there are `min_chars`.
+    """
+
+    def __init__(
+        self,
+        is_action: Callable[[str], bool] | None,
+        *,
+        is_attempt: Callable[[str], bool] | None = None,
+        names: frozenset[str] = frozenset(),
+        watches_lines: bool = False,
+        min_chars: int = 0,
+    ) -> None:
+        self._is_action = is_action
+        self._judge_opening = is_attempt or is_action
+        self._has_flowed = False
+        self._bare = BareOpenings(names)
+        self._watches_lines = watches_lines
+        self._min_chars = min_chars
+        self._kind: _Kind | None = (
+            None if is_action else _Kind.FLOW
+        )  # None: at a beginning, with `_lead` read so far
+        self._lead = ""
+        self._held: list[str] = []
+        self._unit: list[str] = []  # pieces of the value or fence that is open
+        self._brackets = _Brackets()
+        self._mark = ""
+        self._tail = ""  # of a fence, which may hold half of its end
+        self._released: list[str] = []
+
+    def feed(self, piece: str) -> str:
+        """Take the next piece; give what may be told by now."""
+        while piece:
+            match self._kind:
+                case None:
+                    piece = self._begin(piece)
+                case _Kind.BRACKETS | _Kind.FENCE:
+                    piece = self._collect(piece)
+                case _Kind.FLOW | _Kind.CODE:
+                    piece = self._flow(piece)
+                case _:
+                    self._held.append(piece)
+                    piece = ""
+        if self._min_chars and sum(map(len, self._released)) < self._min_chars:
+            return ""
+        self._min_chars = 0
+        return self._take_released()
+
+    def finish(self) -> str:
+        """Give what is still held, at the end of the text."""
+        return self._take_released() + "".join((*self._held, *self._unit, self._lead))
+
+    def _take_released(self) -> str:
+        text = "".join(self._released)
+        self._released.clear()
+        return text
+
+    def _begin(self, piece: str) -> str:
+        """Look at a beginning; give what is left to be dealt with."""
+        self._lead += piece
+        opening = _opening(self._lead, self._bare)
+        if opening is None:
+            return ""
+        text, self._lead = self._lead, ""
+        known, rest = text[: opening.end], text[opening.end :]
+        self._kind, self._mark, self._tail = opening.kind, opening.mark, ""
+        if opening.kind is _Kind.FENCE:
+            self._unit.append(known)
+            self._tail = "\n"
+            return rest
+        self._held.append(known)
+        match opening.kind:
+            case _Kind.FLOW | _Kind.CODE:
+                self._release()
+            case _Kind.BRACKETS:
+                self._brackets = _Brackets()
+            case _Kind.NO_OP:
+                self._kind = None
+        return rest
+
+    def _collect(self, piece: str) -> str:
+        """Read on to the end of the value or fence that is open, and judge it there."""
+        end = self._brackets.end(piece) if self._kind is _Kind.BRACKETS else self._fence_end(piece)
+        if end is None:
+            self._unit.append(piece)
+            return ""
+        unit = "".join((*self._unit, piece[:end]))
+        self._unit.clear()
+        self._held.append(unit)
+        if is_only_no_op(unit):
+            self._kind = None
+        elif (judge := self._is_action if self._has_flowed else self._judge_opening) and judge(
+            unit
+        ):
+            self._kind = _Kind.ACTION
+        else:
+            self._kind = _Kind.FLOW
+            self._release()
+        return piece[end:]
+
+    def _flow(self, piece: str) -> str:
+        if not self._watches_lines:
+            self._released.append(piece)
+            return ""
+        end = piece.find("\n") + 1 if self._kind is _Kind.FLOW else self._fence_end(piece)
+        if not end:
+            self._released.append(piece)
+            return ""
+        self._released.append(piece[:end])
+        self._kind = None if self._kind is _Kind.FLOW else _Kind.FLOW
+        return piece[end:]
+
+    def _fence_end(self, piece: str) -> int | None:
+        """Give the offset after the mark that ends the open fence, None while it is open."""
+        closing = f"\n{self._mark}"
+        text = self._tail + piece
+        place = text.find(closing)
+        if place < 0:
+            self._tail = text[-len(closing) :]
+            return None
+        return place + len(closing) - len(self._tail)
+
+    def _release(self) -> None:
+        self._has_flowed = True
+        self._released += self._held
+        self._held.clear()
+
+
+class _Brackets:
+    """Finds where a JSON value closes that comes in pieces; strings end with their line."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._in_string = False
+        self._escapes = False  # the last character escapes the next
+
+    def end(self, piece: str) -> int | None:
+        """Give the offset after the bracket that closes the value, None while it is open."""
+        skipped = 1 if self._escapes else 0
+        self._escapes = False
+        for token in _BRACKET.finditer(piece):
+            if token.start() < skipped:
+                continue
+            match token[0]:
+                case "\\":
+                    skipped = token.end() + 1 if self._in_string else 0
+                    self._escapes = skipped > len(piece)
+                case '"':
+                    self._in_string = not self._in_string
+                case "\n":
+                    self._in_string = False
+                case "{" | "[" if not self._in_string:
+                    self._depth += 1
+                case "}" | "]" if not self._in_string:
+                    self._depth -= 1
+                    if self._depth <= 0:
+                        return token.end()
+        return None
+
+
+def _opening(text: str, bare: BareOpenings) -> _Opening | None:
+    """Say what a text begins with, or None while its next characters may change that."""
+    at = len(text) - len(text.lstrip(_BLANKS))
+    rest = text[at:]
+    if not rest:
+        return None
+    match rest[0]:
+        case "`" | "~":
+            return _fence(text, at)
+        case "<":
+            return _tag(rest, at)
+        case "{" | "[":
+            after = rest[1:].lstrip(_BLANKS)
+            if not after:
+                return None
+            if after[0] in ("\"}'{tac" if rest[0] == "{" else '{[]"'):
+                return _Opening(_Kind.BRACKETS, at)
+        case "}" | "]" | "," if not rest.strip(_REMAINS):
+            return None
+    opens = _opens_words(rest)
+    if opens is False:
+        opens = bare.opens(rest)
+    if opens is None:
+        return None
+    return _Opening(_Kind.ACTION, len(text)) if opens else _Opening(_Kind.FLOW, at)
+
+
+def _opens_words(rest: str) -> bool | None:
+    if rest.startswith(_LITERALS):
+        return True
+    is_start = len(rest) < _LONGEST and any(literal.startswith(rest) for literal in _LITERALS)
+    return None if is_start else False
+
+
+def _tag(rest: str, at: int) -> _Opening | None:
+    if rest.startswith("<>"):
+        return _Opening(_Kind.NO_OP, at + len("<>"))
+    if rest.startswith(("<|", "<\uff5c")):
+        return _Opening(_Kind.ACTION, at)
+    name = _TAG.match(rest)
+    if name and name.end() < len(rest):
+        is_call = not _TAGS.isdisjoint(name[1].lower().split(":"))
+        return _Opening(_Kind.ACTION if is_call else _Kind.FLOW, at)
+    return None if rest == "<" or name else _Opening(_Kind.FLOW, at)
+
+
+def _fence(text: str, at: int) -> _Opening | None:
+    fence = _FENCE.match(text, at)
+    if fence is None:
+        is_undecided = len(set(text[at:])) == 1  # one or two marks
+        return None if is_undecided else _Opening(_Kind.FLOW, at)
+    tag = fence["tag"].strip().lower()
+    if tag.startswith(("{", "[")):
+        return _Opening(_Kind.ACTION, at)
+    if "`" in tag and fence["mark"].startswith("`"):  # code in a line
+        return _Opening(_Kind.FLOW, at)
+    inside = text[fence.end() :].lstrip(_BLANKS)
+    is_json = not tag or tag.startswith("json") or inside.startswith(("{", "["))
+    if not fence["end"] or not (inside or is_json):
+        return None
+    kind, end = (_Kind.FENCE, fence.end()) if is_json else (_Kind.CODE, fence.end("mark"))
+    return _Opening(kind, end, fence["mark"])

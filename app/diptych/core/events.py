@@ -1,0 +1,250 @@
+"""The events of a run: facts, in the past participle; record names in `codec.EVENT_TYPES`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from diptych.core.approval_events import ApprovalDecided, ApprovalRequested, ChildApproval
+from diptych.core.budget import UNLIMITED, Budget
+from diptych.core.catalog import Catalog
+from diptych.core.context_window import ContextWindow
+from diptych.core.hook_events import HookEvent
+from diptych.core.messages import JSON, Call, JSONObject, Message, NativeCall, Result, Usage
+from diptych.core.origin import Origin as Origin  # noqa: PLC0414 - of an event, for its readers
+from diptych.core.queue_events import MessageQueued, QueueCleared
+from diptych.core.reading import ActionError
+from diptych.core.run_settings import RunSettings
+
+CallKind = Literal["tool", "agent"]
+CallFormat = Literal["json", "native"]
+"""How a model writes its calls: as JSON in its text, or natively, in the API's own `tool_calls`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequested:
+    """The caller's message; `earlier` holds the messages before it that the caller sent along.
+
+    `system` is the caller's own system text, for this run only; so are `parameters` of the model,
+    `max_steps`, the JSON schema that the answer must fit (`{}`: any JSON object), and `budget`,
+    what the run may use, where the manifest allows as much. `parts` are the message's content
+    parts that are not text. With `resumes` there is no message, unless that run ended before it
+    began: the run goes on where the one with this id failed or was aborted. `subject` is who asks,
+    "" if nobody knows. If that is only what the caller says, for whom it works, `caller` is who was
+    proved to ask. `notes` are what the caller's protocol keeps with the run and reads again; the
+    loop does not.
+    """
+
+    message: str
+    earlier: tuple[Message, ...] = ()
+    system: str = ""
+    origin: Origin = field(default_factory=Origin)
+    parts: tuple[JSONObject, ...] = ()
+    parameters: Mapping[str, JSON] = field(default_factory=dict)
+    max_steps: int | None = None
+    output_schema: JSONObject | None = None
+    resumes: str | None = None
+    subject: str = ""
+    caller: str = ""
+    budget: Budget = UNLIMITED
+    notes: Mapping[str, JSON] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """The run begins: its catalog, system prompt and settings are fixed from here on.
+
+    `action_format` is the format that the run begins with. If that is native, `native_prompt` is
+    its system prompt, and `prompt` the one that it goes on with if the endpoint refuses tools.
+    `key` is the hash under which they are stored once for many runs (`codec.catalog_blob`).
+    `nonce` is random for the run: it marks what is data in the texts that the model reads.
+    `window` is what is known of the model's context window when the run starts.
+    """
+
+    catalog: Catalog
+    prompt: str
+    settings: RunSettings = field(default_factory=RunSettings)
+    key: str = ""
+    nonce: str = ""
+    native_prompt: str = ""
+    action_format: CallFormat = "json"
+    window: ContextWindow = field(default_factory=ContextWindow)
+
+
+@dataclass(frozen=True, slots=True)
+class FormatChanged:
+    """The endpoint refused native calls: from here on the run asks for calls in this format."""
+
+    action_format: CallFormat
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerChanged:
+    """Another process has taken the run over, from its record.
+
+    With `lost_tail` the store may have lost the newest records: their effects may have happened.
+    """
+
+    lost_tail: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """The model's reply, with the native calls in it.
+
+    Of a streamed reply `text` is only what was held back to its end; what was told before is on
+    record as `Streamed`. Of any other it is the whole.
+    `reasoning` is what led to the calls, if the endpoint may want it back.
+    """
+
+    text: str
+    usage: Usage = field(default_factory=Usage)
+    finish_reason: str = "stop"
+    calls: tuple[NativeCall, ...] = ()
+    reasoning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextRefused:
+    """The model refused a request as too long, and may have told its window and the request's."""
+
+    max_tokens: int | None = None
+    prompt_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """A summary stands for all but the newest `keeps` messages; if it failed, `error` says why."""
+
+    summary: str
+    keeps: int
+    usage: Usage = field(default_factory=Usage)
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyRejected:
+    """A reply looked like an action and cannot be carried out."""
+
+    error: ActionError
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A call with its references filled is about to be sent; delegations have a `context_id`.
+
+    `budget` is what a delegation is given of what the run has left.
+    """
+
+    call: Call
+    step: int
+    context_id: str | None = None
+    budget: Budget = UNLIMITED
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """A call has its result, sent or not; `target` is the name that the model used.
+
+    `hook` is the name of the hook that replaced the result, if one did.
+    """
+
+    result: Result
+    kind: CallKind
+    target: str
+    hook: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """A piece of the answer: `text` on record, and to whoever reads a stream."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerReset:
+    """The answer came out differently, or was no answer: its earlier text is void.
+
+    `from_seq` is the seq of the first void piece; `attempt` counts from 2.
+    """
+
+    from_seq: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The whole answer. `is_json`: it fits the JSON schema that the run has for it."""
+
+    text: str
+    finish_reason: str = "stop"
+    is_json: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The end, with an answer. `usage` is the sum over the run's model calls."""
+
+    finish_reason: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class StepsExhausted:
+    """The end at `max_steps`, with the literal text of loop.md §2 and the results so far."""
+
+    text: str
+    results: tuple[Result, ...]
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The end, because of a failure that the run cannot survive.
+
+    `text` is the last answer, if the failure is that it does not fit its schema.
+    """
+
+    code: str
+    message: str
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """The end by cancellation."""
+
+    reason: str
+
+
+Stop: TypeAlias = Failed | Aborted
+"""An end that may come from outside, in any phase."""
+
+Signal: TypeAlias = Stop | MessageQueued | QueueCleared | ApprovalDecided
+"""What can be sent to a run that exists (as a signal of Temporal)."""
+
+Terminal: TypeAlias = Completed | StepsExhausted | Stop
+Event: TypeAlias = (
+    RunRequested
+    | MessageQueued
+    | QueueCleared
+    | Offered
+    | OwnerChanged
+    | FormatChanged
+    | Replied
+    | ContextRefused
+    | Compacted
+    | ReplyRejected
+    | ApprovalRequested
+    | ApprovalDecided
+    | HookEvent
+    | ChildApproval
+    | Called
+    | Returned
+    | Streamed
+    | AnswerReset
+    | Answered
+    | Terminal
+)

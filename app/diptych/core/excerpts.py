@@ -1,0 +1,172 @@
+"""Excerpts of results that are too long to be sent, and the tool that reads what they leave out.
+
+A text has an id that follows from its content. So it is the same wherever the text stands, in this
+run or an earlier one, and nothing has to be kept for it.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from diptych.core.catalog import RESULT_SERVER, Catalog, Tool
+from diptych.core.messages import Call, JSONObject, Message, NativeCall, ToolCall
+from diptych.core.text_weight import weight
+from diptych.core.tokens import message_weight
+
+MAX_READ_CHARS: Final = 20_000
+_LEAST_CHARS = 80  # of an excerpt, beside its mark
+_MARK_CHARS = 200  # less is not worth a mark
+READ_RESULT: Final = Tool(
+    RESULT_SERVER,
+    "read",
+    "Reads on in a text of this conversation of which you were given an excerpt. The mark in the "
+    "excerpt has the id; offset is the number of the first character that you want.",
+    {
+        "type": "object",
+        "properties": {
+            "id": {"type": "string"},
+            "offset": {"type": "integer", "minimum": 0},
+            "limit": {"type": "integer", "minimum": 1, "maximum": MAX_READ_CHARS},
+        },
+        "required": ["id"],
+        "additionalProperties": False,
+    },
+    read_only=True,
+    idempotent=True,
+)
+"""The tool `result__read`; no server has it, the loop itself answers its calls."""
+_READ_ON = re.compile(
+    rf"(\[\d+ of \d+ characters are left out here)\. To read them call {READ_RESULT.long_name}: "
+    r"\{[^\n]*\}\]"
+)
+READER: Final = READ_RESULT.long_name
+"""The only name of that tool, with which each call is compared."""
+
+
+def text_id(text: str) -> str:
+    """The id of a text that an excerpt names: 8 hexadecimal digits."""
+    return hashlib.blake2b(text.encode(errors="replace"), digest_size=4).hexdigest()
+
+
+def excerpt(text: str, most: float) -> str:
+    """Shorten a text to about the weight `most`: head and tail, and what is left out between."""
+    head, tail = _ends(text, most)
+    left = len(text) - head - tail
+    if left <= 0:
+        return text
+    read = {"tool": READ_RESULT.long_name, "arguments": {"id": text_id(text), "offset": head}}
+    return (
+        f"{text[:head]}\n[{left} of {len(text)} characters are left out here. To read them call "
+        f"{READ_RESULT.long_name}: {json.dumps(read)}]\n{text[len(text) - tail :]}"
+    )
+
+
+def clipped(text: str, most: float) -> str:
+    """Shorten a text like `excerpt`, where nobody can read on."""
+    head, tail = _ends(text, most)
+    return text if head + tail >= len(text) else f"{text[:head]} […] {text[len(text) - tail :]}"
+
+
+def _ends(text: str, most: float) -> tuple[int, int]:
+    """Say how many characters at both ends of a text are shown; together all, if it fits."""
+    whole = weight(text)
+    if whole <= most:
+        return len(text), 0
+    chars = max(_LEAST_CHARS, int(len(text) * most / whole) - _MARK_CHARS)
+    if len(text) - chars <= _MARK_CHARS:
+        return len(text), 0
+    return chars - chars // 3, chars // 3
+
+
+def shortened(message: Message, most: float) -> Message:
+    """Shorten each result of a message to about the weight `most`; without results, the message.
+
+    The arguments of native calls stay JSON. Reasoning is left out first: it says least.
+    """
+    if message.reasoning and message_weight(message) > most:
+        message = replace(message, reasoning="")
+    if message_weight(message) <= most:
+        return message
+    content, end = "", 0
+    places: list[tuple[int, int]] = []
+    for start, stop in message.results:
+        content += message.content[end:start]
+        short = excerpt(message.content[start:stop], most)
+        places.append((len(content), len(content) + len(short)))
+        content, end = content + short, stop
+    content += message.content[end:]
+    if content == message.content:  # its results, if any, are as short as they can be
+        content, places = excerpt(content, most), []
+    calls = tuple(_short_call(call, most) for call in message.calls)
+    if content == message.content and calls == message.calls:
+        return message
+    sources = message.sources if places else ()
+    return replace(message, content=content, calls=calls, results=tuple(places), sources=sources)
+
+
+def without_reader(text: str) -> str:
+    """Leave out of the marks of excerpts how they are read on: where nothing can be called."""
+    return _READ_ON.sub(r"\1]", text)
+
+
+def mark_results(message: Message, results: Iterable[str], sources: Iterable[str]) -> Message:
+    """Say where in a message the results stand that it was written from, and of what each is."""
+    places: list[tuple[int, int]] = []
+    end = 0
+    for text in results:
+        start = message.content.find(text, end)
+        if start < 0:
+            return message
+        end = start + len(text)
+        places.append((start, end))
+    return replace(message, results=tuple(places), sources=tuple(sources))
+
+
+def is_reader(call: Call) -> bool:
+    """Whether a call is one of `result__read`, which the loop answers itself."""
+    return isinstance(call, ToolCall) and call.name == READER
+
+
+def with_reader(catalog: Catalog, *, is_offered: bool) -> Catalog:
+    """Give a catalog with `result__read` in it, or without."""
+    if (catalog.tool(READ_RESULT.long_name) == READ_RESULT) == is_offered:
+        return catalog
+    others = tuple(tool for tool in catalog.tools if tool != READ_RESULT)
+    return replace(catalog, tools=(*others, READ_RESULT) if is_offered else others)
+
+
+def read_text(messages: Iterable[Message], arguments: JSONObject, most: float) -> str | None:
+    """Give the piece of a text that a call of `result__read` asks for; None for an unknown id.
+
+    It weighs at most about `most`, so that it is never shortened itself.
+    """
+    wanted: Any = arguments["id"]
+    offset: Any = arguments.get("offset", 0)
+    limit: Any = arguments.get("limit", MAX_READ_CHARS)
+    text = next((t for m in messages for t in _texts(m) if text_id(t) == wanted), None)
+    if text is None:
+        return None
+    piece = text[offset : offset + min(limit, MAX_READ_CHARS)]
+    while len(piece) > _LEAST_CHARS and weight(piece) > most:
+        piece = piece[: max(_LEAST_CHARS, int(len(piece) * most / weight(piece) * 0.9))]
+    end = offset + len(piece)
+    if not piece:
+        return f"[the text has {len(text)} characters; there are none from {offset} on]"
+    rest = f"; read on with offset {end}" if end < len(text) else ", the end"
+    return f"{piece}\n[characters {offset} to {end} of {len(text)}{rest}]"
+
+
+def _texts(message: Message) -> Iterator[str]:
+    yield from (message.content[start:stop] for start, stop in message.results)
+    yield message.content
+    yield from (call.arguments for call in message.calls)
+
+
+def _short_call(call: NativeCall, most: float) -> NativeCall:
+    short = excerpt(call.arguments, most)
+    if short == call.arguments:
+        return call
+    return replace(call, arguments=json.dumps({"excerpt": short}, ensure_ascii=False))

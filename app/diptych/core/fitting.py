@@ -1,0 +1,226 @@
+"""What of a conversation is sent, so that it fits the model's context window (loop.md §11).
+
+The conversation is kept whole. Of what is sent, first no text takes more than a quarter of the
+window; above 75 % of it the oldest results become excerpts; then old messages are to be replaced by
+a summary, and until there is one the newest are shortened, too. The system prompt, the first
+message, the run's own question and the last six messages are always sent, and a call is never
+parted from its result.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from diptych.core import prompt
+from diptych.core.excerpts import shortened
+from diptych.core.messages import Message
+from diptych.core.state import Run, conversation
+from diptych.core.text_weight import prompt_weight
+from diptych.core.tokens import message_weight
+
+FULL: Final = 0.75
+"""The share of the window above which a conversation is made smaller; the reply needs the rest."""
+LARGEST: Final = 0.25  # the share that one text may take
+_SMALL = 1 / 32  # the share that an excerpt of an old result may take
+_STEP = 0.2  # of what fits: so much is saved at a time, so that prompt caches hold for a while
+_WORTH = 0.2  # of what fits: a summary that replaces less is not worth a request
+_ADDED = 0.1  # of the window, for the rules that stand at the end of a request
+_KEPT = 6  # the newest messages
+_PART = "[an image or file of this message is not sent any more]"
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """The messages to send, without the system prompt.
+
+    `cut` is where the messages begin that a summary would not stand for, None if none is needed;
+    `weight` is that of the whole request, about, and `weights` are those of the messages; none
+    without a window.
+    """
+
+    messages: tuple[Message, ...]
+    has_excerpts: bool = False
+    cut: int | None = None
+    weight: int = 0
+    weights: tuple[int, ...] = ()
+
+
+def fit(run: Run) -> Fitted:
+    """Say what of a run's conversation is sent now."""
+    said = conversation(run)
+    if run.window.limit is None and _last_summary(said) is None:
+        return Fitted(said)
+    places = _places(said, question_place(run))
+    if run.window.limit is None:
+        return Fitted(tuple(said[place] for place in places))
+    return _Fitting(run, said, places).fitted()
+
+
+def summarised(run: Run, cut: int) -> tuple[Message, ...]:
+    """Give the messages that a summary up to `cut` stands for, the last summary in their place."""
+    said = conversation(run)
+    last = _last_summary(said, with_text=True)
+    if last is None:
+        return tuple(m for m in said[:cut] if m.keeps is None)
+    start = max(0, last - (said[last].keeps or 0))
+    return (said[last], *(m for m in said[start:cut] if m.keeps is None))
+
+
+class _Fitting:
+    """Makes a conversation smaller, from what hurts least to what hurts most."""
+
+    def __init__(self, run: Run, said: Sequence[Message], places: Sequence[int]) -> None:
+        self._said = said
+        self._places = places
+        self._window = run.window
+        self._question = question_place(run)
+        self._messages = [said[place] for place in places]
+        self._weights = [message_weight(message) for message in self._messages]
+        estimated = prompt_weight(run.system) + round(self._window.weight(_ADDED))
+        self._others = max(estimated, self._window.others)
+        self._fits = self._window.weight(FULL)
+        newest = {place for place in places if place >= len(said) - _KEPT}
+        self._old = [n for n, place in enumerate(places) if place not in newest]
+
+    def fitted(self) -> Fitted:
+        cut = None
+        self._shorten(range(len(self._places)), self._window.weight(LARGEST))
+        if self._excess > 0:
+            self._shorten_old()
+        if self._excess > 0:
+            cut = None if self._window.has_compacted else self._cut()
+            most = self._window.weight(LARGEST) / 2
+            while self._excess > 0 and most >= 1:
+                self._shorten(range(len(self._places)), most)
+                most /= 2
+            self._leave_out()
+        has_excerpts = any(
+            m is not self._said[p] for m, p in zip(self._messages, self._places, strict=True)
+        )
+        weights = tuple(self._weights)
+        return Fitted(tuple(self._messages), has_excerpts, cut, self._total, weights)
+
+    @property
+    def _total(self) -> int:
+        return self._others + sum(self._weights)
+
+    @property
+    def _excess(self) -> float:
+        return self._total - self._fits
+
+    def _shorten(self, places: Sequence[int], most: float) -> None:
+        for n in places:
+            if self._weights[n] > most and self._places[n] != self._question:
+                self._replace(n, shortened(self._messages[n], most))
+
+    def _shorten_old(self) -> None:
+        """Shorten old texts, the oldest first, until a whole number of steps is saved."""
+        step = self._fits * _STEP
+        due = self._total - self._fits + step - 1
+        enough = self._total - due // step * step
+        most = self._window.weight(_SMALL)
+        for n in self._old:
+            if self._total <= enough:
+                break
+            if self._messages[n].parts:
+                text = f"{self._messages[n].content}\n{_PART}"
+                self._replace(n, replace(self._messages[n], content=text, parts=(), results=()))
+            self._shorten((n,), most)
+
+    def _leave_out(self) -> None:
+        """Leave out the oldest messages where all are as short as they can be: a tiny window."""
+        newest = len(self._said) - 1
+        while newest > 0 and _is_tied(self._said, newest):
+            newest -= 1
+        last = {_first_of_user(self._said), _last_summary(self._said)}
+        droppable = [p for p in self._places if p < newest and p != self._question]
+        droppable.sort(key=lambda place: place in last)  # in this order else
+        while self._excess > 0 and droppable:
+            dropped = {droppable.pop(0)}
+            while droppable and droppable[0] not in last and _is_tied(self._said, droppable[0]):
+                dropped.add(droppable.pop(0))
+            kept = [n for n, place in enumerate(self._places) if place not in dropped]
+            self._places = [self._places[n] for n in kept]
+            self._messages = [self._messages[n] for n in kept]
+            self._weights = [self._weights[n] for n in kept]
+
+    def _replace(self, n: int, message: Message) -> None:
+        self._messages[n] = message
+        self._weights[n] = message_weight(message)
+
+    def _cut(self) -> int | None:
+        """Find where the newest messages begin that are kept, None if too little is before them.
+
+        Best is the beginning of a turn; within a long one, any message that is not tied.
+        """
+        said, last = self._said, _last_summary(self._said)
+        start = 0 if last is None else _kept_from(said, last)
+        latest = len(said) - _KEPT
+        while latest > start and _is_tied(said, latest):
+            latest -= 1
+        turn = next((n for n in range(latest, start, -1) if _begins_turn(said, n)), None)
+        for cut in (turn, latest):
+            if cut is not None and cut > start and self._is_worth(start, cut):
+                return cut
+        return None
+
+    def _is_worth(self, start: int, cut: int) -> bool:
+        pinned = {_first_of_user(self._said), self._question}
+        saved = sum(
+            weight
+            for place, weight in zip(self._places, self._weights, strict=True)
+            if start <= place < cut and place not in pinned and self._said[place].keeps is None
+        )
+        return saved >= self._fits * _WORTH
+
+
+def _places(said: Sequence[Message], question: int | None) -> list[int]:
+    """Say which messages are sent, in which order, if everything fits."""
+    last = _last_summary(said)
+    if last is None:
+        return list(range(len(said)))
+    start = _kept_from(said, last)
+    first = _first_of_user(said)
+    pinned = {first: None, last: None, question: None}
+    kept = [n for n in range(start, len(said)) if said[n].keeps is None]
+    return [*(n for n in pinned if n is not None and (n < start or n == last)), *kept]
+
+
+def _kept_from(said: Sequence[Message], last: int) -> int:
+    """Say where the messages begin that the last summary keeps; no call is parted from a result."""
+    start = max(0, last - (said[last].keeps or 0))
+    while start > 0 and start < last and _is_tied(said, start):
+        start -= 1
+    return start
+
+
+def _first_of_user(said: Sequence[Message]) -> int | None:
+    return next((n for n in range(len(said)) if _begins_turn(said, n)), None)
+
+
+def question_place(run: Run) -> int | None:
+    """Where the question stands that the run answers: its own, or that of the run it resumes."""
+    if run.asked_at is not None:
+        return len(run.history) + run.asked_at
+    asked = (n for n in range(len(run.history) - 1, -1, -1) if _begins_turn(run.history, n))
+    return next(asked, None)
+
+
+def _begins_turn(said: Sequence[Message], n: int) -> bool:
+    return said[n].role == "user" and not _is_tied(said, n)
+
+
+def _last_summary(said: Sequence[Message], *, with_text: bool = False) -> int | None:
+    for n in range(len(said) - 1, -1, -1):
+        if said[n].keeps is not None and not (with_text and said[n].content == prompt.NO_SUMMARY):
+            return n
+    return None
+
+
+def _is_tied(said: Sequence[Message], n: int) -> bool:
+    """Whether a message belongs to the one before it: results, or what was wrong with a reply."""
+    message = said[n]
+    if message.keeps is not None or message.role == "tool" or message.results:
+        return True
+    follows_reply = n > 0 and said[n - 1].role == "assistant" and message.role == "user"
+    return follows_reply and message.content.startswith("[Step ")

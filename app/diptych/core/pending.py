@@ -1,0 +1,104 @@
+"""The pending commands of a run: those without the event that answers them.
+
+With a new owner some of them are done again, and some must not be.
+"""
+
+from dataclasses import replace
+
+from diptych.core import prompt
+from diptych.core.approval_events import ApprovalRequested
+from diptych.core.call_graph import failure, is_repeatable
+from diptych.core.commands import (
+    AskModel,
+    Command,
+    Emit,
+    JudgeAnswer,
+    JudgeCall,
+    JudgeStep,
+    MakeCall,
+)
+from diptych.core.events import (
+    Called,
+    Compacted,
+    ContextRefused,
+    Event,
+    Failed,
+    FormatChanged,
+    OwnerChanged,
+    Replied,
+    Returned,
+)
+from diptych.core.hook_events import AnswerJudged, CallJudged, StepJudged
+from diptych.core.state import Run, calls_awaiting_decision, open_calls, updated
+
+Next = tuple[Run, tuple[Command, ...]]
+"""A run after an event, and the commands that follow."""
+
+
+def issue(run: Run, *commands: Command) -> Next:
+    """Give commands, and keep them as pending until an event answers them."""
+    return updated(run, pending=run.pending + commands), commands
+
+
+def is_asking(run: Run) -> bool:
+    """Whether the model has been asked and has not replied."""
+    return any(isinstance(command, AskModel) for command in run.pending)
+
+
+def unanswered(run: Run, event: Event) -> tuple[Command, ...]:
+    """Give the pending commands that this event does not answer."""
+    return tuple([command for command in run.pending if not _answers(event, command)])
+
+
+def take_over(run: Run, event: OwnerChanged) -> Next:
+    """Revise the pending commands for a new owner: it cannot know how far the old one came (§9)."""
+    revised = [_for_new_owner(run, c, event) for c in run.pending]
+    if event.lost_tail:  # the lost records may hold starts of calls that seem not issued
+        known = run.issued - calls_awaiting_decision(run)  # one may have been approved, and made
+        due = [c for c in run.calls if c.id in open_calls(run) and c.id not in known]
+        lost = [c for c in due if not is_repeatable(c, run.catalog)]
+        revised += [Emit(failure(c, "unknown", prompt.OUTCOME_UNKNOWN)) for c in lost]
+        run = updated(run, issued=run.issued | {c.id for c in lost})
+    return issue(updated(run, pending=()), *revised)
+
+
+def _for_new_owner(run: Run, given: Command, event: OwnerChanged) -> Command:
+    match given:
+        case AskModel(purpose="answer" | "either"):
+            return replace(given, recorded=run.answer[run.answer_from :])
+        case MakeCall(call) if call.id in run.context_ids:
+            return replace(given, is_retry=True)  # its agent is asked what became of the task
+        case MakeCall(call) if call.id in run.started or event.lost_tail:
+            if is_repeatable(call, run.catalog):
+                return replace(given, is_retry=call.id in run.started)
+            return Emit(failure(call, "unknown", prompt.OUTCOME_UNKNOWN))
+        case MakeCall(call) if run.steering:
+            return Emit(failure(call, "skipped", prompt.SUPERSEDED))
+        case _:
+            return given
+
+
+def _answers(event: Event, given: Command) -> bool:  # noqa: C901 - a table
+    match given, event:
+        case AskModel(), Replied() | FormatChanged() | ContextRefused() | Compacted():
+            return True
+        case Emit(Failed()), Replied() | ContextRefused() | Compacted():
+            return True  # another version asked, where this one would not (`asking`)
+        case JudgeCall(call), CallJudged(call_id):
+            return call.id == call_id
+        case JudgeCall(call), Returned(result):
+            return call.id == result.call_id
+        case (JudgeStep(), StepJudged()) | (JudgeAnswer(), AnswerJudged()):
+            return True
+        case MakeCall(call), ApprovalRequested(due):
+            return call.id == due.id
+        case MakeCall(call), Returned(result):
+            return call.id == result.call_id
+        case Emit(Returned(due)), Returned(result):
+            return due.call_id == result.call_id
+        case Emit(Called(due)), Called(call):
+            return due.id == call.id
+        case Emit(due), _:  # whatever its words: another version may have chosen them
+            return type(due) is type(event)
+        case _:
+            return False

@@ -1,0 +1,131 @@
+"""Checks a call's arguments against its tool's input schema.
+
+Schemas come from strangers. A reference to another document is never fetched. A schema that is
+wrong in itself, or takes too long to check, checks nothing: its server still does.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+from jsonschema.exceptions import SchemaError, UnknownType, ValidationError, best_match
+from jsonschema.protocols import Validator
+from referencing.exceptions import Unresolvable
+
+from diptych.core.catalog import Tool
+from diptych.core.messages import JSON, JSONObject
+from diptych.core.reading.bounded_schema import TooCostly, errors_of, validator_of
+from diptych.core.reading.references import has_reference
+
+SCHEMA_PROBLEMS = (  # what jsonschema is seen to raise for schemas that pass its own check
+    SchemaError,
+    UnknownType,
+    Unresolvable,
+    RecursionError,
+    re.error,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    TooCostly,
+)
+_LOOKED_AT = 50  # errors, of which the best one is told
+_SHAPE = frozenset(  # of a container; no reference in it can change the verdict of these
+    {
+        "additionalProperties",
+        "dependentRequired",
+        "maxItems",
+        "maxProperties",
+        "minItems",
+        "minProperties",
+        "propertyNames",
+        "required",
+        "type",
+    }
+)
+
+
+def check_arguments(tool: Tool, arguments: JSONObject, *, references_fit: bool) -> str | None:
+    """Give what is wrong with a tool's arguments, for the model, or None if they fit.
+
+    With `references_fit`, what depends on a string that holds a `${…}` counts as right: it is
+    checked again when it is filled.
+    """
+    try:
+        validator = schema_validator(tool.schema_text)
+        errors = errors_of(
+            validator, arguments, _LOOKED_AT, lambda e: not (references_fit and _may_be_filled(e))
+        )
+        error = best_match(errors)
+    except SCHEMA_PROBLEMS:
+        return None
+    if error is None:
+        return None
+    return (
+        f"{tool.name}: {_place(error)}: {_cut(error.message)}. "
+        f"Expected: {_expected(tool.input_schema)}"
+    )
+
+
+def schema_validator(schema_text: str) -> Validator:
+    """Give what checks values against a schema, which is JSON text, by `errors_of`.
+
+    Raises `SCHEMA_PROBLEMS`.
+    """
+    found = _validator_or_problem(schema_text)
+    if isinstance(found, Exception):
+        raise found.with_traceback(None)  # it is kept, and would keep the frames of each raise
+    return found
+
+
+@lru_cache(maxsize=256)
+def _validator_or_problem(schema_text: str) -> Validator | Exception:
+    try:
+        return validator_of(json.loads(schema_text))
+    except SCHEMA_PROBLEMS as problem:
+        return problem.with_traceback(None)
+
+
+def _may_be_filled(error: ValidationError) -> bool:
+    instance: Any = error.instance
+    if not has_reference(instance):
+        return False
+    if isinstance(instance, str):
+        return True
+    if error.context:  # of anyOf and oneOf: it is enough that one branch may come to fit
+        branches: dict[Any, bool] = {}
+        for inner in error.context:
+            branch = inner.relative_schema_path[0]
+            branches[branch] = branches.get(branch, True) and _may_be_filled(inner)
+        return any(branches.values())
+    conditional = not {"then", "else"}.isdisjoint(error.relative_schema_path)
+    return conditional or error.validator not in _SHAPE
+
+
+def _place(error: ValidationError) -> str:
+    steps = (f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.absolute_path)
+    return _cut("arguments" + "".join(steps))
+
+
+def _cut(text: str, head: int = 100, tail: int = 120) -> str:
+    """Shorten a message in its middle: it ends with what was expected."""
+    return text if len(text) <= head + tail else f"{text[:head]} … {text[-tail:]}"
+
+
+def _expected(schema: JSONObject) -> str:
+    return "; ".join(islice(_parameters(schema), 30))[:600] or "an object without fields"
+
+
+def _parameters(schema: JSONObject) -> Iterator[str]:
+    properties, required = schema.get("properties"), schema.get("required")
+    if not isinstance(properties, Mapping):
+        return
+    for name, parameter in properties.items():
+        kind: JSON = parameter.get("type") if isinstance(parameter, Mapping) else None
+        words = [json.dumps(kind).replace('"', "")] if kind else []
+        words += ["required"] if isinstance(required, list) and name in required else []
+        yield f"{name} ({', '.join(words)})" if words else name

@@ -1,0 +1,221 @@
+"""JSON Schema, checked in a bounded time: schemas come from strangers.
+
+`jsonschema` has no bound: references that branch take exponential time, `uniqueItems` quadratic
+time, and a pattern any time. Here every keyword that is evaluated counts as a step, and so does
+every error with its message; a check that takes too many steps ends with `TooCostly`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from typing import Any, cast
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+from jsonschema.protocols import Validator
+from jsonschema.validators import extend, validator_for
+from referencing import Registry
+
+from diptych.core.messages import JSON
+from diptych.core.reading.linear_patterns import UnusablePattern, matches
+
+MAX_STEPS = 20_000
+"""Of one check: some 0.1 s."""
+
+MAX_CONTAINERS = 1_000
+"""Of a schema: objects and lists in it. To check that it is one takes some 0.2 s at most."""
+
+CHARS_A_STEP = 1_000  # of an error's message
+
+_STANDARD = "json-schema.org"  # where the schemas are that jsonschema brings with it
+_ADDRESSES = ("$id", "id", "$ref", "$dynamicRef", "$recursiveRef")
+
+Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
+
+
+class TooCostly(Exception):
+    """A check that takes too many steps."""
+
+
+@dataclass(slots=True)
+class _Steps:
+    left: int
+
+    def count(self, steps: int) -> None:
+        self.left -= steps
+        if self.left < 0:
+            raise TooCostly("it is too large, or takes too long to check")
+
+
+_STEPS: ContextVar[_Steps] = ContextVar("schema_steps")
+
+
+def validator_of(schema: JSON) -> Validator:
+    """Give what checks against a schema, of the draft that the schema names.
+
+    Raises `SchemaError` if it is no schema, `TooCostly` if it takes too long to tell.
+    """
+    own: Any = _without_dialects(schema, _Steps(MAX_CONTAINERS))
+    kind: Any = validator_for(cast("Any", schema), default=Draft202012Validator)
+    kind.check_schema(own)
+    checker: Validator = _bounded(kind)(own, registry=Registry())  # empty: nothing is fetched
+    return checker
+
+
+def errors_of(
+    validator: Validator,
+    instance: Any,  # noqa: ANN401 - any JSON
+    limit: int,
+    is_wanted: Callable[[ValidationError], bool] = bool,
+) -> list[ValidationError]:
+    """Give the first errors of an instance that are wanted. Raises `TooCostly`."""
+    token = _STEPS.set(_Steps(MAX_STEPS))
+    try:
+        errors = (error for error in validator.iter_errors(instance) if is_wanted(error))
+        return list(islice(errors, limit))
+    finally:
+        _STEPS.reset(token)
+
+
+def _without_dialects(value: JSON, containers: _Steps) -> JSON:
+    """Give a copy without `$schema`, at which jsonschema would go on without our keywords.
+
+    Raises `TooCostly` if there is too much of it, or if it refers to such a schema.
+    """
+    if isinstance(value, list):
+        containers.count(1)
+        return [_without_dialects(item, containers) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    containers.count(1)
+    if any(_STANDARD in v for k in _ADDRESSES if isinstance(v := value.get(k), str)):
+        raise TooCostly(f"it refers to a schema of {_STANDARD}")
+    return {
+        name: _without_dialects(item, containers)
+        for name, item in value.items()
+        if name != "$schema" or not isinstance(item, str)
+    }
+
+
+@cache
+def _bounded(kind: Any) -> Any:  # noqa: ANN401 - jsonschema makes its classes at run time
+    """Make a class of validators whose keywords count their steps."""
+    keywords: dict[str, Keyword] = {
+        name: _OWN_KEYWORDS.get(name, keyword) for name, keyword in kind.VALIDATORS.items()
+    }
+    extended: Any = extend
+    return extended(kind, {name: _counted(keyword) for name, keyword in keywords.items()})
+
+
+def _counted(keyword: Keyword) -> Keyword:
+    def counted(
+        validator: object, value: object, instance: object, schema: object
+    ) -> Iterator[ValidationError]:
+        steps = _STEPS.get()
+        steps.count(1)
+        for error in keyword(validator, value, instance, schema) or ():
+            steps.count(1 + len(error.message) // CHARS_A_STEP)
+            yield error
+
+    return counted
+
+
+def _pattern(_: object, pattern: str, instance: object, __: object) -> Iterator[ValidationError]:
+    if isinstance(instance, str) and not _matches(pattern, instance, otherwise=True):
+        yield ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+def _matches(pattern: str, text: str, *, otherwise: bool) -> bool:
+    """Say whether a pattern matches; `otherwise` for one that no bounded search is known for."""
+    try:
+        return matches(pattern, text)
+    except UnusablePattern:
+        return otherwise
+
+
+def _pattern_properties(
+    validator: Any,  # noqa: ANN401 - see `_bounded`
+    properties: Mapping[str, Any],
+    instance: object,
+    _: object,
+) -> Iterator[ValidationError]:
+    if not isinstance(instance, dict):
+        return
+    for pattern, subschema in properties.items():
+        for name, value in instance.items():
+            _STEPS.get().count(1)
+            if _matches(pattern, name, otherwise=False):
+                yield from validator.descend(value, subschema, path=name, schema_path=pattern)
+
+
+def _additional_properties(
+    validator: Any,  # noqa: ANN401 - see `_bounded`
+    subschema: object,
+    instance: object,
+    schema: Mapping[str, Any],
+) -> Iterator[ValidationError]:
+    if not isinstance(instance, dict):
+        return
+    known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    _STEPS.get().count(len(instance) * (1 + len(patterns)))
+    extra = [
+        name
+        for name in instance
+        if name not in known
+        and not any(_matches(pattern, name, otherwise=True) for pattern in patterns)
+    ]
+    if isinstance(subschema, dict):
+        for name in extra:
+            yield from validator.descend(instance[name], subschema, path=name)
+    elif subschema is False and extra:
+        names = ", ".join(repr(name) for name in sorted(extra)[:10])
+        verb = "was" if len(extra) == 1 else "were"
+        if patterns:
+            rules = ", ".join(repr(pattern) for pattern in sorted(patterns)[:10])
+            does = "does" if len(extra) == 1 else "do"
+            yield ValidationError(f"{names} {does} not match any of the regexes: {rules}")
+        else:
+            message = f"Additional properties are not allowed ({names} {verb} unexpected)"
+            yield ValidationError(message)
+
+
+def _unique_items(
+    _: object,
+    is_wanted: bool,
+    instance: object,
+    __: object,
+) -> Iterator[ValidationError]:
+    if is_wanted and isinstance(instance, list):
+        _STEPS.get().count(len(instance))
+        if len({_comparable(item) for item in instance}) < len(instance):
+            yield ValidationError(f"{instance!r} has non-unique elements")
+
+
+def _comparable(value: object) -> object:
+    """Give what is equal, and hashed alike, for values that are equal in JSON Schema."""
+    match value:
+        case bool():
+            return ("bool", value)
+        case dict():
+            return ("dict", frozenset((key, _comparable(item)) for key, item in value.items()))
+        case list():
+            return ("list", tuple(_comparable(item) for item in value))
+        case _:
+            return value
+
+
+def _unchecked(*_: object) -> Iterator[ValidationError]:
+    """Take everything: what jsonschema does for this keyword has no bound."""
+    return iter(())
+
+
+_OWN_KEYWORDS: Mapping[str, Keyword] = {
+    "pattern": _pattern,
+    "patternProperties": _pattern_properties,
+    "additionalProperties": _additional_properties,
+    "uniqueItems": _unique_items,
+    "unevaluatedItems": _unchecked,
+    "unevaluatedProperties": _unchecked,
+}

@@ -1,0 +1,183 @@
+"""References from one call of a reply to the result of an earlier one (loop.md §3).
+
+`${id}` alone is the earlier result's value, `${id.path.to.field}` a field of it; inside a longer
+string both are inserted as text. `$${` is a literal `${`. What is inserted is never read again.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from diptych.core.messages import JSON, Call, Delegation
+from diptych.core.reading.strict_json import decode_json, is_deep
+
+MAX_INSERTED = 4 * 1024 * 1024
+"""Characters that references may bring into one call."""
+
+_REFERENCE = re.compile(r"\$\$\{|\$\{(?P<path>[^{}]*)\}")
+_INDEX = re.compile(r"[0-9]{1,9}")
+_SHOWN = 60  # characters of a path in an error
+
+
+def referenced_labels(value: JSON) -> set[str]:
+    """Give the ids that references in a value name, known or not."""
+    return {
+        _split(match["path"])[0]
+        for text in _strings(value)
+        for match in _REFERENCE.finditer(text)
+        if match["path"] is not None
+    }
+
+
+def has_reference(value: JSON) -> bool:
+    """Whether a value or a part of it may change when references are filled."""
+    return any("${" in text for text in _strings(value))
+
+
+def reference_value(value: JSON, text: str) -> JSON:
+    """Give what a reference to a result inserts: its structured value, else its text.
+
+    A value that is only MCP's wrapper `{"result": x}` counts as `x`. Such an `x`, or a text without
+    a value, that is a JSON object or array as a whole counts as that.
+    """
+    if value is None:
+        return _structured(text)
+    if isinstance(value, Mapping) and value.keys() == {"result"}:
+        inner = value["result"]
+        return _structured(inner) if isinstance(inner, str) else inner
+    return value
+
+
+def fill_references(call: Call, values: Mapping[str, JSON]) -> Call | str:
+    """Give the call with its references filled, or a sentence that says why that cannot be.
+
+    `values` holds the value of each label (see `reference_value`). Only for calls of a reply in
+    which some call has a label: elsewhere `${…}` is text.
+    """
+    filling = _Filling(values)
+    try:
+        match call:
+            case Delegation():
+                filled: Call = replace(call, task=filling.text(call.task))
+            case _:
+                arguments = {k: filling.value(v) for k, v in call.arguments.items()}
+                filled = replace(call, arguments=arguments)
+    except RecursionError:
+        return "the arguments are nested too deeply"
+    return filling.problem or filled
+
+
+class _Filling:
+    """One call being filled. After the first problem, what it gives no longer matters."""
+
+    def __init__(self, values: Mapping[str, JSON]) -> None:
+        self.problem: str | None = None
+        self._values = values
+        self._left = MAX_INSERTED
+        self._written: dict[str, str] = {}  # each path's value as text
+
+    def value(self, value: JSON) -> JSON:
+        match value:
+            case str():
+                whole = _REFERENCE.fullmatch(value)
+                if whole and whole["path"] is not None:
+                    return self._found(whole["path"])
+                return self.text(value)
+            case list():
+                return [self.value(item) for item in value]
+            case Mapping():
+                return {key: self.value(item) for key, item in value.items()}
+            case _:
+                return value
+
+    def text(self, text: str) -> str:
+        return _REFERENCE.sub(self._inserted, text)
+
+    def _inserted(self, match: re.Match[str]) -> str:
+        if match["path"] is None:
+            return "${"
+        self._found(match["path"])
+        return "" if self.problem else self._written[match["path"]]
+
+    def _found(self, path: str) -> JSON:
+        if self.problem:
+            return None
+        found = _follow(path, self._values)
+        if isinstance(found, LookupError):
+            self.problem = str(found.args[0])
+            return None
+        if path not in self._written:
+            self._written[path] = _written(found)
+        self._left -= len(self._written[path])
+        if self._left < 0:
+            self.problem = f"references insert more than {MAX_INSERTED} characters into this call"
+        return found
+
+
+def _structured(text: str) -> JSON:
+    """Give the object or array that a text is as a whole, else the text."""
+    if not text.lstrip().startswith(("{", "[")):
+        return text
+    decoded = decode_json(text)
+    if not isinstance(decoded, Mapping | list) or is_deep(decoded):
+        return text
+    return decoded
+
+
+def _follow(path: str, values: Mapping[str, JSON]) -> "JSON | LookupError":
+    label, *fields = _split(path)
+    if label not in values:
+        return LookupError(f"{_quoted(path)}: there is no result of {label[:_SHOWN]!r}")
+    place: JSON = values[label]
+    for field in fields:
+        match place:
+            case Mapping() if field in place:
+                place = place[field]
+            case list() if _INDEX.fullmatch(field) and int(field) < len(place):
+                place = place[int(field)]
+            case _:
+                there = f"{field[:_SHOWN]!r} is not in {_described(place)}"
+                return LookupError(f"{_quoted(path)} leads nowhere: {there}")
+    return place
+
+
+def _described(place: JSON) -> str:
+    match place:
+        case Mapping():
+            names = ", ".join(sorted(place)[:20])
+            return f"an object with the fields: {names[:300]}" if names else "an empty object"
+        case list():
+            return f"a list of {len(place)}"
+        case str():
+            return "a text, which has no fields"
+        case _:
+            return f"{json.dumps(place)}, which has no fields"
+
+
+def _quoted(path: str) -> str:
+    return "${" + path[:_SHOWN] + "}"
+
+
+def _written(value: JSON) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=dict)
+
+
+def _split(path: str) -> list[str]:
+    return path.strip().split(".")
+
+
+def _strings(value: JSON) -> Iterator[str]:
+    unvisited = [value]
+    while unvisited:
+        match unvisited.pop():
+            case str() as text:
+                yield text
+            case list() as items:
+                unvisited.extend(items)
+            case Mapping() as fields:
+                unvisited.extend(fields.values())
+            case _:
+                pass

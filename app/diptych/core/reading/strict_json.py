@@ -1,0 +1,100 @@
+"""Decodes JSON so strictly that no other decoder can read it differently.
+
+That of a model, and what somebody makes of its calls.
+"""
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from diptych.core.messages import JSON
+
+MAX_DEPTH = 64
+"""Of nested brackets; deeper text is not read as JSON."""
+
+_MAX_DIGITS = 20  # of 64 bits
+_SURROGATE = re.compile("[\ud800-\udfff]|\\\\u[dD][89a-fA-F]")
+
+
+def decode_json(text: str) -> "JSON | ValueError":
+    """Decode JSON as its standard says (RFC 8259).
+
+    A repeated key, NaN, Infinity, a number over 64 bits, half a surrogate pair and endless nesting
+    are each a ValueError, which is returned, not raised.
+    """
+    try:
+        value: JSON = _DECODER.decode(text)
+        if _SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return ValueError("a string holds half a surrogate pair, which is not text")
+    except ValueError as error:
+        return error
+    except RecursionError:
+        return ValueError("it is nested too deeply")
+    return value
+
+
+def decode_at(text: str, start: int) -> "tuple[JSON, int] | ValueError":
+    """Decode the JSON value that begins at `start`; gives it with the offset after it.
+
+    As strict as `decode_json`, and a ValueError too if it is nested deeper than `MAX_DEPTH`. The
+    cost is in proportion to the length of the value.
+    """
+    try:
+        value, end = _DECODER.raw_decode(text, start)
+        if _SURROGATE.search(text, start, end):
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return ValueError("a string holds half a surrogate pair, which is not text")
+    except ValueError as error:
+        return error
+    except RecursionError:
+        return ValueError("it is nested too deeply")
+    return ValueError(f"it is nested deeper than {MAX_DEPTH}") if is_deep(value) else (value, end)
+
+
+def is_deep(value: JSON) -> bool:
+    """Whether a value is nested deeper than `MAX_DEPTH`."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        inner = [list(v.values()) if isinstance(v, Mapping) else v for v in level]
+        level = [child for v in inner if isinstance(v, list) for child in v]
+        if not level:
+            return False
+    return True
+
+
+def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object, as `json`'s `object_pairs_hook`. Raises `ValueError` for a repeated key."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        times = Counter(name for name, _ in pairs)
+        twice = times.most_common(1)[0][0]
+        raise ValueError(f"the key {json.dumps(twice[:60])} appears twice in one object")
+    return value
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS or not -(2**63) <= (number := int(digits)) < 2**64:
+        raise ValueError("a number is too large for 64 bits; write it as a string")
+    return number
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError("a number is too large; write it as a string")
+    return number
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=unique_keys, parse_int=_integer, parse_float=_finite, parse_constant=_refuse
+)

@@ -1,0 +1,255 @@
+"""Calls between the tags and tokens that models were trained to write (loop.md §3).
+
+Each tagged call is rewritten in place as a line of this loop's own JSON, so that all of the rules
+for replies hold for it too: a call in a fenced example of code is none, and several calls with
+prose between them are ambiguous. Nothing is scanned twice.
+"""
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from diptych.core.catalog import Catalog
+from diptych.core.messages import JSON, JSONObject
+from diptych.core.reading.brackets import blank_end, spans
+from diptych.core.reading.code_calls import calls_in_code
+from diptych.core.reading.other_forms import calls_in, to_own_form
+from diptych.core.reading.strict_json import MAX_DEPTH, decode_at, decode_json
+from diptych.core.reading.tag_table import (
+    ANY_TAG,
+    ARGUMENT,
+    CLOSERS,
+    CODE_END,
+    GEMMA_END,
+    GEMMA_TOKEN,
+    NOISE,
+    OPENERS,
+    QUOTES,
+    TOKENS,
+)
+
+_SEPARATOR = re.compile(r"\s*[;,]\s*(?=[\[{])")
+_CODE_CALL = re.compile(r"\[?\s*[\w.]{1,128}\(")
+_MAY_BE_JSON = re.compile(r'[{\[]\s*["{\[]')
+_MOST_BROKEN = 20  # broken calls that are looked at; one is enough to refuse the reply
+_LINE = 400  # characters around a call in which the rest of its line is looked for
+_BLOCKQUOTE = re.compile(r"[ \t]*>(?!>>)")  # of Markdown; `>>>` is Functionary's
+_SHOWN = 300  # characters of JSON that cannot be read
+_TRUNCATED = '{"tool": '
+"""An object that never closes: read as an action that was cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Region:
+    """A tagged call's place in the text, and what stands there in our own form.
+
+    `rest` is the offset from which the text goes on.
+    """
+
+    start: int
+    rest: int
+    lines: tuple[str, ...]
+    is_broken: bool = False
+
+
+def rewrite_tagged(text: str, catalog: Catalog) -> str:
+    """Give the text with each tagged call as JSON of our own form, on lines of its own.
+
+    A call with text on both sides of its line, or in quotation marks or a quoted line, stays in the
+    middle of that line. Tags that hold nothing like a call stay as they are.
+    """
+    if "<" not in text and "[TOOL_CALLS]" not in text and "functools" not in text:
+        return text
+    if f"{NOISE}<invoke" in text:
+        text = text.replace(NOISE, "")
+    if not OPENERS.search(text):
+        return text
+    parts: list[str] = []
+    position = 0
+    for region in _regions(text, catalog):
+        between = text[position : region.start]
+        parts.append(TOKENS.sub("", between) if position else between)
+        parts += _placed(text, region, position)
+        position = region.rest
+    return "".join((*parts, TOKENS.sub("", text[position:]) if position else text))
+
+
+def _placed(text: str, region: _Region, since: int) -> Iterator[str]:
+    line = text.rfind("\n", max(since, region.start - _LINE), region.start) + 1
+    before = text[max(line, since, region.start - _LINE) : region.start]
+    after = text[region.rest : region.rest + _LINE].partition("\n")[0]
+    is_between = TOKENS.sub("", before).strip() and TOKENS.sub("", after).strip()
+    is_last = not OPENERS.match(text, blank_end(text, region.rest))
+    is_quoted = before.endswith(QUOTES) or _BLOCKQUOTE.match(before)
+    if (is_between and is_last) or is_quoted:
+        yield from region.lines
+        return
+    for rewritten in region.lines:
+        yield f"\n{rewritten}\n"
+
+
+def _regions(text: str, catalog: Catalog) -> Iterator[_Region]:
+    position = broken = 0
+    values = _json_ranges(text)
+    labelled = "${" in text or '"after"' in text
+    while broken < _MOST_BROKEN and (opener := OPENERS.search(text, position)):
+        inside = bisect_right(values, (opener.start(), len(text))) - 1
+        if inside >= 0 and opener.start() < values[inside][1]:
+            position = values[inside][1]  # a tag in a JSON string is text
+            continue
+        region = _region(text, opener, catalog, labelled=labelled)
+        position = region.rest if region else opener.end()
+        if region:
+            yield region
+            broken += region.is_broken
+
+
+def _json_ranges(text: str) -> list[tuple[int, int]]:
+    """Give where the outermost JSON values of a text begin and end."""
+    ranges: list[tuple[int, int]] = []
+    covered = 0
+    for span in spans(text):
+        if span.start < covered or not span.end or span.height > MAX_DEPTH:
+            continue
+        if _MAY_BE_JSON.match(text, span.start) and not isinstance(
+            decode_json(text[span.start : span.end]), ValueError
+        ):
+            covered = span.end
+            ranges.append((span.start, span.end))
+    return ranges
+
+
+def _region(
+    text: str, opener: re.Match[str], catalog: Catalog, *, labelled: bool
+) -> _Region | None:
+    kind, at = opener.lastgroup or "", opener.end()
+    name = next((n for key, n in opener.groupdict().items() if n and key.startswith("name")), "")
+    match kind:
+        case "json":
+            found = _json_calls(text, at, catalog, labelled=labelled)
+        case "code":
+            found = _code(text, at, catalog)
+        case "then_json":
+            found = _arguments(text, at, name, catalog)
+        case "gemma":
+            found = _gemma(text, at, name, catalog)
+        case _:
+            any_tag = opener[0].startswith("<invoke")
+            found = _fields(text, at, name, catalog, any_tag=any_tag)
+    if found is None:
+        return None
+    calls, end = found
+    if isinstance(calls, str):
+        return _Region(opener.start(), end, (calls,), is_broken=True)
+    if "```" in opener[0] and text.startswith("```", fence := blank_end(text, end)):
+        end = fence + 3
+    lines = tuple(json.dumps(call, default=dict) for call in calls)
+    return _Region(opener.start(), _after_closers(text, end), lines)
+
+
+_Found = tuple[list[JSONObject] | str, int]
+"""The calls, or the text of a broken one, and the offset after it."""
+
+
+def _json_calls(text: str, at: int, catalog: Catalog, *, labelled: bool) -> _Found | None:
+    calls: list[JSONObject] = []
+    while True:
+        decoded = decode_at(text, at)
+        if isinstance(decoded, ValueError):
+            code = _code(text, at, catalog) if _CODE_CALL.match(text, at) else None
+            return code or _broken(text, at, decoded)
+        value, at = decoded
+        calls += calls_in(value, catalog, tagged=True, labelled=labelled) or (
+            [{"tool": False}] if value else [{}]
+        )
+        more = _SEPARATOR.match(text, at)
+        if not more:
+            return calls, at
+        at = more.end()
+
+
+def _arguments(text: str, at: int, name: str, catalog: Catalog) -> _Found:
+    decoded = decode_at(text, at)
+    if isinstance(decoded, ValueError):
+        return _broken(text, at, decoded)
+    return [to_own_form(name, decoded[0], catalog)], decoded[1]
+
+
+def _broken(text: str, at: int, problem: ValueError) -> _Found:
+    """Give what stands for JSON that cannot be read: cut off, or wrong in itself."""
+    is_cut = isinstance(problem, json.JSONDecodeError) and (
+        problem.pos >= len(text.rstrip()) or problem.msg.startswith("Unterminated string")
+    )
+    if is_cut:
+        return _TRUNCATED, len(text)
+    body = text[at : at + _SHOWN].partition("\n")[0]
+    return f'{{"tool": {body} ,}}', at + len(body)  # it holds a call's key, and is no JSON
+
+
+def _code(text: str, at: int, catalog: Catalog) -> _Found | None:
+    closer = text.find(CODE_END, at)
+    end = closer if closer >= 0 else len(text)
+    found = calls_in_code(text[at:end])
+    if found is None:
+        return ('{"tool": code}', end) if closer >= 0 else None
+    return [to_own_form(name, arguments, catalog) for name, arguments in found], end
+
+
+def _gemma(text: str, at: int, name: str, catalog: Catalog) -> _Found:
+    end = text.find(GEMMA_END, at)
+    if end < 0:
+        return _TRUNCATED, len(text)
+    value = decode_json(GEMMA_TOKEN.sub(_gemma_json, text[at:end].strip()))
+    if isinstance(value, ValueError):
+        return f'{{"tool": {text[at : min(end, at + _SHOWN)]!r} ,}}', end
+    return [to_own_form(name, value, catalog)], end
+
+
+def _gemma_json(token: re.Match[str]) -> str:
+    if token["text"] is not None:
+        return json.dumps(token["text"])
+    return json.dumps(token["key"])
+
+
+def _fields(text: str, at: int, name: str, catalog: Catalog, *, any_tag: bool) -> _Found:
+    """Read arguments that stand between tags of their own, up to what is no such tag."""
+    arguments: dict[str, JSON] = {}
+    while True:
+        begin = blank_end(text, at)
+        field = ARGUMENT.match(text, begin) or (ANY_TAG.match(text, begin) if any_tag else None)
+        if field is None:
+            return [to_own_form(name, arguments, catalog)], at
+        groups = field.groupdict()
+        tag = groups.get("tag") or groups.get("value_tag")
+        closer = f"</{tag}>" if tag else "<|close|>argument<|sep|>"
+        end = text.find(closer, field.end())
+        if end < 0:
+            return _TRUNCATED, len(text)
+        keys = (groups.get(key) for key in ("key1", "key2", "key3", "key4"))
+        key = next(filter(None, keys), tag or "")
+        if key in arguments:
+            return f'{{"tool": twice {key!r} ,}}', end
+        arguments[key] = _value(groups, text[field.end() : end])
+        at = end + len(closer)
+
+
+def _value(field: Mapping[str, str | None], text: str) -> JSON:
+    """Give an argument's value: text, unless the tag says otherwise. Its schema decides later."""
+    if field.get("key1") and text[:1] == "\n" == text[-1:] and len(text) > 1:
+        text = text[1:-1]  # <parameter=x>, and the value on lines of its own
+    if text.startswith("<![CDATA[") and text.endswith("]]>"):
+        text = text[9:-3]  # MiniCPM
+    says = (field.get("says") or "") + (field.get("type") or "")
+    if 'string="false"' in says or says in {"number", "boolean", "object", "array", "null"}:
+        value = decode_json(text)
+        return text if isinstance(value, ValueError) else value
+    return text
+
+
+def _after_closers(text: str, end: int) -> int:
+    """Give the offset after the tokens that close a call."""
+    while closer := CLOSERS.match(text, blank_end(text, end)):
+        end = closer.end()
+    return end

@@ -1,0 +1,304 @@
+"""The two-phase loop as a pure reducer: what a run becomes by an event, and what to do next.
+
+    advance(run, event) -> (run, commands)
+
+Phase 1 asks the model for actions and makes the calls; phase 2 asks for the answer (loop.md §2,
+§3, §5, §6, §12). The main way of a run, in which phase 1 is asked also where nothing can be called:
+
+    phase   event                     command                       given by
+    QUEUED  Offered                   AskModel, whole: "actions"    `asking.ask_for_actions`
+    ACT     Replied, with calls       MakeCall of each              `act.take_reply`
+    CALL    ApprovalRequested         (the call waits, in place of being made: `runtime.call_maker`)
+    CALL    ApprovalDecided           MakeCall again, is_approved   `take_decision`
+    CALL    Returned, the last one    AskModel, whole: "actions"    `act.take_result`
+    ACT     Replied, prose or `{}`    AskModel, streamed: "answer"  `act.take_reply`
+    ANSWER  Streamed, of each piece   (recorded, and told)          `_take_text`
+    ANSWER  Replied, its end          Emit Answered, then its end   `answer.take_answer`
+
+With `answerMode: direct` the first request is streamed too ("either"): its prose is the answer.
+
+Nothing here waits, reads a clock or draws a number: `replay` of a run's events gives the same run,
+so another process can continue a run from its log.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from diptych.core import prompt
+from diptych.core.act import (
+    begin_call,
+    is_late_reply,
+    start_ready,
+    take_late_reply,
+    take_rejected_reply,
+    take_reply,
+    take_result,
+)
+from diptych.core.answer import end_turn, take_answer, take_reset
+from diptych.core.approval_decisions import may_wait, take_approval_request, take_decision
+from diptych.core.approval_events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    ChildApprovalDecided,
+    ChildApprovalRequested,
+)
+from diptych.core.asking import ask_for_actions, change_format, may_answer, next_step
+from diptych.core.budget import NEVER_FAR
+from diptych.core.call_graph import failure
+from diptych.core.child_approvals import may_take, take
+from diptych.core.compaction import ask_again, take_summary
+from diptych.core.errors import CallErrorKind, LoopError
+from diptych.core.events import (
+    Aborted,
+    Answered,
+    AnswerReset,
+    Called,
+    Compacted,
+    Completed,
+    ContextRefused,
+    Event,
+    Failed,
+    FormatChanged,
+    Offered,
+    OwnerChanged,
+    Replied,
+    ReplyRejected,
+    Returned,
+    RunRequested,
+    StepsExhausted,
+    Stop,
+    Streamed,
+    Terminal,
+)
+from diptych.core.fitting import question_place
+from diptych.core.hook_events import AnswerJudged, CallJudged, StepJudged
+from diptych.core.hook_replies import take_judged_answer, take_judged_call, take_judged_step
+from diptych.core.messages import ChildRun, Message
+from diptych.core.pending import Next, take_over, unanswered
+from diptych.core.queue_events import MessageQueued, QueueCleared
+from diptych.core.queues import clear_messages, deliver_all, deliver_steering, put_message
+from diptych.core.state import (
+    Phase,
+    Run,
+    append_messages,
+    append_question,
+    calls_awaiting_decision,
+    open_calls,
+    updated,
+)
+from diptych.core.stuck import forget_repeats
+
+
+def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table of the loop
+    """Apply an event to a run. Gives the new run, and the commands that follow.
+
+    Raises `LoopError` if the event cannot happen to the run in its phase.
+    """
+    run = updated(run, pending=unanswered(run, event), seq=run.seq + 1)
+    match run.phase, event:
+        case Phase.DONE, _:
+            raise LoopError(f"the run is over, and cannot take {type(event).__name__}")
+        case _, Failed() | Aborted():
+            return _end(run, event)
+        case Phase.NEW, RunRequested():
+            return _take_request(run, event), ()
+        case Phase.QUEUED, Offered():
+            return _begin(run, event)
+        case Phase.QUEUED, OwnerChanged():
+            return run, ()
+        case Phase.QUEUED | Phase.ACT | Phase.CALL | Phase.ANSWER, MessageQueued():
+            return _take_message(run, event)
+        case Phase.QUEUED | Phase.ACT | Phase.CALL | Phase.ANSWER, QueueCleared():
+            return clear_messages(run, event), ()
+        case Phase.ACT, OwnerChanged() if run.steering:
+            return next_step(updated(run, pending=()))
+        case Phase.ACT | Phase.CALL | Phase.ANSWER, OwnerChanged():
+            return take_over(run, event)
+        case Phase.ACT | Phase.ANSWER, ContextRefused():
+            return ask_again(run, event)
+        case Phase.ACT | Phase.ANSWER, Compacted():
+            return take_summary(run, event)
+        case Phase.ACT | Phase.CALL | Phase.ANSWER, AnswerReset(_, attempt):
+            return take_reset(run, attempt)
+        case Phase.ACT | Phase.CALL, _:
+            return _advance_phase_1(run, event)
+        case Phase.ANSWER, _:
+            return _advance_phase_2(run, event)
+        case _:
+            raise _impossible(run, event)
+
+
+def _advance_phase_1(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - part of the table
+    match run.phase, event:
+        case Phase.ACT, Replied():
+            return take_reply(_count_usage(run, event), event)
+        case Phase.ACT, ReplyRejected():
+            return take_rejected_reply(run, event)
+        case Phase.ACT, FormatChanged():
+            return change_format(run, event)
+        case Phase.ACT, Streamed(text) if may_answer(run):
+            return _take_text(run, text), ()
+        case Phase.CALL, CallJudged(call_id) if call_id in run.awaiting_hooks:
+            return take_judged_call(run, event)
+        case Phase.CALL, StepJudged(step) if step == run.step and not run.calls:
+            return take_judged_step(run, event)
+        case Phase.CALL, ApprovalRequested() if may_wait(run, event):
+            return take_approval_request(run, event)
+        case Phase.CALL, ApprovalDecided(call_id) if call_id in calls_awaiting_decision(run):
+            return take_decision(run, event)
+        case Phase.CALL, ChildApprovalRequested() | ChildApprovalDecided() if may_take(run, event):
+            return take(run, event), ()
+        case Phase.CALL, Called(call) if call.id in run.issued and call.id not in run.started:
+            return begin_call(run, event)
+        case Phase.CALL, Returned(result) if result.call_id in open_calls(run):
+            return take_result(run, event)
+        case _, StepsExhausted(text):
+            return _end(append_messages(run, Message("assistant", text)), event)
+        case _:
+            raise _impossible(run, event)
+
+
+def _advance_phase_2(run: Run, event: Event) -> Next:
+    match event:
+        case Streamed(text):
+            return _take_text(run, text), ()
+        case Replied():
+            take = take_late_reply if is_late_reply(run, event) else take_answer
+            return take(_count_usage(run, event), event)
+        case AnswerJudged() if run.candidate:
+            return take_judged_answer(run, event)
+        case Answered():
+            return end_turn(run, event)
+        case Completed():
+            return _end(run, event)
+        case _:
+            raise _impossible(run, event)
+
+
+def _impossible(run: Run, event: Event) -> LoopError:
+    return LoopError(f"a run in phase {run.phase.value} cannot take {type(event).__name__}")
+
+
+def replay(events: Iterable[Event], history: tuple[Message, ...] = ()) -> Run:
+    """Rebuild a run from its events; its `pending` commands are those still to be done."""
+    return apply_all(Run(history=history), events)
+
+
+def apply_all(run: Run, events: Iterable[Event]) -> Run:
+    """Apply events whose commands are not to be carried out."""
+    for event in events:
+        run, _ = advance(run, event)
+    return run
+
+
+def closing_events(
+    run: Run, end: Stop, children: Mapping[str, ChildRun] | None = None
+) -> Iterator[Event]:
+    """List the events that end a run now.
+
+    Calls in flight are `interrupted` first and calls that have not begun `skipped`, so that each
+    call in the conversation has a result. `children` has what is known of the tasks of delegations
+    in flight, by call.
+    """
+    unresolved = open_calls(run)
+    for call in run.calls:
+        if call.id in unresolved:
+            kind: CallErrorKind = "interrupted" if call.id in run.started else "skipped"
+            child = (children or {}).get(call.id)
+            yield failure(call, kind, f"{kind}: {_reason(end)}", child)
+    yield end
+
+
+def _take_request(run: Run, event: RunRequested) -> Run:
+    is_question = bool(event.message or event.parts) or event.resumes is None
+    run = updated(run, messages=event.earlier)
+    if not is_question and run.history and prompt.is_cut_answer(run.history[-1]):
+        run = updated(run, history=run.history[:-1])  # it is answered anew
+    if is_question:
+        run = append_question(run, Message("user", event.message, parts=event.parts))
+    elif (place := question_place(run)) is not None:  # it stands before what the other run did
+        run = updated(run, question=run.history[place].content, question_end=-1)
+    return updated(
+        run,
+        phase=Phase.QUEUED,
+        asked_at=len(event.earlier) if is_question else None,
+        resumes=event.resumes,
+        subject=event.subject,
+        caller=event.caller,
+        system=event.system,
+        origin=event.origin,
+        parameters=event.parameters,
+        max_steps=event.max_steps,
+        budget=event.budget,
+        output_schema=event.output_schema,
+    )
+
+
+def _begin(run: Run, event: Offered) -> Next:
+    settings = event.settings
+    if run.max_steps is not None:
+        settings = replace(settings, max_steps=min(run.max_steps, settings.max_steps))
+    budget = settings.budget.tightened(run.budget)
+    if budget.cost is not None and settings.prices is None:
+        budget = replace(budget, cost=None)
+    system = event.native_prompt if event.action_format == "native" else event.prompt
+    run = updated(
+        run,
+        catalog=event.catalog,
+        settings=settings,
+        system=prompt.with_caller(system, run.system),
+        json_system=prompt.with_caller(event.prompt, run.system),
+        action_format=event.action_format,
+        nonce=event.nonce,
+        window=event.window,
+        step_limit=settings.max_steps,
+        budget=budget,
+        far_below=budget.far_below(settings.prices) if budget.limits else NEVER_FAR,
+        output_schema=(settings.output_schema if run.output_schema is None else run.output_schema),
+    )
+    return ask_for_actions(deliver_steering(run))
+
+
+def _take_message(run: Run, event: MessageQueued) -> Next:
+    """Take another message. If it steers, calls that have not begun are skipped."""
+    run = put_message(run, event)
+    if not event.is_follow_up:
+        run = forget_repeats(run)
+    return start_ready(run) if run.phase is Phase.CALL and run.steering else (run, ())
+
+
+def _take_text(run: Run, text: str) -> Run:
+    """Add to the answer; the first text of a phase-1 reply makes it the answer (direct mode)."""
+    return updated(
+        run,
+        phase=Phase.ANSWER,
+        is_direct=run.is_direct or run.phase is Phase.ACT,
+        answer=run.answer + text,
+        answer_seq=run.answer_seq or run.seq,
+    )
+
+
+def _count_usage(run: Run, reply: Replied) -> Run:
+    return updated(
+        run,
+        model_calls=run.model_calls + 1,
+        usage=run.usage + reply.usage,
+        window=run.window.replied(reply.usage.prompt_tokens),
+    )
+
+
+def _end(run: Run, end: Terminal) -> Next:
+    run = deliver_all(_with_cut_answer(run))
+    said = () if run.phase is Phase.QUEUED else run.messages  # a run that never began said nothing
+    return updated(run, phase=Phase.DONE, messages=said, pending=(), end=end), ()
+
+
+def _with_cut_answer(run: Run) -> Run:
+    """Keep the part of a stopped or failed answer that was sent (§6)."""
+    if not run.answer.strip() or run.messages[-1:] == (Message("assistant", run.answer),):
+        return run
+    return append_messages(run, Message("assistant", prompt.cut_answer(run.answer)))
+
+
+def _reason(end: Stop) -> str:
+    return end.reason if isinstance(end, Aborted) else end.message

@@ -1,0 +1,224 @@
+"""Renders a run as the requests that its model is sent (loop.md §2 "What is sent", §4).
+
+The conversation is kept as it happened; here it takes the form that chat templates accept: it
+begins with the user, one role never stands twice in a row, and messages with native calls are text
+for a model that is not asked for such calls: in the JSON format, and for the answer (decision 74).
+What the phase asks for stands at the end of the last message of the user, and is not kept: the
+system prompt stays the same in both phases. With native calls phase 1 asks for nothing there.
+"""
+
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby, pairwise
+from operator import attrgetter
+from typing import Final
+
+from diptych.core import answer_prompt, prompt
+from diptych.core.excerpts import clipped
+from diptych.core.known import as_known, without_rejections
+from diptych.core.messages import JSONObject, Message, NativeCall
+from diptych.core.model_request import FunctionTool, ModelRequest
+from diptych.core.short_catalog import SHARE, shorter_catalogs
+from diptych.core.state import Run, sent_messages
+from diptych.core.text_weight import weight
+from diptych.core.tokens import functions_weight
+
+ANSWER_PARAMETERS: Final = frozenset({"stop", "max_tokens", "logit_bias"})
+"""Parameters of a request that are about its answer alone: they would cut or bend a call's JSON."""
+
+_SUMMARIZED = 0.6  # the share of the window that a conversation takes that is summarized
+_LONGEST = 0.2  # of that, for one message
+_REPAIRED = 0.25  # of the window, for an answer that is to be repaired
+
+
+def action_request(run: Run, *, may_answer: bool = False) -> ModelRequest:
+    """The request for actions, in phase 1, or for the answer if it `may_answer` at once."""
+    if run.action_format == "native":
+        return _native_action_request(run)
+    rules = prompt.action_rules(run.catalog, "" if _has_results(run) else run.question)
+    if rules and may_answer:
+        rules = f"{rules}\n\n{answer_prompt.DIRECT}"
+    said = without_rejections(sent_messages(run), keeps_newest=True)
+    told = joined(without_native_calls(said, run.nonce))
+    sent = _append_to_user(list(opened_by_user(told)), rules)
+    return _request(run, sent, _step_parameters(run))
+
+
+def answer_request(run: Run) -> ModelRequest:
+    """The request for the answer, in phase 2."""
+    schema = run.output_schema
+    said = without_rejections(sent_messages(run))
+    known = [*as_known(said, run.nonce)]
+    if run.asked_again:
+        sent: Sequence[Message] = _plain(run, known, own=said)
+    else:
+        question = run.question if _has_results(run) else ""
+        told = (
+            prompt.final_prompt(question)
+            if schema is None
+            else answer_prompt.json_prompt(schema, question)
+        )
+        sent = _append_to_user(list(opened_by_user(joined(known))), told)
+    most = run.window.weight(_REPAIRED)
+    repair = answer_prompt.repair_messages(run.repair, most) if run.repair else ()
+    request = _request(run, (*sent, *repair), run.parameters)
+    return request if schema is None else replace(request, output_schema=schema)
+
+
+def _plain(run: Run, known: Sequence[Message], own: Sequence[Message]) -> tuple[Message, ...]:
+    """Ask once more in one message: what is known, then the question.
+
+    A model at temperature 0 answers the same context with the same reply, so it is not repeated.
+    """
+    ids = {id(message) for message in own}
+    turns = range(len(known), 0, -1)
+    turn = next((n for n in turns if known[n - 1].role == "assistant"), 0)
+    results = [message for message in known[turn:] if id(message) not in ids]
+    asked = [message for message in known[turn:] if id(message) in ids]
+    earlier = [Message("user", prompt.transcript(known[:turn]))] if turn else []
+    told = ""
+    if run.output_schema is not None:
+        told = answer_prompt.json_prompt(run.output_schema)
+    elif run.asked_again == "action":
+        told = answer_prompt.NOT_AN_ACTION
+    if not asked:
+        asked = [Message("user", run.question)]
+    return joined((*earlier, *results, *asked, Message("user", told)))
+
+
+def summary_request(run: Run, messages: Sequence[Message]) -> ModelRequest:
+    """The request for a summary of messages, which fits the window; the newest count most."""
+    left = run.window.weight(_SUMMARIZED)
+    most = left * _LONGEST
+    lines: list[str] = []
+    for message in reversed([*without_native_calls(messages, run.nonce)]):
+        line = f"{message.role.capitalize()}: {clipped(message.content, most)}"
+        left -= weight(line)
+        if left < 0:
+            break
+        lines.append(line)
+    written = prompt.summary_prompt("\n\n".join(reversed(lines)))
+    sent = (Message("user", written),)
+    return ModelRequest(sent, run.model_calls, parameters=_step_parameters(run))
+
+
+def without_native_calls(messages: Iterable[Message], nonce: str = "") -> Iterator[Message]:
+    """Write native calls and their results as the text that they are in the JSON format."""
+    names: dict[str, str] = {}
+    for message in messages:
+        if message.role == "tool":
+            name = names.get(message.call_id or "", "a tool")
+            told = prompt.marked(message.content, nonce)
+            yield Message("user", f"Result of tool {name}:\n{told}")
+        elif message.calls:
+            names |= {call.id: call.name for call in message.calls}
+            written = "\n".join(map(_call_text, message.calls))
+            content = "\n\n".join(filter(None, (message.content, written)))
+            yield replace(message, content=content, calls=(), reasoning="")
+        else:
+            yield message
+
+
+def with_whole_calls(messages: Iterable[Message], nonce: str = "") -> Iterator[Message]:
+    """Write native calls as text where not every one is answered right after, and only they.
+
+    APIs refuse a history with a call that has no result, and a result that has no call.
+    """
+    rest = deque(messages)
+    while rest:
+        message = rest.popleft()
+        if not message.calls and message.role != "tool":
+            yield message
+            continue
+        group = [message]
+        while rest and rest[0].role == "tool":
+            group.append(rest.popleft())
+        asked = [call.id for call in message.calls]
+        is_whole = bool(asked) and asked == [answer.call_id for answer in group[1:]]
+        yield from group if is_whole else without_native_calls(group, nonce)
+
+
+def joined(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """Join neighbours of one role: many chat templates refuse two in a row."""
+    every = tuple(messages)
+    if all(one.role != other.role or one.role == "tool" for one, other in pairwise(every)):
+        return every
+    joint: list[Message] = []
+    for role, group in groupby(every, attrgetter("role")):
+        neighbours = list(group)
+        if role == "tool" or len(neighbours) == 1:
+            joint += neighbours
+        else:
+            joint.append(_join(neighbours))
+    return tuple(joint)
+
+
+def opened_by_user(messages: Sequence[Message]) -> Sequence[Message]:
+    """Let a conversation begin with the user: some chat templates refuse any other."""
+    if messages and messages[0].role != "user":
+        return (Message("user", prompt.OPENING), *messages)
+    return messages
+
+
+def _has_results(run: Run) -> bool:
+    """Say whether results follow the question; a reply that was rejected, and why, are none."""
+    return run.question_end < 0 or bool(without_rejections(run.messages[run.question_end :]))
+
+
+def _request(run: Run, sent: Iterable[Message], parameters: JSONObject) -> ModelRequest:
+    system = (Message("system", run.system),) if run.system else ()
+    return ModelRequest((*system, *sent), run.model_calls, parameters=parameters)
+
+
+def _append_to_user(messages: list[Message], text: str) -> list[Message]:
+    """Put what a phase asks for, which is not kept, at the end of the user's last message."""
+    if text:
+        last = next(n for n in reversed(range(len(messages))) if messages[n].role == "user")
+        content = f"{messages[last].content}\n\n{text}" if messages[last].content else text
+        messages[last] = replace(messages[last], content=content)
+    return messages
+
+
+def _join(messages: Sequence[Message]) -> Message:
+    return replace(
+        messages[0],
+        content="\n\n".join(filter(None, (message.content for message in messages))),
+        calls=tuple(call for message in messages for call in message.calls),
+        parts=tuple(part for message in messages for part in message.parts),
+        reasoning="\n\n".join(filter(None, (message.reasoning for message in messages))),
+    )
+
+
+def _native_action_request(run: Run) -> ModelRequest:
+    said = joined(with_whole_calls(sent_messages(run), run.nonce))
+    system = (Message("system", run.system),) if run.system else ()
+    sent = (*system, *opened_by_user(said))
+    parameters = _step_parameters(run)
+    return ModelRequest(
+        sent, run.model_calls, tools=_functions(run), parameters=parameters, nonce=run.nonce
+    )
+
+
+def _functions(run: Run) -> tuple[FunctionTool, ...]:
+    """The functions of the catalog, described as briefly as the window demands."""
+    if run.window.limit is None:
+        return run.catalog.functions.tools
+    most, shorter = run.window.weight(SHARE), shorter_catalogs(run.catalog)
+    functions = next(shorter).functions.tools
+    while functions_weight(functions) > most and (catalog := next(shorter, None)) is not None:
+        functions = catalog.functions.tools
+    return functions
+
+
+def _step_parameters(run: Run) -> JSONObject:
+    return {name: v for name, v in run.parameters.items() if name not in ANSWER_PARAMETERS}
+
+
+def _call_text(call: NativeCall) -> str:
+    try:
+        arguments = json.loads(call.arguments or "{}")
+    except (ValueError, RecursionError):  # a caller's own, which nobody has parsed
+        arguments = call.arguments
+    return json.dumps({"tool": call.name, "arguments": arguments}, ensure_ascii=False)

@@ -1,0 +1,219 @@
+"""What a run has used of its budget, from its own record, and what follows from that (loop.md §8).
+
+Where no tokens, money or model calls are left, the model is not asked again, and the run fails with
+`budget_exhausted`. Where no steps are left, phase 1 ends as it does at `max_steps`. Where no tool
+calls are left, a call is denied, and the model goes on without it.
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypeGuard
+
+from diptych.core.budget import UNLIMITED, Budget, Limit, Prices, limit_text
+from diptych.core.call_graph import failure
+from diptych.core.commands import MakeCall
+from diptych.core.events import Failed, Returned
+from diptych.core.excerpts import READER
+from diptych.core.messages import NO_USE, Call, Delegation, Result, ToolCall, Usage, Used
+from diptych.core.state import Run, updated
+
+EXHAUSTED = "budget_exhausted"
+_FOR_A_MODEL_CALL: tuple[Limit, ...] = ("tokens", "cost", "model_calls")
+_FOR_A_RUN: tuple[Limit, ...] = (*_FOR_A_MODEL_CALL, "steps")
+_MAY_GO_OVER: tuple[Limit, ...] = ("tokens", "cost")
+_LOST = frozenset({"unknown", "timeout", "interrupted"})  # ends of a child that may still work
+_MANIFEST_NAMES = {
+    "model_calls": "modelCalls",
+    "tool_calls": "toolCalls",
+    "wall_clock": "wallClock",
+}
+
+
+def used_by(run: Run) -> Used:
+    """What a run has used, with what its children have."""
+    usage, prices = run.usage, run.settings.prices
+    prompt, reply, cost = usage.prompt_tokens, usage.completion_tokens, NO_USE.cost
+    if prices:
+        of_prompt, of_reply = prices.of_one
+        cost = of_prompt * prompt + of_reply * reply
+    own = Used(prompt + reply, cost, run.model_calls, run.tool_calls, run.step)
+    return own if run.delegated is NO_USE else own + run.delegated
+
+
+def is_counted(call: Call) -> bool:
+    """Whether a call counts as a tool call: delegations do not, nor reading on in a text."""
+    return isinstance(call, ToolCall) and call.name != READER
+
+
+def gets_share(call: Call, run: Run) -> TypeGuard[Delegation]:
+    """Whether a call is given a share of the budget: a delegation that says what it has used."""
+    if not isinstance(call, Delegation):
+        return False
+    peer = run.catalog.agent(call.agent)
+    return peer is None or peer.gets_conversation is None
+
+
+def ends_phase_1(run: Run) -> Limit | None:
+    """Name the limit that leaves no further step.
+
+    With `on_max_steps: answer` the last model call is kept for the answer.
+    """
+    if not run.budget.limits:
+        return None
+    steps, most, below = run.budget.steps, run.budget.model_calls, run.delegated
+    if steps is not None and run.step + below.steps >= steps:
+        return "steps"
+    is_last = most is not None and most - run.model_calls - below.model_calls == 1
+    keeps_one = run.settings.on_max_steps == "answer"
+    return "model_calls" if is_last and keeps_one and run.step else None
+
+
+def exhausted(run: Run) -> Failed | None:
+    """Give the end of a run that may not ask the model again."""
+    budget = run.budget
+    if not budget.limits or is_far_from_limits(run):
+        return None
+    used = used_by(run)
+    limit = budget.gone(used, *_FOR_A_MODEL_CALL)
+    return used_up(limit, used, budget) if limit else None
+
+
+def used_up(limit: Limit, used: Used, budget: Budget, scope: str = "") -> Failed:
+    """Give the end of a run because of a limit; `scope` is `perSession`, `perDay` or the run's."""
+    whose = {"perSession": "the session has", "perDay": "the agent has for today"}
+    text = limit_text(limit, used, budget)
+    place = limit_place(limit, scope)
+    return Failed(EXHAUSTED, f"{whose.get(scope, 'the run has')} used up {place}: {text}")
+
+
+def all_reserved(limit: Limit, scope: str) -> Failed:
+    """Give why a call is not made while what is left is reserved; see `used_up`."""
+    place = limit_place(limit, scope)
+    return Failed(
+        EXHAUSTED, f"what is left of {place} is reserved, by other runs or this one's delegations"
+    )
+
+
+def limit_place(limit: Limit, scope: str = "") -> str:
+    """Name a limit as the manifest does: `budget.perDay.toolCalls`.
+
+    `scope` is `perSession`, `perDay`, or empty for the run's own.
+    """
+    name = _MANIFEST_NAMES.get(limit, limit)
+    return ".".join(filter(None, ("budget", scope, name)))
+
+
+def denied_call(run: Run, command: MakeCall, before: Sequence[MakeCall]) -> Returned | None:
+    """Give the result of a call for which nothing is left; None if it may be made.
+
+    `before` are the calls that are about to be made; what a former owner has begun is counted.
+    """
+    if not run.budget.limits or command.is_retry:
+        return None
+    if isinstance(command.call, Delegation):
+        if not gets_share(command.call, run):
+            return None
+        share = shares(run, [*before, command])[command.call.id]
+        gone = share.gone(NO_USE, *_FOR_A_RUN)
+        if gone is None:
+            return None
+        text = f"{limit_place(gone)} is used up, or given to other agents"
+        return failure(command.call, "denied", f"denied: {text}")
+    limit = run.budget.tool_calls
+    if limit is None or not is_counted(command.call):
+        return None
+    others = sum(is_counted(each.call) and not each.is_retry for each in before) if before else 0
+    if run.tool_calls + run.delegated.tool_calls + others < limit:
+        return None
+    used = used_by(run) + Used(tool_calls=others)
+    text = limit_text("tool_calls", used, run.budget)
+    reason = f"denied: {limit_place('tool_calls')} is used up ({text}); go on without tools"
+    return failure(command.call, "denied", reason)
+
+
+def shares(run: Run, commands: Sequence[MakeCall]) -> dict[str, Budget]:
+    """Give what delegations that are about to be made get of what is left, by their ids.
+
+    The delegations of a step that have no result share it evenly; together they get all of it. What
+    a former owner has begun has its share.
+    """
+    new = [each.call for each in commands if not each.is_retry]
+    delegations = [call for call in new if gets_share(call, run)]
+    if not delegations:
+        return {}
+    if not run.budget:
+        return dict.fromkeys((call.id for call in delegations), UNLIMITED)
+    done = {result.call_id for result in run.results} | run.shares.keys()
+    unfinished = sum(gets_share(call, run) and call.id not in done for call in run.calls)
+    left = run.budget.left(used_by(run))
+    for held in run.shares.values():
+        left = left.left(as_used(held))
+    found: dict[str, Budget] = {}
+    for number, call in enumerate(delegations):
+        found[call.id] = share = left.share(max(1, unfinished - number))
+        left = left.left(as_used(share))
+    return found
+
+
+def take_child_use(run: Run, result: Result) -> Run:
+    """Count what a child has used, whatever became of it."""
+    share = run.shares.get(result.call_id, UNLIMITED)
+    used = child_use(result, share, run.settings.prices)
+    if result.call_id in run.shares:
+        rest = {call_id: held for call_id, held in run.shares.items() if call_id != result.call_id}
+        run = updated(run, shares=rest)
+    return run if used == NO_USE else updated(run, delegated=run.delegated + used)
+
+
+def child_use(result: Result, share: Budget, prices: Prices | None) -> Used:
+    """Give what a delegation has used: as the child says, or all that it was given if it is lost.
+
+    Whatever the child says, it counts for no more than it could have used of what it was given.
+    What names no money is counted at the prices of this agent.
+    """
+    child = result.child
+    if child is None or (child.used is None and child.usage is None):
+        return as_used(share) if result.error in _LOST else NO_USE
+    usage = child.usage or Usage()
+    used = child.used or Used(usage.prompt_tokens + usage.completion_tokens)
+    if prices and not used.cost:
+        used = used._replace(cost=prices.cost(usage))
+    return capped(used, share)
+
+
+def capped(used: Used, share: Budget) -> Used:
+    """Give what was used, or where that is more than could be of a share, the most that could.
+
+    The last request may go over in tokens and money: these count twice at most.
+    """
+    most = ((name, limit * (2 if name in _MAY_GO_OVER else 1)) for name, limit in share.limits)
+    over: dict[str, Any] = {name: limit for name, limit in most if getattr(used, name) > limit}
+    return used._replace(**over) if over else used
+
+
+def as_used(budget: Budget) -> Used:
+    """Give a budget as if all of it were used; what is not limited counts as nothing."""
+    amounts: dict[str, Any] = {name: limit for name, limit in budget.limits}  # noqa: C416 - typed
+    return Used(**amounts)
+
+
+def warnings(before: Run, after: Run) -> list[Limit]:
+    """Name the limits of which 80 % are used after an event, and were not before it."""
+    is_same = before.usage is after.usage and before.delegated is after.delegated
+    if is_same and before.tool_calls == after.tool_calls and before.step == after.step:
+        return []
+    return after.budget.warnings(used_by(before), used_by(after))
+
+
+def is_far_from_limits(run: Run) -> bool:
+    """Whether less than 80 % of each limit are surely used, by counts alone.
+
+    If not, nobody knows; so it is always where children have used something.
+    """
+    tokens, model_calls, tool_calls, steps = run.far_below
+    return (
+        run.model_calls < model_calls
+        and run.usage.prompt_tokens + run.usage.completion_tokens < tokens
+        and run.tool_calls < tool_calls
+        and run.step < steps
+        and run.delegated is NO_USE
+    )

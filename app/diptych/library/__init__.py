@@ -1,0 +1,1 @@
+"""The Python API: an agent as an object."""

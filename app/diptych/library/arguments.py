@@ -1,0 +1,101 @@
+"""What the arguments of the Python API's `Agent` are in a manifest."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
+from typing import Any
+
+import orjson
+
+from diptych.manifest import API_VERSION, KIND
+from diptych.manifest.loader import LocalOptions, config_from_content
+from diptych.manifest.loop import LoopSpec
+from diptych.manifest.secret_sources import Reference
+from diptych.manifest.settings import AgentConfig
+from diptych.manifest.source_location import FieldPath, SourceLocation
+from diptych.manifest.validation import closest_name, raise_problems
+from diptych.manifest.variables import MOCK
+from diptych.ports import Model
+from diptych.serve.models import check_mock_scripts
+from diptych.serve.stores import check_store_urls
+
+_IN_PROCESS = {"name": "in-process", "endpoint": "http://in-process.invalid"}
+"""The model of the manifest in place of a model object, which has no endpoint; never asked."""
+STORE_PATH: FieldPath = ("spec", "sessions", "redis")
+_STORE_REF = {"name": "argument-of-agent", "key": "store"}
+
+
+def sessions_spec(
+    store: str | Mapping[str, Any] | None,
+    retention: str | None,
+    queue_mode: str | None,
+    when_busy: str | None,
+) -> dict[str, Any]:
+    """Give `spec.sessions`."""
+    redis = {"urlFrom": {"secretKeyRef": _STORE_REF}} if isinstance(store, str) else store
+    sessions = {
+        "redis": redis,
+        "retention": retention,
+        "queueMode": queue_mode,
+        "whenBusy": when_busy,
+    }
+    return {name: value for name, value in sessions.items() if value is not None}
+
+
+def environment(
+    mock_responses: Sequence[Any] | None, store: str | Mapping[str, Any] | None
+) -> dict[str, str]:
+    """Give the environment, with the arguments that a manifest takes from there or by reference."""
+    environ = dict(os.environ)
+    if mock_responses is not None:
+        environ[MOCK] = orjson.dumps(list(mock_responses)).decode()
+    if isinstance(store, str):
+        environ[Reference("Secret", **_STORE_REF).variable] = store
+    return environ
+
+
+def checked_config(
+    name: str, spec: Mapping[str, Any], location: SourceLocation, environ: Mapping[str, str]
+) -> AgentConfig:
+    """Check the arguments by the manifest's rules; error lines name its fields."""
+    content = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": name},
+        "spec": {key: value for key, value in spec.items() if value},
+    }
+    config = config_from_content(content, location, LocalOptions(environ))
+    check_mock_scripts([config])
+    check_store_urls([config])
+    return config
+
+
+def loop_spec(agent: str, given: Mapping[str, Any], init: Callable[..., None]) -> dict[str, Any]:
+    """Give `spec.loop`, from arguments that are none of the others of `init`.
+
+    Raises `ConfigError` for those that are no fields of it, with the name that may be meant.
+    """
+    problems: list[str] = []
+    for name in given.keys() - LoopSpec.model_fields.keys():
+        known = [*list(signature(init).parameters)[1:-1], *LoopSpec.model_fields]
+        similar = closest_name(name, known)
+        hint = f' (did you mean "{similar}"?)' if similar else f"; known here: {', '.join(known)}"
+        problems.append(f"Agent({agent!r}): {name}: is not a known argument{hint}")
+    raise_problems(sorted(problems))
+    return {_camel_case(name): value for name, value in given.items()}
+
+
+def model_spec(
+    model: Model | Mapping[str, Any] | None, action_format: str | None
+) -> Mapping[str, Any] | None:
+    """Give `spec.model`."""
+    if model is None:
+        return None
+    spec = model if isinstance(model, Mapping) else _IN_PROCESS
+    return spec if action_format is None else {**spec, "actionFormat": action_format}
+
+
+def _camel_case(name: str) -> str:
+    """Give the name that a manifest has for an argument."""
+    head, *rest = name.split("_")
+    return head + "".join(part.capitalize() for part in rest)

@@ -1,0 +1,69 @@
+"""The part of a manifest that says how much runs may use, and what a model costs."""
+
+from decimal import Decimal
+from typing import Annotated, TypeAlias
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from diptych.core.budget import MAX_COUNT
+from diptych.manifest.durations import Duration, DurationRange
+from diptych.manifest.field_types import decimal_type
+from diptych.manifest.strict_model import StrictModel
+
+Count: TypeAlias = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+Steps: TypeAlias = Annotated[int, Field(ge=1, le=10**9)]
+LongDuration: TypeAlias = Annotated[float, DurationRange("0s", "8760h")]
+_DIGITS = "with at most 6 digits before the point and 6 after it"
+_MONEY = f'must be a decimal above 0 as a string, such as "0.50", {_DIGITS}'
+_PRICE = f'must be a decimal as a string, such as "0.25", {_DIGITS}'
+_money, _MONEY_SCHEMA = decimal_type(6, _MONEY, is_positive=True)
+_price, _PRICE_SCHEMA = decimal_type(6, _PRICE, is_positive=False)
+Money: TypeAlias = Annotated[Decimal, BeforeValidator(_money), WithJsonSchema(_MONEY_SCHEMA)]
+Price: TypeAlias = Annotated[Decimal, BeforeValidator(_price), WithJsonSchema(_PRICE_SCHEMA)]
+
+
+class PricesSpec(StrictModel):
+    """What a model's tokens cost, in the currency of the budgets."""
+
+    input: Price
+    """The price of a million tokens of prompts, as a string such as "0.25"."""
+    output: Price
+    """The price of a million tokens of replies, as a string such as "2.00"."""
+
+
+class _Limits(StrictModel):
+    """What every budget may limit."""
+
+    tokens: Count | None = None
+    """Tokens of prompts and replies together, as the model counts them."""
+    cost: Money | None = None
+    """Money, as a string such as "0.50". It needs model.prices, and is in their currency."""
+    model_calls: Steps | None = None
+    """Requests to the model; one that is sent again after a failure counts once."""
+    tool_calls: Steps | None = None
+    """Calls of tools. A call beyond is denied, which the model reads as its result."""
+    steps: Steps | None = None
+    """Steps, of all turns."""
+
+
+class SharedBudgetSpec(_Limits):
+    """What several runs may use together, over all replicas."""
+
+    wall_clock: LongDuration | None = None
+    """For how long runs may execute, added up."""
+
+
+class BudgetSpec(_Limits):
+    """How much one run may use, with all that its delegations use."""
+
+    wall_clock: Duration | None = None
+    """How long a run may take; the shorter of it and loop.deadline holds."""
+    per_session: SharedBudgetSpec = Field(default_factory=SharedBudgetSpec)
+    """How much all runs of a session may use together."""
+    per_day: SharedBudgetSpec = Field(default_factory=SharedBudgetSpec)
+    """How much all runs of the agent may use on a day, which begins at midnight UTC."""
+
+    @property
+    def has_cost(self) -> bool:
+        """Whether money is limited somewhere."""
+        return any(each.cost is not None for each in (self, self.per_session, self.per_day))

@@ -1,0 +1,191 @@
+"""The environment's form of an agent, for a plain container without a manifest.
+
+It becomes the content of a manifest, so that the same rules check it, with a `SourceLocation` that
+names the variables in error lines. The settings of the process come from the environment too.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from diptych.manifest import API_VERSION, KIND
+from diptych.manifest.settings import LogLevel, ProcessSettings
+from diptych.manifest.source_location import FieldPath, SourceLocation
+from diptych.manifest.telemetry import read_telemetry
+from diptych.manifest.urls import url_problem
+from diptych.manifest.validation import raise_problems
+from diptych.manifest.variables import (
+    AGENT_VARIABLES,
+    MAX_SHUTDOWN_GRACE,
+    MEMORY_LIMIT,
+    MIN_MEMORY,
+    MOCK,
+    PUBLIC_URL,
+    SHUTDOWN_GRACE,
+)
+
+_MAX_PORT = 65535
+_UNITS = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "k": 10**3, "M": 10**6, "G": 10**9}
+_QUANTITY = re.compile(r"(\d{1,15})(Ki|Mi|Gi|k|M|G)?", re.ASCII)
+_LEVELS: Final[Mapping[str, LogLevel]] = {
+    "DEBUG": "DEBUG",
+    "INFO": "INFO",
+    "WARN": "WARNING",
+    "WARNING": "WARNING",
+    "ERROR": "ERROR",
+    "CRITICAL": "CRITICAL",
+}
+
+
+def process_settings(environ: Mapping[str, str]) -> ProcessSettings:
+    """Read PORT, METRICS_PORT, LOG_LEVEL, LOG_FORMAT, PUBLIC_URL, SHUTDOWN_GRACE_SECONDS,
+    MEMORY_LIMIT and OTEL_*.
+
+    Raises `ConfigError` with all problems.
+    """
+    problems: list[str] = []
+    defaults = ProcessSettings()
+    port = _port(environ, "PORT", problems)
+    metrics_port = _port(environ, "METRICS_PORT", problems)
+    level = _LEVELS.get((_value(environ, "LOG_LEVEL") or defaults.log_level).upper())
+    if level is None:
+        problems.append("LOG_LEVEL: must be debug, info, warning, error or critical")
+    log_format = (_value(environ, "LOG_FORMAT") or defaults.log_format).lower()
+    if log_format not in {"text", "json"}:
+        problems.append("LOG_FORMAT: must be text or json")
+    url = _value(environ, PUBLIC_URL)
+    if url and (problem := url_problem(url)):
+        problems.append(f"{PUBLIC_URL}: {problem}")
+    grace = _value(environ, SHUTDOWN_GRACE) or str(defaults.shutdown_grace)
+    if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", grace) or float(grace) > MAX_SHUTDOWN_GRACE:
+        problems.append(
+            f"{SHUTDOWN_GRACE}: must be a number of seconds from 0 to {MAX_SHUTDOWN_GRACE}"
+        )
+    limit = _value(environ, MEMORY_LIMIT)
+    memory = read_quantity(limit) if limit else None
+    if limit and (memory is None or memory < MIN_MEMORY):
+        problems.append(f"{MEMORY_LIMIT}: must be bytes as Kubernetes writes them, at least 64Mi")
+    raise_problems(problems)
+    return ProcessSettings(
+        memory_limit=memory,
+        port=defaults.port if port is None else port,
+        metrics_port=metrics_port,
+        log_level=level or defaults.log_level,
+        log_format="json" if log_format == "json" else "text",
+        public_url=public_url(environ),
+        shutdown_grace=float(grace),
+        telemetry=read_telemetry(environ)[0],
+    )
+
+
+def read_quantity(text: str) -> int | None:
+    """Read bytes as Kubernetes writes them, such as `512Mi`; None for anything else."""
+    found = _QUANTITY.fullmatch(text)
+    return int(found[1]) * _UNITS[found[2] or ""] if found else None
+
+
+def _port(environ: Mapping[str, str], name: str, problems: list[str]) -> int | None:
+    value = _value(environ, name)
+    if not value:
+        return None
+    if not re.fullmatch(r"\d{1,5}", value) or int(value) > _MAX_PORT:
+        problems.append(f"{name}: must be a number from 0 to {_MAX_PORT}")
+        return None
+    return int(value)
+
+
+def public_url(environ: Mapping[str, str]) -> str | None:
+    """Read PUBLIC_URL, without a slash at its end."""
+    return (_value(environ, PUBLIC_URL) or "").rstrip("/") or None
+
+
+def manifest_content(
+    environ: Mapping[str, str],
+) -> tuple[dict[str, Any], SourceLocation, list[str]]:
+    """Give the manifest's content, its location, and a line for each missing variable."""
+    variables = {variable.path: variable.name for variable in AGENT_VARIABLES}
+    problems: list[str] = []
+    spec: dict[str, Any] = {
+        "tools": _tools(environ, variables, problems),
+        "agents": _agents(environ, variables, problems),
+    }
+    spec |= _without_none(
+        description=_value(environ, "AGENT_DESCRIPTION"),
+        instructions=_value(environ, "AGENT_INSTRUCTIONS"),
+        model=_model(environ),
+        sessions=_sessions(environ),
+    )
+    if steps := _value(environ, "AGENTIC_LOOP_MAX_STEPS"):
+        number = int(steps) if re.fullmatch(r"[+-]?\d{1,9}", steps) else steps
+        spec["loop"] = {"maxSteps": number}
+    metadata = _without_none(name=_value(environ, "AGENT_NAME"))
+    content = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
+    return content, SourceLocation("", variables), problems
+
+
+def _model(environ: Mapping[str, str]) -> dict[str, Any] | None:
+    url, name = _value(environ, "MODEL_API_URL"), _value(environ, "MODEL_NAME")
+    if _value(environ, MOCK) and not (url and name):
+        return None
+    model = _without_none(endpoint=url, name=name)
+    if _value(environ, "MODEL_API_KEY"):
+        # `Reference.variable` of this reference is MODEL_API_KEY.
+        model["apiKey"] = {"secretKeyRef": {"name": "model", "key": "api-key"}}
+    return model
+
+
+def _sessions(environ: Mapping[str, str]) -> dict[str, Any] | None:
+    if not _value(environ, "REDIS_URL"):
+        return None
+    # `Reference.variable` of this reference is REDIS_URL.
+    return {"redis": {"urlFrom": {"secretKeyRef": {"name": "redis", "key": "url"}}}}
+
+
+def _tools(
+    environ: Mapping[str, str], variables: dict[FieldPath, str], problems: list[str]
+) -> list[dict[str, Any]]:
+    tools: list[dict[str, Any]] = []
+    for name in _names(environ, "MCP_SERVERS"):
+        variable = _find_variable(environ, "MCP_SERVER_", name, "_URL")
+        variables["spec", "tools", len(tools), "url"] = variable
+        if url := _value(environ, variable):
+            tools.append({"name": name, "url": url})
+        else:
+            problems.append(f"{variable}: is required, as MCP_SERVERS names {name}")
+    return tools
+
+
+def _agents(
+    environ: Mapping[str, str], variables: dict[FieldPath, str], problems: list[str]
+) -> list[dict[str, Any]]:
+    agents: list[dict[str, Any]] = []
+    for name in _names(environ, "PEER_AGENTS"):
+        variable = _find_variable(environ, "PEER_AGENT_", name, "_CARD_URL")
+        variables["spec", "agents", len(agents), "url"] = variable
+        if url := _value(environ, variable):
+            agents.append({"as": name, "url": url, "shareContext": True})
+        else:
+            problems.append(f"{variable}: is required, as PEER_AGENTS names {name}")
+    return agents
+
+
+def _names(environ: Mapping[str, str], variable: str) -> list[str]:
+    names = (_value(environ, variable) or "").split(",")
+    return [name.strip() for name in names if name.strip()]
+
+
+def _find_variable(environ: Mapping[str, str], prefix: str, name: str, suffix: str) -> str:
+    """Find the variable of a name in any usual spelling; if none is set, the upper-case one."""
+    usual = name.upper().replace("-", "_")
+    spellings = [usual, name, name.upper(), name.replace("-", "_")]
+    variables = [f"{prefix}{spelling}{suffix}" for spelling in spellings]
+    return next((variable for variable in variables if _value(environ, variable)), variables[0])
+
+
+def _value(environ: Mapping[str, str], name: str) -> str | None:
+    """Read a variable; a blank one counts as not set."""
+    return environ.get(name, "").strip() or None
+
+
+def _without_none(**fields: object) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,321 @@
+"""Loads agents from files or the environment, and makes the `AgentConfig` of each.
+
+All problems are reported at once, a line each, in one `ConfigError`. Agents that run side by side
+know each other by URLs, which exist only once their ports are bound. So loading has two steps:
+
+    loaded = load_agents(files, options)       # checks everything
+    configs = loaded.resolve(urls)             # one URL for each of loaded.names
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+from diptych.core.catalog import Catalog, Peer, Unavailable
+from diptych.core.errors import ConfigError
+from diptych.manifest import API_VERSION, KIND, AgentManifest
+from diptych.manifest.call_policy import named_calls
+from diptych.manifest.container_env import variable_path
+from diptych.manifest.documents import Document, read_documents
+from diptych.manifest.environment import manifest_content, public_url
+from diptych.manifest.grants import unknown_keys
+from diptych.manifest.hook_points import read_hook_points
+from diptych.manifest.pod_spec import pod_spec_mistakes
+from diptych.manifest.reference_values import ReferenceTargets
+from diptych.manifest.resolver import resolve_manifest
+from diptych.manifest.scripts import script_of
+from diptych.manifest.secret_sources import SecretSources
+from diptych.manifest.services import Services, redis_service_names
+from diptych.manifest.settings import NAMESPACE, AgentConfig
+from diptych.manifest.source_location import SourceLocation
+from diptych.manifest.validation import raise_problems, shown_value, validate_manifest
+from diptych.manifest.variables import MOCK
+from diptych.policy.unmatched import is_glob, unmatched
+
+_KEY_KINDS = ("Secret", "ConfigMap")
+_GROUP = API_VERSION.partition("/")[0]
+_MAX_NAME = 64  # characters of somebody else's kind in a note
+_PLACEHOLDER_URL = "http://127.0.0.1:0"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalOptions:
+    """What replaces a cluster in a local run.
+
+    The environment, the file of `--secrets`, and the addresses of `--service name=url`. `asked`
+    names the agent that is asked; None is the first.
+    """
+
+    environ: Mapping[str, str] = field(default_factory=dict)
+    secrets_file: Path | None = None
+    services: Mapping[str, str] = field(default_factory=dict)
+    asked: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedAgents:
+    """Agents that are valid and whose references all lead somewhere, but that have no URLs yet."""
+
+    manifests: tuple[tuple[AgentManifest, SourceLocation], ...]
+    targets: ReferenceTargets
+    notes: tuple[str, ...] = ()
+    """A line for each object of another kind, which was passed over, and other advice."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(manifest.metadata.name for manifest, _ in self.manifests)
+
+    def resolve(self, urls: Sequence[str]) -> tuple[AgentConfig, ...]:
+        """Give each agent its URL, in the order of `names`, and make all configurations."""
+        agents = {
+            _full_name(manifest): url
+            for (manifest, _), url in zip(self.manifests, urls, strict=True)
+        }
+        return _resolve_all(self.manifests, replace(self.targets, agents=agents))
+
+
+def load_agents(files: Sequence[Path], options: LocalOptions) -> LoadedAgents:
+    """Load every Agent of the files. Raises `ConfigError` with all problems."""
+    contents = _read_files(files)
+    services = Services(options.services)
+    redis = {name for manifest, _ in contents.manifests for name in redis_service_names(manifest)}
+    problems = contents.problems + services.problems(redis)
+    try:
+        secrets = SecretSources(options.environ, options.secrets_file, contents.key_documents)
+    except ConfigError as error:
+        raise_problems([*problems, *error.problems])
+        raise
+    names = [manifest.metadata.name for manifest, _ in contents.manifests]
+    asked = options.asked if options.asked in names else next(iter(names), None)
+    targets = ReferenceTargets(secrets, options.environ, services, asked=asked)
+    if len(contents.manifests) == 1:
+        targets = replace(targets, public_url=public_url(options.environ))
+    # Agents with mistakes are targets too: a reference to one is no mistake of its own.
+    agents = dict.fromkeys(contents.agents, _PLACEHOLDER_URL)
+    try:
+        _resolve_all(contents.manifests, replace(targets, agents=agents))
+    except ConfigError as error:
+        problems += error.problems
+    raise_problems(problems)
+    return LoadedAgents(contents.manifests, targets, tuple(contents.notes))
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFiles:
+    """What a cluster would say of files: their problems, or their Agents, each with its file.
+
+    `notes` has a line for each object of a kind of somebody else's, as Kustomize writes. `scripts`
+    are the values of DEBUG_MOCK_RESPONSES that stand in the files, each with its place. `warnings`
+    are about names of tools and agents that the manifest itself shows to be wrong.
+    """
+
+    problems: list[str]
+    notes: list[str]
+    agents: list[tuple[Path, str]]
+    scripts: list[tuple[str, str]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def check_files(files: Sequence[Path]) -> CheckedFiles:
+    """Check files as a cluster would; it follows no reference.
+
+    Each is read once: it may be a pipe.
+    """
+    contents = _read_files(files)
+    try:
+        SecretSources({}, documents=contents.key_documents)
+    except ConfigError as error:
+        contents.problems += error.problems
+    without_model = [
+        f"{location.describe(('spec', 'model'))}: is required, unless {MOCK} is set in "
+        "container.env"
+        for manifest, location in contents.manifests
+        if manifest.spec.model is None
+        and MOCK not in {variable.name for variable in manifest.spec.container.env}
+    ]
+    without_key = [
+        f"{location.describe(path)}: {problem}"
+        for manifest, location in contents.manifests
+        for path, problem in unknown_keys(manifest.spec.access)
+    ]
+    problems = [
+        *contents.problems,
+        *without_model,
+        *without_key,
+        *_pod_template_problems(contents),
+    ]
+    scripts, warnings = list(_scripts(contents)), list(_unmatched(contents))
+    return CheckedFiles(problems, contents.notes, contents.names, scripts, warnings)
+
+
+def config_from_environment(environ: Mapping[str, str]) -> AgentConfig:
+    """Make the agent of a plain container. Raises `ConfigError`; its lines name the variables."""
+    content, location, problems = manifest_content(environ)
+    try:
+        config = config_from_content(content, location, LocalOptions(environ))
+    except ConfigError as error:
+        raise ConfigError(*problems, *error.problems) from None
+    raise_problems(problems)
+    return config
+
+
+def config_from_content(
+    content: Mapping[str, Any], location: SourceLocation, options: LocalOptions
+) -> AgentConfig:
+    """Make one agent of a manifest's content that is in no file.
+
+    Raises `ConfigError`; `location` names the fields in its lines.
+    """
+    manifest = validate_manifest(content, location)
+    targets = ReferenceTargets(
+        SecretSources(options.environ, options.secrets_file),
+        options.environ,
+        Services(options.services),
+        public_url=public_url(options.environ),
+    )
+    return resolve_manifest(manifest, location, targets)
+
+
+def _missing_programs(manifest: AgentManifest, location: SourceLocation) -> Iterator[str]:
+    """Name the programs of stdio servers that are not here: nor are they, perhaps, in the image."""
+    for number, tool in enumerate(manifest.spec.tools):
+        if not tool.command or any(variable.name == "PATH" for variable in tool.env):
+            continue
+        if which(tool.command[0]) is None:
+            where = location.describe(("spec", "tools", number, "command"))
+            yield (
+                f"{where}: no program {tool.command[0]} here; in a cluster the image must have it "
+                "(spec.container.image; docs/tools.md shows how to build one)"
+            )
+
+
+@dataclass(slots=True)
+class _FileContents:
+    """What files hold: valid manifests, the names of all Agents, Secrets, and problems.
+
+    `agents` maps (namespace, name) to the document, `names` has the files of the valid manifests.
+    """
+
+    manifests: tuple[tuple[AgentManifest, SourceLocation], ...] = ()
+    agents: dict[tuple[str, str], str] = field(default_factory=dict)
+    names: list[tuple[Path, str]] = field(default_factory=list)
+    key_documents: list[Document] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, document: Document) -> None:
+        kind, version = document.content.get("kind"), document.content.get("apiVersion")
+        if kind in _KEY_KINDS:
+            self.key_documents.append(document)
+        elif kind == KIND:
+            self._add_agent(document)
+        elif kind is None:
+            self.problems.append(f'{document.source}: kind: is required; it must be "{KIND}"')
+        elif _is_of_somebody_else(kind, version):
+            what = f"a {str(kind)[:_MAX_NAME]} of {str(version)[:_MAX_NAME]} is passed over"
+            self.notes.append(f"{document.source}: {what}")
+        else:
+            self.problems.append(
+                f'{document.source}: kind: must be "{KIND}"{shown_value(kind, ())}; an object of '
+                "another API names that in apiVersion"
+            )
+
+    def _add_agent(self, document: Document) -> None:
+        location = SourceLocation(document.source, node=document.node)
+        self._add_name(document)
+        self.notes += (f"{document.source}: {note}" for note in read_hook_points(document.content))
+        try:
+            manifest = validate_manifest(document.content, location)
+        except ConfigError as error:
+            self.problems += error.problems
+        else:
+            self.manifests += ((manifest, location),)
+            self.notes += _missing_programs(manifest, location)
+
+    def _add_name(self, document: Document) -> None:
+        metadata = document.content.get("metadata")
+        if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+            return
+        full_name = str(metadata.get("namespace", NAMESPACE)), metadata["name"]
+        if full_name in self.agents:
+            self.problems.append(
+                f"{document.source}: metadata.name: the Agent {full_name[1]} stands already in "
+                f"{self.agents[full_name]}; rename or remove one"
+            )
+        self.agents.setdefault(full_name, document.source)
+
+
+def _is_of_somebody_else(kind: object, version: object) -> bool:
+    is_foreign = isinstance(version, str) and not version.startswith(f"{_GROUP}/")
+    return is_foreign and isinstance(kind, str)
+
+
+def _scripts(contents: _FileContents) -> Iterator[tuple[str, str]]:
+    for manifest, location in contents.manifests:
+        container = manifest.spec.container
+        for variable in container.env:
+            if variable.name == MOCK and variable.value is not None:
+                source = f"{location.describe(variable_path(container, MOCK))}: {MOCK}"
+                yield source, script_of(manifest.metadata.name, variable.value, is_asked=True)
+
+
+def _unmatched(contents: _FileContents) -> Iterator[str]:
+    """Find names that no server or agent of the manifest can have; what servers list is unknown."""
+    for manifest, location in contents.manifests:
+        spec = manifest.spec
+        servers = [
+            (s.name, None if any(map(is_glob, s.allow)) else tuple(s.allow)) for s in spec.tools
+        ]
+        catalog = Catalog(
+            agents=tuple(Peer(peer.visible_name, "") for peer in spec.agents),
+            unavailable=tuple(Unavailable("server", name, "", tools) for name, tools in servers),
+        )
+        for found in unmatched(tuple(named_calls(spec)), catalog):
+            yield f"{location.source}: {found.place}: {found.reason}"
+
+
+def _pod_template_problems(contents: _FileContents) -> Iterator[str]:
+    """Find what a Kubernetes API would refuse; a laptop, which makes no pods, does not mind."""
+    path = ("spec", "podTemplate", "spec")
+    for manifest, location in contents.manifests:
+        if template := manifest.spec.pod_template:
+            for where, message in pod_spec_mistakes(template.spec, path):
+                yield f"{location.describe(where)}: {message}"
+
+
+def _read_files(files: Sequence[Path]) -> _FileContents:
+    contents = _FileContents()
+    for file in files:
+        try:
+            documents = read_documents(file)
+        except ConfigError as error:
+            contents.problems += error.problems
+            continue
+        before = len(contents.manifests)
+        for document in documents:
+            contents.add(document)
+        contents.names += ((file, m.metadata.name) for m, _ in contents.manifests[before:])
+    if not contents.agents and not contents.problems:
+        names = ", ".join(map(str, files)) or "the command line"
+        contents.problems.append(f"{names}: there is no Agent in it")
+    return contents
+
+
+def _resolve_all(
+    manifests: Sequence[tuple[AgentManifest, SourceLocation]], targets: ReferenceTargets
+) -> tuple[AgentConfig, ...]:
+    configs: list[AgentConfig] = []
+    problems: list[str] = []
+    for manifest, location in manifests:
+        try:
+            configs.append(resolve_manifest(manifest, location, targets))
+        except ConfigError as error:
+            problems += error.problems
+    raise_problems(problems)
+    return tuple(configs)
+
+
+def _full_name(manifest: AgentManifest) -> tuple[str, str]:
+    return manifest.metadata.namespace, manifest.metadata.name

@@ -1,0 +1,102 @@
+"""The part of a manifest that says which model an agent asks, and how.
+
+Its values go to `config.settings.ModelConfig`; `action_format` and `prices` to
+`loop.run_settings` (`config.resolver` has a line for each but parameters and timeouts).
+"""
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from diptych.core.run_settings import ActionFormat, RunSettings
+from diptych.manifest.budget import PricesSpec
+from diptych.manifest.durations import Duration
+from diptych.manifest.field_types import OneLine, ShortList, Temperature
+from diptych.manifest.headers import Headers
+from diptych.manifest.references import SecretSource
+from diptych.manifest.settings import InputKind, TimeoutConfig
+from diptych.manifest.strict_model import StrictModel
+from diptych.manifest.urls import Url
+from diptych.manifest.validators import CelRule, rule_error
+
+_TIMEOUTS = TimeoutConfig()
+_TWO_KEYS = "needs only one of apiKey and a header Authorization"
+
+
+class Parameters(StrictModel):
+    """Parameters of each request to the model; the endpoint decides those that are absent."""
+
+    temperature: Temperature | None = None
+    """From 0 to 2, as a string such as "0.2" (the Kubernetes API has no fractions)."""
+    max_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    """The most tokens of one reply."""
+    reasoning_effort: OneLine | None = None
+    """How much a reasoning model reasons, in the endpoint's words, such as `low`."""
+
+
+class Timeouts(StrictModel):
+    """How long a model may take."""
+
+    connect: Duration = _TIMEOUTS.connect
+    """Until the endpoint accepts a connection."""
+    first_byte: Duration = _TIMEOUTS.first_byte
+    """Until the reply begins, from the start of the attempt or the last keep-alive."""
+    idle: Duration = _TIMEOUTS.idle
+    """Between two pieces of the reply."""
+    total: Duration = _TIMEOUTS.total
+    """Until the reply is complete, with all retries."""
+
+
+class _Endpoint(StrictModel):
+    """What a model and its fallbacks have in common."""
+
+    cel_rules = (
+        CelRule(
+            "!has(self.apiKey) || !has(self.headers)"
+            " || self.headers.all(x, x.name.lowerAscii() != 'authorization')",
+            _TWO_KEYS,
+        ),
+    )
+
+    name: OneLine
+    """The model's name, as its endpoint knows it."""
+    endpoint: Url
+    """The base URL of an OpenAI-compatible API, such as https://models.example.com/v1. It may end
+    in /chat/completions, and have a query. A bare host gets /v1."""
+    api_key: SecretSource | None = None
+    """The Secret that holds the endpoint's API key, which is sent as a bearer token."""
+    headers: Headers = ()
+    """HTTP headers that every request carries, such as the `api-key` of Azure."""
+
+    @model_validator(mode="after")
+    def _check_keys(self) -> Self:
+        names = {header.name.lower() for header in self.headers}
+        if self.api_key is not None and "authorization" in names:
+            raise rule_error(_TWO_KEYS)
+        return self
+
+
+class FallbackSpec(_Endpoint):
+    """A model that is asked when the one before it gives no reply."""
+
+    parameters: Parameters | None = None
+    """Parameters of each request to this model; those of the model itself if absent."""
+
+
+class ModelSpec(_Endpoint):
+    """A model behind any OpenAI-compatible endpoint."""
+
+    action_format: ActionFormat = RunSettings().action_format
+    """How the model says which tools and agents to call: `json` as JSON in the text of its reply,
+    `native` in the API's own `tool_calls`, `auto` natively unless the endpoint refuses tools."""
+    inputs: ShortList[InputKind] = ()
+    """What the model takes in messages besides text: `image`, `audio`, `file`. A chat that brings
+    something else is refused."""
+    fallbacks: Annotated[tuple[FallbackSpec, ...], Field(strict=False, max_length=8)] = ()
+    """Models to ask, one after the other, when this one cannot be reached, fails or is too slow."""
+    parameters: Parameters = Field(default_factory=Parameters)
+    """Parameters of each request to the model."""
+    timeouts: Timeouts = Field(default_factory=Timeouts)
+    """How long the model may take; `total` holds for its fallbacks too."""
+    prices: PricesSpec | None = None
+    """What a million tokens cost; budget.cost needs it. Fallbacks count at the same prices."""

@@ -1,0 +1,165 @@
+"""The part of a manifest that says which tool servers (MCP) an agent uses."""
+
+import re
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from diptych.core.catalog import RESULT_SERVER
+from diptych.manifest.durations import Duration
+from diptych.manifest.field_types import (
+    DnsLabel,
+    LongList,
+    LongText,
+    NonEmptyList,
+    OneLine,
+    Port,
+    Text,
+    ToolName,
+    VariableName,
+)
+from diptych.manifest.headers import Headers
+from diptych.manifest.references import SecretSource
+from diptych.manifest.settings import ALL_TOOLS, CALL_TIMEOUT
+from diptych.manifest.strict_model import StrictModel
+from diptych.manifest.urls import Url
+from diptych.manifest.validators import CelRule, Pattern, UniqueNames, rule_error
+
+_RESERVED = f"{RESULT_SERVER} is the name of the agent's own tool result__read; use another"
+_VISIBLE = r"[^\x00-\x20\x7f-\xa0]"
+_ENV_MESSAGE = "only a command has env; remove it, or give a command"
+
+
+def _check_not_reserved(name: str) -> str:
+    if name == RESULT_SERVER:
+        raise rule_error(_RESERVED)
+    return name
+
+
+class ServiceRef(StrictModel):
+    """A Service, and where on it the MCP server listens."""
+
+    name: DnsLabel
+    """The name of the Service."""
+    namespace: DnsLabel | None = None
+    """The Service's namespace; the agent's own if absent. One of another namespace must consent, by
+    its annotation `diptych.dev/allowed-namespaces`."""
+    port: Port = 8000
+    """The Service's port."""
+    path: Annotated[
+        str,
+        Field(max_length=1024, pattern=r"^/[!-~]*$"),
+        CelRule("self.matches('^/[!-~]*$')", 'must begin with "/" and hold no blanks'),
+    ] = "/mcp"
+    """The path of the MCP endpoint."""
+
+
+class ToolVariable(StrictModel):
+    """A variable of the environment of a tool server's command."""
+
+    exactly_one_of = ("value", "valueFrom")
+
+    name: VariableName
+    """The variable's name."""
+    value: LongText | None = None
+    """The variable's value, if everybody may read it."""
+    value_from: SecretSource | None = None
+    """The Secret that holds the variable's value."""
+
+
+class Pin(StrictModel):
+    """A tool as it was when somebody looked at it."""
+
+    tool: ToolName
+    """The tool's name at its server."""
+    digest: Annotated[
+        str,
+        Pattern(
+            "sha256:[0-9a-f]{64}",
+            'must be "sha256:" and 64 hexadecimal digits; remove it and run `diptych pin FILE`',
+            71,
+        ),
+    ]
+    """The SHA-256 of the tool's name, description and schema, as `diptych pin` writes it."""
+
+
+class Override(StrictModel):
+    """What the manifest says about some tools in place of their server."""
+
+    tool: OneLine
+    """The tools of this server that are meant: a name, or a glob such as `pay*`."""
+    read_only: bool | None = None
+    """Whether the tool changes nothing. A call of such a tool may be made again when its outcome is
+    unknown."""
+    idempotent: bool | None = None
+    """Whether two calls with the same arguments have the effect of one. A call of such a tool may
+    be made again when its outcome is unknown."""
+    sequential: bool | None = None
+    """Whether a call of the tool never runs at the same time as another call of its server in the
+    same run."""
+    terminal: bool | None = None
+    """Whether the agent answers right after the tool's result, without another step."""
+    timeout: Duration | None = None
+    """How long one call of the tool may take; the server's timeout if absent."""
+
+
+class ToolServerSpec(StrictModel):
+    """An MCP server; exactly one of url, serviceRef and command says how to reach it."""
+
+    exactly_one_of = ("url", "serviceRef", "command")
+    cel_rules = (
+        CelRule(
+            "!has(self.command) || !has(self.headers) || size(self.headers) == 0",
+            "a command has no headers",
+        ),
+        CelRule("has(self.command) || !has(self.env) || size(self.env) == 0", _ENV_MESSAGE),
+        CelRule(
+            "!has(self.command) || size(self.command) == 0"
+            f" || self.command[0].matches(r'{_VISIBLE}')",
+            "command must begin with the name of a program",
+        ),
+    )
+
+    name: Annotated[
+        DnsLabel,
+        CelRule(f"self != '{RESULT_SERVER}'", _RESERVED),
+        AfterValidator(_check_not_reserved),
+    ]
+    """The server's name in this agent. It begins the long names of its tools: `<name>__<tool>`.
+    `result` is no name: the agent's own tool `result__read` has it."""
+    url: Url | None = None
+    """The server's MCP endpoint (streamable HTTP)."""
+    service_ref: ServiceRef | None = None
+    """The Service behind which the server runs."""
+    command: NonEmptyList[Text] | None = None
+    """A program in the pod, with its arguments, that speaks MCP over standard input and output."""
+    env: Annotated[
+        LongList[ToolVariable], UniqueNames("variables", lambda v: str(v.name), "name")
+    ] = ()
+    """Variables of the command. It gets these, PATH, HOME, LANG and TMPDIR, and nothing else."""
+    allow: NonEmptyList[OneLine] = ALL_TOOLS
+    """The tools that the agent may call: names or globs. All tools of the server if absent."""
+    headers: Headers = ()
+    """HTTP headers that every request to the server carries."""
+    timeout: Duration = CALL_TIMEOUT
+    """How long one call may take."""
+    pin: Annotated[
+        tuple[Pin, ...],
+        Field(strict=False, max_length=256),
+        UniqueNames("pinned tools", lambda pin: str(pin.tool), "tool"),
+    ] = ()
+    """Tools that cannot be used when their name, description or schema has changed. Tools without a
+    pin are not looked at; `allow` says which there may be. `diptych pin FILE` writes them."""
+    overrides: LongList[Override] = ()
+    """Corrections of what the server says about its tools. Of several that match a tool, the first
+    that sets a field counts."""
+
+    @model_validator(mode="after")
+    def _check_command(self) -> Self:
+        if self.command is not None and self.headers:
+            raise rule_error("a command has no headers; remove them, or give a url")
+        if self.command is None and self.env:
+            raise rule_error(_ENV_MESSAGE)
+        if self.command is not None and not re.search(_VISIBLE, self.command[0]):
+            raise rule_error("command must begin with the name of a program")
+        return self

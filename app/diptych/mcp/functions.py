@@ -1,0 +1,147 @@
+"""Serves plain Python functions as an MCP server in this process: the tools of library users."""
+
+import asyncio
+import functools
+import inspect
+import logging
+from typing import Any, get_args
+
+import anyio.to_thread
+import mcp_types
+from mcp import MCPError
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Audio, Image
+from mcp.server.mcpserver.exceptions import InvalidSignature, ToolError
+from mcp.server.mcpserver.tools import Tool
+from mcp.server.mcpserver.utilities.func_metadata import FuncMetadata
+from pydantic import PydanticUserError, TypeAdapter
+
+from diptych.core.errors import ConfigError
+from diptych.manifest.settings import ToolFunction, ToolServerConfig
+from diptych.mcp.readable_results import add_note
+from diptych.mcp.tool_limits import NAME_RULE, is_usable_name
+
+
+def function_server(server: ToolServerConfig) -> MCPServer[Any]:
+    """Make an MCP server of a tool server's functions. Raises `ConfigError`."""
+    problems, tools, names = list[str](), list[Tool](), set[str]()
+    for function in server.functions:
+        name = getattr(function, "__name__", type(function).__name__)
+        if name in names:
+            problems.append(f"tool server {server.name}: two functions are called {name}")
+            continue
+        names.add(name)
+        if not is_usable_name(name):
+            problems.append(f"tool server {server.name}: {name} is no name of a tool: {NAME_RULE}")
+            continue
+        try:
+            tools.append(_tool(function, name))
+        except (InvalidSignature, PydanticUserError, TypeError, ValueError, NameError) as error:
+            reason = str(error).partition("\n")[0]
+            problems.append(f"tool server {server.name}: {name} cannot be a tool: {reason}")
+    if problems:
+        raise ConfigError(*problems)
+    # MCPServer configures the root logger of the program, unless that has a handler already.
+    root, handler = logging.getLogger(), logging.NullHandler()
+    root.addHandler(handler)
+    try:
+        return MCPServer(server.name, tools=tools)
+    finally:
+        root.removeHandler(handler)
+
+
+def _tool(function: ToolFunction, name: str) -> Tool:
+    """Make a tool of a function. Raises `InvalidSignature` and others for one that cannot be it."""
+    called = (function, getattr(function, "__call__", None))  # noqa: B004 - its kind is wanted
+    if any(
+        inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in called
+    ):
+        raise InvalidSignature("it is a generator, but a call has one result: return a list")
+    signature = inspect.signature(function, eval_str=True)
+    for parameter in signature.parameters.values():
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
+            raise InvalidSignature(f"its parameter {parameter} cannot be given by name")
+    try:
+        tool = Tool.from_function(_with_error_text(function), name=name)
+    except PydanticUserError:
+        for parameter in signature.parameters.values():
+            _check_type(f"parameter {parameter.name}", parameter.annotation)
+        raise
+    if tool.output_schema is None and not _is_media(signature.return_annotation):
+        _check_type("result", signature.return_annotation)
+    about = tool.fn_metadata
+    tool.fn_metadata = _Results(
+        arg_model=about.arg_model,
+        output_schema=about.output_schema,
+        output_model=about.output_model,
+        wrap_output=about.wrap_output,
+    )
+    return tool
+
+
+def _check_type(what: str, annotation: Any) -> None:  # noqa: ANN401 - any type
+    """Raises `InvalidSignature` for a type that JSON cannot say."""
+    if annotation is inspect.Parameter.empty:
+        return
+    try:
+        TypeAdapter(annotation).json_schema()
+    except PydanticUserError:
+        shown = inspect.formatannotation(annotation)
+        text = f"its {what} has the type {shown}, which has no JSON schema"
+        raise InvalidSignature(text) from None
+
+
+def _is_media(annotation: Any) -> bool:  # noqa: ANN401 - any type
+    """Say whether a function returns pictures or sound, which the SDK shows."""
+    return annotation in (Image, Audio) or any(map(_is_media, get_args(annotation)))
+
+
+class _Results(FuncMetadata):
+    """Makes results of what functions return, also where that is not of their return type."""
+
+    def convert_result(
+        self,
+        result: Any,  # noqa: ANN401 - the author's own type
+    ) -> mcp_types.CallToolResult | mcp_types.InputRequiredResult:
+        try:
+            return super().convert_result(result)
+        except ValueError:  # the function has run: only an answer without a schema is left
+            shown = FuncMetadata(arg_model=self.arg_model).convert_result(result)
+            if isinstance(shown, mcp_types.CallToolResult):
+                add_note(shown, "it is not of the function's return type")
+            return shown
+
+
+def _with_error_text(function: ToolFunction) -> ToolFunction:
+    """Show the model the text of what the function raises, which `MCPServer` would hide.
+
+    A function that is not async runs on a thread; cancelling its call abandons the thread.
+    """
+    is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - its kind is wanted, not whether it exists
+    )
+
+    @functools.wraps(function)
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the author's own types
+        try:
+            if is_async:
+                return await function(*args, **kwargs)
+            bound = functools.partial(function, *args, **kwargs)
+            result = await anyio.to_thread.run_sync(bound, abandon_on_cancel=True)
+            return await result if inspect.isawaitable(result) else result
+        except asyncio.CancelledError:
+            if _is_being_cancelled():
+                raise  # the call is cancelled; otherwise, something that the function awaited was
+            raise ToolError("the function was cancelled from within") from None
+        except (ToolError, MCPError, KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:  # such as a panic of a library in Rust
+            raise ToolError(f"{type(error).__name__}: {error}") from error
+
+    return wrapper
+
+
+def _is_being_cancelled() -> bool:
+    """Say whether the running task is; a name for the task, which keeps the error, is a cycle."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

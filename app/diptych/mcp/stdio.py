@@ -1,0 +1,219 @@
+"""Runs an MCP server as a child process, and exchanges messages over its stdin and stdout.
+
+The SDK's own `stdio_client` takes four seconds to end a child that hangs (this takes one), and does
+not tell that or how a child exited. What the child writes to stderr goes to the log at level DEBUG,
+never to our own stderr; its last lines are part of the reason why it exited.
+"""
+
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+from anyio.abc import ByteReceiveStream, Process
+from anyio.streams.buffered import BufferedByteReceiveStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+
+from diptych.mcp import launcher
+from diptych.mcp.stderr_tail import StderrTail
+from diptych.mcp.transport import CommandNotStarted
+from diptych.net.received import MAX_ANSWER_BYTES, Received, TooMuchReceived
+
+logger = logging.getLogger(__name__)
+
+GRACE_PERIOD = 0.5
+"""Seconds that a child may take to exit after its stdin is closed, and again after SIGTERM."""
+
+PIPE_ERRORS = (
+    anyio.BrokenResourceError,
+    anyio.ClosedResourceError,
+    anyio.EndOfStream,
+    anyio.IncompleteRead,
+    OSError,
+)
+
+EXIT_TIMEOUT = 0.1
+"""Seconds until a child that closed a pipe has exited, and until its stderr is read to the end."""
+
+INHERITED = ("PATH", "HOME", "LANG", "TMPDIR")
+"""All that a command gets of our own environment: what programs need to start."""
+
+INHERITED_ON_WINDOWS = ("SYSTEMROOT", "COMSPEC", "PATHEXT", "USERPROFILE", "APPDATA", "TEMP", "TMP")
+
+Incoming = SessionMessage | Exception
+Streams = tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The variables that a command is given; `secrets` are those values that nobody may see."""
+
+    variables: Mapping[str, str]
+    secrets: tuple[str, ...] = ()
+
+
+@asynccontextmanager
+async def stdio_transport(
+    command: Sequence[str], env: Environment, on_exit: Callable[[str], None]
+) -> AsyncIterator[Streams]:
+    """Start a command with a minimal environment and `env`; terminate it, and its children, after.
+
+    On Linux the kernel kills the command if this process dies before it could do so. `on_exit` is
+    called with the reason, in a few words, when the child exits or closes its pipes by itself.
+    Raises `OSError` if the command cannot be started.
+    """
+    variables = _inherited() | dict(env.variables)
+    process = await anyio.open_process(
+        _dying_with_us(command, variables),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=variables,
+        start_new_session=True,
+    )
+    child = _Child(process, StderrTail(env.secrets))
+    inbox, incoming = anyio.create_memory_object_stream[Incoming](0)
+    outgoing, outbox = anyio.create_memory_object_stream[SessionMessage](0)
+    try:
+        async with inbox, incoming, outgoing, outbox, anyio.create_task_group() as tasks:
+            tasks.start_soon(_receive, child, inbox, on_exit)
+            tasks.start_soon(_send, child, outbox, on_exit)
+            if process.stderr is not None:
+                tasks.start_soon(child.stderr.read, process.stderr)
+            try:
+                yield incoming, outgoing
+            finally:
+                tasks.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await _terminate(process)
+
+
+def _inherited() -> dict[str, str]:
+    names = INHERITED + (INHERITED_ON_WINDOWS if sys.platform == "win32" else ())
+    return {name: value for name in names if (value := os.environ.get(name)) is not None}
+
+
+def _dying_with_us(command: Sequence[str], variables: Mapping[str, str]) -> list[str]:
+    """Return the command, behind the launcher on Linux. Raises `CommandNotStarted`."""
+    program = command[0]
+    if shutil.which(program, path=variables.get("PATH", os.defpath)) is None:
+        raise CommandNotStarted(_why_not_started(program))
+    if sys.platform != "linux" or not sys.executable:
+        return list(command)
+    script = launcher.__file__
+    return [sys.executable, "-I", "-S", script, str(os.getpid()), *command]
+
+
+def _why_not_started(program: str) -> str:
+    if os.sep not in program:
+        return f"no program {program} on PATH"
+    return f"{program} may not be executed" if Path(program).exists() else f"no program {program}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    process: Process
+    stderr: StderrTail
+
+    async def exit_reason(self, otherwise: str) -> str:
+        """Say how it exited, and what it wrote last; `otherwise` if it has not exited."""
+        code = self.process.returncode if await _exited(self.process, EXIT_TIMEOUT) else None
+        if code is None:
+            return otherwise
+        last_lines = await self.stderr.last_lines(EXIT_TIMEOUT)
+        return f"exited with code {code}" + (f": {last_lines}" if last_lines else "")
+
+
+async def _receive(
+    child: _Child, inbox: MemoryObjectSendStream[Incoming], on_exit: Callable[[str], None]
+) -> None:
+    reason = "closed its output"
+    async with inbox:
+        try:
+            async for line in _lines(child.process.stdout):
+                await _forward(line, inbox)
+        except PIPE_ERRORS:
+            pass
+        except anyio.DelimiterNotFound:
+            reason = f"wrote more than {MAX_ANSWER_BYTES} bytes on one line"
+        except TooMuchReceived as error:
+            reason = error.reason
+        on_exit(await child.exit_reason(reason))
+
+
+async def _forward(line: bytes, inbox: MemoryObjectSendStream[Incoming]) -> None:
+    """Parse a line and pass it on. Raises `TooMuchReceived`."""
+    received = Received()
+    try:
+        received.add(line)
+        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        await inbox.send(SessionMessage(message))
+    except ValueError:
+        logger.debug("a tool server wrote a line to stdout that is no JSON-RPC message")
+    finally:
+        received.release()
+
+
+async def _send(
+    child: _Child,
+    outbox: MemoryObjectReceiveStream[SessionMessage],
+    on_exit: Callable[[str], None],
+) -> None:
+    try:
+        async for item in outbox:
+            line = item.message.model_dump_json(by_alias=True, exclude_unset=True) + "\n"
+            if child.process.stdin is not None:
+                await child.process.stdin.send(line.encode())
+    except PIPE_ERRORS:
+        on_exit(await child.exit_reason("closed its input"))
+
+
+async def _lines(stream: ByteReceiveStream | None) -> AsyncIterator[bytes]:
+    if stream is None:
+        return
+    buffered = BufferedByteReceiveStream(stream)
+    while True:
+        yield await buffered.receive_until(b"\n", MAX_ANSWER_BYTES)
+
+
+async def _terminate(process: Process) -> None:
+    """End the child as MCP says: close its stdin, wait, SIGTERM, wait, kill.
+
+    https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle#shutdown
+    """
+    if process.stdin is not None:
+        with suppress(*PIPE_ERRORS):
+            await process.stdin.aclose()
+    if not await _exited(process, GRACE_PERIOD):
+        _signal(process, signal.SIGTERM)
+        await _exited(process, GRACE_PERIOD)
+    # Even if the child has exited: its own children may not have.
+    _signal(process, signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
+    with anyio.move_on_after(GRACE_PERIOD):
+        await process.aclose()
+
+
+async def _exited(process: Process, seconds: float) -> bool:
+    """Wait for the exit only: `process.wait()` also waits for the pipes, which others may hold."""
+    with anyio.move_on_after(seconds):
+        while process.returncode is None:  # noqa: ASYNC110 - there is no event to wait for
+            await anyio.sleep(0.01)
+    return process.returncode is not None
+
+
+def _signal(process: Process, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        if sys.platform == "win32":
+            process.send_signal(number)
+        else:
+            os.killpg(process.pid, number)

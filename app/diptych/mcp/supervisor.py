@@ -1,0 +1,295 @@
+"""Supervises one MCP server: connects, notices that a connection ends, connects again.
+
+The SDK's `Client` is used once and does not reconnect, and `ClientSessionGroup` neither.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import httpx2
+import mcp_types
+from mcp import Client
+from mcp.client import Transport
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server import MCPServer
+
+from diptych.core.catalog import Tool, Unavailable
+from diptych.core.errors import ToolError
+from diptych.core.messages import JSONObject
+from diptych.manifest.settings import ToolServerConfig
+from diptych.mcp.connection import CallNotSent, Connection
+from diptych.mcp.functions import function_server
+from diptych.mcp.output import NoAnswer
+from diptych.mcp.pins import audit_changed, changed_entry, changed_tools, digests
+from diptych.mcp.stdio import Environment, stdio_transport
+from diptych.mcp.tool_limits import usable_tools
+from diptych.mcp.tool_listing import ToolListing
+from diptych.mcp.tool_rules import allows, catalog_tools, timeout_of
+from diptych.mcp.transport import http_client
+from diptych.net.backoff import Backoff
+from diptych.net.received import MAX_ANSWER_BYTES
+from diptych.ports import Progress
+
+logger = logging.getLogger(__name__)
+
+NOT_CONNECTED_YET = "not connected yet"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSettings:
+    """Times, in seconds.
+
+    Attempts to connect are `initial_delay` to `max_delay` apart (see `Backoff`), listings of tools
+    at least `initial_delay`. Every `refresh_interval` a server is asked for its tools, which also
+    shows whether it is there. `connect_timeout` is for connecting and for listing tools,
+    `start_timeout` for the first answer of a command, `close_timeout` for ending everything.
+    """
+
+    initial_delay: float = 0.2
+    max_delay: float = 10.0
+    refresh_interval: float = 15.0
+    connect_timeout: float = 5.0
+    start_timeout: float = 60.0
+    close_timeout: float = 1.8
+
+
+class ServerSupervisor:
+    """Supervises one server from `start` to `close`: no failure of the server ends it.
+
+    `tools` are what the server offered last, if it `has_listed` them yet, `left_out` what it lists
+    besides and nobody can use, `changed` the tools that are not as they were pinned.
+    `first_attempt` is set when the first attempt to connect is over.
+    """
+
+    def __init__(self, server: ToolServerConfig, settings: ConnectionSettings) -> None:
+        self.server = server
+        self.tools: tuple[Tool, ...] = ()
+        self.left_out: tuple[Unavailable, ...] = ()
+        self.changed: Collection[str] = ()
+        self.has_listed = False
+        self.first_attempt = asyncio.Event()
+        self._settings = settings
+        self._functions = function_server(server) if server.functions else None
+        self._http: httpx2.AsyncClient | None = None
+        self._connection: Connection | None = None
+        self._last_reason: str | None = NOT_CONNECTED_YET
+        self._reconnect = asyncio.Event()
+        self._next_attempt = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._connections: dict[asyncio.Task[None], Connection] = {}
+
+    @property
+    def reason(self) -> str | None:
+        """Why the server cannot be used now, in a few words; None if it can."""
+        return self._last_reason if self._connection is None else self._connection.reason
+
+    def digests(self) -> dict[str, str]:
+        """Give the digest of each tool that the server lists and the manifest allows."""
+        listed = self._connection.tools if self._connection else ()
+        return digests(tool for tool in listed if allows(self.server, tool.name))
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._supervise(), name=f"mcp {self.server.name}")
+
+    def reconnect_now(self) -> None:
+        """If there is no connection, connect now instead of when the next attempt is due."""
+        if self.reason is not None:
+            self._reconnect.set()
+
+    async def call(
+        self, name: str, arguments: JSONObject, progress: Progress
+    ) -> mcp_types.CallToolResult:
+        """Call a tool, once, within its time limit. Raises `ToolError` if there is no result.
+
+        A call that was not sent is tried once more, on a new connection.
+        """
+        reason = NOT_CONNECTED_YET
+        for _ in range(2):
+            connection = await self._open_connection()
+            try:
+                return await self._timed_call(connection, name, arguments, progress)
+            except CallNotSent as error:
+                reason = error.reason
+                if not error.may_retry:
+                    break
+        raise self._unavailable(reason)
+
+    async def close(self) -> None:
+        """End the supervision, the connections and the calls on them."""
+        tasks = list(self._connections)
+        for task, connection in self._connections.items():
+            # A connection that was made must not be cancelled: that would cut short how it ends.
+            connection.close() if connection.attempted.is_set() else task.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            tasks.append(self._task)
+        if tasks:
+            _, unfinished = await asyncio.wait(tasks, timeout=self._settings.close_timeout)
+            for task in unfinished:
+                task.cancel()
+        self._connection, self._task, self._last_reason = None, None, "closed"
+        self._next_attempt.set()
+        if self._http is not None:
+            await self._http.aclose()
+
+    async def _timed_call(
+        self, connection: Connection, name: str, arguments: JSONObject, progress: Progress
+    ) -> mcp_types.CallToolResult:
+        seconds = timeout_of(self.server, name)
+        try:
+            async with asyncio.timeout(seconds):
+                return await connection.call(name, arguments, progress)
+        except TimeoutError as error:
+            connection.request_check()
+            text = f"{name} gave no answer within {seconds:g} s"
+            raise NoAnswer(text, "timeout") from error
+
+    async def _open_connection(self) -> Connection:
+        """Give the open connection, or wait for the next attempt. Raises `ToolError`."""
+        if self._connection is None or not self._connection.is_open:
+            if self._task is None:
+                raise self._unavailable(self._last_reason or NOT_CONNECTED_YET)
+            self._reconnect.set()
+            await _wait(self._next_attempt, self._settings.connect_timeout)
+        if self._connection is None or not self._connection.is_open:
+            raise self._unavailable(self.reason or NOT_CONNECTED_YET)
+        return self._connection
+
+    def _unavailable(self, reason: str) -> ToolError:
+        return ToolError("unavailable", f"tool server {self.server.name}: {reason}")
+
+    async def _supervise(self) -> None:
+        loop = asyncio.get_running_loop()
+        backoff = Backoff(self._settings.initial_delay, self._settings.max_delay)
+        while True:
+            connection = await self._connect()
+            began_at = loop.time()
+            self._announce(connection)
+            await self._monitor(connection)
+            if loop.time() - began_at > self._settings.max_delay:
+                backoff.reset()
+            await _wait(self._reconnect, backoff.next_delay())
+
+    async def _connect(self) -> Connection:
+        """Attempt to connect once; the connection that is given says whether it is open."""
+        connection = Connection(self._client)
+        task = asyncio.create_task(connection.run(), name=f"mcp {self.server.name} connection")
+        self._connections[task] = connection
+        task.add_done_callback(self._connections.pop)
+        settings = self._settings
+        seconds = settings.start_timeout if self.server.command else settings.connect_timeout
+        try:
+            async with asyncio.timeout(seconds):
+                await connection.attempted.wait()
+        except TimeoutError:
+            connection.drain(f"did not answer within {seconds:g} s")
+            task.cancel()
+        return connection
+
+    def _announce(self, connection: Connection) -> None:
+        """Let everyone who waits for an attempt know that it is over."""
+        self._connection = connection
+        self._log(connection.reason)
+        self._reconnect.clear()
+        self.first_attempt.set()
+        self._next_attempt.set()
+        self._next_attempt = asyncio.Event()
+
+    async def _monitor(self, connection: Connection) -> None:
+        """List the tools regularly, which also shows whether the server is there, until the end."""
+        timeout = self._settings.connect_timeout
+        while connection.is_open:
+            self._set_tools(connection.tools, connection.listing)
+            # A server may say after each listing that its tools have changed.
+            await _wait(connection.ended, self._settings.initial_delay)
+            # The tools of functions never change, and functions are always there.
+            await _wait(connection.check_requested, None if self._functions else self._interval())
+            if not connection.is_open:
+                break
+            try:
+                async with asyncio.timeout(timeout):
+                    await connection.refresh_tools()
+            except TimeoutError:
+                connection.drain(f"did not answer within {timeout:g} s")
+        self._log(connection.reason)
+
+    def _interval(self) -> float:
+        """Give the refresh interval with jitter, so that replicas do not ask at the same time."""
+        return self._settings.refresh_interval * random.uniform(0.75, 1.0)  # noqa: S311 - jitter
+
+    def _set_tools(self, listed: Sequence[mcp_types.Tool], listing: ToolListing) -> None:
+        self.has_listed = True
+        allowed = [tool for tool in listed if allows(self.server, tool.name)]
+        changed = changed_tools(self.server.pins, allowed)
+        refused = listing.left_out.items()
+        invalid = {tool: place for tool, place in refused if allows(self.server, tool)}
+        usable = usable_tools((tool for tool in allowed if tool.name not in changed), invalid)
+        tools = catalog_tools(self.server, usable.tools)
+        name = self.server.name
+        cut = (Unavailable("tool", name, listing.cut),) if listing.cut else ()
+        left_out = (*changed_entry(name, changed), *usable.unavailable(name), *cut)
+        for entry in left_out if left_out != self.left_out else ():
+            logger.warning("tools of server %s: %s", name, entry.reason)
+        if changed.keys() - set(self.changed):
+            audit_changed(name, changed)
+        self.left_out, self.changed = left_out, changed.keys()
+        if tools != self.tools:
+            logger.info("tool server %s offers %d tools", name, len(tools))
+            self.tools = tools
+
+    def _log(self, reason: str | None) -> None:
+        if reason is not None and reason != self._last_reason:
+            logger.warning("tool server %s is unavailable: %s", self.server.name, reason)
+        self._last_reason = reason
+
+    def _client(self, connection: Connection) -> Client:
+        async def on_message(message: object) -> None:
+            if isinstance(message, mcp_types.ToolListChangedNotification):
+                connection.request_check()
+
+        return Client(
+            connection.listing.over(self._transport(connection)),
+            client_info=mcp_types.Implementation(name="diptych", version=version("diptych")),
+            message_handler=on_message,
+            input_required_max_rounds=0,
+            cache=None,
+        )
+
+    def _transport(self, connection: Connection) -> MCPServer[Any] | Transport:
+        if self._functions is not None:
+            return self._functions
+        if self.server.url is None:
+            return stdio_transport(
+                self.server.command, self._environment(), on_exit=connection.drain
+            )
+        if self._http is None:
+            self._http = http_client(self.server.url, self.server.headers)
+        return streamable_http_client(
+            self.server.url, http_client=self._http, max_sse_event_size=MAX_ANSWER_BYTES
+        )
+
+    def _environment(self) -> Environment:
+        """Read the variables of the command. Raises `CallNotSent` while a secret is missing."""
+        variables, secrets = {}, []
+        for name, value in self.server.env.items():
+            if isinstance(value, str):
+                variables[name] = value
+            elif (secret := value()) is None:
+                raise CallNotSent(f"variable {name} has no value yet")
+            else:
+                variables[name] = secret
+                secrets.append(secret)
+        return Environment(variables, tuple(secrets))
+
+
+async def _wait(event: asyncio.Event, seconds: float | None) -> None:
+    """Wait until the event is set, at most so many seconds."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -1,0 +1,363 @@
+"""The failures of a model call: their codes, their messages, and which may be retried.
+
+Pure. No message holds a key, a header, a URL's query or the endpoint's own text, except for an
+excerpt without secrets where the endpoint says what is wrong.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+
+import aiohttp
+from yarl import URL
+
+from diptych.core.errors import ModelCode, ModelError
+from diptych.models.context_limits import ContextLimit, context_limit
+from diptych.models.error_report import ErrorReport
+from diptych.models.malformed_calls import is_malformed_call
+from diptych.models.retry_after import parse_retry_after
+from diptych.net.name_server import unresolved
+from diptych.net.outgoing import AddressRefused
+from diptych.net.proxies import shown
+
+MAX_QUOTATION_CHARS = 200
+_AUTH_STATUSES = frozenset({401, 403})
+_RATE_LIMITED = 429
+_OVERLOADED_STATUSES = frozenset({_RATE_LIMITED, 503, 529})
+_HOPELESS_STATUSES = frozenset({501, 505})  # not implemented: another try finds the same server
+_SERVER_ERRORS = range(500, 600)
+_RETRYABLE_REFUSALS = frozenset({408, 409, 425})
+_WRONG_PATH_STATUSES = frozenset({404, 405})
+_QUOTA_CODES = frozenset(
+    {
+        *("insufficient_quota", "billing_hard_limit_reached"),  # OpenAI, Azure
+        *("billing_not_active", "exceeded_current_quota_error"),  # OpenAI, Moonshot
+    }
+)
+_OF_THE_REQUEST = frozenset({"context_too_long", "tools_refused", "malformed_call"})
+_SECRET_LIKE = re.compile(
+    r"\b(?:sk|pk|rk|gsk|key|xai)[-_][\w*.-]{4,}|\bAIza[\w-]{8,}|\bBearer\s+\S+", re.IGNORECASE
+)
+_IN_PLACE_OF_V1 = re.compile(r"v?[\dl](\.\d)?|v|chat|completions|models", re.IGNORECASE)
+_USER_IN_URL = re.compile(r"(?<=://)[^/\s@]+@")
+_QUERY_IN_URL = re.compile(r"(://[^\s?]*)\?\S*")
+
+
+class ReportedError(Exception):
+    """An error inside a success; `report` is what the endpoint says of it."""
+
+    def __init__(self, report: ErrorReport) -> None:
+        super().__init__()
+        self.report = report
+
+
+class AttemptFailure(ModelError):
+    """A `ModelError` of one attempt.
+
+    `may_retry` says that another attempt may succeed and cannot do harm; `retry_after` is the
+    Retry-After of the response in seconds, `request_id` the endpoint's id of the request. `report`
+    is what the endpoint itself says; `said` quotes it without secrets, for the log, where
+    it is none of the caller's business. `is_outage` counts towards the circuit breaker.
+    """
+
+    def __init__(
+        self,
+        code: ModelCode,
+        message: str,
+        *,
+        may_retry: bool = False,
+        report: ErrorReport | None = None,
+        said: str = "",
+    ) -> None:
+        super().__init__(code, message)
+        self.may_retry = may_retry
+        self.report = report
+        self.said = said
+        self.retry_after: float | None = None
+        self.request_id: str | None = None
+
+    @property
+    def is_outage(self) -> bool:
+        """Whether the endpoint itself is ill: not the request, the key, or too many requests."""
+        if self.report is not None and self.report.status == _RATE_LIMITED:
+            return False
+        return self.may_retry or self.code in {"model_unreachable", "model_timeout"}
+
+    @property
+    def may_fall_back(self) -> bool:
+        """Whether another endpoint may do better: not if the request itself is what is wrong."""
+        if self.code == "model_refused":
+            return self.report is not None and self.report.status not in {400, 413, 422}
+        return self.code not in _OF_THE_REQUEST
+
+    def name_proxy(self, proxy: str | None) -> None:
+        """Say that the request went through a proxy, which may be what failed."""
+        if proxy and self.code not in _OF_THE_REQUEST and shown(proxy) not in self.message:
+            self.message += f" It is asked through the proxy {shown(proxy)}."
+
+
+class SecretMissing(AttemptFailure):
+    """Nobody was asked, because a key or a header's value is not there; `what` names it."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            "model_unauthorized", f"The model's {what} is missing. Provide its secret."
+        )
+
+
+def malformed_reply(what: str) -> AttemptFailure:
+    """A reply that does not have the API's form; `what` was sent instead."""
+    return AttemptFailure(
+        "model_garbage",
+        f"The model endpoint sent {what}. Check that it is an OpenAI-compatible API.",
+    )
+
+
+def incomplete_reply() -> AttemptFailure:
+    """A reply that broke off before its end."""
+    message = "The model's reply broke off before its end. Try again."
+    return AttemptFailure("model_cut", message, may_retry=True)
+
+
+def first_byte_timeout(seconds: float) -> AttemptFailure:
+    """A reply that did not begin in time.
+
+    It is not retried: a server that is slow would begin its work anew, as slowly.
+    """
+    message = (
+        f"The model did not begin its reply within {seconds:.3g} s. If it needs longer to read "
+        "the prompt, raise spec.model.timeouts.firstByte."
+    )
+    return AttemptFailure("model_timeout", message)
+
+
+def idle_timeout(seconds: float) -> AttemptFailure:
+    """A reply that stopped for too long."""
+    message = (
+        f"The model sent nothing for {seconds:g} s in the middle of its reply. Try again, or raise "
+        "spec.model.timeouts.idle."
+    )
+    return AttemptFailure("model_timeout", message, may_retry=True)
+
+
+def total_timeout(seconds: float) -> AttemptFailure:
+    """A call that took too long as a whole, its retries included."""
+    message = (
+        f"The model did not end its reply within {seconds:.3g} s. Ask for less, or raise "
+        "spec.model.timeouts.total."
+    )
+    return AttemptFailure("model_timeout", message)
+
+
+def connection_failure(
+    error: aiohttp.ClientError, where: str, proxy: str | None = None
+) -> AttemptFailure:
+    """A request without a response; `where` is the endpoint's scheme, host and port."""
+    if proxy and (why := _proxy_failure(error)):
+        return AttemptFailure(
+            "model_unreachable",
+            f"The model endpoint {where} cannot be reached: the proxy {shown(proxy)} {why}. "
+            "Check the proxy, and that the network lets this agent reach it.",
+        )
+    match error:
+        case aiohttp.ClientConnectorError(os_error=AddressRefused() as refused):
+            return _unreachable(where, str(refused))
+        case aiohttp.ConnectionTimeoutError():
+            # Not tried again: the time to connect is used up (faults.md M3: an error in 5 s).
+            why = "connecting takes longer than spec.model.timeouts.connect"
+            return _unreachable(where, why, code="model_timeout")
+        case aiohttp.ClientSSLError():
+            return _unreachable(where, "its TLS certificate or handshake is not accepted")
+        case aiohttp.ClientResponseError():
+            return malformed_reply("something that is not HTTP")
+        case aiohttp.ClientConnectorDNSError():
+            why = unresolved(error.os_error)
+        case aiohttp.ClientConnectorError():
+            why = "no connection could be made"
+        case _:
+            why = "it closed the connection without a response"
+    return _unreachable(where, why, may_retry=True)
+
+
+def _proxy_failure(error: aiohttp.ClientError) -> str | None:
+    """Return what is wrong with the proxy; None for an error that is not the proxy's."""
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            return "does not answer in time"
+        case aiohttp.ClientConnectorDNSError():
+            return "has a host name that is not known"
+        case aiohttp.ClientProxyConnectionError():
+            return "takes no connection"
+        case aiohttp.ClientHttpProxyError():
+            return f"does not let the request through (HTTP {error.status})"
+    return None
+
+
+def status_failure(
+    report: ErrorReport, headers: Mapping[str, str], secrets: Collection[str], url: URL
+) -> AttemptFailure:
+    """A response of `url` that is no success; `secrets` are removed from what is quoted of it."""
+    if is_malformed_call(report):
+        return _malformed_call(report)
+    failure = _for_status(report, quotation(report.sentence, secrets), url)
+    failure.request_id = headers.get("x-request-id")
+    if failure.may_retry:
+        failure.retry_after = parse_retry_after(headers.get("retry-after"), datetime.now(UTC))
+    return failure
+
+
+def failure_in_success(report: ErrorReport, secrets: Collection[str]) -> AttemptFailure:
+    """An error inside a response whose status says success: the reply is never whole."""
+    if is_malformed_call(report):
+        return _malformed_call(report)
+    said = quotation(report.sentence, secrets)
+    limit = context_limit(report)
+    if limit is not None:
+        return _too_long(report, limit, said)
+    return AttemptFailure(
+        "model_failed",
+        "The model endpoint reported an error instead of a reply. Try again, or look at its log.",
+        may_retry=_may_retry(report),
+        report=report,
+        said=said,
+    )
+
+
+def tools_refused(failure: AttemptFailure) -> AttemptFailure:
+    """The same failure, known to be a refusal of the `tools` field."""
+    return AttemptFailure(
+        "tools_refused",
+        f"The model endpoint takes no tools: {failure.message} "
+        "Set the model's actionFormat to json, or to auto.",
+        report=failure.report,
+    )
+
+
+def quotation(text: str, secrets: Collection[str]) -> str:
+    """Give an endpoint's own text as one short line without secrets, which anyone may read."""
+    for secret in secrets:
+        text = text.replace(secret, "…")
+    text = _USER_IN_URL.sub("", text)
+    text = _QUERY_IN_URL.sub(r"\1", text)
+    text = _SECRET_LIKE.sub("…", text)
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return text if len(text) <= MAX_QUOTATION_CHARS else text[: MAX_QUOTATION_CHARS - 1] + "…"
+
+
+def _unreachable(
+    where: str, why: str, *, code: ModelCode = "model_unreachable", may_retry: bool = False
+) -> AttemptFailure:
+    message = (
+        f"The model endpoint {where} cannot be reached: {why}. "
+        "Check the model's endpoint, and that the network lets this agent through."
+    )
+    return AttemptFailure(code, message, may_retry=may_retry)
+
+
+def _for_status(report: ErrorReport, said: str, url: URL) -> AttemptFailure:
+    status = report.status
+    limit = context_limit(report)
+    if limit is not None and status not in _AUTH_STATUSES:
+        return _too_long(report, limit, said)
+    where, saying = url.origin(), f"(HTTP {status}){_quoted(said)}."
+    if status in _AUTH_STATUSES:
+        return AttemptFailure(
+            "model_unauthorized",
+            f"The model endpoint {where} does not accept the API key {saying} "
+            "Check the model's apiKey and headers, and what the key may use.",
+            report=report,
+        )
+    if status in _OVERLOADED_STATUSES:
+        may_retry = _may_retry(report)
+        why, advice = "has too much to do", "Try again later."
+        if not may_retry:
+            why, advice = "says that the quota is used up", "See the provider's plan and billing."
+        return AttemptFailure(
+            "model_overloaded",
+            f"The model endpoint {where} {why} {saying} {advice}",
+            may_retry=may_retry,
+            report=report,
+        )
+    match status // 100:
+        case 5:
+            return AttemptFailure(
+                "model_failed",
+                f"The model endpoint failed (HTTP {status}). Try again later, or look at its log.",
+                may_retry=_may_retry(report),
+                report=report,
+                said=said,
+            )
+        case 4 if status in _WRONG_PATH_STATUSES:
+            return _not_found(report, said, url)
+        case 4:
+            return _refused(report, said)
+        case _:
+            return _refused(
+                report, "redirects are not followed. Set the model's endpoint to its final address."
+            )
+
+
+def _not_found(report: ErrorReport, said: str, url: URL) -> AttemptFailure:
+    """What was asked is not there: the model, or the path."""
+    reason = said or "check the model's name, endpoint and parameters."
+    asked = url.with_user(None).with_query(None)
+    reason = f"{reason.rstrip('.')}. Asked was {asked}."
+    if "model" not in report.text and (likely := _likely_endpoint(asked)):
+        reason += f" Did you mean {likely} as the model's endpoint?"
+    return _refused(report, reason)
+
+
+def _likely_endpoint(asked: URL) -> URL | None:
+    """Return the endpoint that ends in `/v1`; None if the asked one already does."""
+    parts = asked.path.removesuffix("/chat/completions").strip("/").split("/")
+    if "v1" in parts[:-1]:
+        parts = parts[: parts.index("v1")]
+    elif any(part.startswith("v1") for part in parts):  # Gemini has a v1beta
+        return None
+    elif _IN_PLACE_OF_V1.fullmatch(parts[-1]):
+        parts.pop()
+    return asked.with_path("/".join(["", *filter(None, parts), "v1"]))
+
+
+def _may_retry(report: ErrorReport) -> bool:
+    status = report.status
+    if status == _RATE_LIMITED:
+        return not report.codes & _QUOTA_CODES  # an empty account does not fill by waiting
+    return status in _RETRYABLE_REFUSALS or (
+        status in _SERVER_ERRORS and status not in _HOPELESS_STATUSES
+    )
+
+
+def _refused(report: ErrorReport, reason: str) -> AttemptFailure:
+    reason = reason or "check the model's name, endpoint and parameters."
+    return AttemptFailure(
+        "model_refused",
+        f"The model endpoint refused the request (HTTP {report.status}): {reason}",
+        may_retry=_may_retry(report),
+        report=report,
+    )
+
+
+def _malformed_call(report: ErrorReport) -> AttemptFailure:
+    failure = AttemptFailure(
+        "malformed_call",
+        "The model wrote a tool call that its server cannot read.",
+        report=report,
+    )
+    failure.written = report.written
+    return failure
+
+
+def _too_long(report: ErrorReport, limit: ContextLimit, said: str) -> AttemptFailure:
+    failure = AttemptFailure(
+        "context_too_long",
+        f"The conversation does not fit the model's context{_quoted(said)}. "
+        "Begin a new session, or use a model with a larger context.",
+        report=report,
+    )
+    failure.max_tokens, failure.prompt_tokens = limit.max_tokens, limit.prompt_tokens
+    return failure
+
+
+def _quoted(said: str) -> str:
+    return f": {said.rstrip('.')}" if said else ""

@@ -1,0 +1,54 @@
+"""The answers of a run, put together from its records, one for each turn; or why it has none.
+
+A run that was sent messages while it answered has several turns.
+"""
+
+from collections.abc import Iterable
+from typing import cast
+
+from diptych.core.codec import TERMINAL, Record
+from diptych.ports import Item
+
+TURN = "\n\n"
+"""Separates the answers of two turns where they are shown as one text."""
+
+
+def collect(records: list[Record], item: Item) -> None:
+    """Add an item to the records of a run; a `reset` notice removes those that are void."""
+    if isinstance(item, Record):
+        records.append(item)
+    elif item.type == "reset":
+        del records[cast("int", item.fields["last_seq"]) :]
+
+
+def whole_answer(records: Iterable[Record]) -> str | None:
+    """Give all that a run answered, including the text at `max_steps`; None if there is nothing."""
+    answers = [_text(r) for r in records if r.event_type in {"agent_response", "max_steps"}]
+    return TURN.join(answers) if answers else None
+
+
+def answers_so_far(records: Iterable[Record]) -> list[str]:
+    """Give the answer of each turn; the last one as far as it has come, after its last reset."""
+    answers: list[str] = []
+    text = ""
+    for record in records:
+        match record.event_type:
+            case "text":
+                text += _text(record)
+            case "answer_reset":
+                text = ""
+            case "agent_response":
+                answers.append(_text(record))
+                text = ""
+    return [*answers, text] if text else answers
+
+
+def end_code(record: Record) -> str:
+    """Give why a run ended without an answer: a failure's code, `aborted`, `max_steps`; else ""."""
+    if record.event_type == "failed":
+        return str(record.metadata.get("code", "failed"))
+    return record.event_type if record.event_type in TERMINAL - {"completed"} else ""
+
+
+def _text(record: Record) -> str:
+    return record.content if isinstance(record.content, str) else ""

@@ -1,0 +1,296 @@
+"""Makes the calls of one run: from the command `MakeCall` to the event `Returned`.
+
+The runner first has `check` say whether policy or budget withhold a call; `make` has it counted,
+`begin` announces, records and sends it, in this order. Where budgets are shared to count may take
+a while: then the inbox gets `Admitted`, and the run goes on meanwhile.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
+
+import orjson
+
+from diptych.budgets.budget_notices import budget_notices
+from diptych.core import prompt
+from diptych.core.approval_events import ApprovalRequested, ChildApproval
+from diptych.core.budget import Budget
+from diptych.core.call_graph import failure
+from diptych.core.catalog import Tool
+from diptych.core.commands import MakeCall
+from diptych.core.errors import CallError, LoopError
+from diptych.core.events import Called, CallKind, Failed, Returned
+from diptych.core.messages import (
+    JSON,
+    NO_USE,
+    Call,
+    CallOutput,
+    ChildRun,
+    Delegation,
+    Result,
+    ToolCall,
+)
+from diptych.core.reducer import apply_all
+from diptych.core.rendering import without_native_calls
+from diptych.core.spending import denied_call, gets_share
+from diptych.core.state import Run, conversation
+from diptych.core.stuck import repeats
+from diptych.core.text import RESULT_BYTES, bounded, well_formed
+from diptych.policy.rules import RunCaller
+from diptych.ports import ChildEvent, DelegationRequest, Notice
+from diptych.runs.backends import Backends
+from diptych.runs.call_notices import delegation_notice, progress_notice, target
+from diptych.runs.child_events import child_approval
+from diptych.runs.deadline import Deadline
+from diptych.runs.hook_caller import HookCaller
+from diptych.runs.inbox import Admitted, RunTasks
+from diptych.runs.run_writer import RunWriter
+
+Withheld: TypeAlias = Returned | ApprovalRequested
+"""What happens in place of a call that is not made now: it is denied, or waits for a decision."""
+
+_logger = logging.getLogger(__name__)
+
+
+class CallMaker:
+    """Makes the calls of one run, each in one of its `tasks`."""
+
+    def __init__(
+        self,
+        backends: Backends,
+        hooks: HookCaller,
+        writer: RunWriter,
+        deadline: Deadline,
+        tasks: RunTasks,
+    ) -> None:
+        self.children: dict[str, ChildRun] = {}
+        """What is known of the tasks of delegations, by call, until they have their result."""
+        self._backends = backends
+        self._hooks = hooks
+        self._writer = writer
+        self._log = writer.log
+        self._deadline = deadline
+        self._tasks = tasks
+        self._counting: list[MakeCall] = []
+        self._to_count: list[MakeCall] = []
+
+    @property
+    def not_begun(self) -> Sequence[MakeCall]:
+        """The calls that are to be made, and are counted now or next."""
+        return [*self._counting, *self._to_count]
+
+    def check(self, command: MakeCall, before: Sequence[MakeCall]) -> Withheld | None:
+        """Ask the policy about a call, which is audited, then the run's budget.
+
+        Returns None if the call may be made. `before` are the calls that are about to be made, and
+        not begun. A call that a former owner of the run has sent was checked then.
+        """
+        if command.is_retry:
+            return None
+        run, call = self._writer.current, command.call
+        principal, on_behalf = run.caller or run.subject, run.subject if run.caller else ""
+        verdict = self._backends.policy.verdict(
+            call,
+            run.catalog,
+            RunCaller(self._log.run_id, principal, on_behalf),
+            is_approved=command.is_approved,
+            repeats=repeats(run, call),
+        )
+        match verdict.outcome:
+            case "ask":
+                expires_at = self._log.now() + verdict.expires
+                return ApprovalRequested(call, command.step, verdict.reason, expires_at)
+            case "deny":
+                return failure(call, "denied", f"denied: {verdict.reason}")
+            case "repeated":
+                return failure(call, "repeated", f"repeated: {verdict.reason}")
+            case "allow":
+                return denied_call(run, command, before)
+
+    async def make(self, commands: Sequence[MakeCall]) -> None:
+        """Count calls, and begin those that may be made: now or, if that takes time, later.
+
+        Those of two steps of the run are counted one after another: what is left is shared among
+        calls that are counted together.
+        """
+        if self._counting:
+            self._to_count += commands
+            return
+        self._counting = list(commands)
+        if admitted := await self._tasks.start_eagerly(self._admit(commands)):
+            await self.begin(admitted)
+
+    async def _admit(self, commands: Sequence[MakeCall]) -> Admitted:
+        meter, refuse = self._backends.meter, self._tasks.inbox.put_nowait
+        return Admitted(await meter.admit(commands, self._writer.current, refuse))
+
+    async def begin(self, admitted: Admitted) -> None:
+        """Announce and record calls that may be made, and start them; then count the next ones."""
+        self._counting = []
+        await self._begin(self._still_due(admitted.commands))
+        to_count, self._to_count = self._still_due(self._to_count), []
+        if to_count:
+            await self.make(to_count)
+
+    def _still_due(self, commands: Sequence[MakeCall]) -> Sequence[MakeCall]:
+        """Skip calls that a message has superseded while they were counted, and had not begun."""
+        if not self._writer.current.steering:
+            return commands
+        for command in commands:
+            if not command.is_retry:
+                skipped = failure(command.call, "skipped", prompt.SUPERSEDED)
+                self._backends.meter.end_child(skipped.result, NO_USE)
+                self._tasks.inbox.put_nowait(skipped)
+        return [command for command in commands if command.is_retry]
+
+    async def _begin(self, commands: Sequence[MakeCall]) -> None:
+        writer, meter = self._writer, self._backends.meter
+        before = writer.current
+        for command in commands:
+            call = command.call
+            writer.add(progress_notice(command, writer.current.step_limit))
+            if not command.is_retry:
+                is_delegation = isinstance(call, Delegation)
+                context_id = self._log.new_context_id() if is_delegation else None
+                share = meter.shares.get(call.id, Budget())
+                called = Called(call, command.step, context_id, share)
+                writer.current = apply_all(writer.current, [called])
+                writer.add(called)
+        await writer.write(*budget_notices(before, writer.current))
+        trace = self._backends.trace
+        for command in commands:
+            make = partial(self._call, command, writer.current)
+            self._tasks.start(trace.calling(command.call.id, make) if trace else make())
+
+    async def look_for_children(self, commands: Sequence[MakeCall]) -> None:
+        """Take up what a former owner had delegated, though the run ends now.
+
+        Its end cancels that, at the other agents too, and has on record what they say of it.
+        """
+        run = self._writer.current
+        for command in commands:
+            if command.is_retry and isinstance(command.call, Delegation):
+                self._backends.meter.take_up(command.call)
+                self._tasks.start(self._call(command, run))
+        await asyncio.sleep(0)  # what is cancelled before its first step never begins
+
+    async def _call(self, command: MakeCall, run: Run) -> Returned | Failed:
+        """Call a tool, or delegate under the context id that the run has for it.
+
+        Gives the result as hooks leave it; whatever goes wrong with a call is one.
+        """
+        call = command.call
+        try:
+            output = await self._send(command, run)
+        except CallError as error:
+            child = getattr(error, "child", None)
+            result = Result(call.id, _result_text(error.message), error=error.kind, child=child)
+        except asyncio.CancelledError:
+            if self._tasks.is_cancelled:
+                raise
+            text = prompt.outcome_unknown("the call was cancelled from within")
+            result = Result(call.id, text, error="unknown")
+        except LoopError:
+            raise
+        except Exception:
+            _logger.exception("a call failed with an unexpected error")
+            text = prompt.outcome_unknown("the call failed inside the agent")
+            result = Result(call.id, text, error="unknown")
+        else:
+            result = _result(call, output)
+        kind: CallKind = "agent" if isinstance(call, Delegation) else "tool"
+        if result.child:
+            child = _counted(call, result.child, run)  # whatever ends the run meanwhile
+            self.children[call.id], result = child, replace(result, child=child)
+        judged = await self._hooks.after_call(call, result, run)
+        if isinstance(judged, Failed):
+            return judged
+        self.children.pop(call.id, None)
+        result, replaced_by = judged
+        return Returned(result, kind, target(call), replaced_by)
+
+    async def _send(self, command: MakeCall, run: Run) -> CallOutput:
+        call = command.call
+        about: dict[str, JSON] = {"call_id": call.id, "target": target(call)}
+
+        def watch(seen: str | ChildRun | ChildEvent) -> None:
+            if isinstance(seen, ChildRun):
+                self.children[call.id] = _counted(call, seen, run)
+                return
+            if isinstance(seen, ChildEvent) and (event := self._approval_below(call, seen)):
+                self._tasks.inbox.put_nowait(event)
+            self._log.notify(delegation_notice(call, seen))
+
+        if isinstance(call, Delegation):
+            delegation = self._delegation(call, run, is_taken_over=command.is_retry)
+            return await self._backends.agents.delegate(delegation, watch)
+        return await self._backends.tools.call(
+            _tool_of(call, run),
+            call.arguments,
+            lambda text: self._log.notify(
+                Notice("tool_progress", {**about, "message": well_formed(text)})
+            ),
+        )
+
+    def _approval_below(self, call: Call, seen: ChildEvent) -> ChildApproval | None:
+        child = self.children.get(call.id)
+        return child_approval(call, child, seen) if child else None
+
+    def _delegation(self, call: Delegation, run: Run, *, is_taken_over: bool) -> DelegationRequest:
+        limit = run.settings.memory_context_limit
+        context = conversation(run)[:-1][-limit:] if limit else ()  # without the reply
+        trace = self._backends.trace
+        return DelegationRequest(
+            agent=call.agent,
+            task=call.task,
+            context_id=run.context_ids.get(call.id, ""),
+            context=tuple(without_native_calls(context, run.nonce)),
+            path=run.origin.path,
+            seconds_left=self._deadline.seconds_left,
+            traceparent=trace.traceparent(call.id) if trace else run.origin.traceparent,
+            subject=run.subject,
+            run_id=self._log.run_id,
+            call_id=call.id,
+            budget=run.shares.get(call.id, Budget()),
+            deadline_pauses=self._deadline.pauses,
+            is_taken_over=is_taken_over,
+            leaves_task=lambda: self._tasks.leaves_remote,
+        )
+
+
+def _counted(call: Call, child: ChildRun, run: Run) -> ChildRun:
+    """Take out what a child claims to have used that was given nothing: it does not count."""
+    return child if gets_share(call, run) else replace(child, usage=None, used=None)
+
+
+def _tool_of(call: ToolCall, run: Run) -> Tool:
+    tool = run.catalog.tool(call.name)
+    if tool is None:
+        raise LoopError(f"{call} was commanded, but the catalog has no such tool")
+    return tool
+
+
+def _result(call: Call, output: CallOutput) -> Result:
+    text, reason = _result_text(output.text), output.finish_reason
+    if reason != "stop":
+        text = f"{text}\n\n[{prompt.NOT_WHOLE[reason].format(target(call))}]"
+    value = _recordable(output.value)
+    return Result(call.id, text, value, finish_reason=reason, child=output.child)
+
+
+def _recordable(value: JSON) -> JSON:
+    """Give the value if a record can hold it: not too deep, no numbers over 64 bits, not too long.
+
+    For any other the model still has the text.
+    """
+    try:
+        return value if len(orjson.dumps(value)) <= RESULT_BYTES else None
+    except TypeError:
+        return None
+
+
+def _result_text(text: str) -> str:
+    return bounded(well_formed(text))

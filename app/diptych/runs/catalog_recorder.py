@@ -1,0 +1,83 @@
+"""The catalog that a run gets at its start, with its prompts: taken as it is, stored once."""
+
+from dataclasses import replace
+
+from diptych.core.catalog import Catalog
+from diptych.core.codec import catalog_blob
+from diptych.core.context_window import ContextWindow
+from diptych.core.events import CallFormat, Offered
+from diptych.core.prompt import native_system_prompt, system_prompt
+from diptych.core.run_settings import RunSettings
+from diptych.core.short_catalog import SHARE, shorter_catalogs
+from diptych.core.text_weight import weight
+from diptych.ports import Clock, Model, refuses_tools
+from diptych.ports.event_log import EventLog
+from diptych.runs.backends import Backends
+from diptych.runs.definition import AgentDefinition
+
+
+def starting_format(settings: RunSettings, model: Model) -> CallFormat:
+    """Give the format in which a run that starts now asks for calls."""
+    match settings.action_format:
+        case "auto":
+            return "json" if refuses_tools(model) else "native"
+        case call_format:
+            return call_format
+
+
+class CatalogRecorder:
+    """Takes the catalog as it is when a run starts, and stores it once for many runs."""
+
+    def __init__(
+        self, definition: AgentDefinition, backends: Backends, log: EventLog, clock: Clock
+    ) -> None:
+        self._definition = definition
+        self._backends = backends
+        self._log = log
+        self._clock = clock
+        self._window = ContextWindow(definition.context_max_tokens)
+        self._basis: tuple[str, Catalog, float] | None = None
+        self._offered: tuple[Offered, bytes] | None = None  # made of `_basis`
+
+    async def offered_now(self) -> Offered:
+        """Give the event by which a run starts now: its catalog, prompt and settings.
+
+        The prompt is written again only when something has changed. Raises `StoreError`.
+        """
+        tools, servers = self._backends.tools.snapshot()
+        self._backends.tools.retry_unavailable()
+        agents, missing = self._backends.agents.snapshot()
+        instructions = self._definition.current_instructions
+        most = self._window.weight(SHARE)
+        basis = instructions, Catalog(tools, agents, (*servers, *missing)), most
+        if self._offered is None or self._basis != basis:
+            self._basis, (_, catalog, _) = basis, basis
+            self._offered = self._blob(instructions, catalog, most)
+        offered, blob = self._offered
+        await self._log.put_blob(offered.key, blob)
+        return replace(
+            offered,
+            nonce=self._clock.token()[-8:],
+            action_format=starting_format(self._definition.settings, self._backends.model),
+            window=self._window,
+        )
+
+    def learn(self, window: ContextWindow) -> None:
+        """Take up what a run has learned of the model's context window, for runs to come."""
+        self._window = self._window.joined(window)
+
+    def _blob(self, instructions: str, catalog: Catalog, most: float) -> tuple[Offered, bytes]:
+        settings = self._definition.settings
+        prompt = _fitting_prompt(instructions, catalog, most)
+        is_json = settings.action_format == "json"
+        native = "" if is_json else native_system_prompt(instructions, catalog)
+        return catalog_blob(catalog, prompt, settings, native)
+
+
+def _fitting_prompt(instructions: str, catalog: Catalog, most: float) -> str:
+    """Write the system prompt, of a shorter catalog if it would weigh more than `most`."""
+    prompts = (system_prompt(instructions, shorter) for shorter in shorter_catalogs(catalog))
+    written = next(prompts)
+    while weight(written) > most and (shorter := next(prompts, None)) is not None:
+        written = shorter
+    return written

@@ -1,0 +1,201 @@
+"""Executes one run: restores it from its record, gives it a runner, and sees to its end.
+
+A run that was opened just now has a short record; one that is taken over has a longer one.
+"""
+
+import asyncio
+import logging
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+from diptych.budgets.run_meter import RunMeter
+from diptych.core.approval_records import waited_seconds
+from diptych.core.codec import TERMINAL, Record, encode, is_terminal
+from diptych.core.errors import BlobMissing, OutOfMemory, RunLost, StoreError, StoreFull
+from diptych.core.events import Event, Failed, OwnerChanged, Stop
+from diptych.core.reducer import apply_all
+from diptych.core.state import Phase, Run
+from diptych.ports.entries import Lease
+from diptych.ports.tracing import RunTrace
+from diptych.runs.active_run import ActiveRun
+from diptych.runs.attendance import abandoned_after
+from diptych.runs.backends import Backends
+from diptych.runs.catalog_recorder import CatalogRecorder
+from diptych.runs.deadline import Deadline
+from diptych.runs.definition import AgentDefinition
+from diptych.runs.rebuilding import rebuild
+from diptych.runs.run_log import RunLog
+from diptych.runs.runner import DEADLINE_EXCEEDED, Runner
+from diptych.runs.stores import Stores
+
+MAX_OWNER_CHANGES, OWNER_CHANGES_SECONDS = 10, 600.0
+"""Of one run in so much time: then it is ended. One that waits for days sees many hand-overs."""
+SIGNALS_AFTER = 0.4  # seconds in its queue, after which the store may hold signals for a run
+TOO_MANY_CHANGES = Failed(
+    "too_many_owners",
+    f"{MAX_OWNER_CHANGES} processes have taken this run up within {OWNER_CHANGES_SECONDS / 60:.0f} "
+    "minutes, and none could go on with it",
+)
+_logger = logging.getLogger(__name__)
+
+
+class Executor:
+    """Executes any number of runs at a time."""
+
+    def __init__(self, definition: AgentDefinition, backends: Backends, stores: Stores) -> None:
+        self._definition = definition
+        self._backends = backends
+        self._stores = stores
+        self._catalogs = CatalogRecorder(definition, backends, stores.log, stores.clock)
+
+    async def execute(self, active: ActiveRun) -> Run:
+        """Take a run to its end, or to where it is handed over.
+
+        Raises `UnreadableRecord`, and `StoreError` or `RunLost` where this process cannot go on.
+        """
+        try:
+            run = await self._restore(active)
+        except BlobMissing:
+            return await _fail_without_catalog(active.log)
+        with self._traced(active.log) as trace:
+            if run.phase is Phase.DONE:
+                return await self._found_ended(active, run)
+            try:
+                return await self._drive(active, run, trace)
+            except StoreFull:
+                stop = Failed("store_full", "the store has no room left for the record of this run")
+            except OutOfMemory as error:
+                stop = Failed("out_of_memory", str(error))
+            except (StoreError, RunLost):
+                raise
+            except Exception:
+                _logger.exception("run %s failed with an unexpected error", active.run_id)
+                stop = Failed("internal_error", "the agent failed inside")
+            return await active.finish(active.run or run, stop)
+
+    async def end_unread(self, active: ActiveRun, lease: Lease, why: Failed) -> Run:
+        """End a run without reading its record: nobody can execute it."""
+        entry = await self._stores.log.entry(active.run_id)
+        if entry.status not in TERMINAL:
+            event_type, content, metadata = encode(why)
+            now = self._stores.clock.now()
+            end = Record(
+                entry.run_id, entry.session_id, entry.seq + 1, event_type, now, content, metadata
+            )
+            await self._stores.log.append([end], lease)
+            _logger.error("run %s was ended: %s", entry.run_id, why.message)
+        return Run(phase=Phase.DONE)
+
+    async def end_queued(self, active: ActiveRun, stop: Stop) -> Run:
+        """End a run whose turn has not come, or that there is no room for. Raises as `execute`."""
+        run = await self._restore(active)
+        with self._traced(active.log):
+            return await self._end(active, run, stop)
+
+    async def _end(self, active: ActiveRun, run: Run, stop: Stop) -> Run:
+        """End a run that is queued, or queued again since the store lost its newest records."""
+        if run.phase is Phase.DONE:
+            return await self._found_ended(active, run)
+        if await self._may_be_truncated(active.log):
+            truncated = [OwnerChanged(lost_tail=True)]
+            await active.log.append(truncated)
+            run = apply_all(run, truncated)
+        ended = await active.finish(run, stop)
+        await self._metered_backends(active.log, run).meter.close(has_ended=True)
+        return ended
+
+    async def _found_ended(self, active: ActiveRun, run: Run) -> Run:
+        """Count what the owner of a run did not come to: it died when the end was on record."""
+        await self._metered_backends(active.log, run).meter.close(has_ended=True)
+        return run
+
+    async def _restore(self, active: ActiveRun) -> Run:
+        """Rebuild a run from its record, which is in memory if the run was opened here.
+
+        Also delivers the signals that were sent to the run while it had no owner.
+        """
+        log, stores = active.log, self._stores
+        if not log.records:
+            log.load(await stores.log.read(log.run_id))
+            active.was_opened(stores.clock.now() - log.records[0].timestamp)
+        if log.was_loaded or active.age > SIGNALS_AFTER:
+            for signal in await stores.leases.pending_signals(log.run_id):
+                active.signal(signal)
+        return await rebuild(log, stores, has_history=not active.is_new_session)
+
+    async def _drive(self, active: ActiveRun, run: Run, trace: RunTrace | None) -> Run:
+        if run.phase is Phase.QUEUED and (stop := active.stop_requested or _overdue(active, run)):
+            return await self._end(active, run, stop)
+        log = active.log
+        deadline = self._deadline(active, run)
+        backends = self._metered_backends(log, run)
+        if trace:
+            backends = replace(backends, trace=trace)
+        runner = Runner(run, backends, log, deadline, self._catalogs)
+        first: list[Event] = []
+        if run.phase is Phase.QUEUED:
+            if await self._may_be_truncated(log):
+                first.append(OwnerChanged(lost_tail=True))  # it may have been further
+            offered = await self._catalogs.offered_now()
+            first += [*active.take_messages(), offered]  # before the model is asked
+        else:
+            if _changes_owners_fast(log):
+                runner.stop(TOO_MANY_CHANGES)
+            first.append(OwnerChanged(await self._stores.leases.may_be_truncated(log.run_id)))
+        active.attach(runner)
+        try:
+            if run.origin.lease is None:
+                return await runner.drive(*first)
+            async with abandoned_after(run.origin.lease, active, self._stores.feed):
+                return await runner.drive(*first)
+        finally:
+            await backends.meter.close(has_ended=is_terminal(log.records[-1]))
+
+    def _traced(self, log: RunLog) -> AbstractContextManager[RunTrace | None]:
+        """Trace a run while the block lasts, if anybody wants traces."""
+        if (tracing := self._backends.tracing) is None:
+            return nullcontext()
+        return tracing.of_run(log.run_id, log.session_id, lambda: log.records)
+
+    def _metered_backends(self, log: RunLog, run: Run) -> Backends:
+        """Give the backends of one run: they count what it uses."""
+        if (budgets := self._backends.budgets) is None:
+            return replace(self._backends, meter=RunMeter())
+        return replace(self._backends, meter=budgets.of_run(log, run.budget))
+
+    async def _may_be_truncated(self, log: RunLog) -> bool:
+        return log.was_loaded and await self._stores.leases.may_be_truncated(log.run_id)
+
+    def _deadline(self, active: ActiveRun, run: Run) -> Deadline:
+        """The caller's and the manifest's deadline; what approvals waited does not count."""
+        now = asyncio.get_running_loop().time()
+        records, time = active.log.records, self._stores.clock.now()
+        waited = waited_seconds(records, time)
+        callers, pausing = None, list[float]()
+        if run.origin.seconds is not None:
+            callers = now + run.origin.seconds - active.age
+            if run.origin.deadline_pauses:
+                pausing, callers = [callers + waited], None
+        if self._definition.deadline is not None:
+            begun = next((r.timestamp for r in records if r.event_type == "offered"), time)
+            spent = max(0.0, time - begun - waited)
+            pausing.append(now + self._definition.deadline - spent)
+        return Deadline(callers, min(pausing, default=None))
+
+
+async def _fail_without_catalog(log: RunLog) -> Run:
+    """End a run that nobody can rebuild any more."""
+    if not is_terminal(log.records[-1]):
+        await log.append([Failed("store_lost", "the store has lost what this run was offered")])
+    return Run(phase=Phase.DONE)
+
+
+def _changes_owners_fast(log: RunLog) -> bool:
+    since = log.now() - OWNER_CHANGES_SECONDS
+    changes = (r for r in log.records if r.event_type == "owner_changed" and r.timestamp > since)
+    return sum(1 for _ in changes) >= MAX_OWNER_CHANGES
+
+
+def _overdue(active: ActiveRun, run: Run) -> Stop | None:
+    seconds = run.origin.seconds
+    return DEADLINE_EXCEEDED if seconds is not None and active.age >= seconds else None

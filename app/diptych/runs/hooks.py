@@ -1,0 +1,282 @@
+"""Hooks: somebody's code that is asked about calls, steps and answers of a run.
+
+Each is asked a question as JSON and replies as JSON, whether it is a function of this process or
+an address on the web. One that crashes, takes too long or gives what it must not
+raises `HookFailed`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from diptych.core.catalog import Catalog
+from diptych.core.hook_events import CallJudged, HookPoint
+from diptych.core.messages import JSON, Call, Delegation, JSONObject, Message, Result, ToolCall
+from diptych.core.reading.arguments import check_arguments
+from diptych.core.reading.strict_json import MAX_DEPTH, is_deep
+from diptych.core.text import bounded, well_formed
+
+MAX_REASON = 4_096  # characters, of what a hook tells the model
+MAX_CONTEXT = 65_536  # characters, of all that providers add to one request
+_STRICTLY = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
+_REPLY_FIELDS: Mapping[str, frozenset[str]] = {
+    "beforeCall": frozenset({"deny", "arguments"}),
+    "afterCall": frozenset({"result"}),
+    "afterStep": frozenset({"end"}),
+    "validateAnswer": frozenset({"problem"}),
+}
+
+
+class HookFailed(Exception):
+    """A hook gave no reply that can be used; the message names it, and is for the record."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"the hook {name} {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """One hook. `ask` takes a question and gives the reply: an object, or None for "go on".
+
+    It has `timeout` seconds. `name` stands in the record.
+    """
+
+    name: str
+    point: HookPoint
+    ask: Callable[[JSONObject], Awaitable[Any]]
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class ContextProvider:
+    """Gives texts for one request to the model, which are never recorded."""
+
+    name: str
+    ask: Callable[[JSONObject], Awaitable[Sequence[str]]]
+    timeout: float
+
+
+HookObserver = Callable[[str, str, str, float], None]
+"""Is told where a hook was asked, its name, the outcome (`acted`, `passed`, `failed` or
+`cancelled`), and after how many seconds it came."""
+
+
+def _ignore(point: str, name: str, outcome: str, seconds: float) -> None:
+    """Observe nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """The hooks of an agent, in the order in which they are asked."""
+
+    hooks: tuple[Hook, ...] = ()
+    providers: tuple[ContextProvider, ...] = ()
+    observe: HookObserver = _ignore
+
+    @property
+    def points(self) -> tuple[HookPoint, ...]:
+        """Where in a run hooks are asked."""
+        return tuple(dict.fromkeys(hook.point for hook in self.hooks))
+
+    async def before_call(self, about: JSONObject, call: Call, catalog: Catalog) -> CallJudged:
+        """Have each hook look at a call, as the one before left it. One that fails denies."""
+        made, by = call, ""
+        for hook in self._at("beforeCall"):
+            try:
+                async with self._reply(hook, {**about, "call": call_value(made)}) as reply:
+                    if (reason := reply.get("deny")) is not None:
+                        denied = _text(hook.name, "deny", reason)
+                        denied = denied or f"the hook {hook.name} said so"
+                        return CallJudged(call.id, None, denied, hook.name)
+                    if (arguments := reply.get("arguments")) is not None:
+                        changed = _rewritten(hook.name, made, arguments, catalog)
+                        made, by = changed, by if changed == made else hook.name
+            except HookFailed as failed:
+                return CallJudged(call.id, None, str(failed), hook.name)
+        return CallJudged(call.id, made if made != call else None, None, by)
+
+    async def after_call(self, about: JSONObject, call: Call, result: Result) -> tuple[Result, str]:
+        """Give a result as the hooks leave it, and the name of the last that replaced it."""
+        by = ""
+        for hook in self._at("afterCall"):
+            question = {**about, "call": call_value(call), "result": result_value(result)}
+            async with self._reply(hook, question) as reply:
+                if (given := reply.get("result")) is not None:
+                    result, by = _replaced(hook.name, result, given), hook.name
+        return result, by
+
+    async def after_step(self, about: JSONObject) -> str:
+        """Give the name of the first hook that ends phase 1, "" if none does."""
+        for hook in self._at("afterStep"):
+            async with self._reply(hook, about) as reply:
+                end = reply.get("end")
+                if end is not None and not isinstance(end, bool):
+                    raise HookFailed(hook.name, "gave an end that is neither true nor false")
+                if end:
+                    return hook.name
+        return ""
+
+    async def validate_answer(self, about: JSONObject) -> tuple[str, str]:
+        """Give what the first hook finds wrong with an answer, and its name; "" if none does."""
+        for hook in self._at("validateAnswer"):
+            async with self._reply(hook, about) as reply:
+                problem = reply.get("problem")
+                if problem is not None and (text := _text(hook.name, "problem", problem)):
+                    return text, hook.name
+        return "", ""
+
+    async def context(self, about: JSONObject) -> str:
+        """Give what the providers add to one request. Raises `HookFailed`."""
+        texts: list[str] = []
+        for provider in self.providers:
+            with self._observed("context", provider.name) as outcome:
+                given = await _asked(provider, about)
+                if not all(isinstance(text, str) for text in given):
+                    raise HookFailed(provider.name, "gave context that is no text")
+                new = [well_formed(text) for text in given if text.strip()]
+                texts += new
+                if sum(map(len, texts)) > MAX_CONTEXT:
+                    raise HookFailed(provider.name, f"gave more than {MAX_CONTEXT} characters")
+                outcome.has_acted = bool(new)
+        return "\n\n".join(texts)
+
+    def _at(self, point: HookPoint) -> tuple[Hook, ...]:
+        return tuple(hook for hook in self.hooks if hook.point == point)
+
+    @asynccontextmanager
+    async def _reply(self, hook: Hook, question: JSONObject) -> AsyncIterator[Mapping[str, Any]]:
+        """Ask a hook; it has failed, too, if the block finds that its reply cannot be used."""
+        with self._observed(hook.point, hook.name) as outcome:
+            reply = await _reply(hook, question)
+            outcome.has_acted = any(
+                value is not None and value is not False for value in reply.values()
+            )
+            yield reply
+
+    @contextmanager
+    def _observed(self, point: str, name: str) -> Iterator["_Outcome"]:
+        began, outcome, end = asyncio.get_running_loop().time(), _Outcome(), "cancelled"
+        try:
+            yield outcome
+            end = "acted" if outcome.has_acted else "passed"
+        except HookFailed:
+            end = "failed"
+            raise
+        finally:
+            self.observe(point, name, end, asyncio.get_running_loop().time() - began)
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """Whether a hook had anything to say."""
+
+    has_acted: bool = False
+
+
+def call_value(call: Call) -> dict[str, JSON]:
+    """Write a call as hooks are shown it."""
+    if isinstance(call, Delegation):
+        return {"id": call.id, "agent": call.agent, "task": call.task}
+    return {"id": call.id, "tool": call.name, "arguments": call.arguments}
+
+
+def result_value(result: Result) -> dict[str, JSON]:
+    """Write a result as hooks are shown it; what it does not have is left out."""
+    value: dict[str, JSON] = {"text": result.text}
+    if result.value is not None:
+        value["value"] = result.value
+    if result.error:
+        value["error"] = result.error
+    return value
+
+
+def with_context(messages: tuple[Message, ...], context: str) -> tuple[Message, ...]:
+    """Add context to a request: before the last message of the user, if that ends it."""
+    if not context:
+        return messages
+    last = messages[-1]
+    if last.role == "user":
+        return (*messages[:-1], replace(last, content=f"{context}\n\n{last.content}"))
+    return (*messages, Message("user", context))
+
+
+async def _asked(hook: Hook | ContextProvider, question: JSONObject) -> Any:  # noqa: ANN401 - what it gives
+    """Ask within its time. Raises `HookFailed` whatever it raises."""
+    try:
+        async with asyncio.timeout(hook.timeout):
+            return await hook.ask(question)
+    except HookFailed:
+        raise
+    except TimeoutError:
+        raise HookFailed(hook.name, f"did not answer within {hook.timeout:g} s") from None
+    except (KeyboardInterrupt, GeneratorExit):
+        raise  # whoever ends the process, or closes the coroutine, means us
+    except BaseException as error:  # what else it raises ends neither process nor task
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
+            raise
+        raise HookFailed(hook.name, f"failed: {type(error).__name__}") from error
+
+
+async def _reply(hook: Hook, question: JSONObject) -> Mapping[str, Any]:
+    reply = await _asked(hook, {"at": hook.point, **question})
+    if reply is None:
+        return {}
+    if not isinstance(reply, Mapping):
+        raise HookFailed(hook.name, "gave something that is no JSON object")
+    if unknown := sorted(map(str, reply.keys() - _REPLY_FIELDS[hook.point])):
+        raise HookFailed(hook.name, f"gave a field that {hook.point} has not: {unknown[0][:40]}")
+    return reply
+
+
+def _rewritten(name: str, call: Call, arguments: Any, catalog: Catalog) -> Call:  # noqa: ANN401
+    """Give a call with other arguments; of a delegation these are its `task`."""
+    if not isinstance(arguments, Mapping):
+        raise HookFailed(name, "gave arguments that are no JSON object")
+    if isinstance(call, Delegation):
+        task = arguments.get("task")
+        if arguments.keys() != {"task"} or not (isinstance(task, str) and task.strip()):
+            raise HookFailed(name, "gave a task that is no text")
+        return replace(call, task=well_formed(task))
+    changed: ToolCall = replace(call, arguments=_json(name, "arguments", arguments))
+    tool = catalog.tool(call.name)
+    problem = check_arguments(tool, changed.arguments, references_fit=False) if tool else None
+    if problem:
+        raise HookFailed(name, f"gave arguments that do not fit: {problem}")
+    return changed
+
+
+def _replaced(name: str, result: Result, given: Any) -> Result:  # noqa: ANN401
+    if not isinstance(given, Mapping) or not isinstance(given.get("text"), str):
+        raise HookFailed(name, "gave a result without a text")
+    if not given.keys() <= {"text", "value"}:
+        raise HookFailed(name, "gave a result with other fields than text and value")
+    text = bounded(well_formed(given["text"]))
+    return replace(result, text=text, value=_json(name, "a value", given.get("value")))
+
+
+def _json(name: str, what: str, given: Any) -> Any:  # noqa: ANN401
+    """Give what a function gave as it will be on record. Raises `HookFailed` if it cannot be."""
+    try:
+        found = orjson.loads(orjson.dumps(given, default=_plain, option=_STRICTLY))
+    except TypeError as error:  # of another type, larger than 64 bits, or nested too deeply
+        raise HookFailed(name, f"gave {what} that JSON cannot hold") from error
+    if is_deep(found):
+        raise HookFailed(name, f"gave {what} nested more than {MAX_DEPTH} levels deep")
+    return found
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError
+
+
+def _text(name: str, field: str, text: Any) -> str:  # noqa: ANN401
+    if not isinstance(text, str):
+        raise HookFailed(name, f"gave a {field} that is no text")
+    return well_formed(text[:MAX_REASON]).strip()

@@ -1,0 +1,146 @@
+"""Hooks of a manifest: each question is an HTTP request, signed as Standard Webhooks does.
+
+`webhook-signature` is `v1,` and the base64 of the HMAC-SHA256 of `<id>.<timestamp>.<body>`, of
+`webhook-id` and `webhook-timestamp` (https://www.standardwebhooks.com). A request is sent once.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import orjson
+
+from diptych.core.messages import JSONObject
+from diptych.net.guarded_backend import PoolLimits, use_guarded_pool
+from diptych.net.outgoing import OutgoingPolicy, host_of
+from diptych.net.proxies import proxy_for, through
+from diptych.net.received import Received, TooMuchReceived, is_compressed
+from diptych.net.strict_reading import read_strictly
+from diptych.runs.definition import HookConfig
+from diptych.runs.hooks import Hook, HookFailed
+
+MAX_ANSWER = 1024 * 1024  # bytes
+CONNECT_SECONDS = 5.0
+_MAX_CONNECTIONS = 100
+_KEY_PREFIX = "whsec_"
+_NO_CONTENT = 204
+
+
+class HttpHooks:
+    """The hooks of one agent, and the client that they share.
+
+    `add_traceparent` adds to the headers of a question what its receiver's trace goes on from.
+    """
+
+    def __init__(
+        self,
+        agent: str,
+        configs: Sequence[HookConfig],
+        add_traceparent: Callable[[dict[str, str]], None] | None = None,
+    ) -> None:
+        self._agent = agent
+        self._add_traceparent = add_traceparent
+        self._client = _client(OutgoingPolicy(config.url for config in configs))
+        self.hooks = tuple(
+            Hook(_name(config), config.at, partial(self._ask, config), config.timeout)
+            for config in configs
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def _ask(self, config: HookConfig, question: JSONObject) -> Any:  # noqa: ANN401 - JSON
+        """Send a question, and give the answer. Raises `HookFailed`, and whatever httpx raises."""
+        name = _name(config)
+        body = orjson.dumps({"agent": self._agent, **question})
+        headers = {"content-type": "application/json", **_signature(config, body)}
+        for header, read in config.headers.items():
+            if (value := read()) is None:
+                raise HookFailed(name, f"needs the header {header}, which is missing now")
+            headers[header] = value
+        if self._add_traceparent:
+            self._add_traceparent(headers)
+        try:
+            async with self._client.stream(
+                "POST", config.url, content=body, headers=headers
+            ) as response:
+                if not response.is_success:
+                    raise HookFailed(name, f"answered {response.status_code}")
+                return await _read(name, response)
+        except httpx.HTTPError as error:
+            reason = through(proxy_for(config.url), type(error).__name__)
+            raise HookFailed(name, f"cannot be reached: {reason}") from error
+
+
+def _name(config: HookConfig) -> str:
+    return f"{config.at} at {host_of(config.url)}"
+
+
+async def _read(name: str, response: httpx.Response) -> Any:  # noqa: ANN401 - JSON
+    """Read an answer, counted with all others of the process until it is parsed; None if empty.
+
+    One that is compressed was not asked for.
+    """
+    if is_compressed(response.headers):
+        raise HookFailed(name, "gave a compressed answer")
+    received = Received(max_bytes=MAX_ANSWER)
+    try:
+        body = await received.read(response.aiter_raw())
+        if not body or response.status_code == _NO_CONTENT:
+            return None
+        orjson.loads(body)  # so that what is no JSON at all is told apart
+        return await read_strictly(body)
+    except TooMuchReceived as error:
+        raise HookFailed(name, f"answered too much: {error.reason}") from None
+    except orjson.JSONDecodeError:
+        raise HookFailed(name, "gave something that is no JSON") from None
+    except ValueError as error:  # a proxy that looked at it may have read something else
+        raise HookFailed(name, f"gave JSON that not all read alike: {error}") from None
+    finally:
+        received.release()
+
+
+def _signature(config: HookConfig, body: bytes) -> dict[str, str]:
+    """Give the headers that identify a request, and sign it if there is a key."""
+    message_id, timestamp = f"msg_{uuid4().hex}", str(int(time.time()))
+    headers = {"webhook-id": message_id, "webhook-timestamp": timestamp}
+    if config.signing_key is None:
+        return headers
+    key = config.signing_key()
+    if not key:
+        raise HookFailed(_name(config), "has no key to sign with now")
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    digest = hmac.new(_key(_name(config), key), signed, hashlib.sha256).digest()
+    return {**headers, "webhook-signature": f"v1,{base64.b64encode(digest).decode()}"}
+
+
+def _key(name: str, text: str) -> bytes:
+    if not text.startswith(_KEY_PREFIX):
+        return text.encode()
+    try:
+        return base64.b64decode(text.removeprefix(_KEY_PREFIX), validate=True)
+    except binascii.Error:
+        raise HookFailed(name, "has a signing key that is no base64 after whsec_") from None
+
+
+def _client(policy: OutgoingPolicy) -> httpx.AsyncClient:
+    """Make a client that follows no redirects, and connects where the policy allows it."""
+    context = httpx.create_ssl_context()
+    transport = httpx.AsyncHTTPTransport(verify=context)
+    limits = PoolLimits(_MAX_CONNECTIONS, kept_alive=10)
+    use_guarded_pool(transport, policy, context, limits)
+    return httpx.AsyncClient(
+        transport=transport,
+        timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),  # the hook's own time bounds the rest
+        headers={"Accept-Encoding": "identity", "User-Agent": "diptych"},
+        follow_redirects=False,
+        trust_env=False,
+    )

@@ -1,0 +1,155 @@
+"""The inbox of one run, from which `Runner.drive` takes, and all that puts something into it.
+
+RunTasks      what a task returns: `Replied` of the model, `Returned` of a call, `Admitted`
+TextBatcher   `TextDue`, when text of a streamed answer is to be taken and recorded
+Runner        stops, messages and decisions that come from outside
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+from diptych.core.commands import MakeCall
+from diptych.core.events import Event
+
+TEXT_INTERVAL = 0.025  # seconds in which pieces of an answer are merged into one event (loop.md §9)
+CANCEL_SECONDS = 0.9  # for cancelled tasks to tell their servers: an abort takes effect in 1 s
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCrashed:
+    """A task raised what no adapter should: a bug, to be raised where the run is driven."""
+
+    cause: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class TextDue:
+    """`TextBatcher` has text of the answer; `Runner` takes and records it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Another process is to go on with the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """These calls may be made: what budgets have left was reserved for them."""
+
+    commands: Sequence[MakeCall]
+
+
+InboxItem: TypeAlias = Event | TaskCrashed | TextDue | HandOver | Admitted
+Inbox: TypeAlias = "asyncio.Queue[InboxItem]"
+Item = TypeVar("Item", bound=InboxItem)
+
+
+class RunTasks:
+    """The tasks of one run. What one returns goes into the `inbox`, unless it was cancelled.
+
+    With `leaves_remote` other agents go on with their tasks when those here are cancelled.
+    """
+
+    def __init__(self, inbox: Inbox) -> None:
+        self.inbox = inbox
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.is_cancelled = False
+        self.leaves_remote = False
+
+    def start(self, work: Coroutine[Any, Any, InboxItem]) -> None:
+        """Do some work in a task of its own; it returns what has happened."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+
+    async def start_eagerly(self, work: Coroutine[Any, Any, Item]) -> Item | None:
+        """Do some work in a task of its own, and give what it returns if it waits for nothing.
+
+        Else this gives None, and what it returns comes into the inbox.
+        """
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        await asyncio.sleep(0)
+        if not task.done():
+            task.add_done_callback(self._on_done)
+            return None
+        self._tasks.discard(task)
+        return task.result()
+
+    async def cancel_all(self, *, leaves_remote: bool = False) -> None:
+        """Cancel all tasks, once; those that do not end in 0.9 s are left to end alone.
+
+        With `leaves_remote` other agents go on with theirs: another process takes the run over.
+        """
+        if self.is_cancelled:
+            return
+        self.is_cancelled = True
+        self.leaves_remote = leaves_remote
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
+
+    def _on_done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            cause = task.exception()
+            self.inbox.put_nowait(TaskCrashed(cause) if cause else task.result())
+
+
+class TextBatcher:
+    """Merges pieces of an answer: the first is due at once, later ones in batches of 25 ms.
+
+    When there is a batch to take, the `inbox` of its run gets `TextDue`.
+    """
+
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self._pieces: deque[str] = deque()
+        self._is_void = False
+        self._is_due = False
+        self._next_at = 0.0
+
+    @property
+    def has_text(self) -> bool:
+        """Whether there is text to be told, or text that is void."""
+        return bool(self._pieces) or self._is_void
+
+    def add(self, text: str) -> None:
+        if not text:
+            return
+        self._pieces.append(text)
+        self._put_when_due()
+
+    def void(self) -> None:
+        """Drop what has not been taken; `take` says that all text before is void."""
+        self._pieces.clear()
+        self._is_void = True
+        self._put_when_due()
+
+    def take(self) -> tuple[bool, str]:
+        """Give all text that has arrived, and begin the next batch.
+
+        The first value says that all text before it is void.
+        """
+        self._is_due = False
+        text, is_void = "".join(self._pieces), self._is_void
+        self._is_void = False
+        if text or is_void:
+            self._pieces.clear()
+            self._next_at = asyncio.get_running_loop().time() + TEXT_INTERVAL
+        return is_void, text
+
+    def _put_when_due(self) -> None:
+        if self._is_due:
+            return
+        self._is_due = True
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._next_at:
+            self._inbox.put_nowait(TextDue())
+        else:
+            loop.call_at(self._next_at, self._inbox.put_nowait, TextDue())

@@ -1,0 +1,236 @@
+"""The log of one run as the owning process writes it, and the local subscribers it tells."""
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+from diptych.core.approval_records import note_approvals, open_approvals
+from diptych.core.codec import Record, encode, is_terminal
+from diptych.core.errors import LeaseLost, LogTruncated, OutOfMemory
+from diptych.core.events import Event, Failed, RunRequested
+from diptych.net.memory_budget import RUN_SIZE, MemoryBudget, Share, record_size
+from diptych.ports import Item, Notice
+from diptych.ports.entries import IdempotencyKey, Lease, Opened
+from diptych.runs.buffer import SubscriberBuffer
+from diptych.runs.call_notices import PROGRESS
+from diptych.runs.owned_sessions import OwnedSession
+from diptych.runs.stores import Stores
+
+_LOOK_SECONDS = 0.1
+
+Observer = Callable[[Item], None]
+"""Told of every record and notice of every run that this process executes. Must not block."""
+
+
+class RunLog:
+    """Appends events to the store, then tells the local subscribers and observers.
+
+    The store itself publishes records to other processes; notices go there through the feed.
+
+    `records` are those on record, as far as this process knows. `lease` is the right to append.
+    Progress notices are kept, each with its place between records, so that a subscriber that
+    joins while the run goes on sees the calls that were made before. What the run takes of the
+    memory that there is, it holds in `share` until `close`.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        session_id: str,
+        stores: Stores,
+        observers: tuple[Observer, ...] = (),
+        share: Share | None = None,
+    ) -> None:
+        self.share = share or MemoryBudget().share()
+        self.run_id = run_id
+        self.session_id = session_id
+        self.records: list[Record] = []
+        self.lease: Lease | None = None
+        self._session: OwnedSession | None = None
+        self.was_loaded = False  # from the store: another process may have written it
+        self.is_lost = False  # nobody can go on with the run
+        self._stores = stores
+        self._observers = observers
+        self._buffers: dict[SubscriberBuffer, None] = {}  # one for each `Subscription` here
+        self._open_approvals: set[str] = set()  # ids of the calls that wait for a decision
+        self._progress: list[tuple[int, Notice]] = []  # each with the seq of the record before it
+        self._is_closed = False
+
+    async def open(
+        self,
+        asked: RunRequested,
+        key: IdempotencyKey | None,
+        *,
+        if_idle: bool = False,
+        if_newest: str | None = None,
+    ) -> Opened:
+        """Put the run on record, with its first event, if there is memory for it.
+
+        A session that nobody owns is claimed with it (`Opened.lease`). A run that resumes another
+        follows that one in its session, or is not opened. Raises as `EventLog.open`.
+        """
+        (first,) = self._next_records([asked])
+        self.share.admit(RUN_SIZE + record_size(first))
+        token = self._stores.clock.token()
+        opened = await self._stores.log.open(
+            first, token, key, if_idle=if_idle, if_newest=if_newest or asked.resumes
+        )
+        if opened.is_new and not self.records:  # its turn may have come before this reply
+            self._add(first, is_counted=True)
+        return opened
+
+    def load(self, records: Sequence[Record]) -> None:
+        """Continue from what is on record."""
+        self.records = list(records)
+        self._open_approvals = {approval.call_id for approval in open_approvals(self.records)}
+        self.was_loaded = True
+        self.share.grow(RUN_SIZE)  # the record itself was counted before it was read
+
+    async def append(self, items: Sequence[Event | Notice]) -> None:
+        """Put the events on record; then tell them, with the notices between them.
+
+        Other processes learn of them from the store, subscribers here from `_tell`.
+
+        Raises `OutOfMemory` if the run has grown beyond what there is; its end is always recorded.
+        """
+        records = self._next_records([item for item in items if not isinstance(item, Notice)])
+        if records:
+            if self.share.is_beyond and not is_terminal(records[-1]):
+                raise OutOfMemory("this run has grown beyond what its agent can hold")
+            await self._append_to_store(records)
+        recorded = iter(records)
+        for item in items:
+            if isinstance(item, Notice):
+                self.notify(item)
+            else:
+                self._add(next(recorded))
+
+    async def restore(self, truncated: LogTruncated) -> None:
+        """Put back the records that the store has lost: whoever read them must find them again."""
+        if self.lease and (missing := self.after(truncated.seq)):
+            is_asking = bool(self._open_approvals)
+            await self._stores.log.append(missing, self.lease, awaits_input=is_asking)
+
+    def notify(self, notice: Notice) -> None:
+        """Tell subscribers, here and at other processes, what is not recorded."""
+        if notice.type == PROGRESS:
+            self._progress.append((self.seq, notice))
+        self._tell(notice)
+        self._stores.feed.publish_notice(self.run_id, notice)
+
+    def take(self, session: OwnedSession) -> None:
+        """Append under the lease of a session from now on."""
+        self._session, self.lease = session, session.lease
+
+    @property
+    def is_surely_owned(self) -> bool:
+        """Whether no other process can have the run: what stands still does not know it."""
+        return self._session is None or self._session.is_surely_owned
+
+    async def wait_owned(self) -> None:
+        """Wait until the run is surely owned, or this is cancelled, as another process has it."""
+        while not self.is_surely_owned:  # noqa: ASYNC110 - the store is away, or we stood still
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def now(self) -> float:
+        """Give the time, in seconds since the epoch."""
+        return self._stores.clock.now()
+
+    @property
+    def seq(self) -> int:
+        """The number of the newest record. One that others have overwritten is not in `records`."""
+        return self.records[-1].seq if self.records else 0
+
+    def after(self, seq: int, limit: int | None = None) -> Sequence[Record]:
+        """Give the records after a seq."""
+        start = bisect_right(self.records, seq, key=_seq)
+        return self.records[start : None if limit is None else start + limit]
+
+    def new_context_id(self) -> str:
+        """Make a delegation's context: a UUID, since some agents take no other (LangGraph)."""
+        return str(UUID(hex=self._stores.clock.token(), version=4))
+
+    def subscribe(self, after: int) -> SubscriberBuffer:
+        """Give a buffer that holds what came after seq `after`, and gets what comes next."""
+        buffer = SubscriberBuffer()
+        for item in self.with_progress(self.after(after), after):
+            buffer.put(item)
+        for place, notice in self._progress:
+            if place == self.seq:
+                buffer.put(notice)
+        if self._is_closed:
+            buffer.close()
+        self._buffers[buffer] = None
+        return buffer
+
+    def unsubscribe(self, buffer: SubscriberBuffer) -> None:
+        self._buffers.pop(buffer, None)
+
+    def with_progress(self, records: Sequence[Record], after: int) -> list[Item]:
+        """Put the progress notices in their places among these records, which follow `after`."""
+        places = iter([p for p in self._progress if p[0] >= after])
+        place = next(places, None)
+        items: list[Item] = []
+        for record in records:
+            while place and place[0] < record.seq:
+                items.append(place[1])
+                place = next(places, None)
+            items.append(record)
+        return items
+
+    def close(self) -> None:
+        """End the local subscribers' buffers: this process writes nothing more of the run."""
+        self._is_closed = True
+        self.share.release()
+        for buffer in self._buffers:
+            buffer.close()
+
+    def report_lost(self) -> None:
+        """Tell subscribers that the record is gone, which cannot be put on record."""
+        self.is_lost = True
+        failed = Failed("store_lost", "the store has lost the record of this run")
+        for record in self._next_records([failed]):
+            self._tell(record)
+
+    async def _append_to_store(self, records: Sequence[Record]) -> None:
+        if self.lease is None:
+            raise LeaseLost("this process does not own the run")
+        try:
+            await self._store(records, self.lease)
+        except LogTruncated as truncated:
+            await self.restore(truncated)
+            await self._store(records, self.lease)
+
+    async def _store(self, records: Sequence[Record], lease: Lease) -> None:
+        """Append records, and say whether calls wait for a decision with them."""
+        open_ids = set(self._open_approvals)
+        for record in records:
+            note_approvals(open_ids, record)
+        await self._stores.log.append(records, lease, awaits_input=bool(open_ids))
+
+    def _next_records(self, events: Sequence[Event]) -> list[Record]:
+        now = self._stores.clock.now()
+        return [
+            Record(self.run_id, self.session_id, seq, event_type, now, content, metadata)
+            for seq, (event_type, content, metadata) in enumerate(map(encode, events), self.seq + 1)
+        ]
+
+    def _add(self, record: Record, *, is_counted: bool = False) -> None:
+        self.records.append(record)
+        if not (is_counted or self._is_closed):
+            self.share.grow(record_size(record))
+        note_approvals(self._open_approvals, record)
+        if is_terminal(record):  # notices are not replayed once a run has ended
+            self._progress.clear()
+        self._tell(record)
+
+    def _tell(self, item: Item) -> None:
+        for observe in self._observers:
+            observe(item)
+        for buffer in self._buffers:
+            buffer.put(item)
+
+
+def _seq(record: Record) -> int:
+    return record.seq

@@ -1,0 +1,76 @@
+"""A run and its delegations as they are on record: one node of a tree of runs."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from diptych.budgets.recorded_use import added_usage, child_usage, recorded_use
+from diptych.core.budget import decimal_text
+from diptych.core.codec import Record, is_terminal
+from diptych.core.delegation_rows import usage_value
+from diptych.core.messages import JSON, Usage
+from diptych.runs.answers import end_code
+
+MAX_TASK_CHARS = 2_000
+_RESULTS = frozenset({"delegation_response", "delegation_error"})
+
+
+def run_node(records: Sequence[Record], status: str) -> dict[str, JSON]:
+    """Give what a run's records say of it and of its delegations.
+
+    Times are in seconds since the epoch. `usage` is that of the run's own model calls,
+    `children_usage` what its children say that they and theirs have used; `cost` and
+    `children_cost` are the same as money, by `model.prices`, as decimal text.
+    """
+    first, newest = records[0], records[-1]
+    has_ended = is_terminal(newest)
+    below = sum((child_usage(r) for r in records), Usage())
+    of_its_own = [r for r in records if r.event_type not in _RESULTS]
+    own = sum(map(added_usage, of_its_own), Usage())
+    own_use = recorded_use(of_its_own)
+    node: dict[str, JSON] = {
+        "run_id": first.run_id,
+        "status": status,
+        "started_at": first.timestamp,
+        "ended_at": newest.timestamp if has_ended else None,
+        "model_calls": own_use.model_calls,
+        "tool_calls": sum(r.event_type == "tool_call" for r in records),
+        "usage": usage_value(own),
+        "children_usage": usage_value(below),
+        "cost": decimal_text(own_use.cost),
+        "children_cost": decimal_text(recorded_use(records).cost - own_use.cost),
+        "delegations": list(_delegations(records)),
+    }
+    if code := end_code(newest):
+        node["code"] = code
+    if parent := first.metadata.get("parent"):
+        node["parent"] = parent
+    return node
+
+
+def _delegations(records: Iterable[Record]) -> Iterable[JSON]:
+    records = tuple(records)
+    results: Mapping[str, Record] = {
+        str(r.metadata["call_id"]): r for r in records if r.event_type in _RESULTS
+    }
+    for record in records:
+        if record.event_type != "delegation_request":
+            continue
+        about: Any = record.metadata
+        content: Any = record.content
+        node: dict[str, JSON] = {
+            "call_id": about["call_id"],
+            "step": about["step"],
+            "agent": content["agent"],
+            "task": content["task"][:MAX_TASK_CHARS],
+            "context_id": about["context_id"],
+            "status": "running",
+            "started_at": record.timestamp,
+            "ended_at": None,
+        }
+        if result := results.get(about["call_id"]):
+            told: Any = result.metadata
+            node["status"] = told.get("error", "completed")
+            node["ended_at"] = result.timestamp
+            if child := told.get("child"):
+                node["child"] = {name: v for name, v in child.items() if name != "text"}
+        yield node

@@ -1,0 +1,279 @@
+"""Drives one run: carries out the reducer's commands and feeds events back to it.
+
+The order is always the same: advance, record, notify subscribers, act. Calls are recorded before
+they are sent. Only questions, to the model and to hooks, may start before the write has ended:
+asking twice does no harm, and a slow store must not delay them. Everything that happens to a run,
+its abort and its deadline too, comes through one inbox.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from enum import Enum
+from functools import partial
+
+from diptych.budgets.budget_notices import budget_notices, budget_summary
+from diptych.core.approval_events import ApprovalDecided, ChildApprovalDecided
+from diptych.core.commands import AskModel, Command, Emit, Judge, MakeCall, Warn
+from diptych.core.errors import StoreError, StoreFull
+from diptych.core.events import (
+    Aborted,
+    AnswerReset,
+    Event,
+    Failed,
+    FormatChanged,
+    Offered,
+    Replied,
+    ReplyRejected,
+    Returned,
+    Stop,
+    Streamed,
+)
+from diptych.core.queue_events import MessageQueued, QueueCleared
+from diptych.core.queues import clearing
+from diptych.core.reducer import advance, closing_events
+from diptych.core.state import Phase, Run
+from diptych.ports import Notice
+from diptych.runs.backends import Backends
+from diptych.runs.call_maker import CallMaker, Withheld
+from diptych.runs.catalog_recorder import CatalogRecorder
+from diptych.runs.deadline import Deadline
+from diptych.runs.hook_caller import HookCaller
+from diptych.runs.inbox import (
+    Admitted,
+    HandOver,
+    Inbox,
+    InboxItem,
+    RunTasks,
+    TaskCrashed,
+    TextBatcher,
+    TextDue,
+)
+from diptych.runs.model_caller import ModelCaller
+from diptych.runs.run_log import RunLog
+from diptych.runs.run_writer import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS, RunWriter
+from diptych.runs.stale_items import is_stale
+from diptych.runs.timers import RunTimers
+
+DEADLINE_EXCEEDED = Failed("deadline_exceeded", "the run ran out of time")
+# If the write of one of these is lost, the model is asked again.
+_DEFERRABLE = (Offered, Replied, ReplyRejected, FormatChanged)
+
+
+class _Stage(Enum):
+    DRIVING = "driving"
+    STOPPING = "stopping"  # it begins nothing new; its end or hand-over is in the inbox
+    HANDED_OVER = "handed over"
+
+
+class Runner:
+    """The event loop of one run: to its end, or to where another process takes it over.
+
+    What it learns of the model's context window holds for the runs that get `catalogs` later.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        backends: Backends,
+        log: RunLog,
+        deadline: Deadline,
+        catalogs: CatalogRecorder,
+    ) -> None:
+        self._catalogs = catalogs
+        self._meter = backends.meter
+        self._trace = backends.trace
+        self._timers = RunTimers(
+            deadline, log.now, self.decide, partial(self.stop, DEADLINE_EXCEEDED)
+        )
+        self._inbox: Inbox = asyncio.Queue()
+        self._writer = RunWriter(run, log, self._inbox)
+        self._tasks = RunTasks(self._inbox)
+        self._batcher = TextBatcher(self._inbox)
+        self._hooks = HookCaller(backends.hooks, log)
+        self._model = ModelCaller(backends, self._hooks, log, deadline, self._batcher)
+        self._call_maker = CallMaker(backends, self._hooks, self._writer, deadline, self._tasks)
+        self._stage = _Stage.DRIVING
+
+    @property
+    def run(self) -> Run:
+        """The run as far as it is on record."""
+        return self._writer.recorded
+
+    def stop(self, stop: Stop) -> None:
+        """End the run: what is in flight is cancelled and recorded as `interrupted`."""
+        self._stage = _Stage.STOPPING
+        self._inbox.put_nowait(stop)
+
+    def queue(self, message: MessageQueued | QueueCleared) -> None:
+        """Let a message wait, or clear those that do; what is sent again counts once."""
+        self._inbox.put_nowait(message)
+
+    def decide(self, decided: ApprovalDecided | ChildApprovalDecided) -> None:
+        """Decide on a call that waits; the first decision counts, unless the call has expired."""
+        self._inbox.put_nowait(self._timers.in_time(self._writer.current, decided))
+
+    def hand_over(self) -> None:
+        """Stop, and leave the run for another process to continue from its record."""
+        self._stage = _Stage.STOPPING
+        self._inbox.put_nowait(HandOver())
+
+    async def drive(self, *first: Event) -> Run:
+        """Apply `first`, then whatever the inbox brings, until the run ends or is handed over.
+
+        Raises `StoreError`, and whatever a bug raises. A run that was stopped before begins
+        nothing.
+        """
+        self._timers.start()
+        try:
+            for event in first:
+                await self._receive(event)
+            while self.run.phase is not Phase.DONE and self._stage is not _Stage.HANDED_OVER:
+                await self._receive(await self._inbox.get())
+        except asyncio.CancelledError:  # the lease was lost: another process goes on
+            await self._tasks.cancel_all(leaves_remote=not self._writer.log.is_lost)
+            raise
+        except Exception as error:
+            await self._writer.wait_written()
+            if isinstance(error, StoreError) and not isinstance(error, StoreFull):
+                await self._tasks.cancel_all(leaves_remote=True)  # another process may have it
+            raise
+        finally:
+            self._timers.close()
+            self._writer.cancel()
+            await self._tasks.cancel_all()
+        return self.run
+
+    async def _receive(self, item: InboxItem) -> None:
+        match item:
+            case TaskCrashed(cause):
+                try:
+                    raise cause
+                finally:
+                    del cause, item  # its traceback leads here
+            case TextDue():
+                await self._write_text()
+            case Admitted() as admitted:
+                if self._stage is _Stage.DRIVING:
+                    await self._call_maker.begin(admitted)
+            case Aborted() | Failed():
+                await self._end(item)
+            case HandOver():
+                await self._tasks.cancel_all(leaves_remote=True)
+                await self._record_arrived()
+                self._stage = _Stage.HANDED_OVER
+            case Replied() if self._batcher.has_text:
+                await self._write_text()
+                await self._apply(item)
+            case _ if is_stale(self._writer.current, item):
+                pass
+            case QueueCleared():
+                await self._apply(clearing(self._writer.current, item))
+            case _:
+                await self._apply(item)
+
+    async def _apply(self, event: Event) -> None:
+        """Advance by an event, record and notify it, and make the calls.
+
+        Questions to the model and to hooks start at once; a write that led to nothing but a
+        question to the model may be deferred.
+        """
+        before = self._writer.current
+        self._writer.current, commands = advance(self._writer.current, event)
+        if self._writer.current.window is not before.window:
+            self._catalogs.learn(self._writer.current.window)
+        if isinstance(event, Returned):
+            self._meter.end_child(event.result, self._writer.current.delegated - before.delegated)
+        following, calls = self._carry_out(commands)
+        items = [event, *budget_notices(before, self._writer.current), *following]
+        if self._stage is _Stage.DRIVING:
+            self._timers.watch(self._writer.current)
+        if all(isinstance(item, (*_DEFERRABLE, Notice)) for item in items):
+            is_start = isinstance(event, Offered)
+            self._writer.write_later(
+                items, FIRST_DEFERRED_SECONDS if is_start else DEFERRED_SECONDS
+            )
+        else:
+            await self._writer.write(*items)
+        if calls and self._stage is _Stage.DRIVING:
+            await self._call_maker.make(calls)
+        elif calls:
+            await self._call_maker.look_for_children(calls)
+
+    def _carry_out(
+        self, commands: Sequence[Command]
+    ) -> tuple[list[Event | Notice], list[MakeCall]]:
+        """Ask the model and hooks, and advance by what follows; gives items to write, and calls."""
+        items, calls = list[Event | Notice](), list[MakeCall]()
+        todo = deque(commands)
+        while todo:
+            match todo.popleft():
+                case Emit(event):
+                    self._writer.current, more = advance(self._writer.current, event)
+                    items.append(event)
+                    todo.extend(more)
+                case AskModel() | Judge() as ask:
+                    self._ask(ask)
+                case MakeCall() as call:
+                    if withheld := self._check(call, calls):
+                        todo.appendleft(Emit(withheld))
+                    else:
+                        calls.append(call)
+                case Warn(text):
+                    items.append(Notice("format_warning", {"message": text}))
+        return items, calls
+
+    def _check(self, command: MakeCall, before: Sequence[MakeCall]) -> Withheld | None:
+        """Check a call against policy and budget; return the event in its place, if any."""
+        if self._stage is not _Stage.DRIVING:
+            return None
+        return self._call_maker.check(command, [*self._call_maker.not_begun, *before])
+
+    def _ask(self, command: AskModel | Judge) -> None:
+        """Ask the model, or the hooks, in a task; what it gives comes into the inbox."""
+        if self._stage is not _Stage.DRIVING:
+            return
+        if isinstance(command, AskModel):
+            ask = partial(self._model.ask, command, self._writer.current)
+            self._tasks.start(self._trace.asking(command, ask) if self._trace else ask())
+        else:
+            self._tasks.start(self._hooks.judge(command, self._writer.current))
+
+    async def _end(self, stop: Stop) -> None:
+        """Cancel what is in flight, record what has come back all the same, and end.
+
+        What another process may have taken over goes on at other agents: the write tells.
+        """
+        await self._tasks.cancel_all(leaves_remote=not self._writer.log.is_surely_owned)
+        await self._record_arrived()
+        self._writer.add(*budget_summary(self._writer.current))
+        children = self._call_maker.children
+        await self._writer.record(*closing_events(self._writer.current, stop, children))
+
+    async def _record_arrived(self) -> None:
+        """Record what arrived before everything was cancelled, and begin nothing new."""
+        while not self._inbox.empty():
+            run = self._writer.current
+            match self._inbox.get_nowait():
+                case late if is_stale(run, late):
+                    pass
+                case Returned() as result if run.phase is Phase.CALL:
+                    await self._writer.record(result)
+                case QueueCleared() as asked:
+                    await self._writer.record(clearing(run, asked))
+                case (MessageQueued() | ApprovalDecided() | ChildApprovalDecided()) as event:
+                    await self._writer.record(event)
+        await self._write_text()
+        await self._writer.write()
+
+    async def _write_text(self) -> None:
+        is_void, text = self._batcher.take()
+        run, events = self._writer.current, list[Event]()
+        if run.phase not in (Phase.ACT, Phase.ANSWER):
+            return
+        if is_void and run.answer:
+            events.append(AnswerReset(run.answer_seq, run.answer_attempts + 1))
+        if text:
+            events.append(Streamed(text))
+        if events:
+            await self._writer.record(*events)

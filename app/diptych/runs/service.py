@@ -1,0 +1,342 @@
+"""Runs as everybody outside sees them: start one, subscribe to it, signal it, read it.
+
+A run does not belong to the connection that asked for it, nor to the process: whoever wants to
+see it subscribes, here or at another replica.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from diptych.core.codec import NOT_IN_MEMORY_VIEW, TERMINAL, Record
+from diptych.core.errors import (
+    DiptychError,
+    InvalidRequest,
+    NotResumable,
+    Overloaded,
+    RunNotFound,
+)
+from diptych.core.events import Aborted, Origin, RunRequested
+from diptych.core.messages import JSON, Message
+from diptych.core.queue_events import MessageQueued
+from diptych.core.state import conversation
+from diptych.net.memory_budget import MemoryBudget, text_size
+from diptych.ports import ChildRef
+from diptych.ports.entries import IdempotencyKey, Opened, RunEntry, RunPage
+from diptych.ports.run_ids import run_id_of
+from diptych.ports.session_ids import owned_session
+from diptych.runs.active_run import Stage
+from diptych.runs.answers import whole_answer
+from diptych.runs.attendance import attend
+from diptych.runs.backends import Backends
+from diptych.runs.decision_request import DecisionRequest, find_approval
+from diptych.runs.definition import AgentDefinition
+from diptych.runs.lease_keeper import LeaseKeeper
+from diptych.runs.passed_decisions import PassedDecisions, is_below
+from diptych.runs.rebuilding import UnreadableRecord, rebuilt
+from diptych.runs.request import (
+    RunRequest,
+    check_steps,
+    continues_answer,
+    owned_key,
+    requested_session,
+    run_requested,
+)
+from diptych.runs.resuming import find_resumable, resume_key, resuming_event
+from diptych.runs.run_log import Observer
+from diptych.runs.run_signals import RunSignals
+from diptych.runs.scheduler import Scheduler
+from diptych.runs.stores import Stores
+from diptych.runs.subscription import Subscription, Subscriptions
+
+INTERRUPTED = "interrupted by a newer message of its session"
+_logger = logging.getLogger(__name__)
+
+
+class RunService:
+    """All runs of one agent: those of this process, and those in its store."""
+
+    def __init__(
+        self,
+        definition: AgentDefinition,
+        backends: Backends,
+        stores: Stores,
+        observers: Sequence[Observer] = (),
+        memory_budget: MemoryBudget | None = None,
+    ) -> None:
+        self._max_runs = definition.max_runs
+        self._max_steps = definition.settings.max_steps
+        self._when_busy = definition.when_busy
+        self._stores = stores
+        self._memory_budget = memory_budget or MemoryBudget()
+        self._scheduler = Scheduler(definition, backends, stores, observers, self._memory_budget)
+        self._lease_keeper = LeaseKeeper(self._scheduler, stores)
+        self._subscriptions = Subscriptions(stores, self._scheduler.find)
+        self._signals = RunSignals(stores, self._scheduler, self._subscriptions)
+        self._agents = backends.agents
+        self._passed = PassedDecisions(
+            stores, backends.agents, lambda: self._subscriptions.is_closed
+        )
+        self._is_closing = False
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether no new runs are taken any more."""
+        return self._is_closing
+
+    @property
+    def active_count(self) -> int:
+        """How many runs are queued or execute in this process."""
+        return self._scheduler.active_count
+
+    def unfinished_of(self, owner: str) -> int:
+        """How many unfinished runs an owner has in this process."""
+        return self._scheduler.count_in(owned_session(owner, ""))
+
+    def start_background(self) -> None:
+        """Begin to keep leases and to take sessions over, where a store is shared. Needed once."""
+        self._lease_keeper.start()
+
+    async def start(self, request: RunRequest) -> RunEntry:
+        """Accept a run: it is on record when this returns, and goes on whoever subscribes.
+
+        In a busy session it waits, is refused by `SessionBusy`, or interrupts what goes before it.
+
+        Raises `InvalidRequest` for a request that makes no sense, `Overloaded` while there is no
+        room or the process is about to end, `StoreError`.
+        """
+        try:
+            return await self._start(request)
+        except NotResumable:  # the session has gone on
+            said = await self._said_up_to(request.follows)
+            return await self._start(replace(request, session_id=None, follows=""), said)
+
+    async def _said_up_to(self, run_id: str) -> tuple[Message, ...]:
+        """Return the conversation of a run's session as of the run's end."""
+        log = self._stores.log
+        entry = await log.entry(run_id)
+        if entry.status not in TERMINAL:
+            raise InvalidRequest(
+                "the response is not finished; wait for its end, or cancel it, and go on from it",
+                param="previous_response_id",
+                code="response_not_finished",
+            )
+        said: tuple[Message, ...] = ()
+        for each in reversed(await log.entries(entry.session_id)):
+            said = conversation(await rebuilt(await log.read(each.run_id), self._stores, said))
+            if each.run_id == run_id:
+                break
+        return said
+
+    async def _start(self, request: RunRequest, said: tuple[Message, ...] = ()) -> RunEntry:
+        """Start a run; what was `said` before is that of a session that has gone on without it."""
+        self._admit()
+        check_steps(request.max_steps, self._max_steps)
+        stores = self._stores
+        requested = requested_session(request)
+        is_known = requested is not None and await stores.sessions.session_exists(requested)
+        last_answer = None
+        if requested and is_known and continues_answer(request):
+            last_answer = await self._last_answer(requested)
+        is_known = is_known or bool(said)
+        first = run_requested(request, is_known=is_known, last_answer=last_answer)
+        first = replace(first, earlier=(*said, *first.earlier))
+        when_busy = request.when_busy or self._when_busy
+        session_id = requested or owned_session(request.owner, f"session-{stores.clock.token()}")
+        opened = await self._open(
+            first,
+            session_id,
+            owned_key(request),
+            is_new_session=requested is None,
+            if_idle=when_busy == "reject",
+            if_newest=request.follows or None,
+        )
+        if requested and opened.is_new and when_busy == "interrupt":
+            await self._interrupt(opened.entry)
+        return opened.entry
+
+    async def resume(
+        self,
+        run_id: str,
+        origin: Origin | None = None,
+        max_steps: int | None = None,
+        subject: str = "",
+    ) -> RunEntry:
+        """Take up a run that failed or was aborted, with a new run of its session.
+
+        A run is resumed once: asked again, this gives the same new run. Raises `NotResumable`,
+        `InvalidRequest` for too many steps, and as `start` and `entry` do.
+        """
+        self._admit()
+        check_steps(max_steps, self._max_steps)
+        records, resumed = await find_resumable(self._stores.log, run_id)
+        if resumed:
+            return resumed
+        first = resuming_event(records, origin or Origin(), max_steps)
+        first = replace(first, subject=subject)
+        return (await self._open(first, records[0].session_id, resume_key(run_id))).entry
+
+    async def _open(  # noqa: PLR0913 - what a run may need
+        self,
+        first: RunRequested,
+        session_id: str,
+        key: IdempotencyKey | None,
+        *,
+        is_new_session: bool = False,
+        if_idle: bool = False,
+        if_newest: str | None = None,
+    ) -> Opened:
+        """Put a run on record in a session, whose task at the scheduler then executes it."""
+        stores, scheduler = self._stores, self._scheduler
+        run_id = run_id_of(stores.log.epoch, stores.clock.token())
+        active = scheduler.register(
+            run_id, session_id, is_new_session=is_new_session, subject=first.subject
+        )
+        try:
+            opened = await active.log.open(first, key, if_idle=if_idle, if_newest=if_newest)
+        except BaseException:
+            if active.stage is Stage.QUEUED:  # its turn may have come before the lost reply
+                scheduler.remove(active)
+            raise
+        if opened.is_new:
+            scheduler.schedule(active, opened.lease, first.origin.seconds)
+        else:
+            scheduler.remove(active)
+        return opened
+
+    async def _interrupt(self, newest: RunEntry) -> None:
+        """Cancel the runs that go before this one in its session, and wait for a while."""
+        entries = await self._stores.log.entries(newest.session_id)
+        opened = [entry.run_id for entry in entries]
+        older = entries[opened.index(newest.run_id) + 1 :] if newest.run_id in opened else ()
+        running = [entry.run_id for entry in older if entry.status not in TERMINAL]
+        cancels = (self._signals.cancel(run_id, INTERRUPTED) for run_id in running)
+        for outcome in await asyncio.gather(*cancels, return_exceptions=True):
+            if isinstance(outcome, DiptychError):  # the new run is on record all the same
+                _logger.warning("a run of %s goes on: %s", newest.session_id, outcome)
+            elif isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _last_answer(self, session_id: str) -> str | None:
+        """Give the answer of a session's newest run, if it has one, as it was told."""
+        log = self._stores.log
+        newest = await log.entries(session_id, limit=1)
+        return whole_answer(await log.read(newest[0].run_id)) if newest else None
+
+    def subscribe(self, run_id: str, after: int = 0) -> Subscription:
+        """Subscribe to a run's items after a seq. Use it with `contextlib.aclosing`."""
+        return self._subscriptions.subscribe(run_id, after)
+
+    def has_subscribers(self, run_id: str) -> bool:
+        """Whether somebody is subscribed to a run at this process."""
+        return self._subscriptions.has_subscribers(run_id)
+
+    async def cancel(self, run_id: str, reason: str = "cancelled by request") -> RunEntry:
+        """Abort a run; see `RunSignals.cancel`."""
+        return await self._signals.cancel(run_id, reason)
+
+    async def send_message(self, run_id: str, message: MessageQueued) -> RunEntry:
+        """Add a message to a run's conversation as `RunSignals` does. Raises `Overloaded` too."""
+        self._memory_budget.check(text_size(message.message), message.subject)
+        return await self._signals.send_message(run_id, message)
+
+    async def queued_messages(self, run_id: str) -> Sequence[MessageQueued] | None:
+        """Give the messages that wait in a run; None if only a newer version can say."""
+        try:
+            return await self._signals.queued_messages(run_id)
+        except UnreadableRecord:
+            return None
+
+    async def clear_messages(self, run_id: str, subject: str = "") -> Sequence[MessageQueued]:
+        """Drop the messages that wait in a run, and give them; see `RunSignals.clear`."""
+        return await self._signals.clear(run_id, subject)
+
+    async def decide(self, run_id: str, call_id: str, request: DecisionRequest) -> Sequence[Record]:
+        """Decide on a call that waits, or pass that on to the agent that has it.
+
+        See `RunSignals.decide`; raises `DecisionRefused` too.
+        """
+        asked = find_approval(await self._stores.log.read(run_id), call_id).requested
+        if is_below(asked):
+            return await self._passed.decide(asked, request)
+        return await self._signals.decide(run_id, call_id, request)
+
+    def attend(self, run_id: str) -> None:
+        """Say that somebody waits for a run; see `attendance`."""
+        attend(self._stores.feed, run_id, self._scheduler.find(run_id))
+
+    async def child_tree(self, agent: str, child: ChildRef) -> JSON:
+        """Ask another agent for a run of a delegation; see `Agents.run_tree`."""
+        return await self._agents.run_tree(agent, child)
+
+    async def runs_awaiting_decision(
+        self, limit: int, before: str | None = None
+    ) -> Sequence[RunEntry]:
+        """List the runs in which calls wait for a decision, the newest first."""
+        return await self.entries(status="input-required", before=before, limit=limit)
+
+    async def entry(self, run_id: str) -> RunEntry:
+        return await self._stores.log.entry(run_id)
+
+    async def entries(
+        self,
+        session_id: str | None = None,
+        *,
+        status: str | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+    ) -> Sequence[RunEntry]:
+        """List runs, the newest first; see `EventLog.entries`."""
+        return await self._stores.log.entries(session_id, status=status, before=before, limit=limit)
+
+    async def updated_entries(
+        self,
+        statuses: Sequence[str],
+        limit: int,
+        *,
+        since: int = 0,
+        before: tuple[int, str] | None = None,
+    ) -> RunPage:
+        """List runs by the time of their last record; see `EventLog.updated_entries`."""
+        return await self._stores.log.updated_entries(statuses, limit, since=since, before=before)
+
+    async def delete(self, run_id: str) -> None:
+        """Forget a run, and what it said in its session.
+
+        Raises `RunNotFound`, `RunLost`, and `InvalidRequest` if it has not ended.
+        """
+        records = await self._stores.log.read(run_id)
+        shown = sum(record.event_type not in NOT_IN_MEMORY_VIEW for record in records)
+        if not await self._stores.sessions.delete_run(records[0].session_id, run_id, shown):
+            raise RunNotFound
+
+    async def records(
+        self, run_id: str, after: int = 0, limit: int | None = None
+    ) -> Sequence[Record]:
+        return await self._stores.log.read(run_id, after, limit)
+
+    def stop_admitting(self) -> None:
+        """Refuse new runs and take no session over any more; active runs go on."""
+        self._is_closing = True
+        self._lease_keeper.takes_over = False
+
+    async def close(self, seconds: float = 0.0) -> None:
+        """Let active runs end within `seconds`; those that are left are handed over, or aborted.
+
+        In a store that ends with the process there is nobody to hand them over to.
+        """
+        self.stop_admitting()
+        await self._scheduler.wait_idle(seconds)
+        self._subscriptions.close()
+        aborted = Aborted("the agent is shutting down")
+        await self._scheduler.shut_down(if_not_handed_over=aborted)
+        await self._lease_keeper.close()
+
+    def _admit(self) -> None:
+        if self._is_closing:
+            raise Overloaded("this agent is shutting down; try again later", retry_after=5)
+        if self.active_count >= self._max_runs:
+            raise Overloaded(
+                f"this agent has {self.active_count} unfinished runs, and takes no more at once"
+            )

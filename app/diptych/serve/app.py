@@ -1,0 +1,171 @@
+"""The web application of one agent, where each request begins: all guards, then all routes.
+
+`create_app` puts them together; the guard that it adds last sees a request first. Of what is sent
+back, request ids and CORS add headers, and `MemoryGuard` counts it; no guard waits with it.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
+
+from diptych.access.limits import Limits, RunLimiter
+from diptych.budgets.agent_budgets import AgentBudgets
+from diptych.http.access_guard import AccessGuard, AccessPolicy
+from diptych.http.agent_profile import CARD_PATH, OLDER_CARD_PATHS, AgentProfile
+from diptych.http.bodies import sentence
+from diptych.http.chat.models import model_routes
+from diptych.http.chat.routes import completion_route
+from diptych.http.chat_terms import ChatTerms
+from diptych.http.cors import CorsForApi
+from diptych.http.errors import add_error_handlers, error_body, error_response
+from diptych.http.guarded_approvals import GuardedApprovals
+from diptych.http.guarded_runs import GuardedRuns, GuardedSessions
+from diptych.http.guards import BodyGuard, LoopbackGuard
+from diptych.http.health import Readiness, health_routes, metrics_routes
+from diptych.http.lazy_routes import LazyRoutes
+from diptych.http.memory_guard import MemoryGuard
+from diptych.http.page.routes import page_routes
+from diptych.http.request_id import RequestIds
+from diptych.http.responses.routes import create_response_route, response_routes
+from diptych.http.rest_errors import REST_PATH
+from diptych.http.runs.approvals import approval_routes
+from diptych.http.runs.queues import queue_routes
+from diptych.http.runs.routes import RunPolicy, run_routes
+from diptych.http.runs.tree import tree_routes
+from diptych.http.session_memory import memory_routes
+from diptych.manifest.settings import ChatConfig
+from diptych.net.memory_budget import MemoryBudget
+from diptych.runs.service import RunService
+from diptych.runs.stores import Stores
+
+A2A_PATHS = (CARD_PATH, *OLDER_CARD_PATHS, "/a2a", "/a2a/", REST_PATH)
+
+
+@dataclass(frozen=True, slots=True)
+class AppDependencies:
+    """What the routes of an application use.
+
+    `metrics` gives a text and its media type; it is None if the metrics have a port of their own.
+    `inputs` is what the model takes besides text. With `has_docs` people can read and try the API
+    at `/docs` and `/redoc`.
+    """
+
+    profile: AgentProfile
+    runs: RunService
+    stores: Stores
+    readiness: Callable[[], Readiness]
+    metrics: Callable[[], tuple[bytes, str]] | None
+    limits: Limits = field(default_factory=Limits)
+    memory_budget: MemoryBudget = field(default_factory=MemoryBudget)
+    access: AccessPolicy | None = None  # None: everybody may do everything
+    has_docs: bool = False
+    chat: ChatConfig = field(default_factory=ChatConfig)
+    inputs: tuple[str, ...] = ()
+    budgets: AgentBudgets | None = None  # None: nothing is counted
+
+
+class AgentApp(FastAPI):
+    """FastAPI with a document of its own; see `http.openapi`."""
+
+    needs_credential = False
+
+    def openapi(self) -> dict[str, Any]:
+        """Build the OpenAPI document when it is first asked for."""
+        from diptych.http.openapi.document import document  # noqa: PLC0415 - only needed here
+
+        self.openapi_schema = self.openapi_schema or document(
+            self, needs_credential=self.needs_credential
+        )
+        return self.openapi_schema
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Put request ids around all, the framework's own answer to a bug included."""
+        return RequestIds(super().build_middleware_stack())
+
+
+def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
+    """Build the application; `on_loopback` adds the guard against foreign web pages."""
+    name = dependencies.profile.name
+    app = AgentApp(
+        title=f"Diptych agent {name}",
+        description=dependencies.profile.description,
+        version=dependencies.profile.version,
+        docs_url="/docs" if dependencies.has_docs else None,
+        redoc_url="/redoc" if dependencies.has_docs else None,
+        redirect_slashes=False,  # to where the Host header says, with the caller's token
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+    )
+    stores = dependencies.stores
+    runs = GuardedRuns(
+        dependencies.runs,
+        RunLimiter(dependencies.limits, time.monotonic),
+        dependencies.chat,
+    )
+    terms = ChatTerms(name, dependencies.chat, dependencies.inputs)
+    app.router.routes.append(completion_route(terms, runs))
+    app.router.routes.append(create_response_route(terms, runs))
+    app.include_router(response_routes(name, runs))
+    app.include_router(model_routes(name))
+    run_policy = RunPolicy(dependencies.inputs, dependencies.budgets)
+    app.include_router(run_routes(runs, run_policy))
+    app.include_router(tree_routes(runs, name, dependencies.runs))
+    app.include_router(queue_routes(runs))
+    app.include_router(approval_routes(GuardedApprovals(dependencies.runs)))
+    app.include_router(memory_routes(name, GuardedSessions(stores.log, stores.sessions)))
+    app.include_router(health_routes(name, dependencies.readiness))
+    if dependencies.metrics:
+        app.include_router(metrics_routes(dependencies.metrics))
+    app.router.routes.append(
+        LazyRoutes(
+            A2A_PATHS, partial(_a2a_routes, runs, dependencies.profile), prefix=f"{REST_PATH}/"
+        )
+    )
+    app.router.routes.extend(page_routes(dependencies.profile))
+    add_error_handlers(app)
+    app.add_exception_handler(RequestValidationError, _on_invalid_parameter)
+    app.add_middleware(BodyGuard)
+    app.add_middleware(MemoryGuard, memory_budget=dependencies.memory_budget)
+    if dependencies.access:
+        app.needs_credential = True
+        app.add_middleware(AccessGuard, policy=dependencies.access)
+    if dependencies.chat.cors_origins:
+        app.add_middleware(CorsForApi, origins=dependencies.chat.cors_origins)
+    if on_loopback:
+        app.add_middleware(LoopbackGuard)
+    return app
+
+
+def create_metrics_app(metrics: Callable[[], tuple[bytes, str]], *, on_loopback: bool) -> FastAPI:
+    """Build what serves `/metrics` on a port of its own, and nothing else.
+
+    It asks nobody who asks: who reaches the port may read them.
+    """
+    app = FastAPI(openapi_url=None, telemetry={"tracing": False, "metrics": False, "logs": False})
+    app.include_router(metrics_routes(metrics))
+    if on_loopback:
+        app.add_middleware(LoopbackGuard)
+    return app
+
+
+def _a2a_routes(runs: GuardedRuns, profile: AgentProfile) -> Sequence[BaseRoute]:
+    from diptych.a2a.server.routes import a2a_routes  # noqa: PLC0415 - see `LazyRoutes`
+
+    return a2a_routes(runs, profile)
+
+
+async def _on_invalid_parameter(request: Request, error: Exception) -> Response:
+    """Answer a query parameter that is not valid; `bodies` answers for bodies."""
+    assert isinstance(error, RequestValidationError)
+    problem = error.errors()[0]
+    param = str(problem["loc"][-1])
+    message = sentence(param, problem["msg"]).partition(", unable")[0]
+    body = error_body(message, "invalid_request_error", code="invalid_value", param=param)
+    return error_response(request.url.path, 400, body)

@@ -1,0 +1,289 @@
+"""The event log and the sessions of one process, in memory and bounded.
+
+They end with the process. Run ids carry its epoch, so that a run of an earlier process can be told
+from one that never was. When a bound is reached, the oldest finished runs are dropped, and that is
+logged.
+"""
+
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+from itertools import islice
+
+from diptych.core.codec import NOT_IN_MEMORY_VIEW, Record
+from diptych.core.errors import (
+    BlobMissing,
+    IdempotencyMismatch,
+    NotResumable,
+    Overloaded,
+    RunLost,
+    RunNotFound,
+    SessionBusy,
+)
+from diptych.core.messages import Message
+from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry, RunPage, SessionEntry
+from diptych.ports.run_ids import epoch_of
+from diptych.stores.memory.leases import MemoryLeases
+from diptych.stores.memory.rows import StoredRun, StoredSession, size_of
+
+_LOG_EVERY = 100  # dropped runs
+_MAX_IDEMPOTENCY_KEYS = 10_000
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much is stored at most. Unfinished runs are never dropped."""
+
+    sessions: int = 1_000
+    events: int = 200_000
+    size: int = 64 * 2**20  # bytes
+
+
+class MemoryStore:
+    """Fulfils `EventLog` and `Sessions` of `ports.event_log`; no method waits for anything.
+
+    `leases` fulfils `ports.SessionLeases` for the same runs.
+    """
+
+    def __init__(self, epoch: str, bounds: Bounds | None = None) -> None:
+        self.epoch = epoch
+        self.dropped = 0  # runs, for the metrics
+        self._bounds = bounds or Bounds()
+        self._runs: OrderedDict[str, StoredRun] = OrderedDict()
+        self._sessions: dict[str, StoredSession] = {}
+        self._blobs: dict[str, tuple[bytes, set[str]]] = {}
+        self._dropped_ids: deque[str] = deque(maxlen=10_000)
+        self._idempotency_keys: OrderedDict[str, tuple[str, str]] = OrderedDict()  # digest, run
+        self.leases = MemoryLeases(self._add_messages)
+        self._events = 0
+        self._size = 0
+
+    # The event log
+
+    async def open(
+        self,
+        first: Record,
+        token: str,
+        idempotency_key: IdempotencyKey | None = None,
+        *,
+        if_idle: bool = False,
+        if_newest: str | None = None,
+    ) -> Opened:
+        run_id, session_id, created = first.run_id, first.session_id, first.timestamp
+        if idempotency_key and (earlier := self._earlier_run(idempotency_key)):
+            return Opened(await self.entry(earlier), None, is_new=False)
+        if if_newest and not self._is_newest(session_id, if_newest):
+            raise NotResumable
+        if if_idle and self._is_busy(session_id):
+            raise SessionBusy
+        self._make_room(sessions=0 if session_id in self._sessions else 1)
+        self._runs[run_id] = run = StoredRun(session_id, created)
+        self._sessions.setdefault(session_id, StoredSession(created, created)).runs.append(run_id)
+        if idempotency_key:
+            self._idempotency_keys[idempotency_key.key] = (idempotency_key.digest, run_id)
+        self._add(run, [first])
+        return Opened(run.entry(run_id), self.leases.enqueue(session_id, run_id, token))
+
+    async def append(
+        self, records: Sequence[Record], lease: Lease, *, awaits_input: bool = False
+    ) -> None:
+        run = self._run(records[0].run_id)
+        self.leases.check(lease)
+        run.awaits_input = awaits_input
+        self._add(run, records)
+
+    def _earlier_run(self, idempotency_key: IdempotencyKey) -> str | None:
+        """Give the run that a request opened when it came first, if it is still stored."""
+        while len(self._idempotency_keys) > _MAX_IDEMPOTENCY_KEYS:
+            self._idempotency_keys.popitem(last=False)
+        digest, run_id = self._idempotency_keys.get(idempotency_key.key, ("", ""))
+        if run_id not in self._runs:
+            return None
+        if digest != idempotency_key.digest:
+            raise IdempotencyMismatch
+        return run_id
+
+    def _add(self, run: StoredRun, records: Sequence[Record]) -> None:
+        session = self._sessions[run.session_id]
+        session.updated = records[-1].timestamp
+        for record in records:
+            size = size_of(record)
+            run.records.append(record)
+            run.size += size
+            self._size += size
+            self._events += 1
+            session.events += record.event_type not in NOT_IN_MEMORY_VIEW
+            if record.event_type == "offered":
+                self._add_blob_user(run, record)
+
+    async def read(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Record]:
+        end = None if limit is None else after + limit
+        return self._run(run_id).records[after:end]  # seq counts from 1, without gaps
+
+    async def entry(self, run_id: str) -> RunEntry:
+        return self._run(run_id).entry(run_id)
+
+    async def entries(
+        self,
+        session_id: str | None = None,
+        *,
+        status: str | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+    ) -> Sequence[RunEntry]:
+        ids: Iterable[str] = reversed(self._runs)
+        if session_id is not None:
+            session = self._sessions.get(session_id)
+            ids = reversed(session.runs) if session else ()
+        ids = iter(ids)
+        if before is not None and before not in ids:  # which leaves those that follow it
+            raise RunNotFound
+        entries = (self._runs[run_id].entry(run_id) for run_id in ids)
+        return list(islice((e for e in entries if status in {None, e.status}), limit))
+
+    async def updated_entries(
+        self,
+        statuses: Sequence[str],
+        limit: int,
+        *,
+        since: int = 0,
+        before: tuple[int, str] | None = None,
+    ) -> RunPage:
+        positions = [
+            position
+            for run_id, run in self._runs.items()
+            if run.status in statuses and (position := (run.updated_ms, run_id))[0] >= since
+        ]
+        page = nlargest(limit, (p for p in positions if before is None or p < before))
+        return RunPage([self._runs[run_id].entry(run_id) for _, run_id in page], len(positions))
+
+    async def put_blob(self, key: str, blob: bytes) -> None:
+        if key not in self._blobs:
+            self._blobs[key] = (blob, set())
+            self._size += len(blob)
+
+    async def get_blob(self, key: str) -> bytes:
+        if key not in self._blobs:
+            raise BlobMissing(f"there is no blob {key}")
+        return self._blobs[key][0]
+
+    # The sessions
+
+    async def conversation(self, session_id: str) -> tuple[Message, ...]:
+        session = self._sessions.get(session_id)
+        return tuple(m for r in session.runs for m in self._runs[r].messages) if session else ()
+
+    async def session_exists(self, session_id: str) -> bool:
+        return session_id in self._sessions
+
+    async def sessions(self, limit: int | None = None) -> Sequence[SessionEntry]:
+        entries = [session.entry(name) for name, session in self._sessions.items()]
+        if limit is not None:
+            entries = nlargest(limit, entries, key=lambda entry: entry.updated)
+        return sorted(entries, key=lambda entry: entry.created)
+
+    async def count_sessions(self) -> int:
+        return len(self._sessions)
+
+    async def count_events(self, session_id: str | None = None) -> int:
+        if session_id is None:
+            return sum(session.events for session in self._sessions.values())
+        session = self._sessions.get(session_id)
+        return session.events if session else 0
+
+    async def delete(self, session_id: str) -> bool:
+        session = self._sessions.get(session_id)
+        if session is None:
+            return False
+        if not all(self._runs[run_id].is_finished for run_id in session.runs):
+            raise SessionBusy
+        for run_id in tuple(session.runs):
+            self._remove(run_id)
+        return True
+
+    async def delete_run(self, session_id: str, run_id: str, shown: int) -> bool:
+        del session_id, shown
+        if (run := self._runs.get(run_id)) is None:
+            return False
+        if not run.is_finished:
+            raise SessionBusy
+        self._remove(run_id)
+        return True
+
+    def _is_busy(self, session_id: str) -> bool:
+        """Whether a run has not ended; one that has is queued until what it used is counted."""
+        queued = map(self._runs.get, self.leases.queued(session_id))
+        return any(run is not None and not run.is_finished for run in queued)
+
+    def _is_newest(self, session_id: str, run_id: str) -> bool:
+        session = self._sessions.get(session_id)
+        return session is not None and session.runs[-1] == run_id
+
+    def _add_messages(self, run_id: str, messages: Sequence[Message]) -> None:
+        if run := self._runs.get(run_id):
+            size = sum(len(message.content.encode()) for message in messages)
+            run.messages = tuple(messages)
+            run.size += size
+            self._size += size
+
+    # Bounds
+
+    def _make_room(self, sessions: int) -> None:
+        before = self.dropped
+        while self._is_full(sessions):
+            oldest = next((r for r, run in self._runs.items() if run.is_finished), None)
+            if oldest is None:
+                break
+            self._remove(oldest)
+            self._dropped_ids.append(oldest)
+            self.dropped += 1
+        if self.dropped > before and (
+            not before or before % _LOG_EVERY > self.dropped % _LOG_EVERY
+        ):
+            _logger.warning("dropped the oldest finished runs for room: %d so far", self.dropped)
+        if self._is_full(sessions):
+            raise Overloaded("this agent has too many unfinished runs; try again later")
+
+    def _is_full(self, sessions: int) -> bool:
+        return (
+            len(self._sessions) + sessions > self._bounds.sessions
+            or self._events > self._bounds.events
+            or self._size > self._bounds.size
+        )
+
+    def _remove(self, run_id: str) -> None:
+        run = self._runs.pop(run_id)
+        self._events -= len(run.records)
+        self._size -= run.size
+        if run.blob is not None:
+            self._remove_blob_user(run_id, run.blob)
+        session = self._sessions[run.session_id]
+        session.runs.remove(run_id)
+        session.events -= sum(r.event_type not in NOT_IN_MEMORY_VIEW for r in run.records)
+        if not session.runs:
+            del self._sessions[run.session_id]
+
+    def _add_blob_user(self, run: StoredRun, record: Record) -> None:
+        key = str(record.content)
+        if key in self._blobs:
+            run.blob = key
+            self._blobs[key][1].add(record.run_id)
+
+    def _remove_blob_user(self, run_id: str, key: str) -> None:
+        blob, users = self._blobs[key]
+        users.discard(run_id)
+        if not users:
+            del self._blobs[key]
+            self._size -= len(blob)
+
+    def _run(self, run_id: str) -> StoredRun:
+        if run := self._runs.get(run_id):
+            return run
+        if run_id in self._dropped_ids:
+            raise RunLost("the record of this run is gone: the oldest finished runs are dropped")
+        if epoch_of(run_id) not in ("", self.epoch):
+            raise RunLost("this run ended with the process that ran it; start it again")
+        raise RunNotFound

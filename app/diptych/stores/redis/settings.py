@@ -1,0 +1,133 @@
+"""The settings of a Redis store, and what its URL means.
+
+A URL is one of `redis://`, `rediss://` and `unix://`, with the options of redis-py's `from_url`
+(`ssl_ca_certs=…` and the like), or `redis+sentinel://[user:pass@]host:port,host:port/name[/db]`
+(`rediss+sentinel://` with TLS). There user and password are those of the master; the sentinels'
+own are `sentinel_username=` and `sentinel_password=`.
+
+A user with an ACL needs `~<prefix>:* &<prefix>:* +@read +@write +@scripting +@pubsub
++@connection +info +time`.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+
+from redis.asyncio.connection import Connection, parse_url
+
+from diptych.core.errors import ConfigError
+from diptych.manifest.settings import RETENTION
+from diptych.ports import ValueProvider
+
+_POOL_OPTIONS = ("max_connections", "timeout", "retry_on_timeout", "health_check_interval")
+_FIXED_OPTIONS = (
+    "socket_timeout",
+    "socket_connect_timeout",
+    "protocol",
+    "decode_responses",
+    "encoding",
+)
+_SENTINEL_PORT = 26379
+_SCHEME = re.compile(r"(rediss?|unix|rediss?\+sentinel)://")
+
+
+@dataclass(frozen=True, slots=True)
+class RedisSettings:
+    """Where the store is and how long it keeps things; times in seconds.
+
+    `url` is read again for each connection; None while it is missing.
+    `prefix` stands before each key: stores with the same prefix share their runs. A session is
+    kept for `retention` after its last run, and up to a tenth longer. A lease that its owner has
+    not renewed for `lease_seconds` can be claimed by others. The queue of a session holds at most
+    `max_queued_runs`.
+    """
+
+    url: ValueProvider
+    prefix: str
+    retention: float = RETENTION
+    lease_seconds: float = 10.0
+    max_queued_runs: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """What a URL means: a server, or sentinels that know where the server `master` is.
+
+    `server` and `sentinels` are options of `connection_class`.
+    """
+
+    server: dict[str, Any] = field(repr=False)
+    connection_class: type[Any]
+    master: str | None = None
+    sentinels: tuple[dict[str, Any], ...] = field(default=(), repr=False)
+
+
+def read_url(url: str) -> Endpoint:
+    """Read a URL. Raises `ConfigError`, whose message shows nothing of the URL: it has secrets."""
+    scheme = _SCHEME.match(url)
+    if not scheme:
+        raise ConfigError(
+            "the store's URL must begin with redis://, rediss://, unix:// or redis+sentinel://"
+        )
+    try:
+        return _sentinel_endpoint(url) if scheme[1].endswith("+sentinel") else _endpoint(url)
+    except ConfigError:
+        raise
+    except (ValueError, TypeError):  # redis-py's message would show a password
+        raise ConfigError("the store's URL cannot be read: check its port and options") from None
+
+
+def _endpoint(url: str) -> Endpoint:
+    found: dict[str, Any] = dict(parse_url(url))
+    connection_class = found.pop("connection_class", Connection)
+    if connection_class.__name__.startswith("Unix"):
+        if not found.get("path"):
+            raise ConfigError("the store's URL names no socket: unix:///path/to/redis.sock")
+    else:
+        found.setdefault("host", "localhost")
+        path = urlsplit(url).path.strip("/")
+        if path and not path.isdigit():
+            raise ConfigError("the store's URL must end with the number of a database, or nothing")
+    for name in (*_POOL_OPTIONS, *_FIXED_OPTIONS):
+        found.pop(name, None)
+    endpoint = Endpoint(found, connection_class)
+    _check_options(endpoint)
+    return endpoint
+
+
+def _check_options(endpoint: Endpoint) -> None:
+    try:
+        endpoint.connection_class(**endpoint.server)
+    except Exception as error:  # redis-py refuses options with errors of many kinds
+        raise ConfigError("the store's URL has an option that is not known or not valid") from error
+
+
+def _sentinel_endpoint(url: str) -> Endpoint:
+    parts = urlsplit(url)
+    credentials, at, hosts = parts.netloc.rpartition("@")
+    name, _, database = parts.path.strip("/").partition("/")
+    if not hosts or not name:
+        raise ConfigError(
+            "the store's URL must name sentinels and the master that they watch: "
+            "redis+sentinel://host:26379,host:26379/mymaster"
+        )
+    options = dict(parse_qsl(parts.query))
+    own = {
+        short: options.pop(f"sentinel_{short}")
+        for short in ("username", "password")
+        if f"sentinel_{short}" in options
+    }
+    scheme = parts.scheme.removesuffix("+sentinel")
+    query = urlencode(options)
+    endpoint = _endpoint(f"{scheme}://{credentials}{at}localhost/{database}?{query}")
+    plain = _endpoint(f"{scheme}://localhost?{query}").server
+    sentinels = tuple({**plain, **_host(host), **own} for host in hosts.split(","))
+    return Endpoint(endpoint.server, endpoint.connection_class, unquote(name), sentinels)
+
+
+def _host(text: str) -> dict[str, Any]:
+    parts = urlsplit(f"//{text}")
+    if not parts.hostname:
+        raise ConfigError("the store's URL names a sentinel without a host")
+    return {"host": parts.hostname, "port": parts.port or _SENTINEL_PORT}

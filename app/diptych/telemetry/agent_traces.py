@@ -1,0 +1,88 @@
+"""The traces of one agent's runs, by their ids.
+
+It fulfils `ports.tracing.Tracing`, and observes what is recorded (`runtime.run_log.Observer`).
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from opentelemetry import trace as otel
+from opentelemetry.context import attach, detach, get_value
+from opentelemetry.propagate import inject
+from opentelemetry.trace import SpanKind, StatusCode, Tracer
+
+from diptych.core.codec import Record
+from diptych.ports import Notice
+from diptych.telemetry import attributes as about
+from diptych.telemetry.run_trace import TRACER, RunTrace, SpanSource
+
+_logger = logging.getLogger(__name__)
+
+
+class AgentTraces:
+    """Traces any number of runs at a time: those that this process executes."""
+
+    def __init__(self, source: SpanSource) -> None:
+        self._source = source
+        self._traces: dict[str, RunTrace] = {}
+
+    @contextmanager
+    def of_run(
+        self, run_id: str, session_id: str, records: Callable[[], Sequence[Record]]
+    ) -> Iterator[RunTrace]:
+        trace = RunTrace(self._source, run_id, session_id, records())
+        self._traces[run_id] = trace
+        token = attach(trace.context)
+        try:
+            yield trace
+        finally:
+            detach(token)
+            del self._traces[run_id]
+            trace.end_recorded(records()[-1])
+
+    def observe(self, item: Record | Notice) -> None:
+        """Take what is new on record. What goes wrong here must not touch the run."""
+        if isinstance(item, Record) and (trace := self._traces.get(item.run_id)):
+            try:
+                trace.observe(item)
+            except Exception:
+                _logger.exception("run %s: a span could not be made", item.run_id)
+
+    def observe_model(self, model: str, endpoint: str, outcome: str) -> None:
+        """Count an attempt at a model's endpoint (see `openai_chat.ModelObserver`)."""
+        span = otel.get_current_span()
+        if not span.is_recording():
+            return
+        made = (getattr(span, "attributes", None) or {}).get(about.ATTEMPTS, 0)
+        span.set_attribute(about.ATTEMPTS, int(made) + 1)
+        if outcome == "ok":  # a fallback may have answered
+            span.set_attributes({about.REQUEST_MODEL: model, **about.server_attributes(endpoint)})
+
+    def add_traceparent(self, headers: dict[str, str]) -> None:
+        """Add to a request's headers what its receiver's trace goes on from."""
+        inject(headers)
+
+    def current_traceparent(self) -> str | None:
+        """Give what a run goes on from that is started now: a span of the program, if any."""
+        headers: dict[str, str] = {}
+        inject(headers)
+        return headers.get("traceparent")
+
+    def observe_hook(self, point: str, name: str, outcome: str, seconds: float) -> None:
+        """Make the span of a question to a hook (see `runtime.hooks.HookObserver`)."""
+        if not isinstance(tracer := get_value(TRACER), Tracer):
+            return
+        end = time.time_ns()
+        given = {"diptych.hook.name": name, "diptych.hook.outcome": outcome}
+        span = tracer.start_span(
+            f"hook {point}",
+            kind=SpanKind.INTERNAL,
+            attributes=given,
+            start_time=end - int(seconds * 1_000_000_000),
+        )
+        if outcome == "failed":
+            span.set_attribute(about.ERROR, "hook_failed")
+            span.set_status(StatusCode.ERROR)
+        span.end(end)

@@ -1,0 +1,113 @@
+"""Traces of a process: the SDK, as the environment configures it, and its end.
+
+The agents of a process share what sends spans; each has a `service.name` of its own.
+"""
+
+import asyncio
+import logging
+import os
+import platform
+import threading
+from contextlib import suppress
+from urllib.parse import unquote
+from uuid import uuid4
+
+import aiohttp
+from opentelemetry.propagate import get_global_textmap
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import SpanLimits, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
+from opentelemetry.trace import get_current_span
+
+from diptych.manifest.telemetry import TelemetrySettings
+from diptych.net.redaction import SECRETS
+from diptych.telemetry.agent_traces import AgentTraces
+from diptych.telemetry.attributes import TracedAgent
+from diptych.telemetry.collector import CollectorExporter
+from diptych.telemetry.http_spans import http_spans
+from diptych.telemetry.run_trace import SpanSource
+from diptych.telemetry.span_ids import PlannedIds
+
+FLUSH_SECONDS = 3.0  # for what has not been sent when the process ends
+_HEADERS = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS")
+_SCOPE = "diptych"
+_logger = logging.getLogger(__name__)
+
+
+class ProcessTraces:
+    """What sends the spans of a process. Raises `ValueError` for settings that the SDK refuses."""
+
+    def __init__(self, settings: TelemetrySettings) -> None:
+        for name in _HEADERS:
+            for entry in os.environ.get(name, "").split(","):
+                value = entry.partition("=")[2].strip()
+                for secret in {value, unquote(value)}:  # it is written as in a URL
+                    SECRETS.remember(secret)
+        self._settings = settings
+        self._instance = str(uuid4())
+        self._limits = SpanLimits()  # reads the environment, and refuses numbers that cannot be
+        self._from_environment = OTELResourceDetector().detect()
+        self._collector = CollectorExporter(settings.origin) if settings.origin else None
+        exporters = [self._collector] if self._collector else []
+        console = [ConsoleSpanExporter()] if settings.has_console else []
+        self._processors = [BatchSpanProcessor(each) for each in (*exporters, *console)]
+
+    def of_agent(self, agent: TracedAgent) -> AgentTraces:
+        """Give what traces the runs of an agent."""
+        ids = PlannedIds()
+        provider = TracerProvider(
+            resource=self._resource(agent),
+            shutdown_on_exit=False,
+            id_generator=ids,
+            span_limits=self._limits,
+        )
+        for processor in self._processors:
+            provider.add_span_processor(processor)
+        reads_parents = "traceparent" in get_global_textmap().fields
+        tracer = provider.get_tracer(_SCOPE, agent.version)
+        return AgentTraces(
+            SpanSource(tracer, ids, agent, reads_parents, self._settings.has_content)
+        )
+
+    def lost_spans(self) -> int:
+        """Count the spans that the collector did not take."""
+        return self._collector.lost if self._collector else 0
+
+    def http_spans(self) -> aiohttp.TraceConfig:
+        """Give what watches the requests to models."""
+        return http_spans()
+
+    def current_ids(self) -> dict[str, str]:
+        """Give trace and span of what happens now, for the log; nothing outside of runs."""
+        span = get_current_span().get_span_context()
+        if not span.is_valid:
+            return {}
+        return {"trace_id": f"{span.trace_id:032x}", "span_id": f"{span.span_id:016x}"}
+
+    async def aclose(self) -> None:
+        """Send what is left, for a bounded time: a collector may be dead."""
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+        def flush() -> None:
+            for processor in self._processors:
+                processor.shutdown()  # type: ignore[no-untyped-call]
+            with suppress(RuntimeError):  # the loop has ended, as nobody waits any more
+                loop.call_soon_threadsafe(done.set)
+
+        # No executor's thread: the interpreter waits for those when it ends.
+        threading.Thread(target=flush, name="diptych-last-spans", daemon=True).start()
+        try:
+            async with asyncio.timeout(FLUSH_SECONDS):
+                await done.wait()
+        except TimeoutError:
+            _logger.warning("the last spans are lost: %g s did not do to send them", FLUSH_SECONDS)
+
+    def _resource(self, agent: TracedAgent) -> Resource:
+        """Say where spans come from; what the environment says comes first."""
+        own = {
+            "service.name": agent.name,
+            "service.version": agent.version,
+            "service.instance.id": self._instance,
+            "host.name": platform.node(),
+        }
+        return Resource.create({**own, **self._from_environment.attributes})

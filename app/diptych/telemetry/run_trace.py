@@ -1,0 +1,276 @@
+"""The trace of one run: one span for it, and below that one for each request, call and approval.
+
+Spans of calls and approvals are made of the record when their end is on record; only requests to
+the model are watched while they last. The span of the run ends with the run, wherever that is:
+a process that leaves it to another drops its own (decision 221).
+"""
+
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from opentelemetry import trace as otel
+from opentelemetry.context import Context, attach, detach, set_value
+from opentelemetry.propagate import inject
+from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, Tracer
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from diptych.core.codec import TERMINAL, Record
+from diptych.core.commands import AskModel
+from diptych.core.delegation_rows import read_usage
+from diptych.core.events import Compacted, ContextRefused, Event, Failed, FormatChanged, Replied
+from diptych.core.messages import NativeCall, Usage
+from diptych.ports.session_ids import public_id
+from diptych.telemetry import attributes as about
+from diptych.telemetry import contents
+from diptych.telemetry.attributes import Attributes, TracedAgent
+from diptych.telemetry.recorded_calls import (
+    CALLS,
+    RESULTS,
+    answer_contents,
+    call_contents,
+    call_span,
+    end_time,
+    start_time,
+)
+from diptych.telemetry.span_ids import PlannedIds, span_id_of, trace_id_of
+
+T = TypeVar("T")
+TRACER = "diptych-tracer"
+"""The key of a context's tracer, for spans below what happens in it."""
+_NANOSECONDS = 1_000_000_000
+_SHORT = 0.1  # seconds in its queue that need no span
+
+
+@dataclass(frozen=True, slots=True)
+class SpanSource:
+    """What the spans of an agent are made with."""
+
+    tracer: Tracer
+    ids: PlannedIds
+    agent: TracedAgent
+    reads_parents: bool = True
+    has_content: bool = False
+
+
+class RunTrace:
+    """The spans of one run (see `ports.tracing`), made by a `SpanSource`."""
+
+    def __init__(
+        self, source: SpanSource, run_id: str, session_id: str, records: Sequence[Record]
+    ) -> None:
+        self._source = source
+        self._run_id = run_id
+        self._usage = Usage()
+        self._owner_changes = 0
+        self._newest = records[0]
+        self._begun: dict[str, Record] = {}  # calls under way, by id
+        self._approvals: dict[str, Record] = {}  # open ones, by the ids of their calls
+        self._first = records[0]
+        self._span = self._run_span(self._first, session_id)
+        self.context = self._below(self._span)
+        for record in records:
+            self._remember(record)
+
+    # What the runtime tells (`ports.tracing`)
+
+    async def asking(
+        self, command: AskModel, ask: Callable[[], Coroutine[Any, Any, Event]]
+    ) -> Event:
+        agent = self._source.agent
+        span = self._source.tracer.start_span(
+            f"chat {agent.model}".strip(),
+            self.context,
+            SpanKind.CLIENT,
+            self._with_run_id(about.chat_attributes(agent, command)),
+        )
+        if self._has_content:
+            span.set_attributes(contents.input_attributes(command.request.messages))
+        token = attach(self._below(span))
+        try:
+            event = await ask()
+        except Exception:
+            _fail(span, "internal_error")
+            raise
+        else:
+            _say_end(span, event)
+            return event
+        finally:
+            detach(token)
+            span.end()
+
+    def reply_began(self) -> None:
+        span = otel.get_current_span()
+        if span.is_recording() and (began := getattr(span, "start_time", None)):
+            span.set_attribute(about.FIRST_CHUNK, (time.time_ns() - began) / _NANOSECONDS)
+
+    def reply_came(self, text: str, calls: Sequence[NativeCall], finish_reason: str) -> None:
+        if self._has_content:
+            said = contents.output_attributes(text, about.word(finish_reason), calls)
+            otel.get_current_span().set_attributes(said)
+
+    async def calling(self, call_id: str, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        token = attach(self._call_context(call_id))
+        try:
+            return await make()
+        finally:
+            detach(token)
+
+    def traceparent(self, call_id: str) -> str | None:
+        carrier: dict[str, str] = {}
+        inject(carrier, self._call_context(call_id))
+        return carrier.get("traceparent")
+
+    # What the record says
+
+    def observe(self, record: Record) -> None:
+        """Take a new record of the run."""
+        match record.event_type:
+            case kind if kind in RESULTS:
+                self._end_call(record)
+            case "approval_decided" if "path" not in record.metadata:
+                self._end_approval(record)
+            case "offered" if record.timestamp - self._newest.timestamp > _SHORT:
+                self._start_span("queued", "queued", self._newest, {}).end(start_time(record))
+            case "owner_changed":
+                what = f"owner {self._owner_changes}"
+                self._start_span("taken over", what, self._newest, {}).end(start_time(record))
+            case "agent_response" if self._has_content:
+                self._span.set_attributes(answer_contents(record))
+            case kind if kind in TERMINAL:
+                self._end(record)
+        self._remember(record)
+
+    def end_recorded(self, last: Record) -> None:
+        """End the span of a run whose end was on record before: its owner had no time to."""
+        if last.event_type in TERMINAL and self._span.is_recording():
+            self._end(last)
+
+    def _remember(self, record: Record) -> None:
+        """Keep what later records refer to."""
+        self._newest = record
+        data: Mapping[str, Any] = record.metadata
+        match record.event_type:
+            case kind if kind in CALLS:
+                self._begun[str(data["call_id"])] = record
+            case kind if kind in RESULTS:
+                self._begun.pop(str(data["call_id"]), None)
+            case "approval_requested" if "path" not in data:
+                self._approvals[str(data["call_id"])] = record
+            case "approval_decided" if "path" not in data:
+                self._approvals.pop(str(data["call_id"]), None)
+            case "owner_changed":
+                self._owner_changes += 1
+            case "model_reply" | "compacted":
+                self._usage += read_usage(data["usage"])
+
+    def _run_span(self, first: Record, session_id: str) -> Span:
+        source = self._source
+        source.ids.plan(span_id_of(self._run_id), trace_id_of(self._run_id))
+        given: Attributes = self._with_run_id(about.agent_attributes(source.agent))
+        given[about.CONVERSATION] = public_id(session_id)
+        if source.has_content and isinstance(first.content, str):
+            given |= contents.question_attributes(first.content)
+        return source.tracer.start_span(
+            f"invoke_agent {source.agent.name}",
+            self._parent(first.metadata),
+            attributes=given,
+            start_time=start_time(first),
+        )
+
+    def _parent(self, metadata: Mapping[str, Any]) -> Context:
+        """Give what the run's caller says of its trace; an empty context if that is nothing."""
+        header = metadata.get("traceparent")
+        if header is None or not self._source.reads_parents:
+            return Context()
+        return TraceContextTextMapPropagator().extract({"traceparent": header}, Context())
+
+    def _end_call(self, result: Record) -> None:
+        """Make the span of a call: from when it was begun, wherever that was, to its result."""
+        call_id = str(result.metadata["call_id"])
+        begun = self._begun.get(call_id)
+        name, kind, given = call_span(self._source.agent, begun, result)
+        if self._has_content:
+            given |= call_contents(begun, result)
+        span = self._start_span(name, call_id, begun or result, given, kind)
+        if error := result.metadata.get("error"):
+            _fail(span, about.word(error))
+        span.end(end_time(begun or result, result))
+
+    def _end_approval(self, decided: Record) -> None:
+        """Make the span of the time for which a call waited for a decision."""
+        call_id = str(decided.metadata["call_id"])
+        if asked := self._approvals.get(call_id):
+            content = asked.content if isinstance(asked.content, Mapping) else {}
+            target = content.get("tool") or content.get("agent") or ""
+            decision = "expired" if decided.metadata.get("is_expired") else decided.content
+            given: Attributes = {about.CALL_ID: call_id, about.DECISION: str(decision)}
+            span = self._start_span(f"approval {target}", f"{call_id} approval", asked, given)
+            span.end(end_time(asked, decided))
+
+    def _end(self, end: Record) -> None:
+        span, data = self._span, end.metadata
+        span.set_attributes(about.usage_attributes(self._usage))
+        span.set_attribute(about.STATUS, end.event_type)
+        if self._owner_changes:
+            span.set_attribute(about.OWNERS, self._owner_changes)
+        if reason := data.get("finish_reason"):
+            span.set_attribute(about.FINISH_REASONS, (about.word(reason),))
+        if end.event_type == "failed":
+            _fail(span, about.word(data["code"]))
+        span.end(end_time(self._first, end))
+
+    def _start_span(
+        self,
+        name: str,
+        what: str,
+        begun: Record,
+        given: Attributes,
+        kind: SpanKind = SpanKind.INTERNAL,
+    ) -> Span:
+        """Start a span at the time of a record, to be ended; `what` its id is made of."""
+        self._source.ids.plan(span_id_of(self._run_id, what))
+        return self._source.tracer.start_span(
+            name, self.context, kind, self._with_run_id(given), start_time=start_time(begun)
+        )
+
+    @property
+    def _has_content(self) -> bool:
+        return self._source.has_content and self._span.is_recording()
+
+    def _with_run_id(self, given: Attributes) -> Attributes:
+        return {**given, about.RUN_ID: self._run_id}
+
+    def _call_context(self, call_id: str) -> Context:
+        """Give the context of a call whose span is made when it has ended."""
+        run = self._span.get_span_context()
+        span_id = span_id_of(self._run_id, call_id)
+        call = SpanContext(run.trace_id, span_id, False, run.trace_flags, run.trace_state)  # noqa: FBT003
+        return self._below(NonRecordingSpan(call))
+
+    def _below(self, span: Span) -> Context:
+        return set_value(TRACER, self._source.tracer, otel.set_span_in_context(span, Context()))
+
+
+def _say_end(span: Span, event: Event) -> None:
+    """Say how a request to the model has ended."""
+    match event:
+        case Replied(usage=usage, finish_reason=reason):
+            span.set_attributes(about.usage_attributes(usage))
+            span.set_attribute(about.FINISH_REASONS, (about.word(reason),))
+        case Compacted(usage=usage, error=error):
+            span.set_attributes(about.usage_attributes(usage))
+            if error:
+                _fail(span, error)
+        case Failed(code=code):
+            _fail(span, code)
+        case ContextRefused():
+            _fail(span, "context_too_long")
+        case FormatChanged():
+            _fail(span, "tools_refused")
+
+
+def _fail(span: Span, error: str) -> None:
+    span.set_attribute(about.ERROR, error)
+    span.set_status(StatusCode.ERROR)

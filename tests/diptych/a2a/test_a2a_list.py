@@ -1,0 +1,448 @@
+"""A2A over real runs: listing tasks, messages that come twice, and tasks of several replicas."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+from a2a.client import ClientConfig, create_client
+from a2a.types import ListTasksRequest, TaskState
+from support.doubles import EPOCH, FunctionTools
+from support.face import LOCAL, Face, Speaker, face, replicas
+from support.stack import call as call_of
+from support.stack import frames, until
+
+from diptych.ports.entries import RunPage
+from diptych.runs import lease_keeper
+
+HEADERS = {"A2A-Version": "1.0"}
+ANSWER = ("one ", "two ", ..., "three")
+
+
+@pytest.fixture(autouse=True)
+def quickly_taken_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease_keeper, "TAKEOVER_SECONDS", 0.05)
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+def request(method: str, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
+async def post(helper: Face, method: str, **params: Any) -> dict[str, Any]:
+    response = await helper.http.post("/a2a", json=request(method, **params), headers=HEADERS)
+    assert response.status_code == 200
+    reply: dict[str, Any] = response.json()
+    return reply
+
+
+def said(text: str = "hi", message_id: str = "m-1", **fields: Any) -> dict[str, Any]:
+    parts = [{"text": text}]
+    return {"messageId": message_id, "role": "ROLE_USER", "parts": parts, **fields}
+
+
+async def send(helper: Face, message: dict[str, Any], **configuration: Any) -> dict[str, Any]:
+    reply = await post(helper, "SendMessage", message=message, configuration=configuration)
+    task: dict[str, Any] = reply["result"]["task"]
+    return task
+
+
+async def stream(helper: Face, method: str, **params: Any) -> list[dict[str, Any]]:
+    response = await helper.http.post("/a2a", json=request(method, **params), headers=HEADERS)
+    return [frame.json["result"] for frame in frames(response.text.replace("\r\n", "\n"))]
+
+
+async def listed(helper: Face, **params: Any) -> dict[str, Any]:
+    reply = await post(helper, "ListTasks", **params)
+    result: dict[str, Any] = reply["result"]
+    return result
+
+
+async def tasks(helper: Face, count: int, context_id: str = "") -> list[str]:
+    """Do some tasks one after another, a second apart; gives their ids."""
+    ids = []
+    for _ in range(count):
+        helper.clock.seconds += 1
+        message = said(message_id=f"m-{helper.clock.tokens}", contextId=context_id)
+        ids.append((await send(helper, message))["id"])
+    return ids
+
+
+def ids_of(page: dict[str, Any]) -> list[str]:
+    return [task["id"] for task in page["tasks"]]
+
+
+# Listing
+
+
+async def test_tasks_are_listed_with_the_newest_first() -> None:
+    async with face() as helper:
+        made = await tasks(helper, 3)
+        page = await listed(helper)
+        assert ids_of(page) == made[::-1]
+        assert (page["totalSize"], page["pageSize"], page["nextPageToken"]) == (3, 50, "")
+        for task in page["tasks"]:
+            assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+            assert "artifacts" not in task
+            assert [message["parts"][0]["text"] for message in task["history"]] == ["hi"]
+
+
+async def test_what_changed_last_counts_and_not_what_began_last() -> None:
+    model = Speaker(*ANSWER)
+    async with face(model=model) as helper:
+        slow = asyncio.create_task(send(helper, said("slow")))
+        await model.has_stopped.wait()
+        model.pieces = ("quick",)
+        helper.clock.seconds += 1
+        quick = (await send(helper, said("quick", "m-2")))["id"]
+        working = (await listed(helper))["tasks"]
+        assert [task["status"]["state"][11:] for task in working] == ["COMPLETED", "WORKING"]
+        helper.clock.seconds += 1
+        model.go.set()
+        first = (await slow)["id"]
+        assert ids_of(await listed(helper)) == [first, quick]
+
+
+async def test_a_list_is_read_page_by_page_and_no_task_is_missed_or_told_twice() -> None:
+    async with face() as helper:
+        made = await tasks(helper, 7)
+        seen, token, sizes = [], "", []
+        while True:
+            page = await listed(helper, pageSize=3, **({"pageToken": token} if token else {}))
+            assert (page["totalSize"], page["pageSize"]) == (7, 3)
+            seen += ids_of(page)
+            sizes.append(len(page["tasks"]))
+            if not (token := page["nextPageToken"]):
+                break
+        assert (seen, sizes) == (made[::-1], [3, 3, 1])
+
+
+async def test_a_page_that_is_just_full_is_the_last_one() -> None:
+    async with face() as helper:
+        await tasks(helper, 2)
+        assert (await listed(helper, pageSize=2))["nextPageToken"] == ""
+
+
+async def test_tasks_of_one_moment_are_parted_by_their_ids() -> None:
+    async with face() as helper:
+        made = [(await send(helper, said(message_id=f"m-{n}")))["id"] for n in range(4)]
+        first = await listed(helper, pageSize=2)
+        second = await listed(helper, pageSize=2, pageToken=first["nextPageToken"])
+        assert ids_of(first) + ids_of(second) == sorted(made, reverse=True)
+
+
+async def test_a_token_stays_good_when_the_task_it_names_has_gone() -> None:
+    async with face() as helper:
+        made = await tasks(helper, 3)
+        first = await listed(helper, pageSize=1)
+        gone = first["tasks"][0]["contextId"]
+        assert (await helper.http.delete(f"/memory/sessions/{gone}")).status_code == 204
+        rest = await listed(helper, pageToken=first["nextPageToken"])
+        assert ids_of(rest) == [made[1], made[0]]
+
+
+async def test_tasks_are_listed_of_one_context() -> None:
+    async with face() as helper:
+        made = await tasks(helper, 2, "mine")
+        await tasks(helper, 2)
+        assert ids_of(await listed(helper, contextId="mine")) == made[::-1]
+        assert ids_of(await listed(helper, contextId="nobody's")) == []
+
+
+async def test_tasks_are_listed_of_one_state() -> None:
+    model_replies = (call_of("forever"), "{}", "Done.")
+    async with face(*model_replies, tools=FunctionTools({"forever": forever})) as helper:
+        waiting = (await send(helper, said(contextId="c"), returnImmediately=True))["id"]
+        queued = (await send(helper, said("2", "m-2", contextId="c"), returnImmediately=True))["id"]
+        ended = (await send(helper, said("3", "m-3"), returnImmediately=True))["id"]
+        await until(lambda: len(helper.house.tools.called) == 2)
+        await post(helper, "CancelTask", id=ended)
+        for state, ids in (
+            ("SUBMITTED", [queued]),
+            ("WORKING", [waiting]),
+            ("CANCELED", [ended]),
+            ("COMPLETED", []),
+            ("INPUT_REQUIRED", []),
+        ):
+            page = await listed(helper, status=f"TASK_STATE_{state}")
+            assert ids_of(page) == ids
+            assert await listed(helper, status=state.lower().replace("_", "-")) == page
+            assert {task["status"]["state"][11:] for task in page["tasks"]} <= {state}
+        assert (await listed(helper, status="TASK_STATE_UNSPECIFIED"))["totalSize"] == 3
+
+
+async def test_tasks_are_listed_from_a_moment_on() -> None:
+    async with face() as helper:
+        made = await tasks(helper, 3)
+        times = [task["status"]["timestamp"] for task in (await listed(helper))["tasks"]]
+        page = await listed(helper, statusTimestampAfter=times[1])
+        assert ids_of(page) == [made[2], made[1]]
+        assert page["totalSize"] == 2
+
+
+async def test_of_tasks_that_are_not_shown_no_record_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with face() as helper:
+        made = await tasks(helper, 5)
+        runs, read = helper.house.runs, []
+
+        async def records(run_id: str, *page: int) -> Any:
+            read.append(run_id)
+            return await helper.house.store.read(run_id, *page)
+
+        monkeypatch.setattr(runs, "records", records)
+        assert (await listed(helper, pageSize=2))["totalSize"] == 5
+        assert read == [made[4], made[3]]
+
+
+async def test_artifacts_and_history_come_as_they_are_asked_for() -> None:
+    async with face() as helper:
+        await tasks(helper, 1)
+        (task,) = (await listed(helper, includeArtifacts=True, historyLength=0))["tasks"]
+        assert task["artifacts"][0]["parts"][0]["text"] == "Hello!"
+        assert not task["history"]
+
+
+async def test_a_task_that_goes_on_meanwhile_is_shown_as_it_was_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with face() as helper:
+        run_id = (await send(helper, said()))["id"]
+        found = replace(await helper.house.runs.entry(run_id), status="running", seq=3)
+
+        async def earlier(*_: Any, **__: Any) -> RunPage:
+            return RunPage([found], 1)
+
+        monkeypatch.setattr(helper.house.runs, "updated_entries", earlier)
+        (task,) = (await listed(helper, status="TASK_STATE_WORKING"))["tasks"]
+        assert task["status"]["state"] == "TASK_STATE_WORKING"
+
+
+async def test_a_task_that_goes_away_meanwhile_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with face() as helper:
+        (kept,) = await tasks(helper, 1)
+        gone = replace(await helper.house.runs.entry(kept), run_id=f"run-{EPOCH}-{'f' * 32}")
+        entries = [gone, *await helper.house.runs.entries()]
+
+        async def earlier(*_: Any, **__: Any) -> RunPage:
+            return RunPage(entries, len(entries))
+
+        monkeypatch.setattr(helper.house.runs, "updated_entries", earlier)
+        assert ids_of(await listed(helper)) == [kept]
+
+
+async def test_the_runs_of_other_protocols_are_tasks_too() -> None:
+    async with face() as helper:
+        run = (await helper.http.post("/v1/runs", json={"input": "hi"})).json()
+        await helper.house.told(run["id"])
+        assert ids_of(await listed(helper)) == [run["id"]]
+
+
+async def test_the_sdks_client_lists_tasks() -> None:
+    async with face() as helper:
+        made = await tasks(helper, 2)
+        transport = httpx.ASGITransport(helper.app)
+        async with httpx.AsyncClient(transport=transport) as http:
+            client = await create_client(LOCAL, ClientConfig(httpx_client=http))
+            page = await client.list_tasks(ListTasksRequest(page_size=1))
+        assert [task.id for task in page.tasks] == [made[1]]
+        assert page.tasks[0].status.state == TaskState.TASK_STATE_COMPLETED
+        assert (page.total_size, bool(page.next_page_token)) == (2, True)
+
+
+async def test_a_list_of_nothing_has_all_its_fields() -> None:
+    async with face() as helper:
+        nothing = {"tasks": [], "nextPageToken": "", "pageSize": 50, "totalSize": 0}
+        assert await listed(helper) == nothing
+
+
+NO_SENSE: dict[str, dict[str, Any]] = {
+    "a page of nothing": {"pageSize": 0},
+    "a page too long": {"pageSize": 101},
+    "a page of less than nothing": {"pageSize": -1},
+    "a page of an empty text": {"pageSize": ""},
+    "a page of more than a number holds": {"pageSize": 2**31},
+    "a token of garbage": {"pageToken": "garbage"},
+    "a token without a time": {"pageToken": "eyJ0cyI6bnVsbCwiaWQiOiJ4In0"},
+    "a token that is long and deep": {"pageToken": "W1tbW1tbW1tb" * 1_000},
+    "a token of other letters": {"pageToken": "\u0663\x00"},
+    "a time in words": {"statusTimestampAfter": "yesterday"},
+    "a time without a zone": {"statusTimestampAfter": "2026-11-23T00:00:00"},
+    "a state that is none": {"status": "BANANA"},
+    "a state of an empty text": {"status": ""},
+    "a number that is no state": {"status": 99},
+    "a number below all states": {"status": -1},
+    "a number that is none of protobuf's": {"status": 2**40},
+    "half a state": {"status": 1.5},
+    "a flag that is none": {"includeArtifacts": "banana"},
+    "a flag of an empty text": {"includeArtifacts": ""},
+    "a flag that is a number": {"includeArtifacts": 1},
+    "a history of less than nothing": {"historyLength": -1},
+    "a history in words": {"historyLength": "x"},
+}
+
+
+@pytest.mark.parametrize("name", NO_SENSE)
+async def test_a_list_that_makes_no_sense_is_refused_over_both_bindings(name: str) -> None:
+    params = NO_SENSE[name]
+    async with face() as helper:
+        await tasks(helper, 1)
+        assert (await post(helper, "ListTasks", **params))["error"]["code"] == -32602
+        reply = await helper.http.get("/a2a/rest/tasks", params=params, headers=HEADERS)
+        error = reply.json()["error"]
+        assert (reply.status_code, error["status"]) == (400, "INVALID_ARGUMENT")
+        assert error["details"][0]["reason"] == "INVALID_PARAMS"
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"status": "TASK_STATE_COMPLETED"},
+        {"status": "completed"},
+        {"status": "input-required"},
+        {"status": 4},
+        {"status": 0},
+        {"includeArtifacts": True},
+        {"includeArtifacts": False},
+        {"historyLength": 0},
+        {"page_size": 1},
+        {"pageSize": 1, "contextId": "mine", "pageToken": ""},
+        {"context_id": "nobody's"},
+        {"statusTimestampAfter": "2030-01-01T00:00:00.123456789+02:00"},
+        {"unknown": "x", "tenant": "y"},
+    ],
+    ids=str,
+)
+async def test_both_bindings_give_the_same_list(params: dict[str, Any]) -> None:
+    async with face() as helper:
+        await tasks(helper, 2, "mine")
+        reply = await helper.http.get("/a2a/rest/tasks", params=params, headers=HEADERS)
+        assert reply.json() == await listed(helper, **params)
+
+
+@pytest.mark.parametrize("given", [True, False])
+async def test_a_flag_is_no_number_of_a_state(*, given: bool) -> None:
+    async with face() as helper:
+        assert (await post(helper, "ListTasks", status=given))["error"]["code"] == -32602
+
+
+@pytest.mark.parametrize("path", ["/a2a/rest/tasks", "/a2a/rest/tasks/x", "/a2a/rest/v1/tasks/x"])
+async def test_what_stands_twice_in_a_query_is_refused(path: str) -> None:
+    headers = {"A2A-Version": "0.3" if "v1" in path else "1.0"}
+    async with face() as helper:
+        query = "historyLength=1&historyLength=1"
+        reply = await helper.http.get(f"{path}?{query}", headers=headers)
+        assert reply.status_code == 400
+        assert "historyLength" in reply.json()["error"]["message"]
+
+
+# Messages that come twice
+
+
+async def test_a_message_that_comes_twice_is_one_task() -> None:
+    async with face() as helper:
+        first, again = [await send(helper, said()) for _ in range(2)]
+        assert first == again
+        assert first["status"]["state"] == "TASK_STATE_COMPLETED"
+        at_once = await send(helper, said(), returnImmediately=True)
+        assert at_once["status"]["state"] == "TASK_STATE_COMPLETED"
+        assert (await listed(helper))["totalSize"] == 1
+
+
+async def test_a_stream_that_comes_twice_tells_the_same_task_again() -> None:
+    async with face("{}", {"content": "one two", "chunk_ms": 30}) as helper:
+        first, again = [
+            await stream(helper, "SendStreamingMessage", message=said()) for _ in range(2)
+        ]
+        assert first == again
+        assert first[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+async def test_twenty_messages_at_once_at_two_replicas_are_one_task() -> None:
+    async with replicas(Speaker("one"), Speaker("one")) as helpers:
+        done = await asyncio.gather(*(send(helpers[n % 2], said()) for n in range(20)))
+        assert all(task == done[0] for task in done)
+        assert (await listed(helpers[0]))["totalSize"] == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(said(message_id="m-2"), id="another id"),
+        pytest.param(said(contextId="other"), id="another context"),
+    ],
+)
+async def test_another_message_is_another_task(other: dict[str, Any]) -> None:
+    async with face() as helper:
+        first, second = await send(helper, said()), await send(helper, other)
+        assert first["id"] != second["id"]
+
+
+async def test_an_id_that_came_with_other_words_is_refused() -> None:
+    async with face() as helper:
+        await send(helper, said())
+        reply = await post(helper, "SendMessage", message=said("something else"))
+        assert reply["error"]["code"] == -32602
+        assert "messageId" in reply["error"]["message"]
+        assert (await listed(helper))["totalSize"] == 1
+
+
+@pytest.mark.parametrize("message_id", ["x" * 10_000, "a:b\x00c", "Grüße 🤝"])
+async def test_an_id_of_any_form_tells_a_message(message_id: str) -> None:
+    async with face() as helper:
+        for _ in range(2):
+            await send(helper, said(message_id=message_id))
+        assert (await listed(helper))["totalSize"] == 1
+
+
+# Several replicas
+
+
+async def test_a_task_is_read_followed_and_cancelled_at_any_replica() -> None:
+    model = Speaker(*ANSWER)
+    async with replicas(model, Speaker()) as (owner, other):
+        task_id = (await send(owner, said(), returnImmediately=True))["id"]
+        await model.has_stopped.wait()
+        found = (await post(other, "GetTask", id=task_id))["result"]
+        assert found["artifacts"][0]["parts"][0]["text"] == "one two "
+        following = asyncio.create_task(stream(other, "SubscribeToTask", id=task_id))
+        await asyncio.sleep(0.02)
+        cancelled = (await post(other, "CancelTask", id=task_id))["result"]
+        assert cancelled["status"]["state"] == "TASK_STATE_CANCELED"
+        told = await following
+        assert told[0]["task"]["artifacts"][0]["parts"][0]["text"] == "one two "
+        assert told[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_CANCELED"
+        again = await post(owner, "CancelTask", id=task_id)
+        assert again["error"]["code"] == -32002
+        assert (await post(owner, "GetTask", id=task_id))["result"] == cancelled
+
+
+async def test_a_task_whose_process_leaves_is_finished_elsewhere_and_its_streams_are_renewed() -> (
+    None
+):
+    model = Speaker(*ANSWER)
+    taking_over = Speaker("one ", "two ", ..., "three")
+    async with replicas(model, taking_over) as (owner, other):
+        sending = asyncio.create_task(stream(owner, "SendStreamingMessage", message=said()))
+        blocking = asyncio.create_task(send(owner, said()))  # the same message once more
+        await model.has_stopped.wait()
+        await owner.house.runs.close()
+        told, unfinished = await sending, await blocking
+        task_id = told[0]["task"]["id"]
+        assert "artifactUpdate" in told[-1]
+        assert unfinished["id"] == task_id
+        assert unfinished["status"]["state"] == "TASK_STATE_WORKING"
+        following = asyncio.create_task(stream(other, "SubscribeToTask", id=task_id))
+        await taking_over.has_stopped.wait()
+        await asyncio.sleep(0.02)
+        taking_over.go.set()
+        snapshot, *rest = await following
+        assert snapshot["task"]["artifacts"][0]["parts"][0]["text"] == "one two "
+        pieces = [e["artifactUpdate"] for e in rest if "artifactUpdate" in e]
+        assert [piece["artifact"]["parts"][0].get("text", "") for piece in pieces] == ["three", ""]
+        assert rest[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"

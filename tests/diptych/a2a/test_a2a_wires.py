@@ -1,0 +1,479 @@
+"""What holds over every wire of A2A: who may do what, what is refused and how, and what is echoed.
+
+Requests are written by hand, in the form of each wire.
+"""
+
+import json
+import logging
+import time
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from support.a2a_wires import WIRES, Wire, over_each_wire
+from support.face import HI, Face, error_of, face
+from support.stack import frames
+
+from diptych.a2a import extension as a2a_extension
+from diptych.a2a.server.routes import a2a_routes
+from diptych.access.bearer import Authenticator
+from diptych.access.grants import Grant, Grantee, Right
+from diptych.access.limits import Limits
+from diptych.core.codec import Record
+from diptych.core.errors import NotAnswered, Overloaded, StoreError, StoreFull, SubjectOverloaded
+from diptych.http.access_guard import AccessPolicy
+from diptych.http.agent_profile import AgentProfile
+from diptych.http.guarded_runs import GuardedRuns
+from diptych.ports.entries import RunEntry
+
+OLDER_RPC, OLDER_REST = ("JSONRPC", "0.3"), ("HTTP+JSON", "0.3")
+RPC_NAMES = {
+    "send": ("SendMessage", "message/send"),
+    "stream": ("SendStreamingMessage", "message/stream"),
+    "get": ("GetTask", "tasks/get"),
+    "cancel": ("CancelTask", "tasks/cancel"),
+    "subscribe": ("SubscribeToTask", "tasks/resubscribe"),
+}
+REST_PATHS = {
+    "send": ("POST", "message:send"),
+    "stream": ("POST", "message:stream"),
+    "get": ("GET", "tasks/{}"),
+    "cancel": ("POST", "tasks/{}:cancel"),
+    "subscribe": ("POST", "tasks/{}:subscribe"),
+}
+TERMS = a2a_extension.URI
+
+
+def said(wire: Wire, text: str = "hi", message_id: str = "m-1", **more: Any) -> dict[str, Any]:
+    """Write the parameters of a message, for which a caller waits."""
+    if wire == OLDER_RPC:
+        parts = [{"kind": "text", "text": text}]
+        message = {"kind": "message", "messageId": message_id, "role": "user", "parts": parts}
+        return {"message": message | more}
+    named = "content" if wire == OLDER_REST else "parts"
+    message = {"messageId": message_id, "role": "ROLE_USER", named: [{"text": text}]}
+    asked: dict[str, Any] = {"message": message | more}
+    return asked | ({"configuration": {"blocking": True}} if wire == OLDER_REST else {})
+
+
+async def ask(
+    http: httpx.AsyncClient,
+    wire: Wire,
+    what: str,
+    asked: Any,
+    headers: dict[str, str] | None = None,
+) -> httpx.Response:
+    """Ask for a task by its id, or with a message."""
+    binding, version = wire
+    is_older = version == "0.3"
+    headers = {"A2A-Version": version, **(headers or {})}
+    if binding == "JSONRPC":
+        params = {"id": asked} if isinstance(asked, str) else asked
+        body = {"jsonrpc": "2.0", "id": 1, "method": RPC_NAMES[what][is_older], "params": params}
+        return await http.post("/a2a", json=body, headers=headers)
+    method, path = REST_PATHS[what]
+    root = "/a2a/rest/v1/" if is_older else "/a2a/rest/"
+    if isinstance(asked, str):
+        return await http.request(method, root + path.format(asked), headers=headers)
+    return await http.request(method, root + path, json=asked, headers=headers)
+
+
+def error_over(wire: Wire, reply: httpx.Response, code: int, status: int) -> dict[str, Any]:
+    """Check that a reply is an error: one with a code over JSON-RPC, with a status over REST."""
+    if wire[0] == "HTTP+JSON":
+        return dict(error_of(reply, status))
+    assert reply.status_code == 200, reply.text
+    is_stream = reply.headers["content-type"].startswith("text/event-stream")
+    body = json.loads(reply.text.partition("data: ")[2]) if is_stream else reply.json()
+    assert body["id"] == 1
+    error: dict[str, Any] = body["error"]
+    assert error["code"] == code, error
+    return error
+
+
+def policy() -> AccessPolicy:
+    async def refresh(_: str) -> None: ...
+
+    names = ("ada", "bob", "auditor")
+    keys = Authenticator(list, {n: (lambda n=n: f"key-of-{n}") for n in names}, time.time)
+    may_ask = Grant((Grantee("key", "ada"), Grantee("key", "bob")), frozenset({Right.ASK}))
+    may_read = Grant((Grantee("key", "auditor"),), frozenset({Right.READ}))
+    return AccessPolicy(keys, lambda: [may_ask, may_read], refresh, "helper", [].append)
+
+
+def as_(name: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer key-of-{name}"}
+
+
+async def the_run_of(helper: Face, who: str) -> str:
+    reply = await helper.http.post("/v1/runs", json={"input": "the secret"}, headers=as_(who))
+    await helper.http.get(f"/v1/runs/{reply.json()['id']}/events", headers=as_(who))
+    return str(reply.json()["id"])
+
+
+@over_each_wire
+async def test_a_foreign_task_is_the_same_as_an_unknown_one(wire: Wire) -> None:
+    async with face(access=policy()) as helper:
+        foreign = await the_run_of(helper, "ada")
+        unknown = f"{foreign[:-4]}ffff"
+        assert "secret" in (await ask(helper.http, wire, "get", foreign, as_("ada"))).text
+        for what in ("get", "cancel", "subscribe", "send", "stream"):
+            texts = []
+            for task_id in (foreign, unknown):
+                is_message = what in ("send", "stream")
+                asked = said(wire, taskId=task_id) if is_message else task_id
+                reply = await ask(helper.http, wire, what, asked, as_("bob"))
+                error_over(wire, reply, -32001, 404)
+                if wire == OLDER_REST:
+                    assert (reply.json()["code"], reply.json()["type"]) == (
+                        -32001,
+                        "TaskNotFoundError",
+                    )
+                texts.append(reply.text.replace(task_id, ""))
+            assert texts[0] == texts[1], what
+
+
+@pytest.mark.parametrize("query", ["", "?contextId=s"])
+async def test_rest_lists_no_foreign_tasks(query: str) -> None:
+    async with face(access=policy()) as helper:
+        await the_run_of(helper, "ada")
+        for who, sees in (("bob", False), ("ada", not query), ("auditor", not query)):
+            headers = as_(who) | {"A2A-Version": "1.0"}
+            reply = await helper.http.get(f"/a2a/rest/tasks{query}", headers=headers)
+            assert reply.status_code == 200, reply.text
+            assert ("secret" in reply.text) == sees, who
+
+
+@over_each_wire
+async def test_who_may_only_read_starts_and_cancels_nothing_and_that_is_on_the_audit(
+    wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "diptych.audit")
+    async with face(access=policy()) as helper:
+        run_id = await the_run_of(helper, "ada")
+        assert "secret" in (await ask(helper.http, wire, "get", run_id, as_("auditor"))).text
+        for what in ("send", "stream"):
+            reply = await ask(helper.http, wire, what, said(wire), as_("auditor"))
+            assert "ask" in error_over(wire, reply, -32004, 403)["message"]
+        assert len(await helper.house.runs.entries()) == 1
+        await ask(helper.http, wire, "send", said(wire), as_("bob"))
+    lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
+    seen = [(line["subject"], line["what"], line["outcome"]) for line in lines]
+    assert seen[1:] == [*[("key:auditor", "start", "refused")] * 2, ("key:bob", "start", "allowed")]
+
+
+@over_each_wire
+async def test_who_wants_to_change_a_foreign_task_is_on_the_audit(
+    wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with face(access=policy()) as helper:
+        foreign = await the_run_of(helper, "ada")
+        caplog.set_level(logging.INFO, "diptych.audit")
+        await ask(helper.http, wire, "cancel", foreign, as_("bob"))
+        await ask(helper.http, wire, "send", said(wire, taskId=foreign), as_("bob"))
+        await ask(helper.http, wire, "stream", said(wire, taskId=foreign), as_("bob"))
+    lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
+    seen = [(line["subject"], line["what"], line["run"], line["outcome"]) for line in lines]
+    tried = ("cancel", "steer", "steer")
+    assert seen == [("key:bob", what, foreign, "refused") for what in tried]
+
+
+@over_each_wire
+async def test_a_callers_limit_is_said_with_when_to_try_again(wire: Wire) -> None:
+    async with face(access=policy(), limits=Limits(runs_per_minute=1)) as helper:
+        await ask(helper.http, wire, "send", said(wire), as_("ada"))
+        reply = await ask(helper.http, wire, "send", said(wire, message_id="m-2"), as_("ada"))
+        error = error_over(wire, reply, -32603, 429)
+        assert "retryAfterSeconds" in json.dumps(error)
+        if wire[0] == "HTTP+JSON":
+            assert error["status"] == "RESOURCE_EXHAUSTED"
+            assert int(reply.headers["Retry-After"]) > 0
+
+
+@over_each_wire
+async def test_a_request_keeps_its_id(wire: Wire) -> None:
+    async with face() as helper:
+        for what, asked in (("get", "never-was"), ("send", said(wire))):
+            reply = await ask(helper.http, wire, what, asked, {"X-Request-Id": "mine-1"})
+            assert reply.headers["X-Request-Id"] == "mine-1"
+
+
+async def test_a_message_that_comes_again_over_another_wire_is_the_same_task() -> None:
+    async with face("{}", "One.") as helper:
+        for wire in WIRES:
+            reply = await ask(helper.http, wire, "send", said(wire))
+            assert "One." in reply.text, reply.text
+        assert len(await helper.house.runs.entries()) == 1
+        other = await ask(helper.http, OLDER_REST, "send", said(OLDER_REST, "something else"))
+        assert "messageId" in error_of(other, 400)["message"]
+
+
+@over_each_wire
+@pytest.mark.parametrize("header", ["A2A-Extensions", "X-A2A-Extensions"])
+async def test_the_extension_is_named_to_who_activates_it(wire: Wire, header: str) -> None:
+    async with face() as helper:
+        reply = await ask(helper.http, wire, "send", said(wire), {header: TERMS})
+        has_heard = not header.startswith("X-") or wire[1] == "0.3"
+        assert (reply.headers.get(header) == TERMS) == has_heard
+
+
+@over_each_wire
+async def test_who_activates_the_extension_is_told_events(wire: Wire) -> None:
+    async with face() as helper:
+        for headers, has_events in (({"A2A-Extensions": TERMS}, True), ({}, False)):
+            asked = said(wire, message_id=f"m-{has_events}")
+            reply = await ask(helper.http, wire, "stream", asked, headers)
+            told = frames(reply.text.replace("\r\n", "\n"))
+            assert any('"event":' in json.dumps(each.json) for each in told) == has_events
+
+
+@over_each_wire
+async def test_context_of_the_extension_reaches_the_model(wire: Wire) -> None:
+    context = {"messages": [{"role": "user", "content": "Who wrote it?"}]}
+    about: dict[str, Any] = {"metadata": {TERMS: {}}}
+    part: dict[str, Any] = {"data": {"data": context} if wire == OLDER_REST else context} | about
+    asked = said(wire)
+    named = "content" if wire == OLDER_REST else "parts"
+    asked["message"][named].append(part | ({"kind": "data"} if wire == OLDER_RPC else {}))
+    async with face() as helper:
+        reply = await ask(helper.http, wire, "send", asked)
+        assert reply.status_code == 200, reply.text
+        told = str(cast("Any", helper.house.model).requests[0])
+        assert "Who wrote it?" in told
+
+
+@pytest.mark.parametrize("path", ["/a2a/rest/message:send", "/a2a/rest/v1/message:send"])
+async def test_rest_takes_the_media_type_of_a2a_and_no_other_path_does(path: str) -> None:
+    wire = OLDER_REST if "v1" in path else ("HTTP+JSON", "1.0")
+    headers = {"Content-Type": "application/a2a+json", "A2A-Version": wire[1]}
+    async with face() as helper:
+        content = json.dumps(said(wire))
+        assert (await helper.http.post(path, content=content, headers=headers)).status_code == 200
+        for other in ("/a2a", "/v1/runs", "/v1/chat/completions"):
+            reply = await helper.http.post(other, content=json.dumps(HI), headers=headers)
+            error_of(reply, 415)
+
+
+WRONG = {
+    "a part of no kind": (said(OLDER_RPC), {"parts": [{"kind": "song", "text": "la"}]}),
+    "parts that are text": (said(OLDER_RPC), {"parts": "hi"}),
+    "data that is not what it says": (
+        said(OLDER_RPC),
+        {"parts": [{"kind": "data", "data": {}, "metadata": {"data_part_compat": True}}]},
+    ),
+    "a file that is no base64": (
+        said(OLDER_RPC),
+        {"parts": [{"kind": "file", "file": {"bytes": "a"}}]},
+    ),
+    "metadata that is too deep": (
+        said(OLDER_RPC),
+        {"metadata": json.loads('{"a":' * 150 + "1" + "}" * 150)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("what", ["send", "stream"])
+async def test_what_cannot_be_turned_into_a_request_of_1_0_is_the_callers_fault(
+    name: str, what: str
+) -> None:
+    asked, change = WRONG[name]
+    async with face() as helper:
+        body = {"message": asked["message"] | change}
+        error = error_over(OLDER_RPC, await ask(helper.http, OLDER_RPC, what, body), -32602, 0)
+        assert "Error" not in error["message"]
+        assert not error.get("data")
+        assert await helper.house.runs.entries() == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"content": [{}]}, id="a part of nothing"),
+        pytest.param(
+            {"content": [{"data": {"data": {"a": float("nan")}}}]}, id="a number that is none"
+        ),
+        pytest.param(
+            {"content": [{"file": {"fileWithBytes": "/w=="}}]}, id="a file that is no text"
+        ),
+        pytest.param({"metadata": json.loads('{"a":' * 150 + "1" + "}" * 150)}, id="too deep"),
+        pytest.param({"content": []}, id="nothing"),
+        pytest.param({"messageId": ""}, id="no id"),
+        pytest.param({"role": "ROLE_AGENT"}, id="the agent's role"),
+    ],
+)
+@pytest.mark.parametrize("what", ["send", "stream"])
+async def test_over_older_rest_a_wrong_form_is_a_400_and_never_a_broken_stream(
+    change: dict[str, Any], what: str
+) -> None:
+    async with face() as helper:
+        body = said(OLDER_REST)
+        body["message"] |= change
+        content = json.dumps(body)
+        headers = {"Content-Type": "application/json"}
+        path = f"/a2a/rest/v1/message:{what}"
+        error = error_of(await helper.http.post(path, content=content, headers=headers), 400)
+        assert error["message"] != "unknown exception"
+        assert await helper.house.runs.entries() == []
+
+
+@pytest.mark.parametrize(("binding", "version"), WIRES)
+async def test_what_has_the_wrong_form_is_named(binding: str, version: str) -> None:
+    wire = (binding, version)
+    async with face() as helper:
+        reply = await ask(helper.http, wire, "send", said(wire, contextId=5))
+        error = error_over(wire, reply, -32602, 400)
+        assert "contextId" in json.dumps(error)
+
+
+@pytest.mark.parametrize("length", ["", "x", "-1", "9" * 5000, str(2**40), "1.5"])
+@pytest.mark.parametrize("path", ["/a2a/rest/tasks", "/a2a/rest/v1/tasks"])
+async def test_a_history_length_that_makes_no_sense_is_a_400(path: str, length: str) -> None:
+    async with face() as helper:
+        headers = {"A2A-Version": "0.3" if "v1" in path else "1.0"}
+        query = f"{path}/never-was?historyLength={length}"
+        error = error_of(await helper.http.get(query, headers=headers), 400)
+        assert "history" in error["message"]
+
+
+@pytest.mark.parametrize("sent_id", [True, None, 1.5, {}, []])
+async def test_over_older_rpc_an_id_that_is_none_is_refused(sent_id: Any) -> None:
+    async with face() as helper:
+        body = {
+            "jsonrpc": "2.0",
+            "id": sent_id,
+            "method": "message/send",
+            "params": said(OLDER_RPC),
+        }
+        error = (await helper.http.post("/a2a", json=body)).json()
+        assert (error["error"]["code"], error["id"]) == (-32600, None)
+        assert await helper.house.runs.entries() == []
+
+
+@pytest.mark.parametrize("version", ["", "0.3", "0.3.0", "0.9", "0.2.6"])
+async def test_a_request_that_names_no_version_or_an_older_one_is_one_of_0_3(version: str) -> None:
+    headers = {"A2A-Version": version}
+    async with face() as helper:
+        for wire in (OLDER_RPC, OLDER_REST):
+            reply = await ask(helper.http, wire, "send", said(wire), headers)
+            assert "Hello!" in reply.text
+        newer = [await ask(helper.http, wire, "get", "x", headers) for wire in WIRES[:2]]
+        assert newer[0].json()["error"]["code"] == -32009
+        assert "version" in error_of(newer[1], 400)["message"]
+
+
+@pytest.mark.parametrize("version", ["2.0", "banana", "1.0.0.0.0-x", "9" * 1000])
+async def test_a_version_that_is_not_spoken_is_refused(version: str) -> None:
+    headers = {"A2A-Version": version}
+    async with face() as helper:
+        for wire in WIRES:
+            reply = await ask(helper.http, wire, "send", said(wire), headers)
+            code = -32601 if wire == OLDER_RPC else -32009
+            assert error_over(wire, reply, code, 400)
+        assert await helper.house.runs.entries() == []
+
+
+@over_each_wire
+async def test_push_notifications_are_refused_by_their_own_error(wire: Wire) -> None:
+    push: dict[str, Any] = {"url": "http://x"}
+    named = {
+        ("JSONRPC", "1.0"): "taskPushNotificationConfig",
+        ("HTTP+JSON", "1.0"): "taskPushNotificationConfig",
+        OLDER_RPC: "pushNotificationConfig",
+        OLDER_REST: "pushNotification",
+    }[wire]
+    async with face() as helper:
+        asked = said(wire) | {"configuration": {named: push}}
+        reply = await ask(helper.http, wire, "send", asked)
+        assert "Push" in error_over(wire, reply, -32003, 400)["message"]
+        assert await helper.house.runs.entries() == []
+
+
+@over_each_wire
+async def test_a_body_of_very_many_values_is_refused_before_it_is_read_for_seconds(
+    wire: Wire,
+) -> None:
+    async with face() as helper:
+        for many in ({"metadata": {"x": [{}] * 200_000}}, {"extensions": ["x"] * 200_000}):
+            begun = time.process_time()
+            reply = await ask(helper.http, wire, "send", said(wire, **many))
+            took = time.process_time() - begun
+            is_rpc = wire[0] == "JSONRPC"
+            error = reply.json()["error"] if is_rpc else error_of(reply, 400)
+            assert "values" in error["message"]
+            assert took < 1
+        reply = await ask(helper.http, wire, "send", said(wire, "a,b:[c]" * 100_000))
+        assert "Hello!" in reply.text
+
+
+class FailingRuns:
+    """Whose every method fails, or whose streams do once they are open."""
+
+    def __init__(self, failure: Exception, *, in_stream: bool = False) -> None:
+        self._failure, self._in_stream = failure, in_stream
+
+    async def start(self, _: object) -> RunEntry:
+        if self._in_stream:
+            return RunEntry("run-1", "session-1", 1.0, "queued")
+        raise self._failure
+
+    async def entry(self, _: str) -> RunEntry:
+        raise self._failure
+
+    def attend(self, run_id: str) -> None:
+        """Nobody leaves these runs."""
+
+    async def subscribe(self, *_: object) -> AsyncIterator[list[Record]]:
+        async def batches() -> AsyncIterator[list[Record]]:
+            raise self._failure
+            yield []
+
+        return batches()
+
+
+def client_of(runs: FailingRuns) -> httpx.AsyncClient:
+    routes = a2a_routes(cast("GuardedRuns", runs), AgentProfile("clerk", "", "1"))
+    return httpx.AsyncClient(
+        transport=httpx.ASGITransport(Starlette(routes=routes)), base_url="http://x"
+    )
+
+
+FAILURES = [
+    pytest.param(Overloaded("too busy", retry_after=3), 503, "3", id="no room"),
+    pytest.param(SubjectOverloaded("too much", retry_after=2), 429, "2", id="no room for one"),
+    pytest.param(StoreError("redis://:secret@x"), 503, None, id="a store that is away"),
+    pytest.param(StoreFull("OOM secret"), 503, "10", id="a full store"),
+    pytest.param(NotAnswered("secret"), 503, "2", id="an owner that does not answer"),
+    pytest.param(ZeroDivisionError("secret"), 500, None, id="a bug"),
+]
+
+
+@over_each_wire
+@pytest.mark.parametrize(("failure", "status", "after"), FAILURES)
+async def test_inner_failures_have_a_status_and_keep_their_detail_to_themselves(
+    wire: Wire, failure: Exception, status: int, after: str | None
+) -> None:
+    async with client_of(FailingRuns(failure)) as http:
+        for what in ("send", "stream", "get", "cancel", "subscribe"):
+            asked = said(wire) if what in ("send", "stream") else "run-1"
+            reply = await ask(http, wire, what, asked)
+            error_over(wire, reply, -32603, status)
+            assert "secret" not in reply.text
+            if wire[0] == "HTTP+JSON":
+                assert reply.headers.get("Retry-After") == after
+
+
+@over_each_wire
+async def test_a_stream_that_breaks_says_so_and_keeps_the_detail_to_itself(wire: Wire) -> None:
+    async with client_of(FailingRuns(StoreError("secret"), in_stream=True)) as http:
+        reply = await ask(http, wire, "stream", said(wire))
+    first, last = frames(reply.text.replace("\r\n", "\n"))
+    assert "run-1" in json.dumps(first.json)
+    assert "the record of tasks cannot be reached now" in last.json["error"]["message"]
+    if wire[0] == "HTTP+JSON":
+        assert last.event == "error"
+        assert (last.json["error"]["code"], last.json["error"]["status"]) == (503, "UNAVAILABLE")
+        assert ("type" in last.json) == (wire == OLDER_REST)
+    assert "secret" not in reply.text

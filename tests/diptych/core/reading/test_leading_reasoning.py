@@ -1,0 +1,203 @@
+"""Reasoning in front of a reply: it is taken off, however the text is cut in pieces."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diptych.core.reading import reasoning_tags, strip_lead
+from diptych.core.reading.leading_reasoning import ReasoningFilter, ReasoningSplitter
+
+PIECES = st.sampled_from(
+    [
+        *"<>/ \nab`",
+        *("<think>", "</think>", "<thi", "nk>", "</th", "ink>", "\ufeff", "<thinking>", "[THINK]"),
+        *("</thinking>", "[/THINK]", "<|channel|>", "analysis", "final", "<|message|>", "<|end|>"),
+        *("<|start|>", "assistant", "commentary", " to=x", "<|return|>", "<|cha", "nnel|>"),
+    ]
+)
+ANALYSIS, FINAL = "<|channel|>analysis<|message|>", "<|channel|>final<|message|>"
+START = "<|start|>assistant"
+
+
+@pytest.mark.parametrize(
+    ("reply", "text", "reasoning"),
+    [
+        pytest.param("Hello ", "Hello ", "", id="neither"),
+        pytest.param("\ufeff Hello", " Hello", "", id="a mark"),
+        pytest.param(" \n", " \n", "", id="blanks"),
+        pytest.param(" \ufeff", " ", "", id="a blank and a mark"),
+        pytest.param("<think>a\nb</think>\n\nHello", "Hello", "a\nb", id="reasoning"),
+        pytest.param("<thinking>a</thinking> Hello", "Hello", "a", id="another tag"),
+        pytest.param("[THINK]a[/THINK]Hello", "Hello", "a", id="Mistral's"),
+        pytest.param("<|START_THINKING|>a<|END_THINKING|>b", "b", "a", id="Command's"),
+        pytest.param("<|channel>thought\na<channel|>b", "b", "a", id="Gemma's"),
+        pytest.param("<|inner_prefix|>a<|inner_suffix|>b", "b", "a", id="Apertus's"),
+        pytest.param(
+            "a\n[BEGIN FINAL RESPONSE]\nb\n[END FINAL RESPONSE]", "b\n", "a", id="Apriel's"
+        ),
+        pytest.param(" \ufeff<think>a</think>Hello", "Hello", "a", id="blanks, a mark, reasoning"),
+        pytest.param("<think></think>\n\nHello", "Hello", "", id="empty reasoning"),
+        pytest.param("<think>a</think> <think>b</think> c", "c", "a\n\nb", id="reasoning twice"),
+        pytest.param("<think>a", "", "a", id="reasoning without end"),
+        pytest.param("<thinking>", "", "", id="nothing but a tag"),
+        pytest.param("Well <think>a</think>", "Well <think>a</think>", "", id="not at the front"),
+        pytest.param("<thinker>a", "<thinker>a", "", id="a tag like it"),
+        pytest.param("a\nb\n</think>\n\nHello", "Hello", "a\nb", id="an end alone"),
+        pytest.param("a</think>Hello", "Hello", "a", id="an end alone, in a line"),
+        pytest.param("</think>Hello", "Hello", "", id="an end alone, at once"),
+        pytest.param("a</think>", "", "a", id="an end alone, and nothing"),
+        pytest.param("It ends with `</think>`.", "It ends with `</think>`.", "", id="in code"),
+        pytest.param('Say "</think>" so', 'Say "</think>" so', "", id="in quotation marks"),
+        pytest.param(f"{ANALYSIS}a<|end|>{START}{FINAL}b<|return|>", "b", "a", id="gpt-oss"),
+        pytest.param(f"{FINAL}b", "b", "", id="gpt-oss, at once"),
+        pytest.param(f"{ANALYSIS}a{FINAL}b", "b", "a", id="gpt-oss without an end"),
+        pytest.param(f"{ANALYSIS}a", "", "a", id="gpt-oss, cut off"),
+        pytest.param(
+            f"{ANALYSIS}a<|end|>{START}<|channel|>commentary to=functions.x <|message|>{{}}",
+            f"{START}<|channel|>commentary to=functions.x <|message|>{{}}",
+            "a",
+            id="gpt-oss with a call",
+        ),
+        pytest.param("<|channel|>other<|message|>a", "<|channel|>other<|message|>a", "", id="odd"),
+    ],
+)
+def test_the_lead_is_taken_off(reply: str, text: str, reasoning: str) -> None:
+    assert strip_lead(reply) == (text, reasoning)
+    assert joined(list(reply)) == (text.strip(), reasoning)
+
+
+def joined(pieces):
+    """Give the text and the reasoning that a stream in these pieces comes to."""
+    splitter = ReasoningSplitter()
+    text, reasoning = "", ""
+    for split in [*map(splitter.feed, pieces), splitter.finish()]:
+        if split.is_void:
+            text, reasoning = "", text + reasoning
+        text, reasoning = text + split.text, reasoning + split.reasoning
+    return text.strip(), reasoning.strip()
+
+
+@given(st.lists(PIECES, max_size=14))
+def test_however_it_is_cut_the_same_comes_out_as_of_the_whole(pieces):
+    text, reasoning = strip_lead("".join(pieces))
+    streamed_text, thoughts = joined(pieces)
+    assert streamed_text == text.strip()
+    assert thoughts.split() == reasoning.split()
+
+
+def test_reasoning_is_given_out_as_it_comes():
+    splitter = ReasoningSplitter()
+    pieces = ["<thi", "nk>Let me", " see", ".</th", "ink>", "\n\n", "Hi", " you"]
+    assert [tuple(splitter.feed(piece)) for piece in pieces] == [
+        ("", "", False),
+        ("", "Let me", False),
+        ("", " see", False),
+        ("", ".", False),
+        ("", "", False),
+        ("", "", False),
+        ("Hi", "", False),
+        (" you", "", False),
+    ]
+
+
+def test_text_that_turns_out_to_be_reasoning_is_void():
+    splitter = ReasoningSplitter()
+    assert splitter.feed("Let me see") == ("Let me see", "", False)
+    assert splitter.feed(".\n</thi") == (".\n", "", False)
+    assert splitter.feed("nk>\n\nHi") == ("Hi", "", True)
+    assert splitter.feed(" </think>") == (" </think>", "", False)
+
+
+def test_where_a_block_is_known_to_be_open_nothing_is_void():
+    splitter = ReasoningSplitter(opened=True)
+    assert splitter.feed("Let me see") == ("", "Let me see", False)
+    assert splitter.feed(".\n</think>\n\nHi") == ("Hi", ".\n", False)
+
+
+def test_a_block_that_was_not_open_after_all_is_the_text():
+    splitter = ReasoningSplitter(opened=True)
+    assert splitter.feed("Hello, ") == ("", "Hello, ", False)
+    assert splitter.feed("you.") == ("", "you.", False)
+    assert splitter.finish() == ("Hello, you.", "", False)
+
+
+@pytest.mark.parametrize("end", ["</think>", "</mm:think>", "[/THINK]", "<|inner_suffix|>"])
+def test_a_block_that_is_known_to_be_open_ends_in_any_form(end):
+    for pieces in (f"a b{end}\n\nHi", [f"a b{end}\n\nHi"]):
+        splitter = ReasoningSplitter(opened=True)
+        splits = [*map(splitter.feed, pieces), splitter.finish()]
+        assert "".join(split.text for split in splits) == "Hi"
+        assert "".join(split.reasoning for split in splits) == "a b"
+        assert splitter.closed_first
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "<think>a</think>Hi",
+        "\n[THINK]a[/THINK]Hi",
+        f"{ANALYSIS}a<|end|>{START}{FINAL}Hi<|return|>",
+        f"{FINAL}Hi",
+    ],
+)
+def test_a_reply_that_opens_its_reasoning_itself_is_read_so_whatever_is_known(reply):
+    for pieces in (reply, [reply]):
+        splitter = ReasoningSplitter(opened=True)
+        splits = [*map(splitter.feed, pieces), splitter.finish()]
+        assert "".join(split.text for split in splits) == "Hi"
+        assert "".join(split.reasoning for split in splits) in ("a", "")
+        assert not splitter.closed_first
+
+
+def test_a_megabyte_is_split_in_no_time():
+    for unit in ("<think></think>", "a <", "</think>", "<|channel|>", f"{ANALYSIS}a<|end|>"):
+        reply = unit * (1_000_000 // len(unit))
+        begin = time.process_time()
+        strip_lead(reply)
+        assert time.process_time() - begin < 2
+
+
+def streamed(*pieces):
+    """Give the text that each piece lets through, what the end brings, and the reasoning."""
+    lead = ReasoningFilter()
+    texts = [lead.feed(piece) if lead.is_open else piece for piece in pieces]
+    return [*texts, *([lead.finish()] if lead.is_open else [])], lead.reasoning
+
+
+@pytest.mark.parametrize(
+    ("pieces", "texts", "reasoning"),
+    [
+        pytest.param(["Hel", "lo"], ["Hel", "lo"], "", id="text at once"),
+        pytest.param([" ", "\n", " Hi"], ["", "", " \n Hi"], "", id="blanks with the text"),
+        pytest.param([" ", "\n"], ["", "", ""], "", id="blanks alone are nothing"),
+        pytest.param([], [""], "", id="nothing"),
+        pytest.param(["<", "b>"], ["", "<b>"], "", id="another tag, when it shows"),
+        pytest.param(["<thi"], ["", "<thi"], "", id="half a tag, at the end"),
+        pytest.param(["a <", "b"], ["a <", "b"], "", id="half a tag in the text"),
+        pytest.param(
+            ["<think>hm", "hm", "</think>", "\n\nHi", " you"],
+            ["", "", "", "Hi", " you"],
+            "hmhm",
+            id="reasoning in pieces",
+        ),
+        pytest.param(["<th", "ink>hm</th", "ink>Hi"], ["", "", "Hi"], "hm", id="tags that are cut"),
+        pytest.param(
+            ["<think>a", "</think>", "<think>b", "</think>c"],
+            ["", "", "", "c"],
+            "a\n\nb",
+            id="reasoning twice",
+        ),
+        pytest.param(["\ufeff", "<think>a</think>", "b"], ["", "", "b"], "a", id="a mark"),
+        pytest.param(["<think>hm", "hm"], ["", "", ""], "hmhm", id="reasoning without end"),
+        pytest.param(["<think></think>", " ", "Hi"], ["", "", "Hi"], "", id="empty reasoning"),
+        pytest.param(["a<think>b</think>"], ["a<think>b</think>"], "", id="not at the front"),
+    ],
+)
+def test_an_answer_begins_after_its_reasoning(pieces, texts, reasoning):
+    assert streamed(*pieces) == (texts, reasoning)
+
+
+def test_every_tag_begins_with_a_character_that_is_looked_for() -> None:
+    assert {"<", "["} == reasoning_tags.FIRSTS

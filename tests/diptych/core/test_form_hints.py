@@ -1,0 +1,83 @@
+"""The forms of calls that are filled in for what a message names."""
+
+import json
+
+import pytest
+
+from diptych.core.catalog import Catalog, Peer, Tool
+from diptych.core.form_hints import MOST_FORMS, FormHints, form_hints
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string"},
+        "count": {"type": "integer"},
+        "loud": {"type": "boolean"},
+        "tone": {"enum": ["warm", "cold"]},
+        "kind": {"const": "note"},
+        "any": {},
+        "left_out": {"type": "string"},
+    },
+    "required": ["text", "count", "loud", "tone", "kind", "any"],
+}
+TOOLS = Catalog(
+    (Tool("box", "echo", "", SCHEMA), Tool("box", "get-time", "", {})),
+    (Peer("researcher", ""), Peer("writer", "")),
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "tools", "agents"),
+    [
+        ("Use echo.", ["echo"], []),
+        ("Use `echo`, then 'get-time'", ["echo", "get-time"], []),
+        ("Ask the researcher.", [], ["researcher"]),
+        ("Let writer use echo", ["echo"], ["writer"]),
+        ("Echo it: the echoes of my_echo, echo-like, getting time", [], []),
+        ("What is 2 + 2?", [], []),
+        ("", [], []),
+        ("echo, get-time, researcher and writer", [], []),  # too many
+    ],
+)
+def test_what_a_message_names_as_a_word_of_its_own_has_its_form(said, tools, agents):
+    found = form_hints(TOOLS, said)
+    assert [json.loads(form)["tool"] for form in found.tools] == tools
+    assert [json.loads(form)["agent"] for form in found.agents] == agents
+
+
+def test_required_arguments_have_a_blank_of_their_type():
+    (form,) = form_hints(TOOLS, "echo").tools
+    blanks = {
+        "text": "...",
+        "count": 0,
+        "loud": False,
+        "tone": "warm",
+        "kind": "note",
+        "any": "...",
+    }
+    assert json.loads(form) == {"tool": "echo", "arguments": blanks}
+    (form,) = form_hints(TOOLS, "get-time").tools
+    assert json.loads(form) == {"tool": "get-time", "arguments": {}}
+
+
+def test_a_name_that_two_servers_have_is_the_long_one():
+    both = Catalog((Tool("a", "echo", "", {}), Tool("b", "echo", "", {})))
+    assert form_hints(both, "Use echo.") == FormHints()
+    assert form_hints(both, "Use a__echo.").tools == ('{"tool": "a__echo", "arguments": {}}',)
+
+
+def test_broken_schemas_do_no_harm():
+    broken = {"properties": [], "required": {"x": 1}}
+    also = {"properties": {"x": True, "y": {"type": ["string"]}}, "required": ["x", "y", "z", 1]}
+    tools = Catalog((Tool("box", "one", "", broken), Tool("box", "two", "", also)))
+    assert [json.loads(form)["arguments"] for form in form_hints(tools, "one two").tools] == [
+        {},
+        {"x": "...", "y": "...", "z": "..."},
+    ]
+
+
+def test_as_many_as_there_may_be_are_shown():
+    tools = Catalog(tuple(Tool("box", f"t{n}", "", {}) for n in range(MOST_FORMS + 1)))
+    names = [f"t{n}" for n in range(MOST_FORMS + 1)]
+    assert len(form_hints(tools, " ".join(names[:-1])).tools) == MOST_FORMS
+    assert not form_hints(tools, " ".join(names)).tools

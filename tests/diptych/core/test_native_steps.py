@@ -1,0 +1,443 @@
+"""Runs whose model calls natively. No clock, no tasks."""
+
+from dataclasses import replace
+
+import pytest
+from support.doubles import catalog, tool
+from support.feeding import feed, made, returned
+from support.native_models import native
+
+from diptych.core.catalog import Catalog, Unavailable
+from diptych.core.codec import catalog_blob, decode, encode
+from diptych.core.commands import AskModel
+from diptych.core.context_window import ContextWindow
+from diptych.core.events import (
+    Aborted,
+    AnswerReset,
+    Called,
+    Compacted,
+    Completed,
+    ContextRefused,
+    Failed,
+    FormatChanged,
+    Offered,
+    OwnerChanged,
+    Replied,
+    ReplyRejected,
+    RunRequested,
+    Streamed,
+)
+from diptych.core.messages import Delegation, Message, NativeCall, ToolCall, Usage
+from diptych.core.prompt import final_prompt, native_system_prompt, system_prompt
+from diptych.core.queue_events import MessageQueued
+from diptych.core.reducer import advance, closing_events, replay
+from diptych.core.run_settings import RunSettings
+from diptych.core.state import Phase, Run
+from diptych.core.tokens import request_weight
+
+ECHO = native("echo", text="a")
+BROKEN = NativeCall("b", "echo", '{"text": ')
+TOOLS = catalog("echo", "look", agents=["writer"])
+
+NATIVE = RunSettings(action_format="native")
+
+
+def begun(*, settings=NATIVE, offers=TOOLS, history=(), **rest):
+    offered = Offered(
+        offers, "JSON SYSTEM", settings, native_prompt="SYSTEM", action_format="native", **rest
+    )
+    return feed(Run(history=history), RunRequested("hi", system="Rhyme."), offered)
+
+
+def replied(*calls, text="", **rest):
+    return Replied(text, calls=calls, **rest)
+
+
+def test_the_model_is_offered_functions_and_no_rules_for_json():
+    run, (ask,) = begun()
+    assert [f.name for f in ask.request.tools] == ["echo", "look", "delegate_to_writer"]
+    assert ask.request.tools is TOOLS.functions.tools
+    assert ask.request.messages[0].content.startswith("SYSTEM\n\n")
+    assert ask.request.messages[1:] == (Message("user", "hi"),)
+    assert not ask.may_change_format
+    assert run.pending == (ask,)
+
+
+def test_a_call_is_kept_in_the_api_s_form_and_its_result_is_a_tool_message():
+    run, commands = feed(begun()[0], replied(ECHO, text="Let me see."))
+    (call,) = made(commands)
+    assert call == ToolCall("call_1_1", "echo", {"text": "a"})
+    run, (ask,) = feed(run, Called(call, 1), returned("call_1_1", "AAA"))
+    assert ask.request.messages[2:] == (
+        Message("assistant", "Let me see.", (ECHO,)),
+        Message("tool", "AAA", call_id="a"),
+    )
+    assert run.native_reply is None
+
+
+def test_reasoning_is_no_part_of_what_is_kept():
+    run, _ = feed(begun()[0], replied(ECHO, text="<think>hm</think>So."))
+    assert run.messages[-1] == Message("assistant", "So.", (ECHO,))
+
+
+def test_the_reasoning_that_led_to_calls_and_what_came_beside_them_are_kept_with_them():
+    signed = replace(ECHO, extra={"google": {"thought_signature": "Ej"}})
+    run, _ = feed(begun()[0], replied(signed, reasoning="I echo."), returned("call_1_1", "AAA"))
+    asked = Message("assistant", "", (signed,), reasoning="I echo.")
+    assert run.messages[-2] == asked
+    (ask,) = run.pending
+    assert asked in ask.request.messages
+    run, (ask,) = feed(run, Replied("ok"))
+    assert "I echo." not in str(ask.request.messages)  # for the answer calls are text
+    run, _ = feed(begun()[0], replied(BROKEN, reasoning="I echo."))
+    assert run.messages[-2].reasoning == "I echo."
+
+
+def test_reasoning_that_does_not_fit_is_left_out_before_anything_else():
+    said = Message("assistant", "", (ECHO,), reasoning="It thinks. " * 500)
+    history = (Message("user", "hi"), said, Message("tool", "AAA", call_id="a"))
+    _, (ask,) = begun(history=history, window=ContextWindow(1_000))
+    assert ask.request.messages[2] == replace(said, reasoning="")
+    _, (ask,) = begun(history=history, window=ContextWindow(100_000))
+    assert ask.request.messages[2] == said
+
+
+def test_results_stand_in_the_reply_s_order_whatever_order_they_came_in():
+    calls = native("echo", "x1"), native("delegate_to_writer", "x2", task="Write."), ECHO
+    run, commands = feed(begun()[0], replied(*calls))
+    assert made(commands)[1] == Delegation("call_1_2", "writer", "Write.")
+    run, _ = feed(run, returned("call_1_3", "3"), returned("call_1_1", "", "failed"))
+    run, _ = feed(run, returned("call_1_2", ""))
+    assert run.messages[-3:] == (
+        Message("tool", "Error: ", call_id="x1"),
+        Message("tool", "(no output)", call_id="x2"),
+        Message("tool", "3", call_id="a"),
+    )
+
+
+def test_the_same_call_twice_runs_once_and_each_gets_its_result():
+    run, commands = feed(begun()[0], replied(ECHO, native("echo", "b", text="a")))
+    assert [call.id for call in made(commands)] == ["call_1_1"]
+    run, _ = feed(run, returned("call_1_1", "AAA"))
+    assert [(m.call_id, m.content) for m in run.messages[-2:]] == [("a", "AAA"), ("b", "AAA")]
+
+
+def test_a_refused_reply_is_answered_for_every_call_and_nothing_of_it_runs():
+    run, (ask,) = feed(begun()[0], replied(ECHO, native("nope", "b")))
+    assert isinstance(ask, AskModel)
+    assert (run.step, run.errors, run.calls) == (1, 1, ())
+    asked, first, second = run.messages[1:]
+    assert asked.calls == (ECHO, native("nope", "b"))
+    assert (first.role, first.call_id, second.call_id) == ("tool", "a", "b")
+    assert "error_type: unknown_tool" in first.content
+    assert "tools available: echo, look" in first.content
+    assert "error_type: unknown_tool" in second.content
+    assert "not run" in second.content
+
+
+def test_what_was_no_json_is_shown_once_and_recorded_as_said():
+    run = begun()[0]
+    _, (write,) = advance(run, replied(BROKEN, text="Well."))
+    assert write.event == ReplyRejected(write.event.error, 'Well.\necho({"text": )')
+    run, _ = feed(run, replied(BROKEN))
+    assert 'you said: echo({"text": )' in run.messages[-1].content
+
+
+def test_a_name_that_no_api_takes_does_not_spoil_the_conversation():
+    run, _ = feed(begun()[0], replied(NativeCall("a", "no such/tool", "{}")))
+    (call,) = run.messages[1].calls
+    assert call.name.startswith("no_such_tool_")
+
+
+def test_a_reply_that_was_cut_off_never_runs_its_calls():
+    run, (ask,) = feed(begun()[0], replied(ECHO, finish_reason="length"))
+    assert "error_type: truncated" in ask.request.messages[-1].content
+    assert run.calls == ()
+
+
+def test_too_many_errors_lead_to_the_answer_which_is_asked_for_without_tools():
+    settings = RunSettings(action_format="native", max_retries=0)
+    run, (_, ask) = feed(begun(settings=settings)[0], replied(BROKEN, native("look", "b2")))
+    assert (run.phase, ask.purpose, ask.request.tools) == (Phase.ANSWER, "answer", ())
+    assert [m.content for m in ask.request.messages[1:]] == [f"hi\n\n{final_prompt()}"]
+
+
+@pytest.mark.parametrize("text", ["I know it.", "{}", ""])
+def test_a_reply_without_calls_ends_phase_one(text):
+    run, (ask,) = feed(begun()[0], Replied(text))
+    assert (run.phase, ask.purpose, ask.request.tools) == (Phase.ANSWER, "answer", ())
+    assert ask.request.messages[0].content.startswith("SYSTEM\n\n")
+
+
+def test_the_answer_is_asked_for_with_results_as_text():
+    run, _ = feed(begun()[0], replied(ECHO), returned("call_1_1", "AAA"))
+    _, (ask,) = feed(run, Replied("Done."))
+    assert all(not m.calls and m.role != "tool" for m in ask.request.messages)
+    _, asked = ask.request.messages
+    assert "Result of tool echo (text: a):\nAAA\n" in asked.content
+
+
+def test_a_call_as_text_is_made_as_in_json_mode():
+    text = '{"tool": "echo", "arguments": {"text": "a"}}'
+    run, commands = feed(begun()[0], Replied(text))
+    assert made(commands) == [ToolCall("call_1_1", "echo", {"text": "a"})]
+    run, (ask,) = feed(run, returned("call_1_1", "AAA"))
+    assert ask.request.messages[2] == Message("assistant", text)
+    assert "AAA" in ask.request.messages[3].content
+    assert ask.request.messages[3].role == "user"
+
+
+def test_native_calls_that_nobody_asked_for_are_made_all_the_same():
+    run, _ = feed(Run(), RunRequested("hi"), Offered(TOOLS, "SYSTEM"))
+    run, commands = feed(run, replied(ECHO))
+    assert made(commands) == [ToolCall("call_1_1", "echo", {"text": "a"})]
+    _, (ask,) = feed(run, returned("call_1_1", "AAA"))
+    assert ask.request.tools == ()
+    assert ask.request.messages[2].content == '{"tool": "echo", "arguments": {"text": "a"}}'
+    assert ask.request.messages[3].role == "user"
+
+
+def test_a_message_to_the_run_follows_the_results():
+    run, _ = feed(begun()[0], replied(ECHO), MessageQueued("in French", "m"))
+    _, (ask,) = feed(run, returned("call_1_1", "AAA"))
+    assert ask.request.messages[-2:] == (
+        Message("tool", "AAA", call_id="a"),
+        Message("user", "in French"),
+    )
+
+
+def test_calls_that_had_not_begun_are_superseded_and_answered():
+    settings = RunSettings(action_format="native", max_parallel_calls=1)
+    run, _ = feed(begun(settings=settings)[0], replied(ECHO, native("look", "b")))
+    run, _ = feed(run, MessageQueued("stop", "m"), returned("call_1_1", "AAA"))
+    assert run.messages[-2].content == "Error: skipped: superseded by a new message"
+    assert run.messages[-2].call_id == "b"
+
+
+def test_terminal_tools_end_phase_one():
+    offers = Catalog((tool("send", terminal=True),))
+    run, _ = feed(begun(offers=offers)[0], replied(native("send")), returned("call_1_1"))
+    assert run.phase is Phase.ANSWER
+
+
+def test_an_aborted_run_leaves_no_call_without_a_result():
+    run, _ = feed(begun()[0], replied(ECHO, native("look", "b")))
+    run, _ = feed(run, *closing_events(run, Aborted("enough")))
+    asked, *answers = run.messages[1:]
+    assert [call.id for call in asked.calls] == [answer.call_id for answer in answers]
+
+
+def test_a_call_whose_result_is_missing_is_told_as_text():
+    history = (
+        Message("user", "before"),
+        Message("assistant", "", (ECHO, native("look", "b"))),
+        Message("tool", "AAA", call_id="a"),
+        Message("assistant", "So it is."),
+    )
+    _, (ask,) = begun(history=history)
+    assert all(not m.calls and m.role != "tool" for m in ask.request.messages)
+    assert "AAA" in ask.request.messages[3].content
+
+
+def test_native_messages_of_earlier_runs_stay_native():
+    history = (
+        Message("user", "before"),
+        Message("assistant", "", (ECHO,)),
+        Message("tool", "AAA", call_id="a"),
+        Message("assistant", "So it is."),
+        Message("user", "json"),
+        Message("assistant", '{"tool": "echo"}'),
+        Message("user", "[Step 1/5] Result of tool echo:\nBBB"),
+        Message("assistant", "That too."),
+    )
+    _, (ask,) = begun(history=history)
+    assert ask.request.messages[1:-1] == history
+
+
+# `auto`
+
+
+AUTO = RunSettings(action_format="auto")
+REFUSED = FormatChanged("json", "The endpoint takes no tools.")
+
+
+def test_a_refusal_of_tools_costs_no_step_and_the_run_goes_on_in_json():
+    run, (ask,) = begun(settings=AUTO)
+    assert ask.may_change_format
+    run, (again,) = feed(run, REFUSED)
+    assert (run.step, run.model_calls, run.pending) == (0, 0, (again,))
+    assert (again.request.tools, again.request.index, again.may_change_format) == ((), 0, False)
+    assert again.request.messages[0].content.startswith("JSON SYSTEM\n\n")
+    assert again.request.messages[0].content.endswith("Rhyme.")
+
+
+def test_a_refusal_in_a_later_step_leaves_the_results_as_text():
+    run, _ = feed(begun(settings=AUTO)[0], replied(ECHO), returned("call_1_1", "AAA"))
+    _, (again,) = feed(run, REFUSED)
+    assert again.request.messages[-1].role == "user"
+    assert "AAA" in again.request.messages[-1].content
+
+
+def test_a_refusal_of_tools_after_one_as_too_long_asks_again():
+    """In JSON the request is longer: what was refused before says nothing of it."""
+    results = (
+        *(replied(*(native("echo", f"c{n}", text=str(n)) for n in range(9))),),
+        *(returned(f"call_1_{n}", "many words " * 250) for n in range(1, 10)),
+    )
+    run, (asked,) = feed(begun(settings=AUTO)[0], *results, ContextRefused(max_tokens=8_000))
+    run, (again,) = feed(run, REFUSED)
+    assert run.end is None
+    assert request_weight(again.request) > request_weight(asked.request)
+
+
+def test_native_calls_as_text_fit_the_window_too():
+    """For the answer they are text, which has more around each result."""
+    pairs = (
+        (Message("assistant", "", (NativeCall(f"c{n}", "echo", "{}"),)), tool_said(f"c{n}"))
+        for n in range(40)
+    )
+    history = (Message("user", "q"), *(m for pair in pairs for m in pair))
+    window = ContextWindow(limit=2_000, is_measured=True)
+    run, (ask,) = begun(history=history, window=window, nonce="5f0c5f0c")
+    assert request_weight(ask.request) < 1_100
+    run, (ask,) = feed(run, Replied("So."))
+    assert run.end is None
+    run, (ask,) = feed(run, Compacted("They talked.", ask.keeps))
+    assert (run.end, ask.purpose) == (None, "answer")
+    assert request_weight(ask.request) <= 2_000
+
+
+def test_functions_fit_the_window_too():
+    """They are described more briefly, and calls of them are checked as ever."""
+    text = {"type": "string", "description": "many words " * 20}
+    schema = {"type": "object", "properties": {"text": text}}
+    offers = Catalog(tuple(tool(f"tool{n}", schema=schema) for n in range(60)))
+    window = ContextWindow(limit=4_000, is_measured=True)
+    run, (ask,) = begun(offers=offers, window=window)
+    assert request_weight(ask.request) < 4_000
+    assert len(ask.request.tools) == 60
+    assert ask.request.tools[0].parameters == {"type": "object", "properties": {"text": {}}}
+    run, _ = feed(run, replied(native("tool1", text=5)))
+    assert "error_type: invalid_arguments" in run.messages[-1].content
+
+
+def tool_said(call_id):
+    return Message("tool", "ok", call_id=call_id)
+
+
+def test_a_message_that_came_before_the_refusal_is_delivered():
+    run, _ = feed(begun(settings=AUTO)[0], MessageQueued("more", "m"))
+    _, (again,) = feed(run, REFUSED)
+    assert "more" in again.request.messages[-1].content
+
+
+def test_a_run_that_is_native_by_order_fails_when_tools_are_refused():
+    run, _ = feed(begun()[0], Failed("tools_refused", "no tools"))
+    assert run.end == Failed("tools_refused", "no tools")
+
+
+# The record
+
+
+CATALOG = TOOLS
+PROMPTS = system_prompt("Be brief.", CATALOG), native_system_prompt("Be brief.", CATALOG)
+
+
+def recorded(*events, settings=AUTO):
+    """Give a run's events as they come back from its record."""
+    offered, blob = catalog_blob(CATALOG, PROMPTS[0], settings, PROMPTS[1])
+    first = (
+        RunRequested("hi"),
+        Offered(CATALOG, PROMPTS[0], settings, offered.key, "n", PROMPTS[1], "native"),
+    )
+    rows = map(encode, (*first, *events))
+    return [decode(*row, {offered.key: blob}.__getitem__) for row in rows], (*first, *events)
+
+
+def test_a_run_comes_back_from_its_record_at_every_event():
+    signed = replace(ECHO, extra={"google": {"thought_signature": "Ej"}})
+    calls = replied(signed, native("look", "b"), native("echo", "c", text="a"), usage=Usage(1, 2))
+    calls = replace(calls, reasoning="I echo.")
+    _, (write,) = advance(replay(recorded()[1]), replied(BROKEN))
+    events = (
+        replied(BROKEN),
+        write.event,
+        calls,
+        Called(ToolCall("call_2_1", "echo", {"text": "a"}), 2),
+        returned("call_2_1", "AAA"),
+        OwnerChanged(),
+        returned("call_2_2", "?", "unknown"),
+        REFUSED,
+        Replied("{}"),
+        Streamed("So."),
+        Replied(""),
+    )
+    back, made_of = recorded(*events)
+    for n in range(2, len(back) + 1):
+        assert replay(back[:n]) == replay(made_of[:n])
+    assert [m.role for m in replay(back).messages] == [
+        "user", "assistant", "tool", "assistant", "tool", "tool", "tool",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("look", "made"), ("echo", "unknown")], ids=["read only", "not"]
+)
+def test_a_new_owner_does_with_native_calls_what_it_does_with_others(name, kind):
+    offers = Catalog((tool("echo"), tool("look", read_only=True)))
+    run, (call,) = feed(begun(offers=offers)[0], replied(native(name)))
+    run, commands = feed(run, Called(call.call, 1), OwnerChanged())
+    if kind == "made":
+        assert [c.is_retry for c in commands] == [True]
+    else:
+        assert "outcome: unknown" in run.messages[-1].content
+        assert (run.messages[-1].role, run.messages[-1].call_id) == ("tool", "a")
+
+
+def test_a_new_owner_records_a_rejection_that_was_not_written():
+    run, _ = advance(begun()[0], replied(BROKEN))
+    run, commands = advance(run, OwnerChanged())
+    run, _ = feed(run, *(c.event for c in commands))
+    assert [m.role for m in run.messages] == ["user", "assistant", "tool"]
+
+
+def test_a_text_reply_after_a_refused_native_one_is_an_error_of_its_own():
+    run, _ = advance(begun()[0], replied(BROKEN))
+    run, _ = feed(run, MessageQueued("more", "m"), OwnerChanged(), Replied('{"tool": "nope"}'))
+    assert run.messages[-1].role == "user"
+
+
+def test_the_native_prompt_names_what_is_missing_and_no_tools():
+    gone = Catalog(TOOLS.tools, TOOLS.agents, (Unavailable("server", "gone", "refused"),))
+    prompt = native_system_prompt("Be brief.", gone)
+    assert prompt.startswith("Be brief.\n\n## Currently Unavailable")
+    assert "echo" not in prompt
+    assert "writer" not in prompt
+    assert native_system_prompt("", TOOLS) == ""
+
+
+def test_a_whole_native_run_ends():
+    run, _ = feed(begun()[0], replied(ECHO), returned("call_1_1"), Replied("ok"), Streamed("So."))
+    run, _ = feed(run, Replied(""))
+    assert run.end == Completed("stop", Usage())
+
+
+PREAMBLE = "I will look at it. " * 10
+
+
+@pytest.mark.parametrize("call", [ECHO, BROKEN], ids=["a call", "a broken one"])
+def test_what_was_told_before_calls_came_stays_part_of_the_reply(call):
+    settings = RunSettings(action_format="native", answer_mode="direct")
+    run, (ask,) = begun(settings=settings)
+    assert ask.purpose == "either"
+    run, _ = feed(run, Streamed(PREAMBLE), Replied("First a.", calls=(call,)))
+    assert run.answer == ""  # it is void for those who read the answer
+    asked = next(m for m in run.messages if m.calls)
+    assert asked == Message("assistant", f"{PREAMBLE}First a.", (call,))
+
+
+def test_of_a_repeated_answer_only_the_newest_text_is_part_of_a_late_reply():
+    settings = RunSettings(action_format="native", answer_mode="direct")
+    run, _ = feed(begun(settings=settings)[0], Streamed(PREAMBLE), OwnerChanged())
+    run, _ = feed(run, AnswerReset(run.answer_seq, 2), Streamed("So, "), replied(ECHO, text="a."))
+    assert next(m for m in run.messages if m.calls).content == "So, a."

@@ -1,0 +1,51 @@
+"""What a request to the model ends as, by what was asked for."""
+
+import pytest
+
+from diptych.core.commands import AskModel
+from diptych.core.errors import ModelError
+from diptych.core.events import Compacted, ContextRefused, Failed, FormatChanged, Replied
+from diptych.core.messages import Message, Usage
+from diptych.core.model_request import ModelRequest
+from diptych.core.reply_event import event_of_failure, event_of_reply
+
+REQUEST = ModelRequest((Message("user", "hi"),), 0)
+ACTIONS = AskModel(REQUEST, "actions")
+NATIVE = AskModel(REQUEST, "actions", may_change_format=True)
+SUMMARY = AskModel(REQUEST, "summary", keeps=6)
+
+
+def failure(code, *, max_tokens=None, prompt_tokens=None):
+    return ModelError(code, "no", max_tokens=max_tokens, prompt_tokens=prompt_tokens)
+
+
+@pytest.mark.parametrize(
+    ("command", "error", "event"),
+    [
+        pytest.param(ACTIONS, failure("model_failed"), Failed("model_failed", "no"), id="any"),
+        pytest.param(
+            ACTIONS,
+            failure("context_too_long", max_tokens=9, prompt_tokens=12),
+            ContextRefused(9, 12),
+            id="too long",
+        ),
+        pytest.param(NATIVE, failure("tools_refused"), FormatChanged("json", "no"), id="auto"),
+        pytest.param(
+            ACTIONS, failure("tools_refused"), Failed("tools_refused", "no"), id="native only"
+        ),
+        pytest.param(
+            SUMMARY,
+            failure("context_too_long"),
+            Compacted("", 6, error="context_too_long"),
+            id="no summary",
+        ),
+    ],
+)
+def test_a_failure_ends_a_request_as_what_it_means_for_the_run(command, error, event):
+    assert event_of_failure(command, error) == event
+
+
+def test_a_reply_is_a_summary_only_if_one_was_asked_for():
+    reply = Replied("<think>So.</think>They met.", Usage(7, 2))
+    assert event_of_reply(ACTIONS, reply) is reply
+    assert event_of_reply(SUMMARY, reply) == Compacted("They met.", 6, Usage(7, 2))

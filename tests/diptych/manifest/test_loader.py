@@ -1,0 +1,458 @@
+"""From files to what agents are built from: references followed, loose ends told."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from diptych.core.errors import ConfigError
+from diptych.manifest.loader import (
+    LocalOptions,
+    check_files,
+    config_from_content,
+    load_agents,
+)
+from diptych.manifest.settings import AgentConfig, ChatConfig
+from diptych.manifest.source_location import SourceLocation
+
+HEAD = "apiVersion: diptych.dev/v1alpha1\nkind: Agent\n"
+COORDINATOR = f"""{HEAD}metadata: {{name: coordinator}}
+spec:
+  description: Answers questions.
+  instructionsFrom: {{configMapKeyRef: {{name: prompts, key: coordinator}}}}
+  model:
+    name: gpt-5-mini
+    endpoint: https://models.example.com/v1/
+    apiKey: {{secretKeyRef: {{name: models, key: api-key}}}}
+    inputs: [image]
+    parameters: {{temperature: "0.2", maxTokens: 2000, reasoningEffort: low}}
+  tools:
+  - name: calculator
+    serviceRef: {{name: calculator, port: 8000, path: /mcp}}
+    headers: [{{name: Authorization, valueFrom: {{secretKeyRef: {{name: tools, key: token}}}}}}]
+    overrides: [{{tool: "pay*", readOnly: false, timeout: 5m}}]
+  agents:
+  - name: researcher
+  - {{name: lawyer, namespace: legal, as: counsel, shareContext: false}}
+  - {{as: outside, url: "https://agents.example.com/.well-known/agent-card.json"}}
+  chat: {{callerTools: ignore, allowParameters: [seed], corsOrigins: ["*"]}}
+  loop: {{maxSteps: 7}}
+"""
+RESEARCHER = f"""{HEAD}metadata: {{name: researcher}}
+spec:
+  model: {{name: small, endpoint: "http://127.0.0.1:11434/v1"}}
+  agents: [{{name: coordinator}}]
+  container:
+    env:
+    - {{name: DEBUG_MOCK_RESPONSES, value: '["{{}}", "Found."]'}}
+    - {{name: PUBLIC_URL, value: "https://researcher.example.com/"}}
+    - {{name: TOKEN, valueFrom: {{secretKeyRef: {{name: tools, key: token, optional: true}}}}}}
+"""
+TOOLS_SECRET = (
+    "apiVersion: v1\nkind: Secret\nmetadata: {name: tools}\nstringData: {token: Bearer t1}\n"
+)
+OPTIONS = LocalOptions(
+    {"MODELS_API_KEY": "k1", "PROMPTS_COORDINATOR": "Be careful."},
+    services={"calculator": "http://127.0.0.1:9001", "legal/lawyer": "http://127.0.0.1:9002/"},
+)
+MOCKED = LocalOptions({"DEBUG_MOCK_RESPONSES": '["{}", "Hi."]'})
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write(name: str, *documents: str) -> Path:
+    path = Path(name)
+    path.write_text("---\n".join(documents))
+    return path
+
+
+def agent(name: str = "a", spec: str = "{}") -> str:
+    return f"{HEAD}metadata: {{name: {name}}}\nspec: {spec}\n"
+
+
+def loaded(options: LocalOptions, *documents: str) -> tuple[AgentConfig, ...]:
+    agents = load_agents([write("agent.yaml", *documents)], options)
+    return agents.resolve([f"http://127.0.0.1:{8001 + n}" for n in range(len(agents.names))])
+
+
+def problems_of(options: LocalOptions, *files: Path) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load_agents(files, options)
+    return list(caught.value.problems)
+
+
+def test_a_team_knows_each_other_by_the_urls_it_is_given() -> None:
+    files = [write("a.yaml", COORDINATOR, TOOLS_SECRET), write("b.yaml", RESEARCHER)]
+    agents = load_agents(files, OPTIONS)
+    assert agents.names == ("coordinator", "researcher")
+    coordinator, researcher = agents.resolve(["http://127.0.0.1:8001", "http://127.0.0.1:8002"])
+    assert [(p.name, p.url, p.share_context) for p in coordinator.agents] == [
+        ("researcher", "http://127.0.0.1:8002", True),
+        ("counsel", "http://127.0.0.1:9002", False),
+        ("outside", "https://agents.example.com", False),
+    ]
+    assert researcher.agents[0].url == "http://127.0.0.1:8001"
+
+
+MODEL = "{model: {name: m, endpoint: 'http://m'}}"
+
+
+def scripts_of(script: str, asked: str | None = None, own: str = MODEL) -> list[str | None]:
+    """The scripts of agents a, b and c; c has one of its own."""
+    of_c = "{container: {env: [{name: DEBUG_MOCK_RESPONSES, value: mine}]}}"
+    options = LocalOptions({"DEBUG_MOCK_RESPONSES": script}, asked=asked)
+    agents = loaded(options, agent("a", own), agent("b", own), agent("c", of_c))
+    return [config.mock_responses for config in agents]
+
+
+@pytest.mark.parametrize(
+    ("script", "asked", "scripts"),
+    [
+        ('["{}", "Hi"]', None, ['["{}", "Hi"]', None, "mine"]),
+        ('["{}", "Hi"]', "b", [None, '["{}", "Hi"]', "mine"]),
+        ('["{}", "Hi"]', "nobody", ['["{}", "Hi"]', None, "mine"]),
+        ("Hi", "b", [None, "Hi", "mine"]),
+        ('{"content": "Hi"}', None, ['{"content": "Hi"}', None, "mine"]),
+        ('{"a": ["{}", "Hi"], "b": "Yo"}', None, ['["{}","Hi"]', '["Yo"]', "mine"]),
+        ('{"b": ["{}", "Hi"]}', None, [None, '["{}","Hi"]', "mine"]),
+        ('{"a": ["x"], "b": ["y"], "of another file": []}', None, ['["x"]', '["y"]', "mine"]),
+        ('{"a": [', None, ['{"a": [', None, "mine"]),
+    ],
+)
+def test_a_script_in_the_environment_is_for_the_agent_that_is_asked(
+    script: str, asked: str | None, scripts: list[str | None]
+) -> None:
+    assert scripts_of(script, asked) == scripts
+
+
+def test_an_agent_without_a_script_or_a_model_is_named() -> None:
+    with pytest.raises(ConfigError) as caught:
+        scripts_of('["{}"]', own="{}")
+    why = "is required, as DEBUG_MOCK_RESPONSES has no script for b: "
+    assert caught.value.problems[0].startswith(f"agent.yaml: document 2 (b): spec.model: {why}")
+
+
+def test_a_manifest_may_script_several_too() -> None:
+    variable = '{name: DEBUG_MOCK_RESPONSES, value: \'{"a": 5, "b": ["x"]}\'}'
+    shared = f"{{container: {{env: [{variable}]}}}}"
+    agents = loaded(LocalOptions({}), agent("a", shared), agent("b", shared))
+    assert [config.mock_responses for config in agents] == ["[5]", '["x"]']
+    file = write("agent.yaml", agent("a", shared), agent("b", shared))
+    assert [script for _, script in check_files([file]).scripts] == ["[5]", '["x"]']
+
+
+def test_the_headers_and_fallbacks_of_a_model_are_resolved() -> None:
+    spec = """{model: {name: m, endpoint: "http://m/v1/", parameters: {temperature: "0.5"},
+      timeouts: {total: 9s},
+      headers: [{name: api-key, valueFrom: {secretKeyRef: {name: a, key: b}}}],
+      fallbacks: [
+        {name: n1, endpoint: "http://n", apiKey: {secretKeyRef: {name: c, key: d}}},
+        {name: o, endpoint: "http://o?v=1", parameters: {maxTokens: 7}}]}}"""
+    (config,) = loaded(LocalOptions({"A_B": "k1", "C_D": "k2"}), agent(spec=spec))
+    model = config.model
+    assert model is not None
+    assert [read() for read in model.headers.values()] == ["k1"]
+    first, second = model.fallbacks
+    assert (first.name, first.endpoint) == ("n1", "http://n")
+    assert first.api_key is not None
+    assert first.api_key() == "k2"
+    assert (first.temperature, first.timeouts.total, first.headers) == (0.5, 9.0, {})
+    assert (second.endpoint, second.temperature, second.max_tokens) == ("http://o?v=1", None, 7)
+    assert model.fallbacks[0].fallbacks == ()
+
+
+def test_a_fallbacks_missing_key_is_told_with_its_place() -> None:
+    spec = """{model: {name: m, endpoint: "http://m", fallbacks: [
+        {name: n1, endpoint: "http://n", apiKey: {secretKeyRef: {name: c, key: d}}}]}}"""
+    (line,) = problems_of(LocalOptions({}), write("a.yaml", agent(spec=spec)))
+    assert line.startswith("a.yaml: spec.model.fallbacks[0].apiKey: key d of Secret c is missing")
+
+
+def test_every_reference_is_followed() -> None:
+    coordinator, _ = loaded(OPTIONS, COORDINATOR, RESEARCHER, TOOLS_SECRET)
+    assert coordinator.definition.instructions == "Be careful."
+    assert coordinator.model is not None
+    assert coordinator.model.api_key is not None
+    assert coordinator.model.api_key() == "k1"
+    assert coordinator.model.endpoint == "https://models.example.com/v1"
+    assert (coordinator.model.temperature, coordinator.model.max_tokens) == (0.2, 2000)
+    assert coordinator.model.inputs == ("image",)
+    assert coordinator.chat == ChatConfig("quote", "ignore", ("seed",), ("*",))
+    (calculator,) = coordinator.tools
+    assert calculator.url == "http://127.0.0.1:9001/mcp"
+    assert calculator.headers["Authorization"]() == "Bearer t1"
+    assert calculator.allow == ("*",)
+    assert (calculator.overrides[0].read_only, calculator.overrides[0].timeout) == (False, 300)
+    assert (coordinator.definition.settings.max_steps, coordinator.definition.deadline) == (7, 300)
+
+
+def test_a_command_gets_its_own_variables_and_not_those_of_the_container() -> None:
+    spec = """
+  model: {name: m, endpoint: "http://m"}
+  container: {env: [{name: OURS, value: canary}]}
+  tools:
+  - name: files
+    command: [files-server]
+    env:
+    - {name: ROOT, value: /srv}
+    - {name: TOKEN, valueFrom: {secretKeyRef: {name: tools, key: token}}}
+"""
+    (one,) = loaded(OPTIONS, agent(spec=spec), TOOLS_SECRET)
+    env = one.tools[0].env
+    assert {n: v if isinstance(v, str) else v() for n, v in env.items()} == {
+        "ROOT": "/srv",
+        "TOKEN": "Bearer t1",
+    }
+
+
+def test_a_secret_of_a_command_that_is_missing_is_named() -> None:
+    variable = "{name: T, valueFrom: {secretKeyRef: {name: gone, key: t}}}"
+    tool = f"{{name: files, command: [x], env: [{variable}]}}"
+    spec = f"{{model: {{name: m, endpoint: http://m}}, tools: [{tool}]}}"
+    (line,) = problems_of(OPTIONS, write("agent.yaml", agent(spec=spec)))
+    assert line == (
+        "agent.yaml: spec.tools[0].env[0].valueFrom: key t of Secret gone is missing; "
+        "set GONE_T, or give --secrets FILE"
+    )
+
+
+def test_variables_of_the_container_hold_for_their_agent() -> None:
+    coordinator, researcher = loaded(OPTIONS, COORDINATOR, RESEARCHER, TOOLS_SECRET)
+    assert (coordinator.mock_responses, coordinator.mock_source) == (None, "")
+    assert researcher.mock_responses == '["{}", "Found."]'
+    assert researcher.mock_source == (
+        "agent.yaml: document 2 (researcher): spec.container.env[0]: DEBUG_MOCK_RESPONSES"
+    )
+    assert researcher.public_url == "https://researcher.example.com"
+    assert researcher.env["TOKEN"]() == "Bearer t1"
+
+
+def test_a_script_of_the_manifest_wins_over_that_of_the_process() -> None:
+    empty = (
+        "{container: {env: [{name: DEBUG_MOCK_RESPONSES}]}, model: {name: m, endpoint: http://m}}"
+    )
+    one, two, three = loaded(
+        MOCKED, agent("one"), RESEARCHER.replace("coordinator", "one"), agent("three", empty)
+    )
+    assert one.mock_responses == '["{}", "Hi."]'
+    assert two.mock_responses == '["{}", "Found."]'
+    assert three.mock_responses is None
+
+
+def test_a_model_that_a_script_replaces_needs_no_key() -> None:
+    spec = "{model: {name: m, endpoint: http://m, apiKey: {secretKeyRef: {name: a, key: b}}}}"
+    (config,) = loaded(MOCKED, agent(spec=spec))
+    assert config.mock_responses
+    assert config.model is not None
+
+
+@pytest.mark.parametrize(
+    ("count", "url"),
+    [
+        pytest.param(1, "https://agents.example.com", id="one agent takes it"),
+        pytest.param(2, None, id="several cannot share it"),
+    ],
+)
+def test_public_url_of_the_process_is_that_of_its_only_agent(count: int, url: str | None) -> None:
+    scripts = json.dumps({f"a{n}": "x" for n in range(count)})
+    environ = {"DEBUG_MOCK_RESPONSES": scripts, "PUBLIC_URL": "https://agents.example.com/"}
+    options = LocalOptions(environ)
+    configs = loaded(options, *(agent(f"a{n}") for n in range(count)))
+    assert {config.public_url for config in configs} == {url}
+
+
+def test_every_loose_end_is_a_line() -> None:
+    variable = "{name: A, valueFrom: {secretKeyRef: {name: keys, key: a.b}}}"
+    broken = agent("broken", f"{{container: {{env: [{variable}]}}}}")
+    assert problems_of(LocalOptions(), write("agent.yaml", COORDINATOR, broken)) == [
+        f"agent.yaml: document {line}"
+        for line in (
+            (
+                "1 (coordinator): spec.instructionsFrom: key coordinator of ConfigMap prompts is "
+                "missing; set PROMPTS_COORDINATOR, or give --secrets FILE"
+            ),
+            (
+                "1 (coordinator): spec.model.apiKey: key api-key of Secret models is missing; "
+                "set MODELS_API_KEY, or give --secrets FILE"
+            ),
+            (
+                "1 (coordinator): spec.tools[0].serviceRef: Service calculator has no address "
+                "here; give --service calculator=URL"
+            ),
+            (
+                "1 (coordinator): spec.tools[0].headers[0].valueFrom: key token of Secret tools is "
+                "missing; set TOOLS_TOKEN, or give --secrets FILE"
+            ),
+            (
+                "1 (coordinator): spec.agents[0]: there is no Agent researcher here (namespace "
+                "default); add its file, or give --service researcher=URL"
+            ),
+            (
+                "1 (coordinator): spec.agents[1]: there is no Agent lawyer here (namespace legal); "
+                "add its file, or give --service lawyer=URL"
+            ),
+            (
+                "2 (broken): spec.container.env[0].valueFrom: key a.b of Secret keys is missing; "
+                "set KEYS_A_B, or give --secrets FILE"
+            ),
+            "2 (broken): spec.model: is required, unless DEBUG_MOCK_RESPONSES is set",
+        )
+    ]
+
+
+def test_all_files_are_looked_at_and_a_broken_agent_is_still_there_to_refer_to() -> None:
+    referrer = write("a.yaml", agent("a", "{agents: [{name: b}]}"))
+    broken = write("b.yaml", agent("b", "{budget: {cost: 1}}"))
+    bad_service = LocalOptions(MOCKED.environ, services={"calc": "127.0.0.1:1"})
+    lines = problems_of(bad_service, referrer, broken, Path("none.yaml"))
+    assert [line.partition(" is not")[0].partition(" must be")[0] for line in lines] == [
+        "b.yaml: line 4: spec.budget.cost:",
+        "none.yaml: there is no such file",
+        "--service calc: must start with http:// or https://",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("documents", "line"),
+    [
+        pytest.param([TOOLS_SECRET], "agent.yaml: there is no Agent in it", id="only a Secret"),
+        pytest.param(
+            ["kind: Deployment\n"],
+            'agent.yaml: kind: must be "Agent" (got "Deployment"); an object of another API names '
+            "that in apiVersion",
+            id="another kind, of nobody",
+        ),
+        pytest.param(
+            [agent(), "apiVersion: diptych.dev/v1alpha1\nkind: Agnt\n"],
+            'agent.yaml: document 2: kind: must be "Agent" (got "Agnt"); an object of another API '
+            "names that in apiVersion",
+            id="a mistyped kind",
+        ),
+        pytest.param(
+            ["apiVersion: apps/v1\nkind: Deployment\n"],
+            "agent.yaml: there is no Agent in it",
+            id="only kinds of somebody else",
+        ),
+        pytest.param(
+            ["kind: List\nitems: [1]\n"],
+            "agent.yaml: item 1: must be a mapping of fields",
+            id="a list of no objects",
+        ),
+        pytest.param(
+            ["spec: {}\n"], 'agent.yaml: kind: is required; it must be "Agent"', id="no kind"
+        ),
+        pytest.param(
+            [agent(), agent()],
+            "agent.yaml: document 2 (a): metadata.name: the Agent a stands already in "
+            "agent.yaml: document 1 (a); rename or remove one",
+            id="two with one name",
+        ),
+        pytest.param(
+            [agent(spec="{container: {env: [{name: PUBLIC_URL, value: a.example}]}}")],
+            "agent.yaml: spec.container.env[0]: PUBLIC_URL must start with http:// or https://",
+            id="a bad public URL",
+        ),
+        pytest.param(
+            [
+                agent(
+                    spec="{container: {envFrom: [{configMapRef: {name: c}}], "
+                    "env: [{name: PUBLIC_URL, value: a.example}]}}"
+                ),
+                "kind: ConfigMap\nmetadata: {name: c}\ndata: {A: a, B: b}\n",
+            ],
+            "agent.yaml: document 1 (a): spec.container.env[0]: PUBLIC_URL must start with http:// "
+            "or https://",
+            id="a bad public URL after variables of a ConfigMap",
+        ),
+        pytest.param(
+            [
+                agent(spec="{container: {envFrom: [{configMapRef: {name: c}}]}}"),
+                "kind: ConfigMap\nmetadata: {name: c}\ndata: {PUBLIC_URL: a.example}\n",
+            ],
+            "agent.yaml: document 1 (a): spec.container.envFrom: PUBLIC_URL must start with "
+            "http:// or https://",
+            id="a bad public URL from a ConfigMap",
+        ),
+        pytest.param(
+            [agent(), "kind: Secret\nmetadata: {name: a}\ndata: {k: '%'}\n"],
+            "agent.yaml: document 2 (a): Secret a: data.k: must be base64 of UTF-8 text",
+            id="a bad Secret beside it",
+        ),
+    ],
+)
+def test_what_cannot_be_served_is_one_line(documents: list[str], line: str) -> None:
+    assert problems_of(MOCKED, write("agent.yaml", *documents)) == [line]
+
+
+KUSTOMIZED = [
+    "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: tools}\nspec: {}\n",
+    agent(),
+    "apiVersion: v1\nkind: Service\nmetadata: {name: tools}\n",
+]
+
+
+def test_objects_of_other_kinds_are_passed_over_with_a_note() -> None:
+    file = write("agent.yaml", *KUSTOMIZED)
+    notes = (
+        "agent.yaml: document 1 (tools): a Deployment of apps/v1 is passed over",
+        "agent.yaml: document 3 (tools): a Service of v1 is passed over",
+    )
+    loaded = load_agents([file], MOCKED)
+    assert (loaded.names, loaded.notes) == (("a",), notes)
+    checked = check_files([file])
+    assert checked.notes == list(notes)
+    assert all("tools" not in line for line in checked.problems)
+
+
+def test_a_list_holds_what_it_lists() -> None:
+    """As `kubectl get agents,services -o yaml` writes it."""
+    both = ", ".join(json.dumps(yaml.safe_load(text)) for text in KUSTOMIZED[1:])
+    file = write("agent.yaml", f"apiVersion: v1\nkind: List\nitems: [{both}]\n")
+    loaded = load_agents([file], MOCKED)
+    assert (loaded.names, loaded.notes) == (
+        ("a",),
+        ("agent.yaml: item 2: a Service of v1 is passed over",),
+    )
+
+
+def test_check_judges_as_a_cluster_would_and_follows_no_reference() -> None:
+    file = write("agent.yaml", COORDINATOR, RESEARCHER)
+    assert check_files([file]).problems == []
+    assert check_files([write("agent.yaml", agent())]).problems == [
+        "agent.yaml: spec.model: is required, unless DEBUG_MOCK_RESPONSES is set in container.env"
+    ]
+    assert check_files([]).problems == ["the command line: there is no Agent in it"]
+
+
+def test_a_library_gives_content_and_names_of_its_own() -> None:
+    content = {
+        "apiVersion": "diptych.dev/v1alpha1",
+        "kind": "Agent",
+        "metadata": {"name": "a"},
+        "spec": {"loop": {"maxSteps": 500}},
+    }
+    place = SourceLocation("Agent", {("spec", "loop", "maxSteps"): "max_steps"})
+    with pytest.raises(ConfigError, match=r"^max_steps: must be 100 or less \(got 500\)$"):
+        config_from_content(content, place, MOCKED)
+
+
+def test_no_secret_is_shown_by_a_config() -> None:
+    configs = loaded(OPTIONS, COORDINATOR, RESEARCHER, TOOLS_SECRET)
+    assert "k1" not in repr(configs)
+    assert "Bearer t1" not in repr(configs)
+
+
+def test_a_program_that_is_not_here_is_a_note() -> None:
+    tools = (
+        "[{name: a, command: [no-such-program]}, {name: b, command: [sh]},"
+        " {name: c, command: [x], env: [{name: PATH, value: /opt}]}]"
+    )
+    file = write("agent.yaml", agent(spec=f"{{tools: {tools}}}"))
+    (note,) = check_files([file]).notes
+    assert note.startswith(
+        "agent.yaml: spec.tools[0].command: no program no-such-program here; in a cluster the image"
+    )

@@ -1,0 +1,84 @@
+"""When an endpoint is left alone, and when it is tried again (faults.md M2)."""
+
+from diptych.models.circuit import (
+    FAILURE_WINDOW,
+    MAX_FAILURES,
+    OPEN_TIME,
+    CircuitBreaker,
+    CircuitState,
+)
+
+
+class Now:
+    """A clock that is set by hand."""
+
+    seconds = 100.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def failed(circuit: CircuitBreaker, times: int) -> None:
+    for _ in range(times):
+        assert circuit.admit()
+        circuit.report_failure()
+
+
+def test_it_opens_after_five_failures() -> None:
+    circuit = CircuitBreaker(Now())
+    failed(circuit, MAX_FAILURES - 1)
+    assert circuit.admit()
+    circuit.report_failure()
+    assert not circuit.admit()
+    assert circuit.state is CircuitState.OPEN
+
+
+def test_failures_long_ago_do_not_count() -> None:
+    now = Now()
+    circuit = CircuitBreaker(now)
+    failed(circuit, MAX_FAILURES - 1)
+    now.seconds += FAILURE_WINDOW + 1
+    failed(circuit, MAX_FAILURES - 1)
+    assert circuit.admit()
+
+
+def test_a_success_forgets_failures() -> None:
+    circuit = CircuitBreaker(Now())
+    failed(circuit, MAX_FAILURES - 1)
+    circuit.report_success()
+    failed(circuit, MAX_FAILURES - 1)
+    assert circuit.admit()
+
+
+def test_one_request_probes_an_open_circuit() -> None:
+    now = Now()
+    circuit = CircuitBreaker(now)
+    failed(circuit, MAX_FAILURES)
+    now.seconds += OPEN_TIME
+    assert circuit.admit()
+    assert circuit.state is CircuitState.HALF_OPEN
+    assert not circuit.admit()
+    circuit.report_success()
+    assert circuit.admit()
+    assert circuit.state is CircuitState.CLOSED
+
+
+def test_a_probe_that_fails_opens_it_again() -> None:
+    now = Now()
+    circuit = CircuitBreaker(now)
+    failed(circuit, MAX_FAILURES)
+    now.seconds += OPEN_TIME
+    failed(circuit, 1)
+    assert not circuit.admit()
+    now.seconds += OPEN_TIME
+    assert circuit.admit()
+
+
+def test_a_probe_that_nobody_reports_does_not_close_the_way_for_ever() -> None:
+    now = Now()
+    circuit = CircuitBreaker(now)
+    failed(circuit, MAX_FAILURES)
+    now.seconds += OPEN_TIME
+    assert circuit.admit()
+    now.seconds += OPEN_TIME
+    assert circuit.admit()

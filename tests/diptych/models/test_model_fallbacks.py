@@ -1,0 +1,357 @@
+"""Several endpoints for one model, their circuit breakers, headers and addresses."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import aiohttp
+import pytest
+from support.upstream_habits import PLAIN, error, refusal, said, whole
+from support.upstream_server import Answer, UpstreamServer, upstream_server
+
+from diptych.core.errors import ModelError
+from diptych.manifest.settings import ModelConfig, TimeoutConfig
+from diptych.models.chat_model import ChatModel
+from diptych.models.circuit import MAX_FAILURES
+from diptych.models.connection import open_http_session
+
+HANG = Answer((), end="hang")
+CANARY = "canary-0123456789"
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    async with open_http_session() as opened:
+        yield opened
+
+
+async def no_pause(seconds: float) -> None:
+    pass
+
+
+def model(session: aiohttp.ClientSession, first: ModelConfig, *others: ModelConfig) -> ChatModel:
+    config = ModelConfig(
+        first.name, first.endpoint, first.api_key, headers=first.headers, fallbacks=others,
+        timeouts=first.timeouts,
+    )  # fmt: skip
+    return ChatModel(session, config, sleep=no_pause, random=lambda: 0)
+
+
+def hello(body: Any) -> Answer:
+    return said("Hello.") if body["stream"] else whole({"content": "Hello."})
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(
+    ("answer", "tries"),
+    [
+        pytest.param(refusal(error("boom"), 500), 3, id="fails"),
+        pytest.param(refusal(error("slow down"), 429), 3, id="has too much to do"),
+        pytest.param(refusal(error("slow down"), 429, Retry_After="25"), 1, id="wants a long wait"),
+        pytest.param(refusal(error("who are you?"), 401), 1, id="does not take the key"),
+        pytest.param(refusal(error("Insufficient Balance"), 402), 1, id="is not paid"),
+        pytest.param(refusal(error("no such model"), 404), 1, id="has no such model"),
+        pytest.param(HANG, 1, id="hangs"),
+        pytest.param(Answer((b"<html>",), content_type="text/html"), 1, id="is no API"),
+        pytest.param(Answer((b'{"error": "boom"}',)), 1, id="reports an error in a 200"),
+    ],
+)
+async def test_the_next_model_is_asked_if_one(
+    session: aiohttp.ClientSession, answer: Answer, tries: int, streamed: bool
+) -> None:
+    async with upstream_server(lambda body: answer) as ill, upstream_server(hello) as well:
+        timeouts = TimeoutConfig(first_byte=5, total=0.6)
+        first = ModelConfig("m", ill.url, timeouts=timeouts)
+        asked = model(session, first, ModelConfig("n", well.url))
+        if streamed:
+            text = "".join([delta.text async for delta in asked.stream(PLAIN)])
+        else:
+            text = (await asked.complete(PLAIN)).text
+        assert text == "Hello."
+        assert len(ill.requests) == tries
+        assert [request["model"] for request in well.requests] == ["n"]
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        pytest.param(error("temperature is 7"), "model_refused", id="the request is wrong"),
+        pytest.param(
+            error("prompt is too long: 9 tokens > 8 maximum"), "context_too_long", id="too long"
+        ),
+    ],
+)
+async def test_no_other_model_is_asked_if_the_request_is_wrong(
+    session: aiohttp.ClientSession, body: Any, code: str
+) -> None:
+    async with upstream_server(lambda _: refusal(body)) as ill, upstream_server(hello) as well:
+        asked = model(session, ModelConfig("m", ill.url), ModelConfig("n", well.url))
+        with pytest.raises(ModelError) as caught:
+            await asked.complete(PLAIN)
+        assert (caught.value.code, well.requests) == (code, [])
+
+
+async def test_if_all_fail_the_first_ones_failure_is_told(
+    session: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        upstream_server(lambda _: refusal(error("boom"), 500)) as ill,
+        upstream_server(lambda _: refusal(error("no"), 401)) as worse,
+    ):
+        asked = model(session, ModelConfig("m", ill.url), ModelConfig("n", worse.url))
+        with pytest.raises(ModelError) as caught, caplog.at_level(logging.WARNING):
+            await asked.complete(PLAIN)
+    assert caught.value.code == "model_failed"
+    assert "the next model is asked" in caplog.text
+
+
+async def test_an_endpoint_that_keeps_failing_is_left_alone(
+    session: aiohttp.ClientSession,
+) -> None:
+    async with (
+        upstream_server(lambda _: refusal(error("boom"), 500)) as ill,
+        upstream_server(hello) as well,
+    ):
+        asked = model(session, ModelConfig("m", ill.url), ModelConfig("n", well.url))
+        for _ in range(5):
+            assert (await asked.complete(PLAIN)).text == "Hello."
+        assert len(ill.requests) == MAX_FAILURES
+
+
+async def test_a_sole_endpoint_is_asked_whatever_its_circuit_says(
+    session: aiohttp.ClientSession,
+) -> None:
+    answers = iter([refusal(error("boom"), 500)] * 2 * MAX_FAILURES)
+    async with upstream_server(lambda body: next(answers, hello(body))) as there:
+        asked = model(session, ModelConfig("m", there.url))
+        for _ in range(3):
+            with pytest.raises(ModelError, match="HTTP 500"):
+                await asked.complete(PLAIN)
+        assert (await asked.complete(PLAIN)).text == "Hello."
+
+
+async def test_if_every_circuit_is_open_the_first_endpoint_is_asked(
+    session: aiohttp.ClientSession,
+) -> None:
+    async with (
+        upstream_server(lambda _: refusal(error("boom"), 500)) as ill,
+        upstream_server(lambda _: refusal(error("boom"), 502)) as worse,
+    ):
+        asked = model(session, ModelConfig("m", ill.url), ModelConfig("n", worse.url))
+        for _ in range(3):
+            with pytest.raises(ModelError, match="HTTP 500"):
+                await asked.complete(PLAIN)
+        assert len(worse.requests) == MAX_FAILURES + 1  # it is not left in the middle of a call
+        ill.respond = hello
+        assert (await asked.complete(PLAIN)).text == "Hello."
+
+
+async def test_refusals_and_rate_limits_open_no_circuit(session: aiohttp.ClientSession) -> None:
+    async with upstream_server(lambda _: refusal(error("slow down"), 429)) as there:
+        asked = model(session, ModelConfig("m", there.url))
+        for _ in range(4):
+            with pytest.raises(ModelError, match="HTTP 429"):
+                await asked.complete(PLAIN)
+
+
+async def test_a_stream_that_has_begun_is_not_asked_for_elsewhere(
+    session: aiohttp.ClientSession,
+) -> None:
+    cut = Answer(said("Hel", "lo").pieces[:1], content_type="text/event-stream")
+    async with upstream_server(lambda _: cut) as ill, upstream_server(hello) as well:
+        asked = model(session, ModelConfig("m", ill.url), ModelConfig("n", well.url))
+        stream = asked.stream(PLAIN)
+        assert (await anext(stream)).text == "Hel"
+        with pytest.raises(ModelError) as caught:
+            await anext(stream)
+        assert (caught.value.code, well.requests) == ("model_cut", [])
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        pytest.param(said("Hel").pieces[:1], id="the end of the connection"),
+        pytest.param((said("Hel").pieces[0], b'data: {"error": "boom"}\n\n'), id="an error"),
+    ],
+)
+async def test_streams_that_break_off_open_the_circuit(
+    session: aiohttp.ClientSession, cut: tuple[bytes, ...]
+) -> None:
+    broken = Answer(cut, content_type="text/event-stream", pause=0.02)
+    async with upstream_server(lambda _: broken) as ill, upstream_server(hello) as well:
+        asked = model(session, ModelConfig("m", ill.url), ModelConfig("n", well.url))
+        for _ in range(MAX_FAILURES):
+            with pytest.raises(ModelError):
+                _ = [delta async for delta in asked.stream(PLAIN)]
+        assert "".join([delta.text async for delta in asked.stream(PLAIN)]) == "Hello."
+        assert (len(ill.requests), len(well.requests)) == (MAX_FAILURES, 1)
+
+
+async def test_streams_that_are_refused_in_the_middle_open_no_circuit(
+    session: aiohttp.ClientSession,
+) -> None:
+    pieces = (said("Hel").pieces[0], b'data: {"error": {"message": "no", "code": 400}}\n\n')
+    refused = Answer(pieces, content_type="text/event-stream", pause=0.02)
+    async with upstream_server(lambda _: refused) as there, upstream_server(hello) as well:
+        asked = model(session, ModelConfig("m", there.url), ModelConfig("n", well.url))
+        for _ in range(MAX_FAILURES + 1):
+            with pytest.raises(ModelError):
+                _ = [delta async for delta in asked.stream(PLAIN)]
+        assert not well.requests
+
+
+# What a run has left
+
+
+async def test_a_run_with_little_time_leaves_some_for_the_next_model(
+    session: aiohttp.ClientSession,
+) -> None:
+    async with upstream_server(lambda _: HANG) as ill, upstream_server(hello) as well:
+        asked = model(session, ModelConfig("m", ill.url), ModelConfig("n", well.url))
+        async with asyncio.timeout(2):
+            reply = await asked.complete(replace(PLAIN, seconds_left=0.4))
+        assert (reply.text, len(ill.requests)) == ("Hello.", 1)
+
+
+async def test_no_retry_begins_after_the_runs_deadline(session: aiohttp.ClientSession) -> None:
+    async with upstream_server(lambda _: refusal(error("boom"), 500, Retry_After="9")) as there:
+        asked = model(session, ModelConfig("m", there.url))
+        with pytest.raises(ModelError, match="HTTP 500"):
+            await asked.complete(replace(PLAIN, seconds_left=5))
+        assert len(there.requests) == 1
+
+
+# What an observer is told
+
+
+async def test_each_attempt_is_reported_by_model_endpoint_and_outcome(
+    session: aiohttp.ClientSession,
+) -> None:
+    ends: list[tuple[str, str, str]] = []
+    async with (
+        upstream_server(lambda _: refusal(error("boom"), 500)) as ill,
+        upstream_server(hello) as well,
+    ):
+        config = ModelConfig("m", ill.url, fallbacks=(ModelConfig("n", well.url),))
+        asked = ChatModel(
+            session, config, sleep=no_pause, random=lambda: 0, observe=lambda *end: ends.append(end)
+        )
+        await asked.complete(PLAIN)
+        stream = asked.stream(PLAIN)
+        await anext(stream)
+        await stream.aclose()
+        origins = [there.url.removesuffix("/v1") for there in (ill, well)]
+    failed, ok = ("m", origins[0], "model_failed"), ("n", origins[1], "ok")
+    assert ends == [failed] * 3 + [ok] + [failed] * 2 + [("n", origins[1], "cancelled")]
+
+
+async def test_a_call_that_is_cancelled_is_reported_once(session: aiohttp.ClientSession) -> None:
+    ends: list[str] = []
+    async with upstream_server(lambda _: HANG) as there:
+        config = ModelConfig("m", there.url)
+        asked = ChatModel(session, config, observe=lambda *end: ends.append(end[-1]))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await asked.complete(PLAIN)
+    assert ends == ["cancelled"]
+
+
+# Headers
+
+
+async def test_headers_are_sent_and_read_at_each_request(session: aiohttp.ClientSession) -> None:
+    keys = iter(["one", "two\n"])
+    headers = {"api-key": lambda: next(keys), "X-Team": lambda: "blue"}
+    async with upstream_server(hello) as there:
+        asked = model(session, ModelConfig("m", f"{there.url}?api-version=1", headers=headers))
+        await asked.complete(PLAIN)
+        await asked.complete(PLAIN)
+        assert [sent["api-key"] for sent in there.headers] == ["one", "two"]
+        assert there.headers[0]["x-team"] == "blue"
+        assert "authorization" not in there.headers[0]
+        assert there.paths[0] == "/v1/chat/completions?api-version=1"
+
+
+async def test_a_header_without_its_secret_sends_nothing(session: aiohttp.ClientSession) -> None:
+    async with upstream_server(hello) as there:
+        asked = model(session, ModelConfig("m", there.url, headers={"api-key": lambda: None}))
+        with pytest.raises(ModelError, match="header api-key is missing") as caught:
+            await asked.complete(PLAIN)
+        assert (caught.value.code, there.requests) == ("model_unauthorized", [])
+
+
+@pytest.mark.parametrize("status", [200, 400, 500])
+async def test_no_error_tells_a_header(
+    session: aiohttp.ClientSession, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = refusal(error(f"bad {CANARY} here"), status)
+    async with upstream_server(lambda _: answer) as there:
+        asked = model(session, ModelConfig("m", there.url, headers={"api-key": lambda: CANARY}))
+        with pytest.raises(ModelError) as caught, caplog.at_level(logging.WARNING):
+            await asked.complete(PLAIN)
+    # The words of a refusal are the caller's business, those of a failure are for the log.
+    assert ("bad … here" in caught.value.message) == (status == 400)
+    assert ("bad … here" in caplog.text) == (status != 400)
+    assert CANARY not in caught.value.message + caplog.text
+
+
+# Addresses
+
+
+@pytest.mark.parametrize(
+    ("suffix", "paths"),
+    [
+        pytest.param("/v1", ["/v1/chat/completions"] * 2, id="a base"),
+        pytest.param("/v1/chat/completions", ["/v1/chat/completions"] * 2, id="the whole path"),
+        pytest.param("/v1/chat/completions/", ["/v1/chat/completions"] * 2, id="a slash after it"),
+        pytest.param("/openai/v1/", ["/openai/v1/chat/completions"] * 2, id="a slash at the end"),
+        pytest.param(
+            "/openai/deployments/d/chat/completions?api-version=2024-10-21",
+            ["/openai/deployments/d/chat/completions?api-version=2024-10-21"] * 2,
+            id="Azure",
+        ),
+        pytest.param("", ["/v1/chat/completions"] * 2, id="a bare host"),
+        pytest.param("/", ["/v1/chat/completions"] * 2, id="a bare host and a slash"),
+    ],
+)
+async def test_an_endpoint_may_be_written_in_many_ways(
+    session: aiohttp.ClientSession, suffix: str, paths: list[str]
+) -> None:
+    async with upstream_server(hello) as there:
+        asked = model(session, ModelConfig("m", there.url.removesuffix("/v1") + suffix))
+        for _ in paths:
+            await asked.complete(PLAIN)
+        assert there.paths == paths
+
+
+@pytest.mark.parametrize("status", [404, 405])
+async def test_a_bare_host_without_v1_is_found_and_remembered(
+    session: aiohttp.ClientSession, status: int
+) -> None:
+    async with upstream_server(hello) as there:
+        there.respond = lambda body: (
+            refusal(b"not found", status) if there.paths[-1].startswith("/v1") else hello(body)
+        )
+        asked = model(session, ModelConfig("m", there.url.removesuffix("/v1")))
+        await asked.complete(PLAIN)
+        await asked.complete(PLAIN)
+        assert there.paths == [
+            "/v1/chat/completions", "/chat/completions", "/chat/completions",
+        ]  # fmt: skip
+
+
+async def test_a_model_that_is_not_there_is_told_in_the_servers_words(
+    session: aiohttp.ClientSession,
+) -> None:
+    def respond(server: UpstreamServer) -> Answer:
+        if server.paths[-1].startswith("/v1"):
+            return refusal(error('model "x" not found, try pulling it first'), 404)
+        return refusal(b"404 page not found", 404)
+
+    async with upstream_server(hello) as there:
+        there.respond = lambda _: respond(there)
+        asked = model(session, ModelConfig("x", there.url.removesuffix("/v1")))
+        with pytest.raises(ModelError, match="try pulling it first"):
+            await asked.complete(PLAIN)

@@ -1,0 +1,84 @@
+"""What servers say of their models, in the forms in which they were seen to say it."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from diptych.models.model_list import (
+    find_model,
+    loaded_context,
+    props_context,
+    read_models,
+    shown_context,
+)
+
+
+@pytest.mark.parametrize(
+    ("entry", "context"),
+    [
+        pytest.param({"max_model_len": 32768}, 32768, id="vLLM"),
+        pytest.param({"meta": {"n_ctx": 4096, "n_ctx_train": 8192}}, 4096, id="llama.cpp"),
+        pytest.param({"meta": {"n_ctx_train": 8192}}, None, id="llama.cpp, before it said n_ctx"),
+        pytest.param({"context_length": 128000}, 128000, id="OpenRouter"),
+        pytest.param({"context_window": 8192}, 8192, id="Groq"),
+        pytest.param({"max_context_length": 9, "loaded_context_length": 5}, 5, id="LM Studio"),
+        pytest.param({"context_length": None, "max_model_len": "x"}, None, id="no numbers"),
+        pytest.param({"context_length": True}, None, id="a boolean"),
+        pytest.param({}, None, id="OpenAI"),
+    ],
+)
+def test_the_context_of_a_listed_model(entry: dict[str, Any], context: int | None) -> None:
+    models = read_models(orjson.dumps({"object": "list", "data": [{"id": "m", **entry}]}))
+    assert models is not None
+    assert [model.context for model in models] == [context]
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        pytest.param(b'{"data": [{"id": "a"}, {"id": "b"}]}', ["a", "b"], id="OpenAI"),
+        pytest.param(b'[{"id": "a"}]', ["a"], id="Together: the list alone"),
+        pytest.param(b'{"models": [{"name": "a"}]}', ["a"], id="a list of another name"),
+        pytest.param(b'{"data": []}', [], id="none"),
+        pytest.param(b'{"data": [{"id": 7}, "x", {"id": "a"}]}', ["a"], id="some that are none"),
+        pytest.param(b'{"data": "x"}', None, id="no list"),
+        pytest.param(b'["a"]', None, id="no models"),
+        pytest.param(b"<html>", None, id="a page"),
+        pytest.param(b"", None, id="nothing"),
+    ],
+)
+def test_the_names_of_a_list(body: bytes, names: list[str] | None) -> None:
+    models = read_models(body)
+    assert (None if models is None else [model.name for model in models]) == names
+
+
+@pytest.mark.parametrize(
+    ("entry", "name"),
+    [
+        ({"id": "m"}, "m"),
+        ({"id": "models/gemini-x"}, "gemini-x"),
+        ({"id": "llama3:latest"}, "llama3"),
+        ({"id": "file.gguf", "aliases": ["m"]}, "m"),
+    ],
+)
+def test_a_model_is_found_by_each_of_its_names(entry: dict[str, Any], name: str) -> None:
+    models = read_models(orjson.dumps({"data": [{"id": "other"}, entry]}))
+    assert models is not None
+    found = find_model(models, name)
+    assert found is not None
+    assert found.name == entry["id"]
+    assert find_model(models, name + "x") is None
+
+
+def test_what_servers_say_elsewhere() -> None:
+    assert props_context(b'{"default_generation_settings": {"n_ctx": 4096}}') == 4096
+    running = b'{"models": [{"name": "x"}, {"name": "m:latest", "context_length": 8192}]}'
+    assert loaded_context(running, "m") == 8192
+    assert loaded_context(running, "y") is None
+    shown = b'{"parameters": "stop \\"a\\"\\nnum_ctx                 2048", "model_info": {}}'
+    assert shown_context(shown) == 2048
+    for body in (b"", b"[]", b"{}", b'{"models": 1, "parameters": 1}'):
+        assert props_context(body) is None
+        assert loaded_context(body, "m") is None
+        assert shown_context(body) is None

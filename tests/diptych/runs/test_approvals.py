@@ -1,0 +1,349 @@
+"""Approvals in one process: who waits, what a decision leads to, and that it counts once."""
+
+import asyncio
+
+import pytest
+from support.doubles import FunctionTools, facts, house, tool
+from support.replicas import replica, told
+from support.shared_store import SharedStore
+from support.stories import begin, log, now, virtually
+
+from diptych.core.approval_events import ApprovalDecided
+from diptych.core.approval_records import open_approvals
+from diptych.core.codec import Record
+from diptych.core.errors import AlreadyDecided, ApprovalNotFound, InvalidRequest, RunEnded
+from diptych.core.messages import ChildRun
+from diptych.core.queue_events import MessageQueued
+from diptych.core.run_settings import RunSettings
+from diptych.policy.rule_groups import Rule
+from diptych.policy.rules import Policy
+from diptych.ports import ChildEvent
+from diptych.runs.decision_request import DecisionRequest, is_decided_by
+from diptych.runs.definition import AgentDefinition
+
+ASK = Policy((Rule("tool", "pay", "ask", reason="money"), Rule("agent", "*", "ask")))
+PAY = '{"tool": "pay", "arguments": {"amount": 5}}'
+LOOK = '{"tool": "look"}'
+CALL = "call_1_1"
+
+
+async def pay(amount):
+    return f"paid {amount}"
+
+
+async def look():
+    return "seen"
+
+
+async def helper(request, progress):
+    return f"did {request.task}"
+
+
+def home(*replies, settings=None, deadline=None, **rest):
+    definition = AgentDefinition("", settings or RunSettings(), deadline)
+    rest = {"tools": {"pay": pay, "look": look}, "policy": ASK, **rest}
+    return house(*replies, definition=definition, **rest)
+
+
+async def asked(place, run_id=None):
+    """Wait until a call waits, and give its run's id."""
+    while True:
+        for entry in await place.runs.runs_awaiting_decision(10):
+            if run_id in (None, entry.run_id):
+                return entry.run_id
+        await asyncio.sleep(0.01)
+
+
+async def begun(*replies, **rest):
+    place = home(*replies, **rest)
+    asking = asyncio.create_task(place.ask())
+    return place, asking, await asked(place)
+
+
+def decision(what, **about):
+    return DecisionRequest(what, **about)
+
+
+async def results(place, run_id):
+    return [e.result.text for e in await place.events(run_id) if hasattr(e, "result")]
+
+
+@virtually
+async def test_an_approved_call_is_made():
+    place, asking, run_id = await begun(PAY, "{}", "Paid.")
+    assert place.tools.called == []
+    [approval] = open_approvals(await place.store.read(run_id))
+    assert approval.call_id == CALL
+    assert approval.requested.content == {"tool": "pay", "arguments": {"amount": 5}}
+    assert approval.requested.metadata["reason"] == "money"
+    assert approval.requested.metadata["expires_at"] == 1_000_600.0
+    await place.runs.decide(run_id, CALL, decision("approve", subject="user:eve"))
+    assert facts(await asking) == [
+        *("user_message", "approval_requested", "approval_decided"),
+        *("tool_call", "tool_result", "agent_response"),
+    ]
+    assert place.tools.called == [("pay", {"amount": 5})]
+    assert (await place.store.entry(run_id)).status == "completed"
+
+
+@virtually
+async def test_a_rejection_is_a_result_that_the_model_reads():
+    place, asking, run_id = await begun(PAY, "{}", "Not paid.")
+    await place.runs.decide(run_id, CALL, decision("reject", reason="too much"))
+    await asking
+    assert place.tools.called == []
+    assert "denied: too much" in place.model.requests[1][-1].content
+
+
+@virtually
+async def test_an_edited_call_is_made_as_edited_and_the_model_is_told():
+    place, asking, run_id = await begun(PAY, "{}", "Paid.")
+    await place.runs.decide(run_id, CALL, decision("edit", arguments={"amount": 1}))
+    await asking
+    assert place.tools.called == [("pay", {"amount": 1})]
+    told = place.model.requests[1][-1].content
+    assert "It was made as tool pay (amount: 1)." in told
+    assert "paid 1" in told
+
+
+@virtually
+async def test_a_call_can_be_replaced_by_another_one():
+    place, asking, run_id = await begun(PAY, "{}", "Seen.")
+    await place.runs.decide(run_id, CALL, decision("replace", call={"tool": "look"}))
+    await asking
+    assert place.tools.called == [("look", {})]
+
+
+@virtually
+async def test_a_delegation_can_be_asked_about_edited_and_replaced():
+    errand = '{"agent": "helper", "task": "a"}'
+    place, asking, run_id = await begun(errand, "{}", "Done.", agents={"helper": helper})
+    await place.runs.decide(run_id, CALL, decision("edit", arguments={"task": "b"}))
+    await asking
+    assert [d.task for d in place.agents.delegations] == ["b"]
+
+
+@virtually
+async def test_what_the_policy_forbids_cannot_be_edited_in():
+    rules = (*ASK._rules, Rule("tool", "look", "deny", reason="never"))
+    place, asking, run_id = await begun(PAY, "{}", "No.", policy=Policy(rules))
+    await place.runs.decide(run_id, CALL, decision("replace", call={"tool": "look"}))
+    await asking
+    assert place.tools.called == []
+    assert "denied: never" in place.model.requests[1][-1].content
+
+
+@virtually
+async def test_siblings_go_on_and_what_waits_takes_no_place():
+    reply = f"[{PAY}, {LOOK}, " + '{"id": "z", "tool": "look"}]'
+    place, asking, run_id = await begun(
+        reply, "{}", "Done.", settings=RunSettings(max_parallel_calls=1)
+    )
+    await asyncio.sleep(1)
+    assert [name for name, _ in place.tools.called] == ["look", "look"]
+    assert (await place.store.entry(run_id)).status == "input-required"
+    await place.runs.decide(run_id, CALL, decision("approve"))
+    await asking
+    assert [name for name, _ in place.tools.called] == ["look", "look", "pay"]
+
+
+@virtually
+async def test_results_that_look_like_references_are_not_filled_again():
+    async def tell():
+        return "say ${a}"
+
+    reply = '[{"id": "a", "tool": "tell"}, {"tool": "pay", "arguments": {"amount": "${a}"}}]'
+    place, asking, run_id = await begun(reply, "{}", "Paid.", tools={"tell": tell, "pay": pay})
+    await place.runs.decide(run_id, "call_1_2", decision("approve"))
+    await asking
+    assert place.tools.called[-1] == ("pay", {"amount": "say ${a}"})
+
+
+@virtually
+async def test_the_first_decision_counts():
+    place, asking, run_id = await begun(PAY, "{}", "Paid.")
+    place.tools.functions["pay"] = slow = lambda amount: asyncio.sleep(5, "paid")
+    both = [
+        place.runs.decide(run_id, CALL, decision("approve", subject="user:eve")),
+        place.runs.decide(run_id, CALL, decision("reject", subject="user:bob")),
+    ]
+    first, second = await asyncio.gather(*both, return_exceptions=True)
+    assert first[-1].event_type == "approval_decided" or first
+    assert isinstance(second, AlreadyDecided)
+    assert second.message == "decided already: approve by user:eve"
+    with pytest.raises(AlreadyDecided):
+        await place.runs.decide(run_id, CALL, decision("approve"))
+    await asking
+    assert len(place.tools.called) == 1
+    assert slow
+
+
+@virtually
+async def test_the_store_keeps_no_decision_once_one_is_on_record():
+    store = SharedStore()
+    a, b = (replica(store, n, PAY, "{}", "Paid.", tools={"pay": pay}, policy=ASK) for n in "ab")
+    run_id = await begin(a)
+    await asyncio.sleep(1)
+    decisions = [b.run(b.runs.decide(run_id, CALL, decision("approve"))) for _ in range(3)]
+    outcomes = await asyncio.gather(*decisions, return_exceptions=True)
+    assert sum(isinstance(each, AlreadyDecided) for each in outcomes) == 2
+    assert store.runs[run_id].signals == []
+
+
+@virtually
+async def test_what_nobody_decides_on_expires():
+    place, asking, run_id = await begun(PAY, "{}", "Not paid.")
+    begun_at = now()
+    await asking
+    assert now() - begun_at == pytest.approx(600, abs=1)
+    assert "denied: nobody decided on it in time" in place.model.requests[1][-1].content
+    with pytest.raises(AlreadyDecided, match="reject by nobody, it expired"):
+        await place.runs.decide(run_id, CALL, decision("approve"))
+
+
+@virtually
+async def test_a_decision_that_comes_after_the_expiry_is_none_though_nobody_owned_the_run_then():
+    store, tools = SharedStore(), FunctionTools({"pay": pay}, (tool("pay"),))
+    policy = Policy((Rule("tool", "pay", "ask", expires=5.0),))
+    about = {"tools": tools, "policy": policy}
+    a, b = (replica(store, n, PAY, "{}", "Not paid.", **about) for n in "ab")
+    run_id = await begin(a)
+    await asyncio.sleep(1)
+    a.kill()
+    await asyncio.sleep(5)
+    assert "owner_changed" not in [record.event_type for record in log(store, run_id)]
+    with pytest.raises(AlreadyDecided, match="reject by nobody, it expired"):
+        await b.run(b.runs.decide(run_id, CALL, decision("approve")))
+    await told(b, run_id)
+    assert tools.called == []
+
+
+@virtually
+async def test_a_message_supersedes_what_waits():
+    place, asking, run_id = await begun(PAY, "{}", "Hm.")
+    await place.runs.send_message(run_id, MessageQueued("stop that", "m1"))
+    with pytest.raises((AlreadyDecided, RunEnded)):  # its run may have ended meanwhile
+        await place.runs.decide(run_id, CALL, decision("approve"))
+    await asking
+    assert place.tools.called == []
+    assert await results(place, run_id) == ["skipped: superseded by a new message"]
+
+
+@virtually
+async def test_a_run_that_waits_can_be_cancelled():
+    place, asking, run_id = await begun(PAY)
+    begun_at = now()
+    await place.runs.cancel(run_id)
+    assert now() - begun_at < 1
+    assert facts(await asking)[-2:] == ["tool_error", "aborted"]
+    assert open_approvals(await place.store.read(run_id)) == []
+
+
+@virtually
+async def test_waiting_costs_no_time_of_the_manifests_deadline():
+    place, asking, run_id = await begun(PAY, "{}", "Paid.", deadline=30.0)
+    await asyncio.sleep(300)
+    await place.runs.decide(run_id, CALL, decision("approve"))
+    assert facts(await asking)[-1] == "agent_response"
+
+
+@virtually
+async def test_the_callers_deadline_holds_while_a_call_waits():
+    place = home(PAY)
+    items = await place.ask(seconds=20.0)
+    assert items[-1].metadata["code"] == "deadline_exceeded"
+
+
+@virtually
+async def test_the_deadline_goes_on_after_a_decision():
+    async def hang(amount):
+        await asyncio.sleep(1e6)
+
+    place, asking, run_id = await begun(PAY, deadline=30.0, tools={"pay": hang})
+    await asyncio.sleep(300)
+    await place.runs.decide(run_id, CALL, decision("approve"))
+    begun_at = now()
+    assert (await asking)[-1].metadata["code"] == "deadline_exceeded"
+    assert now() - begun_at == pytest.approx(30, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("request_", "path"),
+    [
+        (decision("edit", arguments={"amount": "much"}), "arguments.amount"),
+        (decision("edit"), "arguments"),
+        (decision("approve", arguments={}), "arguments"),
+        (decision("replace"), "call"),
+        (decision("replace", call={"tool": "nope"}), "call.tool"),
+        (decision("replace", call={"agent": "nope", "task": "x"}), "call.agent"),
+        (decision("replace", call={"tool": "pay", "arguments": {}}), "call.arguments"),
+        (decision("replace", call={"tool": "pay", "agent": "x"}), "call"),
+    ],
+)
+@virtually
+async def test_a_decision_that_makes_no_sense_is_refused_with_its_path(request_, path):
+    schema = {
+        "type": "object",
+        "properties": {"amount": {"type": "integer"}},
+        "required": ["amount"],
+    }
+    tools = FunctionTools({"pay": pay}, (tool("pay", schema=schema),))
+    place, asking, run_id = await begun(PAY, "{}", "Paid.", tools=tools)
+    with pytest.raises(InvalidRequest) as caught:
+        await place.runs.decide(run_id, CALL, request_)
+    assert caught.value.param == path
+    await place.runs.decide(run_id, CALL, decision("approve"))
+    await asking
+
+
+@virtually
+async def test_a_call_that_never_waited_is_not_found():
+    place, asking, run_id = await begun(f"[{PAY}, {LOOK}]", "{}", "Paid.")
+    for call_id in ("call_1_2", "nope"):
+        with pytest.raises(ApprovalNotFound):
+            await place.runs.decide(run_id, call_id, decision("approve"))
+    await place.runs.decide(run_id, CALL, decision("approve"))
+    await asking
+
+
+@virtually
+async def test_a_decision_below_that_came_before_the_end_is_on_record():
+    told = []
+
+    async def worker(request, progress):
+        progress(ChildRun("http://worker", "r-2"))
+        about = {"call_id": "call_1_1", "step": 1, "expires_at": 10.0**9}
+        progress(
+            ChildEvent("approval_requested", (), 1, 1.0, {"tool": "pay", "arguments": {}}, about)
+        )
+        told.append(progress)
+        await asyncio.Event().wait()
+
+    delegation = '{"agent": "worker", "task": "pay"}'
+    place = home(delegation, agents={"worker": worker}, policy=Policy())
+    asking = asyncio.create_task(place.ask())
+    run_id = await asked(place)
+    cancelling = asyncio.create_task(place.runs.cancel(run_id))
+    await asyncio.sleep(0)  # the end is in the inbox by now
+    decided = {"call_id": "call_1_1", "decision_id": "d"}
+    told[0](ChildEvent("approval_decided", (), 2, 1.0, "approve", decided))
+    await asyncio.gather(asking, cancelling)
+    records = await place.store.read(run_id)
+    assert [r.content for r in records if r.event_type == "approval_decided"] == ["approve"]
+
+
+def test_a_decision_on_another_call_is_not_this_one_whatever_its_id():
+    """Ids of decisions below come from other agents."""
+    about = {"call_id": "call_1_1.call_1_1", "path": ["call_1_1", "call_1_1"]}
+    records = [
+        record(1, "approval_requested", **about),
+        record(2, "approval_requested", call_id="call_1_2"),
+        record(3, "approval_decided", **about, decision_id="d"),
+    ]
+    assert not is_decided_by(records, ApprovalDecided("call_1_2", "replace", "d"))
+    own = record(4, "approval_decided", call_id="call_1_2", decision_id="d")
+    assert is_decided_by([*records, own], ApprovalDecided("call_1_2", "replace", "d"))
+
+
+def record(seq, event_type, **metadata):
+    return Record("run", "talk", seq, event_type, 1.0, "approve", metadata)

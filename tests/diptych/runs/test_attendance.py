@@ -1,0 +1,104 @@
+"""The lease of a task on its caller, who may be subscribed at another replica than the owner's."""
+
+import asyncio
+
+import pytest
+from support.replicas import LOST, replica
+from support.shared_store import SharedStore
+from support.stories import TAKEN_UP, begin, log, virtually
+
+from diptych.core.origin import Origin
+
+LEASE = 60.0
+HOURS = {"content": "{}", "delay_ms": 10_000_000}
+
+
+async def attend(at, run_id, seconds):
+    """Say every 10 s, at a replica, that somebody waits."""
+
+    async def say():
+        at.runs.attend(run_id)
+
+    for _ in range(int(seconds / 10)):
+        await at.run(say())
+        await asyncio.sleep(10)
+
+
+def end(store, run_id):
+    return log(store, run_id)[-1]
+
+
+@virtually
+async def test_who_waits_at_another_replica_keeps_a_task_going_and_not_for_longer():
+    store = SharedStore()
+    owner, other = (replica(store, name, HOURS) for name in "ab")
+    run_id = await begin(owner, origin=Origin(lease=LEASE))
+    await attend(other, run_id, 5 * LEASE)
+    assert end(store, run_id).event_type != "aborted"
+    await asyncio.sleep(LEASE + LEASE / 4 + 1)
+    assert end(store, run_id).event_type == "aborted"
+    assert "has gone" in end(store, run_id).content
+
+
+@pytest.mark.parametrize("is_attended", [True, False])
+@virtually
+async def test_a_new_owner_counts_anew_and_hears_who_waits_elsewhere(is_attended):
+    store = SharedStore()
+    owner, heir, third = (replica(store, name, HOURS) for name in "abc")
+    run_id = await begin(owner, origin=Origin(lease=LEASE))
+    await asyncio.sleep(LEASE - TAKEN_UP)
+    owner.kill()
+    if is_attended:
+        await attend(third, run_id, 4 * LEASE)
+        assert "owner_changed" in [r.event_type for r in log(store, run_id)]
+        assert end(store, run_id).event_type != "aborted"
+    await asyncio.sleep(TAKEN_UP + LEASE + LEASE / 4 + 1)
+    assert end(store, run_id).event_type == "aborted"
+    assert [r.event_type for r in log(store, run_id)].count("aborted") == 1
+    await heir.runs.close()
+
+
+@virtually
+async def test_an_outage_of_the_store_does_not_end_a_task_that_somebody_waits_for():
+    store = SharedStore()
+    owner, other = (replica(store, name, HOURS) for name in "ab")
+    run_id = await begin(owner, origin=Origin(lease=LEASE))
+    await attend(other, run_id, 30)
+    store.go_away(LEASE + 10)
+    await attend(other, run_id, 4 * LEASE)
+    assert end(store, run_id).event_type == "offered"
+    await asyncio.sleep(2 * LEASE)
+    assert end(store, run_id).event_type == "aborted"
+
+
+@pytest.mark.parametrize("how", ["stands still", "is cut off", "is cut off, and out of time"])
+@virtually
+async def test_an_owner_that_may_have_lost_a_run_cancels_no_child_of_it(how):
+    left, is_cut_off = [], []
+
+    def working(name):
+        async def work(request, progress):
+            try:
+                await asyncio.sleep(1_000)
+            except asyncio.CancelledError:
+                left.append((name, request.leaves_task()))
+                raise
+
+        return {"worker": work}
+
+    store = SharedStore()
+    call = '{"agent": "worker", "task": "work"}'
+    a, b = (replica(store, name, call, agents=working(name)) for name in "ab")
+    a.trouble = lambda _: LOST if is_cut_off else None
+    seconds = 45.0 if "out of time" in how else None
+    run_id = await begin(a, origin=Origin(lease=LEASE, seconds=seconds))
+    await attend(b, run_id, 20)
+    if how == "stands still":
+        a.freeze(LEASE + 15)
+    else:
+        is_cut_off.append(True)
+        a._hear = lambda _: None  # no word of others comes, nor that some was missed
+    await attend(b, run_id, 3 * LEASE)
+    of_a = [leaves for name, leaves in left if name == "a"]
+    assert of_a == ([] if how == "is cut off" else [True])  # nothing has told it so yet
+    assert [r.event_type for r in log(store, run_id)].count("owner_changed") == 1

@@ -1,0 +1,127 @@
+"""How one run is executed from its record: by its opener, and by who takes it over."""
+
+import asyncio
+
+import pytest
+from support.doubles import FunctionAgents, FunctionTools, ListeningModel, house, types
+from support.replicas import Replica, replica, told, when
+from support.shared_store import SharedStore
+from support.stories import TAKEN_UP, Hung, begin, content, ends, log, now, virtually
+
+from diptych.core.events import Aborted, Origin
+from diptych.runs.active_run import ActiveRun
+from diptych.runs.backends import Backends
+from diptych.runs.definition import AgentDefinition
+from diptych.runs.executor import Executor
+from diptych.runs.run_log import RunLog
+from diptych.runs.stores import Stores
+
+HANG = {"content": "{}", "delay_ms": 1e9}
+ENOUGH = Aborted("enough")
+
+
+@virtually
+async def test_a_run_that_has_ended_only_has_to_leave_the_queue(caplog):
+    store = SharedStore()
+    a, b = replica(store, "a", "{}", "Done."), replica(store, "b", HANG)
+    a.trouble = when("conclude", act=a.kill, is_done=False)
+    run_id = await begin(a, session_id="s")
+    waits = await begin(b, session_id="s", origin=Origin(seconds=2 * TAKEN_UP))
+    await told(b, waits)
+    assert ends(log(store, run_id)) == ["completed"]
+    assert "owner_changed" not in types(log(store, run_id))
+    assert "Done." in [message.content for message in store.conversation("s")]
+    assert "unexpected error" not in caplog.text
+
+
+@virtually
+async def test_a_run_that_has_ended_and_cannot_be_rebuilt_has_no_second_end():
+    store = SharedStore()
+    a, b = replica(store, "a", "{}", "Done."), replica(store, "b", "{}", "x")
+    a.trouble = when("conclude", act=a.kill, is_done=False)
+    run_id = await begin(a, session_id="s")
+    waits = await begin(b, session_id="s")
+    await told(b, run_id)
+    store.blobs.clear()
+    await told(b, waits)
+    assert ends(log(store, run_id)) == ["completed"]
+
+
+@virtually
+async def test_a_run_that_was_cancelled_before_its_turn_never_begins_at_its_next_owner():
+    store = SharedStore()
+    a, b = replica(store, "a", HANG), replica(store, "b", "{}", "x")
+    await begin(a, session_id="s")
+    waits = await begin(a, session_id="s")
+    a.kill()
+    store.send_signal(waits, ENOUGH)
+    await told(b, waits)
+    assert types(log(store, waits)) == ["user_message", "aborted"]
+
+
+@virtually
+async def test_a_run_whose_time_is_over_at_its_turn_never_begins():
+    store = SharedStore()
+    a, b = replica(store, "a", HANG), replica(store, "b", "{}", "x")
+    await begin(a, session_id="s")
+    waits = await begin(a, session_id="s", origin=Origin(seconds=5))
+    a.kill()
+    await told(b, waits)
+    assert types(log(store, waits)) == ["user_message", "failed"]
+    assert log(store, waits)[-1].metadata["code"] == "deadline_exceeded"
+
+
+@virtually
+async def test_a_run_that_was_cancelled_without_an_owner_says_that_it_had_another_one():
+    store = SharedStore()
+    a, b = replica(store, "a", model=Hung()), replica(store, "b")
+    run_id = await begin(a)
+    await asyncio.sleep(1)
+    a.kill()
+    store.send_signal(run_id, ENOUGH)
+    heard = await told(b, run_id)
+    assert types(heard)[-2:] == ["owner_changed", "aborted"]
+
+
+@virtually
+async def test_signals_of_a_young_run_reach_the_process_that_takes_it_over():
+    store = SharedStore()
+    a = replica(store, "a", HANG)
+    run_id = await begin(a, session_id="s")
+    a.kill()
+    store.send_signal(run_id, ENOUGH)
+    b = Replica(store, "b")
+    stores = Stores(b, b, b, b, store)
+    backends = Backends(ListeningModel(HANG), FunctionTools(), FunctionAgents())
+    active = ActiveRun(RunLog(run_id, "s", stores))
+    await Executor(AgentDefinition(), backends, stores)._restore(active)
+    assert active.stop_requested == ENOUGH
+
+
+@virtually
+async def test_for_a_run_that_was_opened_here_the_store_is_asked_for_nothing_that_is_known():
+    store, names = SharedStore(), []
+    a = replica(store, "a", "{}", "x")
+    a.trouble = lambda call: names.append(call.name)
+    await told(a, await begin(a))
+    assert {"open", "append", "conclude"} <= set(names)
+    assert not {"head", "read", "conversation", "demanded", "has_lost_tail"} & set(names)
+
+
+@pytest.mark.parametrize(
+    ("caller_s", "manifest_s", "seconds"),
+    [
+        pytest.param(None, 5.0, 5, id="the manifest's"),
+        pytest.param(5.0, None, 5, id="the caller's"),
+        pytest.param(5.0, 9.0, 5, id="the caller's, as the shorter"),
+        pytest.param(9.0, 5.0, 5, id="the manifest's, as the shorter"),
+    ],
+)
+@virtually
+async def test_the_earlier_deadline_ends_a_run(caller_s, manifest_s, seconds):
+    rooms = house(HANG, definition=AgentDefinition(deadline=manifest_s))
+    begun = now()
+    heard = await rooms.ask(seconds=caller_s)
+    assert heard[-1].metadata["code"] == "deadline_exceeded"
+    assert content(heard, "failed") == ["the run ran out of time"]
+    assert now() - begun == pytest.approx(seconds, abs=0.2)

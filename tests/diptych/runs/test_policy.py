@@ -1,0 +1,87 @@
+"""A policy in a run: a denied call is never made, and the model reads why."""
+
+import asyncio
+
+from support.doubles import facts, house
+from support.stories import virtually
+
+from diptych.core.run_settings import RunSettings
+from diptych.policy.rule_groups import Rule
+from diptych.policy.rules import Policy
+from diptych.runs.definition import AgentDefinition
+from diptych_cel.expressions import check_expression
+
+NO_PAYING = Policy((Rule("tool", "pay", "deny", reason="no payments here"),))
+LOOK = '{"tool": "look"}'
+PAY = '{"tool": "pay", "arguments": {"amount": 5}}'
+
+
+async def pay(amount):
+    return f"paid {amount}"
+
+
+async def look():
+    return "seen"
+
+
+@virtually
+async def test_a_denied_call_is_a_result_that_the_model_reads():
+    home = house(PAY, "{}", "I may not.", tools={"pay": pay}, policy=NO_PAYING)
+    items = await home.ask()
+    assert facts(items) == ["user_message", "tool_error", "agent_response"]
+    assert home.tools.called == []
+    assert "denied: no payments here" in home.model.requests[1][-1].content
+
+
+@virtually
+async def test_siblings_of_a_denied_call_are_made_and_its_dependents_are_skipped():
+    reply = (
+        '[{"id": "p", "tool": "pay", "arguments": {"amount": 5}}, {"tool": "look"},'
+        ' {"id": "q", "after": ["p"], "tool": "look"}]'
+    )
+    home = house(reply, "{}", "Done.", tools={"pay": pay, "look": look}, policy=NO_PAYING)
+    run_id = (await home.ask())[0].run_id
+    texts = [e.result.text for e in await home.events(run_id) if hasattr(e, "result")]
+    assert sorted(texts) == ["denied: no payments here", "seen", "skipped: p failed"]
+    assert [name for name, _ in home.tools.called] == ["look"]
+
+
+@virtually
+async def test_arguments_are_judged_with_their_references_filled():
+    when = check_expression("args.amount == 'seen'", "tool")
+    policy = Policy((Rule("tool", "pay", "deny", when, "not that"),))
+    reply = '[{"id": "a", "tool": "look"}, {"tool": "pay", "arguments": {"amount": "${a}"}}]'
+    home = house(reply, "{}", "Done.", tools={"pay": pay, "look": look}, policy=policy)
+    await home.ask()
+    assert [name for name, _ in home.tools.called] == ["look"]
+
+
+@virtually
+async def test_denied_calls_take_no_slot():
+    """Ten denied calls and one that is made, one at a time: all end, none waits for a slot."""
+    settings = RunSettings(max_parallel_calls=1)
+    calls = [f'{{"tool": "pay", "arguments": {{"amount": {n}}}}}' for n in range(10)]
+    reply = "[" + ", ".join([*calls[:5], LOOK, *calls[5:]]) + "]"
+    home = house(
+        *(reply, "{}", "Done."),
+        tools={"pay": pay, "look": look},
+        policy=NO_PAYING,
+        definition=AgentDefinition("", settings),
+    )
+    async with asyncio.timeout(5):
+        items = await home.ask()
+    assert facts(items).count("tool_error") == 10
+    assert facts(items).count("tool_result") == 1
+
+
+@virtually
+async def test_a_delegation_can_be_denied():
+    async def helper(request, progress):
+        return "done"
+
+    policy = Policy((Rule("agent", "helper", "deny", reason="stay here"),))
+    reply = '{"agent": "helper", "task": "do it"}'
+    home = house(reply, "{}", "Alone.", agents={"helper": helper}, policy=policy)
+    items = await home.ask()
+    assert facts(items) == ["user_message", "delegation_error", "agent_response"]
+    assert home.agents.delegations == []

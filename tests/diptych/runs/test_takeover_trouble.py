@@ -1,0 +1,578 @@
+"""Ends asked for elsewhere, sessions' turns, stores that lose things, logs of newer versions.
+
+As `test_takeover`: stories of processes and a store, in virtual time.
+"""
+
+import asyncio
+from functools import partial
+
+import pytest
+from support.doubles import FunctionAgents, facts, types
+from support.history import problems
+from support.replicas import replica, told, when
+from support.shared_store import SharedStore
+from support.stories import (
+    CALL,
+    SLOWLY,
+    TAKEN_UP,
+    Counted,
+    Hung,
+    begin,
+    ends,
+    log,
+    now,
+    records,
+    text_of,
+    virtually,
+)
+
+from diptych.core.codec import Record
+from diptych.core.errors import RunLost, StoreError
+from diptych.core.events import Origin
+from diptych.core.messages import ChildRun, Message, Used
+from diptych.ports import Delta, Notice, Reply
+
+# Ends that are asked for elsewhere
+
+
+@virtually
+async def test_a_run_is_cancelled_from_another_process_at_once():
+    store, charge = SharedStore(), Counted()
+    a, b = (replica(store, n, CALL, tools=charge.tools) for n in "ab")
+    run_id = await begin(a)
+    await asyncio.sleep(1)
+    asked = now()
+    entry = await b.run(b.runs.cancel(run_id, "enough"))
+    assert entry.status == "aborted"
+    assert now() - asked < 1
+    assert facts(log(store, run_id))[-2:] == ["tool_error", "aborted"]
+
+
+@pytest.mark.parametrize("opener", ["a", "b"])
+@virtually
+async def test_a_run_that_waits_is_cancelled_from_another_process_at_once(opener):
+    store = SharedStore()
+    a, b = (replica(store, n, model=Hung()) for n in "ab")
+    await begin(a, "Q0", "s")
+    run_id = await begin({"a": a, "b": b}[opener], "Q1", "s")
+    await asyncio.sleep(1)
+    asked = now()
+    assert (await b.run(b.runs.cancel(run_id))).status == "aborted"
+    assert now() - asked < 1
+    assert types(log(store, run_id)) == ["user_message", "aborted"]
+    assert store.sessions["s"].queue != [run_id]
+
+
+@virtually
+async def test_a_run_without_an_owner_is_cancelled_by_the_next_one():
+    store, charge = SharedStore(), Counted(read_only=True)
+    a, b = (replica(store, n, CALL, tools=charge.tools) for n in "ab")
+    run_id = await begin(a, session_id="s")
+    waits = await begin(a, session_id="s")
+    await asyncio.sleep(1)
+    a.kill()
+    ended = await asyncio.gather(*(b.run(b.runs.cancel(each)) for each in (run_id, waits)))
+    assert [entry.status for entry in ended] == ["aborted", "aborted"]
+    assert charge.count == 1  # what is to be ended begins nothing
+    assert store.sessions["s"].queue == []
+
+
+@virtually
+async def test_an_owner_that_does_not_hear_of_a_cancel_is_asked_again():
+    store = SharedStore()
+    a, b = replica(store, "a", model=Hung()), replica(store, "b")
+    run_id = await begin(a)
+    await asyncio.sleep(1)
+    a.loses_messages = lambda: now() < 1_002
+    assert (await b.run(b.runs.cancel(run_id))).status == "aborted"
+
+
+@virtually
+async def test_a_cancel_at_the_last_moment_leaves_what_was_said():
+    store = SharedStore()
+    a, b = replica(store, "a", "{}", "A1"), replica(store, "b")
+
+    def cancel(call):
+        if call.name == "append" and not call.is_done and "completed" in call.about:
+            cancels.append(asyncio.create_task(b.run(b.runs.cancel(run_ids[0]))))
+            return 0.5
+        return 1.0 if call.name == "conclude" and not call.is_done else None
+
+    cancels, run_ids = [], []
+    a.trouble = cancel
+    run_ids.append(await begin(a, "Q1", "s"))
+    assert ends(await told(b, run_ids[0])) == ["completed"]
+    await asyncio.gather(*cancels)
+    await asyncio.sleep(5)
+    assert store.conversation("s") == (Message("user", "Q1"), Message("assistant", "A1"))
+
+
+@virtually
+async def test_a_cancel_does_not_wait_for_ever_for_a_store_that_is_away():
+    store = SharedStore()
+    a = replica(store, "a", model=Hung())
+    run_id = await begin(a)
+    await asyncio.sleep(1)
+    store.go_away(20)
+    with pytest.raises(StoreError):
+        await a.run(a.runs.cancel(run_id))
+    assert now() - 1_001 < 18
+    assert ends(await told(a, run_id)) == ["aborted"]
+
+
+@virtually
+async def test_a_run_that_waits_is_out_of_time_where_another_process_owns_the_session():
+    store = SharedStore()
+    a, b = (replica(store, n, model=Hung()) for n in "ab")
+    await begin(a, "Q0", "s")
+    run_id = await begin(b, "Q1", "s", origin=Origin(seconds=5))
+    heard = await told(b, run_id)
+    assert types(heard) == ["user_message", "failed"]
+    assert now() - 1_000 == pytest.approx(5, abs=0.5)
+
+
+# A session's turns
+
+
+@virtually
+async def test_questions_asked_at_once_in_a_new_session_see_each_other():
+    store = SharedStore()
+    a = replica(store, "a", "{}", "A")
+    b = replica(store, "b", "{}", "A")
+    for at, other in ((a, a), (a, b)):
+        name = f"s-{other.name}"
+        pair = await asyncio.gather(begin(at, "Q1", name), begin(other, "Q2", name))
+        for run_id in pair:
+            await told(b, run_id)
+        await asyncio.sleep(1)
+        later = [m for m in (*a.model.requests, *b.model.requests) if m[-1].content == "Q2"][-1]
+        earlier = [m for m in (*a.model.requests, *b.model.requests) if m[-1].content == "Q1"][-1]
+        seen = {len([m for m in heard if m.role == "user"]) for heard in (earlier, later)}
+        assert seen == {1, 2}
+
+
+@virtually
+async def test_a_question_that_comes_as_its_session_is_let_go_is_answered():
+    for delay in (0.0, 0.001, 0.01, 0.02, 0.05):
+        store = SharedStore()
+        a = replica(store, "a", "{}", "A")
+        a.trouble = lambda call: 0.01 if call.name in {"conclude", "open", "knows"} else None
+        first = await begin(a, "Q1", "s")
+        await told(a, first)
+        await asyncio.sleep(delay)
+        second = await begin(a, "Q2", "s", origin=Origin(seconds=3))
+        assert ends(await told(a, second)) == ["completed"]
+        await asyncio.sleep(5)
+        assert ends(log(store, second)) == ["completed"]
+        assert problems(store.history, TAKEN_UP) == []
+        assert a.runs.active_count == 0
+
+
+@virtually
+async def test_a_request_that_is_sent_again_is_no_second_run():
+    from diptych.ports.entries import IdempotencyKey  # noqa: PLC0415
+
+    store = SharedStore()
+    a, b = replica(store, "a", "{}", "A"), replica(store, "b", "{}", "A")
+    runs = {await begin(at, "Q", "s", idempotency_key=IdempotencyKey("k", "d")) for at in (a, a, b)}
+    assert len(runs) == 1
+    (run_id,) = runs
+    assert ends(await told(b, run_id)) == ["completed"]
+    assert len(store.runs) == 1
+    assert b.runs.active_count == 0
+
+
+# A store that loses things
+
+
+@virtually
+async def test_a_reader_who_has_seen_more_than_the_store_still_has_is_told():
+    store, charge = SharedStore(), Counted()
+    a, b = (replica(store, n, CALL, "{}", "Sorry.", tools=charge.tools) for n in "ab")
+    run_id = await begin(a)
+    live = asyncio.create_task(told(b, run_id))
+    await asyncio.sleep(1)
+    assert types(log(store, run_id))[-1] == "tool_call"
+    a.kill()
+    store.lose_tail(run_id, 1)
+    (reset, *rest) = await told(b, run_id, after=4)
+    assert reset == Notice("reset", {"epoch": store.epoch, "last_seq": 3})
+    assert records(rest) == log(store, run_id)[3:]
+    assert Notice("reset", {"epoch": store.epoch, "last_seq": 3}) in await live
+    unknown = [r for r in records(rest) if r.event_type == "tool_error"]
+    assert [r.metadata["error"] for r in unknown] == ["unknown"]
+    assert charge.count == 1
+    assert rest[0].metadata == {"lost_tail": True}
+
+
+@virtually
+async def test_an_owner_puts_back_what_the_store_has_lost():
+    store, charge = SharedStore(), Counted()
+    a = replica(store, "a", CALL, "{}", "Done.", tools=charge.tools)
+    b = replica(store, "b")
+    run_id = await begin(a)
+    reader = asyncio.create_task(told(a, run_id))
+    await asyncio.sleep(1)
+    store.lose_tail(run_id, 2)
+    heard = await reader
+    assert records(heard) == log(store, run_id) == records(await told(b, run_id))
+    assert ends(heard) == ["completed"]
+    assert charge.count == 1
+
+
+@virtually
+async def test_an_end_that_the_store_has_lost_is_put_back():
+    store = SharedStore()
+    a = replica(store, "a", "{}", "Done.")
+
+    def lose():
+        if store.server == 1:
+            store.lose_tail(run_id, 1)
+
+    a.trouble = when("conclude", act=lose, is_done=False)
+    run_id = await begin(a, "Q", "s")
+    reader = asyncio.create_task(told(a, run_id))
+    heard = await reader
+    await asyncio.sleep(1)
+    assert records(heard) == log(store, run_id)
+    assert store.conversation("s")[-1].content == "Done."
+
+
+@virtually
+async def test_a_store_that_was_emptied_ends_its_runs_and_says_so(caplog):
+    store = SharedStore()
+    a, b = replica(store, "a", model=Hung()), replica(store, "b")
+    run_id = await begin(a)
+    reader = asyncio.create_task(told(a, run_id))
+    elsewhere = asyncio.create_task(told(b, run_id))
+    await asyncio.sleep(1)
+    store.flush()
+    emptied = now()
+    heard = await reader
+    assert heard[-1].metadata["code"] == "store_lost"
+    assert now() - emptied < 10
+    with pytest.raises(RunLost):
+        await elsewhere
+    assert a.runs.active_count == 0
+    assert await begin(a) in store.runs
+
+
+@virtually
+async def test_a_full_store_ends_a_run_on_record():
+    store, charge = SharedStore(), Counted()
+    a = replica(store, "a", CALL, "{}", "Done.", tools=charge.tools)
+    run_id = await begin(a)
+    await asyncio.sleep(1)
+    store.is_full = True
+    heard = await told(a, run_id)
+    assert heard[-1].metadata["code"] == "store_full"
+    assert records(heard) == log(store, run_id)
+    assert store.sessions[heard[-1].session_id].queue == []
+
+
+@virtually
+async def test_a_store_that_is_away_for_a_while_holds_a_run_up_and_nothing_more():
+    store, charge = SharedStore(), Counted()
+    a, b = (replica(store, n, CALL, "{}", SLOWLY, tools=charge.tools) for n in "ab")
+    run_id = await begin(a)
+    readers = [asyncio.create_task(told(at, run_id)) for at in (a, b)]
+    await asyncio.sleep(1)
+    store.go_away(5)
+    heard = await readers[0]
+    assert records(heard) == log(store, run_id)
+    assert text_of(heard) == SLOWLY["content"]
+    assert "owner_changed" not in types(heard)
+    assert records(await readers[1]) == log(store, run_id)
+
+
+@virtually
+async def test_a_run_that_nobody_can_rebuild_ends_and_holds_up_nobody():
+    store = SharedStore()
+    a, b = replica(store, "a", model=Hung()), replica(store, "b", "{}", "Hello.")
+    run_id = await begin(a, "Q", "s")
+    waits = await begin(a, "Q2", "s")
+    await asyncio.sleep(1)
+    a.kill()
+    store.blobs.clear()
+    assert ends(await told(b, run_id)) == ["failed"]
+    assert log(store, run_id)[-1].metadata["code"] == "store_lost"
+    assert ends(await told(b, waits)) == ["completed"]
+
+
+# A log of a newer version
+
+
+def _of_a_newer_version(store, run_id, what):
+    run = store.runs[run_id]
+    seq = len(run.records) + 1
+    about = {"unknown event": ("telepathy", {}), "unknown field": ("owner_changed", {"mood": 1})}
+    event_type, metadata = about[what]
+    if event_type == "owner_changed":
+        metadata = {"lost_tail": False, **metadata}
+    run.records.append(Record(run_id, run.session_id, seq, event_type, 1.0, None, metadata))
+
+
+@pytest.mark.parametrize("what", ["unknown event", "unknown field"])
+@virtually
+async def test_a_log_of_a_newer_version_is_left_alone(what, caplog):
+    store = SharedStore()
+    a, b = replica(store, "a", model=Hung()), replica(store, "b", "{}", "Hello.")
+    run_id = await begin(a, "Q", "s")
+    await asyncio.sleep(1)
+    a.kill()
+    _of_a_newer_version(store, run_id, what)
+    before = list(log(store, run_id))
+    await asyncio.sleep(60)
+    assert log(store, run_id) == before
+    assert caplog.text.count("cannot be taken over") == 1
+    assert ends(await told(b, await begin(b))) == ["completed"]
+    waits = await begin(b, "Q2", "s")
+    await asyncio.sleep(5)
+    assert types(log(store, waits)) == ["user_message"]
+    assert store.sessions["s"].owner is None
+
+
+@virtually
+async def test_a_session_that_cannot_be_asked_for_keeps_nobody_from_the_next(monkeypatch):
+    store = SharedStore()
+    a = replica(store, "a", model=Hung())
+    replica(store, "b", "{}", "Hello.")
+    broken, beside = await begin(a, "Q", "broken"), await begin(a, "Q", "beside")
+    await asyncio.sleep(1)
+    a.kill()
+    queue_head = store.queue_head
+
+    def refused(session_id):
+        if session_id == "broken":
+            raise StoreError("the store refuses a command")
+        return queue_head(session_id)
+
+    monkeypatch.setattr(store, "queue_head", refused)
+    await asyncio.sleep(30)
+    assert ends(log(store, beside)) == ["completed"]
+    assert not ends(log(store, broken))
+
+
+@virtually
+async def test_a_process_that_can_read_it_takes_it_up(caplog):
+    store = SharedStore()
+    a, b = replica(store, "a", model=Hung()), replica(store, "b", "{}", "Hello.")
+    run_id = await begin(a, "Q", "s")
+    await asyncio.sleep(1)
+    a.kill()
+    _of_a_newer_version(store, run_id, "unknown event")
+    await asyncio.sleep(20)
+    del log(store, run_id)[-1]  # for this process the log is as it should be
+    newer = replica(store, "newer", "{}", "Hello.")
+    assert ends(await told(newer, run_id)) == ["completed"]
+    assert b.model.requests == []
+
+
+@virtually
+async def test_reasons_for_a_reply_are_kept_over_owners():
+    """A model call that is on record is not made again, whatever its number."""
+
+    class Numbered:
+        def __init__(self):
+            self.asked = []
+
+        async def complete(self, request):
+            self.asked.append(request.index)
+            return Reply(CALL if request.index == 0 else "{}")
+
+        async def stream(self, request):
+            self.asked.append(request.index)
+            yield Delta("x", finish_reason="stop")
+
+    store, look = SharedStore(), Counted(read_only=True)
+    models = [Numbered(), Numbered()]
+    a, b = (
+        replica(store, n, model=model, tools=look.tools)
+        for n, model in zip("ab", models, strict=True)
+    )
+    run_id = await begin(a)
+    await asyncio.sleep(1)
+    a.kill()
+    await told(b, run_id)
+    assert [model.asked for model in models] == [[0], [1, 2]]
+
+
+@virtually
+async def test_a_reader_who_knows_more_than_a_stale_owner_loses_nothing():
+    store, taken_up = SharedStore(), asyncio.Event()
+    very_slow = {"content": "a b c d e f g h i j k l", "chunk_ms": 4000}
+    a = replica(store, "a", "{}", very_slow)
+    b = replica(store, "b", "{}", very_slow, trouble=when("append", "text", act=taken_up.set))
+    run_id = await begin(a)
+    await asyncio.sleep(5)
+    a.trouble = lambda call: 5.0 if call.name in {"renew", "append", "claim"} else None
+    a.freeze(40)
+    await taken_up.wait()
+    await asyncio.sleep(40 - (now() - 1_005))
+    seen = len(log(store, run_id))
+    assert a.runs.active_count == 1  # it does not know yet
+    heard = await told(a, run_id, seen)
+    assert records(heard) == log(store, run_id)[seen:]
+    assert ends(heard) == ["completed"]
+    assert "[reset]" not in types(heard)
+    assert b.runs.active_count == 0
+
+
+@virtually
+async def test_a_reader_of_a_run_that_the_store_has_lost_but_its_question_begins_anew():
+    store, charge = SharedStore(), Counted()
+    a, b = (replica(store, n, CALL, "{}", SLOWLY, tools=charge.tools) for n in "ab")
+    run_id = await begin(a)
+    await asyncio.sleep(5)
+    a.kill()
+    seen = len(log(store, run_id))
+    store.lose_tail(run_id, seen - 1)
+    while len(log(store, run_id)) <= seen:  # noqa: ASYNC110 - the reader comes late
+        await asyncio.sleep(0.1)
+    (reset, *rest) = await told(b, run_id, seen)
+    assert reset == Notice("reset", {"epoch": store.epoch, "last_seq": 1})
+    assert records(rest) == log(store, run_id)[1:]
+    assert records(rest)[0].metadata == {"lost_tail": True}
+
+
+@virtually
+async def test_a_process_reads_the_next_run_of_a_session_though_it_could_not_read_one():
+    store = SharedStore()
+    old, new = replica(store, "old", "{}", "Hello."), replica(store, "new", model=Hung())
+    first = await begin(new, session_id="s")
+    await asyncio.sleep(1)
+    rows = store.runs[first].records
+    rows.append(Record(first, "s", len(rows) + 1, "event_of_tomorrow", store.now(), "x"))
+    new.kill()
+    await asyncio.sleep(3 * TAKEN_UP)
+    newer = replica(store, "newer", model=Hung())  # it could read it, and has ended it
+    rows.append(Record(first, "s", len(rows) + 1, "completed", store.now(), "x"))
+    store.runs[first].status = "completed"
+    store.sessions["s"].queue.remove(first)
+    store.sessions["s"].owner = None
+    second = await begin(newer, session_id="s")
+    await asyncio.sleep(1)
+    newer.kill()
+    await told(old, second)
+    assert log(store, second)[-1].event_type == "completed"
+
+
+@virtually
+async def test_what_breaks_while_a_run_is_taken_up_is_on_the_log(caplog):
+    store = SharedStore()
+    a, b = replica(store, "a", model=Hung()), replica(store, "b")
+
+    async def broken(_):
+        raise ValueError("what nobody foresaw")
+
+    b.pending_signals = broken
+    run_id = await begin(a)
+    await asyncio.sleep(1)
+    a.kill()
+    await asyncio.sleep(20 * TAKEN_UP)
+    assert log(store, run_id)[-1].metadata["code"] == "too_many_owners"
+    assert "or failed with it" in log(store, run_id)[-1].content
+    assert "cannot be executed here" in caplog.text
+    assert "what nobody foresaw" in caplog.text
+
+
+@virtually
+async def test_leases_are_renewed_and_taken_after_an_error_that_nobody_foresaw(caplog):
+    store = SharedStore()
+    a = replica(store, "a", {"content": "{}", "delay_ms": 60_000}, "Hello.")
+    b = replica(store, "b", "{}", "Hello.")
+    renew, look, broken = a.renew, b.unowned_sessions, [True, True]
+
+    async def breaks_once(*about, of):
+        if broken:
+            broken.pop()
+            raise ValueError("what nobody foresaw")
+        return await of(*about)
+
+    a.renew, b.unowned_sessions = partial(breaks_once, of=renew), partial(breaks_once, of=look)
+    run_id = await begin(a)
+    await told(a, run_id)
+    assert "owner_changed" not in [record.event_type for record in log(store, run_id)]
+    other = await begin(a)
+    await asyncio.sleep(1)
+    a.kill()
+    await told(b, other)
+    assert caplog.text.count("ValueError: what nobody foresaw") == 2
+
+
+@pytest.mark.parametrize("after", [0.0, 0.3, 0.6, 1.0])
+@virtually
+async def test_a_cancel_that_a_leaving_process_takes_is_for_the_next_owner(after):
+    async def slow(**_):
+        try:
+            await asyncio.sleep(1_000)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.8)
+            raise
+
+    store = SharedStore()
+    a, _ = replica(store, "a", CALL, tools={"charge": slow}), replica(store, "b", model=Hung())
+    run_id = await begin(a)
+    await asyncio.sleep(1)
+    leaving = a.spawn(a.runs.close())
+    await asyncio.sleep(after)
+    await a.run(a.runs.cancel(run_id, "please"))
+    await leaving
+    await asyncio.sleep(3 * TAKEN_UP)
+    assert (log(store, run_id)[-1].event_type, log(store, run_id)[-1].content) == (
+        *("aborted", "please"),
+    )
+
+
+@pytest.mark.parametrize("how", ["cancel", "deadline"])
+@virtually
+async def test_a_run_that_ends_while_nobody_owns_it_cancels_its_children_all_the_same(how):
+    class Lasting(FunctionAgents):
+        """Its tasks go on without whoever has sent them."""
+
+        async def delegate(self, request, progress):
+            progress(ChildRun("http://worker", "task-1", "working", used=Used(10)))
+            try:
+                await asyncio.sleep(1_000)
+            except asyncio.CancelledError:
+                cancelled.append((request.is_taken_over, request.leaves_task()))
+                raise
+
+    store, cancelled = SharedStore(), []
+    call = '{"agent": "worker", "task": "work"}'
+    agents = Lasting({"worker": None})
+    a, b = (replica(store, n, call, agents=agents) for n in "ab")
+    run_id = await begin(a, origin=Origin(seconds=4.0 if how == "deadline" else None))
+    await asyncio.sleep(1)
+    a.kill()
+    if how == "cancel":
+        await b.run(b.runs.cancel(run_id, "enough"))
+    await asyncio.sleep(3 * TAKEN_UP)
+    assert cancelled == [(False, True), (True, False)]  # who is dead cancels nothing
+    *_, child, end = log(store, run_id)
+    assert (child.event_type, child.metadata["child"]["task_id"]) == ("delegation_error", "task-1")
+    assert end.event_type == ("aborted" if how == "cancel" else "failed")
+
+
+@pytest.mark.parametrize("how", ["the owner dies", "who took it leaves", "the word is lost"])
+@virtually
+async def test_a_run_that_waits_is_out_of_time_through_any_single_fault(how):
+    store, long = SharedStore(), {"content": "{}", "delay_ms": 1_000_000}
+    a, b, _ = (replica(store, n, long, long) for n in "abc")
+    await begin(a, session_id="s")
+    takes = a if how == "the owner dies" else b
+    waits = await begin(takes, session_id="s", origin=Origin(seconds=30.0))
+    await asyncio.sleep(5)
+    if how == "the owner dies":
+        a.kill()
+    elif how == "who took it leaves":
+        await b.run(b.runs.close())
+    else:
+        await asyncio.sleep(24)
+        a.loses_messages = lambda: True
+        await asyncio.sleep(2)
+        a.loses_messages = lambda: False
+    await asyncio.sleep(30)
+    first, end = log(store, waits)
+    assert end.metadata["code"] == "deadline_exceeded"
+    assert end.timestamp - first.timestamp < 30 + 5

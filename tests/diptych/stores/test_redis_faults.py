@@ -1,0 +1,301 @@
+"""What becomes of runs when Redis restarts, forgets, fills up or is cut off (faults.md R)."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from support.redis_server import redis_server
+from support.redis_stores import end, first, record, soon, stores
+from support.tcp_proxy import tcp_proxy
+
+from diptych.core.errors import LeaseLost, LogTruncated, RunLost, StoreError, StoreFull
+from diptych.core.messages import Message
+from diptych.ports import Gap
+
+DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
+
+
+async def test_a_run_goes_on_over_a_restart_and_who_waits_for_it_is_not_told_of_it():
+    with redis_server(*DURABLE) as server:
+        async with stores(server.url) as [store]:
+            opened = await store.open(first(store), "t1")
+            heard: list[Any] = []
+            await store.subscribe(opened.entry.run_id, heard.append)
+            epoch = store.epoch
+            server.kill()
+            waiting = asyncio.create_task(store.append([record(opened.entry, 2)], opened.lease))
+            await asyncio.sleep(0.1)
+            assert not waiting.done()
+            server.start()
+            await waiting
+            assert store.epoch == epoch
+            assert len(await store.read(opened.entry.run_id)) == 2
+            await soon(lambda: Gap() in heard)
+
+
+async def test_when_the_data_are_lost_in_a_restart_so_are_the_runs():
+    with redis_server(*DURABLE) as server:
+        async with stores(server.url) as [store]:
+            opened = await store.open(first(store), "t1")
+            heard: list[Any] = []
+            await store.subscribe(opened.entry.run_id, heard.append)
+            server.kill()
+            server.lose_data()
+            server.start()
+            with pytest.raises(RunLost):
+                await store.append([record(opened.entry, 2)], opened.lease)
+            for gone in (store.read(opened.entry.run_id), store.entry(opened.entry.run_id)):
+                with pytest.raises(RunLost):
+                    await gone
+            await soon(lambda: Gap() in heard)
+
+
+async def test_when_the_store_is_emptied_all_learn_it_at_once(caplog):
+    with redis_server() as server:
+        async with stores(server.url) as [store]:
+            opened = await store.open(first(store), "t1")
+            heard: list[Any] = []
+            await store.subscribe(opened.entry.run_id, heard.append)
+            another = first(store)
+            epoch = store.epoch
+            server.ask("FLUSHALL")
+            with pytest.raises(RunLost):
+                await store.append([record(opened.entry, 2)], opened.lease)
+            with pytest.raises(RunLost):
+                await store.finish_run(opened.entry.run_id, (), opened.lease)
+            with pytest.raises(StoreError):
+                await store.open(another, "t2")
+            assert store.epoch != epoch
+            with pytest.raises(RunLost):
+                await store.read(opened.entry.run_id)
+            assert heard == [Gap()]
+            assert list(await store.renew([opened.lease])) == [opened.lease]
+            assert (await store.open(first(store), "t3")).lease
+            assert "emptied" in caplog.text
+
+
+async def test_records_that_a_restart_has_lost_are_asked_for_again():
+    with redis_server(*DURABLE) as server:
+        async with stores(server.url, 2) as [one, two]:
+            opened = await one.open(first(one), "t1")
+            await one.append([record(opened.entry, 2)], opened.lease)
+            server.copy_data()
+            missing = [record(opened.entry, 3), record(opened.entry, 4)]
+            await one.append(missing, opened.lease)
+            server.kill()
+            server.restore_data()
+            server.start()
+            with pytest.raises(LogTruncated) as lost:
+                await one.append([record(opened.entry, 5)], opened.lease)
+            assert lost.value.seq == 2
+            await one.append([*missing, record(opened.entry, 5)], opened.lease)
+            assert [r.seq for r in await two.read(opened.entry.run_id)] == [1, 2, 3, 4, 5]
+
+
+async def test_an_end_that_a_restart_has_lost_keeps_its_run_in_the_queue():
+    with redis_server(*DURABLE) as server:
+        async with stores(server.url) as [store]:
+            opened = await store.open(first(store), "t1")
+            server.copy_data()
+            await store.append([record(opened.entry, 2, "completed")], opened.lease)
+            server.kill()
+            server.restore_data()
+            server.start()
+            with pytest.raises(LogTruncated):
+                await store.finish_run(opened.entry.run_id, (), opened.lease)
+            await store.append([record(opened.entry, 2, "completed")], opened.lease)
+            assert await store.finish_run(opened.entry.run_id, (), opened.lease) is None
+
+
+async def test_an_owner_whose_claim_a_restart_has_lost_writes_no_more():
+    with redis_server(*DURABLE) as server:
+        async with stores(server.url, 2) as [one, two]:
+            opened = await one.open(first(one), "t1")
+            await one.release(opened.lease)
+            server.copy_data()
+            lease = await two.claim("talk", "t2")
+            server.kill()
+            server.restore_data()
+            server.start()
+            with pytest.raises(LeaseLost):
+                await two.append([record(opened.entry, 2)], lease)
+
+
+async def test_a_new_owner_learns_that_a_tail_may_be_lost_until_it_has_written():
+    with redis_server(*DURABLE) as server:
+        async with stores(server.url, 2, lease_seconds=0.05) as [one, two]:
+            opened = await one.open(first(one), "t1")
+            run_id = opened.entry.run_id
+            await one.append([record(opened.entry, 2)], opened.lease)
+            assert not await two.may_be_truncated(run_id)
+            server.kill()
+            server.start()
+            assert await two.may_be_truncated(run_id)
+            await asyncio.sleep(0.06)  # the lease has expired then
+            assert await two.claim("talk", "t2")
+            await asyncio.sleep(0.06)  # it dies before it has written, and a third comes
+            lease = await one.claim("talk", "t3")
+            assert await one.may_be_truncated(run_id)
+            await one.append([record(opened.entry, 3)], lease)
+            assert not await one.may_be_truncated(run_id)
+
+
+async def test_a_full_store_still_takes_the_ends_of_runs():
+    with redis_server() as server:
+        async with stores(server.url) as [store]:
+            opened = await store.open(first(store), "t1")
+            server.ask("CONFIG", "SET", "maxmemory", "1")
+            with pytest.raises(StoreFull):
+                await store.append([record(opened.entry, 2)], opened.lease)
+            with pytest.raises(StoreFull):
+                await store.open(first(store), "t2")
+            with pytest.raises(StoreFull):
+                await store.put_blob("abc", b"blob")
+            assert list(await store.renew([opened.lease])) == []
+            await end(store, opened.entry, opened.lease, "bye")
+            assert (await store.entry(opened.entry.run_id)).status == "completed"
+            assert await store.conversation("talk") == (Message("assistant", "bye"),)
+            assert len(await store.entries()) == 1
+            assert store.unavailable_reason() == ""
+            await soon(lambda: store.full_reason().startswith("full since 20"))
+            since = store.full_reason()
+            await asyncio.sleep(1.1)
+            assert store.full_reason() == since
+            server.ask("CONFIG", "SET", "maxmemory", "0")
+            assert (await store.open(first(store), "t3")).lease
+            await soon(lambda: not store.full_reason())
+
+
+async def test_lost_connections_lose_no_record_and_double_none():
+    with redis_server() as server:
+        async with tcp_proxy(server.port) as proxy:
+            url = f"redis://127.0.0.1:{proxy.port}"
+            async with stores(url) as [store]:
+                runs = [await store.open(first(store, f"talk {i}"), f"t{i}") for i in range(10)]
+
+                async def write(opened: Any) -> None:
+                    for seq in range(2, 42):
+                        await store.append([record(opened.entry, seq)], opened.lease)
+                        await asyncio.sleep(0.005)
+
+                writing = asyncio.gather(*map(write, runs))
+                for number in range(12):
+                    await asyncio.sleep(0.05)
+                    if number % 2:
+                        proxy.cut()
+                    else:
+                        server.ask("CLIENT", "KILL", "TYPE", "normal")
+                    assert store.unavailable_reason() == ""
+                await writing
+                for opened in runs:
+                    seqs = [r.seq for r in await store.read(opened.entry.run_id)]
+                    assert seqs == list(range(1, 42))
+                [session, *_] = await store.sessions()
+                assert session.events == 1
+
+
+async def test_who_asks_while_a_connection_is_lost_waits_for_the_next():
+    with redis_server() as server:
+        async with stores(server.url) as [store]:
+            opened = await store.open(first(store), "t1")
+            for number in range(10):
+                server.ask("CLIENT", "KILL", "TYPE", "normal")
+                assert len(await store.read(opened.entry.run_id)) == 1
+                assert (await store.open(first(store, f"talk {number}"), "t2")).lease
+
+
+async def test_a_slow_store_holds_nothing_up_but_what_waits_for_it():
+    with redis_server() as server:
+        async with tcp_proxy(server.port) as proxy:
+            async with stores(f"redis://127.0.0.1:{proxy.port}") as [store]:
+                proxy.delay = 0.2
+                began = time.perf_counter()
+                opened = await asyncio.gather(
+                    *(store.open(first(store, f"talk {i}"), "t1") for i in range(50))
+                )
+                assert time.perf_counter() - began < 0.2 + 1.0  # one after another they take 10
+                began = time.perf_counter()
+                await asyncio.gather(*(store.append([record(o.entry, 2)], o.lease) for o in opened))
+                assert time.perf_counter() - began < 0.2 + 1.0  # one after another they take 10
+                assert store.unavailable_reason() == ""
+
+
+async def test_a_partition_is_noticed_and_told_at_once_and_heals_by_itself():
+    with redis_server() as server:
+        async with tcp_proxy(server.port) as proxy:
+            async with stores(f"redis://127.0.0.1:{proxy.port}") as [store]:
+                opened = await store.open(first(store), "t1")
+                heard: list[Any] = []
+                await store.subscribe(opened.entry.run_id, heard.append)
+                proxy.passing.clear()
+                began = time.perf_counter()
+                waiting = asyncio.create_task(store.append([record(opened.entry, 2)], opened.lease))
+                with pytest.raises(StoreError):
+                    await store.open(first(store), "t2")
+                assert time.perf_counter() - began < 2.0
+                await soon(
+                    lambda: store.unavailable_reason() != "", began + 5.0 - time.perf_counter()
+                )
+                began = time.perf_counter()
+                for ask in (store.sessions, store.entries, store.unowned_sessions):
+                    with pytest.raises(StoreError, match="does not answer"):
+                        await ask()
+                with pytest.raises(StoreError):
+                    await store.subscribe("run-x", heard.append)
+                assert time.perf_counter() - began < 0.1
+                proxy.passing.set()
+                await soon(lambda: store.unavailable_reason() == "", 5.0)
+                await waiting
+                await soon(lambda: Gap() in heard)
+                assert len(await store.read(opened.entry.run_id)) == 2
+
+
+async def test_a_store_that_takes_no_writes_now_is_waited_for():
+    with redis_server() as server:
+        async with stores(server.url) as [store]:
+            opened = await store.open(first(store), "t1")
+            server.ask("CONFIG", "SET", "min-replicas-to-write", "1")
+            waiting = asyncio.create_task(store.append([record(opened.entry, 2)], opened.lease))
+            await soon(lambda: "too few replicas" in store.unavailable_reason())
+            with pytest.raises(StoreError, match="too few replicas"):
+                await store.open(first(store), "t2")
+            server.ask("CONFIG", "SET", "min-replicas-to-write", "0")
+            await waiting
+            await soon(lambda: store.unavailable_reason() == "")
+
+
+async def test_who_stops_waiting_for_the_store_is_let_go():
+    with redis_server() as server:
+        async with stores(server.url) as [store]:
+            opened = await store.open(first(store), "t1")
+            server.kill()
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await store.append([record(opened.entry, 2)], opened.lease)
+
+
+async def test_a_store_that_is_closed_keeps_nobody_waiting():
+    with redis_server() as server:
+        async with stores(server.url) as [store]:
+            opened = await store.open(first(store), "t1")
+            server.kill()
+            waiting = asyncio.create_task(store.append([record(opened.entry, 2)], opened.lease))
+            await asyncio.sleep(0.05)
+            await store.aclose()
+            with pytest.raises(StoreError, match="closed"):
+                await waiting
+            assert "closed" in store.unavailable_reason()
+
+
+async def test_a_store_that_hangs_is_given_up_in_time_and_taken_up_again():
+    with redis_server() as server:
+        async with stores(server.url) as [store]:
+            server.pause()
+            began = time.perf_counter()
+            with pytest.raises(StoreError):
+                await store.read(first(store).run_id)
+            assert time.perf_counter() - began < 2.0
+            server.resume()
+            await soon(lambda: store.unavailable_reason() == "")
+            assert (await store.open(first(store), "t1")).lease
