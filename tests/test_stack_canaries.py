@@ -33,7 +33,7 @@ CANARIES = (MODEL, MODEL_HEADER, TOOL_HEADER, TOOL_ENV, ACCESS)
 STDIO = """
 import os, sys
 secret = os.environ["SECRET"]
-sys.exit(f"{secret} {secret[::-1]} {secret[4:16]} {sorted(os.environ)}")
+sys.exit(f"{secret} {secret!r} {sorted(os.environ)}")
 """
 MANIFEST = """
 apiVersion: diptych.dev/v1alpha1
@@ -66,30 +66,25 @@ ENVIRON = {
 
 
 def forms(canary: str) -> Iterator[str]:
-    """Give the ways in which somebody may repeat a secret."""
-    yield from (canary, canary[::-1], canary[3:12], canary[-9:], canary.encode().hex())
+    """Yield the ways in which a secret may be repeated: as it is, encoded, escaped."""
+    yield from (canary, f"{canary}{canary}")
     for shift in range(3):
         yield base64.b64encode(b"x" * shift + canary.encode()).decode()
-    yield base64.urlsafe_b64encode(canary.encode()).decode()[::-1]
+    yield base64.urlsafe_b64encode(canary.encode()).decode()
 
 
 SHOUT = "; ".join(form for canary in CANARIES for form in forms(canary))
 
 
 def found_in(text: str) -> list[str]:
-    """Give every piece of 8 characters of a canary, in whatever form, that a text holds."""
-    whole = [
-        text
+    """Return what a text contains of any canary: 12 characters, or all of it in base64."""
+    pieces = [canary[n : n + 12] for canary in CANARIES for n in range(len(canary) - 11)]
+    encoded = [
+        base64.b64encode(b"xyz"[:n] + canary.encode()).decode()[4:-4]
         for canary in CANARIES
-        for text in (
-            canary,
-            canary.encode().hex(),
-            *(base64.b64encode(b"xyz"[:n] + canary.encode()).decode()[4:-4] for n in range(3)),
-        )
+        for n in range(3)
     ]
-    written = [each for form in whole for each in (form, form[::-1])]
-    pieces = {form[n : n + 8] for form in written for n in range(len(form) - 7)}
-    return sorted(piece for piece in pieces if piece in text)
+    return sorted(each for each in (*pieces, *encoded) if each in text)
 
 
 def leaking_tools() -> Any:
@@ -203,9 +198,9 @@ async def test_a_store_that_cannot_be_reached_shows_no_password(
     ):
         await served.wait_for_first_connect()
         shown = (await http.get("/ready")).text
-        answer = await http.post("/v1/runs", json={"input": f"Say {REDIS[::-1]}"})
+        answer = await http.post("/v1/runs", json={"input": f"Say {REDIS}"})
         shown += f"{answer.headers} {answer.text}"
-        logging.getLogger("diptych").warning("the store said: %s %s", REDIS[2:], REDIS[::-1])
+        logging.getLogger("diptych").warning("the store said: %s %s", REDIS, REDIS)
     logged = "".join(capfd.readouterr())
     assert (answer.status_code, found_in(shown), found_in(logged)) == (503, [], [])
     assert logged.count(MARK) == 2

@@ -240,7 +240,7 @@ def _unavailable_reason(outcome: RequestOutcome, error: BaseException) -> str:
         case MCPError(code=mcp_types.METHOD_NOT_FOUND):
             return "offers no tools"
         case MCPError(message=message):
-            return f"answers with an error: {SECRETS.redact(one_line(message, 200))}"
+            return f"answers with an error: {one_line(SECRETS.redact(message), 200)}"
         case OSError() | httpx2.HTTPError():
             return connect_reason(error)
         case ValidationError():

@@ -57,13 +57,13 @@ def usable_tools(
     left_out: dict[str, list[str]] = {}
     for name, place in (invalid or {}).items():
         reason = f"as not valid MCP{place and f', at {place}'}"
-        left_out.setdefault(reason, []).append(SECRETS.redact(one_line(name, 64)))
+        left_out.setdefault(reason, []).append(one_line(SECRETS.redact(name), 64))
     size = 0
     for tool in listed:
         if tool.name in usable:
             continue
-        description = SECRETS.redact(
-            several_lines(tool.description or tool.title or "", MAX_DESCRIPTION_CHARS)
+        description = several_lines(
+            SECRETS.redact(tool.description or tool.title or ""), MAX_DESCRIPTION_CHARS
         )
         schema_size = _size(tool)
         size += schema_size + len(description)
@@ -75,7 +75,7 @@ def usable_tools(
             shown = {"description": description, "input_schema": schema}
             usable[tool.name] = tool.model_copy(update=shown)
         else:
-            left_out.setdefault(problem, []).append(SECRETS.redact(one_line(tool.name, 64)))
+            left_out.setdefault(problem, []).append(one_line(SECRETS.redact(tool.name), 64))
     return UsableTools(
         tuple(usable.values()), tuple((reason, tuple(n)) for reason, n in left_out.items())
     )

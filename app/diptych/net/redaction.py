@@ -1,9 +1,7 @@
-"""Takes the secrets that this process has read out of what it shows: logs, errors, results.
+"""Replaces the secrets that this process has read in what it shows: logs, errors, results.
 
-A secret is found whole, reversed, in base64, in hexadecimal and with its characters escaped for a
-URL or for JSON; and every piece of one that has 8 characters. A text is looked at once, with no
-backtracking: a window of 8 characters that is a piece of a secret holds a window of 4 at a place
-divisible by 5, so only every fifth place is looked up.
+A secret is found as it is, escaped for JSON or a URL, and in base64, also in a stream of pieces.
+Redact before you shorten: a secret that is cut in half is not found.
 """
 
 import base64
@@ -17,162 +15,98 @@ from urllib.parse import quote, unquote, urlsplit
 from diptych.core.errors import CallError
 from diptych.core.messages import JSON, CallOutput
 
-PIECE = 8
-"""Characters of a secret that are taken out, even without the rest. A shorter secret is no secret:
-too many texts would hold it by chance."""
-
+MIN_CHARS = 8  # a shorter secret is not redacted: too many texts contain it by chance
 MAX_SECRET_CHARS = 8_192
-MAX_SECRETS = 128  # the newest; a token that is renewed is a new one
+MAX_SECRETS = 64  # the newest; a renewed token is a new secret
 MARK = "[redacted]"
 
 _JWT = re.compile(r"eyJ[\w-]+\.eyJ[\w-]+\.[\w-]+", re.ASCII)
 
 _DOTTED = re.compile(r"(?<![\w.-])[\w-]++(?:\.[\w-]++)++", re.ASCII)
-"""What may hold a JWT. It begins where nothing of it precedes, so that a text is read once."""
+"""May contain a JWT. It starts where nothing of it precedes, so that a text is scanned once."""
 
-_URL_SEGMENT = 12  # characters that make a segment of a URL a secret, and no word of an API
-_PROBE, _STEP = 4, 5  # every window of 8 holds one of 4 that begins at a multiple of 5
+_URL_SEGMENT = 12  # characters from which a URL's segment is a secret rather than a word of an API
 
 
 def without_tokens(text: str) -> str:
-    """Take every JSON Web Token out of a text, whoever's it is; callers put them into URLs, too.
-
-    Use it before a text is cut: of a token that is cut before its claims the rest is not known.
-    """
+    """Replace every JSON Web Token in a text, known or not: callers put them into URLs."""
     if "eyJ" not in text:
         return text
     return _DOTTED.sub(lambda found: _without_tokens(found[0].split(".")), text)
 
 
 class Redactor:
-    """The secrets of a process, and what takes them out of texts."""
+    """Remembers secrets, and replaces them with `[redacted]`."""
 
     def __init__(self) -> None:
-        self._secrets: dict[str, frozenset[str]] = {}  # with their pieces, in order of arrival
-        self._pieces: dict[str, int] = {}  # each with how many secrets have it
-        self._probes: dict[str, int] = {}
+        self._secrets: dict[str, frozenset[str]] = {}  # each with its forms, oldest first
+        self._forms: tuple[str, ...] = ()  # of all secrets, longest first: one may contain another
+        self._prefixes: frozenset[str] = frozenset()
 
     def remember(self, secret: str) -> None:
-        """Take a value for a secret from now on, also when it is no longer the current one."""
-        if (pieces := self._secrets.pop(secret, None)) is not None:
-            self._secrets[secret] = pieces  # in use, so not the next to be forgotten
-            return
-        forms = {form for part in _parts(secret) for form in _forms(part)}
-        self._secrets[secret] = frozenset(
-            form[n : n + PIECE] for form in forms for n in range(len(form) - PIECE + 1)
+        """Redact a value from now on, also after it has been replaced by a newer one."""
+        is_known = secret in self._secrets
+        forms = self._secrets.pop(secret, None) or frozenset(
+            form for part in _parts(secret) for form in _forms(part)
         )
-        self._count(self._secrets[secret], 1)
+        self._secrets[secret] = forms
+        if is_known:
+            return
         if len(self._secrets) > MAX_SECRETS:
-            self._count(self._secrets.pop(next(iter(self._secrets))), -1)
+            del self._secrets[next(iter(self._secrets))]
+        every = frozenset[str]().union(*self._secrets.values())
+        self._forms = tuple(sorted(every, key=len, reverse=True))
+        self._prefixes = frozenset(form[:n] for form in every for n in range(1, len(form)))
 
     def redact(self, text: str) -> str:
-        """Give a text without secrets; the same object if it holds none."""
-        if not self._probes:
-            return text
-        spans = list(self.spans(text))
-        if not spans:
-            return text
-        shown, position = [], 0
-        for start, end in spans:
-            shown += [text[position:start], MARK]
-            position = end
-        return "".join((*shown, text[position:]))
+        """Return the text without secrets; the same object if it contains none."""
+        for form in self._forms:
+            if form in text:
+                text = text.replace(form, MARK)
+        return text
 
     def redact_value(self, value: object) -> object:
-        """Give a JSON value without secrets, in its keys neither."""
+        """Return a JSON value without secrets, in its keys either."""
         match value:
             case str():
                 return self.redact(value)
-            case list() if self._pieces:
+            case list() if self._forms:
                 return [self.redact_value(item) for item in value]
-            case dict() if self._pieces:
+            case dict() if self._forms:
                 return {self.redact(str(k)): self.redact_value(item) for k, item in value.items()}
             case _:
                 return value
 
     def stream(self) -> "RedactedStream":
-        """Give what redacts a text that comes piece by piece."""
+        """Return a redactor for a text that arrives in pieces."""
         return RedactedStream(self)
 
     def may_continue(self, text: str) -> int:
-        """Say how many characters at the end of a text, 4 to 7, may begin a piece of a secret."""
-        for size in range(min(PIECE - 1, len(text)), _PROBE - 1, -1):
-            tail = text[len(text) - size :]
-            if tail[:_PROBE] in self._probes and tail[-_PROBE:] in self._probes:
-                return size
-        return 0
-
-    def _count(self, pieces: frozenset[str], by: int) -> None:
-        """Add the pieces of a secret to what is looked up, or take them away (`by` is -1)."""
-        probes = {p[n : n + _PROBE] for p in pieces for n in range(_STEP)}
-        for counts, found in ((self._pieces, pieces), (self._probes, probes)):
-            for each in found:
-                if left := counts.get(each, 0) + by:
-                    counts[each] = left
-                else:
-                    del counts[each]
-
-    def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Give where secrets begin and end, in order; none overlap."""
-        probes, pieces = self._probes, self._pieces
-        if not probes:
-            return
-        start = end = -1
-        for probe in range(0, len(text) - _PROBE + 1, _STEP):
-            if text[probe : probe + _PROBE] not in probes:
-                continue
-            for n in range(max(probe - _STEP + 1, 0), probe + 1):
-                if text[n : n + PIECE] not in pieces:
-                    continue
-                if n > end:
-                    if end >= 0:
-                        yield start, end
-                    start = n
-                end = n + PIECE
-        if end >= 0:
-            yield start, end
+        """Return how many characters at the end of a text may begin a secret."""
+        if not self._forms:
+            return 0
+        longest = min(len(text), len(self._forms[0]) - 1)
+        return next((n for n in range(longest, 0, -1) if text[-n:] in self._prefixes), 0)
 
 
 class RedactedStream:
-    """Redacts a text that comes piece by piece.
-
-    It holds back four to seven characters where these may begin a piece of a secret. So of a secret
-    that comes bit by bit the first three characters are shown, and no more.
-    """
+    """Redacts a text that arrives in pieces; an end that may begin a secret is held back."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._before = ""  # the last characters that were dealt with, as they came
         self._held = ""
-        self._is_in_secret = False  # where `_before` ends
 
     def add(self, text: str) -> str:
-        """Take the next piece; give what can be shown by now."""
-        whole = self._before + self._held + text
-        size = self._redactor.may_continue(whole)
-        return self._show(whole, max(len(whole) - size, len(self._before)))
+        """Take the next piece; return what can be shown by now."""
+        whole = self._redactor.redact(self._held + text)
+        end = len(whole) - self._redactor.may_continue(whole)
+        self._held = whole[end:]
+        return whole[:end]
 
     def end(self) -> str:
-        """Give the rest, at the end of the text."""
-        whole = self._before + self._held
-        return self._show(whole, len(whole))
-
-    def _show(self, whole: str, end: int) -> str:
-        """Give what is to be shown from the end of `_before` to `end`; hold the rest."""
-        position = len(self._before)
-        shown = []
-        is_in_secret = self._is_in_secret and position == end
-        for first, last in self._redactor.spans(whole):
-            if last <= position or first >= end:
-                continue
-            if first > position or not self._is_in_secret:
-                shown += [whole[position:first], MARK]
-            position = min(last, end)
-            is_in_secret = position == end
-        shown.append(whole[position:end])
-        self._is_in_secret = is_in_secret
-        self._before, self._held = whole[max(end - PIECE + 1, 0) : end], whole[end:]
-        return "".join(shown)
+        """Return the rest, at the end of the text."""
+        rest, self._held = self._held, ""
+        return rest
 
 
 SECRETS = Redactor()
@@ -180,7 +114,7 @@ SECRETS = Redactor()
 
 
 def remembered(read: Callable[[], str | None]) -> Callable[[], str | None]:
-    """Give a value provider whose values are remembered as secrets when they are read."""
+    """Wrap a value provider: each value it returns is remembered as a secret."""
 
     def read_and_remember() -> str | None:
         value = read()
@@ -192,7 +126,7 @@ def remembered(read: Callable[[], str | None]) -> Callable[[], str | None]:
 
 
 async def redacted_output(call: Awaitable[CallOutput]) -> CallOutput:
-    """Wait for a call; give its output, or raise its `CallError`, without secrets."""
+    """Await a call; return its output, or raise its `CallError`, without secrets."""
     try:
         output = await call
     except CallError as error:
@@ -204,7 +138,7 @@ async def redacted_output(call: Awaitable[CallOutput]) -> CallOutput:
 
 
 def _without_tokens(parts: list[str]) -> str:
-    """Take out what a JWT consists of: header and claims, which are JSON, and the signature."""
+    """Replace each JWT: header and claims, which are JSON, and the signature."""
     shown, n = [], 0
     while n < len(parts):
         start = parts[n].find("eyJ")
@@ -218,10 +152,10 @@ def _without_tokens(parts: list[str]) -> str:
 
 
 def _parts(secret: str) -> Iterator[str]:
-    """Give what is secret in a value: of a URL its password and long segments, else each word.
+    """Yield the secret parts of a value: a URL's password and long segments, else each word.
 
-    `Bearer`, and the first and last line of a PEM, are no secrets. Of a JWT only the signature is
-    one: its head and its claims stand in other tokens, too, and open nothing.
+    `Bearer`, and the first and last line of a PEM, are not secret. Of a JWT only the signature is:
+    other tokens share its head and claims, which open nothing.
     """
     if "://" in secret:
         yield from _parts_of_url(secret.strip())
@@ -244,14 +178,12 @@ def _parts_of_url(url: str) -> Iterator[str]:
 
 
 def _forms(part: str) -> Iterator[str]:
-    """Give the ways to write a secret, each at least a piece long."""
-    if len(part) < PIECE:
+    if len(part) < MIN_CHARS:
         return
+    yield from (part, quote(part, safe=""), quote(part))
+    yield from (json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1])
     raw = part.encode(errors="replace")
-    yield from (part, part[::-1], raw.hex(), raw.hex().upper())
-    yield from (quote(part, safe=""), quote(part), json.dumps(part)[1:-1])
-    yield json.dumps(part, ensure_ascii=False)[1:-1]
-    for shift in range(3):  # as base64 of a text in which the secret stands anywhere
+    for shift in range(3):  # base64 of any text that contains the secret
         encoded = base64.b64encode(bytes(shift) + raw).decode().rstrip("=")
         whole = encoded[(shift * 8 + 5) // 6 : len(encoded) - 1]
-        yield from (whole, whole[::-1], whole.replace("+", "-").replace("/", "_"))
+        yield from (whole, whole.replace("+", "-").replace("/", "_"))

@@ -68,11 +68,19 @@ def _message(record: logging.LogRecord) -> str:
         return f"reports {kind.__name__ if kind else 'a problem'} (line {record.lineno})"
     if record.args and isinstance(record.args, tuple):
         record.args = tuple(
-            shortened(without_tokens(each), MAX_ARGUMENT_CHARS) if isinstance(each, str) else each
+            shortened(SECRETS.redact(without_tokens(each)), MAX_ARGUMENT_CHARS)
+            if isinstance(each, str)
+            else each
             for each in record.args
         )
     text = without_tokens(record.getMessage() if record.args else str(record.msg))
-    return SECRETS.redact(shortened(text, MAX_MESSAGE_CHARS))
+    return shortened(SECRETS.redact(text), MAX_MESSAGE_CHARS)
+
+
+def _argument(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return shortened(SECRETS.redact(without_tokens(value)), MAX_ARGUMENT_CHARS)
 
 
 def _exception(formatter: logging.Formatter, record: logging.LogRecord) -> str:
@@ -80,7 +88,7 @@ def _exception(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     if not record.exc_info or record.name.partition(".")[0] in _SDKS:
         return ""
     stack = without_tokens(formatter.formatException(record.exc_info))
-    return SECRETS.redact(stack[-MAX_EXCEPTION_CHARS:])
+    return SECRETS.redact(stack)[-MAX_EXCEPTION_CHARS:]
 
 
 def _escaped(text: str) -> str:

@@ -228,9 +228,9 @@ def _refusal(error: BaseException | None) -> str:
 def _catalog_entry(config: PeerConfig, card: AgentCard) -> Peer:
     """Give what runs know of an agent, within limits: others write cards."""
     skills = tuple(
-        SECRETS.redact(one_line(skill.name, MAX_SKILL_CHARS)) for skill in card.skills[:MAX_SKILLS]
+        one_line(SECRETS.redact(skill.name), MAX_SKILL_CHARS) for skill in card.skills[:MAX_SKILLS]
     )
     if (more := len(card.skills) - MAX_SKILLS) > 0:
         skills += (f"… and {more} more",)
-    description = SECRETS.redact(one_line(card.description, MAX_DESCRIPTION_CHARS))
+    description = one_line(SECRETS.redact(card.description), MAX_DESCRIPTION_CHARS)
     return Peer(config.name, description, skills, None if config.share_context else False)

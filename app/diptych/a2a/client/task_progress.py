@@ -177,7 +177,7 @@ class TaskProgress:
             state,
             "" if has_answer else self.report.code,
             self.report.usage,
-            "" if has_answer else SECRETS.redact(well_formed(self._text()[:MAX_PARTIAL_CHARS])),
+            "" if has_answer else SECRETS.redact(well_formed(self._text()))[:MAX_PARTIAL_CHARS],
             self._used,
         )
 
