@@ -11,8 +11,6 @@ _FORBIDDEN = (
     "get secrets",
     "list secrets",
     "watch secrets",
-    "get configmaps",
-    "list configmaps",
     "create pods",
     "get pods/log",
     "create pods/exec",

@@ -23,7 +23,7 @@ from diptych_operator.resources.kinds import AGENT, DEPLOYMENT, NAMESPACE
 AGENT2 = replace(AGENT, version="v1alpha2")
 CRD = yaml.safe_load((ROOT / "crds" / "diptych.dev_agents.yaml").read_text(encoding="utf-8"))
 NAME = ("", CRD["metadata"]["name"])
-FULL = Path(__file__).parents[1] / "diptych" / "config" / "full_manifest.yaml"
+FULL = Path(__file__).parents[1] / "diptych" / "manifest" / "full_manifest.yaml"
 
 
 @pytest.fixture

@@ -206,21 +206,11 @@ async def test_another_selector_is_repaired(harness):
     assert harness.spec == before
 
 
-async def test_a_dry_run_of_a_deletion_deletes_nothing_and_shows_no_content(harness):
-    name = ("team", harness.config["metadata"]["name"])
-    shown = await harness.client.read_metadata(CONFIG_MAP, name)
-    assert "data" not in shown
-    assert shown["metadata"]["ownerReferences"] == harness.config["metadata"]["ownerReferences"]
-    assert "deletionTimestamp" not in harness.config["metadata"]
-    assert await harness.client.read_metadata(CONFIG_MAP, ("team", "nowhere")) is None
-
-
 async def test_a_foreign_config_map_is_reported_and_left_alone(harness):
     name = ("team", harness.config["metadata"]["name"])
     harness.api.delete(CONFIG_MAP, name)
     metadata = {"namespace": name[0], "name": name[1]}
     harness.api.create(CONFIG_MAP, {"metadata": metadata, "data": {"a": "b"}})
-    await harness.config_maps.restore(harness.name)
     await harness.reconcile()
     assert harness.accepted == ("False", "NameConflict")
     assert harness.config["data"] == {"a": "b"}

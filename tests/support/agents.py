@@ -7,7 +7,7 @@ from diptych_operator.desired.deployment import PodDefaults
 from diptych_operator.desired.network_policy import NetworkSettings
 from diptych_operator.desired.observed import ObservedState
 from diptych_operator.resources.agent import Agent, agent_of
-from diptych_operator.resources.kinds import Kind, Object
+from diptych_operator.resources.kinds import Object
 
 MODEL = {"name": "gpt-5-mini", "endpoint": "https://models.example.com/v1"}
 PLATFORM = Platform(
@@ -49,10 +49,10 @@ def children(given: Agent, state: ObservedState | None = None) -> Children:
     return desired_children(given, state or ObservedState(), PLATFORM)
 
 
-def child(given: Agent, kind: Kind, state: ObservedState | None = None) -> Object:
-    """The one child of a kind."""
-    found = children(given, state)
-    return next(one for one in (found.config_map, *found.to_apply) if one["kind"] == kind.name)
+def child(one, kind, state=None):
+    """Return the desired child of a kind; of ConfigMaps that with the manifest."""
+    found = children(one, state).to_apply
+    return next(content for content in found if content["kind"] == kind.name)
 
 
 def settled(deployment: Object) -> Object:

@@ -6,9 +6,7 @@ import time
 from collections.abc import Callable
 
 from diptych_operator.controller import (
-    access_files,
     cluster_issuer,
-    config_maps,
     leader_election,
     readiness_poll,
 )
@@ -43,10 +41,6 @@ def quicken(monkeypatch):
     monkeypatch.setattr(term, "PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(readiness_poll, "PERIOD", 0.3)
     monkeypatch.setattr(readiness_poll, "TICK", 0.05)
-    monkeypatch.setattr(config_maps, "PERIOD", 0.3)
-    monkeypatch.setattr(config_maps, "TICK", 0.05)
-    monkeypatch.setattr(access_files, "PERIOD", 2.0)
-    monkeypatch.setattr(access_files, "TICK", 0.05)
     monkeypatch.setattr(cluster_issuer, "PERIOD", 0.3)
     monkeypatch.setattr(cluster_issuer, "RETRY_SECONDS", 0.05)
     monkeypatch.setattr(leader_election, "RENEW_PERIOD", 0.2)

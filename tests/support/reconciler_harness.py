@@ -6,12 +6,10 @@ from dataclasses import dataclass, field
 from support.agents import PLATFORM
 from support.kubernetes import KubernetesApi
 
-from diptych_operator.controller.access_files import AccessFiles, ControllerParts
 from diptych_operator.controller.answers import Answers
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.cluster_issuer import ClusterIssuer
-from diptych_operator.controller.config_maps import ConfigMaps
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.reconciler import Collaborators, Reconciler
 from diptych_operator.controller.rollout_throttle import RolloutThrottle
@@ -58,18 +56,13 @@ class Harness:
     def __post_init__(self):
         self.cache = self.cache or ObjectCache()
         client, cache = self.client, self.cache
-        self.config_maps = ConfigMaps(client, cache, self.queue, self.claims)
         self.clock = Clock()
-        self.issuer = ClusterIssuer(client)
-        parts = ControllerParts(client, cache, self.queue, self.claims)
+        self.issuer = ClusterIssuer(client, cache, self.queue)
         platform = self.platform
-        self.access_files = AccessFiles(parts, self.issuer, platform.access, platform.metadata)
         self.throttle = RolloutThrottle(cache, self.queue, platform.pods.rollout.at_once)
         answers = Answers(cache, self.queue)
         status = StatusWriter(client, cache, answers, lambda: self.clock.now)
-        collaborators = Collaborators(
-            self.config_maps, self.access_files, answers, status, self.throttle
-        )
+        collaborators = Collaborators(self.issuer, answers, status, self.throttle, self.queue)
         self.reconciler = Reconciler(client, cache, self.claims, collaborators, platform)
 
     async def observe(self):
@@ -92,8 +85,6 @@ class Harness:
                     await self.reconciler.reconcile(name)
                 except ApiError:
                     failed = True
-                else:
-                    await self.access_files.look(name)
             if not failed and len(self.api.writes) == before:
                 return
         raise AssertionError("it never comes to rest")

@@ -20,10 +20,8 @@ from diptych_operator.kubernetes.errors import InvalidError
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import (
     APPLIED_DIGEST,
-    CHILD_KINDS,
     DEPLOYMENT,
     OVERWRITE_MANAGER,
-    ROUTE_KINDS,
     Kind,
     NamespacedName,
     Object,
@@ -45,13 +43,12 @@ class Applier:
         self._client = client
         self._locked = locked
         self._answers = answers
-        self._applied: dict[tuple[Kind, NamespacedName], tuple[str, str]] = {}
-        """The digest that was applied last, and the `resourceVersion` that resulted."""
+        self._applied: dict[NamespacedName, dict[tuple[Kind, str], tuple[str, str]]] = {}
+        """By Agent, kind and name: the digest applied last, and the version that resulted."""
 
     def forget(self, name: NamespacedName) -> None:
         """Forget the children of an Agent that is gone."""
-        for kind in (*CHILD_KINDS, *ROUTE_KINDS):
-            self._applied.pop((kind, name), None)
+        self._applied.pop(name, None)
 
     async def apply_if_drifted(self, agent: Agent, desired: Object, live: Object | None) -> None:
         """Apply a child if it does not exist or has drifted.
@@ -59,13 +56,14 @@ class Applier:
         Raises `InvalidError` if the API does not accept it in any way, and other `ApiError`s.
         """
         kind, name = kind_of(desired), namespaced_name_of(desired)
+        applied = self._applied.setdefault(agent.namespaced_name, {})
         locked: list[str] = []
         if live is not None:
             if kind is DEPLOYMENT:
                 locked = locked_additions(live, self._locked)
             if not locked and not has_drifted(live, desired):
                 return
-            if self._applied.get((kind, name)) == (digest(desired), _version(live)):
+            if applied.get((kind, name[1])) == (digest(desired), _version(live)):
                 return  # it was applied, and the API server has only normalised values
         answer = await self._write(agent, desired, live, is_whole=bool(locked))
         if live is None or _version(answer) != _version(live):
@@ -73,7 +71,7 @@ class Applier:
             why = f"somebody has added what is locked: {', '.join(locked)}" if locked else ""
             log_change(agent, verb, kind, name[1], why or _reason(live, desired))
         self._answers.put_child(kind, answer, agent.namespaced_name)
-        self._applied[kind, name] = digest(desired), _version(answer)
+        applied[kind, name[1]] = digest(desired), _version(answer)
 
     async def _write(
         self, agent: Agent, desired: Object, live: Object | None, *, is_whole: bool
@@ -92,16 +90,16 @@ class Applier:
             return await self._repair(desired, live, error)
 
     async def _repair(self, desired: Object, live: Object, error: InvalidError) -> Object:
-        """Overwrite an object, or recreate a Deployment whose selector cannot be changed."""
+        """Overwrite an object, or recreate it where it differs in what can never be changed."""
         kind, name = kind_of(desired), namespaced_name_of(desired)
-        if not _has_another_selector(live, desired):
+        if not _must_be_recreated(live, desired):
             answer = await self._client.overwrite(live, desired)
             _log.warning("%s/%s: applying its %s failed: %s", *name, kind.name, error)
             return answer
         if not await self._client.can_create(desired):
             raise error
         await self._client.delete(kind, name, live["metadata"]["uid"])
-        _log.warning("%s/%s: recreated its %s, whose selector was not ours", *name, kind.name)
+        _log.warning("%s/%s: recreated its %s, which was not ours", *name, kind.name)
         return await self._client.apply(desired, None)
 
 
@@ -125,8 +123,8 @@ def _was_overwritten(live: Object) -> bool:
     return any(entry.get("manager") == OVERWRITE_MANAGER for entry in managers)
 
 
-def _has_another_selector(live: Object, desired: Object) -> bool:
-    """Say whether a Deployment's selector differs, the one field that can never be changed."""
-    if kind_of(desired) is not DEPLOYMENT:
-        return False
-    return bool(live["spec"].get("selector") != desired["spec"]["selector"])
+def _must_be_recreated(live: Object, desired: Object) -> bool:
+    """Whether a Deployment's selector or an immutable ConfigMap's data differ."""
+    if kind_of(desired) is DEPLOYMENT:
+        return bool(live["spec"].get("selector") != desired["spec"]["selector"])
+    return bool(live.get("immutable") and live.get("data") != desired.get("data"))

@@ -18,6 +18,7 @@ from diptych_operator.resources.agent import Agent, agent_of, bad_conditions, re
 from diptych_operator.resources.kinds import (
     AGENT,
     CHILD_KINDS,
+    CONFIG_MAP,
     DEPLOYMENT,
     JOB,
     NAMESPACE,
@@ -35,7 +36,7 @@ from diptych_operator.resources.ownership import is_owned_by
 from diptych_operator.status.conditions import MissingDependency
 from diptych_operator.status.problem import Problem
 
-_LABELLED = (POD, JOB)
+_LABELLED = (POD, JOB, CONFIG_MAP)
 _CHILDREN = (*CHILD_KINDS, *ROUTE_KINDS)
 _POD_STATUS_FIELDS = {
     "phase",
@@ -69,12 +70,11 @@ class ObjectCache:
         """What keeps a pod from starting, where only Events tell."""
         self._objects: dict[Kind, dict[NamespacedName, Object]] = defaultdict(dict)
         self._labelled: dict[tuple[Kind, NamespacedName], dict[str, Object]] = defaultdict(dict)
-        """Pods and Jobs by the Agent that their labels name."""
+        """Pods, Jobs and ConfigMaps by the Agent that their labels name."""
         self._deleted: dict[Kind, dict[NamespacedName, int]] = defaultdict(dict)
         """The version of each deletion that no list has confirmed yet."""
         self._referrers = ReferrerIndex()
         self._readiness_changes: set[NamespacedName] = set()
-        self._access_changes: set[NamespacedName] = set()
 
     def put(self, kind: Kind, content: Object) -> set[NamespacedName]:
         """Store an object; give the Agents to reconcile because it has changed."""
@@ -88,9 +88,8 @@ class ObjectCache:
         self._objects[kind][name] = _trimmed(kind, content)
         if kind in _LABELLED and (agent_name := agent_name_of(content)):
             self._labelled[kind, agent_name][name[1]] = self._objects[kind][name]
-        if kind is AGENT:
-            self._index(agent_of(content))
-        return self._affected_agents(kind, content)
+        peers = self._index(agent_of(content)) if kind is AGENT else set()
+        return self._affected_agents(kind, content) | peers
 
     def remove(self, kind: Kind, content: Object) -> set[NamespacedName]:
         """Remove a deleted object, unless another one has its name by now.
@@ -130,11 +129,6 @@ class ObjectCache:
         changes, self._readiness_changes = self._readiness_changes, set()
         return changes
 
-    def pop_access_changes(self) -> set[NamespacedName]:
-        """Give, once, the Agents whose callers may have changed."""
-        changes, self._access_changes = self._access_changes, set()
-        return changes
-
     def callers(self, agent: Agent) -> tuple[NamespacedName, ...]:
         """Name the Agents that delegate to an Agent by its name, as far as it lets them."""
         referrers = self._referrers.of((AGENT.name, *agent.namespaced_name))
@@ -158,6 +152,15 @@ class ObjectCache:
 
     def pods(self, name: NamespacedName) -> tuple[Object, ...]:
         return tuple(self._labelled.get((POD, name), {}).values())
+
+    def config_maps(self, agent: Agent) -> tuple[Object, ...]:
+        """Return the live ConfigMaps that an Agent owns."""
+        found = self._labelled.get((CONFIG_MAP, agent.namespaced_name), {}).values()
+        return tuple(one for one in found if is_owned_by(one, agent))
+
+    def peers(self, name: NamespacedName) -> list[NamespacedName]:
+        """Name the Agents that an Agent refers to."""
+        return _names(self._referrers.references_of(name), AGENT)
 
     def children(self, agent: Agent) -> Iterator[tuple[Kind, Object]]:
         """Give the live children that an Agent owns."""
@@ -190,18 +193,21 @@ class ObjectCache:
             watched_namespaces=self.watched_namespaces,
             deployment=children.get(DEPLOYMENT),
             network_policy=children.get(NETWORK_POLICY),
+            config_maps=self.config_maps(agent),
+            callers=self.callers(agent),
             pods=self.pods(agent.namespaced_name),
             exposed_at_host=exposed_at_host(agent, self._objects[AGENT].values()),
         )
 
-    def forget(self, name: NamespacedName) -> None:
-        """Forget what an Agent that is gone depended on."""
-        self._set_references(name, frozenset())
+    def forget(self, name: NamespacedName) -> set[NamespacedName]:
+        """Forget what a deleted Agent depended on; return the Agents it referred to."""
+        peers = self._set_references(name, frozenset())
         self.missing_dependencies.pop(name, None)
         self.start_problems.pop(name, None)
         for kind in _LABELLED:
             if not self._labelled.get((kind, name)):
                 self._labelled.pop((kind, name), None)
+        return peers
 
     def count_by_readiness(self) -> dict[str, int]:
         """Count the Agents by the status of their Ready condition."""
@@ -228,28 +234,30 @@ class ObjectCache:
         namespace = self.find(NAMESPACE, ("", name))
         return {name: namespace["metadata"].get("labels", {})} if namespace else {}
 
-    def _index(self, agent: Agent) -> None:
+    def _index(self, agent: Agent) -> set[NamespacedName]:
         """Note what an Agent refers to before it is reconciled: `callers` are those of all Agents.
 
-        Else an operator that starts would find its Agents without callers, and write that down.
+        Returns the Agents whose callers may have changed. Without it, an operator that starts would
+        find its Agents without callers, and write that down.
         """
         try:
             wanted = references(agent, self.domain, self._shared_urls)
         except (AttributeError, LookupError, TypeError, ValueError):
-            return  # its reconcile meets the same, and says so
-        if wanted != self._referrers.references_of(agent.namespaced_name):
-            self._set_references(agent.namespaced_name, wanted)
+            return set()  # its reconcile meets the same, and says so
+        return self._set_references(agent.namespaced_name, wanted)
 
-    def _set_references(self, name: NamespacedName, wanted: frozenset[Reference]) -> None:
-        """Note what an Agent refers to; the callers of its peers may have changed, and its own."""
+    def _set_references(
+        self, name: NamespacedName, wanted: frozenset[Reference]
+    ) -> set[NamespacedName]:
+        """Note what an Agent refers to; return the Agents that are no longer or newly among it."""
         before = self._referrers.set_references(name, wanted)
-        self._access_changes |= {name, *_names(before | wanted, AGENT)}
+        return {one for one in _names(before ^ wanted, AGENT) if one in self._objects[AGENT]}
 
     def _affected_agents(self, kind: Kind, content: Object) -> set[NamespacedName]:
         """Give the Agents to reconcile when an object has changed."""
         namespace, name = namespaced_name_of(content)
         affected = set(self._referrers.of((kind.name, namespace, name)))
-        if kind is POD and (agent_name := agent_name_of(content)):
+        if kind in {POD, CONFIG_MAP} and (agent_name := agent_name_of(content)):
             affected.add(agent_name)
         elif kind is AGENT or kind in _CHILDREN:  # a child has the name of its Agent
             affected.add((namespace, name))

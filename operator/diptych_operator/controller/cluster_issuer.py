@@ -1,13 +1,15 @@
 """The cluster's own issuer of ServiceAccount tokens and its keys, as the API publishes them.
 
-Pods verify tokens with these keys and need no way to the API. Keys are rotated: they are read again
-and again. An API that is away keeps what was known.
+Pods verify tokens with these keys and need no access to the API. Keys are rotated: they are read
+every 20 s, and every Agent is queued when they change.
 """
 
 import asyncio
 import logging
 from typing import Any
 
+from diptych_operator.controller.cache import ObjectCache
+from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.desired.access import TokenIssuer
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import ApiError, ForbiddenError
@@ -25,8 +27,10 @@ _log = logging.getLogger(__name__)
 class ClusterIssuer:
     """`current` is the issuer as it was last read, `problem` why it could not be read; else ""."""
 
-    def __init__(self, client: KubernetesClient) -> None:
+    def __init__(self, client: KubernetesClient, cache: ObjectCache, queue: WorkQueue) -> None:
         self._client = client
+        self._cache = cache
+        self._queue = queue
         self.current: TokenIssuer | None = None
         self.problem = "the API was not asked yet"
 
@@ -49,9 +53,12 @@ class ClusterIssuer:
         except ValueError as error:
             self._note(f"the API's answer is of no use: {error}")
         else:
-            if self.current and found != self.current:
-                _log.info("the keys of the cluster's issuer have changed")
+            has_changed = self.current is not None and found != self.current
             self.current, self.problem = found, ""
+            if has_changed:
+                _log.info("the keys of the cluster's issuer have changed")
+                for name in self._cache.agent_names():
+                    self._queue.add(name)
 
     def _note(self, problem: str) -> None:
         if problem != self.problem:

@@ -75,18 +75,18 @@ def rejections(agent: Agent, observed: ObservedState, platform: Platform) -> Ite
 
 def check_ownership(agent: Agent, children: Children, live: list[Object | None]) -> None:
     """Raise `Blocked` or `Rejected` if a live object is not the Agent's."""
-    foreign = {
-        kind_of(child).name: found
+    foreign = [
+        (kind_of(child).name, child["metadata"]["name"], found)
         for child, found in zip(children.to_apply, live, strict=True)
         if found is not None and not is_owned_by(found, agent)
-    }
-    for kind, found in foreign.items():
+    ]
+    for kind, _, found in foreign:
         owner = controller_of(found) or {}
         if (owner.get("kind"), owner.get("name")) == (AGENT.name, agent.name):
             message = f"The {kind} of a former Agent called {agent.name} is still there."
             raise Blocked(Problem(FORMER_AGENT, message))
-    for kind in foreign:
-        raise name_conflict(kind, agent.name, f"rename the Agent, or delete that {kind}")
+    for kind, name, _ in foreign:
+        raise name_conflict(kind, name, f"rename the Agent, or delete that {kind}")
 
 
 def retry_after(rejection: Problem | None, blocker: Problem | None) -> float | None:

@@ -13,14 +13,14 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
-from diptych_operator.controller.access_files import AccessFiles, AccessFileState
 from diptych_operator.controller.answers import Answers
 from diptych_operator.controller.apply import Applier
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.claims import NamespaceClaims
-from diptych_operator.controller.config_maps import ConfigMaps, ConfigMapState
+from diptych_operator.controller.cluster_issuer import ClusterIssuer
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.obstacles import (
     Blocked,
@@ -30,7 +30,6 @@ from diptych_operator.controller.obstacles import (
     check_ownership,
     issuer_unknown,
     kind_missing,
-    name_conflict,
     rejections,
     retry_after,
     waits_for_others,
@@ -40,14 +39,15 @@ from diptych_operator.controller.rollout_throttle import RolloutThrottle
 from diptych_operator.controller.status_writer import StatusWriter
 from diptych_operator.controller.surplus import Surplus
 from diptych_operator.controller.work_queue import WorkQueue
-from diptych_operator.desired.access import access_config_map_name
+from diptych_operator.desired.access import ACCESS_KEY, access_config_map_name, access_text
 from diptych_operator.desired.children import Children, Platform, desired_children
 from diptych_operator.desired.observed import ObservedState
-from diptych_operator.desired.rollout import mounted_config_map
+from diptych_operator.desired.rollout import mounts_config_map
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import ApiError, ForbiddenError, InvalidError, NotFoundError
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import (
+    CONFIG_MAP,
     DEPLOYMENT,
     RETRIED,
     ROUTE_KINDS,
@@ -72,6 +72,7 @@ BUG_DELAY = 30.0
 """Seconds after which an Agent is tried again whose reconcile met a bug of the operator."""
 
 _BUGS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+_Key: TypeAlias = tuple[Kind, NamespacedName]
 _log = logging.getLogger(__name__)
 
 
@@ -116,11 +117,11 @@ class Workers:
 class Collaborators:
     """What the reconciler works with besides the client and the cache; others use it too."""
 
-    config_maps: ConfigMaps
-    access_files: AccessFiles
+    issuer: ClusterIssuer
     answers: Answers
     status: StatusWriter
     throttle: RolloutThrottle
+    queue: WorkQueue
 
 
 class Reconciler:
@@ -137,8 +138,8 @@ class Reconciler:
         self._client = client
         self._cache = cache
         self._claims = claims
-        self._config_maps = collaborators.config_maps
-        self._access_files = collaborators.access_files
+        self._issuer = collaborators.issuer
+        self._queue = collaborators.queue
         self._status_writer = collaborators.status
         self._platform = platform
         self._throttle = collaborators.throttle
@@ -169,7 +170,10 @@ class Reconciler:
     async def _reconcile(self, agent: Agent) -> float | None:
         """Reconcile an Agent that is there, in a namespace that this operator serves."""
         name = agent.namespaced_name
-        observed = self._cache.observe_and_track(agent)
+        if self._issuer.current is None and not agent.is_open:
+            await self._issuer.refresh()
+        observed = replace(self._cache.observe_and_track(agent), issuer=self._issuer.current)
+        self._queue_outdated_peers(agent)
         rejection = blocker = failure = None
         try:
             await self._make_children(agent, observed)
@@ -231,90 +235,89 @@ class Reconciler:
         except ExposeRefused as error:
             await self._surplus.unexpose(agent, error.network_policy)
             raise
-        await self._apply_children(agent, children)
+        await self._apply_children(agent, observed, children)
 
-    async def _apply_children(self, agent: Agent, children: Children) -> None:
+    async def _apply_children(
+        self, agent: Agent, observed: ObservedState, children: Children
+    ) -> None:
         """Apply children that have drifted, and delete those that are not desired any more."""
         live = await self._find_live(agent, children)
-        check_ownership(agent, children, [live.get(kind_of(one)) for one in children.to_apply])
-        mounted = mounted_config_map(self._cache.deployment(agent))
-        for obsolete in children.obsolete_config_maps:  # first: applying removes the list of them
-            await self._config_maps.delete(agent, obsolete)
-        child = children.config_map
-        name = namespaced_name_of(child)[1]
+        check_ownership(agent, children, [live.get(_key(one)) for one in children.to_apply])
+        is_mounted = mounts_config_map(observed.deployment, access_config_map_name(agent))
+        if not (agent.is_open or observed.issuer or is_mounted):
+            raise issuer_unknown(self._issuer.problem)
+        obstacle, child = None, children.to_apply[0]
         try:
-            state = await self._config_maps.ensure(agent, child, mounted)
-            if state is ConfigMapState.FOREIGN and name != mounted:
-                raise name_conflict("ConfigMap", name, "delete it")
-            obstacle = await self._ensure_access_file(agent)
             await self._purge_jobs.ensure(agent, children.purge_job)
             for child in children.to_apply:
                 obstacle = await self._apply(agent, child, live) or obstacle
         except InvalidError as error:
-            if name != mounted:  # no pod will ever mount it
-                await self._config_maps.delete(agent, name)
             message = f"The cluster does not take the {child['kind']}: {error}"
             raise Rejected(Problem("Refused", message)) from error
         finally:
             self._throttle.end(agent.namespaced_name)
-        await self._surplus.delete(agent, {kind_of(child) for child in children.to_apply})
-        if state is ConfigMapState.FOREIGN:
-            raise name_conflict("ConfigMap", name, "delete it")
+        kinds = {kind_of(child) for child in children.to_apply}
+        await self._surplus.delete(agent, kinds, children.obsolete_config_maps)
         if obstacle:
             raise obstacle
 
-    async def _ensure_access_file(self, agent: Agent) -> Blocked | None:
-        """Have it written before pods mount it; give the obstacle if they have an old one."""
-        try:
-            state = await self._access_files.ensure(agent)
-        except ForbiddenError as error:
-            if not self._access_files.is_mounted(agent):
-                raise
-            _log.warning("%s/%s: %s", *agent.namespaced_name, error)
-            return Blocked(blocker_of(error))
-        if state is AccessFileState.FOREIGN:
-            raise name_conflict("ConfigMap", access_config_map_name(agent), "delete it")
-        if state is AccessFileState.ISSUER_UNKNOWN:
-            raise issuer_unknown(self._access_files.issuer.problem)
-        return None
+    def _queue_outdated_peers(self, agent: Agent) -> None:
+        """Queue the Agents that this one refers to whose access files say something else."""
+        for name in self._cache.peers(agent.namespaced_name):
+            peer, issuer = self._cache.agent(name), self._issuer.current
+            if peer is None or issuer is None or peer.is_open:
+                continue
+            live = self._cache.find(CONFIG_MAP, (peer.namespace, access_config_map_name(peer)))
+            text = access_text(peer, self._cache.callers(peer), issuer, self._platform.access)
+            if live and (live.get("data") or {}).get(ACCESS_KEY) != text:
+                self._queue.add(name)
 
     async def _apply(
-        self, agent: Agent, child: Object, live: Mapping[Kind, Object | None]
+        self, agent: Agent, child: Object, live: Mapping[_Key, Object | None]
     ) -> Blocked | None:
-        """Apply a child; give the obstacle if that is not possible now, and others may go on."""
-        kind = kind_of(child)
-        if kind not in live:
+        """Apply a child; return the obstacle if that is not possible now, and others may go on."""
+        kind, key = kind_of(child), _key(child)
+        if key not in live:
             return kind_missing(child)
-        if kind is DEPLOYMENT and not self._throttle.try_begin(agent, child, live[kind]):
+        if kind is DEPLOYMENT and not self._throttle.try_begin(agent, child, live[key]):
             return waits_for_others(self._throttle.at_once)
-        await self._applier.apply_if_drifted(agent, child, live[kind])
+        try:
+            await self._applier.apply_if_drifted(agent, child, live[key])
+        except ForbiddenError as error:
+            if kind is not CONFIG_MAP or live[key] is None:
+                raise
+            _log.warning("%s/%s: %s", *agent.namespaced_name, error)
+            return Blocked(blocker_of(error))  # pods go on with the former one
         return None
 
-    async def _find_live(self, agent: Agent, children: Children) -> dict[Kind, Object | None]:
+    async def _find_live(self, agent: Agent, children: Children) -> dict[_Key, Object | None]:
         """Find the objects of the children's names, whoever owns them.
 
         A kind that the cluster does not have, as it may lack that of a route, is left out.
         """
-        found: dict[Kind, Object | None] = {}
+        found: dict[_Key, Object | None] = {}
         for child in children.to_apply:
-            kind, name = kind_of(child), namespaced_name_of(child)
+            kind, name = _key(child)
             live = self._cache.find(kind, name)
             if live and kind in ROUTE_KINDS and not is_owned_by(live, agent):  # it may be gone now
                 self._cache.remove(kind, live)
                 live = None
             if live is None and kind is not SERVICE:  # of other kinds, the cache has our own only
                 with contextlib.suppress(NotFoundError):
-                    found[kind] = await self._client.find(kind, name)
+                    found[kind, name] = await self._client.find(kind, name)
             else:
-                found[kind] = live
+                found[kind, name] = live
         return found
 
     def _forget(self, name: NamespacedName) -> None:
-        self._cache.forget(name)
-        self._config_maps.forget(name)
-        self._access_files.forget(name)
+        for peer in self._cache.forget(name):
+            self._queue.add(peer)
         self._applier.forget(name)
         self._status_writer.forget(name)
         self._throttle.forget(name)
         self._failures.pop(name, None)
         self._nudged.pop(name, None)
+
+
+def _key(child: Object) -> _Key:
+    return kind_of(child), namespaced_name_of(child)

@@ -4,7 +4,7 @@ An Agent that may not be exposed as its manifest asks loses its route, and its N
 nobody for it any more. All else of it goes on as it was.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from diptych_operator.controller.apply import Applier
 from diptych_operator.controller.cache import ObjectCache
@@ -12,6 +12,7 @@ from diptych_operator.controller.changes import Verb, log_change
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import (
+    CONFIG_MAP,
     NETWORK_POLICY,
     ROUTE_KINDS,
     Kind,
@@ -28,11 +29,15 @@ class Surplus:
         self._cache = cache
         self._applier = applier
 
-    async def delete(self, agent: Agent, desired: Collection[Kind]) -> None:
-        """Delete the children of all kinds but the desired ones. Raises `ApiError`."""
+    async def delete(
+        self, agent: Agent, desired: Collection[Kind], config_maps: Iterable[Object]
+    ) -> None:
+        """Delete children of all but the desired kinds, and ConfigMaps. Raises `ApiError`."""
         for kind, live in tuple(self._cache.children(agent)):
             if kind not in desired:
                 await self._delete(agent, kind, live, "it is not needed")
+        for live in config_maps:
+            await self._delete(agent, CONFIG_MAP, live, "no pod mounts it any more")
 
     async def unexpose(self, agent: Agent, network_policy: Object) -> None:
         """Delete an Agent's routes; apply the policy that admits nobody. Raises `ApiError`."""

@@ -10,7 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from diptych_operator.desired.access import ACCESS_KEY, AccessSettings, access_config_map_name
+from diptych_operator.desired.access import (
+    ACCESS_KEY,
+    AccessSettings,
+    access_config_map_name,
+    access_text,
+)
 from diptych_operator.desired.call_policy import check_policy
 from diptych_operator.desired.deployment import PodDefaults, deployment_spec
 from diptych_operator.desired.drift import digest
@@ -31,13 +36,7 @@ from diptych_operator.desired.resolved_manifest import (
     resolved_manifest,
     versioned_name,
 )
-from diptych_operator.desired.rollout import (
-    FORMER_CONFIG_MAPS,
-    former_config_maps,
-    has_ended,
-    is_replacing_pods,
-    mounted_config_map,
-)
+from diptych_operator.desired.rollout import has_ended, is_replacing_pods, mounted_config_map
 from diptych_operator.desired.rollout_mark import ROLLOUT_MARK, rollout_mark
 from diptych_operator.resources.agent import Agent, PeerRef
 from diptych_operator.resources.kinds import (
@@ -78,12 +77,11 @@ class Platform:
 
 @dataclass(frozen=True, slots=True)
 class Children:
-    """The desired children: a ConfigMap to create, and objects to apply, in this order."""
+    """The desired children, in the order in which they are applied."""
 
-    config_map: Object
     to_apply: tuple[Object, ...]
-    obsolete_config_maps: tuple[str, ...]
-    """ConfigMaps of earlier revisions that no pod mounts any more."""
+    obsolete_config_maps: tuple[Object, ...]
+    """The Agent's ConfigMaps that no pod mounts any more."""
     purge_job: Object | None = None
     """The suspended Job that deletes the sessions of an Agent that is gone; nobody owns it."""
 
@@ -97,12 +95,13 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
     check_metadata(agent, platform.metadata)
     check_policy(agent)
     manifest = resolved_manifest(agent, observed, platform.policy)
-    config_map = with_metadata(_config_map(agent, manifest), agent, platform.metadata)
+    config_map = _config_map(agent, manifest)
     name = config_map["metadata"]["name"]
     live = observed.deployment
     is_rolling = mounted_config_map(live) != name or is_replacing_pods(live, observed.pods)
-    former = _former_config_maps(live, name) if is_rolling else ()
     to_apply = (
+        config_map,
+        *_access_config_map(agent, observed, platform.access),
         _child(agent, SERVICE_ACCOUNT, automountServiceAccountToken=False),
         _owned_by_pods(
             _child(
@@ -121,12 +120,13 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
         _child(agent, SERVICE, spec=_service_spec(agent)),
         *_pod_disruption_budget(agent),
         *(_child(agent, kind, spec=spec) for kind, spec in route(agent)),
-        _deployment(agent, name, former, observed, platform),
+        _deployment(agent, name, observed, platform),
     )
-    obsolete = tuple(n for n in former_config_maps(live) if n not in {name, *former})
+    kept = {name} if agent.is_open else {name, access_config_map_name(agent)}
+    obsolete = tuple(each for each in observed.config_maps if each["metadata"]["name"] not in kept)
     applied = (with_metadata(child, agent, platform.metadata) for child in to_apply)
     purge = purge_job(agent, observed, platform.pods, platform.network)
-    return Children(config_map, tuple(map(_with_digest, applied)), obsolete, purge)
+    return Children(tuple(map(_with_digest, applied)), () if is_rolling else obsolete, purge)
 
 
 def closed_network_policy(agent: Agent, observed: ObservedState, platform: Platform) -> Object:
@@ -139,23 +139,26 @@ def closed_network_policy(agent: Agent, observed: ObservedState, platform: Platf
     return _with_digest(with_metadata(policy, agent, platform.metadata))
 
 
-def access_config_map(agent: Agent, text: str, metadata: MetadataSettings) -> Object:
-    """Give the ConfigMap with an Agent's access file, its digest in an annotation."""
-    config_map = _child(agent, CONFIG_MAP, data={ACCESS_KEY: text})
-    config_map["metadata"]["name"] = access_config_map_name(agent)
-    return _with_digest(with_metadata(config_map, agent, metadata))
+def _access_config_map(
+    agent: Agent, observed: ObservedState, settings: AccessSettings
+) -> Iterator[Object]:
+    """Yield the ConfigMap with an Agent's access file, unless it is open or no issuer is known."""
+    if observed.issuer and not agent.is_open:
+        text = access_text(agent, observed.callers, observed.issuer, settings)
+        config_map = _child(agent, CONFIG_MAP, data={ACCESS_KEY: text})
+        config_map["metadata"]["name"] = access_config_map_name(agent)
+        yield config_map
 
 
 def _deployment(
     agent: Agent,
     config_map_name: str,
-    former: tuple[str, ...],
     observed: ObservedState,
     platform: Platform,
 ) -> Object:
     """Give the Deployment. It rolls its pods when the manifest changes: they mount another name."""
     spec = deployment_spec(agent, config_map_name, platform.pods, _peers(agent, observed))
-    annotations = {FORMER_CONFIG_MAPS: ",".join(former)} if former else {}
+    annotations = {}
     if platform.pods.rollout.at_once:
         mark = rollout_mark(agent, spec["template"], observed.deployment)
         annotations[ROLLOUT_MARK] = str(mark)
@@ -177,12 +180,6 @@ def _config_map(agent: Agent, manifest: Object) -> Object:
     config_map = _child(agent, CONFIG_MAP, immutable=True, data={FILE: text})
     config_map["metadata"]["name"] = versioned_name(agent, text)
     return config_map
-
-
-def _former_config_maps(deployment: Object | None, current: str) -> tuple[str, ...]:
-    """Name the ConfigMaps besides the current one that running pods may mount."""
-    names = [*former_config_maps(deployment), mounted_config_map(deployment)]
-    return tuple(dict.fromkeys(n for n in names if n is not None and n != current))
 
 
 def _service_spec(agent: Agent) -> dict[str, Any]:
@@ -230,7 +227,7 @@ def _child(
 
 
 def _owned_by_pods(child: Object, pods: Iterable[Object]) -> Object:
-    """Add the pods that may run to an object's owners. docs/decisions/0134 says why."""
+    """Add the pods that may run to an object's owners, so that it outlives the Agent with them."""
     references = [
         {"apiVersion": POD.api_version, "kind": POD.name, "name": name, "uid": uid}
         for name, uid in sorted(

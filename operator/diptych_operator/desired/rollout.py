@@ -6,8 +6,6 @@ from typing import Any
 from diptych_operator.desired.deployment import VOLUME
 from diptych_operator.resources.kinds import Object
 
-FORMER_CONFIG_MAPS = "diptych.dev/former-configs"
-"""The annotation with the ConfigMaps of earlier revisions, whose pods may still run."""
 _REVISION = "pod-template-hash"
 """The label by which a Deployment tells the pods of its revisions apart."""
 
@@ -33,12 +31,6 @@ def mounts_config_map(deployment: Object | None, name: str) -> bool:
         for source in _at(volume, "projected").get("sources") or ()
     )
     return any(_at(source, "configMap").get("name") == name for source in sources)
-
-
-def former_config_maps(deployment: Object | None) -> tuple[str, ...]:
-    """Name the ConfigMaps of earlier revisions that have not been deleted yet."""
-    annotations = _at(deployment or {}, "metadata", "annotations")
-    return tuple(filter(None, annotations.get(FORMER_CONFIG_MAPS, "").split(",")))
 
 
 def is_rolled_out(deployment: Object | None) -> bool:

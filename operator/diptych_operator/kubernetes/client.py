@@ -5,7 +5,6 @@ Requests are not retried here. Every reconcile can be repeated, and the work que
 
 import asyncio
 from collections.abc import Callable, Mapping
-from http import HTTPStatus
 from typing import Any, Self
 
 import aiohttp
@@ -16,7 +15,6 @@ from diptych_operator.kubernetes.errors import (
     AlreadyExistsError,
     ApiError,
     InvalidError,
-    NotFoundError,
     UnavailableError,
     error_for,
 )
@@ -38,7 +36,6 @@ _REACHABLE_SECONDS = 3.0
 _APPLY = {"Content-Type": "application/apply-patch+yaml"}
 _JSON = {"Content-Type": "application/json"}
 _JSON_PATCH = {"Content-Type": "application/json-patch+json"}
-_METADATA = {**_JSON, "Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
 _MAX_MESSAGE = 1000
 
 
@@ -171,26 +168,6 @@ class KubernetesClient:
         path = kind_of(desired).path(*namespaced_name_of(desired))
         query = {"fieldManager": OVERWRITE_MANAGER}
         return await self._request("PATCH", path, patch, query, _JSON_PATCH)
-
-    async def read_metadata(self, kind: Kind, name: NamespacedName) -> Object | None:
-        """Give the metadata of an object that the operator may delete but not read.
-
-        The API answers a dry run of a deletion with the metadata of the object. The chart's
-        admission policy refuses it for an object that is not the operator's: then the metadata is
-        empty but for the name, so that nothing in it says that the object is an Agent's.
-        """
-        query = {"dryRun": "All", "propagationPolicy": "Foreground"}
-        try:
-            answer = await self._request("DELETE", kind.path(*name), None, query, _METADATA)
-        except NotFoundError:
-            return None
-        except InvalidError as error:
-            if error.status != HTTPStatus.UNPROCESSABLE_ENTITY:  # a webhook allows no dry run
-                raise
-            return {"metadata": {"namespace": name[0], "name": name[1]}}
-        if "uid" not in answer.get("metadata", {}):
-            raise UnavailableError("the API does not show the object that would be deleted")
-        return answer
 
     async def replace(self, content: Object) -> Object:
         """Replace an object, if its `resourceVersion` is still the live one."""

@@ -20,12 +20,10 @@ from typing import Any, cast
 import kopf
 from aiohttp import web
 
-from diptych_operator.controller.access_files import AccessFiles, ControllerParts
 from diptych_operator.controller.answers import Answers
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.cluster_issuer import ClusterIssuer
-from diptych_operator.controller.config_maps import ConfigMaps
 from diptych_operator.controller.leader_election import LeaderElection
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.readiness_poll import ReadinessPoll
@@ -113,23 +111,18 @@ class Operator:
         queue = WorkQueue()
         platform = self.settings.platform
         claims = NamespaceClaims(client, cache, queue, self.settings.name, _claim_event)
-        config_maps = ConfigMaps(client, cache, queue, claims)
-        issuer = ClusterIssuer(client)
-        parts = ControllerParts(client, cache, queue, claims)
-        access_files = AccessFiles(parts, issuer, platform.access, platform.metadata)
+        issuer = ClusterIssuer(client, cache, queue)
         throttle = RolloutThrottle(cache, queue, platform.pods.rollout.at_once, self.metrics)
         answers = Answers(cache, queue)
         status = StatusWriter(client, cache, answers, _now)
-        collaborators = Collaborators(config_maps, access_files, answers, status, throttle)
+        collaborators = Collaborators(issuer, answers, status, throttle, queue)
         reconciler = Reconciler(client, cache, claims, collaborators, platform)
         tokens = StatusTokens(client, platform.access.operator)
         coroutines: list[Coroutine[Any, Any, Any]] = [
             stop.wait(),
             lease_lost,
             ReadinessPoll(client, cache, queue, tokens).run(),
-            config_maps.run(),
             issuer.run(),
-            access_files.run(),
             claims.run(),
         ]
         tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]

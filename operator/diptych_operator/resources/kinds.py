@@ -70,8 +70,8 @@ CHILD_KINDS: Final = (
     POD_DISRUPTION_BUDGET,
     DEPLOYMENT,
 )
-"""The children of an Agent that are watched, in the order of their creation. ConfigMaps are
-children too, but the operator has no right to read them."""
+"""The children that are watched and named like their Agent, in the order of their creation. Its
+ConfigMaps, watched too, have names of their own."""
 
 ROUTE_KINDS: Final = (HTTP_ROUTE, INGRESS)
 """Children, too, where the platform lets Agents be exposed. They are listed and not watched: the

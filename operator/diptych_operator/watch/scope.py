@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from diptych_operator.resources.kinds import (
     AGENT,
     CHILD_KINDS,
+    CONFIG_MAP,
     JOB,
     NAMESPACE,
     OPERATOR_NAME,
@@ -15,14 +16,17 @@ from diptych_operator.resources.kinds import (
 )
 from diptych_operator.resources.labels import MANAGED_BY
 
-_OWN_OBJECTS_ONLY = (*(kind for kind in CHILD_KINDS if kind is not SERVICE), *ROUTE_KINDS, JOB, POD)
+_OWN_OBJECTS_ONLY = (
+    *(kind for kind in CHILD_KINDS if kind is not SERVICE),
+    *(*ROUTE_KINDS, CONFIG_MAP, JOB, POD),
+)
 """Kinds of which only objects with the operator's label are watched. A Service of somebody else may
 be one that an Agent refers to."""
 
 
 def watched_kinds(namespaces: frozenset[str] | None) -> tuple[Kind, ...]:
     """Give the kinds to watch. An operator of some namespaces has no right to read Namespaces."""
-    kinds = (AGENT, *CHILD_KINDS, JOB, POD)
+    kinds = (AGENT, *CHILD_KINDS, CONFIG_MAP, JOB, POD)
     return kinds if namespaces is not None else (*kinds, NAMESPACE)
 
 

@@ -171,7 +171,7 @@ WEBHOOK_IS_GONE = (
 )
 
 
-@pytest.mark.parametrize(("method", "path"), [("PATCH", "deployments"), ("POST", "configmaps")])
+@pytest.mark.parametrize(("method", "path"), [("PATCH", "deployments"), ("PATCH", "configmaps")])
 async def test_k1_a_write_that_fails_three_times_is_said_to_fail(harness, method, path):
     def before(request, content):
         if request.method == method and path in request.path:

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from support.agents import PLATFORM, agent, children, observed
+from support.agents import PLATFORM, agent, child, children, observed
 
 from diptych_operator.desired.call_policy import locked_by_policy, policy_mistakes
 from diptych_operator.desired.children import desired_children
 from diptych_operator.desired.manifest_error import ManifestError
+from diptych_operator.resources.kinds import CONFIG_MAP
 
 RIGHT = {"match": {"tool": "pay"}, "when": "args.amount > 100", "do": "ask"}
 
@@ -41,14 +42,14 @@ def test_a_mistake_is_named_with_its_place_and_nothing_is_made(rules, said):
 
 def test_a_right_policy_is_the_pods_own_affair():
     assert list(policy_mistakes([RIGHT, {"match": {"agent": "x"}, "do": "deny"}])) == []
-    spec = yaml.safe_load(children(agent(policy=[RIGHT])).config_map["data"]["agent.yaml"])["spec"]
+    spec = yaml.safe_load(child(agent(policy=[RIGHT]), CONFIG_MAP)["data"]["agent.yaml"])["spec"]
     assert spec["policy"] == [RIGHT]
 
 
 def test_the_platforms_rules_reach_the_pod_beside_the_agents_own():
     platform = replace(PLATFORM, policy=({"match": {"tool": "*"}, "do": "ask"},))
     [own] = [desired_children(agent(policy=[RIGHT]), observed(), platform)]
-    manifest = yaml.safe_load(own.config_map["data"]["agent.yaml"])
+    manifest = yaml.safe_load(own.to_apply[0]["data"]["agent.yaml"])
     assert manifest["metadata"]["annotations"]["diptych.dev/policy"] == (
         '[{"do": "ask", "match": {"tool": "*"}}]'
     )

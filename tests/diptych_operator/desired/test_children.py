@@ -5,9 +5,9 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.agents import PLATFORM, agent, child, children, observed, service, settled
+from support.agents import agent, child, children, observed, service, settled
 
-from diptych_operator.desired.children import TooLargeError, desired_children
+from diptych_operator.desired.children import TooLargeError
 from diptych_operator.desired.deployment import PodDefaults, pod_template
 from diptych_operator.desired.proxy import ProxySettings
 from diptych_operator.desired.resolved_manifest import FILE
@@ -21,7 +21,7 @@ from diptych_operator.resources.kinds import (
     SERVICE_ACCOUNT,
 )
 
-KINDS = ["ServiceAccount", "NetworkPolicy", "Service", "Deployment"]
+KINDS = ["ConfigMap", "ServiceAccount", "NetworkPolicy", "Service", "Deployment"]
 NAMES = st.from_regex(r"\A[a-z]([-a-z0-9]{0,61}[a-z0-9])?\Z")
 SPECS = st.fixed_dictionaries(
     {},
@@ -64,7 +64,7 @@ def test_the_same_agent_gives_the_same_objects_that_it_owns(name, spec):
     one = agent(name, **spec)
     found = children(one)
     assert found == children(agent(name, **json.loads(json.dumps(spec))))
-    for content in (found.config_map, *found.to_apply):
+    for content in found.to_apply:
         metadata = content["metadata"]
         [owner] = metadata["ownerReferences"]
         assert (owner["kind"], owner["uid"], owner["controller"]) == ("Agent", one.uid, True)
@@ -72,8 +72,8 @@ def test_the_same_agent_gives_the_same_objects_that_it_owns(name, spec):
         assert metadata["labels"]["app.kubernetes.io/managed-by"] == "diptych-operator"
         assert all(len(value) <= 63 for value in metadata["labels"].values())
         assert "status" not in content
-    assert {c["metadata"]["name"] for c in found.to_apply} == {name}
-    assert found.config_map["metadata"]["name"].startswith(f"{name}-")
+    assert {c["metadata"]["name"] for c in found.to_apply[1:]} == {name}
+    assert found.to_apply[0]["metadata"]["name"].startswith(f"{name}-")
 
 
 def test_the_pods_pass_pod_security_restricted():
@@ -234,17 +234,17 @@ def test_a_peer_that_comes_and_goes_does_not_roll_the_pods():
     assert child(one, DEPLOYMENT, there) == child(one, DEPLOYMENT)
 
 
-def test_former_config_maps_are_kept_until_their_pods_are_gone():
-    before = child(agent(), DEPLOYMENT)
-    name = child(agent(), CONFIG_MAP)["metadata"]["name"]
-    changed = agent(instructions="New.")
-    rolling = desired_children(changed, observed(deployment=settled(before)), PLATFORM)
-    deployment = rolling.to_apply[-1]
-    assert deployment["metadata"]["annotations"]["diptych.dev/former-configs"] == name
-    assert rolling.obsolete_config_maps == ()
-    done = desired_children(changed, observed(deployment=settled(deployment)), PLATFORM)
-    assert done.obsolete_config_maps == (name,)
-    assert "diptych.dev/former-configs" not in done.to_apply[-1]["metadata"]["annotations"]
+def test_config_maps_of_former_revisions_are_kept_until_their_pods_are_gone():
+    changed, opened = agent(instructions="New."), agent(access={"mode": "open"})
+    former = child(agent(), CONFIG_MAP)
+    access = {"metadata": {"name": "coordinator-access"}}
+    there = {"config_maps": [former, child(changed, CONFIG_MAP), access]}
+    rolling = observed(deployment=settled(child(agent(), DEPLOYMENT)), **there)
+    assert children(changed, rolling).obsolete_config_maps == ()
+    done = observed(deployment=settled(child(changed, DEPLOYMENT)), **there)
+    assert children(changed, done).obsolete_config_maps == (former,)
+    done = observed(deployment=settled(child(opened, DEPLOYMENT)), config_maps=[access])
+    assert children(opened, done).obsolete_config_maps == (access,)
 
 
 def running(name, revision, *, drains=False):
@@ -263,38 +263,18 @@ def ports_out(one, state):
 def test_pods_that_drain_keep_their_config_map_and_their_way_out():
     first = agent(tools=[{"name": "wiki", "url": "https://wiki.example.com:8443"}])
     changed = agent()
-    before = observed(deployment=settled(child(first, DEPLOYMENT)))
-    rolling = child(changed, DEPLOYMENT, before)
-    there = {"deployment": settled(rolling), "network_policy": child(first, NETWORK_POLICY)}
+    there = {
+        "deployment": settled(child(changed, DEPLOYMENT)),
+        "network_policy": child(first, NETWORK_POLICY),
+        "config_maps": [child(first, CONFIG_MAP)],
+    }
     pods = (running("new", "b"), running("old", "a", drains=True))
     meanwhile = observed(**there, pods=pods)
     assert 8443 in ports_out(changed, meanwhile)
     assert children(changed, meanwhile).obsolete_config_maps == ()
     over = observed(**there, pods=pods[:1])
     assert 8443 not in ports_out(changed, over)
-    assert children(changed, over).obsolete_config_maps == (
-        child(first, CONFIG_MAP)["metadata"]["name"],
-    )
-
-
-def test_the_config_maps_of_two_rollouts_in_a_row_are_kept():
-    agents = [agent(instructions=text) for text in ("", "a", "b")]
-    deployment = settled(child(agents[0], DEPLOYMENT))
-    for one in agents[1:]:
-        deployment = child(one, DEPLOYMENT, observed(deployment=deployment))
-    names = [child(one, CONFIG_MAP)["metadata"]["name"] for one in agents]
-    kept = deployment["metadata"]["annotations"]["diptych.dev/former-configs"]
-    assert kept == f"{names[0]},{names[1]}"
-
-
-def test_going_back_before_the_rollout_is_over_deletes_nothing_in_use():
-    first, second = agent(), agent(instructions="New.")
-    d1 = settled(child(first, DEPLOYMENT))
-    d2 = child(second, DEPLOYMENT, observed(deployment=d1))
-    back = desired_children(first, observed(deployment=d2), PLATFORM)
-    used = back.config_map["metadata"]["name"]
-    assert used not in back.obsolete_config_maps
-    assert used not in back.to_apply[-1]["metadata"]["annotations"]["diptych.dev/former-configs"]
+    assert children(changed, over).obsolete_config_maps == (child(first, CONFIG_MAP),)
 
 
 def test_overrides_are_merged_the_operators_first():

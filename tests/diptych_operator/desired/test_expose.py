@@ -32,7 +32,7 @@ BY_INGRESS = {
 def made(expose, settings=SETTINGS, **state):
     one = agent(**({"expose": expose} if expose else {}))
     found = desired_children(one, observed(**state), replace(PLATFORM, expose=settings))
-    return {content["kind"]: content for content in (found.config_map, *found.to_apply)}
+    return {content["kind"]: content for content in found.to_apply}
 
 
 def gateways(objects):

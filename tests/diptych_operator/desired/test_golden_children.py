@@ -7,10 +7,13 @@ operator rolls the pods or writes to every child. If it is meant, write the file
 """
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
 from support.agents import agent, children, observed, service
+
+from diptych_operator.desired.access import TokenIssuer
 
 GOLDEN = Path(__file__).parent / "golden_children.yaml"
 AGENT = agent(
@@ -40,12 +43,12 @@ AGENT = agent(
     },
 )
 LAWYER = agent("lawyer", "legal", allowedNamespaces={"from": "All"})
-STATE = observed(agent("researcher"), LAWYER, service("wiki"))
+ISSUER = TokenIssuer("https://cluster.example", ({"kid": "1"},))
+STATE = replace(observed(agent("researcher"), LAWYER, service("wiki")), issuer=ISSUER)
 
 
 def test_the_children_are_those_of_the_golden_file():
-    found = children(AGENT, STATE)
-    objects = [found.config_map, *found.to_apply]
+    objects = list(children(AGENT, STATE).to_apply)
     if "WRITE_GOLDEN" in os.environ:
         GOLDEN.write_text(
             yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, allow_unicode=True)

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from support.agents import PLATFORM, agent, observed
 
-from diptych_operator.desired.children import access_config_map, desired_children
+from diptych_operator.desired.access import TokenIssuer
+from diptych_operator.desired.children import desired_children
 from diptych_operator.desired.manifest_error import ManifestError
 from diptych_operator.desired.metadata import MetadataSettings, ObjectMetadata
 
@@ -14,16 +15,15 @@ ALLOWED = MetadataSettings(("team", "eks.amazonaws.com/*"))
 
 
 def made(settings=ALLOWED, **spec):
-    found = desired_children(agent(**spec), observed(), replace(PLATFORM, metadata=settings))
-    return [found.config_map, *found.to_apply]
+    state = replace(observed(), issuer=TokenIssuer("https://cluster.example", ()))
+    return desired_children(agent(**spec), state, replace(PLATFORM, metadata=settings)).to_apply
 
 
 def test_what_an_agent_gives_is_on_all_its_objects_and_pods():
     objects = made(metadata=OWN, replicas=2)
-    access = access_config_map(agent(metadata=OWN), "{}", ALLOWED)
     template = objects[-1]["spec"]["template"]
-    assert len(objects) == 6
-    for content in (*objects, access, template):
+    assert len(objects) == 7
+    for content in (*objects, template):
         assert content["metadata"]["labels"]["team"] == "blue"
         assert content["metadata"]["labels"]["app.kubernetes.io/instance"] == "coordinator"
         annotations = content["metadata"]["annotations"]
@@ -49,8 +49,6 @@ def test_a_key_that_the_platform_does_not_let_agents_set_is_named(settings, said
         made(settings, metadata=OWN)
     assert error.value.reason == "MetadataNotAllowed"
     assert said in str(error.value)
-    access = access_config_map(agent(metadata=OWN), "{}", MetadataSettings())
-    assert "team" not in access["metadata"]["labels"]
 
 
 def test_the_operators_own_labels_are_the_strongest():

@@ -3,7 +3,6 @@
 import pytest
 
 from diptych_operator.desired.rollout import (
-    former_config_maps,
     is_replacing_pods,
     is_rolled_out,
     mounted_config_map,
@@ -91,19 +90,6 @@ def projected(*names):
 )
 def test_the_newest_pods_mount_one_config_map(live, expected):
     assert mounted_config_map(live) == expected
-
-
-@pytest.mark.parametrize(
-    ("annotations", "expected"),
-    [
-        pytest.param({}, (), id="none"),
-        pytest.param({"diptych.dev/former-configs": ""}, (), id="an empty list"),
-        pytest.param({"diptych.dev/former-configs": "a-1,a-2"}, ("a-1", "a-2"), id="two"),
-    ],
-)
-def test_former_config_maps_are_listed_in_an_annotation(annotations, expected):
-    assert former_config_maps(deployment(annotations=annotations)) == expected
-    assert former_config_maps(None) == ()
 
 
 def pod(revision, *, drains=False, phase="Running"):

@@ -2,7 +2,7 @@
 
 import pytest
 import yaml
-from support.agents import agent, child, children, observed, service
+from support.agents import agent, child, observed, service
 
 from diptych_operator.resources.kinds import ALLOWED_NAMESPACES, CONFIG_MAP, NETWORK_POLICY
 from diptych_operator.status.unresolved import unresolved_references
@@ -58,5 +58,5 @@ def test_one_that_is_not_there_or_not_seen_consents_to_nothing():
 
 def test_a_service_of_the_own_namespace_needs_none():
     one = agent(tools=[{"name": "w", "serviceRef": {"name": "wiki", "namespace": "team"}}])
-    text = children(one, observed(service("wiki"))).config_map["data"]["agent.yaml"]
+    text = child(one, CONFIG_MAP, observed(service("wiki")))["data"]["agent.yaml"]
     assert "http://wiki.team.svc:8000/mcp" in text
