@@ -1,8 +1,6 @@
 """What holds for every test, and the order in which tests run."""
 
 import copy
-import fcntl
-import functools
 import gc
 import os
 from collections import Counter
@@ -12,7 +10,6 @@ from pathlib import Path
 import coverage
 import hypothesis
 import pytest
-from support.order import LAST, LONG, TIMELESS, UNTRACED
 
 from diptych.net.redaction import SECRETS
 
@@ -56,44 +53,21 @@ def _sees_imports() -> bool:
     return os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have the timeless tests first: the others may have to wait for a machine that is quiet.
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "long: takes ten seconds or more, and so begins early")
 
-    Of each kind the long ones come first, one of each file in turn: processes take neighbours at
-    the same time, and two of a file, as two floods, may both need the whole machine.
-    """
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin long tests first, one of each file in turn: two of a file may need a whole machine."""
     turns: Counter[Path] = Counter()
 
-    def place(item: pytest.Item) -> tuple[bool, bool, bool, int]:
-        is_long, is_last = item.nodeid.startswith(LONG), item.nodeid.startswith(LAST)
+    def place(item: pytest.Item) -> tuple[bool, int]:
+        is_long = item.get_closest_marker("long") is not None
         turns[item.path] += is_long
-        turn = turns[item.path] if is_long else 0
-        return not _is_timeless(item), is_last, not is_long, turn
+        return not is_long, turns[item.path] if is_long else 0
 
     items.sort(key=place)
-    for item in items:
-        if item.nodeid.startswith(UNTRACED):
-            item.add_marker(pytest.mark.no_cover)
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    if not _is_timeless(item):
-        _wait_until_quiet()
-    return (yield)
-
-
-@functools.cache
-def _wait_until_quiet() -> None:
-    """Wait until nobody has the lock on the file `TESTS_QUIET`, if there is one (`.ci/run`)."""
-    if name := os.environ.get("TESTS_QUIET"):
-        with Path(name).open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH)
-
-
-def _is_timeless(item: pytest.Item) -> bool:
-    is_virtual = hasattr(getattr(item, "function", None), "is_virtual")
-    return is_virtual or item.nodeid.startswith(TIMELESS)
 
 
 @pytest.fixture(autouse=True)

@@ -41,6 +41,8 @@ from diptych_operator.desired.network_policy import DnsSettings, NetworkSettings
 from diptych_operator.process.settings import read_settings
 from diptych_operator.resources.kinds import DEPLOYMENT
 
+pytestmark = pytest.mark.no_cover
+
 CRD = "diptych.dev_agents.yaml"
 
 ALL = (

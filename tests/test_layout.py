@@ -8,7 +8,6 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from support.order import LAST, LONG, TIMELESS, UNTRACED
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -87,11 +86,3 @@ def test_the_tests_that_the_readme_names_are_there():
     assert named
     for pattern in named:
         assert list(ROOT.glob(pattern)), pattern
-
-
-@pytest.mark.parametrize("start", sorted({*TIMELESS, *LONG, *LAST, *UNTRACED}))
-def test_the_tests_that_their_order_names_are_there(start: str):
-    file, _, test = start.partition("::")
-    found = list(ROOT.glob(f"{file}*"))
-    assert found
-    assert not test or any(f"def {test}" in path.read_text() for path in found)

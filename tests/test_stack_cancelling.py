@@ -27,6 +27,8 @@ from diptych.manifest.settings import PeerConfig, TimeoutConfig, ToolServerConfi
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
 
+pytestmark = pytest.mark.long
+
 AT_ONCE = 1.0  # second, as loop.md §6 has it
 PATIENT = TimeoutConfig(connect=1, first_byte=30, idle=30, total=30)
 HANGING = str(SERVERS / "hanging_tools.py")

@@ -6,6 +6,8 @@ import pytest
 from support.clients import run_client
 from support.stack import stage
 
+pytestmark = pytest.mark.long
+
 CITY = {"name": "Paris", "population": 2_100_000}
 RIGHT = json.dumps(CITY)
 WRONG = json.dumps({"name": "Paris"})

@@ -21,6 +21,8 @@ from diptych.core.child_approvals import MAX_OPEN
 from diptych.core.run_settings import RunSettings
 from diptych.manifest.settings import PeerConfig
 
+pytestmark = pytest.mark.long
+
 TOKENS, OWN = 1_000, 12  # of the run, and of its own first model call
 GIVEN = TOKENS - OWN
 

@@ -20,6 +20,8 @@ from diptych.manifest.loader import LocalOptions, load_agents
 from diptych.models.connection import open_http_session
 from diptych.serve.hosted_agent import HostedAgent
 
+pytestmark = [pytest.mark.long, pytest.mark.no_cover]
+
 CHECKS = (
     "not_a_server_error",
     "status_code_conformance",

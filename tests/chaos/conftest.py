@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 from support.callers import client
@@ -11,7 +12,15 @@ from support.pods import PodProcess, all_ready, pod_processes
 from support.redis_server import RedisServer, redis_server
 from support.scene import Scene
 
+FOLDER = Path(__file__).parent
 SAVES = ("--appendonly", "yes", "--appendfsync", "everysec")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == FOLDER:
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture(scope="session")

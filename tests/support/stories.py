@@ -25,7 +25,6 @@ def virtually(story):
     def test(*arguments, **named):
         run_virtually(bounded(*arguments, **named))
 
-    test.is_virtual = True
     return test
 
 

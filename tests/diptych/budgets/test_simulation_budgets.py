@@ -22,6 +22,8 @@ from diptych.ports.budgets import Reserved
 from diptych.runs.service import RunService
 from diptych.stores.memory.budgets import MemoryLedger
 
+pytestmark = pytest.mark.no_cover
+
 SEEDS = 100
 
 

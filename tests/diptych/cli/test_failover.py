@@ -20,7 +20,7 @@ TEXT = " ".join(f"word{n}" for n in range(40))
 SCRIPT = json.dumps(["{}", {"chunk_ms": 100, "content": TEXT}])
 TAKEN_OVER = "! another process has taken the run over"
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
+pytestmark = [pytest.mark.skipif(sys.platform == "win32", reason="sends signals"), pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,14 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.face import NAME, error_of, face
 
 from diptych.manifest.settings import ChatConfig
+
+pytestmark = pytest.mark.no_cover
 
 ROUTES = [
     "/v1/chat/completions",

@@ -16,6 +16,8 @@ from diptych.models.failures import AttemptFailure
 from diptych.models.reply_reader import ReplyReader
 from diptych.ports import Delta
 
+pytestmark = pytest.mark.no_cover
+
 RECORDED = Path(__file__).parents[2] / "recorded" / "model" / "streams"
 CALLS = (
     {"index": 0, "id": "c1", "type": "function", "function": {"name": "add", "arguments": ""}},

@@ -35,6 +35,8 @@ from diptych.ports import Delta, Reply
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.request import RunRequest
 
+pytestmark = pytest.mark.no_cover
+
 ONCE_FAILED = [0, 1415, 5197]
 ONCE_TOO_LONG = [76, 264]  # in windows of 1,500 tokens
 SEEDS = 1_000

@@ -21,6 +21,8 @@ from support.world import found
 
 from diptych.runs.service import RunService
 
+pytestmark = pytest.mark.no_cover
+
 SEEDS = 400
 ONCE_FAILED = [27, 41, 69, 84, 119, 131]
 ONCE_LOST = [65, 99, 226, 864, 1427, 1991, 2257, 3042, 4482]

@@ -491,6 +491,7 @@ async def test_a_reader_that_falls_behind_gets_all_records_once_and_in_order(
         assert heard == list(await owner.store.read(entry.run_id))
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("losing", [False, True])
 def test_readers_who_fall_behind_at_every_step_are_told_what_others_are(
     losing: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

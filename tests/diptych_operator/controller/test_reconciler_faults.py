@@ -98,6 +98,7 @@ class Killed(BaseException):
     """What happens to an operator that is killed."""
 
 
+@pytest.mark.no_cover  # some hundred reconciles
 @pytest.mark.timeout(300)  # ten seconds of computing, with what other work leaves of the machine
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_k2_being_killed_at_any_write_leaves_the_same_in_the_end(when):

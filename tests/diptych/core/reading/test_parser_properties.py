@@ -26,6 +26,8 @@ from diptych.core.reading import (
 )
 from diptych.core.reading.references import fill_references, referenced_labels
 
+pytestmark = pytest.mark.no_cover
+
 OFFERS = Catalog((Tool("s", "echo", "", {"type": "object"}),), (Peer("writer", ""),))
 CALL = '{"tool": "echo", "arguments": {"a": "}{ \\"[ ```"}}'
 CALLED = ToolCall("1", "echo", {"a": '}{ "[ ```'})
