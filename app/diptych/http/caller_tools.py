@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from diptych.core.errors import InvalidRequest
-from diptych.http.typed_output import TypedOutput, read_forced_tools, read_response_format
+from diptych.http.answer_form import TypedOutput, read_forced_tools, read_response_format
 
 _TOOL_FIELDS = ("tools", "tool_choice", "functions", "function_call")
 _SAY_NOTHING: tuple[object, ...] = (None, [], "none", "auto")

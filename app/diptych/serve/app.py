@@ -20,13 +20,13 @@ from diptych.access.limits import Limits, RunLimiter
 from diptych.budgets.agent_budgets import AgentBudgets
 from diptych.http.access_guard import AccessGuard, AccessPolicy
 from diptych.http.agent_profile import CARD_PATH, OLDER_CARD_PATHS, AgentProfile
+from diptych.http.approvals import GuardedApprovals
 from diptych.http.bodies import sentence
 from diptych.http.chat.models import model_routes
-from diptych.http.chat.routes import completion_route
+from diptych.http.chat_routes import completion_route
 from diptych.http.chat_terms import ChatTerms
 from diptych.http.cors import CorsForApi
 from diptych.http.errors import add_error_handlers, error_body, error_response
-from diptych.http.guarded_approvals import GuardedApprovals
 from diptych.http.guarded_runs import GuardedRuns, GuardedSessions
 from diptych.http.guards import BodyGuard, LoopbackGuard
 from diptych.http.health import Readiness, health_routes, metrics_routes
@@ -36,10 +36,10 @@ from diptych.http.page.routes import page_routes
 from diptych.http.request_id import RequestIds
 from diptych.http.responses.routes import create_response_route, response_routes
 from diptych.http.rest_errors import REST_PATH
+from diptych.http.run_routes import RunPolicy, run_routes
+from diptych.http.run_tree import tree_routes
 from diptych.http.runs.approvals import approval_routes
 from diptych.http.runs.queues import queue_routes
-from diptych.http.runs.routes import RunPolicy, run_routes
-from diptych.http.runs.tree import tree_routes
 from diptych.http.session_memory import memory_routes
 from diptych.manifest.settings import ChatConfig
 from diptych.net.memory_budget import MemoryBudget

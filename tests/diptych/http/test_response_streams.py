@@ -14,7 +14,7 @@ from support.redis_server import RedisServer, redis_server
 from support.stack import Frame, frames
 
 from diptych.core.codec import Record
-from diptych.http.responses.response_state import ResponseState
+from diptych.http.responses.state import ResponseState
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry
 from diptych.runs import lease_keeper

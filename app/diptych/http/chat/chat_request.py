@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from fastapi import Request
 
 from diptych.core.errors import InvalidRequest
+from diptych.http.answer_form import TypedOutput
 from diptych.http.bodies import ChatBody, read_body
 from diptych.http.caller_tools import AskedForm, read_answer_form
 from diptych.http.chat_terms import ChatTerms, check_model
 from diptych.http.messages import read_conversation
 from diptych.http.parameters import read_parameters, warning
 from diptych.http.run_request import read_run_request
-from diptych.http.typed_output import TypedOutput
 from diptych.manifest.settings import ChatConfig
 from diptych.runs.request import RunRequest
 

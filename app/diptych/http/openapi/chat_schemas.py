@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 
 from diptych.http.openapi.reply import Reply
-from diptych.http.openapi.schemas import ChatUsage
+from diptych.http.schemas import ChatUsage
 
 
 class Model(Reply):

@@ -14,6 +14,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from diptych.http import schemas
 from diptych.http.access_guard import OPEN_PATHS
 from diptych.http.bodies import ChatBody, DecisionBody, MessageBody, ResumeBody, RunBody
 from diptych.http.openapi import (
@@ -21,7 +22,6 @@ from diptych.http.openapi import (
     chat_schemas,
     error_schemas,
     response_schemas,
-    schemas,
     tree_schemas,
 )
 from diptych.http.openapi.a2a_paths import A2A_PATHS, JSONRPC, REST_ERROR

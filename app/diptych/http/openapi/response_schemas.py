@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from diptych.http.openapi.reply import Reply
-from diptych.http.openapi.schemas import RunError
+from diptych.http.schemas import RunError
 
 
 class OutputItem(Reply):

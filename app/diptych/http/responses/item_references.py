@@ -10,9 +10,9 @@ from typing import Any
 
 from diptych.core.errors import InvalidRequest, RunNotFound
 from diptych.http.guarded_runs import GuardedRuns
-from diptych.http.responses.input_items import Item, item_type
 from diptych.http.responses.input_listing import input_items
-from diptych.http.responses.response_state import ResponseState, fed
+from diptych.http.responses.items import Item, item_type
+from diptych.http.responses.state import ResponseState, fed
 
 MAX_REFERRED = 100  # responses that the references of one input read
 _ID = re.compile(r"(?:msg|fc|fco)_(.{1,200})_(?:in)?[0-9]{1,9}")

@@ -15,8 +15,8 @@ from diptych.http.disconnect import cancel_if_abandoned, result_for_caller
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.openapi import response_operations as operations
 from diptych.http.responses.input_listing import input_items, page_of
-from diptych.http.responses.response_reader import ResponseReader
-from diptych.http.responses.response_request import read_response_request
+from diptych.http.responses.reader import ResponseReader
+from diptych.http.responses.request import read_response_request
 from diptych.http.sse_response import SseResponse
 
 PATH = "/v1/responses"

@@ -7,8 +7,8 @@ from starlette.responses import Response
 
 from diptych.core.approval_records import approvals_of
 from diptych.core.text import well_formed
+from diptych.http.approvals import GuardedApprovals
 from diptych.http.bodies import DecisionBody, read_body
-from diptych.http.guarded_approvals import GuardedApprovals
 from diptych.http.openapi import operations
 from diptych.http.views import approval_view
 from diptych.runs.decision_request import DecisionRequest

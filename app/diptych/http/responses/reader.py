@@ -12,7 +12,7 @@ from diptych.core.codec import Record
 from diptych.core.errors import InvalidRequest
 from diptych.http.errors import RunFailed, run_error_body
 from diptych.http.guarded_runs import GuardedRuns
-from diptych.http.responses.response_state import ResponseState, fed
+from diptych.http.responses.state import ResponseState, fed
 from diptych.http.run_reader import RunReader
 from diptych.net.sse import frame
 from diptych.ports import Item, Notice

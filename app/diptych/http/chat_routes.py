@@ -16,8 +16,8 @@ from starlette.responses import Response
 
 from diptych.core.codec import Record, is_terminal
 from diptych.http.chat.chat_request import read_chat
-from diptych.http.chat.completion_format import APPROVAL_REQUESTED, CompletionFormat
 from diptych.http.chat_terms import ChatTerms
+from diptych.http.completion_format import APPROVAL_REQUESTED, CompletionFormat
 from diptych.http.direct_route import DirectRoute
 from diptych.http.disconnect import cancel_if_abandoned, result_for_caller
 from diptych.http.errors import RunFailed, run_error_body

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from diptych.core.codec import Record, is_terminal
+from diptych.http.answer_form import read_call
 from diptych.http.responses.asked_for import asked_for, notes_of
 from diptych.http.run_reader import failure
-from diptych.http.typed_output import read_call
 from diptych.ports.entries import RunEntry
 
 Event = dict[str, Any]

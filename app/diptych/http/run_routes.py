@@ -14,6 +14,7 @@ from diptych.budgets.agent_budgets import AgentBudgets
 from diptych.core.codec import TERMINAL
 from diptych.core.errors import InvalidRequest, RunNotFound
 from diptych.core.messages import Message
+from diptych.http.answer_form import check_schema
 from diptych.http.bodies import ResumeBody, RunBody, read_body
 from diptych.http.budgets import budget_view, read_budget
 from diptych.http.disconnect import cancel_if_abandoned
@@ -23,7 +24,6 @@ from diptych.http.openapi import operations
 from diptych.http.run_request import origin, read_idempotency_key, read_run_request
 from diptych.http.runs.event_stream import event_frames
 from diptych.http.sse_response import SseResponse
-from diptych.http.typed_output import check_schema
 from diptych.http.views import queue_view, run_view
 from diptych.ports.entries import RunEntry
 from diptych.runs.request import RunRequest

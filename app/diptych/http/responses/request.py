@@ -8,17 +8,17 @@ from fastapi import Request
 
 from diptych.core.errors import InvalidRequest, RunNotFound
 from diptych.core.messages import JSONObject
+from diptych.http.answer_form import TypedOutput
 from diptych.http.bodies import read_body
 from diptych.http.caller_tools import AskedForm, read_answer_form
 from diptych.http.chat_terms import ChatTerms, check_model
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.parameters import ReadParameters, read_parameters, warning
-from diptych.http.responses.input_items import has_outputs, read_input
 from diptych.http.responses.item_references import with_referred
+from diptych.http.responses.items import has_outputs, read_input
 from diptych.http.responses.response_body import ResponseBody
-from diptych.http.responses.response_state import ResponseState, fed
+from diptych.http.responses.state import ResponseState, fed
 from diptych.http.run_request import read_run_request
-from diptych.http.typed_output import TypedOutput
 from diptych.runs.request import SESSION_ID, RunRequest
 
 _ALIASES = {

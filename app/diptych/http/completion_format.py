@@ -7,7 +7,7 @@ import orjson
 
 from diptych.budgets.budget_notices import BUDGET_WARNING
 from diptych.core.codec import Record
-from diptych.http.typed_output import read_call
+from diptych.http.answer_form import read_call
 from diptych.net.sse import frame
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry
