@@ -6,6 +6,7 @@ import random
 import sys
 from pathlib import Path
 
+from diptych.core.errors import DelegationError, ToolError
 from support.doubles import FunctionTools, tool
 from support.native_models import NativeModel, RefusingModel, native
 from support.replicas import ask, replica, told
@@ -16,7 +17,6 @@ from support.window_model import WindowModel
 from diptych.core.catalog import Unavailable
 from diptych.core.codec import decode, encode
 from diptych.core.commands import AskModel, Judge, MakeCall
-from diptych.core.errors import DelegationError, ToolError
 from diptych.core.events import Origin
 from diptych.core.messages import CallOutput, Message
 from diptych.core.queue_events import MessageQueued

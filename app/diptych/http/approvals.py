@@ -1,23 +1,102 @@
-"""Approvals as the current caller may see and decide them (access.md, the right `approve`).
+"""`/v1/approvals`, and decisions: calls that wait, as the caller may see and decide them.
 
-To who may neither approve nor read, a foreign run is the same as an unknown one. Nobody decides
-on a run that it began, or that was begun on its behalf, unless the manifest's `access.approveOwn`
-says so.
+To callers who may neither approve nor read, a foreign run is the same as an unknown one. Nobody
+decides on a run that it began, or that was begun on its behalf, unless the manifest's
+`access.approveOwn` says so.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+from pydantic import ConfigDict, Field
+from starlette.responses import Response
 
 from diptych.access.caller import Caller, OwnRun, current_caller
 from diptych.access.grants import Right
-from diptych.core.approval_records import Approval, open_approvals
+from diptych.core.approval_records import Approval, approvals_of, open_approvals
 from diptych.core.codec import Record
 from diptych.core.errors import RunLost, RunNotFound
+from diptych.core.text import well_formed
 from diptych.http.audit import audited
-from diptych.http.own_entries import own_entries
+from diptych.http.bodies import Body, json_router
+from diptych.http.guarded_runs import own_entries
+from diptych.http.openapi import reply
+from diptych.http.views import approval_view
 from diptych.ports.entries import RunEntry
 from diptych.runs.decision_request import DecisionRequest
 from diptych.runs.service import RunService
+
+Limit = Annotated[int, Query(ge=1, le=1_000, description="How many runs, at most.")]
+_DECIDED = reply(
+    "Approval",
+    "The approval, decided; or `closed`, if the run ended while it was decided below.",
+    403,
+    409,
+    422,
+    accepted="The agent below that has the call has decided so; this run does not know it yet.",
+)
+
+
+class DecisionBody(Body):
+    """`POST /v1/runs/{id}/approvals/{call_id}`. A field that is null counts as absent."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    decision: Literal["approve", "reject", "edit", "replace"] = Field(
+        description="`approve`: make the call. `reject`: make none. `edit`: make it with other "
+        "`arguments`. `replace`: make another `call` in its place."
+    )
+    reason: str | None = Field(
+        None, max_length=4096, description="Of a rejection: the model reads it."
+    )
+    arguments: dict[str, Any] | None = Field(
+        None, description='Of `edit`: the new arguments; of a delegation `{"task": text}`.'
+    )
+    call: dict[str, Any] | None = Field(
+        None,
+        description='Of `replace`: `{"tool": name, "arguments": {…}}` or '
+        '`{"agent": name, "task": text}`.',
+    )
+    subject: str | None = Field(
+        None,
+        max_length=512,
+        description="Of an agent that passes a decision on: whose it is. It is recorded beside the "
+        "agent, and gives no right.",
+    )
+
+
+def approval_routes(runs: RunService) -> APIRouter:
+    """Return the routes of approvals."""
+    router = json_router()
+    approvals = GuardedApprovals(runs)
+
+    @router.get("/v1/approvals", **reply("ApprovalList", "The calls that wait."))
+    async def list_approvals(limit: Limit = 100) -> dict[str, Any]:
+        """List the calls that wait for a decision, at whatever replica their runs are."""
+        found = await approvals.open_approvals(limit)
+        return {"object": "list", "data": [approval_view(approval) for approval in found]}
+
+    @router.post("/v1/runs/{run_id}/approvals/{call_id}", **_DECIDED)
+    async def decide(
+        response: Response, run_id: str, call_id: str, body: DecisionBody
+    ) -> dict[str, Any]:
+        """Decide on a call that waits, at whatever replica its run is.
+
+        The first decision counts. The reply comes when it is recorded.
+        """
+        reason, given = well_formed(body.reason or ""), well_formed(body.subject or "")
+        wanted = DecisionRequest(body.decision, reason, body.arguments, body.call, given)
+        records = await approvals.decide(run_id, call_id, wanted)
+        found = next(a for a in approvals_of(records) if a.call_id == call_id)
+        if found.decided:
+            return approval_view(found)
+        if found.is_open:
+            response.status_code = 202  # decided below, and known here as soon as that comes up
+        return approval_view(found) | {"decision": body.decision}
+
+    return router
 
 
 class GuardedApprovals:
@@ -62,17 +141,17 @@ class GuardedApprovals:
         first, *_ = await self._runs.records(run_id)
         if caller.subject is None or caller.approves_own:
             return
-        # Whom a caller says to work for is no other who could decide on what it began itself; but
-        # an agent that may approve passes on what somebody else has decided (decision 153).
+        # A caller's word for whom it works lets nobody decide on what it began itself; but an
+        # agent that may approve passes on what somebody else has decided (decision 153).
         subject, began = (first.metadata.get(name) for name in ("subject", "caller"))
         if wanted.subject in {subject, began}:
             raise OwnRun(is_on_behalf=bool(began) and wanted.subject != began)
 
 
 def _of_caller(request: DecisionRequest, caller: Caller) -> DecisionRequest:
-    """Give a decision as the caller's, or as that of whom an agent says that it is passed on for.
+    """Return a decision as the caller's, or as another's that an agent passes on.
 
-    From anybody but an agent no other name is taken.
+    Only agents are believed to pass on.
     """
     if caller.subject is None:
         return replace(request, subject="", caller="")

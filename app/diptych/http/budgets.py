@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from diptych.budgets.agent_budgets import AgentBudgets
 from diptych.budgets.recorded_use import recorded_budget, recorded_use
@@ -12,11 +12,12 @@ from diptych.core.budget import MAX_COUNT, Budget, encode_budget
 from diptych.core.codec import Record
 from diptych.core.errors import InvalidRequest, StoreError
 from diptych.core.messages import Used
+from diptych.http.bodies import Body
 
 _SCOPES = {"perSession": "session", "perDay": "day"}
 
 
-class BudgetBody(BaseModel):
+class BudgetBody(Body):
     """What a run may use, at most what the manifest's `budget` says. A null counts as absent."""
 
     model_config = ConfigDict(extra="forbid")

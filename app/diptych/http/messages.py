@@ -3,10 +3,11 @@
 from collections.abc import Collection, Iterator, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from diptych.core.errors import InvalidRequest
 from diptych.core.messages import JSONObject, Message, NativeCall
+from diptych.http.bodies import Body
 
 MAX_MESSAGES = 1_000
 
@@ -18,7 +19,7 @@ _REASONING = ("thinking", "redacted_thinking", "reasoning", "reasoning_content",
 """Parts of earlier answers, in the forms of other APIs. No model needs its reasoning again."""
 
 
-class ContentPart(BaseModel):
+class ContentPart(Body):
     """A part of a message's content, in OpenAI's form: a text, or what the model takes besides.
 
     An image may be a URL, which the model's endpoint reads, or a `data:` URL. Reasoning is dropped.
@@ -47,14 +48,14 @@ class ContentPart(BaseModel):
     file: dict[str, Any] | None = None
 
 
-class CalledFunction(BaseModel):
+class CalledFunction(Body):
     """The function that an assistant's message calls."""
 
     name: str = Field(min_length=1)
     arguments: str = Field(description="As JSON.")
 
 
-class CallerToolCall(BaseModel):
+class CallerToolCall(Body):
     """A call that an earlier assistant's message holds; a `tool` message gives its result."""
 
     id: str = Field(min_length=1)
@@ -62,7 +63,7 @@ class CallerToolCall(BaseModel):
     function: CalledFunction
 
 
-class CallerMessage(BaseModel):
+class CallerMessage(Body):
     """One message of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]

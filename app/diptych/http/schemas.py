@@ -1,22 +1,107 @@
-"""The schemas of what the agent replies. They describe; no reply is built or checked with them.
+"""The schemas of what the agent replies. They describe: replies are not built with them.
 
-A test compares them with real replies.
+Loaded when somebody asks for the OpenAPI document. Tests compare them with real replies.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
-
-from diptych.http.openapi.approval_schemas import Approval
-from diptych.http.openapi.reply import Reply
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import models_json_schema
 
 
-class ChatUsage(Reply):
-    """The tokens of all of a run's own model calls, as OpenAI names them."""
+def _without_null(schema: dict[str, Any]) -> None:
+    """Say that what is not required is left out, where pydantic says that it is null."""
+    for name, field in schema["properties"].items():
+        if name not in schema.get("required", ()) and "anyOf" in field:
+            (field_type,) = [each for each in field.pop("anyOf") if each != {"type": "null"}]
+            del field["default"]
+            field.update(field_type)
 
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
+
+class Reply(BaseModel):
+    """Has no other fields than those named."""
+
+    model_config = ConfigDict(
+        extra="forbid", use_attribute_docstrings=True, json_schema_extra=_without_null
+    )
+
+
+Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+Objects = list[dict[str, Any]]
+
+
+# Errors
+
+
+class ErrorFields(Reply):
+    """What went wrong, in OpenAI's form."""
+
+    message: str
+    type: Literal[
+        "invalid_request_error", "rate_limit_error", "insufficient_quota", "server_error", "aborted"
+    ]
+    param: str | None
+    """The field, header or parameter that is wrong."""
+    code: str | None
+
+
+class Error(Reply):
+    """The error of every path under `/v1/`."""
+
+    error: ErrorFields
+
+
+class Problem(Reply):
+    """The error of every other path (RFC 9457)."""
+
+    type: Literal["about:blank"]
+    title: str
+    status: int
+    detail: str
+    code: str | None = None
+    param: str | None = None
+
+
+# Runs
+
+
+class Approval(Reply):
+    """A call that waits for a decision, or waited for one."""
+
+    object: Literal["approval"]
+    run_id: str
+    session_id: str
+    call_id: str
+    path: list[str]
+    """The ids of the calls that lead to it: of a call of the run itself, only its own."""
+    agent: str | None = None
+    """Of a call of a run below: the agent to which the first call of the path delegated."""
+    call: dict[str, Any]
+    """`tool` and `arguments`, or `agent` and `task`."""
+    step: int
+    reason: str
+    """The policy's."""
+    status: Literal["waiting", "decided", "closed"]
+    """`closed`: a message superseded the call, or its run ended."""
+    requested_at: Time
+    expires_at: Time
+    """When the call is rejected if nobody has decided."""
+    decision: Literal["approve", "reject", "edit", "replace"] | None = None
+    decided_at: Time | None = None
+    passed_on_by: str | None = None
+    """The agent that passed the decision on, if one did: then `decided_by` is its word."""
+    decided_by: str | None = None
+    """The subject that decided, where it is known."""
+    decision_reason: str | None = None
+    made_as: dict[str, Any] | None = None
+    """The call that was made in its place."""
+
+
+class ApprovalList(Reply):
+    """Calls that wait for decisions."""
+
+    object: Literal["list"]
+    data: list[Approval]
 
 
 class RunError(Reply):
@@ -25,11 +110,6 @@ class RunError(Reply):
     code: str
     """`aborted`, or the code of the failure; those of HTTP errors among them."""
     message: str
-
-
-RunStatus = Literal[
-    "queued", "running", "input-required", "completed", "failed", "aborted", "max_steps"
-]
 
 
 class BudgetState(Reply):
@@ -52,9 +132,9 @@ class Queue(Reply):
     """The messages that wait in a run, in the order in which they came."""
 
     steer: list[WaitingMessage]
-    """Those that join before the next request to the model."""
+    """They join before the next request to the model."""
     follow_up: list[WaitingMessage]
-    """Those that begin a turn when the one before has its answer."""
+    """Each begins a turn when the one before has its answer."""
 
 
 class ClearedQueue(Reply):
@@ -64,25 +144,26 @@ class ClearedQueue(Reply):
 
 
 class Run(Reply):
-    """A run. What depends on its record is left out in lists and of a run that has just started."""
+    """A run. Fields that need its record are left out in lists and of a run that just started."""
 
     id: str
     object: Literal["run"]
     session_id: str
-    status: RunStatus
+    status: Literal[
+        "queued", "running", "input-required", "completed", "failed", "aborted", "max_steps"
+    ]
     """The last four are the terminal events. `queued`: an earlier run of its session goes first.
-    `input-required`: a call waits for somebody's decision."""
-    created_at: str = Field(json_schema_extra={"format": "date-time"})
-    updated_at: str = Field(json_schema_extra={"format": "date-time"})
+    `input-required`: a call waits for a decision."""
+    created_at: Time
+    updated_at: Time
     """The time of its newest event."""
     last_seq: int = Field(ge=1)
     """The id of its newest event."""
     resumes: str | None = None
     """The id of the run that this one takes up."""
     approvals: list[Approval] | None = None
-    """The calls of it that somebody was asked about."""
     queue: Queue | None = None
-    """The messages that wait in it, when one run is read that has not ended."""
+    """When one run is read that has not ended."""
     text: str | None = None
     """The answer so far, until the run ends."""
     answer: str | None = None
@@ -96,8 +177,7 @@ class Run(Reply):
     error: RunError | None = None
     """Of a run that failed or was aborted."""
     budget: dict[Literal["run", "session", "day"], BudgetState] | None = None
-    """What is used and left of what the run may use, alone and with others, as far as that is
-    limited."""
+    """Where the run is limited, alone or with others."""
 
 
 class RunList(Reply):
@@ -106,18 +186,67 @@ class RunList(Reply):
     object: Literal["list"]
     data: list[Run]
     has_more: bool
-    """Whether there are older ones: give the first id as `before` to read them."""
+    """Whether there are older ones: pass the first id as `before` to read them."""
+
+
+class DelegationNode(Reply):
+    """A delegation of a run, and the run that it became. Times are in seconds since the epoch."""
+
+    call_id: str
+    step: int
+    agent: str
+    task: str
+    """The first 2,000 characters of it."""
+    context_id: str
+    status: str
+    """`running`, `completed`, or the kind of its error."""
+    started_at: float
+    ended_at: float | None
+    child: dict[str, Any] | None = None
+    """What the record says of the task: `url`, `task_id`, `state`, `code`, `usage`."""
+    run: dict[str, Any] | None = None
+    """The run at the other agent: a tree itself, without `object`."""
+    problem: str | None = None
+    """Why that run is not shown."""
+
+
+class RunTree(Reply):
+    """A run and the runs below it. Times are in seconds since the epoch."""
+
+    object: Literal["run.tree"]
+    agent: str
+    run_id: str
+    status: str
+    started_at: float
+    ended_at: float | None
+    model_calls: int
+    tool_calls: int
+    usage: dict[str, int]
+    """The tokens of the run's own model calls, so far."""
+    children_usage: dict[str, int]
+    """What the delegations that have ended used, with all below them, as those agents say."""
+    cost: str
+    """What the run's own model calls cost so far, by `model.prices`: a decimal."""
+    children_cost: str
+    delegations: list[DelegationNode]
+    code: str | None = None
+    """Why the run has no answer."""
+    parent: dict[str, Any] | None = None
+    """The call that the run comes from, as its caller says: `agent`, `run_id`, `call_id`."""
+
+
+# The record
 
 
 class Event(Reply):
-    """A fact of a run, as its record holds it."""
+    """An event of a run, as recorded."""
 
     event_type: str
     seq: int = Field(ge=1)
     """Counts a run's events from 1."""
     run_id: str
     session_id: str
-    timestamp: str = Field(json_schema_extra={"format": "date-time"})
+    timestamp: Time
     content: Any
     """Text in most events."""
     metadata: dict[str, Any]
@@ -131,7 +260,7 @@ class EventList(Reply):
     total: int
     """How many there are; the list holds at most the last `limit` of them."""
     next_before: str | None
-    """As `before`, gives the page of older events; null if there are none."""
+    """Pass it as `before` to read older events; null if there are none."""
 
 
 class Session(Reply):
@@ -139,11 +268,11 @@ class Session(Reply):
 
     session_id: str
     owner: str | None = None
-    """Whose it is: a subject. Left out where nobody asks who asks."""
+    """The subject that began it, where callers are known."""
     runs: int
     events: int
-    created_at: str = Field(json_schema_extra={"format": "date-time"})
-    updated_at: str = Field(json_schema_extra={"format": "date-time"})
+    created_at: Time
+    updated_at: Time
 
 
 class SessionList(Reply):
@@ -154,6 +283,203 @@ class SessionList(Reply):
     total: int
 
 
+# Chats
+
+
+class Model(Reply):
+    """The agent, as a model."""
+
+    id: str
+    """The agent's name."""
+    object: Literal["model"]
+    created: int
+    """Seconds since the epoch at which this process started."""
+    owned_by: Literal["diptych"]
+
+
+class ModelList(Reply):
+    """The agent is the only model."""
+
+    object: Literal["list"]
+    data: list[Model]
+
+
+class ChatUsage(Reply):
+    """The tokens of all of a run's own model calls, as OpenAI names them."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class AssistantMessage(Reply):
+    """The answer."""
+
+    role: Literal["assistant"]
+    content: str | None
+    """Null if the answer is a call."""
+    refusal: None
+    tool_calls: Objects | None = None
+    """One call, in OpenAI's form, if the chat forced a tool of its own."""
+    reasoning_content: str | None = None
+    """The model's reasoning, as far as it came while this reply was waited for."""
+
+
+class Choice(Reply):
+    """The only choice of a completion."""
+
+    index: Literal[0]
+    message: AssistantMessage
+    logprobs: None
+    finish_reason: str
+    """Of the model; `tool_calls` for a call; `length` if the run reached its `maxSteps`."""
+
+
+class ChatCompletion(Reply):
+    """A whole answer, in OpenAI's form."""
+
+    id: str
+    """The id of the run."""
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    """The agent's name."""
+    choices: list[Choice]
+    usage: ChatUsage
+
+
+class Delta(Reply):
+    """A piece of the answer."""
+
+    role: Literal["assistant"] | None = None
+    content: Any = Field(None, json_schema_extra={"type": ["string", "null"]})
+    """Null in the first chunk of an answer that is a call."""
+    tool_calls: Objects | None = None
+    """A piece of the call, in OpenAI's form: first its id and name, then of its arguments."""
+    reasoning_content: str | None = None
+    """A piece of the model's reasoning, which is no part of the answer."""
+
+
+class ChunkChoice(Reply):
+    """The only choice of a chunk."""
+
+    index: Literal[0]
+    delta: Delta
+    finish_reason: str | None
+
+
+class ChatCompletionChunk(Reply):
+    """A piece of a streamed answer, in OpenAI's form.
+
+    A notice is a chunk with an empty `delta`, `event: progress`, and its own fields beside these.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    """The id of the run."""
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    choices: list[ChunkChoice]
+    usage: ChatUsage | None = None
+    """In the last chunk alone, and only with `stream_options.include_usage`."""
+
+
+# Responses
+
+
+class Item(Reply):
+    """A message, a call, its output, or reasoning."""
+
+    id: str
+    type: Literal["message", "function_call", "function_call_output", "reasoning"]
+    status: Literal["completed", "incomplete"]
+    role: Literal["user", "assistant"] | None = None
+    content: Objects | None = None
+    summary: Objects | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    """JSON that fits the function's `parameters`."""
+    output: str | None = None
+
+
+class InputItemList(Reply):
+    """A page of the items of an input."""
+
+    object: Literal["list"]
+    data: list[Item]
+    first_id: str
+    """Empty if the page is."""
+    last_id: str
+    has_more: bool
+
+
+class DeletedResponse(Reply):
+    """A response that was deleted."""
+
+    id: str
+    object: Literal["response"]
+    deleted: Literal[True]
+
+
+class ResponseUsage(Reply):
+    """The tokens of all of a run's own model calls. Nothing is known of the details: they are 0."""
+
+    input_tokens: int
+    input_tokens_details: dict[str, int]
+    output_tokens: int
+    output_tokens_details: dict[str, int]
+    total_tokens: int
+
+
+class SessionOfResponse(Reply):
+    """The session, as a conversation."""
+
+    id: str
+
+
+class Response(Reply):
+    """A run, in the newer form of OpenAI's API."""
+
+    id: str
+    """The id of the run."""
+    object: Literal["response"]
+    created_at: int
+    status: Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
+    """`incomplete`: the model's answer was cut, or the run reached its `maxSteps`."""
+    error: RunError | None
+    """Of a run that failed or was aborted."""
+    incomplete_details: dict[str, str] | None
+    completed_at: int | None
+    model: str
+    """The agent's name."""
+    output: list[Item]
+    """One message for each turn of the run. Calls that the agent makes itself are not shown."""
+    usage: ResponseUsage | None
+    """Once the run has given an answer."""
+    background: bool
+    conversation: SessionOfResponse
+    instructions: str | None
+    max_output_tokens: int | None
+    metadata: dict[str, str]
+    parallel_tool_calls: bool
+    previous_response_id: str | None
+    reasoning: dict[str, Any]
+    store: Literal[True]
+    temperature: float | None
+    text: dict[str, Any]
+    tool_choice: Any = Field(json_schema_extra={"type": ["string", "object"]})
+    tools: Objects
+    """The caller's tools of one of which the answer is a call."""
+    top_p: float | None
+    truncation: Literal["auto"]
+
+
+# Health
+
+
 class Health(Reply):
     """The process is alive."""
 
@@ -162,7 +488,7 @@ class Health(Reply):
 
 
 class Missing(Reply):
-    """What the agent does without now: a tool server, an agent, a key, the effect of a rule."""
+    """Something that the agent does without now: a tool server, an agent, a key, a rule."""
 
     kind: str
     name: str
@@ -180,3 +506,14 @@ class Ready(Reply):
     notes: list[str] | None = None
     action_format: Literal["json", "native"] | None = None
     """How runs that start now ask the model for calls."""
+
+
+def definitions() -> dict[str, Any]:
+    """Return all schemas by their names."""
+    models = [each for each in Reply.__subclasses__() if each.__module__ == __name__]
+    _, found = models_json_schema(
+        [(model, "serialization") for model in models],
+        ref_template="#/components/schemas/{model}",
+    )
+    schemas: dict[str, Any] = found["$defs"]
+    return schemas

@@ -12,7 +12,6 @@ from support.doubles import FunctionAgents, FunctionTools
 from support.redis_server import RedisServer, redis_server
 from support.redis_stores import soon, stores
 
-from diptych.budgets import run_ledger
 from diptych.budgets.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.budgets.agent_ledger import day_key, session_key
 from diptych.core.budget import Budget, SharedBudgets
@@ -21,6 +20,7 @@ from diptych.core.messages import Message, Usage, Used
 from diptych.core.run_settings import RunSettings
 from diptych.ports import Delta, Reply
 from diptych.ports.budgets import Account
+from diptych.budgets import run_ledger
 from diptych.runs.backends import Backends
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.request import RunRequest

@@ -11,7 +11,7 @@ from support.face import HI, LOCAL, NAME, Face, Speaker, checked_error, face, op
 from support.stack import Frame, frames, text_of, until
 
 from diptych.core.errors import RunLost, StoreError
-from diptych.http import chat_routes as chat_module
+from diptych.http import chat as chat_module
 from diptych.ports import Notice
 from diptych.runs import lease_keeper
 

@@ -10,7 +10,7 @@ from support.stack import frames, text_of
 from support.stories import begin, log, virtually
 
 from diptych.core.queue_events import MessageQueued
-from diptych.http.chat_routes import ChatReader
+from diptych.http.chat import ChatReader
 from diptych.http.completion_format import CompletionFormat
 from diptych.http.errors import RunFailed
 from diptych.ports import Notice

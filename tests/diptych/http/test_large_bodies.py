@@ -10,11 +10,11 @@ from contextlib import closing, contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
 import pytest
 from support.stack import Stage, stage
 
 from diptych.http import guards
+from diptych.net.memory_budget import MemoryBudget
 
 MEBIBYTE = 2**20
 SIZES = [
@@ -194,7 +194,8 @@ async def test_a_server_without_sockets_drains_too() -> None:
         "path": "/v1/runs",
         "headers": [(b"content-type", b"application/json"), (b"content-length", b"%d" % 2**30)],
     }
-    guard = guards.BodyGuard(httpx.ASGITransport)  # type: ignore[arg-type] - it is never asked
+    never_asked: Any = None
+    guard = guards.BodyGuard(never_asked, MemoryBudget())
     await guard(scope, receive, send)
     assert len(messages) == 1
     assert [message.get("more_body") for message in sent] == [None, True, False]
