@@ -29,7 +29,7 @@ _NO_TOOLS = (
 
 
 class AskedForm(NamedTuple):
-    """What a request says of the form of its answer, as a chat says it.
+    """The fields of a request about the form of its answer, as a chat has them.
 
     `older` are fields of earlier versions of the API.
     """
@@ -208,7 +208,7 @@ def _checked(name: str, path: str) -> str:
 
 
 def _described(schema: JSONObject, description: object) -> JSONObject:
-    """Add what the caller says of a schema beside it, unless it says so itself."""
+    """Add the description that stands beside a schema, unless it has one."""
     if isinstance(description, str) and description and "description" not in schema:
         return {**schema, "description": description}
     return schema

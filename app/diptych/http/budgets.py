@@ -1,4 +1,4 @@
-"""Budgets in JSON: what a request for a run may set, and what `GET /v1/runs/{id}` shows."""
+"""Budgets in JSON: in requests for runs, and in `GET /v1/runs/{id}`."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -18,7 +18,7 @@ _SCOPES = {"perSession": "session", "perDay": "day"}
 
 
 class BudgetBody(Body):
-    """What a run may use, at most what the manifest's `budget` says. A null counts as absent."""
+    """Limits of a run, at most those of the manifest's `budget`. A null counts as absent."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -68,7 +68,7 @@ def read_budget(body: BudgetBody | None, budgets: AgentBudgets | None) -> Budget
 async def budget_view(
     records: Sequence[Record], session_id: str, budgets: AgentBudgets | None
 ) -> dict[str, Any]:
-    """Show what a run has used and has left, and what is left of what it shares, if limited.
+    """Show the use and the rest of a run's own budget and of those that it shares.
 
     `session_id` is the stored one.
     """

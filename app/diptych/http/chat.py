@@ -200,7 +200,7 @@ class ChatReader(RunReader):
         self._sent_seq = 0  # of the newest text that was sent
         self._caller_tool_frame = form.call_frame()  # before the first text; mostly none
         self._separator = ""  # to send before the next text
-        self._waits = b""  # frames that say what the model is waited for, not sent yet
+        self._waits = b""  # frames about waiting for the model, not sent yet
 
     async def completion(self) -> dict[str, Any]:
         """Wait for the run's end and return the whole completion. Raises `RunFailed`."""

@@ -74,7 +74,7 @@ class GuardedRuns:
     async def records(self, run_id: str, after: int = 0) -> Sequence[Record]:
         """Return the records of a run that the caller may see.
 
-        They count towards what the request holds. Raises `Overloaded`.
+        They count towards the request's memory. Raises `Overloaded`.
         """
         await self._check_visible(run_id)
         found: list[Record] = []
@@ -136,7 +136,7 @@ class GuardedRuns:
         self._runs.attend(run_id)
 
     def has_subscribers(self, run_id: str) -> bool:
-        """Whether somebody is subscribed to a run at this process."""
+        """Whether a run has subscribers at this process."""
         return self._runs.has_subscribers(run_id)
 
     async def send_message(self, run_id: str, message: MessageQueued) -> RunEntry:
@@ -206,7 +206,7 @@ class GuardedRuns:
 
 
 class GuardedSessions:
-    """The sessions of a store and what is on record in them, as the current caller may see them."""
+    """The sessions of a store and their records, as the current caller may see them."""
 
     def __init__(self, log: EventLog, sessions: Sessions) -> None:
         self._log = log
@@ -296,7 +296,7 @@ async def own_entries(
 async def pages(
     read: Callable[[int, int], Awaitable[Sequence[Record]]], after: int = 0
 ) -> AsyncGenerator[Sequence[Record]]:
-    """Yield the records after a seq in pages: short ones first, as nobody knows their size."""
+    """Yield the records after a seq in pages: short ones first, as their size is unknown."""
     count = _FIRST_PAGE
     while page := await read(after, count):
         yield page

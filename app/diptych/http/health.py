@@ -1,4 +1,4 @@
-"""`/health`, `/ready` and `/metrics`: what a platform asks a pod.
+"""`/health`, `/ready` and `/metrics`, for the platform.
 
 `/ready` tells everybody whether the agent is ready. Only callers who may read all, and the
 operator, are told why, and what is missing.
@@ -21,7 +21,7 @@ from diptych.http.openapi import reply
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether the pod takes work, why not, what is unavailable, and notes for people.
+    """Whether the pod takes work, why not, its unavailable parts, and notes for people.
 
     `action_format` is the format in which runs that start now ask for calls.
     """

@@ -1,7 +1,7 @@
 """The OpenAPI document: FastAPI's, and what its routes have in common.
 
 FastAPI describes paths, parameters and bodies. Routes name their replies with `reply`; the schemas
-of those (`http.schemas`) are loaded when somebody asks for the document, as a start pays for them.
+of those (`http.schemas`) are loaded with the document, since every start would pay for them.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from diptych.http.agent_profile import CARD_PATH
 from diptych.http.errors import REST_PATH, is_rest_path
 
 ERRORS = {
-    400: "What was sent is wrong; `param` names it.",
+    400: "The request is wrong; `param` names the field.",
     401: "`unauthorized`, `invalid_token`: there is no token or key, or it is not valid here.",
     403: "`forbidden`: the message names the right that this needs.",
     404: "`run_not_found`, `session_not_found`, `model_not_found`, `approval_not_found`, "
@@ -115,7 +115,7 @@ An agent on loopback answers a foreign `Host` with 421 and a foreign `Origin` wi
 
 
 class Events(NamedTuple):
-    """What a stream of server-sent events holds; OpenAPI 3.1 has no schema for single events."""
+    """A stream of server-sent events; OpenAPI 3.1 has no schema for single events."""
 
     description: str
     example: str

@@ -1,6 +1,6 @@
-"""What every request for a run carries: its session, its origin, its idempotency key.
+"""The session, origin and idempotency key that every request for a run carries.
 
-Chats, responses, `/v1/runs` and A2A all read these here.
+Chats, responses, `/v1/runs` and A2A all read them here.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ _KEY = re.compile(r"[\x20-\x7e]{1,255}")
 
 @dataclass(frozen=True, slots=True)
 class ChatTerms:
-    """What chats and responses may bring; `inputs` is what the model takes besides text."""
+    """The manifest's terms for chats and responses; `inputs` are kinds of input besides text."""
 
     name: str
     config: ChatConfig = field(default_factory=ChatConfig)
@@ -77,7 +77,7 @@ def origin(
 ) -> Origin:
     """Return where a run comes from: its trace, its call path, its caller's deadline.
 
-    `headers` ignores case or has lower-case names. `seconds` is what the caller has left.
+    `headers` ignores case or has lower-case names. `seconds` are left to the caller.
     """
     return Origin(path, headers.get("traceparent"), seconds, cancels_on_disconnect)
 

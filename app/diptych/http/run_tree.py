@@ -27,7 +27,7 @@ Ask: TypeAlias = Callable[[str, ChildRef], Awaitable[JSON]]
 MAX_DEPTH = 5  # of delegations below the run
 MAX_ASKED = 64  # delegations of one run that are followed, the newest
 MAX_BYTES = 3 * 2**19
-"""Of all that is shown below one run, as JSON: whoever asks reads at most 2 MiB."""
+"""Of all children of one run, as JSON: callers read at most 2 MiB."""
 _AT_ONCE = 8
 
 Depth = Annotated[

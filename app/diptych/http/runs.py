@@ -121,7 +121,7 @@ class MessageBody(Body):
 
 @dataclass(frozen=True, slots=True)
 class RunPolicy:
-    """What a run may ask for: what its model takes besides text, and budgets (None: no limits)."""
+    """The model's kinds of input besides text, and budgets (None: no limits)."""
 
     inputs: tuple[str, ...] = ()
     budgets: AgentBudgets | None = None
@@ -133,7 +133,7 @@ def run_routes(runs: GuardedRuns, policy: RunPolicy) -> APIRouter:
 
     @router.post("/v1/runs", **_STARTED)
     async def start_run(request: Request, body: RunBody) -> dict[str, Any]:
-        """Start a run, which goes on whoever reads it. The reply comes when it is recorded."""
+        """Start a run, which goes on without readers. The reply comes when it is recorded."""
         return run_view(await runs.start(await _read_start(request, body, policy)))
 
     @router.get("/v1/runs", **reply("RunList", "A page of runs."))

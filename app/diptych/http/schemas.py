@@ -1,6 +1,6 @@
-"""The schemas of what the agent replies. They describe: replies are not built with them.
+"""The schemas of the agent's replies. They describe: replies are not built with them.
 
-Loaded when somebody asks for the OpenAPI document. Tests compare them with real replies.
+Loaded with the OpenAPI document. Tests compare them with real replies.
 """
 
 from typing import Annotated, Any, Literal
@@ -10,7 +10,7 @@ from pydantic.json_schema import models_json_schema
 
 
 def _without_null(schema: dict[str, Any]) -> None:
-    """Say that what is not required is left out, where pydantic says that it is null."""
+    """Make optional fields absent, where pydantic makes them null."""
     for name, field in schema["properties"].items():
         if name not in schema.get("required", ()) and "anyOf" in field:
             (field_type,) = [each for each in field.pop("anyOf") if each != {"type": "null"}]
@@ -113,7 +113,7 @@ class RunError(Reply):
 
 
 class BudgetState(Reply):
-    """What of a budget is used and left. Money is a decimal string, `wall_clock` is in ms."""
+    """The use and the rest of a budget. Money is a decimal string, `wall_clock` is in ms."""
 
     used: dict[str, int | str]
     limits: dict[str, int | str]
@@ -203,7 +203,7 @@ class DelegationNode(Reply):
     started_at: float
     ended_at: float | None
     child: dict[str, Any] | None = None
-    """What the record says of the task: `url`, `task_id`, `state`, `code`, `usage`."""
+    """The task as recorded: `url`, `task_id`, `state`, `code`, `usage`."""
     run: dict[str, Any] | None = None
     """The run at the other agent: a tree itself, without `object`."""
     problem: str | None = None
@@ -224,9 +224,9 @@ class RunTree(Reply):
     usage: dict[str, int]
     """The tokens of the run's own model calls, so far."""
     children_usage: dict[str, int]
-    """What the delegations that have ended used, with all below them, as those agents say."""
+    """The tokens of finished delegations, with all below them, as those agents say."""
     cost: str
-    """What the run's own model calls cost so far, by `model.prices`: a decimal."""
+    """The cost of the run's own model calls so far, by `model.prices`: a decimal."""
     children_cost: str
     delegations: list[DelegationNode]
     code: str | None = None

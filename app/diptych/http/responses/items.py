@@ -25,7 +25,7 @@ _TEXTS = frozenset({"input_text", "output_text", "summary_text", "text"})
 _FILE_FIELDS = ("file_data", "file_id", "file_url", "filename")
 _TYPES = (
     "an item is a message, a function_call with its function_call_output, reasoning, or the "
-    "item_reference of one that this agent gave; for what is on record send previous_response_id"
+    "item_reference of one that this agent gave; for recorded items send previous_response_id"
 )
 _ID = re.compile(r"(?:msg|fc|fco)_(.{1,200})_(?:in)?[0-9]{1,9}")
 _PASSED_OVER: Item = {"type": "reasoning"}
@@ -38,7 +38,7 @@ def read_input(
     inputs: Sequence[str],
     earlier: Sequence[Item] = (),
 ) -> Conversation:
-    """Read an input as a conversation; `inputs` is what the model takes besides text.
+    """Read an input as a conversation; `inputs` are the model's kinds of input besides text.
 
     `earlier` are items of the response before it, whose calls an output may answer. Raises
     `InvalidRequest`.
@@ -47,12 +47,9 @@ def read_input(
     places: list[str] = []
     if instructions:
         _add(messages, places, {"role": "system", "content": instructions}, "instructions")
-    calls = _Calls()
     for item, place in _placed(given, earlier):
-        calls.note(item, place)
         if (message := _message(item, place)) is not None:
             _add(messages, places, message, place)
-    calls.check_none_open()
     checked = [_checked(m, place) for m, place in zip(messages, places, strict=True)]
     if places in ([], ["instructions"]):
         raise InvalidRequest("there is no user message", param="input")
@@ -67,7 +64,7 @@ def item_type(item: Item) -> object:
 
 
 def has_outputs(given: str | Sequence[object]) -> bool:
-    """Whether an input gives what a function gave back."""
+    """Whether an input has outputs of functions."""
     if isinstance(given, str):
         return False
     outputs = (isinstance(i, Mapping) and item_type(i) == "function_call_output" for i in given)
@@ -75,7 +72,7 @@ def has_outputs(given: str | Sequence[object]) -> bool:
 
 
 def _placed(given: str | Sequence[object], earlier: Sequence[Item]) -> list[tuple[Item, str]]:
-    """Return each item with its place in the body; for those on record, what names them there.
+    """Return each item with its place in the body, or of recorded ones that of their reference.
 
     Raises `InvalidRequest`.
     """
@@ -92,42 +89,6 @@ def _placed(given: str | Sequence[object], earlier: Sequence[Item]) -> list[tupl
                 raise InvalidRequest(message, param=place, code="invalid_type")
             placed.append((item, f"input[{n}]"))
     return [*((item, "previous_response_id") for item in earlier), *placed]
-
-
-class _Calls:
-    """The calls of an input that have no output yet: no model's endpoint takes such."""
-
-    def __init__(self) -> None:
-        self._open: dict[str, str] = {}  # with the place of each
-        self._follows_call = False
-
-    def note(self, item: Item, place: str) -> None:
-        """Take the next item. Raises `InvalidRequest`."""
-        match item_type(item):
-            case "function_call":
-                if not self._follows_call:
-                    self.check_none_open()
-                self._open[_text(item, "call_id", place)] = place
-                self._follows_call = True
-            case "function_call_output":
-                self._follows_call = False
-                if self._open.pop(_text(item, "call_id", place), None) is None:
-                    place = f"{place}.call_id"
-                    message = f"{place}: no function_call before it has this id"
-                    raise InvalidRequest(message, param=place)
-            case "message":
-                self.check_none_open()
-
-    def check_none_open(self) -> None:
-        """Raise `InvalidRequest` if a call has no output."""
-        if not self._open:
-            return
-        call_id, place = next(iter(self._open.items()))
-        raise InvalidRequest(
-            f"{place}: the function_call {call_id[:100]!r} has no function_call_output after it; "
-            "add one",
-            param=place,
-        )
 
 
 def _text(item: Item, field: str, place: str) -> str:
@@ -160,12 +121,16 @@ def _message(item: Item, place: str) -> dict[str, Any] | None:
             content = _content(item.get("content"), f"{place}.content")
             return {"role": item.get("role"), "content": content}
         case "function_call":
-            function = {name: _text(item, name, place) for name in ("name", "arguments")}
-            call = {"id": item["call_id"], "type": "function", "function": function}
+            call_id, name, arguments = (
+                _text(item, field, place) for field in ("call_id", "name", "arguments")
+            )
+            function = {"name": name, "arguments": arguments}
+            call = {"id": call_id, "type": "function", "function": function}
             return {"role": "assistant", "tool_calls": [call]}
         case "function_call_output":
             content = _output(item.get("output"), f"{place}.output")
-            return {"role": "tool", "tool_call_id": item["call_id"], "content": content}
+            call_id = _text(item, "call_id", place)
+            return {"role": "tool", "tool_call_id": call_id, "content": content}
         case "reasoning":
             return None
         case _:
@@ -174,7 +139,7 @@ def _message(item: Item, place: str) -> dict[str, Any] | None:
 
 
 def _output(output: object, place: str) -> str:
-    """Return what a function gave back. Raises `InvalidRequest`."""
+    """Return the output of a function. Raises `InvalidRequest`."""
     parts = output if isinstance(output, list) else [{"type": "text", "text": output}]
     texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
     if len(texts) == len(parts) and all(isinstance(text, str) for text in texts):
@@ -190,7 +155,7 @@ def _content(content: object, place: str) -> object:
 
 
 def _part(part: object, place: str) -> object:
-    """Return a part as a chat has it; what is none is left for the chat's rules to refuse."""
+    """Return a part as a chat has it; the chat's rules refuse what is none."""
     if not isinstance(part, Mapping):
         return part
     match part.get("type"):
@@ -224,7 +189,7 @@ def _checked(message: dict[str, Any], place: str) -> CallerMessage:
 
 
 async def with_referred(given: Sequence[object], runs: GuardedRuns) -> list[object]:
-    """Return the items of an input, with those on record in place of references to them.
+    """Return the items of an input, with recorded ones in place of references to them.
 
     What became void of a response says nothing any more. Raises `InvalidRequest`.
     """

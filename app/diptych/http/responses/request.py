@@ -78,7 +78,7 @@ class ResponseBody(RunOptions):
     metadata: Annotated[dict[str, _Label], Field(max_length=16)] | None = Field(
         None, description="Is kept with the response."
     )
-    store: bool | None = Field(None, description="Every run is on record, whatever this says.")
+    store: bool | None = Field(None, description="Every run is recorded, whatever this says.")
     truncation: Literal["auto", "disabled"] | None = Field(
         None, description="A conversation that is too long is made to fit, whatever this says."
     )
@@ -204,7 +204,7 @@ def _conversation(body: ResponseBody) -> str | None:
 
 
 def _notes(body: ResponseBody, output: TypedOutput) -> JSONObject:
-    """Return what the response says again whenever it is read; the run's record keeps it."""
+    """Return the fields that the response repeats; the run's record keeps them."""
     notes: JSONObject = {
         "background": bool(body.background),
         "metadata": body.metadata,

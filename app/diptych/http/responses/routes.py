@@ -1,6 +1,6 @@
 """`/v1/responses`: runs in the newer form of OpenAI's API.
 
-A stream can be taken up after any event that is on record. It has no event that takes numbered
+A stream can be taken up after any recorded event. It has no event that takes numbered
 ones back: one whose numbers the store has lost ends with an error, and its run goes on.
 """
 
@@ -143,7 +143,7 @@ class ResponseReader(RunReader):
         self._ready = b""  # frames that this gave
 
     async def now(self) -> dict[str, Any]:
-        """Return the response as it is on record."""
+        """Return the response as recorded."""
         return fed(self._state, await self._runs.records(self._run_id)).response()
 
     def bare(self) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class ResponseReader(RunReader):
         return fed(self._state, records).response(reasoning)
 
     async def catch_up(self, after: int) -> None:
-        """Read what the caller knows, up to the event with this number.
+        """Skip the events that the caller has, up to this number.
 
         Raises `InvalidRequest` if the response has ended before it.
         """
@@ -238,11 +238,11 @@ class ResponseReader(RunReader):
     def _check_reached(self) -> None:
         """Raise `RunFailed` if the run has ended before the event that the caller goes on from."""
         if self._after > self._state.last_number:
-            message = f"this response has no event {self._after} on record: {self._restart}"
+            message = f"this response has no recorded event {self._after}: {self._restart}"
             raise self.unreadable("answer_reset", message)
 
     def _check_kept(self, reset: Notice) -> None:
         """Raise `RunFailed` if the store has lost a record that gave events."""
         if cast("int", reset.fields["last_seq"]) < self._state.last_seq:
-            message = f"the store lost what was told of this response: {self._restart}"
+            message = f"the store lost events of this response: {self._restart}"
             raise self.unreadable("answer_reset", message)

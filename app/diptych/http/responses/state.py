@@ -27,7 +27,7 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 
 
 class ResponseState:
-    """What a run is as a response, as far as its records were fed; `model` is the agent's name."""
+    """A run as a response, as far as its records were fed; `model` is the agent's name."""
 
     def __init__(self, entry: RunEntry, model: str) -> None:
         self.last_number = -1  # of the newest event
@@ -41,9 +41,9 @@ class ResponseState:
         self._end: Record | None = None
         self._tools: Sequence[str] = ()  # of the caller, of one of which the answer is a call
         self._output: list[Event] = []
-        self._item: Event | None = None  # the one that is being told
+        self._item: Event | None = None  # the one that is streamed
         self._text: list[str] = []  # of it
-        self._items = 0  # that were told, the void ones too
+        self._items = 0  # that were streamed, the void ones too
         self._events: list[Event] = []
 
     def feed(self, record: Record) -> list[Event]:
@@ -68,7 +68,7 @@ class ResponseState:
         return self._events
 
     def response(self, reasoning: str = "") -> dict[str, Any]:
-        """Return the response as it is now; `reasoning` is what was heard of it."""
+        """Return the response as it is now; `reasoning` is the live part of it."""
         return {
             "id": self._entry.run_id,
             "object": "response",
@@ -84,7 +84,7 @@ class ResponseState:
         }
 
     def live_reasoning(self, text: str) -> Event:
-        """Return a piece of reasoning as an event: it is told live, so it has no number of its own.
+        """Return a piece of reasoning as an event: it is live only, so it has no number of its own.
 
         A caller that goes on after it goes on after the newest recorded event.
         """
@@ -132,7 +132,7 @@ class ResponseState:
         self._tell("response.output_item.added", output_index=self._items, item=self._item)
 
     def _end_item(self, record: Record) -> None:
-        """End the item of a whole answer, which may not have been told in pieces."""
+        """End the item of a whole answer, which may not have been streamed."""
         answer = str(record.content)
         if self._is_choice:
             name, answer = read_call(self._tools, answer)
@@ -171,7 +171,7 @@ class ResponseState:
         if self._item:
             self._output.append(self._tell_done("incomplete"))
         if end.event_type == "max_steps":
-            self._tools = ()  # what is said then is a text, whatever was asked for
+            self._tools = ()  # the text of `max_steps` is no call
             self._add_text(str(end.content))
             self._tell_text_done()
             self._output.append(self._tell_done("incomplete"))
