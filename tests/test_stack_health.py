@@ -12,8 +12,8 @@ from support.stack import agent, box, call, frames, stage, stages, tool_server, 
 
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.core.errors import ConfigError
+from diptych.http import chat
 from diptych.http import sse_response as sse
-from diptych.http.chat import routes as chat
 from diptych.manifest.access_settings import AccessConfig
 from diptych.manifest.settings import (
     AgentConfig,

@@ -12,8 +12,7 @@ URL of its own, for those that know no other."""
 class AgentProfile:
     """Name, description, version; `public_url` is the base URL (None: that of each request).
 
-    Who asks at the host of `exposed_url` is told that one: callers of other networks reach an agent
-    by different URLs.
+    Callers at the host of `exposed_url` get that URL: other networks reach an agent by others.
 
     With `asks_for_token` only those are answered who send a key or token; `issuers` are the URLs of
     OIDC issuers whose tokens are taken.

@@ -1,6 +1,6 @@
-"""Puts what proved callers may do, or may not, on the logger `diptych.audit`: a line of JSON each.
+"""Logs what known callers may do, or may not, on `diptych.audit`: a line of JSON each.
 
-Decisions on calls that wait for approval are there, too, whoever has decided.
+Decisions on calls that wait for approval are logged whoever decided.
 """
 
 import json
@@ -24,10 +24,10 @@ _audit = logging.getLogger("diptych.audit")
 
 @dataclass(slots=True)
 class AuditEntry:
-    """What a decision is about: the id of a run, or of a session that is deleted.
+    """The subject of a line: the id of a run, or of a session that is deleted.
 
-    On a call that waits for approval `call` is its id, `decision` what is wanted, `outcome` what
-    was decided, `why` the reason that was given.
+    Of an approval: `call` is the id of the call, `decision` the one asked for, `outcome` the one
+    taken, `why` its reason.
     """
 
     about: str = ""
@@ -39,30 +39,17 @@ class AuditEntry:
 
 @contextmanager
 def audited(caller: Caller, right: Right, what: What, about: str = "") -> Iterator[AuditEntry]:
-    """Note what becomes of the block: it is allowed, or refused by an error that says so.
+    """Log whether the block was allowed, or refused by an error that says so.
 
-    Nothing is noted of a block that fails otherwise, nor of callers that nobody has proved, but
-    what they have decided on a call that waits: that is noted of everybody. Where a decision was
-    wanted and nobody can say what became of it, as the store or this process ends, its outcome is
-    `unconfirmed`: it may be on record.
+    Other failures are not logged, nor are unknown callers, but for their decisions on calls. If
+    the store or this process ends under a decision, its outcome is `unconfirmed`: it may be
+    recorded.
     """
     noted = AuditEntry(about)
     try:
         yield noted
-    except OwnRun as error:
-        _note(caller, right, what, noted, error.why)
-        raise
-    except ForeignRun:
-        _note(caller, right, what, noted, "the session is somebody else's")
-        raise
-    except Forbidden as error:
-        _note(caller, right, what, noted, f"it lacks the right {error.right.value}")
-        raise
-    except LimitExceeded:
-        _note(caller, right, what, noted, "its limit is reached")
-        raise
-    except RunNotFound:
-        _note(caller, right, what, noted, "there is none, or it is somebody else's")
+    except (Forbidden, LimitExceeded, RunNotFound) as error:
+        _note(caller, right, what, noted, _refusal(error))
         raise
     except RequestError:
         raise
@@ -72,6 +59,20 @@ def audited(caller: Caller, right: Right, what: What, about: str = "") -> Iterat
             _note(caller, right, what, noted)
         raise
     _note(caller, right, what, noted)
+
+
+def _refusal(error: Exception) -> str:
+    match error:
+        case OwnRun():
+            return error.why
+        case ForeignRun():
+            return "the session is somebody else's"
+        case Forbidden():
+            return f"it lacks the right {error.right.value}"
+        case LimitExceeded():
+            return "its limit is reached"
+        case _:
+            return "there is none, or it is somebody else's"
 
 
 def _note(caller: Caller, right: Right, what: What, noted: AuditEntry, refusal: str = "") -> None:

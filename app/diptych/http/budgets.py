@@ -1,10 +1,10 @@
-"""Budgets in JSON: what a request for a run may set, and what `GET /v1/runs/{id}` shows."""
+"""Budgets in JSON: in requests for runs, and in `GET /v1/runs/{id}`."""
 
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from diptych.budgets.agent_budgets import AgentBudgets
 from diptych.budgets.recorded_use import recorded_budget, recorded_use
@@ -12,12 +12,13 @@ from diptych.core.budget import MAX_COUNT, Budget, encode_budget
 from diptych.core.codec import Record
 from diptych.core.errors import InvalidRequest, StoreError
 from diptych.core.messages import Used
+from diptych.http.bodies import Body
 
 _SCOPES = {"perSession": "session", "perDay": "day"}
 
 
-class BudgetBody(BaseModel):
-    """What a run may use, at most what the manifest's `budget` says. A null counts as absent."""
+class BudgetBody(Body):
+    """Limits of a run, at most those of the manifest's `budget`. A null counts as absent."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -67,7 +68,7 @@ def read_budget(body: BudgetBody | None, budgets: AgentBudgets | None) -> Budget
 async def budget_view(
     records: Sequence[Record], session_id: str, budgets: AgentBudgets | None
 ) -> dict[str, Any]:
-    """Show what a run has used and has left, and what is left of what it shares, if limited.
+    """Show the use and the rest of a run's own budget and of those that it shares.
 
     `session_id` is the stored one.
     """

@@ -1,15 +1,17 @@
-"""The one table of HTTP statuses, and the four forms of an error's body.
+"""The table of HTTP statuses, and the four forms of an error's body.
 
-`/v1/*` has OpenAI's form, `/a2a` JSON-RPC's, `/a2a/rest/*` that of A2A's REST binding
-(`http.rest_errors`), every other path RFC 9457 problem+json (agent.md "HTTP of the pod").
+`/v1/*` has OpenAI's form, `/a2a` JSON-RPC's, `/a2a/rest/*` that of A2A's REST binding (Google's
+APIs; A2A 1.0, 11.6), every other path RFC 9457 problem+json.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from typing import Any
 
 import orjson
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -19,6 +21,7 @@ from diptych.access.caller import Forbidden
 from diptych.access.limits import LimitExceeded
 from diptych.core.errors import (
     DiptychError,
+    InvalidRequest,
     NotAnswered,
     Overloaded,
     RequestError,
@@ -26,10 +29,10 @@ from diptych.core.errors import (
     StoreFull,
 )
 from diptych.http.lazy_routes import LazyRoutes
-from diptych.http.request_id import SCOPE_KEY
-from diptych.http.rest_errors import ERROR_INFO, OWN_DOMAIN, is_rest_path, rest_error
 from diptych.net.redaction import SECRETS
 
+REST_PATH = "/a2a/rest"
+REQUEST_ID = "diptych.request_id"  # of a scope
 _logger = logging.getLogger(__name__)
 
 _FINAL_CODES = frozenset(
@@ -42,7 +45,7 @@ _FINAL_CODES = frozenset(
         "budget_exhausted",
     }
 )
-"""Of runs that asked again themselves, or that somebody ended: a client is not to repeat them."""
+"""Clients must not repeat these runs: they have tried again themselves, or somebody ended them."""
 STATUS_OF_CODE = {
     "forbidden": 403,
     "run_not_found": 404,
@@ -67,7 +70,7 @@ STATUS_OF_CODE = {
     "foreign_host": 421,
     "foreign_origin": 403,
     "idempotency_mismatch": 422,
-    # how a run can fail, and how reading one can; what is not here is the model's, 502
+    # Codes of failed runs, and of runs that cannot be read. Any other is the model's: 502.
     "context_too_long": 400,
     "model_timeout": 504,
     "deadline_exceeded": 504,
@@ -85,26 +88,33 @@ STATUS_OF_CODE = {
     "handed_over": 503,
     "run_lost": 410,
 }
-_RETRY_AFTER = {  # seconds
-    "store_away": "2",
-    "not_answered": "2",
-    "store_full": "10",
-    "handed_over": "1",
-}
-_RPC_PATHS = frozenset({"/a2a", "/a2a/"})
+_MODEL_FAILED = 502
+_RETRY_AFTER = {"store_away": "2", "not_answered": "2", "store_full": "10", "handed_over": "1"}
 _RPC_INVALID_REQUEST, _RPC_INTERNAL_ERROR = -32600, -32603  # JSON-RPC 2.0, section 5.1
 _METHODS = ("DELETE", "GET", "HEAD", "POST")
 _JSON = "application/json"
 _SERVER_ERRORS = range(500, 600)
-_MODEL_FAILED = 502  # also for what lies between the agent and its model
+_REST_STATUS = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    405: "UNIMPLEMENTED",
+    413: "OUT_OF_RANGE",
+    415: "INVALID_ARGUMENT",
+    421: "PERMISSION_DENIED",
+    429: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    501: "UNIMPLEMENTED",
+    503: "UNAVAILABLE",
+}
 
 
 class RunFailed(DiptychError):
     """A run ended without an answer, or cannot be read further; `code` says why.
 
-    `has_made_calls` says that a call of the run may have started. Then a client must not retry by
-    itself, as OpenAI's clients do on 5xx and 409, or the tools would run again (loop.md §9). Nor
-    if the run has asked again itself, as often as it may. `headers` name the run.
+    If `has_made_calls`, a call of the run may have started: clients must not retry by themselves,
+    as OpenAI's do on 5xx and 409, or the tools would run again. `headers` name the run.
     """
 
     def __init__(
@@ -117,39 +127,161 @@ class RunFailed(DiptychError):
         self.headers = dict(headers)
 
 
+# Bodies
+
+
 def error_body(
     message: str, kind: str, *, code: str | None = None, param: str | None = None
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Write an error in OpenAI's form, without secrets."""
     return {
         "error": {"message": SECRETS.redact(message), "type": kind, "param": param, "code": code}
     }
 
 
-def run_error_body(code: str, message: str) -> dict[str, object]:
+def run_error_body(code: str, message: str) -> dict[str, Any]:
     """Write why a run has no answer."""
     kinds = {
         "aborted": "aborted",
         "context_too_long": "invalid_request_error",
         "budget_exhausted": "insufficient_quota",
     }
-    kind = kinds.get(code, "server_error")
-    return error_body(message, kind, code=code)
+    return error_body(message, kinds.get(code, "server_error"), code=code)
 
 
-def request_error_body(error: RequestError, status: int = 400) -> dict[str, object]:
+def request_error_body(error: RequestError, status: int = 400) -> dict[str, Any]:
     """Write what is wrong with a request."""
     kind = "server_error" if status in _SERVER_ERRORS else "invalid_request_error"
     return error_body(error.message, kind, code=error.code, param=error.param)
 
 
 def store_failure(error: StoreError) -> tuple[str, str]:
-    """Give code and message of a store that failed; callers see no message of a library."""
+    """Return code and message of a store's failure; callers see no message of a library."""
     if isinstance(error, StoreFull):
         return "store_full", "the store of runs has no room left now"
     if isinstance(error, NotAnswered):
         return "not_answered", str(error)
     return "store_away", "the record of runs cannot be reached now"
+
+
+def error_response(
+    path: str, status: int, body: dict[str, Any], headers: Mapping[str, str] | None = None
+) -> Response:
+    """Answer with an error in the form of its path; `body` is in OpenAI's form."""
+    error = body["error"]
+    reason = str(error["code"] or _title(status)).upper()
+    media_type = _JSON
+    if path in ("/a2a", "/a2a/"):
+        body = _rpc_error(status, error["message"], reason)
+    elif is_rest_path(path):
+        body = _rest_error(status, error["message"], reason)
+    elif not path.startswith("/v1/"):
+        media_type = "application/problem+json"
+        title = _title(status)
+        body = {
+            "type": "about:blank",
+            "title": title,
+            "status": status,
+            "detail": error["message"],
+            **{name: error[name] for name in ("code", "param") if error[name]},
+        }
+    return Response(orjson.dumps(body), status, headers, media_type)
+
+
+def is_rest_path(path: str) -> bool:
+    """Whether a path belongs to A2A's REST binding."""
+    return path == REST_PATH or path.startswith(f"{REST_PATH}/")
+
+
+def status_name(status: int) -> str:
+    """Return the name that `google.rpc.Code` has for a status of HTTP."""
+    return _REST_STATUS.get(status, "UNKNOWN")
+
+
+def _rest_error(status: int, message: str, reason: str) -> dict[str, Any]:
+    details = [{**_error_info(reason), "metadata": {}}]
+    name = status_name(status)
+    return {"error": {"code": status, "status": name, "message": message, "details": details}}
+
+
+def _rpc_error(status: int, message: str, reason: str) -> dict[str, Any]:
+    """Write an error of a request whose id nobody has read."""
+    is_ours = status in _SERVER_ERRORS or status == HTTPStatus.TOO_MANY_REQUESTS
+    code = _RPC_INTERNAL_ERROR if is_ours else _RPC_INVALID_REQUEST
+    error = {"code": code, "message": message, "data": [_error_info(reason)]}
+    return {"jsonrpc": "2.0", "id": None, "error": error}
+
+
+def _error_info(reason: str) -> dict[str, Any]:
+    kind = "type.googleapis.com/google.rpc.ErrorInfo"
+    return {"@type": kind, "reason": reason, "domain": "diptych.dev"}
+
+
+def _title(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Error"
+
+
+# What pydantic finds
+
+
+def first_problem(problems: Sequence[Mapping[str, Any]]) -> InvalidRequest:
+    """Describe the first of pydantic's problems in one sentence, without repeating the input."""
+    problem = max(problems, key=_closeness) if _is_union(problems) else problems[0]
+    path = _path(problem["loc"])
+    if path == "body":
+        return InvalidRequest("the body must be a JSON object", code="invalid_json")
+    match problem["type"]:
+        case "missing":
+            return InvalidRequest(f"{path} is missing", param=path, code="missing_required_field")
+        case "extra_forbidden":
+            return InvalidRequest(f"{path} is not known here", param=path, code="unknown_parameter")
+        case "too_long":
+            most = problem["ctx"]["max_length"]
+            advice = "; send fewer, or continue a session" if path == "messages" else "; send fewer"
+            message = f"{path} has more than {most} items{advice}"
+            return InvalidRequest(message, param=path, code="array_above_max_length")
+        case "literal_error":
+            expected = problem["ctx"]["expected"]
+            return InvalidRequest(f"{path} must be {expected}", param=path, code="invalid_value")
+        case "too_short" | "string_too_short":
+            return InvalidRequest(f"{path} is empty", param=path, code="invalid_type")
+        case "model_type" | "model_attributes_type":
+            return InvalidRequest(f"{path} must be an object", param=path, code="invalid_type")
+        case kind:
+            is_bound = kind in {"greater_than_equal", "less_than_equal"}
+            code = "invalid_value" if is_bound else "invalid_type"
+            message = str(problem["msg"])
+            text = f"{path}: {message[0].lower()}{message[1:]}"
+            text = text.replace(": input should ", " must ", 1)
+            return InvalidRequest(text, param=path, code=code)
+
+
+def _is_union(problems: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether these are the problems of one value with the members of a union."""
+    locations = [problem["loc"] for problem in problems]
+    depth = 1 if all(isinstance(step, str) for loc in locations for step in loc) else 3
+    return len(problems) > 1 and len({loc[:depth] for loc in locations}) == 1
+
+
+def _closeness(problem: Mapping[str, Any]) -> tuple[int, bool]:
+    """How near a value came to this member of a union: the deepest, and of the right type."""
+    return len(problem["loc"]), not str(problem["type"]).endswith("_type")
+
+
+def _path(location: Sequence[int | str]) -> str:
+    path = ""
+    for step in location:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        elif step.isidentifier() and step not in ("str", "ContentPart"):  # a union's members
+            path += f".{step}" if path else step
+    return path or "body"
+
+
+# Handlers
 
 
 def add_error_handlers(app: FastAPI) -> None:
@@ -158,6 +290,7 @@ def add_error_handlers(app: FastAPI) -> None:
     Each handler is a coroutine: Starlette calls a plain function in a thread.
     """
     app.add_exception_handler(RequestError, _on_request_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(Forbidden, _on_forbidden)
     app.add_exception_handler(LimitExceeded, _on_limit)
     app.add_exception_handler(RunFailed, _on_run_failed)
@@ -167,47 +300,22 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _on_bug)
 
 
-def error_response(
-    path: str,
-    status: int,
-    body: dict[str, object],
-    headers: Mapping[str, str] | None = None,
-) -> Response:
-    """Answer with an error, in the form of the path; `body` is in OpenAI's form."""
-    if path.startswith("/v1/"):
-        return Response(orjson.dumps(body), status, headers, _JSON)
-    error = body["error"]
-    assert isinstance(error, dict)
-    reason = str(error["code"] or _title(status)).upper()
-    if path in _RPC_PATHS:
-        return Response(orjson.dumps(_rpc_error(status, error, reason)), status, headers, _JSON)
-    if is_rest_path(path):
-        body = rest_error(status, error["message"], reason)
-        return Response(orjson.dumps(body), status, headers, _JSON)
-    problem = {
-        "type": "about:blank",
-        "title": _title(status),
-        "status": status,
-        "detail": error["message"],
-    }
-    problem |= {name: error[name] for name in ("code", "param") if error[name]}
-    return Response(orjson.dumps(problem), status, headers, "application/problem+json")
-
-
-def _rpc_error(status: int, error: Mapping[str, object], reason: str) -> dict[str, object]:
-    """Write an error of a request whose id nobody has read, as A2A 1.0 has them."""
-    is_ours = status in _SERVER_ERRORS or status == HTTPStatus.TOO_MANY_REQUESTS
-    info = {"@type": ERROR_INFO, "reason": reason, "domain": OWN_DOMAIN}
-    code = _RPC_INTERNAL_ERROR if is_ours else _RPC_INVALID_REQUEST
-    content = {"code": code, "message": error["message"], "data": [info]}
-    return {"jsonrpc": "2.0", "id": None, "error": content}
-
-
 async def _on_request_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
     status = STATUS_OF_CODE.get(error.code, 400)
     headers = {"Retry-After": str(error.retry_after)} if isinstance(error, Overloaded) else {}
     return error_response(request.url.path, status, request_error_body(error, status), headers)
+
+
+async def _on_invalid(request: Request, error: Exception) -> Response:
+    """Answer for a body or a parameter that does not fit its model."""
+    assert isinstance(error, RequestValidationError)
+    (place, *_), *_ = (problem["loc"] for problem in error.errors())
+    problem = first_problem([{**p, "loc": p["loc"][1:]} for p in error.errors()])
+    if place == "query":
+        message = problem.message.partition(", unable")[0]
+        problem = InvalidRequest(message, param=problem.param, code="invalid_value")
+    return await _on_request_error(request, problem)
 
 
 async def _on_forbidden(request: Request, error: Exception) -> Response:
@@ -230,9 +338,8 @@ async def _on_run_failed(request: Request, error: Exception) -> Response:
         headers = {**headers, "Retry-After": _RETRY_AFTER[error.code]}
     if error.has_made_calls or error.code in _FINAL_CODES:
         headers = {**headers, "x-should-retry": "false"}
-    return error_response(
-        request.url.path, status, run_error_body(error.code, error.message), headers
-    )
+    body = run_error_body(error.code, error.message)
+    return error_response(request.url.path, status, body, headers)
 
 
 async def _on_store_error(request: Request, error: Exception) -> Response:
@@ -259,9 +366,9 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
 
 
 def _methods_of(request: Request) -> str:
-    """Name the methods of all routes of a path; Starlette names those of the first one.
+    """Name the methods of all routes of a path, where Starlette names those of the first one.
 
-    Those that are built late say it themselves.
+    Routes that are built late name theirs themselves.
     """
     routes = request.app.router.routes
     if any(isinstance(r, LazyRoutes) and r.matches(request.scope)[0] is Match.FULL for r in routes):
@@ -280,13 +387,6 @@ async def _on_disconnect(request: Request, error: Exception) -> Response:
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:
-    _logger.error("request %s broke", request.scope.get(SCOPE_KEY), exc_info=error)
+    _logger.error("request %s broke", request.scope.get(REQUEST_ID), exc_info=error)
     body = error_body("the agent failed inside", "server_error", code="internal_error")
     return error_response(request.url.path, 500, body)
-
-
-def _title(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "Error"

@@ -4,7 +4,7 @@ To everybody without the right to read, a foreign session, run or event is the s
 one, in every protocol and list (access.md "Sessions have owners").
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,10 +16,8 @@ from diptych.core.errors import RunNotFound
 from diptych.core.events import Origin
 from diptych.core.queue_events import MessageQueued
 from diptych.http.audit import audited
-from diptych.http.own_entries import own_entries
-from diptych.http.record_pages import pages
 from diptych.manifest.settings import ChatConfig
-from diptych.net.memory_budget import current_share
+from diptych.net.memory_budget import current_share, record_size
 from diptych.ports.entries import RunEntry, RunPage, SessionEntry
 from diptych.ports.event_log import EventLog, Sessions
 from diptych.ports.session_ids import owner_of, public_id
@@ -28,6 +26,9 @@ from diptych.runs.service import RunService
 from diptych.runs.subscription import Subscription
 
 MAX_OWN = 10_000  # runs of a caller's own that lists look at, and sessions of everybody's
+PAGE_BYTES = 2**20  # estimated, up to which the next page of records is twice as long
+_FIRST_PAGE, _MAX_PAGE = 16, 1_000  # records
+_BATCH = 200  # entries that are looked through at once
 
 
 class GuardedRuns:
@@ -41,8 +42,8 @@ class GuardedRuns:
     async def start(self, request: RunRequest) -> RunEntry:
         """Start a run in a session of the caller's; see `RunService.start`.
 
-        A `subject` of the request is whom the caller says that it works for: that is recorded, and
-        gives no right. From whom nobody knows it is not taken.
+        A `subject` of the request is the caller's word for whom it works: recorded, without any
+        right. It is not taken from unknown callers.
 
         Raises `LimitExceeded`.
         """
@@ -67,19 +68,19 @@ class GuardedRuns:
             return _public(await self._runs.resume(run_id, origin, max_steps, subject))
 
     async def entry(self, run_id: str) -> RunEntry:
-        """Give a run that the caller may see. Raises `RunNotFound` for any other."""
+        """Return a run that the caller may see. Raises `RunNotFound` for any other."""
         return _public(await self._visible(run_id))
 
     async def records(self, run_id: str, after: int = 0) -> Sequence[Record]:
-        """Give the records of a run that the caller may see.
+        """Return the records of a run that the caller may see.
 
-        They count towards what the request holds. Raises `Overloaded`.
+        They count towards the request's memory. Raises `Overloaded`.
         """
         await self._check_visible(run_id)
         found: list[Record] = []
         share = current_share()
-        async for page, size in pages(partial(self._runs.records, run_id), after):
-            share.admit(size)
+        async for page in pages(partial(self._runs.records, run_id), after):
+            share.admit(sum(map(record_size, page)))
             found += page
         return found
 
@@ -135,7 +136,7 @@ class GuardedRuns:
         self._runs.attend(run_id)
 
     def has_subscribers(self, run_id: str) -> bool:
-        """Whether somebody is subscribed to a run at this process."""
+        """Whether a run has subscribers at this process."""
         return self._runs.has_subscribers(run_id)
 
     async def send_message(self, run_id: str, message: MessageQueued) -> RunEntry:
@@ -147,7 +148,7 @@ class GuardedRuns:
             return _public(await self._runs.send_message(run_id, said))
 
     async def queued_messages(self, run_id: str) -> Sequence[MessageQueued] | None:
-        """Give the messages that wait in a run that the caller may see."""
+        """Return the messages that wait in a run that the caller may see."""
         await self._check_visible(run_id)
         return await self._runs.queued_messages(run_id)
 
@@ -191,7 +192,7 @@ class GuardedRuns:
             await self._visible(run_id)
 
     async def _visible(self, run_id: str, foreign: Right = Right.READ) -> RunEntry:
-        """Give a run of the caller's own, or any if it has the right to `foreign` ones."""
+        """Return a run of the caller's own, or any if it has the right to `foreign` ones."""
         caller = current_caller()
         entry = await self._runs.entry(run_id)
         if caller.owns(entry.session_id):
@@ -205,7 +206,7 @@ class GuardedRuns:
 
 
 class GuardedSessions:
-    """The sessions of a store and what is on record in them, as the current caller may see them."""
+    """The sessions of a store and their records, as the current caller may see them."""
 
     def __init__(self, log: EventLog, sessions: Sessions) -> None:
         self._log = log
@@ -225,7 +226,7 @@ class GuardedSessions:
         return await own_entries(caller, page, before, limit)
 
     async def entry(self, run_id: str, session_id: str | None) -> RunEntry:
-        """Give a run of a session, or of all that the caller may see. Raises `RunNotFound`."""
+        """Return a run of a session, or of all that the caller may see. Raises `RunNotFound`."""
         caller = current_caller()
         entry = await self._log.entry(run_id)
         is_seen = _sees_all(caller) or caller.owns(entry.session_id)
@@ -258,7 +259,7 @@ class GuardedSessions:
         return own[-limit:], len(own)
 
     async def _own_sessions(self, caller: Caller) -> list[SessionEntry]:
-        """Give those of the caller's sessions that are among the 10,000 used last."""
+        """Return those of the caller's sessions that are among the 10,000 used last."""
         found = await self._sessions.sessions(MAX_OWN)
         return [session for session in found if caller.owns(session.session_id)]
 
@@ -272,8 +273,58 @@ class GuardedSessions:
             return await self._sessions.delete(stored)
 
 
+async def own_entries(
+    caller: Caller,
+    page: Callable[..., Awaitable[Sequence[RunEntry]]],
+    before: str | None,
+    limit: int | None,
+) -> Sequence[RunEntry]:
+    """Return the first `limit` of the caller's own runs, or all, of the list that `page` reads.
+
+    Raises what `page` does: `RunNotFound` if it does not know the run `before`.
+    """
+    own: list[RunEntry] = []
+    while limit is None or len(own) < limit:
+        found = await page(before=before, limit=_BATCH)
+        own += [entry for entry in found if caller.owns(entry.session_id)]
+        if len(found) < _BATCH:
+            break
+        before = found[-1].run_id
+    return own[:limit]
+
+
+async def pages(
+    read: Callable[[int, int], Awaitable[Sequence[Record]]], after: int = 0
+) -> AsyncGenerator[Sequence[Record]]:
+    """Yield the records after a seq in pages: short ones first, as their size is unknown."""
+    count = _FIRST_PAGE
+    while page := await read(after, count):
+        yield page
+        if len(page) < count:
+            return
+        after, count = page[-1].seq, _next_count(count, page)
+
+
+async def pages_back(
+    read: Callable[[int, int], Awaitable[Sequence[Record]]], end: int
+) -> AsyncGenerator[Sequence[Record]]:
+    """Yield the records up to a seq, the last page first; see `pages`."""
+    count = _FIRST_PAGE
+    while end > 0:
+        start = max(0, end - count)
+        page = await read(start, end - start)
+        yield page
+        end, count = start, _next_count(count, page)
+
+
+def _next_count(count: int, page: Sequence[Record]) -> int:
+    """Return how many records to read after a page of this many."""
+    is_small = sum(map(record_size, page)) < PAGE_BYTES
+    return min(2 * count, _MAX_PAGE) if is_small else max(1, count // 2)
+
+
 def _of_caller(request: RunRequest, caller: Caller) -> RunRequest:
-    """Give a request as the caller's: in its sessions, and in its name or on another's behalf."""
+    """Return a request as the caller's: in its sessions, and in its name or on another's behalf."""
     if not caller.subject:
         return replace(request, subject="") if request.subject else request
     subject = str(caller.subject)

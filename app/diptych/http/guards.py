@@ -1,4 +1,4 @@
-"""Guards before all routes: they refuse bodies of a wrong kind or size, and foreign web pages.
+"""Guards before all routes: request ids, foreign web pages, CORS, and the bodies of requests.
 
 A page in a browser can send requests to 127.0.0.1 under its own host name (DNS rebinding). So on
 loopback only local names are accepted as `Host`, and as `Origin` if there is one. Such a page can
@@ -7,26 +7,87 @@ also send texts and forms without asking first, but no JSON.
 
 import asyncio
 import re
+import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
+from starlette.datastructures import MutableHeaders
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from diptych.http.errors import error_body, error_response
+from diptych.access.caller import current_caller
+from diptych.core.errors import Overloaded, SubjectOverloaded
+from diptych.http.errors import REQUEST_ID, error_body, error_response, is_rest_path
 from diptych.http.lazy_routes import is_taken
-from diptych.http.rest_errors import is_rest_path
+from diptych.net.memory_budget import MemoryBudget, Share, json_size, set_share
 
 MAX_BODY = 2**20  # bytes
 DRAIN_BYTES = 8 * MAX_BODY  # of a refused body, read after the answer …
 DRAIN_SECONDS = 2.0  # … for at most so long
-
+LARGE_ANSWER = 2**15  # bytes, from which an answer is counted
 _LOCAL_HOST = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?")
+_REQUEST_ID = re.compile(rb"[\w.:/+=@~-]{1,128}", re.ASCII)
+_WIDE = b"\\u"  # may stand for a character that makes its whole text wide
+
+
+class RequestIds:
+    """ASGI middleware: echoes a caller's `X-Request-Id` if there is one valid one, else makes one.
+
+    Errors and refusals have it too.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        sent = [value for name, value in scope["headers"] if name == b"x-request-id"]
+        is_valid = len(sent) == 1 and _REQUEST_ID.fullmatch(sent[0])
+        request_id = str(sent[0], "ascii") if is_valid else f"req-{secrets.token_hex(16)}"
+        scope[REQUEST_ID] = request_id
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["X-Request-Id"] = request_id
+            await send(message)
+
+        await self._app(scope, receive, send_with_id)
+
+
+class CorsForApi:
+    """ASGI middleware: lets pages of the origins in the manifest use `/v1/`, without credentials.
+
+    `origins` holds origins, or `*` for all. No page needs the memory or the metrics.
+    """
+
+    def __init__(self, app: ASGIApp, origins: tuple[str, ...]) -> None:
+        self._app = app
+        self._cors = CORSMiddleware(
+            app,
+            allow_origins=origins,
+            allow_methods=("GET", "POST"),
+            allow_headers=("*",),
+            expose_headers=(
+                "Retry-After",
+                "X-Diptych-Warning",
+                "X-Request-Id",
+                "X-Run-ID",
+                "X-Session-ID",
+                "x-should-retry",
+            ),
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_api = scope["type"] == "http" and scope["path"].startswith("/v1/")
+        await (self._cors if is_api else self._app)(scope, receive, send)
 
 
 class Refusal(NamedTuple):
-    """The answer to a request that no route sees, or that there is no room for."""
+    """The answer to a request that no route sees."""
 
     status: int
     message: str
@@ -34,7 +95,7 @@ class Refusal(NamedTuple):
     retry_after: int | None = None  # seconds
 
 
-_CLOSING = frozenset({413, 429, 503})  # after which no connection has to be read to its end
+_CLOSING = frozenset({413, 429, 503})  # after which the connection ends
 _KINDS = {429: "rate_limit_error", 503: "server_error"}
 _TOO_LARGE = Refusal(413, "the body is larger than 1 MiB; send less", "body_too_large")
 _NOT_JSON = Refusal(
@@ -50,47 +111,6 @@ _FOREIGN_HOST = Refusal(421, "this agent listens on loopback; ask it as localhos
 _FOREIGN_ORIGIN = Refusal(403, "web pages of other hosts may not use this agent", "foreign_origin")
 
 
-class _BodyTooLarge(Exception):
-    """More than `MAX_BODY` has arrived; no handler of the application knows this error."""
-
-    def __init__(self, *, has_ended: bool) -> None:
-        super().__init__()
-        self.has_ended = has_ended
-
-
-class BodyGuard:
-    """ASGI middleware: accepts bodies that are declared as JSON, as they are, up to `MAX_BODY`.
-
-    Starlette's own limit answers a large Content-Length with plain text, whatever the handlers
-    say, and leaves the body in the socket (`refuse` says why that matters).
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = _body_refusal(scope) if scope["type"] == "http" else None
-        if refusal is _NOT_JSON and not await is_taken(scope):
-            refusal = None  # the router says what is wrong first: the path or the method
-        if refusal:
-            await refuse(refusal, scope, receive, send)
-            return
-        size = 0
-
-        async def limited_receive() -> Message:
-            nonlocal size
-            message = await receive()
-            size += len(message.get("body", b""))
-            if size > MAX_BODY:
-                raise _BodyTooLarge(has_ended=not message.get("more_body", False))
-            return message
-
-        try:
-            await self._app(scope, limited_receive, send)
-        except _BodyTooLarge as error:
-            await refuse(_TOO_LARGE, scope, receive, send, has_ended=error.has_ended)
-
-
 class LoopbackGuard:
     """ASGI middleware for a server that is bound to loopback: accepts local names alone."""
 
@@ -99,12 +119,116 @@ class LoopbackGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (refusal := _host_refusal(scope)):
-            await refuse(refusal, scope, receive, send)
+            await _refuse(refusal, scope, receive, send)
             return
         await self._app(scope, receive, send)
 
 
-async def refuse(
+class _Refused(Exception):
+    """A body became too much while it was read; no handler of the application knows this error."""
+
+    def __init__(self, refusal: Refusal, *, has_ended: bool) -> None:
+        super().__init__()
+        self.refusal = refusal
+        self.has_ended = has_ended
+
+
+class BodyGuard:
+    """ASGI middleware: accepts bodies of JSON up to `MAX_BODY` while there is memory for them.
+
+    Each request has a share of the budget, which `current_share` finds, for its body, for the
+    records that it reads, and for its answer. Starlette's own limit of bodies answers with plain
+    text and leaves the body in the socket; see `_refuse`.
+    """
+
+    def __init__(self, app: ASGIApp, memory_budget: MemoryBudget) -> None:
+        self._app = app
+        self._memory_budget = memory_budget
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        refusal = _body_refusal(scope)
+        if refusal is _NOT_JSON and not await is_taken(scope):
+            refusal = None  # the router names what is wrong first: the path or the method
+        if refusal:
+            await _refuse(refusal, scope, receive, send)
+            return
+        subject = current_caller().subject
+        share = self._memory_budget.share(str(subject) if subject else "")
+        set_share(share)
+        try:
+            if declared := _declared_length(scope):
+                share.admit(declared)
+            answer = _CountedAnswer(scope, share, receive, send)
+            await self._app(scope, _counted(receive, share), answer.send)
+        except _Refused as error:
+            await _refuse(error.refusal, scope, receive, send, has_ended=error.has_ended)
+        except Overloaded as error:
+            await _refuse(_overloaded(error), scope, receive, send)
+        finally:
+            share.release()
+
+
+def _counted(receive: Receive, share: Share) -> Receive:
+    """Receive at most `MAX_BODY`, as far as there is memory for it."""
+    size = 0
+
+    async def receive_counted() -> Message:
+        nonlocal size
+        message = await receive()
+        body = message.get("body", b"")
+        size += len(body)
+        has_ended = not message.get("more_body", False)
+        if size > MAX_BODY:
+            raise _Refused(_TOO_LARGE, has_ended=has_ended)
+        if body:
+            wide = 0 if body.isascii() and _WIDE not in body else 3 * len(body)
+            try:
+                share.admit(json_size(body) + wide)
+            except Overloaded as error:
+                raise _Refused(_overloaded(error), has_ended=has_ended) from error
+        return message
+
+    return receive_counted
+
+
+class _CountedAnswer:
+    """Sends an answer; a large one of known length only if there is memory for two copies."""
+
+    def __init__(self, scope: Scope, share: Share, receive: Receive, send: Send) -> None:
+        self._scope = scope
+        self._share = share
+        self._receive = receive
+        self._send = send
+        self._is_replaced = False
+
+    async def send(self, message: Message) -> None:
+        if self._is_replaced:
+            return
+        if message["type"] == "http.response.start":
+            await self._start(message)
+        elif len(message.get("body", b"")) <= LARGE_ANSWER:
+            await self._send(message)
+        else:  # the server takes the second part when it has sent most of the first
+            await self._send({**message, "more_body": True})
+            await self._send({**message, "body": b""})
+
+    async def _start(self, message: Message) -> None:
+        length = next((int(v) for n, v in message["headers"] if n == b"content-length"), 0)
+        if length > LARGE_ANSWER:
+            try:
+                self._share.admit(2 * length)
+            except Overloaded as error:
+                self._is_replaced = True
+                answer = _refusal_response(_overloaded(error), self._scope)
+                await answer(self._scope, self._receive, self._send)
+                return
+        await self._send(message)
+
+
+async def _refuse(
     refusal: Refusal, scope: Scope, receive: Receive, send: Send, *, has_ended: bool = False
 ) -> None:
     """Answer, then read the body unless it `has_ended`; close if it is too large.
@@ -114,7 +238,7 @@ async def refuse(
     read here is not stored.
     """
     headers = {"Connection": "close"} if refusal.status in _CLOSING else {}
-    response = refusal_response(refusal, scope, headers)
+    response = _refusal_response(refusal, scope, headers)
 
     async def send_and_drain(message: Message) -> None:
         if message["type"] == "http.response.start" or has_ended:
@@ -127,10 +251,9 @@ async def refuse(
     await response(scope, receive, send_and_drain)
 
 
-def refusal_response(
+def _refusal_response(
     refusal: Refusal, scope: Scope, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Give the answer that says why."""
     kind = _KINDS.get(refusal.status, "invalid_request_error")
     body = error_body(refusal.message, kind, code=refusal.code)
     if refusal.retry_after is not None:
@@ -149,31 +272,32 @@ async def _drain(receive: Receive) -> None:
                     return  # the body has ended, or the caller has hung up
 
 
+def _overloaded(error: Overloaded) -> Refusal:
+    status = 429 if isinstance(error, SubjectOverloaded) else 503
+    return Refusal(status, error.message, error.code, error.retry_after)
+
+
 def _body_refusal(scope: Scope) -> Refusal | None:
     headers = dict(scope["headers"])
     length = headers.get(b"content-length", b"0")
     if length.isdigit() and int(length) > MAX_BODY:
         return _TOO_LARGE
-    has_body = length != b"0" or b"transfer-encoding" in headers
+    if length == b"0" and b"transfer-encoding" not in headers:
+        return None
+    if any(coding != "identity" for coding in _header_values(scope, b"content-encoding")):
+        return _ENCODED  # one reader decodes it, and another takes it as it is
+    if _header_values(scope, b"transfer-encoding") not in ([], ["chunked"]):
+        return _CODED
     media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     is_json = media_type == b"application/json" or (
         media_type == b"application/a2a+json" and is_rest_path(scope["path"])
     )
-    if not has_body:
-        return None
-    if b"content-encoding" in headers and not _is_identity(scope):
-        return _ENCODED  # one reader decodes it, and another takes it as it is
-    if b"transfer-encoding" in headers and not _is_chunked_alone(scope):
-        return _CODED
     return None if is_json else _NOT_JSON
 
 
-def _is_identity(scope: Scope) -> bool:
-    return all(coding == "identity" for coding in _header_values(scope, b"content-encoding"))
-
-
-def _is_chunked_alone(scope: Scope) -> bool:
-    return _header_values(scope, b"transfer-encoding") == ["chunked"]
+def _declared_length(scope: Scope) -> int:
+    lengths = [value for name, value in scope["headers"] if name == b"content-length"]
+    return int(lengths[0]) if lengths and lengths[0].isdigit() else 0
 
 
 def _host_refusal(scope: Scope) -> Refusal | None:

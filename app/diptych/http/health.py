@@ -1,7 +1,7 @@
-"""`/health`, `/ready` and `/metrics`: what a platform asks a pod.
+"""`/health`, `/ready` and `/metrics`, for the platform.
 
-Whether it is ready, `/ready` tells everybody; why, and what is missing, who may read all or is the
-operator (access.md "How refusals look").
+`/ready` tells everybody whether the agent is ready. Only callers who may read all, and the
+operator, are told why, and what is missing.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,18 +9,19 @@ from dataclasses import dataclass
 
 import orjson
 from fastapi import APIRouter
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from diptych.access.caller import current_caller
 from diptych.access.grants import Right
 from diptych.core.catalog import Unavailable
 from diptych.core.events import CallFormat
-from diptych.http.openapi import operations
+from diptych.http.bodies import json_router
+from diptych.http.openapi import reply
 
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether the pod takes work, why not, what is unavailable, and notes for people.
+    """Whether the pod takes work, why not, its unavailable parts, and notes for people.
 
     `action_format` is the format in which runs that start now ask for calls.
     """
@@ -32,16 +33,25 @@ class Readiness:
     action_format: CallFormat = "json"
 
 
-def health_routes(name: str, readiness: Callable[[], Readiness]) -> APIRouter:
-    """Give the routes that say whether the agent called `name` lives and takes work."""
-    router = APIRouter()
+_READY = reply("Ready", "It takes work.")
+_READY["responses"][503] = reply("Ready", "It takes none now.")["responses"][200]
 
-    @router.get("/health", **operations.HEALTH)
+
+def health_routes(name: str, readiness: Callable[[], Readiness]) -> APIRouter:
+    """Return the routes that say whether the agent called `name` lives and takes work."""
+    router = json_router()
+
+    @router.get("/health", **reply("Health", "It is alive."))
     async def health() -> dict[str, str]:
+        """Check that the process is alive: it answers as long as it serves at all."""
         return {"status": "ok", "agent": name}
 
-    @router.get("/ready", **operations.READY)
+    @router.get("/ready", **_READY)
     async def ready() -> Response:
+        """Check that the agent takes work: it has tried each tool server and agent.
+
+        Callers who may `read` are told what is missing.
+        """
         now = readiness()
         status = "ready" if now.is_ready else "not ready"
         body: dict[str, object] = {"status": status, "agent": name}
@@ -56,11 +66,17 @@ def health_routes(name: str, readiness: Callable[[], Readiness]) -> APIRouter:
 
 
 def metrics_routes(metrics: Callable[[], tuple[bytes, str]]) -> APIRouter:
-    """Give the route of the metrics; `metrics` gives a text and its media type."""
-    router = APIRouter()
+    """Return the route of the metrics; `metrics` gives a text and its media type."""
+    router = json_router()
 
-    @router.get("/metrics", **operations.METRICS)
-    async def show_metrics() -> Response:
+    @router.get(
+        "/metrics",
+        name="metrics",
+        response_class=PlainTextResponse,
+        response_description="The metrics.",
+    )
+    async def metrics_text() -> Response:
+        """Read the metrics in Prometheus's text format."""
         text, media_type = metrics()
         return Response(text, media_type=media_type)
 
@@ -77,5 +93,5 @@ def _details(now: Readiness) -> dict[str, object]:
 
 
 def unavailable_value(item: Unavailable) -> dict[str, str]:
-    """Give what `/ready` says of something unavailable."""
+    """Return what `/ready` says of something unavailable."""
     return {"kind": item.kind, "name": item.name, "reason": item.reason}

@@ -3,23 +3,24 @@
 from collections.abc import Collection, Iterator, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from diptych.core.errors import InvalidRequest
 from diptych.core.messages import JSONObject, Message, NativeCall
+from diptych.http.bodies import Body
 
 MAX_MESSAGES = 1_000
 
 _SYSTEM = ("system", "developer")
 _RESULTS = ("tool", "function")
 _KINDS = {"image_url": "image", "input_audio": "audio", "file": "file"}
-"""What a model must take (`model.inputs`) for parts of a type, which are objects of that name."""
+"""The entry of `model.inputs` that parts of a type need; each has an object of its type's name."""
 _REASONING = ("thinking", "redacted_thinking", "reasoning", "reasoning_content", "reasoning_text")
 """Parts of earlier answers, in the forms of other APIs. No model needs its reasoning again."""
 
 
-class ContentPart(BaseModel):
-    """A part of a message's content, in OpenAI's form: a text, or what the model takes besides.
+class ContentPart(Body):
+    """A part of a message's content, in OpenAI's form: text, image, audio or file.
 
     An image may be a URL, which the model's endpoint reads, or a `data:` URL. Reasoning is dropped.
     """
@@ -47,14 +48,14 @@ class ContentPart(BaseModel):
     file: dict[str, Any] | None = None
 
 
-class CalledFunction(BaseModel):
+class CalledFunction(Body):
     """The function that an assistant's message calls."""
 
     name: str = Field(min_length=1)
     arguments: str = Field(description="As JSON.")
 
 
-class CallerToolCall(BaseModel):
+class CallerToolCall(Body):
     """A call that an earlier assistant's message holds; a `tool` message gives its result."""
 
     id: str = Field(min_length=1)
@@ -62,7 +63,7 @@ class CallerToolCall(BaseModel):
     function: CalledFunction
 
 
-class CallerMessage(BaseModel):
+class CallerMessage(Body):
     """One message of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
@@ -98,7 +99,7 @@ class Conversation(NamedTuple):
 def read_conversation(
     messages: Sequence[CallerMessage], inputs: Collection[str] = (), places: Sequence[str] = ()
 ) -> Conversation:
-    """Read a conversation; `inputs` says what the model takes besides text (`model.inputs`).
+    """Read a conversation; `inputs` are the model's kinds of input besides text (`model.inputs`).
 
     `places` says where the body has each message, if not in `messages`. Raises `InvalidRequest` if
     it has no question, or a part that the model does not take.
@@ -158,7 +159,7 @@ def _call(call: CallerToolCall) -> NativeCall:
 def _read_content(
     message: CallerMessage, place: str, inputs: Collection[str]
 ) -> tuple[str, tuple[JSONObject, ...]]:
-    """Give the text of a message, and its other parts in their order."""
+    """Return the text of a message, and its other parts in their order."""
     if not isinstance(message.content, list):
         return message.content or "", ()
     texts: list[str] = []
@@ -208,18 +209,17 @@ def _check_results(placed: Sequence[tuple[CallerMessage, str]]) -> None:
     """Refuse calls without a result and results without a call: no model's endpoint takes them."""
     open_calls: dict[str, str] = {}  # with the place of each
     for message, place in placed:
+        is_chat = place.startswith("messages")  # else the items of a response
         if message.role in _RESULTS:
+            field = f"{place}.tool_call_id" if is_chat else f"{place}.call_id"
             if message.tool_call_id is None:
-                raise _missing(f"{place}.tool_call_id")
+                raise _missing(field)
             if open_calls.pop(message.tool_call_id, None) is None:
-                raise InvalidRequest(
-                    f"{place}: no assistant's message before it has tool_calls with this id",
-                    param=f"{place}.tool_call_id",
-                )
+                raise InvalidRequest(f"{field}: no call before it has this id", param=field)
             continue
         _check_no_open(open_calls)
         for m, call in enumerate(_calls(message)):
-            open_calls[call.id] = f"{place}.tool_calls[{m}]"
+            open_calls[call.id] = f"{place}.tool_calls[{m}]" if is_chat else place
     _check_no_open(open_calls)
 
 
@@ -229,9 +229,9 @@ def _calls(message: CallerMessage) -> Iterator[CallerToolCall]:
 
 def _check_no_open(open_calls: dict[str, str]) -> None:
     if open_calls:
-        place = next(iter(open_calls.values()))
+        call_id, place = next(iter(open_calls.items()))
         raise InvalidRequest(
-            f"{place}: no tool message follows that gives its result; add one with its id",
+            f"{place}: no result of the call {call_id[:100]!r} follows; add one with its id",
             param=place,
         )
 

@@ -1,17 +1,19 @@
-"""Reads what a request says about how the model shall answer: sampling, lengths, effort.
+"""Reads how a request wants the model to answer: sampling, lengths, effort.
 
-What the manifest allows (`chat.allowParameters`) reaches the model. What it does not allow, and
-what is not known here, has no effect and is named in a header.
+Parameters that the manifest allows (`chat.allowParameters`) reach the model. Others, and unknown
+fields, have no effect and are named in a header.
 """
 
 import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field, ValidationError
 
+from diptych.core.errors import InvalidRequest
 from diptych.core.messages import JSONObject
-from diptych.http.bodies import first_problem
+from diptych.http.bodies import Body
+from diptych.http.errors import first_problem
 
 WARNING_HEADER = "X-Diptych-Warning"
 _MAX_NAMED = 20  # fields in a warning
@@ -31,11 +33,16 @@ _NEUTRAL = frozenset(
 )
 """Fields that change nothing about an answer: they are for accounts, caches and statistics."""
 
+_UNSUPPORTED = {
+    "budget": "only runs started by POST /v1/runs have a budget of their own; remove it",
+    "audio": "this agent answers in text; remove it",
+}
+
 _Penalty = Annotated[float, Field(ge=-2, le=2)]
 _Word = Annotated[str, Field(min_length=1, max_length=64)]
 
 
-class ModelParameters(BaseModel):
+class ModelParameters(Body):
     """The parameters that can reach the model, with OpenAI's names and ranges."""
 
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
@@ -57,12 +64,19 @@ class ReadParameters(NamedTuple):
     ignored: tuple[str, ...] = ()
 
 
+def check_supported(fields: Mapping[str, Any]) -> None:
+    """Refuse fields that would change what the reply means. Raises `InvalidRequest`."""
+    for name, advice in _UNSUPPORTED.items():
+        if fields.get(name) is not None:
+            raise InvalidRequest(f"{name}: {advice}", param=name, code="unsupported_parameter")
+
+
 def read_parameters(
     fields: Mapping[str, Any],
     allowed: Collection[str],
     aliases: Mapping[str, str] = CHAT_ALIASES,
 ) -> ReadParameters:
-    """Read the fields of a request that no part of its body is made of.
+    """Read the fields of a request that its body's model does not name.
 
     `aliases` gives the names of parameters that the protocol calls otherwise. Raises
     `InvalidRequest` for an allowed parameter with a value that it cannot have.
@@ -82,7 +96,7 @@ def read_parameters(
 
 
 def warning(ignored: Iterable[str]) -> Mapping[str, str]:
-    """Give the header that names fields without effect; none if there are none."""
+    """Return the header that names fields without effect; none if there are none."""
     names = [name for name in ignored if _NAME.fullmatch(name)][:_MAX_NAMED]
     return {WARNING_HEADER: f"ignored: {', '.join(names)}"} if names else {}
 
@@ -91,9 +105,9 @@ def _checked(given: Mapping[str, Any]) -> JSONObject:
     if not given:
         return {}
     try:
-        read = ModelParameters.model_validate(given, strict=True)
+        read = ModelParameters.model_validate(given)
     except ValidationError as error:
-        raise first_problem(error) from error
+        raise first_problem(error.errors()) from error
     checked: JSONObject = read.model_dump(include=set(given))
     return checked
 

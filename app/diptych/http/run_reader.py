@@ -1,11 +1,17 @@
-"""Reads one run for a caller who waits for its answer, whatever form that is then written in.
+"""Reads one run for a caller who waits for its answer, and does what hanging up is to do.
 
-What goes wrong meanwhile is a `RunFailed`, which names the run and says where to read on.
+`on_disconnect: cancel` stands in a run's first record, where each connection that reads its events
+finds it. A run that has another reader at this process goes on.
 """
 
+import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
+from typing import Any, TypeVar
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
 from diptych.core.codec import Record, is_terminal
 from diptych.core.errors import RequestError, StoreError
@@ -16,13 +22,15 @@ from diptych.ports.entries import RunEntry
 from diptych.runs.answers import collect
 
 _CALLS = frozenset({"tool_call", "delegation_request"})
+Result = TypeVar("Result")
 _logger = logging.getLogger(__name__)
 
 
 class RunReader:
     """Reads one run, once. `headers` name the run in the response, beside `warnings`.
 
-    A model's reasoning is never on record: it is told as far as it was heard live.
+    What goes wrong is a `RunFailed`, which says where to read on. A model's reasoning is not
+    recorded: only what arrives while the reader listens is known.
     """
 
     def __init__(
@@ -38,7 +46,7 @@ class RunReader:
         self._has_made_calls = False
 
     async def ended(self) -> tuple[list[Record], str]:
-        """Wait for the run's answer; give its records and its reasoning. Raises `RunFailed`."""
+        """Wait for the run's end; return its records and its reasoning. Raises `RunFailed`."""
         records: list[Record] = []
         reasoning: list[str] = []
         async for batch in self.batches():
@@ -76,12 +84,12 @@ class RunReader:
             raise RunFailed(*failed, has_made_calls=self._has_made_calls, headers=self.headers)
 
     def handed_over(self) -> RunFailed:
-        """Give the error of a stream that ends before its run, as this process is leaving."""
+        """Return the error of a stream that ends before its run, as this process is leaving."""
         message = f"this process is leaving, and the run goes on: {self.advice}"
         return self.unreadable("handed_over", message)
 
     def unreadable(self, code: str, message: str) -> RunFailed:
-        """Give the error of a run that cannot be read further here."""
+        """Return the error of a run that cannot be read further here."""
         return RunFailed(code, message, has_made_calls=True, headers=self.headers)
 
     @property
@@ -91,7 +99,7 @@ class RunReader:
 
 
 def failure(end: Record) -> tuple[str, str] | None:
-    """Give code and message of a run that failed or was aborted; None if it gave an answer."""
+    """Return code and message of a run that failed or was aborted; None if it gave an answer."""
     match end.event_type:
         case "failed":
             return str(end.metadata["code"]), str(end.content)
@@ -99,3 +107,49 @@ def failure(end: Record) -> tuple[str, str] | None:
             return "aborted", f"the run was aborted: {end.content}"
         case _:
             return None
+
+
+# Hanging up
+
+
+async def disconnected(receive: Receive) -> None:
+    """Wait until the caller hangs up. The body must have been read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def result_for_caller(
+    receive: Receive,
+    work: Coroutine[Any, Any, Result],
+    on_disconnect: Callable[[], Awaitable[None]] | None,
+) -> Result:
+    """Do the work; without `on_disconnect` it goes on when the caller hangs up.
+
+    Raises `ClientDisconnect` after `on_disconnect` was called.
+    """
+    if on_disconnect is None:
+        return await work
+    task, listener = asyncio.ensure_future(work), asyncio.ensure_future(disconnected(receive))
+    try:
+        await asyncio.wait([task, listener], return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+    finally:
+        task.cancel()
+        listener.cancel()
+        await asyncio.wait([task, listener])
+    await on_disconnect()
+    raise ClientDisconnect
+
+
+async def cancel_if_abandoned(runs: GuardedRuns, run_id: str) -> None:
+    """Cancel a run whose reader hung up, if its request asked for that and no reader is left."""
+    if runs.has_subscribers(run_id):
+        return
+    try:
+        async with aclosing(await runs.subscribe(run_id)) as batches:
+            first, *_ = await anext(batches)  # no more than one batch is read
+        if isinstance(first, Record) and first.metadata.get("on_disconnect") == "cancel":
+            await runs.cancel(run_id, "the client disconnected")
+    except (RequestError, StoreError) as error:
+        _logger.warning("run %s could not be cancelled when its client had gone: %s", run_id, error)

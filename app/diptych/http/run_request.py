@@ -1,19 +1,21 @@
-"""Reads what every request for a run carries: its session, its origin, its idempotency key.
+"""The session, origin and idempotency key that every request for a run carries.
 
-Chats, responses, `/v1/runs` and A2A all read these here.
+Chats, responses, `/v1/runs` and A2A all read them here.
 """
 
 import hashlib
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import orjson
 from fastapi import Request
 
 from diptych.core.errors import InvalidRequest
 from diptych.core.events import Origin
-from diptych.http.bodies import OnDisconnect
+from diptych.http.bodies import RunOptions
 from diptych.http.messages import Conversation
+from diptych.manifest.settings import ChatConfig
 from diptych.ports.entries import IdempotencyKey
 from diptych.runs.request import RunRequest
 
@@ -21,24 +23,48 @@ IDEMPOTENCY_HEADER = "Idempotency-Key"
 _KEY = re.compile(r"[\x20-\x7e]{1,255}")
 
 
+@dataclass(frozen=True, slots=True)
+class ChatTerms:
+    """The manifest's terms for chats and responses; `inputs` are kinds of input besides text."""
+
+    name: str
+    config: ChatConfig = field(default_factory=ChatConfig)
+    inputs: tuple[str, ...] = ()
+
+    def check_model(self, model: str | None) -> None:
+        """Refuse a request for another model than the agent. Raises `InvalidRequest`."""
+        if model not in (None, self.name):
+            raise InvalidRequest(
+                f"this agent is called {self.name!r}; use that as the model, or leave it out",
+                param="model",
+                code="model_not_found",
+            )
+
+    def without_effect(self, conversation: Conversation, name: str) -> tuple[str, ...]:
+        """Name the field of the system text if the manifest leaves that out."""
+        return (name,) if conversation.system and self.config.caller_system == "off" else ()
+
+
 async def read_run_request(
     request: Request,
     conversation: Conversation,
-    *,
-    session_id: str | None,
-    on_disconnect: OnDisconnect | None,
+    options: RunOptions,
+    session_id: str | None = None,
 ) -> RunRequest:
-    """Make the request for a run of a conversation; the named fields are those of its body.
+    """Make the request for a run of a conversation; `session_id` overrides that of the options.
 
     Raises `InvalidRequest`.
     """
-    session_id = _session_id(request, session_id)
+    session_id = _session_id(request, session_id or options.session_id)
+    cancels = options.on_disconnect == "cancel"
     return RunRequest(
         conversation.messages,
         conversation.system,
         session_id,
-        origin(request.headers, cancels_on_disconnect=on_disconnect == "cancel"),
+        origin(request.headers, cancels_on_disconnect=cancels),
         await read_idempotency_key(request, session_id),
+        max_steps=options.max_steps,
+        when_busy=options.when_busy,
     )
 
 
@@ -49,18 +75,20 @@ def origin(
     seconds: float | None = None,
     cancels_on_disconnect: bool = False,
 ) -> Origin:
-    """Say where a run comes from: its trace, its call path, its deadline.
+    """Return where a run comes from: its trace, its call path, its caller's deadline.
 
-    `headers` ignores case or has lower-case names. `seconds` is what the caller has left.
+    `headers` ignores case or has lower-case names. `seconds` are left to the caller.
     """
     return Origin(path, headers.get("traceparent"), seconds, cancels_on_disconnect)
 
 
-async def read_idempotency_key(request: Request, session_id: str | None) -> IdempotencyKey | None:
+async def read_idempotency_key(
+    request: Request, session_id: str | None = None
+) -> IdempotencyKey | None:
     """Read the `Idempotency-Key` of a request with a JSON body, which names `session_id`.
 
-    An earlier request with the same key, path, session and body is this one. White space and the
-    order of fields do not matter. Raises `InvalidRequest` for a malformed key.
+    A request is sent again if key, path, session and body are the same; white space and the order
+    of fields do not matter. Raises `InvalidRequest` for a malformed key.
     """
     keys = request.headers.getlist(IDEMPOTENCY_HEADER)
     if not keys:
@@ -80,26 +108,25 @@ def idempotency_key(scheme: str, name: str, content: bytes) -> IdempotencyKey:
 
 
 def sha256(content: bytes) -> str:
-    """Give the digest in hexadecimal digits."""
+    """Return the digest in hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
 
 
 def _session_id(request: Request, field: str | None) -> str | None:
-    """Give the session that the header or the body's field names; they may say the same twice."""
+    """Return the session that the header or the body names; they may say the same twice."""
     headers = request.headers.getlist("x-session-id")
     if len(headers) > 1:
         message = "send one X-Session-ID header"
         raise InvalidRequest(message, param="X-Session-ID", code="invalid_value")
-    header = headers[0] if headers else None
-    if header is not None and field is not None and header != field:
+    if headers and field not in (None, headers[0]):
         message = "the X-Session-ID header and the body name different sessions; send one"
         raise InvalidRequest(message, param="session_id")
-    return field if header is None else header
+    return headers[0] if headers else field
 
 
 async def _canonical(request: Request) -> bytes:
     try:
-        return orjson.dumps(orjson.loads(await request.body()), option=orjson.OPT_SORT_KEYS)
+        return orjson.dumps(await request.json(), option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError as error:
         message = f"the body is nested too deeply for a request with an {IDEMPOTENCY_HEADER}"
         raise InvalidRequest(message, code="invalid_json") from error

@@ -11,9 +11,9 @@ from starlette.responses import Response
 
 from diptych.core.codec import NOT_IN_MEMORY_VIEW, Record
 from diptych.core.errors import InvalidRequest, RequestError, RunLost, RunNotFound
-from diptych.http.guarded_runs import GuardedSessions
-from diptych.http.openapi import operations
-from diptych.http.record_pages import pages_back
+from diptych.http.bodies import json_router
+from diptych.http.guarded_runs import GuardedSessions, pages_back
+from diptych.http.openapi import reply
 from diptych.http.views import event_view, session_view
 from diptych.net.memory_budget import current_share, record_size
 from diptych.ports.event_log import EventLog
@@ -36,31 +36,38 @@ SessionLimit = Annotated[
 
 
 def memory_routes(name: str, sessions: GuardedSessions) -> APIRouter:
-    """Give the routes of the agent called `name`."""
-    router = APIRouter()
+    """Return the routes of the agent called `name`."""
+    router = json_router()
 
-    @router.get("/memory/events", **operations.LIST_EVENTS)
-    async def events(
+    @router.get("/memory/events", **reply("EventList", "The events."))
+    async def list_events(
         session_id: SessionId = None,
         limit: Limit = DEFAULT_LIMIT,
         before: Before = None,
     ) -> Response:
+        """Read the last `limit` events of a session, or of all; of an unknown one there are none.
+
+        There are fewer if they are large: `before` reads the pages of earlier ones.
+        """
         found, earlier = await last_events(sessions, session_id, limit, before)
         total = await sessions.count_events(session_id)
         shown = [event_view(record) for record in found]
         view = {"agent": name, "events": shown, "total": total, "next_before": earlier}
         return Response(orjson.dumps(view), media_type="application/json")
 
-    @router.get("/memory/sessions", **operations.LIST_SESSIONS)
+    @router.get("/memory/sessions", **reply("SessionList", "The sessions."))
     async def list_sessions(limit: SessionLimit = DEFAULT_LIMIT) -> dict[str, Any]:
+        """List the sessions used last, the oldest first; `total` counts all of them."""
         entries, total = await sessions.sessions(limit)
         shown = [session_view(entry) for entry in entries]
         return {"agent": name, "sessions": shown, "total": total}
 
     @router.delete(
-        "/memory/sessions/{session_id:path}", status_code=204, **operations.DELETE_SESSION
+        "/memory/sessions/{session_id:path}",
+        **reply("", "The session is forgotten.", 409, status=204),
     )
-    async def delete(session_id: str) -> Response:
+    async def delete_session(session_id: str) -> Response:
+        """Delete a session with all of its runs, unless one of them is not finished."""
         if not await sessions.delete(session_id):
             raise RequestError("there is no such session", code="session_not_found")
         return Response(status_code=204)
@@ -69,7 +76,7 @@ def memory_routes(name: str, sessions: GuardedSessions) -> APIRouter:
 
 
 async def session_events(log: EventLog, session_id: str) -> list[Record]:
-    """Give the events of a session without those that only the runtime needs."""
+    """Return the events of a session without those that only the runtime needs."""
     entries = await log.entries(session_id)
     return [
         record
@@ -82,7 +89,7 @@ async def session_events(log: EventLog, session_id: str) -> list[Record]:
 async def last_events(
     sessions: GuardedSessions, session_id: str | None, limit: int, before: str | None = None
 ) -> tuple[list[Record], str | None]:
-    """Give the newest events of a session, or of all, by the order of their runs.
+    """Return the newest events of a session, or of all, by the order of their runs.
 
     They end before the event `before`, if one is named. The other value names the first of them, if
     there may be earlier ones; a page ends early when it is large. Raises `InvalidRequest`.
@@ -102,7 +109,7 @@ async def last_events(
 async def _backwards(
     sessions: GuardedSessions, session_id: str | None, before: str | None, limit: int
 ) -> AsyncGenerator[Record]:
-    """Give the events that `/memory/events` shows, the newest first."""
+    """Return the events that `/memory/events` shows, the newest first."""
     run_id: str | None = None
     if before is not None:
         run_id, _, seq = before.rpartition(":")
@@ -123,9 +130,9 @@ async def _backwards(
 
 
 async def _of_run(sessions: GuardedSessions, run_id: str, end: int) -> AsyncGenerator[Record]:
-    """Give the events of a run up to a seq, the newest first; none if the run has gone since."""
+    """Return the events of a run up to a seq, the newest first; none if the run has gone since."""
     with suppress(RunLost, RunNotFound):
-        async for page, _ in pages_back(partial(sessions.read, run_id), end):
+        async for page in pages_back(partial(sessions.read, run_id), end):
             for record in reversed(page):
                 if record.event_type not in NOT_IN_MEMORY_VIEW:
                     yield record

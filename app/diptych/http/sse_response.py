@@ -12,8 +12,8 @@ from contextlib import aclosing
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from diptych.http.disconnect import disconnected
 from diptych.http.errors import RunFailed
+from diptych.http.run_reader import disconnected
 
 PING_SECONDS = 15
 WRITE_BYTES = 2**15  # given to the server at once; it takes more when it has sent most of it

@@ -120,7 +120,7 @@ def approval_view(approval: Approval) -> dict[str, Any]:
 
 
 def run_status(entry: RunEntry, records: Sequence[Record]) -> str:
-    """Give the status of a run; its records may be newer than the entry."""
+    """Return the status of a run; its records may be newer than the entry."""
     if not records:
         return entry.status
     newest = records[-1]

@@ -1,7 +1,6 @@
 """The web application of one agent, where each request begins: all guards, then all routes.
 
-`create_app` puts them together; the guard that it adds last sees a request first. Of what is sent
-back, request ids and CORS add headers, and `MemoryGuard` counts it; no guard waits with it.
+`create_app` puts them together; the guard that it adds last sees a request first.
 """
 
 import time
@@ -10,9 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from starlette.responses import Response
+from fastapi import FastAPI
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
@@ -20,26 +17,19 @@ from diptych.access.limits import Limits, RunLimiter
 from diptych.budgets.agent_budgets import AgentBudgets
 from diptych.http.access_guard import AccessGuard, AccessPolicy
 from diptych.http.agent_profile import CARD_PATH, OLDER_CARD_PATHS, AgentProfile
-from diptych.http.bodies import sentence
-from diptych.http.chat.models import model_routes
-from diptych.http.chat.routes import completion_route
-from diptych.http.chat_terms import ChatTerms
-from diptych.http.cors import CorsForApi
-from diptych.http.errors import add_error_handlers, error_body, error_response
-from diptych.http.guarded_approvals import GuardedApprovals
+from diptych.http.approvals import approval_routes
+from diptych.http.chat import chat_routes
+from diptych.http.errors import REST_PATH, add_error_handlers
 from diptych.http.guarded_runs import GuardedRuns, GuardedSessions
-from diptych.http.guards import BodyGuard, LoopbackGuard
+from diptych.http.guards import BodyGuard, CorsForApi, LoopbackGuard, RequestIds
 from diptych.http.health import Readiness, health_routes, metrics_routes
 from diptych.http.lazy_routes import LazyRoutes
-from diptych.http.memory_guard import MemoryGuard
+from diptych.http.openapi import document
 from diptych.http.page.routes import page_routes
-from diptych.http.request_id import RequestIds
-from diptych.http.responses.routes import create_response_route, response_routes
-from diptych.http.rest_errors import REST_PATH
-from diptych.http.runs.approvals import approval_routes
-from diptych.http.runs.queues import queue_routes
-from diptych.http.runs.routes import RunPolicy, run_routes
-from diptych.http.runs.tree import tree_routes
+from diptych.http.responses.routes import response_routes
+from diptych.http.run_request import ChatTerms
+from diptych.http.run_tree import tree_routes
+from diptych.http.runs import RunPolicy, run_routes
 from diptych.http.session_memory import memory_routes
 from diptych.manifest.settings import ChatConfig
 from diptych.net.memory_budget import MemoryBudget
@@ -79,8 +69,6 @@ class AgentApp(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         """Build the OpenAPI document when it is first asked for."""
-        from diptych.http.openapi.document import document  # noqa: PLC0415 - only needed here
-
         self.openapi_schema = self.openapi_schema or document(
             self, needs_credential=self.needs_credential
         )
@@ -110,15 +98,12 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
         dependencies.chat,
     )
     terms = ChatTerms(name, dependencies.chat, dependencies.inputs)
-    app.router.routes.append(completion_route(terms, runs))
-    app.router.routes.append(create_response_route(terms, runs))
-    app.include_router(response_routes(name, runs))
-    app.include_router(model_routes(name))
+    app.include_router(chat_routes(terms, runs))
+    app.include_router(response_routes(terms, runs))
     run_policy = RunPolicy(dependencies.inputs, dependencies.budgets)
     app.include_router(run_routes(runs, run_policy))
     app.include_router(tree_routes(runs, name, dependencies.runs))
-    app.include_router(queue_routes(runs))
-    app.include_router(approval_routes(GuardedApprovals(dependencies.runs)))
+    app.include_router(approval_routes(dependencies.runs))
     app.include_router(memory_routes(name, GuardedSessions(stores.log, stores.sessions)))
     app.include_router(health_routes(name, dependencies.readiness))
     if dependencies.metrics:
@@ -130,9 +115,7 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     )
     app.router.routes.extend(page_routes(dependencies.profile))
     add_error_handlers(app)
-    app.add_exception_handler(RequestValidationError, _on_invalid_parameter)
-    app.add_middleware(BodyGuard)
-    app.add_middleware(MemoryGuard, memory_budget=dependencies.memory_budget)
+    app.add_middleware(BodyGuard, memory_budget=dependencies.memory_budget)
     if dependencies.access:
         app.needs_credential = True
         app.add_middleware(AccessGuard, policy=dependencies.access)
@@ -159,13 +142,3 @@ def _a2a_routes(runs: GuardedRuns, profile: AgentProfile) -> Sequence[BaseRoute]
     from diptych.a2a.server.routes import a2a_routes  # noqa: PLC0415 - see `LazyRoutes`
 
     return a2a_routes(runs, profile)
-
-
-async def _on_invalid_parameter(request: Request, error: Exception) -> Response:
-    """Answer a query parameter that is not valid; `bodies` answers for bodies."""
-    assert isinstance(error, RequestValidationError)
-    problem = error.errors()[0]
-    param = str(problem["loc"][-1])
-    message = sentence(param, problem["msg"]).partition(", unable")[0]
-    body = error_body(message, "invalid_request_error", code="invalid_value", param=param)
-    return error_response(request.url.path, 400, body)

@@ -124,15 +124,6 @@ async def test_what_others_wait_for_takes_no_place_in_a_callers_list() -> None:
                 assert found[0]["run_id"] == run_id
 
 
-async def test_a_second_decision_is_told_the_first() -> None:
-    async with asked("ada", access=access()) as (helper, run_id):
-        helper.house.tools.functions["pay"] = lambda amount: asyncio.sleep(1, "paid")
-        assert (await decide(helper, run_id, {"decision": "approve"}, "eve")).status_code == 200
-        refused = openai_error(await decide(helper, run_id, {"decision": "reject"}, "eve"), 409)
-        assert refused["code"] == "already_decided"
-        assert refused["message"] == "decided already: approve by key:eve"
-
-
 @pytest.mark.parametrize(
     ("body", "status", "param"),
     [

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.face import HI, NAME, error_of, face, openai_error, problem
+from support.face import HI, NAME, error_of, face, openai_error
 
 CHAT, RUNS, A2A = "/v1/chat/completions", "/v1/runs", "/a2a"
 REST, OLDER_REST = "/a2a/rest/message:send", "/a2a/rest/v1/message:send"
@@ -24,20 +24,14 @@ def said(*roles: str) -> dict[str, Any]:
 CONVERSATIONS = [
     pytest.param({"messages": []}, "messages", id="no messages"),
     pytest.param({"messages": "hi"}, "messages", id="messages that are text"),
-    pytest.param({"messages": {}}, "messages", id="messages that are an object"),
     pytest.param({"messages": ["hi"]}, "messages[0]", id="a message that is text"),
-    pytest.param({"messages": [None]}, "messages[0]", id="a message that is null"),
     pytest.param({"messages": [{"content": "hi"}]}, "messages[0].role", id="no role"),
     pytest.param(said("king"), "messages[0].role", id="an unknown role"),
     pytest.param(said("tool"), "messages[0].tool_call_id", id="a tool's message of no call"),
     pytest.param(said("system"), "messages", id="no user message"),
-    pytest.param(said("assistant"), "messages", id="only an assistant's message"),
     pytest.param(user(None), "messages[0].content", id="content that is null"),
-    pytest.param(user(""), "messages[0].content", id="empty content"),
     pytest.param(user(" \n\t"), "messages[0].content", id="blank content"),
-    pytest.param(user([]), "messages[0].content", id="no parts"),
     pytest.param(user(7), "messages[0].content", id="content that is a number"),
-    pytest.param(user({"text": "hi"}), "messages[0].content", id="content that is an object"),
     pytest.param(user([{"type": "text"}]), "messages[0].content[0].text", id="a part without text"),
     pytest.param(
         user([{"type": "image_url", "image_url": {"url": "x"}}]),
@@ -46,10 +40,7 @@ CONVERSATIONS = [
     ),
     pytest.param(said(*["user"] * 10_000), "messages", id="10,000 messages"),
     pytest.param(user("hi", session_id=7), "session_id", id="a session id that is a number"),
-    pytest.param(user("hi", session_id=""), "session_id", id="an empty session id"),
     pytest.param(user("hi", session_id="a/b"), "session_id", id="a session id with a slash"),
-    pytest.param(user("hi", session_id="x" * 129), "session_id", id="a session id too long"),
-    pytest.param(user("hi", session_id="a\nb"), "session_id", id="a session id of two lines"),
     pytest.param(user("hi", session_id="a\n"), "session_id", id="a session id with a line break"),
 ]
 
@@ -69,14 +60,10 @@ async def test_a_conversation_of_the_wrong_form_is_refused(
     ("fields", "status", "code", "param"),
     [
         pytest.param({"model": "gpt-5"}, 404, "model_not_found", "model", id="another model"),
-        pytest.param({"model": 7}, 400, "invalid_type", "model", id="a model that is a number"),
         pytest.param({"stream": "yes"}, 400, "invalid_type", "stream", id="stream in words"),
         pytest.param({"n": 2}, 400, "invalid_value", "n", id="two answers"),
         pytest.param(
             {"on_disconnect": "explode"}, 400, "invalid_value", "on_disconnect", id="on_disconnect"
-        ),
-        pytest.param(
-            {"stream_options": []}, 400, "invalid_type", "stream_options", id="options as a list"
         ),
         pytest.param(
             {"stream_options": {"include_usage": "yes"}},
@@ -124,12 +111,8 @@ async def test_what_is_wrong_is_said_in_our_own_words() -> None:
     "fields",
     [
         pytest.param({"temperature": 0.2, "max_tokens": 5, "top_p": 1}, id="sampling"),
-        pytest.param({"tools": [], "tool_choice": "none"}, id="no tools"),
-        pytest.param({"tools": None, "response_format": None, "stop": None}, id="nulls"),
-        pytest.param({"response_format": {"type": "text"}}, id="text as the response's form"),
         pytest.param({"user": "u-1", "metadata": {"a": "b"}, "n": 1}, id="what changes nothing"),
         pytest.param({"model": NAME}, id="this agent's own name"),
-        pytest.param({"model": None, "session_id": None}, id="nulls of our own fields"),
     ],
 )
 async def test_a_field_that_does_no_harm_is_accepted(fields: dict[str, Any]) -> None:
@@ -142,10 +125,7 @@ async def test_a_field_that_does_no_harm_is_accepted(fields: dict[str, Any]) -> 
     ("body", "code"),
     [
         pytest.param({}, "invalid_request", id="nothing"),
-        pytest.param({"messages": None}, "invalid_request", id="messages that are null"),
         pytest.param({"input": "hi", **HI}, "invalid_request", id="input and messages"),
-        pytest.param({"input": " "}, "invalid_request", id="a blank input"),
-        pytest.param({"input": 7}, "invalid_type", id="an input that is a number"),
         pytest.param({"input": "hi", "colour": 1}, "unknown_parameter", id="an unknown field"),
         pytest.param(
             {"input": "hi", "budget": {"tokens": 0}}, "invalid_value", id="a budget of nothing"
@@ -161,7 +141,6 @@ async def test_a_run_of_the_wrong_form_is_refused(body: dict[str, Any], code: st
 
 RAW = [
     pytest.param(b"", id="nothing"),
-    pytest.param(b"{", id="half an object"),
     pytest.param(b"hi", id="no JSON"),
     pytest.param(b"[]", id="a list"),
     pytest.param(b"null", id="null"),
@@ -176,7 +155,6 @@ RAW = [
     ),
     pytest.param(b'{"messages": ' + b"[" * 100_000, id="brackets that never close"),
     pytest.param(b'{"messages": ' + b"[" * 20_000 + b"]" * 20_000 + b"}", id="deep lists"),
-    pytest.param(b'{"a":' * 20_000 + b"1" + b"}" * 20_000, id="deep objects"),
     pytest.param(json.dumps(HI).encode("utf-16"), id="UTF-16"),
 ]
 
@@ -203,7 +181,6 @@ TWICE = [
         CHAT, f'{{"messages": [{MESSAGE[:-1]}, "content" : "no"}}]}}', "content", id="message"
     ),
     pytest.param(RUNS, '{"input": "hi", "input": "no"}', "input", id="run"),
-    pytest.param(RUNS, r'{"input": "a: b", "\u0069nput": "no"}', "input", id="escaped"),
     pytest.param(RUNS, r'{"input": "\u003a", "input": "no"}', "input", id="colon escaped"),
     pytest.param("/v1/responses", '{"input": "hi", "input": "no"}', "input", id="response"),
     pytest.param(f"{RUNS}/x/steer", '{"message": "a", "message": "b"}', "message", id="steering"),
@@ -272,15 +249,6 @@ async def test_a_body_that_says_it_is_coded_is_refused(
         assert ok.status_code == 200
 
 
-@pytest.mark.parametrize("path", [CHAT, RUNS])
-async def test_json_that_is_deep_where_nobody_looks_does_no_harm(path: str) -> None:
-    deep = b'{"messages": [{"role": "user", "content": "\\u003chi\\\\u003a"}], "metadata": '
-    async with face() as helper:
-        content = deep + b"[" * 1000 + b"]" * 1000 + b"}"
-        response = await helper.http.post(path, content=content, headers=JSON)
-        assert response.status_code == (200 if path == CHAT else 400)
-
-
 async def in_pieces(size: int) -> AsyncIterator[bytes]:
     yield b'{"messages": [{"role": "user", "content": "'
     for _ in range(size // 2**16):
@@ -297,19 +265,10 @@ async def test_a_body_over_1_mib_is_refused_whether_its_length_is_known_or_not(p
         assert await helper.house.runs.entries() == []
 
 
-async def test_a_body_of_just_1_mib_is_read() -> None:
-    body = json.dumps(HI).encode()
-    async with face() as helper:
-        content = body + b" " * (MEBIBYTE - len(body))
-        response = await helper.http.post(CHAT, content=content, headers=JSON)
-        assert response.status_code == 200, response.text
-
-
 @pytest.mark.parametrize(
     "media_type",
     [
         pytest.param("text/plain", id="text"),
-        pytest.param("application/x-www-form-urlencoded", id="a form"),
         pytest.param("multipart/form-data; boundary=x", id="a form of parts"),
         pytest.param("application/jsonp", id="something like JSON"),
         pytest.param("", id="nothing"),
@@ -339,7 +298,6 @@ async def test_a_body_that_says_it_is_json_in_another_way_is_read(media_type: st
     [
         pytest.param("a b", None, id="a header with a blank"),
         pytest.param("x" * 129, None, id="a header too long"),
-        pytest.param("a/../b", None, id="a header that is a path"),
         pytest.param("one", "two", id="a header and a field that differ"),
     ],
 )
@@ -363,40 +321,17 @@ async def test_two_session_headers_are_refused_whatever_they_say(second: str) ->
         assert await helper.house.runs.entries() == []
 
 
-async def test_a_session_header_of_other_letters_is_refused() -> None:
-    async with face() as helper:
-        headers = [(b"X-Session-ID", b"s\xe4\xff")]
-        response = await helper.http.post(CHAT, json=HI, headers=headers)
-        assert openai_error(response, 400)["param"] == "session_id"
-
-
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
         pytest.param("GET", "/v1/nothing", 404, id="an unknown path of the API"),
-        pytest.param("GET", "/nothing", 404, id="an unknown path"),
         pytest.param("GET", "/v1/chat/completions", 405, id="reading a chat"),
-        pytest.param("DELETE", "/v1/runs", 405, id="deleting all runs"),
-        pytest.param("PUT", "/v1/models", 405, id="putting a model"),
-        pytest.param("POST", "/memory/events", 405, id="writing events"),
         pytest.param("GET", "/a2a", 405, id="reading A2A"),
         pytest.param("GET", "/a2a/rest", 404, id="the root of REST"),
-        pytest.param("GET", "/a2a/rest/", 404, id="the root of REST with a slash"),
         pytest.param("GET", "/a2a/rest/nothing", 404, id="an unknown path of REST"),
-        pytest.param("GET", "/a2a/rest/tasks/", 404, id="a path of REST with a slash more"),
         pytest.param("GET", "/a2a/rest/acme/tasks", 404, id="a tenant, of which there are none"),
-        pytest.param("GET", "/a2a/rest/tasks/a%2fb", 404, id="a task id with a slash"),
-        pytest.param("GET", "/a2a/rest/v2/tasks/x", 404, id="a version of REST that is none"),
         pytest.param("GET", REST, 405, id="reading a message"),
-        pytest.param("PUT", "/a2a/rest/tasks/x", 405, id="writing a task"),
-        pytest.param("GET", "/acme/tasks", 404, id="a tenant at the root"),
-        pytest.param("GET", "/a2a/restful", 404, id="a path beside REST"),
         pytest.param("POST", "/health", 405, id="writing health"),
-        pytest.param("GET", "/v1/runs/nothing", 404, id="a run that is none"),
-        pytest.param("GET", "/v1/runs/nothing/events", 404, id="events of a run that is none"),
-        pytest.param("POST", "/v1/runs/nothing/cancel", 404, id="cancelling a run that is none"),
-        pytest.param("POST", "/v1/runs/nothing/resume", 404, id="what is not built yet"),
-        pytest.param("DELETE", "/memory/sessions/nothing", 404, id="a session that is none"),
         pytest.param("GET", "/%ff%fe", 404, id="a path that is no UTF-8"),
         pytest.param("GET", "/v1/runs/%00", 404, id="a run called nul"),
     ],
@@ -406,13 +341,6 @@ async def test_what_is_not_there_is_said_in_the_form_of_its_path(
 ) -> None:
     async with face() as helper:
         error_of(await helper.http.request(method, path), status)
-
-
-@pytest.mark.parametrize("query", ["limit=0", "limit=-1", "limit=x", "limit=1e9", "limit=10001"])
-async def test_a_limit_that_makes_no_sense_is_a_problem(query: str) -> None:
-    async with face() as helper:
-        body = problem(await helper.http.get(f"/memory/events?{query}"), 400)
-        assert body["param"] == "limit"
 
 
 @pytest.mark.parametrize(

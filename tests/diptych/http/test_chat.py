@@ -9,7 +9,6 @@ from support.doubles import FunctionTools, tool
 from support.face import HI, NAME, Face, face, openai_error
 from support.stack import Frame, call, frames, text_of
 
-from diptych.core.errors import ToolError
 from diptych.core.run_settings import RunSettings
 from diptych.manifest.settings import ChatConfig
 from diptych.runs.definition import AgentDefinition
@@ -99,11 +98,6 @@ async def test_progress_is_a_valid_and_empty_chunk_with_keys_of_its_own() -> Non
         }
 
 
-async def test_progress_is_never_in_a_body_that_is_not_streamed() -> None:
-    async with face(ECHO, "{}", "x", tools={"echo": echo}) as helper:
-        assert "progress" not in (await ask(helper)).text
-
-
 async def test_a_warning_and_a_delegation_are_told_as_progress_too() -> None:
     async def find(request: Any, progress: Any) -> str:
         progress("looking")
@@ -130,11 +124,6 @@ async def test_reasoning_is_told_in_the_form_that_clients_know_and_never_as_the_
         message = (await ask(helper)).json()["choices"][0]["message"]
         assert message["content"] == "Hello!"
         assert message["reasoning_content"] == "".join(reasoning)
-
-
-async def test_an_answer_without_reasoning_has_no_field_for_it() -> None:
-    async with face() as helper:
-        assert "reasoning_content" not in (await ask(helper)).text
 
 
 async def test_the_agent_is_a_model_that_can_be_looked_up() -> None:
@@ -171,14 +160,6 @@ async def test_at_max_steps_the_literal_text_is_the_answer_streamed_or_not() -> 
 # Sessions
 
 
-async def test_a_reply_names_its_session_and_its_run() -> None:
-    async with face() as helper:
-        for stream in (False, True):
-            response = await ask(helper, stream=stream)
-            entry = await helper.house.runs.entry(response.headers["X-Run-ID"])
-            assert entry.session_id == response.headers["X-Session-ID"]
-
-
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_session_is_continued_by_header_or_by_field(stream: bool) -> None:
     async with face("{}", "Yes.") as helper:
@@ -191,13 +172,6 @@ async def test_a_session_is_continued_by_header_or_by_field(stream: bool) -> Non
                 m.content for m in helper.house.model.requests[2 * number] if m.role != "system"
             ]
             assert heard == [*["hi", "Yes."] * number, "hi"]
-
-
-async def test_a_header_and_a_field_that_agree_are_one_session() -> None:
-    async with face() as helper:
-        body = {**HI, "session_id": "s"}
-        response = await helper.http.post(CHAT, json=body, headers={"X-Session-ID": "s"})
-        assert response.headers["X-Session-ID"] == "s"
 
 
 async def test_requests_without_a_session_know_nothing_of_each_other() -> None:
@@ -276,25 +250,6 @@ async def test_a_model_that_fails_after_progress_is_an_error_frame_and_no_done()
         assert error["code"] == "model_failed"
 
 
-async def test_a_tool_that_fails_is_no_failure_of_the_run() -> None:
-    async def broken() -> str:
-        raise ToolError("failed", "no")
-
-    async with face(call("broken"), "{}", "Sorry.", tools={"broken": broken}) as helper:
-        assert (await ask(helper)).json()["choices"][0]["message"]["content"] == "Sorry."
-
-
-async def test_an_empty_answer_is_a_failure_and_not_an_empty_reply() -> None:
-    async with face("{}", "", " \n") as helper:
-        assert openai_error(await ask(helper), 502)["code"] == "empty_answer"
-        assert openai_error(await ask(helper, stream=True), 502)["code"] == "empty_answer"
-
-
-async def test_a_script_that_is_used_up_is_a_failure() -> None:
-    async with face("{}") as helper:
-        assert openai_error(await ask(helper), 502)["code"] == "mock_exhausted"
-
-
 async def test_a_full_agent_says_when_to_come_back() -> None:
     async with face(definition=AgentDefinition(max_runs=0)) as helper:
         response = await ask(helper)
@@ -308,13 +263,6 @@ async def test_an_agent_that_is_leaving_takes_nothing_new() -> None:
         for path, body in ((CHAT, HI), ("/v1/runs", {"input": "hi"})):
             response = await helper.http.post(path, json=body)
             assert openai_error(response, 503)["code"] == "overloaded"
-
-
-async def test_the_agent_is_listed_as_a_model() -> None:
-    async with face() as helper:
-        (model,) = (await helper.http.get("/v1/models")).json()["data"]
-        assert (model["id"], model["object"]) == (NAME, "model")
-        assert isinstance(model["created"], int)
 
 
 # Text that is hard to carry

@@ -11,7 +11,7 @@ from support.face import HI, LOCAL, NAME, Face, Speaker, checked_error, face, op
 from support.stack import Frame, frames, text_of, until
 
 from diptych.core.errors import RunLost, StoreError
-from diptych.http.chat import routes as chat_module
+from diptych.http import chat as chat_module
 from diptych.ports import Notice
 from diptych.runs import lease_keeper
 
@@ -47,30 +47,6 @@ async def run_of(helper: Face) -> str:
 
 
 # Handed over
-
-
-async def test_a_stream_whose_process_leaves_is_picked_up_byte_for_byte_elsewhere() -> None:
-    first, second = Speaker("one ", "two ", ...), Speaker("one ", "two ", "three ", "four")
-    async with replicas(first, second) as (leaving, staying):
-        asking = chat(leaving, STREAM)
-        await first.has_stopped.wait()
-        await leaving.house.runs.close()
-        response = await asking
-        assert response.status_code == 200
-        told = frames(response.text)
-        error = error_at_the_end(told)
-        run_id = response.headers["X-Run-ID"]
-        assert (error["code"], error["type"]) == ("handed_over", "server_error")
-        assert f"/v1/runs/{run_id}/events" in error["message"]
-        last_id = [frame.id for frame in told if frame.id][-1]
-        rest = await events(staying, run_id, last_id or "")
-        whole = await events(staying, run_id)
-        assert whole.endswith(rest)
-        assert frames(whole)[int(last_id or "") :] == frames(rest)
-        more = [f.json["content"] for f in frames(rest) if f.event == "text"]
-        assert (text_of(told[:-1]), "".join(more)) == ("one two ", "three four")
-        run = (await staying.http.get(f"/v1/runs/{run_id}")).json()
-        assert run["answer"] == "one two three four"
 
 
 @pytest.mark.parametrize("body", [pytest.param(HI, id="whole"), pytest.param(STREAM, id="stream")])

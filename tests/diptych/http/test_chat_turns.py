@@ -10,8 +10,8 @@ from support.stack import frames, text_of
 from support.stories import begin, log, virtually
 
 from diptych.core.queue_events import MessageQueued
-from diptych.http.chat.completion_format import CompletionFormat
-from diptych.http.chat.routes import ChatReader
+from diptych.http.chat import ChatReader
+from diptych.http.completion_format import CompletionFormat
 from diptych.http.errors import RunFailed
 from diptych.ports import Notice
 

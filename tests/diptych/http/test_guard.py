@@ -5,15 +5,9 @@ from support.face import HI, error_of, face
 
 PATHS = [
     ("POST", "/v1/chat/completions"),
-    ("POST", "/v1/responses"),
-    ("GET", "/v1/responses/run-x"),
-    ("GET", "/v1/models"),
     ("GET", "/memory/events"),
     ("POST", "/a2a"),
     ("POST", "/a2a/rest/message:send"),
-    ("POST", "/a2a/rest/v1/message:send"),
-    ("GET", "/a2a/rest/tasks"),
-    ("GET", "/.well-known/agent-card.json"),
     ("GET", "/metrics"),
     ("GET", "/nothing"),
 ]

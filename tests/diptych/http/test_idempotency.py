@@ -1,13 +1,12 @@
 """`Idempotency-Key`: a request that is sent again is the run that it began the first time."""
 
-import asyncio
 import json
 from typing import Any
 
 import httpx
 import pytest
-from support.face import HI, Face, Speaker, face, openai_error, replicas
-from support.stack import call, frames, text_of
+from support.face import HI, Face, face, openai_error
+from support.stack import call
 
 CHAT, RUNS = "/v1/chat/completions", "/v1/runs"
 KEY = {"Idempotency-Key": "k-1"}
@@ -32,13 +31,6 @@ async def test_a_run_that_is_started_again_is_the_same_run() -> None:
         assert await runs_of(helper) == 1
 
 
-async def test_requests_without_a_key_and_with_other_keys_are_runs_of_their_own() -> None:
-    async with face() as helper:
-        for headers in ({}, {}, KEY, {"Idempotency-Key": "k-2"}):
-            await helper.http.post(RUNS, json=INPUT, headers=headers)
-        assert await runs_of(helper) == 4
-
-
 async def test_a_chat_that_is_sent_again_gets_the_same_bytes_and_calls_no_tool_again() -> None:
     replies = (call("echo", text="hello"), "{}", "It said hello")
     async with face(*replies, tools={"echo": echo}) as helper:
@@ -49,47 +41,11 @@ async def test_a_chat_that_is_sent_again_gets_the_same_bytes_and_calls_no_tool_a
         assert len(helper.house.tools.called) == 1
 
 
-async def test_a_stream_that_is_asked_for_again_is_told_from_its_start() -> None:
-    async with face("{}", {"content": "one two three", "chunk_ms": 30}) as helper:
-        body = {**HI, "stream": True}
-        first, again = [await helper.http.post(CHAT, json=body, headers=KEY) for _ in range(2)]
-        assert first.content == again.content
-        assert text_of(frames(again.text)) == "one two three"
-        assert await runs_of(helper) == 1
-
-
 async def test_a_failure_is_the_same_failure_again() -> None:
     async with face({"error": "it broke"}) as helper:
         first, again = [await helper.http.post(CHAT, json=HI, headers=KEY) for _ in range(2)]
         assert openai_error(first, 502) == openai_error(again, 502)
         assert first.headers["X-Run-ID"] == again.headers["X-Run-ID"]
-
-
-@pytest.mark.parametrize("stream", [False, True])
-async def test_twenty_at_once_on_two_replicas_are_one_run_and_have_equal_answers(
-    stream: bool,
-) -> None:
-    async with replicas(Speaker("one ", "two"), Speaker("one ", "two")) as helpers:
-        body = {**HI, "stream": stream}
-        replies = await asyncio.gather(
-            *(helpers[n % 2].http.post(CHAT, json=body, headers=KEY) for n in range(20))
-        )
-        assert {reply.status_code for reply in replies} == {200}
-        assert len({reply.content for reply in replies}) == 1
-        assert len({reply.headers["X-Run-ID"] for reply in replies}) == 1
-        assert await runs_of(helpers[0]) == 1
-
-
-async def test_a_request_that_comes_again_meanwhile_waits_for_the_same_end() -> None:
-    model = Speaker("one ", ..., "two")
-    async with face(model=model) as helper:
-        asking = [
-            asyncio.create_task(helper.http.post(CHAT, json=HI, headers=KEY)) for _ in range(2)
-        ]
-        await model.has_stopped.wait()
-        model.go.set()
-        first, again = [await each for each in asking]
-        assert first.content == again.content
 
 
 @pytest.mark.parametrize(

@@ -47,16 +47,6 @@ async def test_events_are_shown_with_their_metadata_and_without_machinery() -> N
             assert datetime.fromisoformat(event["timestamp"]).tzinfo is not None
 
 
-async def test_the_seq_of_each_run_starts_again_and_may_skip() -> None:
-    async with face() as helper:
-        await ask(helper, session_id="s")
-        await ask(helper, session_id="s")
-        seqs = [event["seq"] for event in (await events(helper))["events"]]
-        assert seqs[:2] == seqs[2:]
-        assert seqs[0] == 1
-        assert seqs[1] > 2
-
-
 async def test_a_limit_keeps_the_last_events_and_the_total() -> None:
     async with face() as helper:
         for text in "abc":
@@ -121,16 +111,6 @@ async def test_events_of_one_session_are_its_own_and_of_an_unknown_one_none() ->
             "total": 0,
             "next_before": None,
         }
-
-
-async def test_sessions_are_listed_with_what_they_hold() -> None:
-    async with face() as helper:
-        for session_id in "aab":
-            await ask(helper, session_id=session_id)
-        found = (await helper.http.get("/memory/sessions")).json()
-        assert (found["agent"], found["total"]) == (NAME, 2)
-        counts = [(s["session_id"], s["runs"], s["events"]) for s in found["sessions"]]
-        assert counts == [("a", 2, 4), ("b", 1, 2)]
 
 
 async def test_a_limit_of_sessions_keeps_those_that_were_used_last_and_the_total() -> None:

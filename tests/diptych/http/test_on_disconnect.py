@@ -155,16 +155,6 @@ async def test_a_reader_of_a_chats_events_that_hangs_up_last_ends_it() -> None:
             assert (await helper.end(run_id)).event_type == "aborted"
 
 
-@pytest.mark.parametrize(("path", "body"), [("/v1/runs", {"input": "hi"}), CHAT, RESPONSE])
-async def test_what_is_to_happen_is_on_record(path: str, body: dict[str, Any]) -> None:
-    async with face() as helper:
-        for options in (CANCEL, {}):
-            await helper.http.post(path, json={**body, **options})
-        shown = (await helper.http.get("/memory/events")).json()["events"]
-        asked = [e["metadata"] for e in shown if e["event_type"] == "user_message"]
-        assert [about.get("on_disconnect") for about in asked] == ["cancel", None]
-
-
 async def test_a_stream_that_its_process_ends_is_no_hanging_up() -> None:
     async with face(model=Speaker("one ", ...)) as helper:
         response = await helper.http.post("/v1/runs", json={"input": "hi", **CANCEL})

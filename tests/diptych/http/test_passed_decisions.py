@@ -9,7 +9,7 @@ from diptych.access.grants import Right
 from diptych.access.subject import Subject
 from diptych.core.codec import Record
 from diptych.core.errors import RunNotFound
-from diptych.http.guarded_approvals import GuardedApprovals
+from diptych.http.approvals import GuardedApprovals
 from diptych.ports.entries import RunEntry
 from diptych.runs.decision_request import DecisionRequest
 

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from support.face import HI, Speaker, face
+from support.face import HI, face
 
 HEADER = "X-Request-Id"
 MADE = re.compile(r"req-[0-9a-f]{32}")
@@ -49,33 +49,3 @@ async def test_streams_errors_and_refusals_have_one_too(caplog: pytest.LogCaptur
         response = await helper.http.get("/broken", headers=headers)
         assert (response.status_code, response.headers[HEADER]) == (500, "r-1")
         assert "request r-1 broke" in caplog.text
-
-
-async def test_an_id_holds_back_no_part_of_a_stream() -> None:
-    model = Speaker("one ", ..., "two")
-    async with face(model=model) as helper:
-        sent: list[bytes] = []
-
-        async def send(message: dict[str, object]) -> None:
-            sent.append(bytes(message.get("body", b"")))  # type: ignore[call-overload]
-            if b"one " in sent[-1]:
-                model.go.set()  # the rest comes only when this piece has arrived
-
-        body = b'{"stream": true, "messages": [{"role": "user", "content": "hi"}]}'
-        scope = {
-            "type": "http",
-            "method": "POST",
-            "path": "/v1/chat/completions",
-            "raw_path": b"/v1/chat/completions",
-            "query_string": b"",
-            "headers": [(b"content-type", b"application/json"), (b"origin", b"https://a.example")],
-        }
-        messages = iter([{"type": "http.request", "body": body, "more_body": False}])
-
-        async def receive() -> dict[str, object]:
-            import asyncio  # noqa: PLC0415
-
-            return next(messages, None) or await asyncio.Event().wait()  # type: ignore[return-value]
-
-        await helper.app(scope, receive, send)  # type: ignore[arg-type]
-        assert b"two" in b"".join(sent)

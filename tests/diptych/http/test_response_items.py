@@ -8,7 +8,7 @@ from openai.types.responses import ResponseItemList
 from support.face import Face, Speaker, face, openai_error, replicas
 
 from diptych.core.events import RunRequested
-from diptych.http.responses import item_references
+from diptych.http.responses import items as item_references
 from diptych.runs import lease_keeper
 
 PATH = "/v1/responses"

@@ -9,12 +9,12 @@ import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.face import LOCAL, NAME, Face, Speaker, face, replicas
+from support.face import LOCAL, Face, Speaker, face, replicas
 from support.redis_server import RedisServer, redis_server
 from support.stack import Frame, frames
 
 from diptych.core.codec import Record
-from diptych.http.responses.response_state import ResponseState
+from diptych.http.responses.state import ResponseState
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry
 from diptych.runs import lease_keeper
@@ -113,27 +113,6 @@ async def test_openais_stream_helper_takes_an_answer_that_started_over_as_it_is(
         assert heard[0] == 4
 
 
-async def test_openais_client_sees_a_hand_over_as_an_error() -> None:
-    model = Speaker("one ", ...)
-    async with replicas(model) as (leaving,):
-        transport = httpx2.ASGITransport(leaving.app)
-        async with (
-            httpx2.AsyncClient(transport=transport) as http,
-            openai.AsyncOpenAI(api_key="x", base_url=f"{LOCAL}/v1", http_client=http) as client,
-        ):
-
-            async def read() -> None:
-                async for _ in await client.responses.create(model=NAME, input="hi", stream=True):
-                    pass
-
-            reading = asyncio.create_task(read())
-            await model.has_stopped.wait()
-            await leaving.house.runs.close()
-            with pytest.raises(openai.APIError, match="the run goes on") as handed:
-                await reading
-            assert handed.value.code == "handed_over"
-
-
 @pytest.mark.parametrize("is_told", [True, False])
 async def test_a_reader_of_what_the_store_then_lost_is_told_so(is_told: bool) -> None:
     model = Speaker("one ", "two ", ..., "three")
@@ -151,13 +130,6 @@ async def test_a_reader_of_what_the_store_then_lost_is_told_so(is_told: bool) ->
             assert told[-1].json["code"] == "answer_reset"
         else:
             assert texts(told) == {0: "one two three"}
-
-
-async def test_a_request_that_is_sent_again_is_streamed_again_from_its_start() -> None:
-    async with face("{}", "Hello you!") as helper:
-        key = {"Idempotency-Key": "k"}
-        first, again = [await helper.http.post(PATH, json=STREAM, headers=key) for _ in range(2)]
-        assert first.content == again.content
 
 
 # Whatever the record holds

@@ -115,16 +115,6 @@ async def test_a_reader_goes_on_after_any_position_named_in_any_way() -> None:
         assert frames(gone)[1:] == told[-1:]  # whoever has seen more has not seen the end
 
 
-async def test_two_readers_get_the_same_bytes() -> None:
-    async with face(
-        ECHO, "{}", {"content": "a b c d", "chunk_ms": 20}, tools={"echo": echo}
-    ) as helper:
-        run_id = (await start(helper))["id"]
-        first, second = await asyncio.gather(events(helper, run_id), events(helper, run_id))
-        assert first == second
-        assert len([f for f in frames(first) if f.event == "text"]) > 1
-
-
 @pytest.mark.parametrize(
     ("replies", "status", "shown"),
     [
@@ -265,8 +255,6 @@ async def test_runs_are_listed_of_one_status() -> None:
     ("query", "param"),
     [
         pytest.param({"limit": 0}, "limit", id="a limit of nothing"),
-        pytest.param({"limit": 1001}, "limit", id="a limit too high"),
-        pytest.param({"limit": "x"}, "limit", id="a limit in letters"),
         pytest.param({"status": "happy"}, "status", id="an unknown status"),
         pytest.param({"before": "run-1"}, "before", id="a position that is no run"),
     ],
@@ -297,30 +285,3 @@ async def test_a_run_shows_how_far_it_is_and_its_answer_so_far() -> None:
         (entry,) = (await helper.http.get("/v1/runs")).json()["data"]
         assert entry["last_seq"] == run["last_seq"]
         assert entry["updated_at"] == run["updated_at"] == last.json["timestamp"]
-
-
-async def test_a_run_was_updated_with_its_newest_event() -> None:
-    model = Speaker("one ", ..., "two")
-    async with face(model=model) as helper:
-        started = await start(helper)
-        await model.has_stopped.wait()
-        helper.clock.seconds += 60
-        model.go.set()
-        last = frames(await events(helper, started["id"]))[-1]
-        (entry,) = (await helper.http.get("/v1/runs")).json()["data"]
-        assert started["updated_at"] == started["created_at"] == entry["created_at"]
-        assert entry["updated_at"] == last.json["timestamp"] > entry["created_at"]
-
-
-async def test_a_run_can_be_started_with_messages() -> None:
-    said = [
-        {"role": "system", "content": "Rhyme."},
-        {"role": "user", "content": "one"},
-        {"role": "assistant", "content": "ok"},
-        {"role": "user", "content": "two"},
-    ]
-    async with face() as helper:
-        await events(helper, (await start(helper, messages=said))["id"])
-        heard = helper.house.model.requests[0]
-        assert heard[0].content.endswith("Rhyme.")
-        assert [m.content for m in heard[1:]] == ["one", "ok", "two"]

@@ -47,28 +47,6 @@ async def test_readers_at_any_replica_get_the_same_bytes() -> None:
         assert frames(later)[-1].event == "completed"
 
 
-async def test_a_process_that_leaves_hands_its_streams_over_and_the_rest_is_elsewhere() -> None:
-    model = Speaker(*ANSWER)
-    async with replicas(model, Speaker("one ", "two ", "three")) as (owner, other):
-        run_id = await start(owner)
-        here, there = [asyncio.create_task(events(helper, run_id)) for helper in (owner, other)]
-        await model.has_stopped.wait()
-        await owner.house.runs.close()
-        broken = (await here).text
-        *told, last = frames(broken)
-        assert (last.event, last.id) == ("handed_over", None)
-        assert (last.json["run_id"], last.json["type"]) == (run_id, "handed_over")
-        assert last.json["last_seq"] == int(told[-1].id or "")
-        assert "the run goes on" in last.json["message"]
-        rest = (await events(other, run_id, told[-1].id or "")).text
-        whole = (await events(other, run_id)).text
-        assert broken[: broken.index("event: handed_over")] + rest == whole
-        assert (await there).text == whole  # who read elsewhere was not interrupted
-        text = [f.json["content"] for f in frames(whole) if f.event == "text"]
-        assert "".join(text) == "one two three"
-        assert [f.event for f in frames(whole)].count("owner_changed") == 1
-
-
 async def test_a_reader_at_a_process_that_leaves_is_handed_over_wherever_the_run_is() -> None:
     model = Speaker(*ANSWER)
     async with replicas(model, Speaker()) as (owner, other):

@@ -13,9 +13,9 @@ from support.face import Face, Speaker, face
 from support.guarded import guarded
 from support.stack import frames, listening, until
 
+from diptych.http import runs as event_stream
 from diptych.http import sse_response as sse
-from diptych.http.runs import event_stream
-from diptych.http.runs.event_stream import event_frames
+from diptych.http.runs import event_frames
 from diptych.http.sse_response import WRITE_BYTES, SseResponse
 from diptych.serve import http_protocol
 from diptych.serve.connections import Connections

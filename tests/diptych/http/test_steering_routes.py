@@ -50,31 +50,10 @@ async def test_a_message_under_one_key_joins_once_and_another_one_under_it_is_re
         assert (await facts(helper)).count("user_message") == 2
 
 
-async def test_two_messages_of_the_same_words_are_two() -> None:
-    async with face(SLOW, "{}", "Voilà.") as helper:
-        run_id = await started(helper)
-        await steered(helper, run_id)
-        await steered(helper, run_id)
-        await helper.house.told(run_id)
-        assert (await facts(helper)).count("user_message") == 3
-
-
-async def test_a_run_that_has_ended_takes_no_message_and_says_what_to_do() -> None:
-    async with face("{}", "Hello.") as helper:
-        run_id = await started(helper)
-        await helper.house.told(run_id)
-        refused = openai_error(await steered(helper, run_id), 409)
-        assert refused["code"] == "run_over"
-        assert "new run" in refused["message"]
-        assert openai_error(await steered(helper, "nothing"), 404)["code"] == "run_not_found"
-
-
 @pytest.mark.parametrize(
     ("body", "param"),
     [
-        pytest.param({}, "message", id="nothing"),
         pytest.param({"message": ""}, "message", id="an empty message"),
-        pytest.param({"message": 7}, "message", id="a number"),
         pytest.param({"message": "a", "role": "user"}, "role", id="a field that is not known"),
     ],
 )

@@ -31,7 +31,7 @@ from diptych.core.queue_events import MessageQueued
 from diptych.core.reducer import closing_events, replay
 from diptych.core.run_settings import RunSettings
 from diptych.core.state import MAX_MESSAGES_PER_RUN, Phase, Run, conversation
-from diptych.http.disconnect import cancel_if_abandoned
+from diptych.http.run_reader import cancel_if_abandoned
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.request import RunRequest
 

@@ -20,7 +20,7 @@ from support.world import found
 from diptych.core.codec import Record, record_chars
 from diptych.core.errors import RunLost, StoreError
 from diptych.core.events import Failed
-from diptych.http.disconnect import cancel_if_abandoned
+from diptych.http.run_reader import cancel_if_abandoned
 from diptych.ports import Item, Notice
 from diptych.ports.entries import Lease
 from diptych.runs import buffer, record_reader

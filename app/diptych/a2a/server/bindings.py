@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from diptych.a2a import extension as a2a_extension
-from diptych.http.repeated_keys import repeated_key_problem
+from diptych.net.strict_reading import read_strictly
 
 _MAX_VALUES = 5_000
 """In a body: protobuf takes 20 to 40 µs for each, in which no other request is served."""
@@ -35,7 +35,11 @@ async def json_problem(request: Request) -> str | None:
         return "the body is not JSON in UTF-8"
     if _has_many_values(content, body):
         return f"the body holds more than {_MAX_VALUES:,} values; send fewer"
-    return await repeated_key_problem(content, body) or _two_names_problem(body)
+    try:
+        await read_strictly(content)
+    except ValueError as error:
+        return f"the body is not valid JSON: {error}"
+    return _two_names_problem(body)
 
 
 def _has_many_values(content: bytes, body: object) -> bool:

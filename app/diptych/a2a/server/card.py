@@ -24,7 +24,7 @@ from starlette.routing import Route
 
 from diptych.a2a import extension as a2a_extension
 from diptych.http.agent_profile import CARD_PATH, OLDER_CARD_PATHS, AgentProfile
-from diptych.http.rest_errors import REST_PATH
+from diptych.http.errors import REST_PATH
 
 RPC_PATH = "/a2a"
 CACHE_CONTROL = "public, max-age=60"

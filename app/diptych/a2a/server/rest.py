@@ -28,8 +28,7 @@ from diptych.a2a.server.bindings import Endpoint, json_problem, name_extension
 from diptych.a2a.server.handler import TaskHandler
 from diptych.a2a.server.older import older_rest_routes
 from diptych.a2a.server.parameters import read_query
-from diptych.http.errors import STATUS_OF_CODE
-from diptych.http.rest_errors import REST_PATH, status_name
+from diptych.http.errors import REST_PATH, STATUS_OF_CODE, status_name
 
 _FIRST_ERROR = 400
 _QUERIES: dict[str, type[ListTasksRequest | GetTaskRequest]] = {

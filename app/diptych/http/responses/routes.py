@@ -1,23 +1,34 @@
-"""`/v1/responses`: starts runs as responses; reads, follows and cancels any run as one."""
+"""`/v1/responses`: runs in the newer form of OpenAI's API.
 
+A stream can be taken up after any recorded event. It has no event that takes numbered
+ones back: one whose numbers the store has lost ends with an error, and its run goes on.
+"""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import orjson
 from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from diptych.core.errors import RunNotFound
-from diptych.http.chat_terms import ChatTerms
-from diptych.http.direct_route import DirectRoute
-from diptych.http.disconnect import cancel_if_abandoned, result_for_caller
+from diptych.core.codec import Record
+from diptych.core.errors import InvalidRequest, RunNotFound
+from diptych.http.bodies import json_router
+from diptych.http.errors import RunFailed, run_error_body
 from diptych.http.guarded_runs import GuardedRuns
-from diptych.http.openapi import response_operations as operations
-from diptych.http.responses.input_listing import input_items, page_of
-from diptych.http.responses.response_reader import ResponseReader
-from diptych.http.responses.response_request import read_response_request
+from diptych.http.openapi import ASKED, Events, reply
+from diptych.http.responses.items import input_items, page_of
+from diptych.http.responses.request import ResponseBody, read_response_request
+from diptych.http.responses.state import ResponseState, fed
+from diptych.http.run_reader import RunReader, cancel_if_abandoned, result_for_caller
+from diptych.http.run_request import ChatTerms
 from diptych.http.sse_response import SseResponse
+from diptych.net.sse import frame
+from diptych.ports import Item, Notice
+from diptych.ports.entries import RunEntry
 
 PATH = "/v1/responses"
 Stream = Annotated[bool | None, Query(description="Whether the response comes as events.")]
@@ -32,37 +43,43 @@ StartingAfter = Annotated[
 Order = Annotated[Literal["asc", "desc"], Query(description="`desc`: the last item first.")]
 After = Annotated[str | None, Query(description="The id of the item before the page.")]
 Limit = Annotated[int, Query(ge=1, le=100, description="How many items a page has at most.")]
+_EVENTS = Events(
+    "With `stream`: each `data:` is an event of OpenAI's Responses API, and `event:` its `type`. "
+    "`sequence_number` counts the recorded events, and is the same in every replay. "
+    "`response.reasoning_text.delta` is live only, with the number of the event before it. If the "
+    "stream cannot go on, an `error` is its last event.",
+    'event: response.created\ndata: {"type":"response.created","sequence_number":0,"response":'
+    '{"id":"run-1","object":"response","status":"queued"}}\n\n',
+)
 
 
-def create_response_route(terms: ChatTerms, runs: GuardedRuns) -> DirectRoute:
-    """Give the route that starts the runs of an agent."""
+def response_routes(terms: ChatTerms, runs: GuardedRuns) -> APIRouter:
+    """Return the routes of an agent's responses."""
+    router = json_router()
+    name = terms.name
 
-    async def create(request: Request) -> Response:
-        asked = await read_response_request(request, terms, runs)
-        entry = await runs.start(asked.run_request)
-        reader = ResponseReader(runs, entry, terms.name, asked.warnings)
+    @router.post(PATH, **reply("Response", "The response.", 404, *ASKED, events=_EVENTS))
+    async def create_response(request: Request, body: ResponseBody) -> Response:
+        """Start a run and answer with its answer as a response; with `background` at once."""
+        run_request, warnings = await read_response_request(request, body, terms, runs)
+        entry = await runs.start(run_request)
+        reader = ResponseReader(runs, entry, name, warnings)
         on_disconnect = None
-        if asked.run_request.origin.cancels_on_disconnect:
+        if run_request.origin.cancels_on_disconnect:
             on_disconnect = partial(cancel_if_abandoned, runs, entry.run_id)
-        if asked.streams:
+        if body.stream:
             frames, failure_frame = reader.frames(), reader.failure_frame
             return SseResponse(frames, reader.headers, on_disconnect, failure_frame=failure_frame)
-        if asked.is_background:
+        if body.background:
             return _json(await reader.now(), reader)
         work = reader.answered()
         return _json(await result_for_caller(request.receive, work, on_disconnect), reader)
 
-    return DirectRoute(PATH, create, methods=["POST"], **operations.CREATE_RESPONSE)
-
-
-def response_routes(name: str, runs: GuardedRuns) -> APIRouter:
-    """Give the routes of responses that exist; `name` is the agent's."""
-    router = APIRouter()
-
-    @router.get(f"{PATH}/{{run_id}}", **operations.READ_RESPONSE)
-    async def read(
+    @router.get(f"{PATH}/{{run_id}}", **reply("Response", "The response.", events=_EVENTS))
+    async def read_response(
         run_id: str, stream: Stream = None, starting_after: StartingAfter = None
     ) -> Response:
+        """Read any run as a response: as it is, or with `stream` its recorded events, then live."""
         reader = ResponseReader(runs, await runs.entry(run_id), name)
         if not stream:
             return _json(await reader.now(), reader)
@@ -72,29 +89,160 @@ def response_routes(name: str, runs: GuardedRuns) -> APIRouter:
         frames, failure_frame = reader.frames(), reader.failure_frame
         return SseResponse(frames, reader.headers, on_disconnect, failure_frame=failure_frame)
 
-    @router.get(f"{PATH}/{{run_id}}/input_items", **operations.LIST_INPUT_ITEMS)
+    _add_other_routes(router, runs, name)
+    return router
+
+
+def _add_other_routes(router: APIRouter, runs: GuardedRuns, name: str) -> None:
+    @router.get(f"{PATH}/{{run_id}}/input_items", **reply("InputItemList", "A page of items."))
     async def list_input_items(
         run_id: str, order: Order = "desc", after: After = None, limit: Limit = 20
     ) -> Response:
+        """List the items that the request for a run brought, without system messages.
+
+        In a session that was known, those that were new.
+        """
         reader = ResponseReader(runs, await runs.entry(run_id), name)
         items = input_items(await runs.records(run_id))
         return _json(page_of(items, order, after, limit), reader)
 
-    @router.post(f"{PATH}/{{run_id}}/cancel", **operations.CANCEL_RESPONSE)
-    async def cancel(run_id: str) -> Response:
+    @router.post(f"{PATH}/{{run_id}}/cancel", **reply("Response", "The response."))
+    async def cancel_response(run_id: str) -> Response:
+        """Abort a run, at whatever replica it is. A run that has ended stays as it is."""
         reader = ResponseReader(runs, await runs.cancel(run_id), name)
         try:
             return _json(await reader.now(), reader)
         except RunNotFound:  # the right to cancel it is not that to read it
             return _json(reader.bare(), reader)
 
-    @router.delete(f"{PATH}/{{run_id}}", **operations.DELETE_RESPONSE)
-    async def delete(run_id: str) -> dict[str, Any]:
+    @router.delete(f"{PATH}/{{run_id}}", **reply("DeletedResponse", "It is forgotten.", 409))
+    async def delete_response(run_id: str) -> dict[str, Any]:
+        """Forget a run, and what it said in its session. Refused while the run goes on."""
         await runs.delete(run_id)
         return {"id": run_id, "object": "response", "deleted": True}
 
-    return router
 
-
-def _json(view: dict[str, Any], reader: ResponseReader) -> Response:
+def _json(view: dict[str, Any], reader: "ResponseReader") -> Response:
     return Response(orjson.dumps(view), 200, reader.headers, "application/json")
+
+
+class ResponseReader(RunReader):
+    """Reads one run, once, as a response; `model` is the agent's name. See `RunReader`."""
+
+    def __init__(
+        self,
+        runs: GuardedRuns,
+        entry: RunEntry,
+        model: str,
+        warnings: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(runs, entry, warnings)
+        self._state = ResponseState(entry, model)
+        self._after = -1  # the number of the newest event that the caller has
+        self._read_seq = 0  # of the newest record that was read for `catch_up`
+        self._ready = b""  # frames that this gave
+
+    async def now(self) -> dict[str, Any]:
+        """Return the response as recorded."""
+        return fed(self._state, await self._runs.records(self._run_id)).response()
+
+    def bare(self) -> dict[str, Any]:
+        """Return what may be said of a response to callers who may not read it."""
+        return self._state.response()
+
+    async def answered(self) -> dict[str, Any]:
+        """Wait for the run's end and give the whole response. Raises `RunFailed`."""
+        records, reasoning = await self.ended()
+        return fed(self._state, records).response(reasoning)
+
+    async def catch_up(self, after: int) -> None:
+        """Skip the events that the caller has, up to this number.
+
+        Raises `InvalidRequest` if the response has ended before it.
+        """
+        self._after = after
+        for record in await self._runs.records(self._run_id):
+            self._ready = self._record_frames(record)
+            self._read_seq = record.seq
+            if self._ready or self._state.is_over:
+                break
+        if self._state.is_over and after > self._state.last_number:
+            raise InvalidRequest(
+                f"starting_after: the last event of this response is {self._state.last_number}",
+                param="starting_after",
+                code="invalid_value",
+            )
+
+    async def frames(self) -> AsyncGenerator[bytes]:
+        """Yield the frames of the stream. Raises `RunFailed` if it cannot go on."""
+        if self._ready:
+            yield self._ready
+        if self._state.is_over:
+            return
+        async with aclosing(self.batches(self._read_seq)) as batches:
+            async for batch in batches:
+                if content := self._batch_frames(batch):
+                    yield content
+                if self._state.is_over:
+                    self._check_reached()
+                    return
+        raise self.handed_over()
+
+    def failure_frame(self, error: RunFailed) -> bytes:
+        """Frame why the stream cannot go on: as an event of it, and as errors are elsewhere."""
+        event = {
+            "type": "error",
+            "sequence_number": max(0, self._state.last_number),
+            "code": error.code,
+            "message": error.message,
+            "param": None,
+            **run_error_body(error.code, error.message),
+        }
+        return frame(event, event="error")
+
+    @property
+    def advice(self) -> str:
+        return f"read it at {self._path}, with stream=true and starting_after for what comes next"
+
+    @property
+    def _restart(self) -> str:
+        """What to do where the numbers that the caller knows count no more."""
+        return f"read it from its start, at {self._path}"
+
+    @property
+    def _path(self) -> str:
+        return f"/v1/responses/{self._run_id}"
+
+    def _batch_frames(self, batch: Sequence[Item]) -> bytes:
+        frames: list[bytes] = []
+        for item in batch:
+            if isinstance(item, Record):
+                frames.append(self._record_frames(item))
+                if self._state.is_over:
+                    break
+            elif item.type == "reasoning":
+                event = self._state.live_reasoning(str(item.fields["content"]))
+                frames.append(frame(event, event=event["type"]))
+            elif item.type == "reset":
+                self._check_kept(item)
+        return b"".join(frames)
+
+    def _record_frames(self, record: Record) -> bytes:
+        """Frame the events of a record that the caller does not have."""
+        return b"".join(
+            frame(event, event=event["type"])
+            for event in self._state.feed(record)
+            if event["sequence_number"] > self._after
+        )
+
+    def _check_reached(self) -> None:
+        """Raise `RunFailed` if the run has ended before the event that the caller goes on from."""
+        if self._after > self._state.last_number:
+            message = f"this response has no recorded event {self._after}: {self._restart}"
+            raise self.unreadable("answer_reset", message)
+
+    def _check_kept(self, reset: Notice) -> None:
+        """Raise `RunFailed` if the store has lost a record that gave events."""
+        if cast("int", reset.fields["last_seq"]) < self._state.last_seq:
+            message = f"the store lost events of this response: {self._restart}"
+            raise self.unreadable("answer_reset", message)

@@ -1,7 +1,7 @@
 """`/v1/runs/{id}/tree`: a run and the runs below it, at this agent and at others.
 
-This agent asks the others itself, with its own proof: the runs there are its own, and who may see
-a run here is told what happens below it anyway.
+This agent asks the others itself, with its own proof: the runs there are its own, and callers who
+may see a run here learn of what happens below it anyway.
 """
 
 import asyncio
@@ -14,19 +14,20 @@ from starlette.responses import Response
 
 from diptych.core.errors import DelegationError
 from diptych.core.messages import JSON
+from diptych.http.bodies import json_router
 from diptych.http.guarded_runs import GuardedRuns
-from diptych.http.openapi import operations
+from diptych.http.openapi import reply
 from diptych.http.views import run_status
 from diptych.ports import ChildRef
 from diptych.runs.run_node import run_node
 from diptych.runs.service import RunService
 
 Ask: TypeAlias = Callable[[str, ChildRef], Awaitable[JSON]]
-"""Asks an agent, by its name, for a run of a delegation; see `Agents.run_tree`."""
+"""Asks an agent, by its name, for the run of a delegation; see `Agents.run_tree`."""
 MAX_DEPTH = 5  # of delegations below the run
 MAX_ASKED = 64  # delegations of one run that are followed, the newest
 MAX_BYTES = 3 * 2**19
-"""Of all that is shown below one run, as JSON: whoever asks reads at most 2 MiB."""
+"""Of all children of one run, as JSON: callers read at most 2 MiB."""
 _AT_ONCE = 8
 
 Depth = Annotated[
@@ -35,23 +36,23 @@ Depth = Annotated[
 
 
 def tree_routes(runs: GuardedRuns, agent: str, service: RunService) -> APIRouter:
-    """Give the route of trees; `agent` is this agent's name, `service` asks other agents."""
-    router = APIRouter()
+    """Return the route of trees; `agent` is this agent's name, `service` asks other agents."""
+    router = json_router()
 
-    @router.get("/v1/runs/{run_id}/tree", **operations.READ_RUN_TREE)
-    async def read_tree(run_id: str, depth: Depth = MAX_DEPTH) -> Response:
-        node = {"object": "run.tree", "agent": agent, **await _own_node(runs, run_id)}
+    @router.get("/v1/runs/{run_id}/tree", **reply("RunTree", "The tree."))
+    async def read_run_tree(run_id: str, depth: Depth = MAX_DEPTH) -> Response:
+        """Read a run, its delegations, and the runs at other agents that they became.
+
+        A run that cannot be read has a `problem` in its place.
+        """
+        entry, records = await runs.entry(run_id), await runs.records(run_id)
+        own = run_node(records, run_status(entry, records))
+        node: dict[str, Any] = {"object": "run.tree", "agent": agent, **own}
         if depth > 0:
             await _follow_all(node["delegations"][-MAX_ASKED:], depth - 1, service.child_tree)
         return Response(orjson.dumps(node), media_type="application/json")
 
     return router
-
-
-async def _own_node(runs: GuardedRuns, run_id: str) -> dict[str, Any]:
-    entry = await runs.entry(run_id)
-    records = await runs.records(run_id)
-    return dict(run_node(records, run_status(entry, records)))
 
 
 async def _follow_all(calls: Sequence[dict[str, Any]], depth: int, ask: Ask) -> None:

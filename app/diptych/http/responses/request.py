@@ -2,24 +2,87 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Request
+from pydantic import ConfigDict, Field
 
 from diptych.core.errors import InvalidRequest, RunNotFound
 from diptych.core.messages import JSONObject
-from diptych.http.bodies import read_body
-from diptych.http.caller_tools import AskedForm, read_answer_form
-from diptych.http.chat_terms import ChatTerms, check_model
+from diptych.http.answer_form import AskedForm, TypedOutput, read_answer_form
+from diptych.http.bodies import Body, RunOptions
+from diptych.http.chat import ChatBody
 from diptych.http.guarded_runs import GuardedRuns
-from diptych.http.parameters import ReadParameters, read_parameters, warning
-from diptych.http.responses.input_items import has_outputs, read_input
-from diptych.http.responses.item_references import with_referred
-from diptych.http.responses.response_body import ResponseBody
-from diptych.http.responses.response_state import ResponseState, fed
-from diptych.http.run_request import read_run_request
-from diptych.http.typed_output import TypedOutput
+from diptych.http.messages import MAX_MESSAGES
+from diptych.http.parameters import ReadParameters, check_supported, read_parameters, warning
+from diptych.http.responses.items import has_outputs, read_input, with_referred
+from diptych.http.responses.state import ResponseState, fed
+from diptych.http.run_request import ChatTerms, read_run_request
 from diptych.runs.request import SESSION_ID, RunRequest
+
+_CHAT = ChatBody.model_fields  # what both have is described there
+_Items = Annotated[list[Any], Field(json_schema_extra={"items": {"type": "object"}})]
+_Label = Annotated[str, Field(max_length=512)]
+
+
+class TextOptions(Body):
+    """The form of the answer."""
+
+    model_config = ConfigDict(extra="allow")
+
+    format: dict[str, Any] | None = Field(
+        None, description="`json_schema` with a schema, `json_object`, or `text`."
+    )
+    verbosity: str | None = None
+
+
+class ReasoningOptions(Body):
+    """How the model shall reason."""
+
+    model_config = ConfigDict(extra="allow")
+
+    effort: str | None = None
+
+
+class ResponseBody(RunOptions):
+    """`POST /v1/responses`. A field that is null counts as absent.
+
+    Parameters (`temperature`, `top_p`, `max_output_tokens`, `reasoning.effort` …) reach the model
+    as those of a chat do. Fields without effect are named by `X-Diptych-Warning`.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    input: str | Annotated[_Items, Field(min_length=1, max_length=MAX_MESSAGES)] = Field(
+        description="The user's message, or items: messages, calls with their outputs, and "
+        "references to the items that responses gave."
+    )
+    model: str | None = Field(None, description=_CHAT["model"].description)
+    instructions: str | None = Field(None, description="A system text, for this run only.")
+    stream: bool | None = Field(None, description=_CHAT["stream"].description)
+    background: bool | None = Field(
+        None, description="Whether the reply comes at once, and the run goes on without the caller."
+    )
+    previous_response_id: str | None = Field(
+        None, description="Continues the session of this response, which is its newest."
+    )
+    conversation: str | dict[str, Any] | None = Field(
+        None, description="Continues or starts a session, by its id."
+    )
+    text: TextOptions | None = None
+    reasoning: ReasoningOptions | None = None
+    tools: list[Any] | None = Field(None, description=_CHAT["tools"].description)
+    tool_choice: str | dict[str, Any] | None = Field(
+        None, description=_CHAT["tool_choice"].description
+    )
+    metadata: Annotated[dict[str, _Label], Field(max_length=16)] | None = Field(
+        None, description="Is kept with the response."
+    )
+    store: bool | None = Field(None, description="Every run is recorded, whatever this says.")
+    truncation: Literal["auto", "disabled"] | None = Field(
+        None, description="A conversation that is too long is made to fit, whatever this says."
+    )
+
 
 _ALIASES = {
     "max_output_tokens": "max_tokens",
@@ -36,16 +99,6 @@ _MAX_LABEL = 64  # characters of a name in `metadata`, in OpenAI's API
 
 
 @dataclass(frozen=True, slots=True)
-class ResponseRequest:
-    """A request that was read. `warnings` are headers for the reply."""
-
-    run_request: RunRequest
-    streams: bool
-    is_background: bool
-    warnings: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class _Previous:
     """The response that a request goes on from: its session, and the calls in its output."""
 
@@ -54,39 +107,35 @@ class _Previous:
 
 
 async def read_response_request(
-    request: Request, terms: ChatTerms, runs: GuardedRuns
-) -> ResponseRequest:
-    """Read a request for a response. Raises `InvalidRequest`."""
-    body = await read_body(request, ResponseBody)
-    check_model(body.model, terms.name)
+    request: Request, body: ResponseBody, terms: ChatTerms, runs: GuardedRuns
+) -> tuple[RunRequest, Mapping[str, str]]:
+    """Read the request for a run, and headers that name the fields without effect.
+
+    Raises `InvalidRequest`.
+    """
+    terms.check_model(body.model)
     _check(body)
     output, ignored_tools = await _read_form(body, terms)
     parameters = _read_parameters(body, terms)
     previous = await _read_previous(body, runs)
     given = body.input if isinstance(body.input, str) else await with_referred(body.input, runs)
-    run = await read_run_request(
-        request,
-        read_input(given, body.instructions, terms.inputs, previous.items),
-        session_id=previous.session_id or _conversation(body) or body.session_id,
-        on_disconnect=body.on_disconnect,
-    )
-    is_left_out = bool(run.system) and terms.config.caller_system == "off"
-    left_out = ("instructions",) if is_left_out else ()
+    conversation = read_input(given, body.instructions, terms.inputs, previous.items)
+    session_id = previous.session_id or _conversation(body)
+    run = await read_run_request(request, conversation, body, session_id)
     run_request = replace(
         run,
         output_schema=output.schema,
         parameters=parameters.allowed,
-        max_steps=body.max_steps,
-        when_busy=body.when_busy,
         notes=_notes(body, output),
         follows=body.previous_response_id or "",
     )
-    ignored = (*left_out, *ignored_tools, *parameters.ignored)
-    return ResponseRequest(run_request, bool(body.stream), bool(body.background), warning(ignored))
+    left_out = terms.without_effect(conversation, "instructions")
+    return run_request, warning((*left_out, *ignored_tools, *parameters.ignored))
 
 
 def _check(body: ResponseBody) -> None:
     """Refuse what would change what a reply means. Raises `InvalidRequest`."""
+    check_supported(body.model_extra or {})
     if (body.model_extra or {}).get("prompt") is not None:
         message = "prompt: this agent keeps no templates of prompts; send the text as input"
         raise InvalidRequest(message, param="prompt", code="unsupported_parameter")
@@ -139,7 +188,7 @@ def _read_parameters(body: ResponseBody, terms: ChatTerms) -> ReadParameters:
 
 
 def _conversation(body: ResponseBody) -> str | None:
-    """Give the session that `conversation` names; its id, or an object that has it."""
+    """Return the session that `conversation` names; its id, or an object that has it."""
     given = body.conversation
     if given is None:
         return None
@@ -155,7 +204,7 @@ def _conversation(body: ResponseBody) -> str | None:
 
 
 def _notes(body: ResponseBody, output: TypedOutput) -> JSONObject:
-    """Give what the response says again whenever it is read; the run's record keeps it."""
+    """Return the fields that the response repeats; the run's record keeps them."""
     notes: JSONObject = {
         "background": bool(body.background),
         "metadata": body.metadata,

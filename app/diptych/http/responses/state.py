@@ -6,13 +6,12 @@ takeover (decision 214). Text that became void stays in the stream as an item of
 ends `incomplete` and is not in the response's `output`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from diptych.core.codec import Record, is_terminal
-from diptych.http.responses.asked_for import asked_for, notes_of
+from diptych.http.answer_form import read_call
 from diptych.http.run_reader import failure
-from diptych.http.typed_output import read_call
 from diptych.ports.entries import RunEntry
 
 Event = dict[str, Any]
@@ -28,7 +27,7 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 
 
 class ResponseState:
-    """What a run is as a response, as far as its records were fed; `model` is the agent's name."""
+    """A run as a response, as far as its records were fed; `model` is the agent's name."""
 
     def __init__(self, entry: RunEntry, model: str) -> None:
         self.last_number = -1  # of the newest event
@@ -42,9 +41,9 @@ class ResponseState:
         self._end: Record | None = None
         self._tools: Sequence[str] = ()  # of the caller, of one of which the answer is a call
         self._output: list[Event] = []
-        self._item: Event | None = None  # the one that is being told
+        self._item: Event | None = None  # the one that is streamed
         self._text: list[str] = []  # of it
-        self._items = 0  # that were told, the void ones too
+        self._items = 0  # that were streamed, the void ones too
         self._events: list[Event] = []
 
     def feed(self, record: Record) -> list[Event]:
@@ -69,7 +68,7 @@ class ResponseState:
         return self._events
 
     def response(self, reasoning: str = "") -> dict[str, Any]:
-        """Give the response as it is now; `reasoning` is what was heard of it."""
+        """Return the response as it is now; `reasoning` is the live part of it."""
         return {
             "id": self._entry.run_id,
             "object": "response",
@@ -81,13 +80,13 @@ class ResponseState:
             "model": self._model,
             "output": [*self._reasoning_items(reasoning), *self._output],
             "usage": _usage(self._end),
-            **asked_for(self._first, self._entry),
+            **_asked_for(self._first, self._entry),
         }
 
     def live_reasoning(self, text: str) -> Event:
-        """Give a piece of reasoning as an event: it is told live, so it has no number of its own.
+        """Return a piece of reasoning as an event: it is live only, so it has no number of its own.
 
-        Who goes on after it goes on after the newest event on record.
+        A caller that goes on after it goes on after the newest recorded event.
         """
         return {
             "type": "response.reasoning_text.delta",
@@ -100,7 +99,7 @@ class ResponseState:
 
     def _begin(self, record: Record) -> None:
         self._first, self._status = record, "queued"
-        self._tools = notes_of(record).get("tools", ())
+        self._tools = _notes_of(record).get("tools", ())
         self._tell("response.created", response=self.response())
 
     def _add_text(self, text: str) -> None:
@@ -133,7 +132,7 @@ class ResponseState:
         self._tell("response.output_item.added", output_index=self._items, item=self._item)
 
     def _end_item(self, record: Record) -> None:
-        """End the item of a whole answer, which may not have been told in pieces."""
+        """End the item of a whole answer, which may not have been streamed."""
         answer = str(record.content)
         if self._is_choice:
             name, answer = read_call(self._tools, answer)
@@ -172,7 +171,7 @@ class ResponseState:
         if self._item:
             self._output.append(self._tell_done("incomplete"))
         if end.event_type == "max_steps":
-            self._tools = ()  # what is said then is a text, whatever was asked for
+            self._tools = ()  # the text of `max_steps` is no call
             self._add_text(str(end.content))
             self._tell_text_done()
             self._output.append(self._tell_done("incomplete"))
@@ -226,7 +225,7 @@ class ResponseState:
 
 
 def fed(state: ResponseState, records: Sequence[Record]) -> ResponseState:
-    """Feed a state all records of a run, and give it back."""
+    """Feed a state all records of a run, and return it."""
     for record in records:
         state.feed(record)
         if is_terminal(record):
@@ -239,7 +238,7 @@ def _part(text: str) -> Event:
 
 
 def _usage(end: Record | None) -> dict[str, Any] | None:
-    """Give the tokens of all the run's own model calls; more is not known of them."""
+    """Return the tokens of all the run's own model calls; more is not known of them."""
     usage: Any = end.metadata.get("usage") if end else None
     if usage is None:
         return None
@@ -251,3 +250,51 @@ def _usage(end: Record | None) -> dict[str, Any] | None:
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": given + made,
     }
+
+
+# What a response repeats of its request
+
+
+def _asked_for(first: Record | None, entry: RunEntry) -> dict[str, Any]:
+    """Return the fields of a response that repeat its request; `first` is the first record."""
+    about: Mapping[str, Any] = first.metadata if first else {}
+    notes = _notes_of(first)
+    parameters: Mapping[str, Any] = about.get("parameters", {})
+    forced = [{"type": "function", "name": name} for name in notes.get("tools", ())]
+    return {
+        "background": notes.get("background", False),
+        "conversation": {"id": entry.session_id},
+        "instructions": about.get("system"),
+        "max_output_tokens": parameters.get("max_tokens"),
+        "metadata": notes.get("metadata", {}),
+        "parallel_tool_calls": True,
+        "previous_response_id": notes.get("previous_response_id"),
+        "reasoning": {"effort": parameters.get("reasoning_effort"), "summary": None},
+        "store": True,
+        "temperature": parameters.get("temperature"),
+        "text": {"format": _text_format(about.get("output_schema"), forced)},
+        "tool_choice": _tool_choice(forced),
+        "tools": [{**tool, "parameters": None, "strict": None} for tool in forced],
+        "top_p": parameters.get("top_p"),
+        "truncation": "auto",
+    }
+
+
+def _notes_of(first: Record | None) -> Mapping[str, Any]:
+    """Return the notes of a run (decision 216)."""
+    notes: Any = first.metadata.get("notes", {}) if first else {}
+    return notes if isinstance(notes, Mapping) else {}
+
+
+def _text_format(schema: Mapping[str, Any] | None, forced: Sequence[Any]) -> dict[str, Any]:
+    if schema is None or forced:
+        return {"type": "text"}
+    if not schema:
+        return {"type": "json_object"}
+    return {"type": "json_schema", "name": "answer", "schema": schema, "strict": True}
+
+
+def _tool_choice(forced: Sequence[dict[str, Any]]) -> str | dict[str, Any]:
+    if len(forced) == 1:
+        return forced[0]
+    return "required" if forced else "auto"

@@ -3,11 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import orjson
-
 from diptych.budgets.budget_notices import BUDGET_WARNING
 from diptych.core.codec import Record
-from diptych.http.typed_output import read_call
+from diptych.http.answer_form import read_call
 from diptych.net.sse import frame
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry
@@ -41,7 +39,6 @@ class CompletionFormat:
         self._tools = tools
         self._calls = 0  # that were streamed
         self._created = int(entry.created)
-        self._before_text, self._after_text = self._text_frame_parts()
 
     def completion(self, answer: str, end: Record, reasoning: str = "") -> dict[str, Any]:
         """Write the whole completion of a run; `end` is its terminal record."""
@@ -63,23 +60,23 @@ class CompletionFormat:
         return self.content_frame({"role": "assistant", "content": "" if not self._tools else None})
 
     def call_frame(self) -> bytes:
-        """Frame what precedes the arguments of the caller's tool; nothing if there is none."""
+        """Frame the head of the call of the caller's tool, before its arguments; "" without one."""
         if len(self._tools) != 1:
             return b""
         return self.content_frame({"tool_calls": [{"index": 0, **self._call(self._tools[0], "")}]})
 
     def text_frame(self, record: Record) -> bytes:
-        """Frame a `text` record. Only the text differs from one chunk to the next.
-
-        An answer that says which tool it calls is one record.
-        """
+        """Frame a `text` record; an answer that says which tool it calls is one record."""
+        text = str(record.content)
         if len(self._tools) > 1:
-            call = self._call(*read_call(self._tools, str(record.content)))
+            call = self._call(*read_call(self._tools, text))
             self._calls += 1
             delta = {"tool_calls": [{"index": self._calls - 1, **call}]}
             return self.content_frame(delta, record.seq)
-        text = orjson.dumps(str(record.content))
-        return b"id: %d\ndata: %b%b%b" % (record.seq, self._before_text, text, self._after_text)
+        if self._tools:
+            piece = {"index": 0, "function": {"arguments": text}}
+            return self.content_frame({"tool_calls": [piece]}, record.seq)
+        return self.content_frame({"content": text}, record.seq)
 
     def content_frame(self, delta: Mapping[str, Any], seq: int | None = None) -> bytes:
         return frame(self._chunk(delta), seq=seq)
@@ -115,16 +112,6 @@ class CompletionFormat:
             frames += frame({**envelope, "choices": [], "usage": _usage(end)})
         return frames + DONE
 
-    def _text_frame_parts(self) -> tuple[bytes, bytes]:
-        """Give what stands before and after the text of a chunk."""
-        mark = "\x00"
-        delta: dict[str, Any] = {"content": mark}
-        if self._tools:
-            delta = {"tool_calls": [{"index": 0, "function": {"arguments": mark}}]}
-        chunk = orjson.dumps(self._chunk(delta))
-        before, _, after = chunk.partition(orjson.dumps(mark))
-        return before, after + b"\n\n"
-
     def _call(self, name: str, arguments: str) -> dict[str, Any]:
         """Write the answer as a call of the caller's tool; a run that is read again has its id."""
         number = f"_{self._calls}" if self._calls else ""
@@ -153,7 +140,7 @@ class CompletionFormat:
 
 
 def _usage(end: Record) -> dict[str, int]:
-    """Give the tokens of all the run's own model calls, as OpenAI names them."""
+    """Return the tokens of all the run's own model calls, as OpenAI names them."""
     usage: Any = end.metadata["usage"]
     prompt, completion = usage["prompt_tokens"], usage["completion_tokens"]
     return {

@@ -1,13 +1,14 @@
-"""Reads the form that a caller wants the answer in: a JSON Schema, from whichever field has it.
+"""Reads the form that a caller wants the answer in, and what becomes of the caller's tools.
 
-A chat has three: `response_format`, and, where a client forces one tool of its own to be called,
-that tool. Its call is the answer then, in another envelope (decision 70). If one of several must be
-called, the answer says which.
+The form is a JSON Schema. It comes as `response_format`, or as a tool of the caller that is forced
+to be called: then the call is the answer, in another envelope (decision 70). The agent calls its
+own tools; one that the model only may call is refused, or ignored if the manifest says so.
 """
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from diptych.core.errors import InvalidRequest
 from diptych.core.messages import JSONObject
@@ -20,6 +21,23 @@ _DATA = frozenset({"const", "enum", "default", "examples"})
 _BY_NAME = frozenset(
     {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
 )
+_SAY_NOTHING: tuple[object, ...] = (None, [], "none", "auto")
+_NO_TOOLS = (
+    "this agent calls its own tools, and no others. Remove it; or force a call by tool_choice, "
+    "or ask for an answer of that form; or let the agent's manifest say chat.callerTools: ignore"
+)
+
+
+class AskedForm(NamedTuple):
+    """The fields of a request about the form of its answer, as a chat has them.
+
+    `older` are fields of earlier versions of the API.
+    """
+
+    response_format: Mapping[str, Any] | None
+    tools: Sequence[Any] | None
+    tool_choice: object
+    older: Mapping[str, object] = {}
 
 
 class TypedOutput(NamedTuple):
@@ -29,8 +47,35 @@ class TypedOutput(NamedTuple):
     tools: tuple[str, ...] = ()
 
 
-def read_response_format(response_format: Mapping[str, Any] | None) -> JSONObject | None:
-    """Give the schema that a `response_format` asks for; None for text, `{}` for any object.
+async def read_answer_form(
+    asked: AskedForm, caller_tools: Literal["refuse", "ignore"]
+) -> tuple[TypedOutput, tuple[str, ...]]:
+    """Read the form of the answer, and name the fields of tools that have no effect.
+
+    Raises `InvalidRequest`.
+    """
+    output, forced = TypedOutput(), None
+    if asked.response_format is not None or asked.tools:
+        output, forced = await asyncio.to_thread(_read_forms, asked)
+    if forced:
+        return forced, ()
+    given = {"tools": asked.tools, "tool_choice": asked.tool_choice, **asked.older}
+    if asked.tool_choice == "none":  # OpenAI's own way to say that the tools are not to be used
+        del given["tools"]
+    present = tuple(name for name, value in given.items() if value not in _SAY_NOTHING)
+    refused = next((name for name in present if name in ("tools", "functions")), None)
+    if refused and caller_tools == "refuse":
+        raise InvalidRequest(f"{refused}: {_NO_TOOLS}", param=refused, code="unsupported_parameter")
+    return output, present
+
+
+def _read_forms(asked: AskedForm) -> tuple[TypedOutput, TypedOutput | None]:
+    output = TypedOutput(_read_response_format(asked.response_format))
+    return output, _read_forced_tools(asked.tools, asked.tool_choice)
+
+
+def _read_response_format(response_format: Mapping[str, Any] | None) -> JSONObject | None:
+    """Return the schema that a `response_format` asks for; None for text, `{}` for any object.
 
     Raises `InvalidRequest`.
     """
@@ -54,8 +99,8 @@ def read_response_format(response_format: Mapping[str, Any] | None) -> JSONObjec
             )
 
 
-def read_forced_tools(tools: Sequence[Any] | None, choice: object) -> TypedOutput | None:
-    """Give the tools of which one must be called; None if the model may call none.
+def _read_forced_tools(tools: Sequence[Any] | None, choice: object) -> TypedOutput | None:
+    """Return the tools of which one must be called; None if the model may call none.
 
     Raises `InvalidRequest` for a tool that is not there or has no valid schema.
     """
@@ -84,9 +129,9 @@ def read_forced_tools(tools: Sequence[Any] | None, choice: object) -> TypedOutpu
 
 
 def read_call(tools: Sequence[str], answer: str) -> tuple[str, str]:
-    """Give the name of the tool that an answer calls, and its arguments as JSON text.
+    """Return the name of the tool that an answer calls, and its arguments as JSON text.
 
-    `answer` fits the schema that `read_forced_tools` gave with `tools`.
+    `answer` fits the schema that `_read_forced_tools` gave with `tools`.
     """
     if len(tools) == 1:
         return tools[0], answer
@@ -95,7 +140,7 @@ def read_call(tools: Sequence[str], answer: str) -> tuple[str, str]:
 
 
 def _choice(forms: Mapping[str, JSONObject]) -> JSONObject:
-    """Give the schema of a call of one of several tools.
+    """Return the schema of a call of one of several tools.
 
     Raises `InvalidRequest` if it is larger than a schema may be.
     """
@@ -115,7 +160,7 @@ def _choice(forms: Mapping[str, JSONObject]) -> JSONObject:
 
 
 def _moved(schema: Any, place: str, *, holds_schemas: bool = False) -> Any:  # noqa: ANN401 - JSON
-    """Give a schema whose references to itself hold at another place of a document.
+    """Return a schema whose references to itself hold at another place of a document.
 
     With `holds_schemas` it is an object of schemas by names, such as `properties`.
     """
@@ -137,7 +182,7 @@ def _moved(schema: Any, place: str, *, holds_schemas: bool = False) -> Any:  # n
 
 
 def check_schema(schema: object, path: str) -> JSONObject:
-    """Give a JSON Schema that was found at a path of the body. Raises `InvalidRequest`.
+    """Return a JSON Schema that was found at a path of the body. Raises `InvalidRequest`.
 
     A schema that was not seen before costs about 1 ms for every two fields: call it in a thread.
     """
@@ -149,7 +194,7 @@ def check_schema(schema: object, path: str) -> JSONObject:
 
 
 def _parameters(function: Mapping[str, Any], path: str) -> JSONObject:
-    """Give the schema of a function's arguments, which are an object."""
+    """Return the schema of a function's arguments, which are an object."""
     parameters = function.get("parameters")
     schema = {} if parameters is None else check_schema(parameters, f"{path}.parameters")
     return _described({"type": "object", **schema}, function.get("description"))
@@ -163,7 +208,7 @@ def _checked(name: str, path: str) -> str:
 
 
 def _described(schema: JSONObject, description: object) -> JSONObject:
-    """Add what the caller says of a schema beside it, unless it says so itself."""
+    """Add the description that stands beside a schema, unless it has one."""
     if isinstance(description, str) and description and "description" not in schema:
         return {**schema, "description": description}
     return schema

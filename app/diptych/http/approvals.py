@@ -1,0 +1,160 @@
+"""`/v1/approvals`, and decisions: calls that wait, as the caller may see and decide them.
+
+To callers who may neither approve nor read, a foreign run is the same as an unknown one. Nobody
+decides on a run that it began, or that was begun on its behalf, unless the manifest's
+`access.approveOwn` says so.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+from pydantic import ConfigDict, Field
+from starlette.responses import Response
+
+from diptych.access.caller import Caller, OwnRun, current_caller
+from diptych.access.grants import Right
+from diptych.core.approval_records import Approval, approvals_of, open_approvals
+from diptych.core.codec import Record
+from diptych.core.errors import RunLost, RunNotFound
+from diptych.core.text import well_formed
+from diptych.http.audit import audited
+from diptych.http.bodies import Body, json_router
+from diptych.http.guarded_runs import own_entries
+from diptych.http.openapi import reply
+from diptych.http.views import approval_view
+from diptych.ports.entries import RunEntry
+from diptych.runs.decision_request import DecisionRequest
+from diptych.runs.service import RunService
+
+Limit = Annotated[int, Query(ge=1, le=1_000, description="How many runs, at most.")]
+_DECIDED = reply(
+    "Approval",
+    "The approval, decided; or `closed`, if the run ended while it was decided below.",
+    403,
+    409,
+    422,
+    accepted="The agent below that has the call has decided so; this run does not know it yet.",
+)
+
+
+class DecisionBody(Body):
+    """`POST /v1/runs/{id}/approvals/{call_id}`. A field that is null counts as absent."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    decision: Literal["approve", "reject", "edit", "replace"] = Field(
+        description="`approve`: make the call. `reject`: make none. `edit`: make it with other "
+        "`arguments`. `replace`: make another `call` in its place."
+    )
+    reason: str | None = Field(
+        None, max_length=4096, description="Of a rejection: the model reads it."
+    )
+    arguments: dict[str, Any] | None = Field(
+        None, description='Of `edit`: the new arguments; of a delegation `{"task": text}`.'
+    )
+    call: dict[str, Any] | None = Field(
+        None,
+        description='Of `replace`: `{"tool": name, "arguments": {…}}` or '
+        '`{"agent": name, "task": text}`.',
+    )
+    subject: str | None = Field(
+        None,
+        max_length=512,
+        description="Of an agent that passes a decision on: whose it is. It is recorded beside the "
+        "agent, and gives no right.",
+    )
+
+
+def approval_routes(runs: RunService) -> APIRouter:
+    """Return the routes of approvals."""
+    router = json_router()
+    approvals = GuardedApprovals(runs)
+
+    @router.get("/v1/approvals", **reply("ApprovalList", "The calls that wait."))
+    async def list_approvals(limit: Limit = 100) -> dict[str, Any]:
+        """List the calls that wait for a decision, at whatever replica their runs are."""
+        found = await approvals.open_approvals(limit)
+        return {"object": "list", "data": [approval_view(approval) for approval in found]}
+
+    @router.post("/v1/runs/{run_id}/approvals/{call_id}", **_DECIDED)
+    async def decide(
+        response: Response, run_id: str, call_id: str, body: DecisionBody
+    ) -> dict[str, Any]:
+        """Decide on a call that waits, at whatever replica its run is.
+
+        The first decision counts. The reply comes when it is recorded.
+        """
+        reason, given = well_formed(body.reason or ""), well_formed(body.subject or "")
+        wanted = DecisionRequest(body.decision, reason, body.arguments, body.call, given)
+        records = await approvals.decide(run_id, call_id, wanted)
+        found = next(a for a in approvals_of(records) if a.call_id == call_id)
+        if found.decided:
+            return approval_view(found)
+        if found.is_open:
+            response.status_code = 202  # decided below, and known here as soon as that comes up
+        return approval_view(found) | {"decision": body.decision}
+
+    return router
+
+
+class GuardedApprovals:
+    """The approvals of an agent's runs, for the current caller."""
+
+    def __init__(self, runs: RunService) -> None:
+        self._runs = runs
+
+    async def open_approvals(self, limit: int) -> Sequence[Approval]:
+        """List what waits in at most `limit` runs that the caller may see, the newest run first."""
+        found: list[Approval] = []
+        for entry in await self._runs_awaiting_decision(current_caller(), limit):
+            try:
+                found += open_approvals(await self._runs.records(entry.run_id))
+            except (RunNotFound, RunLost):
+                continue  # it was removed meanwhile
+        return found
+
+    async def _runs_awaiting_decision(self, caller: Caller, limit: int) -> Sequence[RunEntry]:
+        if caller.may(Right.APPROVE) or caller.may(Right.READ):
+            return await self._runs.runs_awaiting_decision(limit)
+        return await own_entries(caller, self._runs.runs_awaiting_decision, None, limit)
+
+    async def decide(self, run_id: str, call_id: str, request: DecisionRequest) -> Sequence[Record]:
+        """Decide on a call; see `RunService.decide`. Raises `Forbidden`, `RunNotFound` too."""
+        caller = current_caller()
+        with audited(caller, Right.APPROVE, "decide", run_id) as noted:
+            noted.call = call_id
+            wanted = _of_caller(request, caller)
+            await self._check_may_decide(caller, run_id, wanted)
+            noted.decision, noted.why = request.decision, request.reason
+            records = await self._runs.decide(run_id, call_id, wanted)
+            noted.outcome = request.decision
+        return records
+
+    async def _check_may_decide(self, caller: Caller, run_id: str, wanted: DecisionRequest) -> None:
+        entry = await self._runs.entry(run_id)
+        if not caller.may(Right.APPROVE):
+            if not (caller.may(Right.READ) or (caller.rights and caller.owns(entry.session_id))):
+                raise RunNotFound
+            caller.require(Right.APPROVE)
+        first, *_ = await self._runs.records(run_id)
+        if caller.subject is None or caller.approves_own:
+            return
+        # A caller's word for whom it works lets nobody decide on what it began itself; but an
+        # agent that may approve passes on what somebody else has decided (decision 153).
+        subject, began = (first.metadata.get(name) for name in ("subject", "caller"))
+        if wanted.subject in {subject, began}:
+            raise OwnRun(is_on_behalf=bool(began) and wanted.subject != began)
+
+
+def _of_caller(request: DecisionRequest, caller: Caller) -> DecisionRequest:
+    """Return a decision as the caller's, or as another's that an agent passes on.
+
+    Only agents are believed to pass on.
+    """
+    if caller.subject is None:
+        return replace(request, subject="", caller="")
+    if request.subject and caller.subject.kind == "agent":
+        return replace(request, caller=str(caller.subject))
+    return replace(request, subject=str(caller.subject), caller="")

@@ -1,1 +1,0 @@
-"""The chat endpoint, compatible with OpenAI's."""

@@ -1,1 +1,0 @@
-"""`/v1/runs`: runs as resources, and their events as streams."""
