@@ -22,8 +22,8 @@ import yaml
 from pydantic.alias_generators import to_camel
 
 from diptych.manifest import AgentManifest
+from diptych.manifest.rules import CEL_RULES
 from diptych.manifest.strict_model import StrictModel
-from diptych.manifest.validators import CEL_RULES
 
 Schema: TypeAlias = dict[str, Any]
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from diptych.manifest.durations import FORMAT_MESSAGE
+from diptych.manifest.rules import CEL_RULES
 from diptych.manifest.source_location import FieldPath
-from diptych.manifest.validators import CEL_RULES
 from diptych.manifest.variables import (
     AGENT_VARIABLES,
     NAMED_VARIABLES,

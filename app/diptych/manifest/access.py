@@ -4,11 +4,11 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, WithJsonSchema
 
-from diptych.manifest.field_types import DnsLabel, NonEmptyList, OneLine, ShortList
-from diptych.manifest.references import KeyRef, TextSource
+from diptych.manifest.fields import DnsLabel, NonEmptyList, OneLine, ShortList
+from diptych.manifest.key_refs import KeyRef, TextSource
+from diptych.manifest.rules import CelRule, Pattern, UniqueNames
 from diptych.manifest.strict_model import StrictModel
 from diptych.manifest.urls import Url
-from diptych.manifest.validators import CelRule, Pattern, UniqueNames
 
 
 class AccessKey(StrictModel):

@@ -14,10 +14,11 @@ from diptych.manifest.access import AccessSpec
 from diptych.manifest.budget import BudgetSpec
 from diptych.manifest.chat import ChatSpec
 from diptych.manifest.child_metadata import ChildMetadata
+from diptych.manifest.cluster import AllowedNamespaces, NetworkSpec
 from diptych.manifest.container import ContainerSpec
 from diptych.manifest.context import ContextSpec
 from diptych.manifest.expose import ExposeSpec
-from diptych.manifest.field_types import (
+from diptych.manifest.fields import (
     DnsLabel,
     LongList,
     LongText,
@@ -26,18 +27,17 @@ from diptych.manifest.field_types import (
     Text,
 )
 from diptych.manifest.hooks import HookSpec
+from diptych.manifest.key_refs import TextSource
 from diptych.manifest.loop import LoopSpec
 from diptych.manifest.model import ModelSpec
-from diptych.manifest.network import AllowedNamespaces, NetworkSpec
 from diptych.manifest.peers import PeerSpec
 from diptych.manifest.pod_template import PodTemplate
 from diptych.manifest.policy import PolicyRuleSpec
-from diptych.manifest.references import TextSource
+from diptych.manifest.rules import CelRule, Pattern, UniqueNames, rule_error
 from diptych.manifest.sessions import SessionsSpec
 from diptych.manifest.settings import NAMESPACE
 from diptych.manifest.strict_model import StrictModel
 from diptych.manifest.tools import ToolServerSpec
-from diptych.manifest.validators import CelRule, Pattern, UniqueNames, rule_error
 
 API_VERSION = "diptych.dev/v1alpha1"
 KIND = "Agent"

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from diptych.core.budget import MAX_COUNT
 from diptych.manifest.durations import Duration, DurationRange
-from diptych.manifest.field_types import decimal_type
+from diptych.manifest.fields import decimal_type
 from diptych.manifest.strict_model import StrictModel
 
 Count: TypeAlias = Annotated[int, Field(ge=1, le=MAX_COUNT)]

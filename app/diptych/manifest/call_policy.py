@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from diptych.manifest import AgentManifest
 from diptych.manifest.agent import PLATFORM_POLICY, AgentSpec
 from diptych.manifest.policy import PolicyRuleSpec
-from diptych.manifest.reference_values import References
+from diptych.manifest.references import References
 from diptych.manifest.settings import ALL_TOOLS
 from diptych.policy.layers import LayeredPolicy
 from diptych.policy.rule_groups import Rule

@@ -7,10 +7,10 @@ then `make format` writes CRD and reference. `config.resolver` copies all fields
 
 from typing import Annotated, Literal, TypeAlias
 
-from diptych.manifest.field_types import ShortList
+from diptych.manifest.fields import ShortList
+from diptych.manifest.rules import Pattern
 from diptych.manifest.settings import CallerParameter, ChatConfig
 from diptych.manifest.strict_model import StrictModel
-from diptych.manifest.validators import Pattern
 
 _DEFAULTS = ChatConfig()
 _ORIGIN = r"\*|https?://([a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])(:[0-9]{1,5})?"

@@ -8,8 +8,8 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from diptych.manifest.rules import CelRule, rule_error
 from diptych.manifest.strict_model import StrictModel, StringMap
-from diptych.manifest.validators import CelRule, rule_error
 
 _RESERVED = r"([^/]*[.])?(kubernetes[.]io|k8s[.]io|diptych[.]dev)/.*"
 _MESSAGE = "keys of kubernetes.io, k8s.io and diptych.dev are not the agent's to set"

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
-from diptych.manifest.field_types import (
+from diptych.manifest.fields import (
     DnsLabel,
     LongList,
     LongText,
@@ -15,9 +15,9 @@ from diptych.manifest.field_types import (
     ShortList,
     VariableName,
 )
-from diptych.manifest.references import KeyRef
+from diptych.manifest.key_refs import KeyRef
+from diptych.manifest.rules import IntOrPattern, Pattern, UniqueNames
 from diptych.manifest.strict_model import StrictModel
-from diptych.manifest.validators import IntOrPattern, Pattern, UniqueNames
 
 Quantity: TypeAlias = Annotated[
     int | str,

@@ -1,7 +1,7 @@
 """The variables of a manifest's `container`, as the agent's process sees them."""
 
 from diptych.manifest.container import ContainerSpec, Variable, VariablesFrom
-from diptych.manifest.reference_values import References
+from diptych.manifest.references import References
 from diptych.manifest.secret_sources import Kind, constant_value
 from diptych.manifest.source_location import FieldPath
 from diptych.manifest.variables import MOCK, PUBLIC_URL

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import yaml
 
 from diptych.core.errors import ConfigError
-from diptych.manifest.field_types import DNS_LABEL
+from diptych.manifest.fields import DNS_LABEL
 from diptych.manifest.scalars import resolve_scalar
 from diptych.manifest.source_location import node_at
 

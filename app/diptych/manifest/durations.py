@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from diptych.manifest.validators import CEL_RULES, JsonSchema, cel_matches, rule_error
+from diptych.manifest.rules import CEL_RULES, JsonSchema, cel_matches, rule_error
 
 _PATTERN = re.compile(r"(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?(?:([0-9]{1,9})ms)?")
 _UNIT_SECONDS = (3600.0, 60.0, 1.0, 0.001)

@@ -7,9 +7,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from diptych.manifest.field_types import DnsLabel, ObjectName
+from diptych.manifest.fields import DnsLabel, ObjectName
+from diptych.manifest.rules import CelRule, Pattern, rule_error
 from diptych.manifest.strict_model import StrictModel
-from diptych.manifest.validators import CelRule, Pattern, rule_error
 
 _CERTIFICATE = "a gateway has its certificate itself: leave tls.secretName out"
 

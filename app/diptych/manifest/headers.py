@@ -2,10 +2,10 @@
 
 from typing import Annotated, TypeAlias
 
-from diptych.manifest.field_types import HeaderName, HeaderValue, ShortList
-from diptych.manifest.references import SecretSource
+from diptych.manifest.fields import HeaderName, HeaderValue, ShortList
+from diptych.manifest.key_refs import SecretSource
+from diptych.manifest.rules import UniqueNames
 from diptych.manifest.strict_model import StrictModel
-from diptych.manifest.validators import UniqueNames
 
 
 class Header(StrictModel):

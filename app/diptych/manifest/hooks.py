@@ -7,10 +7,10 @@ from pydantic import AfterValidator
 
 from diptych.manifest.durations import DurationRange
 from diptych.manifest.headers import Headers
-from diptych.manifest.references import SecretSource
+from diptych.manifest.key_refs import SecretSource
+from diptych.manifest.rules import CelRule, cel_matches, rule_error
 from diptych.manifest.strict_model import StrictModel
 from diptych.manifest.urls import Url
-from diptych.manifest.validators import CelRule, cel_matches, rule_error
 from diptych.runs.definition import HOOK_TIMEOUT
 
 _PRIVATE = re.compile(

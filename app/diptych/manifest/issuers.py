@@ -3,7 +3,7 @@
 from diptych.access.certificates import ca_problem
 from diptych.manifest.access import IssuerSpec
 from diptych.manifest.access_settings import IssuerConfig
-from diptych.manifest.reference_values import References
+from diptych.manifest.references import References
 from diptych.manifest.secret_sources import constant_value
 from diptych.manifest.source_location import FieldPath
 

@@ -23,7 +23,7 @@ from diptych.manifest.environment import manifest_content, public_url
 from diptych.manifest.grants import unknown_keys
 from diptych.manifest.hook_points import read_hook_points
 from diptych.manifest.pod_spec import pod_spec_mistakes
-from diptych.manifest.reference_values import ReferenceTargets
+from diptych.manifest.references import ReferenceTargets
 from diptych.manifest.resolver import resolve_manifest
 from diptych.manifest.scripts import script_of
 from diptych.manifest.secret_sources import SecretSources

@@ -4,10 +4,10 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from diptych.manifest.field_types import DnsLabel
+from diptych.manifest.fields import DnsLabel
+from diptych.manifest.rules import CelRule, rule_error
 from diptych.manifest.strict_model import StrictModel
 from diptych.manifest.urls import Url
-from diptych.manifest.validators import CelRule, rule_error
 
 
 class PeerSpec(StrictModel):

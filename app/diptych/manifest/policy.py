@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from diptych.manifest.durations import Duration
-from diptych.manifest.field_types import OneLine
+from diptych.manifest.fields import OneLine
+from diptych.manifest.rules import rule_error
 from diptych.manifest.strict_model import StrictModel
-from diptych.manifest.validators import rule_error
 from diptych.policy.rule_groups import EXPIRES
 from diptych_cel.expressions import MAX_EXPRESSION, InvalidExpression, check_expression
 

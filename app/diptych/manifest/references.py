@@ -1,32 +1,181 @@
-"""References of a manifest to keys of Secrets and ConfigMaps."""
+"""Follows the references of one manifest: to keys, Services, agents and a Redis.
 
-from diptych.manifest.field_types import ObjectKey, ObjectName
-from diptych.manifest.strict_model import StrictModel
+Each reference without a target adds one line to `References.problems`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from diptych.manifest import AgentManifest
+from diptych.manifest.key_refs import KeyRef, TextSource
+from diptych.manifest.peers import PeerSpec
+from diptych.manifest.secret_sources import Kind, Reference, SecretSources, value_from_file
+from diptych.manifest.services import (
+    Services,
+    agent_service_url,
+    redis_service_names,
+    redis_service_url,
+)
+from diptych.manifest.source_location import FieldPath, SourceLocation
+from diptych.manifest.tools import ServiceRef
+from diptych.net.redaction import remembered
+from diptych.ports import ValueProvider
+
+PLATFORM_FILE = "access/platform.json"
+"""In a pod's folder of references: what the operator says of callers (`platform_access`)."""
+TOKENS = "tokens"
+"""In the same folder: a token for each agent that this one may ask, `<namespace>.<name>`."""
 
 
-class KeyRef(StrictModel):
-    """One key of a Secret or ConfigMap in the agent's namespace."""
+@dataclass(frozen=True, slots=True)
+class ReferenceTargets:
+    """What references can lead to.
 
-    name: ObjectName
-    """The name of the Secret or ConfigMap."""
-    key: ObjectKey
-    """One of its keys."""
+    `agents` are the URLs of the agents that run beside this one, by (namespace, name).
+    `public_url` is that of the process, if it serves this agent only. `asked` is the agent that a
+    script in the environment is for; None is whichever it is.
+    """
+
+    secrets: SecretSources
+    environ: Mapping[str, str] = field(default_factory=dict)
+    services: Services = field(default_factory=Services)
+    agents: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    public_url: str | None = None
+    asked: str | None = None
 
 
-class SecretSource(StrictModel):
-    """A secret, given by reference: a manifest never holds its value."""
+class References:
+    """The references of one manifest.
 
-    secret_key_ref: KeyRef
-    """A key of a Secret. In a cluster it is a mounted file, read again when it changes. On a laptop
-    it comes from the environment (`MODELS_API_KEY` for models/api-key) or from `--secrets`."""
+    In a pod (`is_mounted`) every key is a mounted file, which may be missing and come later;
+    `mounted_keys` collects them. On a laptop a missing key is a problem.
+    """
 
+    def __init__(
+        self, manifest: AgentManifest, location: SourceLocation, targets: ReferenceTargets
+    ) -> None:
+        self.targets = targets
+        self.problems: list[str] = []
+        self.mounted_keys: dict[str, ValueProvider] = {}
+        self._manifest = manifest
+        self._location = location
+        self._folder = manifest.metadata.references
 
-class TextSource(StrictModel):
-    """A text that another object holds: exactly one of the two."""
+    @property
+    def is_mounted(self) -> bool:
+        """Whether the operator has resolved the manifest for a pod."""
+        return self._folder is not None
 
-    exactly_one_of = ("configMapKeyRef", "secretKeyRef")
+    def describe(self, path: FieldPath) -> str:
+        """Name a field for an error line."""
+        return self._location.describe(path)
 
-    config_map_key_ref: KeyRef | None = None
-    """A key of a ConfigMap."""
-    secret_key_ref: KeyRef | None = None
-    """A key of a Secret."""
+    def add_problem(self, path: FieldPath, message: str) -> None:
+        """Note what is wrong with a field."""
+        self.problems.append(f"{self.describe(path)}: {message}")
+
+    def key(
+        self, path: FieldPath, kind: Kind, ref: KeyRef, *, is_required: bool = True
+    ) -> ValueProvider:
+        """Give what reads one key of a Secret or ConfigMap.
+
+        What a Secret holds is taken out of logs and results from now on, unless it is shown to the
+        model anyway (`text_of_key`).
+        """
+        read = self.text_of_key(path, kind, ref, is_required=is_required)
+        if kind != "Secret":
+            return read
+        secret = remembered(read)
+        secret()  # others may repeat it before it is used here
+        return secret
+
+    def text_of_key(
+        self, path: FieldPath, kind: Kind, ref: KeyRef, *, is_required: bool = True
+    ) -> ValueProvider:
+        """Give what reads one key, whose value is no secret wherever it lies."""
+        reference = Reference(kind, ref.name, ref.key, self._manifest.metadata.namespace)
+        if self._folder is not None:
+            name = f"{ref.key} of {kind} {ref.name}"
+            return self.mounted_keys.setdefault(
+                name, value_from_file(self._folder / reference.file)
+            )
+        secret = self.targets.secrets.find(reference)
+        if is_required and secret() is None:
+            self.add_problem(
+                path,
+                f"key {ref.key} of {kind} {ref.name} is missing; set {reference.variable}, "
+                "or give --secrets FILE",
+            )
+        return secret
+
+    def text_of_source(self, path: FieldPath, source: TextSource | None) -> ValueProvider | None:
+        """Give what reads a text that another object holds, if there is one; it is no secret."""
+        if source and source.secret_key_ref:
+            return self.text_of_key(path, "Secret", source.secret_key_ref)
+        if source and source.config_map_key_ref:
+            return self.text_of_key(path, "ConfigMap", source.config_map_key_ref)
+        return None
+
+    def token(self, namespace: str, name: str) -> ValueProvider | None:
+        """Give what reads the pod's own token for another agent, if the pod may have one."""
+        if self._folder is None:
+            return None
+        return remembered(value_from_file(self._folder / TOKENS / f"{namespace}.{name}"))
+
+    def platform_file(self) -> ValueProvider | None:
+        """Give what reads the operator's word on callers, if the manifest is one of a pod."""
+        return value_from_file(self._folder / PLATFORM_FILE) if self._folder else None
+
+    def all_keys(
+        self, path: FieldPath, kind: Kind, name: str, *, optional: bool
+    ) -> dict[str, ValueProvider]:
+        """Give what reads each key of a whole Secret or ConfigMap, on a laptop."""
+        keys = self.targets.secrets.keys_of(kind, name, self._manifest.metadata.namespace)
+        if not keys and not optional:
+            self.add_problem(path, f"{kind} {name} is missing; give --secrets FILE with it")
+        return keys
+
+    def service_url(self, path: FieldPath, ref: ServiceRef) -> str:
+        """Find the URL of the MCP server behind a Service."""
+        services = self.targets.services
+        url = services.web_url(ref.name)
+        if ref.namespace:
+            url = services.web_url(f"{ref.namespace}/{ref.name}") or url
+        if url is None:
+            self.add_problem(
+                path, f"Service {ref.name} has no address here; give --service {ref.name}=URL"
+            )
+            return "http://unresolved.invalid"  # never asked: the problem refuses the manifest
+        has_path = urlsplit(url).path not in {"", "/"}
+        return url if has_path else url.rstrip("/") + ref.path
+
+    def agent_url(self, path: FieldPath, peer: PeerSpec) -> str:
+        """Find the URL of an agent that is named."""
+        name = peer.name or ""
+        namespace = peer.namespace or self._manifest.metadata.namespace
+        if self.is_mounted:
+            return agent_service_url(namespace, name)
+        url = (
+            self.targets.services.web_url(f"{namespace}/{name}")
+            or self.targets.agents.get((namespace, name))
+            or self.targets.services.web_url(name)
+        )
+        if url is None:
+            self.add_problem(
+                path,
+                f"there is no Agent {name} here (namespace {namespace}); "
+                f"add its file, or give --service {name}=URL",
+            )
+        return url or ""  # never asked: the problem refuses the manifest
+
+    def redis_url(self, path: FieldPath) -> str:
+        """Find the URL of the manifest's Redis Service."""
+        if self._folder is not None:
+            return redis_service_url(self._manifest)
+        *_, name = names = redis_service_names(self._manifest)
+        url = self.targets.services.redis_url(names)
+        if url is None:
+            option = f"--service {name}=redis://localhost:6379"
+            self.add_problem(path, f"Service {name} has no address here; give {option}")
+        return url or ""  # never asked: the problem refuses the manifest

@@ -19,7 +19,7 @@ from diptych.manifest.hooks import HookSpec
 from diptych.manifest.issuers import issuer_config
 from diptych.manifest.model import FallbackSpec, ModelSpec
 from diptych.manifest.peers import PeerSpec
-from diptych.manifest.reference_values import References, ReferenceTargets
+from diptych.manifest.references import References, ReferenceTargets
 from diptych.manifest.scripts import script_of, scripts_by_agent
 from diptych.manifest.secret_sources import constant_value
 from diptych.manifest.services import agent_base_url

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Self, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from diptych.manifest.validators import CelRule, rule_error
+from diptych.manifest.rules import CelRule, rule_error
 
 StringMap: TypeAlias = Annotated[
     dict[

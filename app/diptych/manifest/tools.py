@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from diptych.core.catalog import RESULT_SERVER
 from diptych.manifest.durations import Duration
-from diptych.manifest.field_types import (
+from diptych.manifest.fields import (
     DnsLabel,
     LongList,
     LongText,
@@ -19,11 +19,11 @@ from diptych.manifest.field_types import (
     VariableName,
 )
 from diptych.manifest.headers import Headers
-from diptych.manifest.references import SecretSource
+from diptych.manifest.key_refs import SecretSource
+from diptych.manifest.rules import CelRule, Pattern, UniqueNames, rule_error
 from diptych.manifest.settings import ALL_TOOLS, CALL_TIMEOUT
 from diptych.manifest.strict_model import StrictModel
 from diptych.manifest.urls import Url
-from diptych.manifest.validators import CelRule, Pattern, UniqueNames, rule_error
 
 _RESERVED = f"{RESULT_SERVER} is the name of the agent's own tool result__read; use another"
 _VISIBLE = r"[^\x00-\x20\x7f-\xa0]"

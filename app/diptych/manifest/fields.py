@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from diptych.core.output_schema import schema_problem
-from diptych.manifest.validators import CEL_RULES, CelRule, Pattern, cel_matches, rule_error
+from diptych.manifest.rules import CEL_RULES, CelRule, Pattern, cel_matches, rule_error
 
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 

@@ -7,9 +7,9 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
-from diptych.manifest.field_types import LongList, Port, ShortList
+from diptych.manifest.fields import LongList, Port, ShortList
+from diptych.manifest.rules import CelRule, IntOrPattern, Pattern, rule_error
 from diptych.manifest.strict_model import StrictModel, StringMap
-from diptych.manifest.validators import CelRule, IntOrPattern, Pattern, rule_error
 
 Cidr: TypeAlias = Annotated[
     str, Pattern(r"[0-9a-fA-F.:]+/[0-9]{1,3}", "must be a range such as 10.0.0.0/8", 64)
