@@ -22,8 +22,7 @@ import yaml
 from pydantic.alias_generators import to_camel
 
 from diptych.manifest import AgentManifest
-from diptych.manifest.rules import CEL_RULES
-from diptych.manifest.strict_model import StrictModel
+from diptych.manifest.rules import CEL_RULES, StrictModel
 
 Schema: TypeAlias = dict[str, Any]
 

@@ -18,10 +18,10 @@ from diptych.core.errors import ConfigError
 from diptych.core.messages import ToolCall
 from diptych.manifest import REFERENCES as POD_REFERENCES
 from diptych.manifest import AgentSpec
+from diptych.manifest.access import read_platform_access
 from diptych.manifest.agent import PLATFORM_POLICY
 from diptych.manifest.environment import process_settings
 from diptych.manifest.loader import LocalOptions, load_agents
-from diptych.manifest.platform_access import read_platform_access
 from diptych.manifest.sessions import RedisService
 from diptych.manifest.settings import AgentConfig, ProcessSettings
 from diptych.manifest.tools import ServiceRef

@@ -14,15 +14,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from diptych.manifest.durations import FORMAT_MESSAGE
-from diptych.manifest.rules import CEL_RULES
-from diptych.manifest.source_location import FieldPath
-from diptych.manifest.variables import (
+from diptych.manifest.documents import FieldPath
+from diptych.manifest.environment import (
     AGENT_VARIABLES,
     NAMED_VARIABLES,
     PROCESS_VARIABLES,
     EnvironmentVariable,
 )
+from diptych.manifest.fields import FORMAT_MESSAGE
+from diptych.manifest.rules import CEL_RULES
 
 Schema: TypeAlias = dict[str, Any]
 

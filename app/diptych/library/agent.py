@@ -44,12 +44,12 @@ from diptych.library.run_result import (
     read_answer,
     read_output,
 )
+from diptych.manifest.documents import SourceLocation
 from diptych.manifest.loader import (
     LocalOptions,
     load_agents,
 )
 from diptych.manifest.settings import ToolServerConfig
-from diptych.manifest.source_location import SourceLocation
 from diptych.ports import Item, Model
 from diptych.runs.answers import collect
 from diptych.serve.hosted_agent import HostedAgent, InProcessBackends

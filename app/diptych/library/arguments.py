@@ -8,13 +8,13 @@ from typing import Any
 import orjson
 
 from diptych.manifest import API_VERSION, KIND
+from diptych.manifest.agent import LoopSpec
+from diptych.manifest.documents import FieldPath, SourceLocation
+from diptych.manifest.environment import MOCK
 from diptych.manifest.loader import LocalOptions, config_from_content
-from diptych.manifest.loop import LoopSpec
 from diptych.manifest.secret_sources import Reference
 from diptych.manifest.settings import AgentConfig
-from diptych.manifest.source_location import FieldPath, SourceLocation
 from diptych.manifest.validation import closest_name, raise_problems
-from diptych.manifest.variables import MOCK
 from diptych.ports import Model
 from diptych.serve.models import check_mock_scripts
 from diptych.serve.stores import check_store_urls

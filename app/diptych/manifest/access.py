@@ -1,14 +1,26 @@
-"""The part of a manifest that says who may do what to an agent (access.md)."""
+"""Who may do what to an agent (access.md): the manifest's part, the platform's, and the grants."""
 
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, WithJsonSchema
 
-from diptych.manifest.fields import DnsLabel, NonEmptyList, OneLine, ShortList
-from diptych.manifest.key_refs import KeyRef, TextSource
-from diptych.manifest.rules import CelRule, Pattern, UniqueNames
-from diptych.manifest.strict_model import StrictModel
-from diptych.manifest.urls import Url
+from diptych.access.grants import Grant, Grantee, Right
+from diptych.manifest.documents import FieldPath
+from diptych.manifest.fields import (
+    DnsLabel,
+    KeyRef,
+    NonEmptyList,
+    OneLine,
+    ShortList,
+    TextSource,
+    Url,
+)
+from diptych.manifest.rules import CelRule, Pattern, StrictModel, UniqueNames
+from diptych.manifest.secret_sources import constant_value
+from diptych.manifest.settings import IssuerConfig
 
 
 class AccessKey(StrictModel):
@@ -135,3 +147,95 @@ class AccessSpec(StrictModel):
     """Whether who may `approve` may also decide on approvals of runs that it began itself."""
     limits: LimitsSpec = Field(default_factory=LimitsSpec)
     """Limits of each subject."""
+
+
+def unknown_keys(access: AccessSpec) -> Iterator[tuple[FieldPath, str]]:
+    """Find grants to holders of keys that there are not: each with its field, and what is wrong.
+
+    The Kubernetes API checks the same (`manifest.access`), and cannot say which.
+    """
+    known = [key.name for key in access.keys]
+    there = f"there is {', '.join(known)}" if known else "there is none"
+    for n, grant in enumerate(access.grants):
+        for m, grantee in enumerate(grant.to):
+            if grantee.key is not None and grantee.key not in known:
+                path = ("spec", "access", "grants", n, "to", m, "key")
+                yield path, f"{grantee.key} is no name of access.keys; {there}"
+
+
+def access_grants(access: AccessSpec, namespace: str) -> tuple[Grant, ...]:
+    """Give what a manifest grants.
+
+    Without grants the ServiceAccounts of the agent's own namespace and the holders of its keys may
+    ask. Holders of keys that no grant names may always ask.
+    """
+    grants = [
+        Grant(
+            tuple(_grantee(one, namespace) for one in grant.to),
+            frozenset(Right(right) for right in grant.may),
+        )
+        for grant in access.grants
+    ]
+    named = {one.name for grant in grants for one in grant.to if one.kind == "key"}
+    others = [Grantee("key", key.name) for key in access.keys if key.name not in named]
+    if not access.grants:
+        others.append(Grantee("serviceaccount", f"{namespace}/*"))
+    return (*grants, Grant(tuple(others), frozenset({Right.ASK})))
+
+
+def _grantee(grantee: GranteeSpec, namespace: str) -> Grantee:
+    if ref := grantee.service_account:
+        return Grantee("serviceaccount", f"{ref.namespace or namespace}/{ref.name}")
+    if ref := grantee.agent:
+        return Grantee("agent", f"{ref.namespace or namespace}/{ref.name}")
+    if grantee.group is not None:
+        return Grantee("group", grantee.group)
+    if grantee.user is not None:
+        return Grantee("user", grantee.user)
+    return Grantee("key", grantee.key or "")  # the model sees to it that one is given
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformAccess:
+    """The file's content."""
+
+    issuers: tuple[IssuerConfig, ...] = ()
+    grants: tuple[Grant, ...] = ()
+    agents: frozenset[str] = frozenset()
+
+
+def read_platform_access(text: str) -> PlatformAccess:
+    """Read the file. Raises `ValueError` if it does not have the form above."""
+    try:
+        content = json.loads(text)
+        agents = frozenset(str(name) for name in content.get("agents", ()))
+        return PlatformAccess(
+            tuple(map(_issuer, content.get("issuers", ()))),
+            (*map(_grant, content.get("grants", ())), *_grants_of(agents)),
+            agents,
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"it lacks {error}") from error
+
+
+def _issuer(content: Mapping[str, Any]) -> IssuerConfig:
+    jwks, ca = content.get("jwks"), content.get("ca")
+    return IssuerConfig(
+        content["url"],
+        content["audience"],
+        content.get("userClaim", "sub"),
+        content.get("groupsClaim", "groups"),
+        tuple(jwks["keys"]) if jwks else None,
+        bool(content.get("isCluster")),
+        constant_value(ca) if ca else None,
+    )
+
+
+def _grant(content: Mapping[str, Any]) -> Grant:
+    to = tuple(Grantee(one["kind"], one["name"]) for one in content["to"])
+    return Grant(to, frozenset(map(Right, content["may"])))
+
+
+def _grants_of(agents: frozenset[str]) -> tuple[Grant, ...]:
+    to = tuple(Grantee("agent", name) for name in sorted(agents))
+    return (Grant(to, frozenset({Right.ASK})),) if to else ()

@@ -6,38 +6,154 @@ of these models) and in docs/reference/manifest.md.
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
+from diptych.core.context_window import LEAST_LIMIT
+from diptych.core.run_settings import AnswerMode, OnMaxSteps, RunSettings
 from diptych.manifest.access import AccessSpec
 from diptych.manifest.budget import BudgetSpec
-from diptych.manifest.chat import ChatSpec
-from diptych.manifest.child_metadata import ChildMetadata
-from diptych.manifest.cluster import AllowedNamespaces, NetworkSpec
-from diptych.manifest.container import ContainerSpec
-from diptych.manifest.context import ContextSpec
-from diptych.manifest.expose import ExposeSpec
+from diptych.manifest.cluster import (
+    AllowedNamespaces,
+    ChildMetadata,
+    ContainerSpec,
+    ExposeSpec,
+    NetworkSpec,
+    PodTemplate,
+)
 from diptych.manifest.fields import (
     DnsLabel,
+    Duration,
     LongList,
     LongText,
     OutputSchema,
     ShortList,
     Text,
+    TextSource,
+    Url,
 )
-from diptych.manifest.hooks import HookSpec
-from diptych.manifest.key_refs import TextSource
-from diptych.manifest.loop import LoopSpec
 from diptych.manifest.model import ModelSpec
-from diptych.manifest.peers import PeerSpec
-from diptych.manifest.pod_template import PodTemplate
-from diptych.manifest.policy import PolicyRuleSpec
-from diptych.manifest.rules import CelRule, Pattern, UniqueNames, rule_error
+from diptych.manifest.policy import HookSpec, PolicyRuleSpec
+from diptych.manifest.rules import CelRule, Pattern, StrictModel, UniqueNames, rule_error
 from diptych.manifest.sessions import SessionsSpec
-from diptych.manifest.settings import NAMESPACE
-from diptych.manifest.strict_model import StrictModel
+from diptych.manifest.settings import DEADLINE, NAMESPACE, CallerParameter, ChatConfig
 from diptych.manifest.tools import ToolServerSpec
+
+_DEFAULTS = RunSettings()
+
+
+class LoopSpec(StrictModel):
+    """The bounds of a run.
+
+    A new field stands here and, under the same name, in `RunSettings`, where a run reads it; then
+    `make format` writes CRD and reference (after a release it says since when: see
+    `tools/reference/manifest.py`). `config.resolver`, the record and the Python API take all fields
+    as they are (but `deadline`, which is no setting of the loop).
+    """
+
+    max_steps: Annotated[int, Field(ge=1, le=100)] = _DEFAULTS.max_steps
+    """The most steps of a run. In each step the model asks for calls, and gets their results."""
+    on_max_steps: OnMaxSteps = _DEFAULTS.on_max_steps
+    """What happens after the last step: `stop` ends the run with a text that says so, `answer` lets
+    the model answer from the results so far."""
+    answer_mode: AnswerMode = _DEFAULTS.answer_mode
+    """How the answer is made: `separate` asks the model for it in a request of its own; with
+    `direct` a reply that calls nothing is the answer, which saves a request."""
+    max_calls_per_step: Annotated[int, Field(ge=1, le=64)] = _DEFAULTS.max_calls_per_step
+    """The most calls that one reply of the model may ask for; the same call asked for twice counts
+    once. A reply that asks for more is refused, and nothing of it runs."""
+    max_parallel_calls: Annotated[int, Field(ge=1, le=64)] = _DEFAULTS.max_parallel_calls
+    """The most calls of one step that run at the same time."""
+    max_retries: Annotated[int, Field(ge=0, le=100)] = _DEFAULTS.max_retries
+    """How many replies in a row that cannot be read the model may correct. After the next one, the
+    agent answers from the results so far."""
+    answer_repairs: Annotated[int, Field(ge=0, le=10)] = _DEFAULTS.answer_repairs
+    """How often the model may correct an answer that does not fit `outputSchema`, or the schema of
+    the request."""
+    memory_context_limit: Annotated[int, Field(ge=0, le=100)] = _DEFAULTS.memory_context_limit
+    """The most messages of the conversation that a delegation carries with its task."""
+    deadline: Duration = DEADLINE
+    """How long a run may take. The time that it waits in its session's queue does not count."""
+
+
+class ContextSpec(StrictModel):
+    """How much of a long conversation the model is sent."""
+
+    max_tokens: Annotated[int, Field(ge=LEAST_LIMIT, le=100_000_000)] | None = None
+    """The model's context window in tokens, the reply included. Long results are sent as excerpts
+    and old messages as a summary, so that a request stays below 75 % of it. If absent, the agent
+    learns the window when the endpoint refuses a request as too long."""
+
+
+_DEFAULTS = ChatConfig()
+_ORIGIN = r"\*|https?://([a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])(:[0-9]{1,5})?"
+
+WebOrigin: TypeAlias = Annotated[
+    str,
+    Pattern(
+        _ORIGIN,
+        'must be "*" or an origin such as https://app.example.com, in lower case, without a path',
+        300,
+    ),
+]
+
+
+class ChatSpec(StrictModel):
+    """What the callers of the HTTP API may bring with a chat, and from which web pages."""
+
+    caller_system: Literal["quote", "off"] = _DEFAULTS.caller_system
+    """What becomes of a caller's system messages: `quote` adds them to the agent's own system
+    prompt, quoted and marked as subordinate to it; `off` leaves them out."""
+    caller_tools: Literal["refuse", "ignore"] = _DEFAULTS.caller_tools
+    """What becomes of a chat that brings tools of its own: `refuse` answers with an error, `ignore`
+    goes on without them and says so in a header. A single tool that the caller forces is neither:
+    it asks for an answer of that tool's form."""
+    allow_parameters: ShortList[CallerParameter] = _DEFAULTS.allow_parameters
+    """The parameters of a chat that reach the model, such as `temperature`, in place of those in
+    model.parameters. `max_tokens` stands for `max_completion_tokens` too. Others have no effect,
+    and a header names them."""
+    cors_origins: ShortList[WebOrigin] = _DEFAULTS.cors_origins
+    """The origins of web pages whose scripts may use the paths under `/v1/` (CORS); "*" means all.
+    An agent on loopback refuses pages of other hosts all the same."""
+
+
+class PeerSpec(StrictModel):
+    """An agent that this one may delegate to: an Agent of the cluster by name, or any by URL."""
+
+    exactly_one_of = ("name", "url")
+    cel_rules = (
+        CelRule(
+            "!has(self.url) || has(self.__as__)",
+            'a url needs "as": the name that the model knows the agent by',
+        ),
+        CelRule("!has(self.url) || !has(self.__namespace__)", "a url has no namespace"),
+    )
+
+    name: DnsLabel | None = None
+    """The name of an Agent."""
+    namespace: DnsLabel | None = None
+    """The Agent's namespace, if it is another one. That Agent's allowedNamespaces must agree."""
+    as_: DnsLabel | None = Field(default=None, alias="as")
+    """The name that the model knows the agent by; the Agent's name if absent. A url needs it."""
+    url: Url | None = None
+    """The base URL of any A2A agent, or the URL of its agent card."""
+    share_context: bool | None = None
+    """Whether a delegation carries the last messages of the conversation with its task. If absent,
+    an agent by name gets them and an agent by URL does not."""
+
+    @model_validator(mode="after")
+    def _check_url(self) -> Self:
+        if self.url is not None and self.as_ is None:
+            raise rule_error('a url needs "as": the name that the model knows the agent by')
+        if self.url is not None and self.namespace is not None:
+            raise rule_error("a url has no namespace; remove it, or give a name")
+        return self
+
+    @property
+    def visible_name(self) -> str:
+        return self.as_ or self.name or ""
+
 
 API_VERSION = "diptych.dev/v1alpha1"
 KIND = "Agent"

@@ -6,9 +6,8 @@ from typing import Annotated, TypeAlias
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from diptych.core.budget import MAX_COUNT
-from diptych.manifest.durations import Duration, DurationRange
-from diptych.manifest.fields import decimal_type
-from diptych.manifest.strict_model import StrictModel
+from diptych.manifest.fields import Duration, DurationRange, decimal_type
+from diptych.manifest.rules import StrictModel
 
 Count: TypeAlias = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Steps: TypeAlias = Annotated[int, Field(ge=1, le=10**9)]

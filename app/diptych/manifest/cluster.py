@@ -1,15 +1,267 @@
-"""The part of a manifest that says who may reach an agent, and what its pods may reach.
+"""The parts of a manifest that a cluster applies; a laptop checks them, and takes the variables."""
 
-A cluster applies it; a laptop only checks it, by the same rules.
-"""
+import re
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from typing import Annotated, Literal, Self, TypeAlias
+from pydantic import Field, WithJsonSchema, model_validator
 
-from pydantic import Field, model_validator
+from diptych.manifest.fields import (
+    DnsLabel,
+    KeyRef,
+    LongList,
+    LongText,
+    ObjectName,
+    Port,
+    ShortList,
+    VariableName,
+)
+from diptych.manifest.rules import (
+    CelRule,
+    IntOrPattern,
+    Pattern,
+    StrictModel,
+    StringMap,
+    UniqueNames,
+    rule_error,
+)
 
-from diptych.manifest.fields import LongList, Port, ShortList
-from diptych.manifest.rules import CelRule, IntOrPattern, Pattern, rule_error
-from diptych.manifest.strict_model import StrictModel, StringMap
+Quantity: TypeAlias = Annotated[
+    int | str,
+    IntOrPattern(
+        r"[0-9]{1,15}(\.[0-9]{1,9})?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?",
+        'must be a quantity such as "500m", "2" or "512Mi"',
+        32,
+    ),
+]
+
+
+class VariableRef(KeyRef):
+    """A key that a variable takes its value from."""
+
+    optional: bool = False
+    """Whether the key may be missing."""
+
+
+class FieldRef(StrictModel):
+    """A field of the pod, such as `status.podIP`."""
+
+    field_path: Annotated[str, Field(min_length=1, max_length=512)]
+    """The field's path, as in a Kubernetes container."""
+    api_version: Annotated[str, Field(max_length=63)] | None = None
+    """The version of the API that the path belongs to."""
+
+
+class ResourceFieldRef(StrictModel):
+    """A resource of a container, such as `limits.memory`."""
+
+    resource: Annotated[str, Field(min_length=1, max_length=253)]
+    """The resource's name."""
+    container_name: DnsLabel | None = None
+    """The container whose resource is meant."""
+    divisor: Quantity | None = None
+    """The unit that the value is given in."""
+
+
+class VariableSource(StrictModel):
+    """What a variable takes its value from, as in a Kubernetes container."""
+
+    exactly_one_of = ("configMapKeyRef", "secretKeyRef", "fieldRef", "resourceFieldRef")
+
+    config_map_key_ref: VariableRef | None = None
+    """A key of a ConfigMap."""
+    secret_key_ref: VariableRef | None = None
+    """A key of a Secret."""
+    field_ref: FieldRef | None = None
+    """A field of the pod."""
+    resource_field_ref: ResourceFieldRef | None = None
+    """A resource of the container."""
+
+
+class Variable(StrictModel):
+    """A variable of the container; without `value` and `valueFrom` it is empty (Kubernetes)."""
+
+    at_most_one_of = ("value", "valueFrom")
+
+    name: VariableName
+    """The variable's name."""
+    value: LongText | None = None
+    """The variable's value."""
+    value_from: VariableSource | None = None
+    """What the variable takes its value from."""
+
+
+class ObjectRef(StrictModel):
+    """A whole Secret or ConfigMap of the agent's namespace."""
+
+    name: ObjectName
+    """The object's name."""
+    optional: bool = False
+    """Whether the object may be missing."""
+
+
+class VariablesFrom(StrictModel):
+    """All keys of a Secret or ConfigMap, as variables."""
+
+    exactly_one_of = ("configMapRef", "secretRef")
+
+    config_map_ref: ObjectRef | None = None
+    """A ConfigMap."""
+    secret_ref: ObjectRef | None = None
+    """A Secret."""
+    prefix: Annotated[
+        str, Pattern(r"([A-Za-z_][-._A-Za-z0-9]*)?", "must begin a variable's name", 253)
+    ] = ""
+    """A text that is put before each key to make the variable's name."""
+
+
+class Resources(StrictModel):
+    """The resources that the container requests, and its limits."""
+
+    requests: dict[str, Quantity] = Field(default_factory=dict, max_length=32)
+    """The resources that are reserved for the container."""
+    limits: dict[str, Quantity] = Field(default_factory=dict, max_length=32)
+    """The most that the container may use."""
+
+
+class ContainerSpec(StrictModel):
+    """What the agent's container is given; Kubernetes' own fields."""
+
+    image: (
+        Annotated[str, Pattern(r"[!-~]+", "must be the name of an image, without blanks", 512)]
+        | None
+    ) = None
+    """An image in place of the operator's default; it must hold the `diptych` command."""
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    """When the image is pulled."""
+    env: Annotated[
+        LongList[Variable], UniqueNames("variables", lambda variable: str(variable.name), "name")
+    ] = ()
+    """Variables of the container, such as DEBUG_MOCK_RESPONSES."""
+    env_from: ShortList[VariablesFrom] = ()
+    """Secrets and ConfigMaps whose keys become variables. Of two variables with the same name, the
+    one in `env` counts."""
+    resources: Resources | None = None
+    """Requests and limits in place of the operator's defaults."""
+
+
+FreeForm: TypeAlias = Annotated[
+    dict[str, Any],
+    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
+]
+
+
+class PodMetadata(StrictModel):
+    """Labels and annotations of the pods."""
+
+    labels: StringMap = Field(default_factory=dict)
+    """Labels added to the pods'. The labels that the operator needs cannot be changed."""
+    annotations: StringMap = Field(default_factory=dict)
+    """Annotations added to the pods'."""
+
+
+class PodTemplate(StrictModel):
+    """Overrides of the pods' template; they are merged last."""
+
+    metadata: PodMetadata = Field(default_factory=PodMetadata)
+    """Labels and annotations of the pods."""
+    spec: FreeForm = Field(default_factory=dict)
+    """Any part of a Kubernetes PodSpec. Mappings are merged. In lists, entries with the same name
+    are merged (volumeMounts by mountPath, ports by containerPort); other lists are replaced. The
+    agent's own container is called `agent`."""
+
+
+_RESERVED = r"([^/]*[.])?(kubernetes[.]io|k8s[.]io|diptych[.]dev)/.*"
+_MESSAGE = "keys of kubernetes.io, k8s.io and diptych.dev are not the agent's to set"
+
+
+def _cel_rule(field: str) -> CelRule:
+    rule = f"!has(self.{field}) || self.{field}.all(k, !k.matches('^{_RESERVED}$'))"
+    return CelRule(rule, f"{field}: {_MESSAGE}")
+
+
+class ChildMetadata(StrictModel):
+    """Labels and annotations of all that is made of the agent."""
+
+    cel_rules = (_cel_rule("labels"), _cel_rule("annotations"))
+
+    labels: StringMap = Field(default_factory=dict)
+    """Labels of the agent's Deployment, pods, Service and all its other objects."""
+    annotations: StringMap = Field(default_factory=dict)
+    """Annotations of the same objects."""
+
+    @model_validator(mode="after")
+    def _check_keys(self) -> Self:
+        for field, given in (("labels", self.labels), ("annotations", self.annotations)):
+            if any(re.fullmatch(_RESERVED, key) for key in given):
+                raise rule_error(f"{field}: {_MESSAGE}")
+        return self
+
+
+_CERTIFICATE = "a gateway has its certificate itself: leave tls.secretName out"
+
+
+class GatewayRef(StrictModel):
+    """A Gateway of the Gateway API, to which an HTTPRoute is attached."""
+
+    name: ObjectName
+    """The Gateway's name."""
+    namespace: DnsLabel | None = None
+    """The Gateway's namespace; the agent's if absent."""
+    section_name: DnsLabel | None = None
+    """The Gateway's listener; all that take the host if absent."""
+
+
+class IngressSpec(StrictModel):
+    """An Ingress."""
+
+    class_name: ObjectName | None = None
+    """The IngressClass; the cluster's default if absent."""
+
+
+class TlsSpec(StrictModel):
+    """TLS, which ends at the gateway or the Ingress."""
+
+    secret_name: ObjectName | None = None
+    """The Secret with certificate and key, of the agent's namespace; for an Ingress only, whose
+    controller may have one of its own."""
+
+
+class ExposeSpec(StrictModel):
+    """How the agent is reached from outside of the cluster."""
+
+    exactly_one_of = ("gateway", "ingress")
+    cel_rules = (
+        CelRule("!has(self.gateway) || !has(self.tls) || !has(self.tls.secretName)", _CERTIFICATE),
+    )
+
+    host: Annotated[
+        str,
+        Field(max_length=253),
+        Pattern(
+            r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)+",
+            "must be a host name such as agent.example.com, in lower case",
+            253,
+        ),
+    ]
+    """The host name under which the agent is reached."""
+    gateway: GatewayRef | None = None
+    """Makes an HTTPRoute."""
+    ingress: IngressSpec | None = None
+    """Makes an Ingress."""
+    tls: TlsSpec | None = None
+    """If present, the agent's URL begins with https."""
+
+    @model_validator(mode="after")
+    def _check_certificate(self) -> Self:
+        if self.gateway and self.tls and self.tls.secret_name:
+            raise rule_error(_CERTIFICATE)
+        return self
+
+    @property
+    def url(self) -> str:
+        """The agent's URL outside of the cluster."""
+        return f"{'https' if self.tls else 'http'}://{self.host}"
+
 
 Cidr: TypeAlias = Annotated[
     str, Pattern(r"[0-9a-fA-F.:]+/[0-9]{1,3}", "must be a range such as 10.0.0.0/8", 64)

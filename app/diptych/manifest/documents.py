@@ -1,18 +1,116 @@
-"""Reads YAML files into plain values, within bounds, and names the lines of mistakes."""
+"""Reads YAML files as Kubernetes does, within bounds, and names the lines of mistakes."""
 
 import json
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn, TypeAlias
 
 import yaml
 
 from diptych.core.errors import ConfigError
 from diptych.manifest.fields import DNS_LABEL
-from diptych.manifest.scalars import resolve_scalar
-from diptych.manifest.source_location import node_at
+
+FieldPath: TypeAlias = tuple[str | int, ...]
+"""The path of a field: names of fields, and indexes of lists."""
+
+_MAX_NAME = 64  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLocation:
+    """The source of a manifest: a file, a document of a file, or environment variables.
+
+    `variables` says which environment variable a field was made from; the longest path counts.
+    `node` is the document, if it was read from a file.
+    """
+
+    source: str
+    variables: Mapping[FieldPath, str] = field(default_factory=dict)
+    node: yaml.Node | None = field(default=None, compare=False, repr=False)
+
+    def describe(self, path: FieldPath) -> str:
+        """Name a field: `agent.yaml: spec.tools[0].url`, or `MCP_SERVER_CALCULATOR_URL`."""
+        for length in range(len(path), 0, -1):
+            if path[:length] in self.variables:
+                return self.variables[path[:length]]
+        return ": ".join(part for part in (self.source, dotted_path(path)) if part)
+
+    def locate(self, path: FieldPath) -> str:
+        """Name a field and its line: `agent.yaml: line 9: spec.tools[0].url`."""
+        if self.node is None:
+            return self.describe(path)
+        line = node_at(self.node, path).start_mark.line + 1
+        return f"{self.source}: line {line}: {dotted_path(path)}"
+
+
+def node_at(node: yaml.Node, path: FieldPath) -> yaml.Node:
+    """Find a field's node, or that of the innermost field around it that is there."""
+    for part in path:
+        if isinstance(node, yaml.MappingNode):
+            node = next((value for key, value in node.value if key.value == part), node)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
+            node = node.value[part] if part < len(node.value) else node
+    return node
+
+
+def dotted_path(path: FieldPath) -> str:
+    """Write a path as readers of manifests do: `spec.tools[0].url`."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            is_plain = part.replace("_", "").replace("-", "").isalnum() and len(part) <= _MAX_NAME
+            text += f".{part}" if is_plain else f".{json.dumps(part[:_MAX_NAME])}"
+    return text.removeprefix(".")
+
+
+_TRUE: Final = {"y", "yes", "true", "on"}
+_FALSE: Final = {"n", "no", "false", "off"}
+_NULL: Final = {"", "~", "null", "Null", "NULL"}
+_NUMBERLESS: Final = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_INTEGER: Final = re.compile(
+    r"[-+]?(?:0[xX](?P<hex>[0-9a-fA-F]+)|0[bB](?P<bin>[01]+)|0[oO]?(?P<oct>[0-7]+)|0|[1-9][0-9]{0,19})"
+)
+_FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_BETWEEN: Final = re.compile(r"(?<=[0-9])_(?=[0-9])")
+_BASES: Final = {"hex": 16, "bin": 2, "oct": 8}
+_MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**63 - 1
+
+
+def resolve_scalar(text: str) -> str | int | float | bool | None:
+    """Return a plain scalar's value. Raises `ValueError` for infinity and not-a-number."""
+    if text in _NULL:
+        return None
+    if text in {text.lower(), text.capitalize(), text.upper()} and text.lower() in _TRUE | _FALSE:
+        return text.lower() in _TRUE
+    if _NUMBERLESS.fullmatch(text):
+        raise ValueError(text)
+    digits = _BETWEEN.sub("", text) if text[0] == "." else text.replace("_", "")
+    if text[0] == "_":
+        return text
+    number: float | None = _integer(digits)
+    if number is None and _FLOAT.fullmatch(digits) and math.isfinite(float(digits)):
+        number = float(digits)
+    if number is None:
+        return text
+    is_whole = number == int(number) and _MIN_INTEGER <= number <= _MAX_INTEGER
+    return int(number) if is_whole else float(number)
+
+
+def _integer(digits: str) -> int | None:
+    """Read an integer of Go's syntax and 64 bits; None for anything else."""
+    found = _INTEGER.fullmatch(digits)
+    if found is None:
+        return None
+    base = found.lastgroup
+    size = int(found[base], _BASES[base]) if base else int(digits.lstrip("+-"))
+    number = -size if digits.startswith("-") else size
+    return number if _MIN_INTEGER <= number < 2**64 else None
+
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 64
@@ -249,3 +347,15 @@ def _keep_on(hooks: yaml.SequenceNode) -> None:
 
 def _fail(path: Path, message: str) -> NoReturn:
     raise ConfigError(f"{path}: {message}")
+
+
+def read_hook_points(content: dict[str, Any]) -> Iterator[str]:
+    """Rename each `on` of `spec.hooks` to `at`, in place; give a note for each."""
+    spec = content.get("spec")
+    hooks = spec.get("hooks") if isinstance(spec, dict) else None
+    for number, hook in enumerate(hooks if isinstance(hooks, list) else ()):
+        if not isinstance(hook, dict) or "at" in hook:
+            continue
+        if "on" in hook:
+            hook["at"] = hook.pop("on")
+            yield f"spec.hooks[{number}].on is read as at; kubectl takes on for true: write at"

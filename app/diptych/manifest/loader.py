@@ -16,22 +16,15 @@ from typing import Any
 from diptych.core.catalog import Catalog, Peer, Unavailable
 from diptych.core.errors import ConfigError
 from diptych.manifest import API_VERSION, KIND, AgentManifest
-from diptych.manifest.call_policy import named_calls
-from diptych.manifest.container_env import variable_path
-from diptych.manifest.documents import Document, read_documents
-from diptych.manifest.environment import manifest_content, public_url
-from diptych.manifest.grants import unknown_keys
-from diptych.manifest.hook_points import read_hook_points
+from diptych.manifest.access import unknown_keys
+from diptych.manifest.documents import Document, SourceLocation, read_documents, read_hook_points
+from diptych.manifest.environment import MOCK, manifest_content, public_url
 from diptych.manifest.pod_spec import pod_spec_mistakes
-from diptych.manifest.references import ReferenceTargets
-from diptych.manifest.resolver import resolve_manifest
-from diptych.manifest.scripts import script_of
+from diptych.manifest.references import ReferenceTargets, Services, redis_service_names
+from diptych.manifest.resolver import named_calls, resolve_manifest, script_of, variable_path
 from diptych.manifest.secret_sources import SecretSources
-from diptych.manifest.services import Services, redis_service_names
 from diptych.manifest.settings import NAMESPACE, AgentConfig
-from diptych.manifest.source_location import SourceLocation
 from diptych.manifest.validation import raise_problems, shown_value, validate_manifest
-from diptych.manifest.variables import MOCK
 from diptych.policy.unmatched import is_glob, unmatched
 
 _KEY_KINDS = ("Secret", "ConfigMap")

@@ -10,14 +10,17 @@ from pydantic import Field, model_validator
 
 from diptych.core.run_settings import ActionFormat, RunSettings
 from diptych.manifest.budget import PricesSpec
-from diptych.manifest.durations import Duration
-from diptych.manifest.fields import OneLine, ShortList, Temperature
-from diptych.manifest.headers import Headers
-from diptych.manifest.key_refs import SecretSource
-from diptych.manifest.rules import CelRule, rule_error
+from diptych.manifest.fields import (
+    Duration,
+    Headers,
+    OneLine,
+    SecretSource,
+    ShortList,
+    Temperature,
+    Url,
+)
+from diptych.manifest.rules import CelRule, StrictModel, rule_error
 from diptych.manifest.settings import InputKind, TimeoutConfig
-from diptych.manifest.strict_model import StrictModel
-from diptych.manifest.urls import Url
 
 _TIMEOUTS = TimeoutConfig()
 _TWO_KEYS = "needs only one of apiKey and a header Authorization"

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from diptych.manifest.source_location import FieldPath
+from diptych.manifest.documents import FieldPath
 
 Mistake: TypeAlias = tuple[FieldPath, str]
 """Where it is, and what is wrong there, as the end of a sentence."""

@@ -1,32 +1,35 @@
 """Makes an `AgentConfig` of a manifest, whose references it follows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import orjson
+
+from diptych.access.certificates import ca_problem
 from diptych.access.limits import Limits
+from diptych.core.budget import Budget, Prices, SharedBudgets
 from diptych.core.run_settings import RunSettings
 from diptych.manifest import AgentManifest
-from diptych.manifest.access import AccessSpec
-from diptych.manifest.access_settings import AccessConfig
-from diptych.manifest.agent import AgentSpec
-from diptych.manifest.budgets import budget_fields, run_deadline, shared_budgets
-from diptych.manifest.call_policy import call_policy, named_calls
-from diptych.manifest.container_env import container_env, variable_path
-from diptych.manifest.grants import access_grants, unknown_keys
-from diptych.manifest.headers import Header
-from diptych.manifest.hooks import HookSpec
-from diptych.manifest.issuers import issuer_config
+from diptych.manifest.access import AccessSpec, IssuerSpec, access_grants, unknown_keys
+from diptych.manifest.agent import PLATFORM_POLICY, AgentSpec, PeerSpec
+from diptych.manifest.budget import BudgetSpec, SharedBudgetSpec
+from diptych.manifest.cluster import ContainerSpec, Variable, VariablesFrom
+from diptych.manifest.documents import FieldPath, SourceLocation
+from diptych.manifest.environment import MOCK, PUBLIC_URL
+from diptych.manifest.fields import Header, url_problem
 from diptych.manifest.model import FallbackSpec, ModelSpec
-from diptych.manifest.peers import PeerSpec
-from diptych.manifest.references import References, ReferenceTargets
-from diptych.manifest.scripts import script_of, scripts_by_agent
-from diptych.manifest.secret_sources import constant_value
-from diptych.manifest.services import agent_base_url
+from diptych.manifest.policy import HookSpec, PolicyRuleSpec
+from diptych.manifest.references import References, ReferenceTargets, agent_base_url
+from diptych.manifest.rules import StrictModel
+from diptych.manifest.secret_sources import Kind, constant_value
 from diptych.manifest.sessions import SessionsSpec
 from diptych.manifest.settings import (
+    ALL_TOOLS,
+    AccessConfig,
     AgentConfig,
     ChatConfig,
+    IssuerConfig,
     ModelConfig,
     OverrideConfig,
     PeerConfig,
@@ -35,14 +38,16 @@ from diptych.manifest.settings import (
     ToolServerConfig,
     sessions_prefix,
 )
-from diptych.manifest.source_location import FieldPath, SourceLocation
-from diptych.manifest.strict_model import StrictModel
 from diptych.manifest.tools import ToolServerSpec
-from diptych.manifest.urls import url_problem
 from diptych.manifest.validation import raise_problems
-from diptych.manifest.variables import MOCK, PUBLIC_URL
+from diptych.net.redaction import SECRETS
+from diptych.policy.layers import LayeredPolicy
+from diptych.policy.rule_groups import Rule
+from diptych.policy.rules import Policy
+from diptych.policy.unmatched import NamedCalls
 from diptych.ports import ValueProvider
 from diptych.runs.definition import AgentDefinition, HookConfig
+from diptych_cel.expressions import About, check_expression
 
 
 def resolve_manifest(
@@ -271,3 +276,180 @@ def _fields_of(spec: StrictModel, *, but: str = "") -> dict[str, Any]:
     The class refuses a name that it does not have: a field of the manifest is never dropped.
     """
     return {name: getattr(spec, name) for name in type(spec).model_fields if name != but}
+
+
+def budget_fields(spec: BudgetSpec, model: ModelSpec | None) -> dict[str, Any]:
+    """Give the budget of one run, and the prices, as `RunSettings` has them.
+
+    Its wall clock is a deadline (`run_deadline`).
+    """
+    budget = Budget(spec.tokens, spec.cost, spec.model_calls, spec.tool_calls, spec.steps)
+    given = model and model.prices
+    return {"budget": budget, "prices": Prices(given.input, given.output) if given else None}
+
+
+def run_deadline(deadline: float, spec: BudgetSpec) -> float:
+    """Give the seconds that a run may take."""
+    return deadline if spec.wall_clock is None else min(deadline, spec.wall_clock)
+
+
+def shared_budgets(spec: BudgetSpec) -> SharedBudgets:
+    """Give the budgets that runs share."""
+    return SharedBudgets(_shared(spec.per_session), _shared(spec.per_day))
+
+
+def _shared(spec: SharedBudgetSpec) -> Budget:
+    ms = None if spec.wall_clock is None else round(spec.wall_clock * 1000)
+    return Budget(spec.tokens, spec.cost, spec.model_calls, spec.tool_calls, spec.steps, ms)
+
+
+PUBLIC_VARIABLES = frozenset({MOCK, PUBLIC_URL})
+"""What is told to whoever asks, even if it comes from a Secret."""
+
+_ENV: FieldPath = ("spec", "container", "env")
+_ENV_FROM: FieldPath = ("spec", "container", "envFrom")
+
+
+def container_env(container: ContainerSpec, references: References) -> dict[str, ValueProvider]:
+    """Give the container's variables; `env` counts before `envFrom`, as in Kubernetes."""
+    env: dict[str, ValueProvider] = {}
+    for index, source in enumerate(container.env_from):
+        env |= _variables(source, (*_ENV_FROM, index), references)
+    for index, variable in enumerate(container.env):
+        env[variable.name] = _variable(variable, (*_ENV, index), references)
+    return env
+
+
+def variable_path(container: ContainerSpec, name: str) -> FieldPath:
+    """Give the path of a variable in `env`, or of `envFrom` if it comes from there."""
+    names = [variable.name for variable in container.env]
+    return (*_ENV, names.index(name)) if name in names else _ENV_FROM
+
+
+def _variables(
+    source: VariablesFrom, path: FieldPath, references: References
+) -> dict[str, ValueProvider]:
+    kind: Kind = "Secret" if source.secret_ref else "ConfigMap"
+    ref = source.secret_ref or source.config_map_ref
+    if ref is None or references.is_mounted:
+        return {}
+    keys = references.all_keys(path, kind, ref.name, optional=ref.optional)
+    return {source.prefix + key: secret for key, secret in keys.items()}
+
+
+def _variable(variable: Variable, path: FieldPath, references: References) -> ValueProvider:
+    source = variable.value_from
+    if references.is_mounted or (source and (source.field_ref or source.resource_field_ref)):
+        value = _process_variable(variable.name, path, references)
+        if source and source.secret_key_ref and variable.name not in PUBLIC_VARIABLES:
+            SECRETS.remember(value() or "")
+        return value
+    path = (*path, "valueFrom")
+    if source and (ref := source.secret_key_ref):
+        read = references.text_of_key if variable.name in PUBLIC_VARIABLES else references.key
+        return read(path, "Secret", ref, is_required=not ref.optional)
+    if source and (ref := source.config_map_key_ref):
+        return references.key(path, "ConfigMap", ref, is_required=not ref.optional)
+    return constant_value(variable.value or "")
+
+
+def _process_variable(name: str, path: FieldPath, references: References) -> ValueProvider:
+    """Read a variable of this process, which Kubernetes has set (on a laptop, the user)."""
+    environ = references.targets.environ
+    if not references.is_mounted and name not in environ:
+        references.add_problem(path, f"has a value only in a cluster; set {name} to have one here")
+    return lambda: environ.get(name)
+
+
+_OF_A_REPLY = frozenset({"content", "tool_calls", "error"})  # one of them is in each
+
+
+def scripts_by_agent(text: str) -> Mapping[str, Any]:
+    """Return the scripts of several agents, by name; empty if the text is one script."""
+    if not text.lstrip().startswith("{"):
+        return {}
+    try:
+        scripts = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {}  # `check_mock_scripts` reports it
+    return scripts if _OF_A_REPLY.isdisjoint(scripts) else {}
+
+
+def script_of(agent: str, text: str, *, is_asked: bool) -> str:
+    """Return an agent's script, or "": its own of several, or the only one if it is asked."""
+    scripts = scripts_by_agent(text)
+    if not scripts:
+        return text if is_asked else ""
+    if agent not in scripts:
+        return ""
+    replies = scripts[agent]
+    return orjson.dumps(replies if isinstance(replies, list) else [replies]).decode()
+
+
+def issuer_config(references: References, n: int, issuer: IssuerSpec) -> IssuerConfig:
+    """Make the configuration of `access.issuers[n]`.
+
+    A pod takes what the API has accepted, and certificates may come to it later: there, what is
+    wrong with them is said when the issuer is asked.
+    """
+    path: FieldPath = ("spec", "access", "issuers", n)
+    ca = references.text_of_source((*path, "caFrom"), issuer.ca_from)
+    if issuer.ca is not None:
+        ca = constant_value(issuer.ca)
+    text = None if ca is None or references.is_mounted else ca()
+    if text is not None and (problem := ca_problem(text)):
+        references.add_problem((*path, "ca" if issuer.ca else "caFrom"), problem)
+    return IssuerConfig(
+        issuer.url,
+        issuer.audience,
+        issuer.user_claim,
+        issuer.groups_claim,
+        tuple(issuer.jwks.keys) if issuer.jwks else None,
+        ca=ca,
+    )
+
+
+def call_policy(manifest: AgentManifest, references: References) -> Policy:
+    """Give the policy that the rules of a valid manifest make, and those of its platform.
+
+    Rules of the platform that do not have their form are a problem of `references`.
+    """
+    own = Policy(tuple(map(_rule, manifest.spec.policy)))
+    try:
+        platform = manifest.metadata.platform_policy
+    except ValueError as error:
+        problem = f"{PLATFORM_POLICY} is not what this version understands: {error}"
+        references.add_problem(("metadata", "annotations"), " ".join(problem.split()))
+        return own
+    if not platform:
+        return own
+    return LayeredPolicy(Policy(tuple(map(_rule, platform)), "platform"), own)
+
+
+def named_calls(spec: AgentSpec) -> Iterator[NamedCalls]:
+    """Find all fields that name tools or agents. The platform's rules are for all Agents alike."""
+    for n, rule in enumerate(spec.policy):
+        about: About = "tool" if rule.match.agent is None else "agent"
+        pattern = rule.match.tool or rule.match.agent or ""
+        if (pattern,) != ALL_TOOLS:
+            yield NamedCalls(f"spec.policy[{n}].match.{about}", about, pattern)
+    for n, server in enumerate(spec.tools):
+        allowed = [(f"allow[{m}]", pattern) for m, pattern in enumerate(server.allow)]
+        changed = [(f"overrides[{m}].tool", each.tool) for m, each in enumerate(server.overrides)]
+        for field, pattern in (*allowed, *changed):
+            if (pattern,) != ALL_TOOLS:
+                yield NamedCalls(f"spec.tools[{n}].{field}", "tool", pattern, server.name)
+
+
+def _rule(rule: PolicyRuleSpec) -> Rule:
+    about: About = "tool" if rule.match.agent is None else "agent"
+    return Rule(
+        about,
+        rule.match.tool or rule.match.agent or "",
+        rule.do,
+        check_expression(rule.when, about) if rule.when is not None else None,
+        rule.reason,
+        rule.expires,
+        is_dry_run=rule.mode == "dryRun",
+        repeat=rule.repeat,
+    )

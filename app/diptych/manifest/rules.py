@@ -1,15 +1,23 @@
 """Rules of the manifest, each stated once for two readers: the pod and the Kubernetes API.
 
-The pod reads a rule as a pydantic validator, the API as CEL in the generated CRD
-(`crds/generate.py`). What the API accepts, the pod must accept too.
+The pod checks a rule in Python, the API by CEL in the generated CRD (`crds/generate.py`). What the
+API accepts, the pod must accept too.
 """
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeAlias, TypeVar
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 CEL_RULES = "x-kubernetes-validations"
@@ -148,3 +156,45 @@ class UniqueNames:
                 f"{self.what} must differ; more than one is called {', '.join(repeated)}"
             )
         return entries
+
+
+StringMap: TypeAlias = Annotated[
+    dict[
+        Annotated[str, Field(max_length=317)], Annotated[str, Field(strict=False, max_length=1024)]
+    ],
+    Field(max_length=64),
+]
+"""Labels or annotations."""
+
+
+class StrictModel(BaseModel):
+    """A mapping of the manifest: camelCase outside, snake_case inside, no unknown fields."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, extra="forbid", strict=True, frozen=True, defer_build=True
+    )
+
+    exactly_one_of: ClassVar[tuple[str, ...]] = ()
+    """Fields of which exactly one must be given, as the API names them."""
+
+    at_most_one_of: ClassVar[tuple[str, ...]] = ()
+    """Fields of which at most one may be given, as the API names them."""
+
+    cel_rules: ClassVar[tuple[CelRule, ...]] = ()
+    """The mapping's other rules for the Kubernetes API; validators below them check the same."""
+
+    @model_validator(mode="after")
+    def _check_alternatives(self) -> Self:
+        if self.exactly_one_of and len(self._given(self.exactly_one_of)) != 1:
+            raise rule_error(f"needs exactly one of {', '.join(self.exactly_one_of)}")
+        if self.at_most_one_of and len(self._given(self.at_most_one_of)) > 1:
+            raise rule_error(f"needs only one of {', '.join(self.at_most_one_of)}")
+        return self
+
+    def _given(self, wire_names: tuple[str, ...]) -> list[str]:
+        fields = type(self).model_fields.items()
+        return [
+            name
+            for name, field in fields
+            if field.alias in wire_names and getattr(self, name) is not None
+        ]

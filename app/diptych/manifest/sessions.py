@@ -9,12 +9,9 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from diptych.core.run_settings import QueueMode, RunSettings
-from diptych.manifest.durations import Retention
-from diptych.manifest.fields import DnsLabel, Port, SessionsKey
-from diptych.manifest.key_refs import SecretSource
-from diptych.manifest.rules import CelRule, rule_error
+from diptych.manifest.fields import DnsLabel, Port, Retention, SecretSource, SessionsKey
+from diptych.manifest.rules import CelRule, StrictModel, rule_error
 from diptych.manifest.settings import RETENTION
-from diptych.manifest.strict_model import StrictModel
 from diptych.runs.definition import AgentDefinition
 
 _RETENTION_NEEDS_REDIS = "retention needs redis: without it sessions end with their pod"

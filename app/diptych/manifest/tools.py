@@ -6,24 +6,23 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from diptych.core.catalog import RESULT_SERVER
-from diptych.manifest.durations import Duration
 from diptych.manifest.fields import (
     DnsLabel,
+    Duration,
+    Headers,
     LongList,
     LongText,
     NonEmptyList,
     OneLine,
     Port,
+    SecretSource,
     Text,
     ToolName,
+    Url,
     VariableName,
 )
-from diptych.manifest.headers import Headers
-from diptych.manifest.key_refs import SecretSource
-from diptych.manifest.rules import CelRule, Pattern, UniqueNames, rule_error
+from diptych.manifest.rules import CelRule, Pattern, StrictModel, UniqueNames, rule_error
 from diptych.manifest.settings import ALL_TOOLS, CALL_TIMEOUT
-from diptych.manifest.strict_model import StrictModel
-from diptych.manifest.urls import Url
 
 _RESERVED = f"{RESULT_SERVER} is the name of the agent's own tool result__read; use another"
 _VISIBLE = r"[^\x00-\x20\x7f-\xa0]"

@@ -15,8 +15,7 @@ from pydantic_core import ErrorDetails
 
 from diptych.core.errors import ConfigError
 from diptych.manifest import AgentManifest
-from diptych.manifest.scalars import resolve_scalar
-from diptych.manifest.source_location import FieldPath, SourceLocation
+from diptych.manifest.documents import FieldPath, SourceLocation, resolve_scalar
 
 MAX_LINES = 50
 

@@ -13,8 +13,8 @@ from diptych.access.grants import Grant
 from diptych.access.oidc import REFRESH_SECONDS, IssuerKeys
 from diptych.access.tokens import Issuer
 from diptych.http.access_guard import AccessPolicy
-from diptych.manifest.access_settings import AccessConfig, IssuerConfig
-from diptych.manifest.platform_access import PlatformAccess, read_platform_access
+from diptych.manifest.access import PlatformAccess, read_platform_access
+from diptych.manifest.settings import AccessConfig, IssuerConfig
 from diptych.models.connection import allow_url
 from diptych.net.proxies import proxy_for
 from diptych.net.redaction import remembered

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from diptych.core.errors import ConfigError
+from diptych.manifest.documents import SourceLocation
 from diptych.manifest.loader import LocalOptions, config_from_content, load_agents
-from diptych.manifest.source_location import SourceLocation
 
 
 def config(**hook: Any) -> Any:

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from diptych.core.errors import ConfigError
+from diptych.manifest.documents import SourceLocation
 from diptych.manifest.loader import (
     LocalOptions,
     check_files,
@@ -14,7 +15,6 @@ from diptych.manifest.loader import (
     load_agents,
 )
 from diptych.manifest.settings import AgentConfig, ChatConfig
-from diptych.manifest.source_location import SourceLocation
 
 HEAD = "apiVersion: diptych.dev/v1alpha1\nkind: Agent\n"
 COORDINATOR = f"""{HEAD}metadata: {{name: coordinator}}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from diptych.core.errors import ConfigError
 from diptych.manifest import API_VERSION
-from diptych.manifest.source_location import SourceLocation
+from diptych.manifest.documents import SourceLocation
 from diptych.manifest.validation import validate_manifest
 
 FULL = Path(__file__).parent / "full_manifest.yaml"

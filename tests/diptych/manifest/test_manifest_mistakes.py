@@ -7,7 +7,7 @@ import pytest
 
 from diptych.core.errors import ConfigError
 from diptych.manifest import API_VERSION
-from diptych.manifest.source_location import SourceLocation
+from diptych.manifest.documents import SourceLocation
 from diptych.manifest.validation import validate_manifest
 
 URL = "http://127.0.0.1:8000/mcp"

@@ -7,9 +7,8 @@ from pydantic.alias_generators import to_camel
 
 from diptych.core.run_settings import RunSettings
 from diptych.manifest import API_VERSION
-from diptych.manifest.chat import ChatSpec
+from diptych.manifest.agent import ChatSpec, LoopSpec
 from diptych.manifest.loader import LocalOptions, load_agents
-from diptych.manifest.loop import LoopSpec
 from diptych.manifest.model import Parameters, Timeouts
 from diptych.manifest.resolver import _fields_of
 from diptych.manifest.settings import ChatConfig, ModelConfig, OverrideConfig, TimeoutConfig

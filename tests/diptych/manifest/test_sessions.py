@@ -8,9 +8,9 @@ import yaml
 
 from diptych.core.errors import ConfigError
 from diptych.manifest import API_VERSION, REFERENCES
+from diptych.manifest.documents import SourceLocation
 from diptych.manifest.loader import LocalOptions, check_files, load_agents
 from diptych.manifest.settings import AgentConfig
-from diptych.manifest.source_location import SourceLocation
 from diptych.manifest.validation import validate_manifest
 
 URL = {"urlFrom": {"secretKeyRef": {"name": "redis", "key": "url"}}}
