@@ -329,8 +329,8 @@ def _rules(model: type[StrictModel]) -> Iterator[tuple[str, str]]:
         if names:
             given = " + ".join(f"(has(self.{name}) ? 1 : 0)" for name in names)
             yield f"{given} {needed}", f"needs {words} one of {', '.join(names)}"
-    for rule in model.cel_rules:
-        yield rule.rule, rule.message
+    for rule in model.rules:
+        yield rule.cel, rule.message
 
 
 def _field_texts(model: type[StrictModel]) -> dict[str, str]:

@@ -5,7 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field, WithJsonSchema
+from pydantic import (
+    Field,
+)
 
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.manifest.documents import FieldPath
@@ -18,7 +20,12 @@ from diptych.manifest.fields import (
     TextSource,
     Url,
 )
-from diptych.manifest.rules import CelRule, Pattern, StrictModel, UniqueNames
+from diptych.manifest.rules import (
+    Rule,
+    StrictModel,
+    UniqueNames,
+    pattern,
+)
 from diptych.manifest.secret_sources import constant_value
 from diptych.manifest.settings import IssuerConfig
 
@@ -30,12 +37,6 @@ class AccessKey(StrictModel):
     """The name of the key's holder. In grants, records and logs it is `key:<name>`."""
     secret_key_ref: KeyRef
     """The key of a Secret that holds the API key. It is read again when it changes."""
-
-
-JsonWebKey: TypeAlias = Annotated[
-    dict[str, Any],
-    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
-]
 
 
 # Whether it is one is said by `diptych check`, and when it is used: a pattern for so long a text
@@ -59,7 +60,7 @@ class IssuerSpec(StrictModel):
     at_most_one_of = ("ca", "caFrom")
 
     url: Annotated[
-        Url, Pattern("https://.*", "must start with https://: the keys come from there", 2048)
+        Url, pattern("https://.*", "must start with https://: the keys come from there", 2048)
     ]
     """The issuer, exactly as the `iss` of its tokens says it."""
     audience: OneLine
@@ -125,9 +126,8 @@ class LimitsSpec(StrictModel):
 class AccessSpec(StrictModel):
     """Who may do what to the agent."""
 
-    # `config.grants` checks the same, and names the field.
-    cel_rules = (
-        CelRule(
+    rules = (
+        Rule(  # `unknown_keys` checks the same, and names the field
             "!has(self.grants) || self.grants.all(g, g.to.all(t, !has(t.key) || "
             "(has(self.keys) && self.keys.exists(k, k.name == t.key))))",
             "grants name a key that is no name of keys",
@@ -137,7 +137,7 @@ class AccessSpec(StrictModel):
     mode: Literal["required", "open"] = "required"
     """`required`: whoever asks must prove who it is. `open`: everybody who reaches a pod may do
     everything; `/ready`, the log and a condition say so."""
-    keys: Annotated[ShortList[AccessKey], UniqueNames("keys", lambda k: k.name, "name")] = ()
+    keys: Annotated[ShortList[AccessKey], UniqueNames("keys", lambda k: k.name)] = ()
     """API keys that are accepted. Their holders may ask, unless a grant names them."""
     issuers: Annotated[ShortList[IssuerSpec], UniqueNames("issuers", lambda i: i.url, "url")] = ()
     """Issuers whose tokens are accepted, besides the platform's."""

@@ -6,9 +6,13 @@ of these models) and in docs/reference/manifest.md.
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    TypeAdapter,
+)
 
 from diptych.core.context_window import LEAST_LIMIT
 from diptych.core.run_settings import AnswerMode, OnMaxSteps, RunSettings
@@ -35,7 +39,12 @@ from diptych.manifest.fields import (
 )
 from diptych.manifest.model import ModelSpec
 from diptych.manifest.policy import HookSpec, PolicyRuleSpec
-from diptych.manifest.rules import CelRule, Pattern, StrictModel, UniqueNames, rule_error
+from diptych.manifest.rules import (
+    Rule,
+    StrictModel,
+    UniqueNames,
+    pattern,
+)
 from diptych.manifest.sessions import SessionsSpec
 from diptych.manifest.settings import DEADLINE, NAMESPACE, CallerParameter, ChatConfig
 from diptych.manifest.tools import ToolServerSpec
@@ -47,9 +56,8 @@ class LoopSpec(StrictModel):
     """The bounds of a run.
 
     A new field stands here and, under the same name, in `RunSettings`, where a run reads it; then
-    `make format` writes CRD and reference (after a release it says since when: see
-    `tools/reference/manifest.py`). `config.resolver`, the record and the Python API take all fields
-    as they are (but `deadline`, which is no setting of the loop).
+    `make format` writes CRD and reference. The resolver, the record and the Python API take all
+    fields as they are (but `deadline`, which is no setting of the loop).
     """
 
     max_steps: Annotated[int, Field(ge=1, le=100)] = _DEFAULTS.max_steps
@@ -86,12 +94,12 @@ class ContextSpec(StrictModel):
     learns the window when the endpoint refuses a request as too long."""
 
 
-_DEFAULTS = ChatConfig()
+_CHAT = ChatConfig()
 _ORIGIN = r"\*|https?://([a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])(:[0-9]{1,5})?"
 
 WebOrigin: TypeAlias = Annotated[
     str,
-    Pattern(
+    pattern(
         _ORIGIN,
         'must be "*" or an origin such as https://app.example.com, in lower case, without a path',
         300,
@@ -102,18 +110,18 @@ WebOrigin: TypeAlias = Annotated[
 class ChatSpec(StrictModel):
     """What the callers of the HTTP API may bring with a chat, and from which web pages."""
 
-    caller_system: Literal["quote", "off"] = _DEFAULTS.caller_system
+    caller_system: Literal["quote", "off"] = _CHAT.caller_system
     """What becomes of a caller's system messages: `quote` adds them to the agent's own system
     prompt, quoted and marked as subordinate to it; `off` leaves them out."""
-    caller_tools: Literal["refuse", "ignore"] = _DEFAULTS.caller_tools
+    caller_tools: Literal["refuse", "ignore"] = _CHAT.caller_tools
     """What becomes of a chat that brings tools of its own: `refuse` answers with an error, `ignore`
     goes on without them and says so in a header. A single tool that the caller forces is neither:
     it asks for an answer of that tool's form."""
-    allow_parameters: ShortList[CallerParameter] = _DEFAULTS.allow_parameters
+    allow_parameters: ShortList[CallerParameter] = _CHAT.allow_parameters
     """The parameters of a chat that reach the model, such as `temperature`, in place of those in
     model.parameters. `max_tokens` stands for `max_completion_tokens` too. Others have no effect,
     and a header names them."""
-    cors_origins: ShortList[WebOrigin] = _DEFAULTS.cors_origins
+    cors_origins: ShortList[WebOrigin] = _CHAT.cors_origins
     """The origins of web pages whose scripts may use the paths under `/v1/` (CORS); "*" means all.
     An agent on loopback refuses pages of other hosts all the same."""
 
@@ -122,12 +130,17 @@ class PeerSpec(StrictModel):
     """An agent that this one may delegate to: an Agent of the cluster by name, or any by URL."""
 
     exactly_one_of = ("name", "url")
-    cel_rules = (
-        CelRule(
+    rules = (
+        Rule(
             "!has(self.url) || has(self.__as__)",
             'a url needs "as": the name that the model knows the agent by',
+            lambda spec: not spec.url or spec.as_,
         ),
-        CelRule("!has(self.url) || !has(self.__namespace__)", "a url has no namespace"),
+        Rule(
+            "!has(self.url) || !has(self.__namespace__)",
+            "a url has no namespace; remove it, or give a name",
+            lambda spec: not (spec.url and spec.namespace),
+        ),
     )
 
     name: DnsLabel | None = None
@@ -141,14 +154,6 @@ class PeerSpec(StrictModel):
     share_context: bool | None = None
     """Whether a delegation carries the last messages of the conversation with its task. If absent,
     an agent by name gets them and an agent by URL does not."""
-
-    @model_validator(mode="after")
-    def _check_url(self) -> Self:
-        if self.url is not None and self.as_ is None:
-            raise rule_error('a url needs "as": the name that the model knows the agent by')
-        if self.url is not None and self.namespace is not None:
-            raise rule_error("a url has no namespace; remove it, or give a name")
-        return self
 
     @property
     def visible_name(self) -> str:
@@ -176,12 +181,6 @@ _SERVER_METADATA = {
     "selfLink",
     "uid",
 }
-_REPLICAS_NEED_REDIS = (
-    "replicas above 1 need sessions.redis: without it each pod knows its own sessions only"
-)
-_COST_NEEDS_PRICES = (
-    "budget.cost needs model.prices: give input and output, the prices of a million tokens"
-)
 _HAS_COST = (
     "has(self.budget) && (has(self.budget.cost)"
     " || has(self.budget.perSession) && has(self.budget.perSession.cost)"
@@ -193,18 +192,23 @@ class AgentSpec(StrictModel):
     """What an agent is and may do."""
 
     at_most_one_of = ("instructions", "instructionsFrom")
-    cel_rules = (
-        CelRule(
+    rules = (
+        Rule(  # a script in the environment of a process replaces a model, too
             "has(self.model) || has(self.container) && has(self.container.env)"
             " && self.container.env.exists(e, e.name == 'DEBUG_MOCK_RESPONSES')",
             "model is required, unless DEBUG_MOCK_RESPONSES is set in container.env",
         ),
-        CelRule(
+        Rule(
             "!has(self.replicas) || self.replicas <= 1"
             " || has(self.sessions) && has(self.sessions.redis)",
-            _REPLICAS_NEED_REDIS,
+            "replicas above 1 need sessions.redis: without it each pod knows its own sessions only",
+            lambda spec: spec.replicas <= 1 or spec.sessions.redis,
         ),
-        CelRule(f"!({_HAS_COST}) || has(self.model) && has(self.model.prices)", _COST_NEEDS_PRICES),
+        Rule(
+            f"!({_HAS_COST}) || has(self.model) && has(self.model.prices)",
+            "budget.cost needs model.prices: give input and output, the prices of a million tokens",
+            lambda spec: not spec.budget.has_cost or (spec.model and spec.model.prices),
+        ),
     )
 
     description: Text = ""
@@ -217,9 +221,7 @@ class AgentSpec(StrictModel):
     model: ModelSpec | None = None
     """The model that the agent asks. It is required, unless DEBUG_MOCK_RESPONSES is set in
     container.env."""
-    tools: Annotated[
-        LongList[ToolServerSpec], UniqueNames("tool servers", lambda t: t.name, "name")
-    ] = ()
+    tools: Annotated[LongList[ToolServerSpec], UniqueNames("tool servers", lambda t: t.name)] = ()
     """MCP servers whose tools the agent may call."""
     agents: Annotated[
         LongList[PeerSpec],
@@ -270,14 +272,6 @@ class AgentSpec(StrictModel):
     allowed_namespaces: AllowedNamespaces | None = None
     """The namespaces whose Agents may delegate to this one; its own namespace if absent."""
 
-    @model_validator(mode="after")
-    def _check_replicas(self) -> Self:
-        if self.budget.has_cost and (self.model is None or self.model.prices is None):
-            raise rule_error(_COST_NEEDS_PRICES)
-        if self.replicas > 1 and self.sessions.redis is None:
-            raise rule_error(_REPLICAS_NEED_REDIS)
-        return self
-
 
 _RULES = TypeAdapter(tuple[PolicyRuleSpec, ...])
 
@@ -285,7 +279,7 @@ _RULES = TypeAdapter(tuple[PolicyRuleSpec, ...])
 class Metadata(StrictModel):
     """The object's name; the rest belongs to Kubernetes, which writes more than users do."""
 
-    name: Annotated[DnsLabel, Pattern("[a-z].*", "must begin with a letter", 63)]
+    name: Annotated[DnsLabel, pattern("[a-z].*", "must begin with a letter", 63)]
     """The agent's name."""
     namespace: DnsLabel = NAMESPACE
     """The namespace that the agent is in."""

@@ -3,22 +3,23 @@
 from decimal import Decimal
 from typing import Annotated, TypeAlias
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import Field
 
 from diptych.core.budget import MAX_COUNT
-from diptych.manifest.fields import Duration, DurationRange, decimal_type
+from diptych.manifest.fields import Duration, decimal, duration
 from diptych.manifest.rules import StrictModel
 
 Count: TypeAlias = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Steps: TypeAlias = Annotated[int, Field(ge=1, le=10**9)]
-LongDuration: TypeAlias = Annotated[float, DurationRange("0s", "8760h")]
+LongDuration: TypeAlias = Annotated[float, duration("0s", "8760h")]
 _DIGITS = "with at most 6 digits before the point and 6 after it"
-_MONEY = f'must be a decimal above 0 as a string, such as "0.50", {_DIGITS}'
-_PRICE = f'must be a decimal as a string, such as "0.25", {_DIGITS}'
-_money, _MONEY_SCHEMA = decimal_type(6, _MONEY, is_positive=True)
-_price, _PRICE_SCHEMA = decimal_type(6, _PRICE, is_positive=False)
-Money: TypeAlias = Annotated[Decimal, BeforeValidator(_money), WithJsonSchema(_MONEY_SCHEMA)]
-Price: TypeAlias = Annotated[Decimal, BeforeValidator(_price), WithJsonSchema(_PRICE_SCHEMA)]
+Money: TypeAlias = Annotated[
+    Decimal,
+    decimal(6, f'must be a decimal above 0 as a string, such as "0.50", {_DIGITS}', above=0),
+]
+Price: TypeAlias = Annotated[
+    Decimal, decimal(6, f'must be a decimal as a string, such as "0.25", {_DIGITS}')
+]
 
 
 class PricesSpec(StrictModel):

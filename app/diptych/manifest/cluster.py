@@ -1,33 +1,35 @@
 """The parts of a manifest that a cluster applies; a laptop checks them, and takes the variables."""
 
 import re
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field, WithJsonSchema, model_validator
+from pydantic import (
+    Field,
+)
 
 from diptych.manifest.fields import (
     DnsLabel,
+    FreeForm,
     KeyRef,
     LongList,
     LongText,
     ObjectName,
     Port,
     ShortList,
+    StringMap,
     VariableName,
 )
 from diptych.manifest.rules import (
-    CelRule,
-    IntOrPattern,
-    Pattern,
+    Rule,
     StrictModel,
-    StringMap,
     UniqueNames,
-    rule_error,
+    int_or_pattern,
+    pattern,
 )
 
 Quantity: TypeAlias = Annotated[
     int | str,
-    IntOrPattern(
+    int_or_pattern(
         r"[0-9]{1,15}(\.[0-9]{1,9})?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?",
         'must be a quantity such as "500m", "2" or "512Mi"',
         32,
@@ -109,7 +111,7 @@ class VariablesFrom(StrictModel):
     secret_ref: ObjectRef | None = None
     """A Secret."""
     prefix: Annotated[
-        str, Pattern(r"([A-Za-z_][-._A-Za-z0-9]*)?", "must begin a variable's name", 253)
+        str, pattern(r"([A-Za-z_][-._A-Za-z0-9]*)?", "must begin a variable's name", 253)
     ] = ""
     """A text that is put before each key to make the variable's name."""
 
@@ -127,14 +129,14 @@ class ContainerSpec(StrictModel):
     """What the agent's container is given; Kubernetes' own fields."""
 
     image: (
-        Annotated[str, Pattern(r"[!-~]+", "must be the name of an image, without blanks", 512)]
+        Annotated[str, pattern(r"[!-~]+", "must be the name of an image, without blanks", 512)]
         | None
     ) = None
     """An image in place of the operator's default; it must hold the `diptych` command."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
     """When the image is pulled."""
     env: Annotated[
-        LongList[Variable], UniqueNames("variables", lambda variable: str(variable.name), "name")
+        LongList[Variable], UniqueNames("variables", lambda variable: variable.name)
     ] = ()
     """Variables of the container, such as DEBUG_MOCK_RESPONSES."""
     env_from: ShortList[VariablesFrom] = ()
@@ -142,12 +144,6 @@ class ContainerSpec(StrictModel):
     one in `env` counts."""
     resources: Resources | None = None
     """Requests and limits in place of the operator's defaults."""
-
-
-FreeForm: TypeAlias = Annotated[
-    dict[str, Any],
-    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
-]
 
 
 class PodMetadata(StrictModel):
@@ -171,33 +167,25 @@ class PodTemplate(StrictModel):
 
 
 _RESERVED = r"([^/]*[.])?(kubernetes[.]io|k8s[.]io|diptych[.]dev)/.*"
-_MESSAGE = "keys of kubernetes.io, k8s.io and diptych.dev are not the agent's to set"
 
 
-def _cel_rule(field: str) -> CelRule:
-    rule = f"!has(self.{field}) || self.{field}.all(k, !k.matches('^{_RESERVED}$'))"
-    return CelRule(rule, f"{field}: {_MESSAGE}")
+def _not_reserved(field: str) -> Rule:
+    return Rule(
+        f"!has(self.{field}) || self.{field}.all(k, !k.matches('^{_RESERVED}$'))",
+        f"{field}: keys of kubernetes.io, k8s.io and diptych.dev are not the agent's to set",
+        lambda spec: not any(re.fullmatch(_RESERVED, key) for key in getattr(spec, field)),
+    )
 
 
 class ChildMetadata(StrictModel):
     """Labels and annotations of all that is made of the agent."""
 
-    cel_rules = (_cel_rule("labels"), _cel_rule("annotations"))
+    rules = (_not_reserved("labels"), _not_reserved("annotations"))
 
     labels: StringMap = Field(default_factory=dict)
     """Labels of the agent's Deployment, pods, Service and all its other objects."""
     annotations: StringMap = Field(default_factory=dict)
     """Annotations of the same objects."""
-
-    @model_validator(mode="after")
-    def _check_keys(self) -> Self:
-        for field, given in (("labels", self.labels), ("annotations", self.annotations)):
-            if any(re.fullmatch(_RESERVED, key) for key in given):
-                raise rule_error(f"{field}: {_MESSAGE}")
-        return self
-
-
-_CERTIFICATE = "a gateway has its certificate itself: leave tls.secretName out"
 
 
 class GatewayRef(StrictModel):
@@ -230,14 +218,18 @@ class ExposeSpec(StrictModel):
     """How the agent is reached from outside of the cluster."""
 
     exactly_one_of = ("gateway", "ingress")
-    cel_rules = (
-        CelRule("!has(self.gateway) || !has(self.tls) || !has(self.tls.secretName)", _CERTIFICATE),
+    rules = (
+        Rule(
+            "!has(self.gateway) || !has(self.tls) || !has(self.tls.secretName)",
+            "a gateway has its certificate itself: leave tls.secretName out",
+            lambda spec: not (spec.gateway and spec.tls and spec.tls.secret_name),
+        ),
     )
 
     host: Annotated[
         str,
         Field(max_length=253),
-        Pattern(
+        pattern(
             r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)+",
             "must be a host name such as agent.example.com, in lower case",
             253,
@@ -251,12 +243,6 @@ class ExposeSpec(StrictModel):
     tls: TlsSpec | None = None
     """If present, the agent's URL begins with https."""
 
-    @model_validator(mode="after")
-    def _check_certificate(self) -> Self:
-        if self.gateway and self.tls and self.tls.secret_name:
-            raise rule_error(_CERTIFICATE)
-        return self
-
     @property
     def url(self) -> str:
         """The agent's URL outside of the cluster."""
@@ -264,11 +250,11 @@ class ExposeSpec(StrictModel):
 
 
 Cidr: TypeAlias = Annotated[
-    str, Pattern(r"[0-9a-fA-F.:]+/[0-9]{1,3}", "must be a range such as 10.0.0.0/8", 64)
+    str, pattern(r"[0-9a-fA-F.:]+/[0-9]{1,3}", "must be a range such as 10.0.0.0/8", 64)
 ]
 PortOrName: TypeAlias = Annotated[
     int | str,
-    IntOrPattern(
+    int_or_pattern(
         "[a-z0-9-]{1,15}", "must be a port's number, or the name of a container's port", 15
     ),
 ]
@@ -277,10 +263,11 @@ PortOrName: TypeAlias = Annotated[
 class Requirement(StrictModel):
     """A condition on one label."""
 
-    cel_rules = (
-        CelRule(
+    rules = (
+        Rule(
             "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
             "values are needed for In and NotIn, and for them only",
+            lambda spec: (spec.operator in {"In", "NotIn"}) == bool(spec.values),
         ),
     )
 
@@ -290,12 +277,6 @@ class Requirement(StrictModel):
     """How the label's value relates to `values`."""
     values: LongList[Annotated[str, Field(max_length=63)]] = ()
     """The values that the label's value is compared with."""
-
-    @model_validator(mode="after")
-    def _check_values(self) -> Self:
-        if (self.operator in {"In", "NotIn"}) != bool(self.values):
-            raise rule_error("values are needed for In and NotIn, and for them only")
-        return self
 
 
 class LabelSelector(StrictModel):
@@ -319,10 +300,11 @@ class IpBlock(StrictModel):
 class NetworkPeer(StrictModel):
     """The other end of a connection: pods, or a range of IP addresses."""
 
-    cel_rules = (
-        CelRule(
+    rules = (
+        Rule(
             "has(self.ipBlock) != (has(self.podSelector) || has(self.namespaceSelector))",
             "needs podSelector, namespaceSelector or both, or else ipBlock",
+            lambda spec: bool(spec.ip_block) != bool(spec.pod_selector or spec.namespace_selector),
         ),
     )
 
@@ -332,13 +314,6 @@ class NetworkPeer(StrictModel):
     """Namespaces by their labels."""
     ip_block: IpBlock | None = None
     """A range of IP addresses."""
-
-    @model_validator(mode="after")
-    def _check_selectors(self) -> Self:
-        by_labels = self.pod_selector is not None or self.namespace_selector is not None
-        if (self.ip_block is not None) == by_labels:
-            raise rule_error("needs podSelector, namespaceSelector or both, or else ipBlock")
-        return self
 
 
 class NetworkPort(StrictModel):
@@ -382,10 +357,11 @@ class NetworkSpec(StrictModel):
 class AllowedNamespaces(StrictModel):
     """The namespaces whose Agents may delegate to this one."""
 
-    cel_rules = (
-        CelRule(
+    rules = (
+        Rule(
             "(self.from == 'Selector') == has(self.selector)",
             "selector belongs to `from: Selector`, and to it only",
+            lambda spec: (spec.from_ == "Selector") == (spec.selector is not None),
         ),
     )
 
@@ -394,9 +370,3 @@ class AllowedNamespaces(StrictModel):
     that `selector` selects."""
     selector: LabelSelector | None = None
     """Selects namespaces by their labels."""
-
-    @model_validator(mode="after")
-    def _check_selector(self) -> Self:
-        if (self.from_ == "Selector") != (self.selector is not None):
-            raise rule_error("selector belongs to `from: Selector`, and to it only")
-        return self

@@ -1,82 +1,59 @@
 """Types of single fields: texts, names, lists, decimals, durations, URLs, headers, references."""
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    WithJsonSchema,
-)
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic import AfterValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
 
 from diptych.core.output_schema import schema_problem
 from diptych.manifest.rules import (
     CEL_RULES,
-    CelRule,
-    JsonSchema,
-    Pattern,
+    Parsed,
+    Rule,
     StrictModel,
     UniqueNames,
     cel_matches,
+    pattern,
     rule_error,
 )
 
-DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-
-_DECIMAL = r"[0-9]{1,3}(\.[0-9]{1,6})?"
-_MAX_TEMPERATURE = 2
-_TEMPERATURE_MESSAGE = 'must be a decimal from 0 to 2 as a string, such as "0.2"'
-_EMPTY_LIST_MESSAGE = "must not be an empty list; leave the field out instead"
-
 T = TypeVar("T")
 
+# Lists. YAML has no tuples, so `strict` would refuse its lists.
+LongList: TypeAlias = Annotated[tuple[T, ...], Field(strict=False, max_length=64)]
+ShortList: TypeAlias = Annotated[tuple[T, ...], Field(strict=False, max_length=16)]
+NonEmptyList: TypeAlias = Annotated[
+    LongList[T],
+    Rule("size(self) > 0", "must not be an empty list; leave the field out instead", bool),
+]
 
-def _temperature(text: object) -> float:
-    if (
-        not isinstance(text, str)
-        or not re.fullmatch(_DECIMAL, text)
-        or float(text) > _MAX_TEMPERATURE
-    ):
-        raise rule_error(_TEMPERATURE_MESSAGE)
-    return float(text)
-
-
-def decimal_type(
-    digits: int, message: str, *, is_positive: bool
-) -> tuple[Callable[[object], Decimal], dict[str, Any]]:
-    """Make the type of an amount that is written as a string, with at most 6 decimals.
-
-    Gives what reads it, and its schema for the API. It has at most so many `digits` before the
-    point.
-    """
-    pattern = rf"[0-9]{{1,{digits}}}(\.[0-9]{{1,6}})?"
-
-    def read(text: object) -> Decimal:
-        if not isinstance(text, str) or not re.fullmatch(pattern, text):
-            raise rule_error(message)
-        amount = Decimal(text)
-        if is_positive and not amount:
-            raise rule_error(message)
-        return amount
-
-    rule = cel_matches(pattern) + (" && double(self) > 0.0" if is_positive else "")
-    rules = [{"rule": rule, "message": message}]
-    schema = {"type": "string", "type_name": "decimal", "maxLength": 16, CEL_RULES: rules}
-    return read, schema
-
-
-def _non_empty(entries: tuple[T, ...]) -> tuple[T, ...]:
-    if not entries:
-        raise rule_error(_EMPTY_LIST_MESSAGE)
-    return entries
+# Texts and mappings
+Text: TypeAlias = Annotated[str, Field(max_length=4096)]
+LongText: TypeAlias = Annotated[str, Field(max_length=128 * 1024)]
+OneLine: TypeAlias = Annotated[
+    str,
+    Field(min_length=1, max_length=256),
+    pattern(
+        r"[^\x00-\x20\x7f]([^\x00-\x1f\x7f]*[^\x00-\x20\x7f])?",
+        "must be one line, without blanks at its ends",
+        256,
+    ),
+]
+StringMap: TypeAlias = Annotated[
+    dict[
+        Annotated[str, Field(max_length=317)], Annotated[str, Field(strict=False, max_length=1024)]
+    ],
+    Field(max_length=64),
+]
+"""Labels or annotations."""
+FreeForm: TypeAlias = Annotated[
+    dict[str, Any],
+    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
+]
+"""A mapping of another API's form."""
 
 
 def _output_schema(schema: dict[str, Any]) -> dict[str, Any]:
@@ -85,69 +62,22 @@ def _output_schema(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-# Lists. YAML has no tuples, so `strict` would refuse its lists.
-LongList: TypeAlias = Annotated[tuple[T, ...], Field(strict=False, max_length=64)]
-ShortList: TypeAlias = Annotated[tuple[T, ...], Field(strict=False, max_length=16)]
-NonEmptyList: TypeAlias = Annotated[
-    LongList[T], AfterValidator(_non_empty), CelRule("size(self) > 0", _EMPTY_LIST_MESSAGE)
-]
-
-# Texts and numbers
-Text: TypeAlias = Annotated[str, Field(max_length=4096)]
-LongText: TypeAlias = Annotated[str, Field(max_length=128 * 1024)]
-OneLine: TypeAlias = Annotated[
-    str,
-    Field(min_length=1, max_length=256),
-    Pattern(
-        r"[^\x00-\x20\x7f]([^\x00-\x1f\x7f]*[^\x00-\x20\x7f])?",
-        "must be one line, without blanks at its ends",
-        256,
-    ),
-]
-Temperature: TypeAlias = Annotated[
-    float,
-    BeforeValidator(_temperature),
-    WithJsonSchema(
-        {
-            "type": "string",
-            "maxLength": 10,
-            CEL_RULES: [
-                {
-                    "rule": f"{cel_matches(_DECIMAL)} && double(self) <= 2.0",
-                    "message": _TEMPERATURE_MESSAGE,
-                }
-            ],
-        }
-    ),
-]
-OutputSchema: TypeAlias = Annotated[
-    dict[str, Any],
-    AfterValidator(_output_schema),
-    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
-]
+OutputSchema: TypeAlias = Annotated[FreeForm, AfterValidator(_output_schema)]
 """A JSON schema, checked as one; `{}` is any JSON object."""
-Port: TypeAlias = Annotated[int, Field(ge=1, le=65535)]
 
 # Names
+DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 DnsLabel: TypeAlias = Annotated[
     str,
-    Pattern(
+    pattern(
         DNS_LABEL.pattern,
         'must be lower-case letters, digits and "-", not "-" first or last, 63 characters at most',
         63,
     ),
 ]
-SessionsKey: TypeAlias = Annotated[
-    str,
-    Pattern(
-        rf"({DNS_LABEL.pattern}/)?{DNS_LABEL.pattern}",
-        "must be the status.sessions of an Agent: KEY, or NAME/KEY of one of another name",
-        127,
-    ),
-]
 ObjectName: TypeAlias = Annotated[
     str,
-    Pattern(
+    pattern(
         r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*",
         'must be lower-case letters, digits, "-" and "."',
         253,
@@ -155,94 +85,93 @@ ObjectName: TypeAlias = Annotated[
 ]
 ObjectKey: TypeAlias = Annotated[
     str,
-    Pattern(r"\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*", 'must be letters, digits, "-", "_" and "."', 253),
-]
-ToolName: TypeAlias = Annotated[
-    str,
-    Pattern(
-        r"[A-Za-z0-9_.-]{1,64}",
-        'must be the name of a tool: 1 to 64 of A-Z, a-z, 0-9, ".", "-" and "_"',
-        64,
-    ),
-]
-HeaderName: TypeAlias = Annotated[
-    str,
-    Pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", "must be the name of an HTTP header", 128),
-]
-HeaderValue: TypeAlias = Annotated[
-    str,
-    Field(min_length=1, max_length=4096),
-    Pattern(r"[\t\x20-\x7f]*", "must be one line of ASCII text", 4096),
+    pattern(r"\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*", 'must be letters, digits, "-", "_" and "."', 253),
 ]
 VariableName: TypeAlias = Annotated[
     str,
-    Pattern(r"[A-Za-z_][-._A-Za-z0-9]*", "must be the name of an environment variable", 253),
+    pattern(r"[A-Za-z_][-._A-Za-z0-9]*", "must be the name of an environment variable", 253),
 ]
 
-
-_PATTERN = re.compile(r"(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?(?:([0-9]{1,9})ms)?")
-_UNIT_SECONDS = (3600.0, 60.0, 1.0, 0.001)
-FORMAT_MESSAGE = 'must be a duration such as "30s", "1m30s" or "500ms"'
+# Numbers
+Port: TypeAlias = Annotated[int, Field(ge=1, le=65535)]
 
 
-@dataclass(frozen=True, slots=True)
-class DurationRange:
-    """Marks a field that holds a duration, and gives its bounds, written as durations.
+def decimal(
+    digits: int,
+    message: str,
+    *,
+    above: int | None = None,
+    most: int | None = None,
+    max_length: int = 16,
+) -> Parsed:
+    """Mark a decimal that is written as a string (the Kubernetes API has no fractions).
 
-    Both bounds are allowed, except "0s", which never is.
+    It has at most so many `digits` before the point, and 6 after it.
     """
+    regex = rf"[0-9]{{1,{digits}}}(\.[0-9]{{1,6}})?"
 
-    least: str
-    most: str
-
-    def __get_pydantic_core_schema__(
-        self, source: object, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self._validate)
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchema:
-        is_duration = f"size(self) > 0 && {cel_matches(_PATTERN.pattern.replace('?:', ''))}"
-        above = ">=" if _seconds(self.least) else ">"
+    def parse(text: object) -> Decimal:
+        amount = Decimal(text) if isinstance(text, str) and re.fullmatch(regex, text) else None
         is_in_range = (
-            "!self.matches('^([0-9]+(h|m|s|ms))+$')"
-            f" || duration(self) {above} duration('{self.least}')"
-            f" && duration(self) <= duration('{self.most}')"
+            amount is not None
+            and (above is None or amount > above)
+            and (most is None or amount <= most)
         )
-        rules = [
-            {"rule": is_duration, "message": FORMAT_MESSAGE},
-            {"rule": is_in_range, "message": self._range_message},
-        ]
-        return {"type": "string", "type_name": "duration", "maxLength": 32, CEL_RULES: rules}
+        if amount is None or not is_in_range:
+            raise rule_error(message)
+        return amount
 
-    @property
-    def _range_message(self) -> str:
-        above = "at least" if _seconds(self.least) else "more than"
-        return f'must be {above} "{self.least}" and at most "{self.most}"'
+    cel = cel_matches(regex)
+    cel += "" if above is None else f" && double(self) > {above:.1f}"
+    cel += "" if most is None else f" && double(self) <= {most:.1f}"
+    schema = {"type": "string", "type_name": "decimal", "maxLength": max_length}
+    return Parsed(parse, schema | {CEL_RULES: [{"rule": cel, "message": message}]})
 
-    def _validate(self, value: object) -> float:
-        seconds = _seconds(value)
+
+# Durations, such as `5s`, `1m30s` or `500ms`: strings in the manifest, seconds here
+FORMAT_MESSAGE = 'must be a duration such as "30s", "1m30s" or "500ms"'
+_DURATION = re.compile(r"(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?(?:([0-9]{1,9})ms)?")
+_UNIT_SECONDS = (3600.0, 60.0, 1.0, 0.001)
+
+
+def duration(least: str, most: str) -> Parsed:
+    """Mark a duration within bounds that are written as durations; 0 never is."""
+    above = ">=" if _seconds(least) else ">"
+    at_least = "at least" if _seconds(least) else "more than"
+    range_message = f'must be {at_least} "{least}" and at most "{most}"'
+
+    def parse(text: object) -> float:
+        seconds = _seconds(text)
         if seconds is None:
             raise rule_error(FORMAT_MESSAGE)
-        least, most = _seconds(self.least) or 0.0, _seconds(self.most) or 0.0
-        if seconds == 0 or not least <= seconds <= most:
-            raise rule_error(self._range_message)
+        if seconds == 0 or not (_seconds(least) or 0) <= seconds <= (_seconds(most) or 0):
+            raise rule_error(range_message)
         return seconds
+
+    is_duration = f"size(self) > 0 && {cel_matches(_DURATION.pattern.replace('?:', ''))}"
+    is_in_range = (
+        "!self.matches('^([0-9]+(h|m|s|ms))+$')"
+        f" || duration(self) {above} duration('{least}') && duration(self) <= duration('{most}')"
+    )
+    rules = [
+        {"rule": is_duration, "message": FORMAT_MESSAGE},
+        {"rule": is_in_range, "message": range_message},
+    ]
+    schema = {"type": "string", "type_name": "duration", "maxLength": 32, CEL_RULES: rules}
+    return Parsed(parse, schema)
 
 
 def _seconds(text: object) -> float | None:
     """Read a duration; None if it is none."""
-    match = _PATTERN.fullmatch(text) if isinstance(text, str) and text else None
+    match = _DURATION.fullmatch(text) if isinstance(text, str) and text else None
     if match is None:
         return None
     return sum(int(n) * unit for n, unit in zip(match.groups("0"), _UNIT_SECONDS, strict=True))
 
 
-Duration: TypeAlias = Annotated[float, DurationRange("0s", "24h")]
-Retention: TypeAlias = Annotated[float, DurationRange("1m", "720h")]
+Duration: TypeAlias = Annotated[float, duration("0s", "24h")]
 
-
+# URLs
 _HOST_AND_PORT = r"(\[[0-9a-fA-F:.]+\]|[-._a-zA-Z0-9]+)(:[0-9]{1,5})?"
 _URL = re.compile(rf"https?://{_HOST_AND_PORT}([/?][^#\x00-\x20\x7f-\x9f]*)?")
 _HOST_MESSAGE = "must be a URL with a host, such as http://127.0.0.1:8000"
@@ -267,7 +196,7 @@ def web_url(text: str) -> str:
 
 
 def url_problem(text: str) -> str | None:
-    """Say what is wrong with a URL from outside a manifest; None if nothing is."""
+    """Return what is wrong with a URL from outside a manifest; None if nothing is."""
     try:
         web_url(text)
     except PydanticCustomError as error:
@@ -279,7 +208,7 @@ Url: TypeAlias = Annotated[
     str,
     Field(max_length=2048),
     AfterValidator(web_url),
-    CelRule(
+    Rule(
         f"{cel_matches(_URL.pattern)} && !self.matches('^[a-z]+://[^/?]*:(0+|[7-9][0-9]{{4}}"
         "|6[6-9][0-9]{3}|65[6-9][0-9]{2}|655[4-9][0-9]|6553[6-9])([/?]|$)')",
         "must be a URL with a host, such as http://127.0.0.1:8000, without a user, password or "
@@ -288,6 +217,7 @@ Url: TypeAlias = Annotated[
 ]
 
 
+# References to keys of Secrets and ConfigMaps
 class KeyRef(StrictModel):
     """One key of a Secret or ConfigMap in the agent's namespace."""
 
@@ -321,9 +251,18 @@ class Header(StrictModel):
 
     exactly_one_of = ("value", "valueFrom")
 
-    name: HeaderName
+    name: Annotated[
+        str, pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", "must be the name of an HTTP header", 128)
+    ]
     """The header's name, such as Authorization."""
-    value: HeaderValue | None = None
+    value: (
+        Annotated[
+            str,
+            Field(min_length=1, max_length=4096),
+            pattern(r"[\t\x20-\x7f]*", "must be one line of ASCII text", 4096),
+        ]
+        | None
+    ) = None
     """The header's value, if everybody may read it."""
     value_from: SecretSource | None = None
     """The Secret that holds the header's value."""

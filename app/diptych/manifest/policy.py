@@ -1,12 +1,28 @@
 """The parts of a manifest that decide about calls, steps and answers: policy and hooks."""
 
 import re
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import (
+    Field,
+    ValidationInfo,
+    field_validator,
+)
 
-from diptych.manifest.fields import Duration, DurationRange, Headers, OneLine, SecretSource, Url
-from diptych.manifest.rules import CelRule, StrictModel, cel_matches, rule_error
+from diptych.manifest.fields import (
+    Duration,
+    Headers,
+    OneLine,
+    SecretSource,
+    Url,
+    duration,
+)
+from diptych.manifest.rules import (
+    Rule,
+    StrictModel,
+    cel_matches,
+    rule_error,
+)
 from diptych.policy.rule_groups import EXPIRES
 from diptych.runs.definition import HOOK_TIMEOUT
 from diptych_cel.expressions import MAX_EXPRESSION, InvalidExpression, check_expression
@@ -65,21 +81,6 @@ _PRIVATE = re.compile(
     r"https://.*|http://(localhost|127(\.[0-9]{1,3}){3}|\[::1\]|[a-z]([-a-z0-9]*[a-z0-9])?"
     r"|[a-z0-9]([-.a-z0-9]*[a-z0-9])?\.svc(\.cluster\.local)?)(:[0-9]{1,5})?([/?].*)?"
 )
-_NEEDS_TLS = (
-    "must be https: what a run does is read on the way, and answers could be forged; http only for "
-    "loopback and Services of the cluster (name, or name.namespace.svc)"
-)
-
-
-def _with_tls(url: str) -> str:
-    if not _PRIVATE.fullmatch(url):
-        raise rule_error(_NEEDS_TLS)
-    return url
-
-
-HookUrl: TypeAlias = Annotated[
-    Url, AfterValidator(_with_tls), CelRule(cel_matches(_PRIVATE.pattern), _NEEDS_TLS)
-]
 
 
 class HookSpec(StrictModel):
@@ -88,9 +89,17 @@ class HookSpec(StrictModel):
     at: Literal["beforeCall", "afterCall", "afterStep", "validateAnswer"]
     """Where in a run it is asked: `beforeCall` may rewrite or deny a call, `afterCall` may replace
     its result, `afterStep` may end phase 1, `validateAnswer` may refuse the answer."""
-    url: HookUrl
+    url: Annotated[
+        Url,
+        Rule(
+            cel_matches(_PRIVATE.pattern),
+            "must be https: what a run does is read on the way, and answers could be forged; http "
+            "only for loopback and Services of the cluster (name, or name.namespace.svc)",
+            _PRIVATE.fullmatch,
+        ),
+    ]
     """Where the questions are sent. Outside the cluster it must be https."""
-    timeout: Annotated[float, DurationRange("0s", "30s")] = HOOK_TIMEOUT
+    timeout: Annotated[float, duration("0s", "30s")] = HOOK_TIMEOUT
     """How long it may take to answer, at most 30s."""
     headers: Headers = ()
     """Headers that every request carries."""

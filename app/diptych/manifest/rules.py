@@ -6,13 +6,12 @@ API accepts, the pod must accept too.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self, TypeAlias, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self, TypeAlias
 
 from pydantic import (
     BaseModel,
     ConfigDict,
-    Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     model_validator,
@@ -23,11 +22,10 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 CEL_RULES = "x-kubernetes-validations"
 
 JsonSchema: TypeAlias = dict[str, Any]
-T = TypeVar("T")
 
 
 def rule_error(message: str) -> PydanticCustomError:
-    """Make the error of a broken rule; `config.validation` shows its message unchanged."""
+    """Make the error of a broken rule; `validation` shows its message unchanged."""
     return PydanticCustomError("rule", message)
 
 
@@ -37,134 +35,126 @@ def cel_matches(pattern: str) -> str:
     return f"self.matches(r{quote}^({pattern})${quote})"
 
 
-def _with_rule(schema: JsonSchema, rule: str, message: str) -> JsonSchema:
-    rules = [*schema.get(CEL_RULES, ()), {"rule": rule, "message": message}]
-    return schema | {CEL_RULES: rules}
+@dataclass(frozen=True, slots=True, eq=False)
+class Rule:
+    """A rule of a field (as an annotation of its type) or of a mapping (in `StrictModel.rules`).
 
-
-@dataclass(frozen=True, slots=True)
-class CelRule:
-    """A rule in CEL. A validator beside it checks the same in the pod."""
-
-    rule: str
-    message: str
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchema:
-        return _with_rule(handler(schema), self.rule, self.message)
-
-
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    """A pattern for the whole of a string, valid in Python and RE2, and its error message.
-
-    `max_length` is in characters; the message holds for it too.
+    `cel` says it to the API, `holds` to the pod; without `holds`, a validator beside it checks the
+    same. `schema` is added to the field's JSON schema.
     """
 
-    pattern: str
+    cel: str
     message: str
-    max_length: int
+    holds: Callable[[Any], object] | None = None
+    schema: JsonSchema = field(default_factory=dict)
 
-    def __get_pydantic_core_schema__(
-        self, source: object, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(self._validate, handler(source))
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchema:
-        inner = handler(schema) | {"maxLength": self.max_length}
-        return _with_rule(inner, cel_matches(self.pattern), self.message)
-
-    def _validate(self, text: str) -> str:
-        if len(text) > self.max_length or not re.fullmatch(self.pattern, text):
+    def check(self, value: Any) -> Any:  # noqa: ANN401 - of any field
+        if self.holds and not self.holds(value):
             raise rule_error(self.message)
-        return text
-
-
-@dataclass(frozen=True, slots=True)
-class IntOrPattern:
-    """Marks a field that holds an integer >= 0 or a matching string (Kubernetes' IntOrString)."""
-
-    pattern: str
-    message: str
-    max_length: int
+        return value
 
     def __get_pydantic_core_schema__(
         self, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self._validate)
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchema:
-        rule = f"type(self) == int ? self >= 0 : {cel_matches(self.pattern)}"
-        return {
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "x-kubernetes-int-or-string": True,
-            "maxLength": self.max_length,
-            CEL_RULES: [{"rule": rule, "message": self.message}],
-        }
+        inner = handler(schema) | self.schema
+        rules = [*inner.get(CEL_RULES, ()), {"rule": self.cel, "message": self.message}]
+        return inner | {CEL_RULES: rules}
 
-    def _validate(self, value: object) -> object:
+
+def pattern(regex: str, message: str, max_length: int) -> Rule:
+    """Make the rule that the whole of a string matches a regex, valid in Python and RE2.
+
+    The message holds for the maximal length in characters, too.
+    """
+    return Rule(
+        cel_matches(regex),
+        message,
+        lambda text: len(text) <= max_length and re.fullmatch(regex, text),
+        {"maxLength": max_length},
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parsed:
+    """Marks a field whose value `parse` makes of the text; `schema` is what the API checks."""
+
+    parse: Callable[[object], object]
+    schema: JsonSchema
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.parse)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchema:
+        return dict(self.schema)
+
+
+def int_or_pattern(regex: str, message: str, max_length: int) -> Parsed:
+    """Mark a field that holds an integer >= 0 or a matching string (Kubernetes' IntOrString)."""
+
+    def parse(value: object) -> object:
         match value:
             case int() if not isinstance(value, bool) and value >= 0:
                 return value
-            case str() if len(value) <= self.max_length and re.fullmatch(self.pattern, value):
+            case str() if len(value) <= max_length and re.fullmatch(regex, value):
                 return value
             case _:
-                raise rule_error(self.message)
+                raise rule_error(message)
+
+    rule = f"type(self) == int ? self >= 0 : {cel_matches(regex)}"
+    schema = {
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "x-kubernetes-int-or-string": True,
+        "maxLength": max_length,
+        CEL_RULES: [{"rule": rule, "message": message}],
+    }
+    return Parsed(parse, schema)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class UniqueNames:
-    """Marks a list whose entries must all have different names; `what` says what they are.
+    """Marks a list whose entries must have different names; `what` is the plural of an entry.
 
-    `name_of` gives an entry's name in the pod. `cel_name` gives it in the API: the one field that
-    holds it, or CEL over an entry `x`.
+    `name_of` returns an entry's name. `cel_name` is the field that holds it, or CEL over an entry
+    `x`.
     """
 
     what: str
     name_of: Callable[[Any], str]
-    cel_name: str
+    cel_name: str = "name"
 
     def __get_pydantic_core_schema__(
         self, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(self._validate, handler(source))
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchema:
         if self.cel_name.isidentifier():
-            keys = {
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": [self.cel_name],
-            }
-            return handler(schema) | keys
+            keys = [self.cel_name]
+            map_of = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys}
+            return handler(schema) | map_of
         other = self.cel_name.replace("x.", "y.")
         rule = f"self.all(y, self.exists_one(x, {self.cel_name} == {other}))"
-        message = f"{self.what} must differ; more than one is called the same"
-        return CelRule(rule, message).__get_pydantic_json_schema__(schema, handler)
+        return Rule(rule, self._message("the same")).__get_pydantic_json_schema__(schema, handler)
 
-    def _validate(self, entries: tuple[T, ...]) -> tuple[T, ...]:
+    def _check(self, entries: tuple[Any, ...]) -> tuple[Any, ...]:
         names = [self.name_of(entry) for entry in entries]
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        if repeated:
-            raise rule_error(
-                f"{self.what} must differ; more than one is called {', '.join(repeated)}"
-            )
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise rule_error(self._message(", ".join(repeated)))
         return entries
 
-
-StringMap: TypeAlias = Annotated[
-    dict[
-        Annotated[str, Field(max_length=317)], Annotated[str, Field(strict=False, max_length=1024)]
-    ],
-    Field(max_length=64),
-]
-"""Labels or annotations."""
+    def _message(self, names: str) -> str:
+        return f"{self.what} must differ; more than one is called {names}"
 
 
 class StrictModel(BaseModel):
@@ -180,21 +170,19 @@ class StrictModel(BaseModel):
     at_most_one_of: ClassVar[tuple[str, ...]] = ()
     """Fields of which at most one may be given, as the API names them."""
 
-    cel_rules: ClassVar[tuple[CelRule, ...]] = ()
-    """The mapping's other rules for the Kubernetes API; validators below them check the same."""
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    """The mapping's other rules."""
 
     @model_validator(mode="after")
-    def _check_alternatives(self) -> Self:
-        if self.exactly_one_of and len(self._given(self.exactly_one_of)) != 1:
+    def _check_rules(self) -> Self:
+        if self.exactly_one_of and self._count(self.exactly_one_of) != 1:
             raise rule_error(f"needs exactly one of {', '.join(self.exactly_one_of)}")
-        if self.at_most_one_of and len(self._given(self.at_most_one_of)) > 1:
+        if self.at_most_one_of and self._count(self.at_most_one_of) > 1:
             raise rule_error(f"needs only one of {', '.join(self.at_most_one_of)}")
+        for rule in self.rules:
+            rule.check(self)
         return self
 
-    def _given(self, wire_names: tuple[str, ...]) -> list[str]:
+    def _count(self, wire_names: tuple[str, ...]) -> int:
         fields = type(self).model_fields.items()
-        return [
-            name
-            for name, field in fields
-            if field.alias in wire_names and getattr(self, name) is not None
-        ]
+        return sum(f.alias in wire_names and getattr(self, name) is not None for name, f in fields)
