@@ -353,11 +353,6 @@ def test_variables_come_from_the_process_that_kubernetes_has_given_them_to(tmp_p
     file = mount({"container": {"env": env, "envFrom": [{"secretRef": {"name": "x"}}]}}, tmp_path)
     config = read(file, DEBUG_MOCK_RESPONSES='["{}", "Hi"]', REGION="eu-1", POD_IP="10.0.0.1")
     assert config.mock_responses == '["{}", "Hi"]'
-    assert {name: value() for name, value in config.env.items()} == {
-        "DEBUG_MOCK_RESPONSES": '["{}", "Hi"]',
-        "REGION": "eu-1",
-        "POD_IP": "10.0.0.1",
-    }
 
 
 def test_the_agent_card_names_the_agent_by_its_address_in_the_cluster(tmp_path):

@@ -31,7 +31,7 @@ class PricesSpec(StrictModel):
     """The price of a million tokens of replies, as a string such as "2.00"."""
 
 
-class _Limits(StrictModel):
+class Limited(StrictModel):
     """What every budget may limit."""
 
     tokens: Count | None = None
@@ -46,14 +46,14 @@ class _Limits(StrictModel):
     """Steps, of all turns."""
 
 
-class SharedBudgetSpec(_Limits):
+class SharedBudgetSpec(Limited):
     """What several runs may use together, over all replicas."""
 
     wall_clock: LongDuration | None = None
     """For how long runs may execute, added up."""
 
 
-class BudgetSpec(_Limits):
+class BudgetSpec(Limited):
     """How much one run may use, with all that its delegations use."""
 
     wall_clock: Duration | None = None

@@ -15,12 +15,18 @@ from typing import Any
 
 from diptych.core.catalog import Catalog, Peer, Unavailable
 from diptych.core.errors import ConfigError
-from diptych.manifest import API_VERSION, KIND, AgentManifest
+from diptych.manifest import API_VERSION, KIND, AgentManifest, AgentSpec
 from diptych.manifest.access import unknown_keys
-from diptych.manifest.documents import Document, SourceLocation, read_documents, read_hook_points
+from diptych.manifest.documents import (
+    Document,
+    FieldPath,
+    SourceLocation,
+    read_documents,
+    read_hook_points,
+)
 from diptych.manifest.environment import MOCK, manifest_content, public_url
 from diptych.manifest.pod_spec import pod_spec_mistakes
-from diptych.manifest.references import ReferenceTargets, Services, redis_service_names
+from diptych.manifest.references import ReferenceTargets, redis_names, service_problems
 from diptych.manifest.resolver import named_calls, resolve_manifest, script_of, variable_path
 from diptych.manifest.secret_sources import SecretSources
 from diptych.manifest.settings import NAMESPACE, AgentConfig
@@ -72,9 +78,8 @@ class LoadedAgents:
 def load_agents(files: Sequence[Path], options: LocalOptions) -> LoadedAgents:
     """Load every Agent of the files. Raises `ConfigError` with all problems."""
     contents = _read_files(files)
-    services = Services(options.services)
-    redis = {name for manifest, _ in contents.manifests for name in redis_service_names(manifest)}
-    problems = contents.problems + services.problems(redis)
+    redis = {name for manifest, _ in contents.manifests for name in redis_names(manifest)}
+    problems = contents.problems + service_problems(options.services, redis)
     try:
         secrets = SecretSources(options.environ, options.secrets_file, contents.key_documents)
     except ConfigError as error:
@@ -82,7 +87,7 @@ def load_agents(files: Sequence[Path], options: LocalOptions) -> LoadedAgents:
         raise
     names = [manifest.metadata.name for manifest, _ in contents.manifests]
     asked = options.asked if options.asked in names else next(iter(names), None)
-    targets = ReferenceTargets(secrets, options.environ, services, asked=asked)
+    targets = ReferenceTargets(secrets, options.environ, options.services, asked=asked)
     if len(contents.manifests) == 1:
         targets = replace(targets, public_url=public_url(options.environ))
     # Agents with mistakes are targets too: a reference to one is no mistake of its own.
@@ -121,26 +126,16 @@ def check_files(files: Sequence[Path]) -> CheckedFiles:
         SecretSources({}, documents=contents.key_documents)
     except ConfigError as error:
         contents.problems += error.problems
-    without_model = [
-        f"{location.describe(('spec', 'model'))}: is required, unless {MOCK} is set in "
-        "container.env"
-        for manifest, location in contents.manifests
-        if manifest.spec.model is None
-        and MOCK not in {variable.name for variable in manifest.spec.container.env}
-    ]
-    without_key = [
-        f"{location.describe(path)}: {problem}"
-        for manifest, location in contents.manifests
-        for path, problem in unknown_keys(manifest.spec.access)
-    ]
-    problems = [
-        *contents.problems,
-        *without_model,
-        *without_key,
-        *_pod_template_problems(contents),
-    ]
-    scripts, warnings = list(_scripts(contents)), list(_unmatched(contents))
-    return CheckedFiles(problems, contents.notes, contents.names, scripts, warnings)
+    for manifest, location in contents.manifests:
+        for path, problem in _cluster_problems(manifest.spec):
+            contents.problems.append(f"{location.describe(path)}: {problem}")
+    return CheckedFiles(
+        contents.problems,
+        contents.notes,
+        contents.names,
+        list(_scripts(contents)),
+        list(_unmatched(contents)),
+    )
 
 
 def config_from_environment(environ: Mapping[str, str]) -> AgentConfig:
@@ -165,10 +160,20 @@ def config_from_content(
     targets = ReferenceTargets(
         SecretSources(options.environ, options.secrets_file),
         options.environ,
-        Services(options.services),
+        options.services,
         public_url=public_url(options.environ),
     )
     return resolve_manifest(manifest, location, targets)
+
+
+def _cluster_problems(spec: AgentSpec) -> Iterator[tuple[FieldPath, str]]:
+    """Find mistakes that only a cluster minds, or that its API cannot place."""
+    scripted = any(variable.name == MOCK for variable in spec.container.env)
+    if spec.model is None and not scripted:
+        yield ("spec", "model"), f"is required, unless {MOCK} is set in container.env"
+    yield from unknown_keys(spec.access)
+    if spec.pod_template:
+        yield from pod_spec_mistakes(spec.pod_template.spec, ("spec", "podTemplate", "spec"))
 
 
 def _missing_programs(manifest: AgentManifest, location: SourceLocation) -> Iterator[str]:
@@ -267,15 +272,6 @@ def _unmatched(contents: _FileContents) -> Iterator[str]:
         )
         for found in unmatched(tuple(named_calls(spec)), catalog):
             yield f"{location.source}: {found.place}: {found.reason}"
-
-
-def _pod_template_problems(contents: _FileContents) -> Iterator[str]:
-    """Find what a Kubernetes API would refuse; a laptop, which makes no pods, does not mind."""
-    path = ("spec", "podTemplate", "spec")
-    for manifest, location in contents.manifests:
-        if template := manifest.spec.pod_template:
-            for where, message in pod_spec_mistakes(template.spec, path):
-                yield f"{location.describe(where)}: {message}"
 
 
 def _read_files(files: Sequence[Path]) -> _FileContents:

@@ -25,7 +25,7 @@ from diptych.manifest.rules import (
 )
 from diptych.policy.rule_groups import EXPIRES
 from diptych.runs.definition import HOOK_TIMEOUT
-from diptych_cel.expressions import MAX_EXPRESSION, InvalidExpression, check_expression
+from diptych_cel.expressions import MAX_EXPRESSION, About, InvalidExpression, check_expression
 
 
 class MatchSpec(StrictModel):
@@ -38,6 +38,14 @@ class MatchSpec(StrictModel):
     against the tool's own name and against its long one, `<server>__<name>`."""
     agent: OneLine | None = None
     """The agents that are meant: a name by which the model knows them, or a glob."""
+
+    @property
+    def about(self) -> About:
+        return "tool" if self.agent is None else "agent"
+
+    @property
+    def pattern(self) -> str:
+        return self.tool or self.agent or ""
 
 
 class PolicyRuleSpec(StrictModel):
@@ -71,7 +79,7 @@ class PolicyRuleSpec(StrictModel):
         match = info.data.get("match")
         if when is not None and match is not None:
             try:
-                check_expression(when, "tool" if match.agent is None else "agent")
+                check_expression(when, match.about)
             except InvalidExpression as error:
                 raise rule_error(str(error)) from None
         return when

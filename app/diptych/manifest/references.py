@@ -13,108 +13,45 @@ from diptych.manifest.agent import PeerSpec
 from diptych.manifest.documents import FieldPath, SourceLocation
 from diptych.manifest.fields import KeyRef, TextSource, url_problem
 from diptych.manifest.secret_sources import Kind, Reference, SecretSources, value_from_file
+from diptych.manifest.sessions import RedisService
 from diptych.manifest.tools import ServiceRef
 from diptych.net.redaction import remembered
 from diptych.ports import ValueProvider
 
-_CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
+PLATFORM_FILE = "access/platform.json"
+"""In a pod's folder of references: what the operator says of callers (`read_platform_access`)."""
+TOKENS = "tokens"
+"""In the same folder: a token for each agent that this one may ask, `<namespace>.<name>`."""
+
+_AGENT_PORT = 8000  # of every Agent's Service
+_REDIS_SCHEMES = ("redis://", "rediss://")
 _REDIS = re.compile(
     r"(?:rediss?://)?(?:\[[0-9a-fA-F:.]+\]|[-._a-zA-Z0-9]+)(?::([0-9]{1,5}))?(?:/[0-9]*)?"
 )
 _MAX_PORT = 65535
-AGENT_PORT = 8000  # of every Agent's Service
-
-
-@dataclass(frozen=True, slots=True)
-class Services:
-    """Addresses by name or `namespace/name`: URLs of the web, and addresses of a Redis."""
-
-    addresses: Mapping[str, str] = field(default_factory=dict)
-
-    def web_url(self, name: str) -> str | None:
-        """Find the URL of a Service that is no Redis."""
-        address = self.addresses.get(name)
-        return None if address is None or _is_redis(address) else address
-
-    def redis_url(self, names: Collection[str]) -> str | None:
-        """Find the URL of a Redis under the first of these names that is known."""
-        address = next(filter(None, map(self.addresses.get, names)), None)
-        return address if address is None or _is_redis(address) else f"redis://{address}"
-
-    def problems(self, redis_names: Collection[str]) -> list[str]:
-        """Give a line for each wrong address; a Service in `redis_names` must be a Redis."""
-        lines = []
-        for name, address in self.addresses.items():
-            is_redis = name in redis_names or _is_redis(address)
-            if problem := _redis_problem(address) if is_redis else url_problem(address):
-                lines.append(f"--service {name}: {problem}")
-        return lines
-
-
-def redis_service_names(manifest: AgentManifest) -> tuple[str, ...]:
-    """Give the names by which `--service` may name the Service of a manifest's Redis, if any."""
-    redis = manifest.spec.sessions.redis
-    if redis is None or redis.service_ref is None:
-        return ()
-    ref = redis.service_ref
-    return f"{ref.namespace or manifest.metadata.namespace}/{ref.name}", ref.name
-
-
-def redis_service_url(manifest: AgentManifest) -> str:
-    """Give the URL at which pods reach the Service of a manifest's Redis; "" if it has none."""
-    redis = manifest.spec.sessions.redis
-    if redis is None or redis.service_ref is None:
-        return ""
-    ref = redis.service_ref
-    return f"redis://{ref.name}.{ref.namespace or manifest.metadata.namespace}:{ref.port}"
-
-
-def agent_service_url(namespace: str, name: str) -> str:
-    """Give the URL at which pods reach the Service of an Agent."""
-    return f"http://{name}.{namespace}:{AGENT_PORT}"
-
-
-def agent_base_url(url: str) -> str:
-    """Give the base URL of an agent, from that URL or from its agent card's."""
-    for card in _CARD_PATHS:
-        url = url.removesuffix(card)
-    return url.rstrip("/")
-
-
-def _is_redis(address: str) -> bool:
-    return address.startswith(("redis://", "rediss://"))
-
-
-def _redis_problem(address: str) -> str | None:
-    if "@" in address:
-        return "must not hold a user or password; use sessions.redis.urlFrom for that"
-    match = _REDIS.fullmatch(address)
-    if match is None or not 0 < int(match[1] or 1) <= _MAX_PORT:
-        return "must be where a Redis is, such as redis://localhost:6379 or localhost:6379"
-    return None
-
-
-PLATFORM_FILE = "access/platform.json"
-"""In a pod's folder of references: what the operator says of callers (`platform_access`)."""
-TOKENS = "tokens"
-"""In the same folder: a token for each agent that this one may ask, `<namespace>.<name>`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceTargets:
     """What references can lead to.
 
-    `agents` are the URLs of the agents that run beside this one, by (namespace, name).
-    `public_url` is that of the process, if it serves this agent only. `asked` is the agent that a
-    script in the environment is for; None is whichever it is.
+    `services` are the addresses of `--service`, by name or `namespace/name`; `agents` the URLs of
+    the agents that run beside this one, by (namespace, name). `public_url` is that of the process,
+    if it serves this agent only. `asked` is the agent that a script in the environment is for; None
+    is whichever it is.
     """
 
     secrets: SecretSources
     environ: Mapping[str, str] = field(default_factory=dict)
-    services: Services = field(default_factory=Services)
+    services: Mapping[str, str] = field(default_factory=dict)
     agents: Mapping[tuple[str, str], str] = field(default_factory=dict)
     public_url: str | None = None
     asked: str | None = None
+
+    def web_url(self, *names: str) -> str | None:
+        """Find the URL of a Service that is no Redis, under the first of these names."""
+        addresses = filter(None, map(self.services.get, names))
+        return next((a for a in addresses if not a.startswith(_REDIS_SCHEMES)), None)
 
 
 class References:
@@ -128,10 +65,10 @@ class References:
         self, manifest: AgentManifest, location: SourceLocation, targets: ReferenceTargets
     ) -> None:
         self.targets = targets
+        self.describe = location.describe
         self.problems: list[str] = []
         self.mounted_keys: dict[str, ValueProvider] = {}
-        self._manifest = manifest
-        self._location = location
+        self._namespace = manifest.metadata.namespace
         self._folder = manifest.metadata.references
 
     @property
@@ -139,21 +76,16 @@ class References:
         """Whether the operator has resolved the manifest for a pod."""
         return self._folder is not None
 
-    def describe(self, path: FieldPath) -> str:
-        """Name a field for an error line."""
-        return self._location.describe(path)
-
     def add_problem(self, path: FieldPath, message: str) -> None:
-        """Note what is wrong with a field."""
         self.problems.append(f"{self.describe(path)}: {message}")
 
     def key(
         self, path: FieldPath, kind: Kind, ref: KeyRef, *, is_required: bool = True
     ) -> ValueProvider:
-        """Give what reads one key of a Secret or ConfigMap.
+        """Return a reader of one key of a Secret or ConfigMap.
 
-        What a Secret holds is taken out of logs and results from now on, unless it is shown to the
-        model anyway (`text_of_key`).
+        A Secret's values are redacted in logs and results from now on, unless the model sees them
+        anyway (`text_of_key`).
         """
         read = self.text_of_key(path, kind, ref, is_required=is_required)
         if kind != "Secret":
@@ -165,13 +97,12 @@ class References:
     def text_of_key(
         self, path: FieldPath, kind: Kind, ref: KeyRef, *, is_required: bool = True
     ) -> ValueProvider:
-        """Give what reads one key, whose value is no secret wherever it lies."""
-        reference = Reference(kind, ref.name, ref.key, self._manifest.metadata.namespace)
+        """Return a reader of one key, whose value is no secret wherever it lies."""
+        reference = Reference(kind, ref.name, ref.key, self._namespace)
         if self._folder is not None:
             name = f"{ref.key} of {kind} {ref.name}"
-            return self.mounted_keys.setdefault(
-                name, value_from_file(self._folder / reference.file)
-            )
+            file = self._folder / reference.file
+            return self.mounted_keys.setdefault(name, value_from_file(file))
         secret = self.targets.secrets.find(reference)
         if is_required and secret() is None:
             self.add_problem(
@@ -182,38 +113,37 @@ class References:
         return secret
 
     def text_of_source(self, path: FieldPath, source: TextSource | None) -> ValueProvider | None:
-        """Give what reads a text that another object holds, if there is one; it is no secret."""
+        """Return a reader of a text that another object holds; it is no secret."""
         if source and source.secret_key_ref:
             return self.text_of_key(path, "Secret", source.secret_key_ref)
         if source and source.config_map_key_ref:
             return self.text_of_key(path, "ConfigMap", source.config_map_key_ref)
         return None
 
-    def token(self, namespace: str, name: str) -> ValueProvider | None:
-        """Give what reads the pod's own token for another agent, if the pod may have one."""
-        if self._folder is None:
-            return None
-        return remembered(value_from_file(self._folder / TOKENS / f"{namespace}.{name}"))
-
-    def platform_file(self) -> ValueProvider | None:
-        """Give what reads the operator's word on callers, if the manifest is one of a pod."""
-        return value_from_file(self._folder / PLATFORM_FILE) if self._folder else None
-
     def all_keys(
         self, path: FieldPath, kind: Kind, name: str, *, optional: bool
     ) -> dict[str, ValueProvider]:
-        """Give what reads each key of a whole Secret or ConfigMap, on a laptop."""
-        keys = self.targets.secrets.keys_of(kind, name, self._manifest.metadata.namespace)
+        """Return a reader of each key of a whole Secret or ConfigMap, on a laptop."""
+        keys = self.targets.secrets.keys_of(kind, name, self._namespace)
         if not keys and not optional:
             self.add_problem(path, f"{kind} {name} is missing; give --secrets FILE with it")
         return keys
 
+    def token(self, peer: PeerSpec) -> ValueProvider | None:
+        """Return a reader of the pod's own token for another agent; None on a laptop."""
+        if self._folder is None:
+            return None
+        name = f"{peer.namespace or self._namespace}.{peer.name}"
+        return remembered(value_from_file(self._folder / TOKENS / name))
+
+    def platform_file(self) -> ValueProvider | None:
+        """Return a reader of what the operator says of callers; None on a laptop."""
+        return value_from_file(self._folder / PLATFORM_FILE) if self._folder else None
+
     def service_url(self, path: FieldPath, ref: ServiceRef) -> str:
         """Find the URL of the MCP server behind a Service."""
-        services = self.targets.services
-        url = services.web_url(ref.name)
-        if ref.namespace:
-            url = services.web_url(f"{ref.namespace}/{ref.name}") or url
+        names = [f"{ref.namespace}/{ref.name}", ref.name] if ref.namespace else [ref.name]
+        url = self.targets.web_url(*names)
         if url is None:
             self.add_problem(
                 path, f"Service {ref.name} has no address here; give --service {ref.name}=URL"
@@ -223,15 +153,15 @@ class References:
         return url if has_path else url.rstrip("/") + ref.path
 
     def agent_url(self, path: FieldPath, peer: PeerSpec) -> str:
-        """Find the URL of an agent that is named."""
-        name = peer.name or ""
-        namespace = peer.namespace or self._manifest.metadata.namespace
+        """Find the URL of an Agent."""
+        name, namespace = peer.name or "", peer.namespace or self._namespace
         if self.is_mounted:
-            return agent_service_url(namespace, name)
+            return f"http://{name}.{namespace}:{_AGENT_PORT}"
+        targets = self.targets
         url = (
-            self.targets.services.web_url(f"{namespace}/{name}")
-            or self.targets.agents.get((namespace, name))
-            or self.targets.services.web_url(name)
+            targets.web_url(f"{namespace}/{name}")
+            or targets.agents.get((namespace, name))
+            or targets.web_url(name)
         )
         if url is None:
             self.add_problem(
@@ -241,13 +171,43 @@ class References:
             )
         return url or ""  # never asked: the problem refuses the manifest
 
-    def redis_url(self, path: FieldPath) -> str:
-        """Find the URL of the manifest's Redis Service."""
-        if self._folder is not None:
-            return redis_service_url(self._manifest)
-        *_, name = names = redis_service_names(self._manifest)
-        url = self.targets.services.redis_url(names)
-        if url is None:
-            option = f"--service {name}=redis://localhost:6379"
-            self.add_problem(path, f"Service {name} has no address here; give {option}")
-        return url or ""  # never asked: the problem refuses the manifest
+    def redis_url(self, path: FieldPath, ref: RedisService) -> str:
+        """Find the URL of a Redis behind a Service."""
+        namespace = ref.namespace or self._namespace
+        if self.is_mounted:
+            return f"redis://{ref.name}.{namespace}:{ref.port}"
+        services = self.targets.services
+        address = services.get(f"{namespace}/{ref.name}") or services.get(ref.name)
+        if address is None:
+            option = f"--service {ref.name}=redis://localhost:6379"
+            self.add_problem(path, f"Service {ref.name} has no address here; give {option}")
+            return ""  # never asked: the problem refuses the manifest
+        return address if address.startswith(_REDIS_SCHEMES) else f"redis://{address}"
+
+
+def redis_names(manifest: AgentManifest) -> tuple[str, ...]:
+    """Return the names by which `--service` may name a manifest's Redis, if it is a Service."""
+    redis = manifest.spec.sessions.redis
+    if redis is None or redis.service_ref is None:
+        return ()
+    ref = redis.service_ref
+    return f"{ref.namespace or manifest.metadata.namespace}/{ref.name}", ref.name
+
+
+def service_problems(services: Mapping[str, str], redis: Collection[str]) -> list[str]:
+    """Return a line for each wrong address of `--service`; those named in `redis` are a Redis's."""
+    lines = []
+    for name, address in services.items():
+        is_redis = name in redis or address.startswith(_REDIS_SCHEMES)
+        if problem := _redis_problem(address) if is_redis else url_problem(address):
+            lines.append(f"--service {name}: {problem}")
+    return lines
+
+
+def _redis_problem(address: str) -> str | None:
+    if "@" in address:
+        return "must not hold a user or password; use sessions.redis.urlFrom for that"
+    match = _REDIS.fullmatch(address)
+    if match is None or not 0 < int(match[1] or 1) <= _MAX_PORT:
+        return "must be where a Redis is, such as redis://localhost:6379 or localhost:6379"
+    return None

@@ -225,8 +225,7 @@ class AgentConfig:
     """All that an agent is built from.
 
     `model` is None only if `mock_responses`, the text of DEBUG_MOCK_RESPONSES, replaces it;
-    `mock_source` says in error lines where that text is. `env` holds the container's variables;
-    stdio servers do not get them (`ToolServerConfig.env`). `definition` holds for every run; the
+    `mock_source` says in error lines where that text is. `definition` holds for every run; the
     places of hooks join it later. `mounted_keys` are read from files that may be missing, by the
     names that people know the keys by. Without a `store`, runs and sessions are in memory. Runs
     share `budgets`.
@@ -243,7 +242,6 @@ class AgentConfig:
     agents: tuple[PeerConfig, ...] = ()
     public_url: str | None = None
     exposed_url: str | None = None
-    env: Mapping[str, ValueProvider] = field(default_factory=dict)
     mounted_keys: Mapping[str, ValueProvider] = field(default_factory=dict)
     store: StoreConfig | None = None
     chat: ChatConfig = field(default_factory=ChatConfig)

@@ -228,7 +228,6 @@ def test_variables_of_the_container_hold_for_their_agent() -> None:
         "agent.yaml: document 2 (researcher): spec.container.env[0]: DEBUG_MOCK_RESPONSES"
     )
     assert researcher.public_url == "https://researcher.example.com"
-    assert researcher.env["TOKEN"]() == "Bearer t1"
 
 
 def test_a_script_of_the_manifest_wins_over_that_of_the_process() -> None:
