@@ -50,10 +50,17 @@ def node_at(node: yaml.Node, path: FieldPath) -> yaml.Node:
     """Find a field's node, or that of the innermost field around it that is there."""
     for part in path:
         if isinstance(node, yaml.MappingNode):
-            node = next((value for key, value in node.value if key.value == part), node)
+            node = field_node(node, part) or node
         elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
             node = node.value[part] if part < len(node.value) else node
     return node
+
+
+def field_node(node: yaml.Node | None, name: str | int) -> yaml.Node | None:
+    """Find the node of a mapping's field."""
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    return next((value for key, value in node.value if key.value == name), None)
 
 
 def dotted_path(path: FieldPath) -> str:
@@ -147,14 +154,16 @@ _Loader.add_constructor(_PLAIN, lambda _, node: resolve_scalar(node.value))
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One YAML document. `source` is its file, and its number and name if the file has several.
+    """One YAML document. Its source is its file, and its number and name if there are several."""
 
-    `node` is what the content was made of: it knows the lines.
-    """
-
-    source: str
+    location: SourceLocation
     content: dict[str, Any]
-    node: yaml.Node | None = field(default=None, compare=False, repr=False)
+    notes: tuple[str, ...] = ()
+    """Advice about fields that are read as something else."""
+
+    @property
+    def source(self) -> str:
+        return self.location.source
 
 
 def read_text(path: Path) -> str:
@@ -184,47 +193,48 @@ def read_documents(path: Path) -> tuple[Document, ...]:
 
 def parse_documents(path: Path, text: str) -> tuple[Document, ...]:
     """Read documents from a file's text. Raises `ConfigError` with one line."""
-    values = [loaded for loaded in _load(path, text) if loaded[1] is not None]
-    if not values:
+    loaded = [each for each in _load(path, text) if each[1] is not None]
+    if not loaded:
         _fail(path, "is empty")
     documents: list[Document] = []
-    for number, (node, value) in enumerate(values, start=1):
-        source = f"{path}: document {number}" if len(values) > 1 else str(path)
+    for number, (node, value, notes) in enumerate(loaded, start=1):
+        source = f"{path}: document {number}" if len(loaded) > 1 else str(path)
         if not isinstance(value, dict):
             raise ConfigError(f"{source}: must be a mapping of fields")
         metadata = value.get("metadata")
         name = metadata.get("name") if isinstance(metadata, dict) else None
-        if len(values) > 1 and isinstance(name, str) and DNS_LABEL.fullmatch(name):
+        if len(loaded) > 1 and isinstance(name, str) and DNS_LABEL.fullmatch(name):
             source += f" ({name})"
-        documents += _items(Document(source, value, node))
+        documents += _items(Document(SourceLocation(source, node=node), value, notes))
     return tuple(documents)
 
 
 def _items(document: Document) -> Iterator[Document]:
-    """Give what a List holds, as `kubectl get -o yaml` writes it; any other document is itself."""
+    """Return the items of a List, as `kubectl get -o yaml` writes it, or the document itself."""
     items = document.content.get("items")
     if document.content.get("kind") != "List" or not isinstance(items, list):
         yield document
         return
-    for number, item in enumerate(items, start=1):
-        source = f"{document.source}: item {number}"
+    nodes = field_node(document.location.node, "items")
+    for number, item in enumerate(items):
+        source = f"{document.source}: item {number + 1}"
         if not isinstance(item, dict):
             raise ConfigError(f"{source}: must be a mapping of fields")
-        yield Document(
-            source, item, document.node and node_at(document.node, ("items", number - 1))
-        )
+        yield Document(SourceLocation(source, node=nodes and nodes.value[number]), item)
 
 
-def _load(path: Path, text: str) -> list[tuple[yaml.Node, Any]]:
+def _load(path: Path, text: str) -> list[tuple[yaml.Node, Any, tuple[str, ...]]]:
+    """Load each document's node, value and notes."""
     loader = None
     try:
         _check_depth(path, text)  # a deeper nesting would overflow the composer's stack
         loader = _Loader(text)
-        values = []
+        loaded = []
         while loader.check_node():
             node = loader.get_node()
+            notes = tuple(_rename_hook_points(node))
             _NodeCheck(path).count(node)
-            values.append((node, loader.construct_document(node)))
+            loaded.append((node, loader.construct_document(node), notes))
     except yaml.reader.ReaderError:
         _fail(path, "holds characters that YAML does not allow")
     except yaml.MarkedYAMLError as error:
@@ -235,10 +245,24 @@ def _load(path: Path, text: str) -> list[tuple[yaml.Node, Any]]:
         hint = '; quote a text that holds ": "' if "mapping values" in str(error.problem) else ""
         _fail(path, f"{where}is not valid YAML: {error.problem or error.context}{hint}")
     else:
-        return values
+        return loaded
     finally:
         if loader is not None:
             loader.dispose()
+
+
+def _rename_hook_points(document: yaml.Node) -> Iterator[str]:
+    """Rename each `on` of `spec.hooks` to `at`, with a note for each.
+
+    kubectl reads the name `on` as true (decision 160). People write it all the same.
+    """
+    hooks = field_node(field_node(document, "spec"), "hooks")
+    for number, hook in enumerate(hooks.value if isinstance(hooks, yaml.SequenceNode) else ()):
+        entries = hook.value if isinstance(hook, yaml.MappingNode) else []
+        keys = {key.value: key for key, _ in entries if isinstance(key, yaml.ScalarNode)}
+        if "on" in keys and "at" not in keys:
+            keys["on"].value, keys["on"].tag = "at", _STRING
+            yield f"spec.hooks[{number}].on is read as at; kubectl takes on for true: write at"
 
 
 def _quoted(text: str, number: int) -> str | None:
@@ -311,8 +335,6 @@ class _NodeCheck:
                 if key.value in seen:
                     self._fail(key, f'the field "{key.value[:64]}" stands twice; remove one')
                 seen.add(key.value)
-                if key.value == "hooks" and isinstance(value, yaml.SequenceNode):
-                    _keep_on(value)
                 yield value
 
     def _value(self, node: yaml.Node) -> str | float | None:
@@ -337,25 +359,5 @@ class _NodeCheck:
         _fail(self.path, f"line {node.start_mark.line + 1}: {message}")
 
 
-def _keep_on(hooks: yaml.SequenceNode) -> None:
-    """Keep `on` of hooks as it is written: see `hook_points`."""
-    for hook in hooks.value:
-        for key, _ in hook.value if isinstance(hook, yaml.MappingNode) else ():
-            if key.value == "on":
-                key.tag = _STRING
-
-
 def _fail(path: Path, message: str) -> NoReturn:
     raise ConfigError(f"{path}: {message}")
-
-
-def read_hook_points(content: dict[str, Any]) -> Iterator[str]:
-    """Rename each `on` of `spec.hooks` to `at`, in place; give a note for each."""
-    spec = content.get("spec")
-    hooks = spec.get("hooks") if isinstance(spec, dict) else None
-    for number, hook in enumerate(hooks if isinstance(hooks, list) else ()):
-        if not isinstance(hook, dict) or "at" in hook:
-            continue
-        if "on" in hook:
-            hook["at"] = hook.pop("on")
-            yield f"spec.hooks[{number}].on is read as at; kubectl takes on for true: write at"

@@ -22,7 +22,6 @@ from diptych.manifest.documents import (
     FieldPath,
     SourceLocation,
     read_documents,
-    read_hook_points,
 )
 from diptych.manifest.environment import MOCK, manifest_content, public_url
 from diptych.manifest.pod_spec import pod_spec_mistakes
@@ -221,9 +220,9 @@ class _FileContents:
             )
 
     def _add_agent(self, document: Document) -> None:
-        location = SourceLocation(document.source, node=document.node)
+        location = document.location
         self._add_name(document)
-        self.notes += (f"{document.source}: {note}" for note in read_hook_points(document.content))
+        self.notes += (f"{document.source}: {note}" for note in document.notes)
         try:
             manifest = validate_manifest(document.content, location)
         except ConfigError as error:

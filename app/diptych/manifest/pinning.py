@@ -15,7 +15,7 @@ import yaml
 
 from diptych.core.errors import ConfigError
 from diptych.manifest import KIND
-from diptych.manifest.documents import parse_documents
+from diptych.manifest.documents import field_node, parse_documents
 from diptych.manifest.settings import NAMESPACE
 
 Pins: TypeAlias = Mapping[tuple[str, str], Mapping[str, Mapping[str, str]]]
@@ -82,12 +82,12 @@ def _edits(text: str, pins: Pins) -> Iterator[_Edit]:
     for document in yaml.compose_all(text, Loader=yaml.SafeLoader):
         if _scalar(document, "kind") != KIND:
             continue
-        metadata, spec = _field(document, "metadata"), _field(document, "spec")
+        metadata, spec = field_node(document, "metadata"), field_node(document, "spec")
         agent = _scalar(metadata, "namespace") or NAMESPACE, _scalar(metadata, "name")
-        tools = _field(spec, "tools")
+        tools = field_node(spec, "tools")
         of_agent = pins.get(agent, {})
         for server in tools.value if isinstance(tools, yaml.SequenceNode) else ():
-            name = _field(server, "name")
+            name = field_node(server, "name")
             if name is not None and name.value in of_agent:
                 yield _edit(text, server, name, of_agent[name.value], newline)
 
@@ -97,7 +97,7 @@ def _edit(
 ) -> _Edit:
     """Replace the value of `pin`, or add the field after the name."""
     entries = [{"tool": tool, "digest": digest} for tool, digest in pins.items()]
-    old = _field(server, "pin")
+    old = field_node(server, "pin")
     if old is not None:
         end = _end(old)
         if isinstance(old, yaml.SequenceNode) and not old.flow_style:
@@ -121,14 +121,8 @@ def _end(node: yaml.Node) -> int:
     return _end(last[1] if isinstance(node, yaml.MappingNode) else last)
 
 
-def _field(node: yaml.Node | None, name: str) -> yaml.Node | None:
-    if not isinstance(node, yaml.MappingNode):
-        return None
-    return next((value for key, value in node.value if key.value == name), None)
-
-
 def _scalar(node: yaml.Node | None, name: str) -> str:
-    value = _field(node, name)
+    value = field_node(node, name)
     return value.value if isinstance(value, yaml.ScalarNode) else ""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from diptych.core.errors import ConfigError
-from diptych.manifest.documents import Document
+from diptych.manifest.documents import Document, SourceLocation
 from diptych.manifest.secret_sources import Reference, SecretSources, value_from_file
 
 API_KEY = Reference("Secret", "models", "api-key")
@@ -15,7 +15,7 @@ API_KEY = Reference("Secret", "models", "api-key")
 
 def secret(namespace: str = "default", **fields: object) -> Document:
     metadata = {"name": "models", "namespace": namespace}
-    return Document("team.yaml", {"kind": "Secret", "metadata": metadata, **fields})
+    return Document(SourceLocation("team.yaml"), {"kind": "Secret", "metadata": metadata, **fields})
 
 
 def encoded(text: str) -> str:
