@@ -142,7 +142,7 @@ def test_a_manifest_may_script_several_too() -> None:
     agents = loaded(LocalOptions({}), agent("a", shared), agent("b", shared))
     assert [config.mock_responses for config in agents] == ["[5]", '["x"]']
     file = write("agent.yaml", agent("a", shared), agent("b", shared))
-    assert [script for _, script in check_files([file]).scripts] == ["[5]", '["x"]']
+    assert [script for _, script in check_files([file]).scripts()] == ["[5]", '["x"]']
 
 
 def test_the_headers_and_fallbacks_of_a_model_are_resolved() -> None:
