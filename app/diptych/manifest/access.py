@@ -1,4 +1,4 @@
-"""Who may do what to an agent (access.md): the manifest's part, the platform's, and the grants."""
+"""Who may do what to an agent (access.md): in its manifest, and in the platform's file."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -150,10 +150,7 @@ class AccessSpec(StrictModel):
 
 
 def unknown_keys(access: AccessSpec) -> Iterator[tuple[FieldPath, str]]:
-    """Find grants to holders of keys that there are not: each with its field, and what is wrong.
-
-    The Kubernetes API checks the same (`manifest.access`), and cannot say which.
-    """
+    """Find grants to keys that do not exist: each with its field, and the problem."""
     known = [key.name for key in access.keys]
     there = f"there is {', '.join(known)}" if known else "there is none"
     for n, grant in enumerate(access.grants):
@@ -164,10 +161,10 @@ def unknown_keys(access: AccessSpec) -> Iterator[tuple[FieldPath, str]]:
 
 
 def access_grants(access: AccessSpec, namespace: str) -> tuple[Grant, ...]:
-    """Give what a manifest grants.
+    """Return a manifest's grants.
 
-    Without grants the ServiceAccounts of the agent's own namespace and the holders of its keys may
-    ask. Holders of keys that no grant names may always ask.
+    Without any, the ServiceAccounts of the agent's own namespace may ask. Holders of keys that no
+    grant names may always ask.
     """
     grants = [
         Grant(
@@ -192,12 +189,15 @@ def _grantee(grantee: GranteeSpec, namespace: str) -> Grantee:
         return Grantee("group", grantee.group)
     if grantee.user is not None:
         return Grantee("user", grantee.user)
-    return Grantee("key", grantee.key or "")  # the model sees to it that one is given
+    return Grantee("key", grantee.key or "")  # exactly one is given
 
 
 @dataclass(frozen=True, slots=True)
 class PlatformAccess:
-    """The file's content."""
+    """What the operator tells every pod of an agent about its callers.
+
+    `agents` are the Agents of the cluster that may ask, as `<namespace>/<name>`.
+    """
 
     issuers: tuple[IssuerConfig, ...] = ()
     grants: tuple[Grant, ...] = ()
@@ -205,13 +205,22 @@ class PlatformAccess:
 
 
 def read_platform_access(text: str) -> PlatformAccess:
-    """Read the file. Raises `ValueError` if it does not have the form above."""
+    """Read the mounted file, which changes while the pod runs. Raises `ValueError`.
+
+    It is JSON:
+
+        {"issuers": [{"url", "audience", "userClaim"?, "groupsClaim"?, "jwks"?: {"keys": [...]},
+                      "ca"?, "isCluster"?}],
+         "grants": [{"to": [{"kind", "name"}], "may": ["ask", ...]}],
+         "agents": ["<namespace>/<name>", ...]}
+    """
     try:
         content = json.loads(text)
         agents = frozenset(str(name) for name in content.get("agents", ()))
+        ask = tuple(Grantee("agent", name) for name in sorted(agents))
         return PlatformAccess(
             tuple(map(_issuer, content.get("issuers", ()))),
-            (*map(_grant, content.get("grants", ())), *_grants_of(agents)),
+            (*map(_grant, content.get("grants", ())), Grant(ask, frozenset({Right.ASK}))),
             agents,
         )
     except (KeyError, TypeError, AttributeError) as error:
@@ -234,8 +243,3 @@ def _issuer(content: Mapping[str, Any]) -> IssuerConfig:
 def _grant(content: Mapping[str, Any]) -> Grant:
     to = tuple(Grantee(one["kind"], one["name"]) for one in content["to"])
     return Grant(to, frozenset(map(Right, content["may"])))
-
-
-def _grants_of(agents: frozenset[str]) -> tuple[Grant, ...]:
-    to = tuple(Grantee("agent", name) for name in sorted(agents))
-    return (Grant(to, frozenset({Right.ASK})),) if to else ()

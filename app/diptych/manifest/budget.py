@@ -32,7 +32,7 @@ class PricesSpec(StrictModel):
 
 
 class Limited(StrictModel):
-    """What every budget may limit."""
+    """The limits of every budget."""
 
     tokens: Count | None = None
     """Tokens of prompts and replies together, as the model counts them."""

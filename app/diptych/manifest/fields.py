@@ -196,7 +196,7 @@ def web_url(text: str) -> str:
 
 
 def url_problem(text: str) -> str | None:
-    """Return what is wrong with a URL from outside a manifest; None if nothing is."""
+    """Return the problem of a URL from outside a manifest, if it has one."""
     try:
         web_url(text)
     except PydanticCustomError as error:

@@ -58,7 +58,7 @@ class Timeouts(StrictModel):
 
 
 class _Endpoint(StrictModel):
-    """What a model and its fallbacks have in common."""
+    """The fields that a model and its fallbacks share."""
 
     rules = (
         Rule(

@@ -1,7 +1,6 @@
-"""Writes pins of tools into the text of a manifest; whatever else stands there, stays as it is.
+"""Writes pins of tools into the text of a manifest, at the places that the YAML parser names.
 
-The places are those that the YAML parser names, so comments and order stay. What was written is
-read again: it must mean the same as before, but for the pins.
+Comments and order stay. The new text is read again: only the pins may have changed.
 """
 
 import copy
@@ -32,9 +31,9 @@ class _Edit:
 
 
 def with_pins(text: str, pins: Pins) -> str:
-    """Give the text with the pins of some servers replaced.
+    """Return the text, which `parse_documents` has read, with the pins of some servers replaced.
 
-    The text is one that `parse_documents` could read; `check_written` says whether this worked.
+    `check_written` says whether this worked.
     """
     edits = {edit.start: edit for edit in _edits(text, pins)}
     for _, edit in sorted(edits.items(), reverse=True):
@@ -61,7 +60,7 @@ def check_written(path: Path, before: str, after: str, pins: Pins) -> None:
 
 
 def pin_lines(pins: Mapping[str, str]) -> list[str]:
-    """Give pins as the lines of a YAML list."""
+    """Write pins as the lines of a YAML list."""
     return [f"- {_flow({'tool': tool, 'digest': digest})}" for tool, digest in pins.items()]
 
 
@@ -114,7 +113,7 @@ def _edit(
 
 
 def _end(node: yaml.Node) -> int:
-    """Give where a node's text ends: before the comments and blank lines that follow."""
+    """Return the end of a node's text, before the comments and blank lines that follow."""
     if not isinstance(node, yaml.CollectionNode) or node.flow_style or not node.value:
         return int(node.end_mark.index)
     last = node.value[-1]

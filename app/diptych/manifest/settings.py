@@ -1,8 +1,7 @@
-"""What an agent and its process are configured with: resolved, checked, frozen. And the defaults.
+"""The configuration of an agent and its process: resolved, checked, frozen. And the defaults.
 
-All times are seconds. The default of a value stands once: here, for `spec.loop` in
-`loop.run_settings`, or in `runtime.definition`; the manifest's models and the environment's form
-read it.
+All times are seconds. Each default stands once: here, for `spec.loop` in `core.run_settings`, or in
+`runs.definition`.
 """
 
 import re
@@ -44,10 +43,8 @@ class IssuerConfig:
 class AccessConfig:
     """Who may do what (access.md). `keys` are API keys by the name of their holder.
 
-    With `approve_own` whoever may approve decides on its own runs, too.
-
-    `platform` reads what the operator says for all callers of the agent, as JSON; see
-    `config.platform_access`.
+    With `approve_own` approvers decide on their own runs, too. `platform` reads the operator's
+    file about callers (`manifest.access.read_platform_access`).
     """
 
     mode: Literal["required", "open"] = "required"
@@ -253,17 +250,15 @@ class AgentConfig:
 
 
 def opened(config: AgentConfig) -> AgentConfig:
-    """Give the configuration of an agent at which everybody may do everything."""
+    """Return a configuration at which everybody may do everything."""
     return replace(config, access=replace(config.access, mode="open"))
 
 
 def sessions_prefix(namespace: str, name: str, key: str | None = None) -> str:
-    """Give what stands before all keys of an agent's store; `key` tells Agents of a name apart.
+    """Return the prefix of all keys in an agent's store; `key` tells Agents of a name apart.
 
-    `NAME/KEY` is that of an Agent of another name, which this one continues.
-
-    Without a key, or with the name, it is where an agent on a laptop has its sessions, and where
-    every Agent had them before there were keys (docs/decisions/0171).
+    `NAME/KEY` is an Agent of another name, which this one continues. On a laptop there is no key;
+    the agent's name stands for none (docs/decisions/0171).
     """
     if key and "/" in key:
         name, _, key = key.partition("/")
@@ -273,7 +268,7 @@ def sessions_prefix(namespace: str, name: str, key: str | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSettings:
-    """What holds for the whole process, whatever agents it serves.
+    """The settings of the whole process.
 
     Runs get `shutdown_grace` seconds to end after SIGTERM. With a `metrics_port` the metrics are
     served there, and nowhere else. `memory_limit` is in bytes; None is what the cgroup or the

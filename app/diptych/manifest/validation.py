@@ -74,7 +74,7 @@ def validate_manifest(content: Mapping[str, Any], location: SourceLocation) -> A
 def _error_lines(
     mistakes: Sequence[ErrorDetails], blank_fields: Sequence[FieldPath], location: SourceLocation
 ) -> Iterator[str]:
-    """Give a line per mistake and blank field, except blank fields inside a refused one."""
+    """Write a line per mistake and blank field, except blank fields inside a refused one."""
     paths = [tuple(part for part in mistake["loc"] if part != "[key]") for mistake in mistakes]
     refused = {
         path
@@ -199,7 +199,7 @@ def _needed_fields(model: type[BaseModel], text: str = "…") -> str:
 
 
 def closest_name(name: str, known: Iterable[str]) -> str | None:
-    """Give the known name that is nearly this one, in whichever case and with or without `_`."""
+    """Find a known name close to this one, whatever its case and with or without `_`."""
     by_name = {_normalized(one): one for one in known}
     similar = get_close_matches(_normalized(name), by_name, n=1, cutoff=0.7)
     return by_name[similar[0]] if similar else None
