@@ -40,6 +40,7 @@ _MESSAGES = {
     "bool_type": "must be true or false",
     "tuple_type": "must be a list",
     "model_type": "must be a mapping of fields",
+    "dict_type": "must be a mapping of fields",
     "string_too_short": "must not be empty",
     "string_too_long": "must be {max_length} characters or fewer",
     "string_pattern_mismatch": 'must begin with "/" and hold no blanks',
@@ -120,7 +121,7 @@ def _message(mistake: ErrorDetails, path: FieldPath) -> str:
     match kind:
         case "extra_forbidden":
             message = _unknown_field(path)
-        case "missing" | "invalid_key":
+        case "missing" | "invalid_key" | "dict_type":
             message = _MESSAGES[kind]
         case "model_type" | "tuple_type":
             message = _MESSAGES[kind] + _correction(value, path, is_list=kind == "tuple_type")

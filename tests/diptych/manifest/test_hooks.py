@@ -79,22 +79,6 @@ def test_elsewhere_http_is_refused_with_the_fix(url: str) -> None:
     assert "name.namespace.svc" in problem(url=url)
 
 
-@pytest.mark.parametrize(
-    ("hook", "line"),
-    [
-        ({"at": "onCall"}, "spec.hooks[0].at"),
-        ({"timeout": "31s"}, 'at most "30s"'),
-        ({"url": "ftp://x"}, "must start with http"),
-        ({"url": "https://user:pw@x"}, "must not hold a user"),
-        ({"retries": 3}, "spec.hooks[0].retries"),
-        ({"signingKey": "abc"}, "spec.hooks[0].signingKey"),
-        ({"signingKey": {"secretKeyRef": {"name": "gone", "key": "k"}}}, "GONE_K"),
-    ],
-)
-def test_what_is_wrong_is_named(hook: dict[str, Any], line: str) -> None:
-    assert line in problem(**hook)
-
-
 @pytest.mark.parametrize("key", ["on", '"on"'])
 def test_on_is_read_as_at_and_said_to_be(tmp_path: Path, key: str) -> None:
     file = tmp_path / "agent.yaml"
