@@ -12,8 +12,7 @@ from support.agents import agent, child, observed, service
 from support.doubles import catalog
 
 from diptych.a2a.client.peer import MAX_JITTER, REFRESH_INTERVAL
-from diptych.access.grants import rights_of
-from diptych.access.subject import Subject
+from diptych.access.grants import Subject, rights_of
 from diptych.core.errors import ConfigError
 from diptych.core.messages import ToolCall
 from diptych.manifest import REFERENCES as POD_REFERENCES

@@ -1,4 +1,4 @@
-"""Reads the bearer credential of a request and says who asks (RFC 6750, section 2.1).
+"""Authenticates the bearer credential of a request (RFC 6750, section 2.1).
 
 A verified token is remembered for a while, by its digest: a signature costs 50 µs and more. It is
 verified anew as soon as its issuer, or the keys of that, have changed.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from diptych.access.subject import Subject
+from diptych.access.grants import Subject
 from diptych.access.tokens import InvalidToken, Issuer, UnknownKey, claimed_issuer
 
 MAX_CREDENTIAL = 16 * 1024  # characters
@@ -20,7 +20,7 @@ REMEMBERED_SECONDS = 300.0  # at most, and no longer than the issuer's keys stay
 
 @dataclass(slots=True)
 class Unauthorized(Exception):
-    """Nobody has proved who asks. `error` is RFC 6750's code, None if there is no credential.
+    """The caller is not authenticated. `error` is RFC 6750's code, None without a credential.
 
     `unknown_key_of` is the issuer whose keys lack the token's: they may have changed.
     """
@@ -31,9 +31,9 @@ class Unauthorized(Exception):
 
 
 class Authenticator:
-    """Says who asks. `keys` are API keys by name, read at each use; None while one is missing.
+    """Finds the subject of a credential. `keys` are API keys by name, read at each use.
 
-    `now` gives seconds since the epoch.
+    `now` returns seconds since the epoch.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Authenticator:
         self._verified: dict[bytes, _Verified] = {}
 
     def subject(self, authorization: Sequence[str]) -> Subject:
-        """Give the subject that the values of the `Authorization` header prove.
+        """Return the subject that the values of the `Authorization` header prove.
 
         Raises `Unauthorized`.
         """
@@ -65,13 +65,13 @@ class Authenticator:
         return self._token_subject(credential, digest)
 
     def _still_holds(self, token: "_Verified") -> bool:
-        """Whether a token is in time, and verified with the keys that its issuer has now."""
+        """Whether a token has not expired, and its issuer still has the same keys."""
         if self._now() >= token.expires or token.issuer.keys() is not token.keys:
             return False
         return any(issuer is token.issuer for issuer in self._issuers())
 
     def _key_subject(self, credential: str) -> Subject | None:
-        """Compare with every key, in a time that does not tell how much of one was right."""
+        """Compare with every key in constant time."""
         found = None
         for name, read in self._keys.items():
             key = (read() or "").strip()
@@ -93,7 +93,7 @@ class Authenticator:
         return subject
 
     def _issuer_of(self, credential: str) -> Issuer:
-        """Give the issuer that a token is of; the platform and the agent may both name one."""
+        """Find a token's issuer; the platform and the agent may both name one."""
         url, audiences = claimed_issuer(credential)
         found = [issuer for issuer in self._issuers() if issuer.url == url]
         if not found:
@@ -107,7 +107,7 @@ class Authenticator:
 
 
 class _Verified(NamedTuple):
-    """A token that was verified with these keys of its issuer; `expires` is as the clock's."""
+    """A token verified with these keys of its issuer; `expires` is in seconds of the clock."""
 
     issuer: Issuer
     keys: Sequence[Mapping[str, Any]]

@@ -1,7 +1,7 @@
 """Verifies the tokens of one issuer: JSON Web Tokens (RFC 7519) by PyJWT.
 
-PyJWT checks signature, issuer, audience and times; which algorithms may sign is said here, and
-never by the token.
+PyJWT checks signature, issuer, audience and times; the algorithms are chosen here, never by the
+token.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import jwt
 
-from diptych.access.subject import Subject
+from diptych.access.grants import Subject
 
 ALGORITHMS = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
@@ -25,7 +25,7 @@ MAX_GROUPS = 1_000
 
 Claims: TypeAlias = Mapping[str, Any]
 KeySet: TypeAlias = Callable[[], Sequence[Mapping[str, Any]]]
-"""Gives the issuer's current keys, each a JSON Web Key (RFC 7517)."""
+"""Returns the issuer's current keys, each a JSON Web Key (RFC 7517)."""
 
 
 class InvalidToken(Exception):
@@ -42,7 +42,7 @@ class UnknownKey(InvalidToken):
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """Whose tokens are accepted, and who they are about.
+    """An issuer of accepted tokens, and the claims that name their subjects.
 
     With `is_cluster` the tokens are those of ServiceAccounts; of these, `agents` are Agents.
     """
@@ -56,7 +56,7 @@ class Issuer:
     agents: Callable[[], frozenset[str]] = frozenset
 
     def verify(self, token: str) -> tuple[Subject, float]:
-        """Give the subject of a token, and when it expires. Raises `InvalidToken`."""
+        """Return the subject of a token, and when it expires. Raises `InvalidToken`."""
         claims = self._claims(token)
         try:
             expires = float(claims["exp"])
@@ -65,7 +65,7 @@ class Issuer:
         return self._subject(claims), expires
 
     def current(self, subject: Subject) -> Subject:
-        """Say who a verified subject is now: a ServiceAccount may have become an Agent's."""
+        """Return a verified subject as it is now: a ServiceAccount may have become an Agent's."""
         return self._of_cluster(subject.name) if self.is_cluster else subject
 
     def _claims(self, token: str) -> Claims:
@@ -121,7 +121,7 @@ class Issuer:
 
 
 def claimed_issuer(token: str) -> tuple[str, Sequence[object]]:
-    """Give the issuer and the audiences that a token names; nothing proves them yet.
+    """Return the issuer and the audiences that a token claims, unverified.
 
     Raises `InvalidToken`.
     """
@@ -135,7 +135,7 @@ def claimed_issuer(token: str) -> tuple[str, Sequence[object]]:
 
 
 def _reason(error: jwt.PyJWTError) -> str:
-    """Say what is wrong, in words of ours: PyJWT's may hold parts of the token."""
+    """Word an error anew: PyJWT's words may hold parts of the token."""
     match error:
         case jwt.ExpiredSignatureError():
             return "the token has expired"

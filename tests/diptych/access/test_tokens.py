@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diptych.access.bearer import MAX_REMEMBERED, Authenticator, Unauthorized
-from diptych.access.subject import Subject
+from diptych.access.grants import Subject
 from diptych.access.tokens import InvalidToken, Issuer, UnknownKey
 
 URL, AUDIENCE = "https://issuer.example.com", "diptych.dev/default/helper"

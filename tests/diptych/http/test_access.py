@@ -13,9 +13,8 @@ from support.face import HI, Face, error_of, face
 
 from diptych.access.bearer import Authenticator, Unauthorized
 from diptych.access.caller import Caller
-from diptych.access.grants import Grant, Grantee, Right
+from diptych.access.grants import Grant, Grantee, Right, Subject
 from diptych.access.limits import Limits
-from diptych.access.subject import Subject
 from diptych.core.messages import Message
 from diptych.http.access_guard import OPEN_PATHS, AccessPolicy
 from diptych.runs.request import RunRequest
