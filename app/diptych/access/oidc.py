@@ -46,7 +46,6 @@ class IssuerKeys:
         self._fetched_at: float | None = None
         self._tried_at: float | None = None
         self._fetching: asyncio.Task[None] | None = None
-        self._tls: tuple[str | None, ssl.SSLContext | bool] = (None, True)  # of which CA
 
     def keys(self) -> Sequence[Mapping[str, Any]]:
         """Return the keys as they were last fetched; none before the first time."""
@@ -114,11 +113,9 @@ class IssuerKeys:
         ca = self.read_ca()
         if ca is None:
             raise ValueError("the certificates of its authority are missing")
-        if self._tls[0] != ca:
-            if problem := ca_problem(ca):
-                raise ValueError(problem)
-            self._tls = (ca, ssl.create_default_context(cadata=ca))
-        return self._tls[1]
+        if problem := ca_problem(ca):
+            raise ValueError(problem)
+        return ssl.create_default_context(cadata=ca)
 
     async def _get(self, url: str) -> Mapping[str, Any]:
         tls, proxy = self._tls_context(), proxy_for(url)

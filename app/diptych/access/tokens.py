@@ -55,18 +55,12 @@ class Issuer:
     is_cluster: bool = False
     agents: Callable[[], frozenset[str]] = frozenset
 
-    def verify(self, token: str) -> tuple[Subject, float]:
-        """Return the subject of a token, and when it expires. Raises `InvalidToken`."""
+    def verify(self, token: str) -> Subject:
+        """Return the subject of a token. Raises `InvalidToken`."""
         claims = self._claims(token)
-        try:
-            expires = float(claims["exp"])
-        except (ValueError, OverflowError):  # JSON's numbers have no bound
-            raise InvalidToken("the token is malformed") from None
-        return self._subject(claims), expires
-
-    def current(self, subject: Subject) -> Subject:
-        """Return a verified subject as it is now: a ServiceAccount may have become an Agent's."""
-        return self._of_cluster(subject.name) if self.is_cluster else subject
+        if self.is_cluster:
+            return self._service_account(claims)
+        return self._user(claims)
 
     def _claims(self, token: str) -> Claims:
         try:
@@ -95,9 +89,7 @@ class Issuer:
             raise UnknownKey(self.url)
         return jwt.PyJWK(dict(found[0])).key
 
-    def _subject(self, claims: Claims) -> Subject:
-        if self.is_cluster:
-            return self._service_account(claims)
+    def _user(self, claims: Claims) -> Subject:
         if self.user_claim == _EMAIL and claims.get(f"{_EMAIL}_verified", True) is not True:
             raise InvalidToken("the token's e-mail address is not verified")
         name = claims.get(self.user_claim)
@@ -114,9 +106,7 @@ class Issuer:
         parts = sub.removeprefix(SERVICE_ACCOUNT_PREFIX).split(":") if isinstance(sub, str) else []
         if not str(sub).startswith(SERVICE_ACCOUNT_PREFIX) or len(parts) != 2 or not all(parts):  # noqa: PLR2004
             raise InvalidToken("the token is not one of a ServiceAccount")
-        return self._of_cluster("/".join(parts))
-
-    def _of_cluster(self, name: str) -> Subject:
+        name = "/".join(parts)
         return Subject("agent" if name in self.agents() else "serviceaccount", name)
 
 

@@ -44,7 +44,7 @@ class AgentAccess:
     def policy(self, agent: str, on_refused: Callable[[str], None]) -> AccessPolicy:
         """Give the policy for the web application of the agent called `agent`."""
         keys = {name: remembered(read) for name, read in self._config.keys.items()}
-        authenticator = Authenticator(self.issuers, keys, time.time)
+        authenticator = Authenticator(self.issuers, keys)
         return AccessPolicy(
             authenticator,
             self.grants,
