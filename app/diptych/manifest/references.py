@@ -178,7 +178,7 @@ class References:
             return f"redis://{ref.name}.{namespace}:{ref.port}"
         services = self.targets.services
         address = services.get(f"{namespace}/{ref.name}") or services.get(ref.name)
-        if address is None:
+        if not address:
             option = f"--service {ref.name}=redis://localhost:6379"
             self.add_problem(path, f"Service {ref.name} has no address here; give {option}")
             return ""  # never asked: the problem refuses the manifest

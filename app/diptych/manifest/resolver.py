@@ -207,7 +207,9 @@ class _Resolver(References):
 
     def _tool(self, path: FieldPath, tool: ToolServerSpec) -> ToolServerConfig:
         ref = tool.service_ref
-        plain = {variable.name: variable.value for variable in tool.env if variable.value}
+        plain = {
+            variable.name: variable.value for variable in tool.env if variable.value is not None
+        }
         return ToolServerConfig(
             name=tool.name,
             url=self.service_url((*path, "serviceRef"), ref) if ref else tool.url,

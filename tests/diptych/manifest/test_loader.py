@@ -1,12 +1,16 @@
 """From files to what agents are built from: references followed, loose ends told."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+from pydantic.alias_generators import to_camel
 
 from diptych.core.errors import ConfigError
+from diptych.core.run_settings import RunSettings
+from diptych.manifest.agent import LoopSpec
 from diptych.manifest.documents import SourceLocation
 from diptych.manifest.loader import (
     LocalOptions,
@@ -413,6 +417,32 @@ def test_a_library_gives_content_and_names_of_its_own() -> None:
     place = SourceLocation("Agent", {("spec", "loop", "maxSteps"): "max_steps"})
     with pytest.raises(ConfigError, match=r"^max_steps: must be 100 or less \(got 500\)$"):
         config_from_content(content, place, MOCKED)
+
+
+LOOP = {
+    "max_steps": 7,
+    "on_max_steps": "answer",
+    "answer_mode": "direct",
+    "max_calls_per_step": 3,
+    "max_parallel_calls": 2,
+    "max_retries": 9,
+    "answer_repairs": 1,
+    "memory_context_limit": 0,
+    "deadline": 12.0,
+}
+
+
+def test_every_setting_of_runs_reaches_them() -> None:
+    assert set(LOOP) == set(LoopSpec.model_fields)
+    asked = {to_camel(name): value for name, value in LOOP.items()} | {"deadline": "12s"}
+    model = "{name: m, endpoint: http://m, actionFormat: native}"
+    sessions = "{whenBusy: reject, queueMode: all}"
+    spec = f"{{loop: {json.dumps(asked)}, model: {model}, sessions: {sessions}}}"
+    definition = loaded(LocalOptions(), agent(spec=spec))[0].definition
+    loop = {name: value for name, value in LOOP.items() if name != "deadline"}
+    settings = RunSettings(action_format="native", queue_mode="all")
+    assert definition.settings == replace(settings, **loop)
+    assert (definition.deadline, definition.when_busy) == (12, "reject")
 
 
 def test_no_secret_is_shown_by_a_config() -> None:
