@@ -22,8 +22,7 @@ import yaml
 from pydantic.alias_generators import to_camel
 
 from diptych.manifest import AgentManifest
-from diptych.manifest.strict_model import StrictModel
-from diptych.manifest.validators import CEL_RULES
+from diptych.manifest.rules import CEL_RULES, StrictModel
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -128,7 +127,7 @@ NAME_RULE = {
 
 
 def crd() -> Schema:
-    """Give the whole CustomResourceDefinition."""
+    """Make the whole CustomResourceDefinition."""
     version = {
         "name": "v1alpha1",
         "served": True,
@@ -169,31 +168,30 @@ def crd() -> Schema:
 
 
 def text() -> str:
-    """Give the text of the committed file."""
+    """Return the text of the committed file."""
     return HEADER + yaml.dump(crd(), Dumper=_NoAliases, sort_keys=False, width=100)
 
 
 def manifest_schema(document: Callable[[str, Schema], Schema]) -> Schema:
-    """Give the structural schema of a whole manifest.
+    """Make the structural schema of a whole manifest.
 
-    `document` gives the documentation of a field, as keys of its schema, from its text and its
-    JSON Schema.
+    `document` makes a field's documentation, as keys of its schema, of its text and JSON Schema.
     """
     whole = AgentManifest.model_json_schema()
     return _StructuralSchema(whole["$defs"], document).mapping(AgentManifest, whole)
 
 
 def values_text() -> str:
-    """Give the text of the chart's values.schema.json, with the form of `agents.policy`."""
+    """Return the text of the chart's values.schema.json, with the form of `agents.policy`."""
     values = json.loads(VALUES_FILE.read_text(encoding="utf-8"))
     values["properties"]["agents"]["properties"]["policy"] = policy_value()
     return json.dumps(values, indent=2) + "\n"
 
 
 def policy_value() -> Schema:
-    """Give the JSON Schema of the value `agents.policy`: that of `spec.policy`, but for `repeat`.
+    """Make the JSON Schema of the value `agents.policy`: that of `spec.policy`, but for `repeat`.
 
-    What only CEL can say of a field, as the bounds of a duration, the operator says.
+    The operator checks what only CEL can say of a field, such as the bounds of a duration.
     """
     spec = manifest_schema(lambda *_: {})["properties"]["spec"]
     found = _plain(spec["properties"]["policy"])
@@ -241,7 +239,7 @@ def _description(text: str, schema: Schema) -> Schema:
 
 
 def _plain(schema: Schema) -> Schema:
-    """Give a part of a CRD's schema as plain JSON Schema: a CEL rule that is a pattern as one."""
+    """Make plain JSON Schema of a part of a CRD's: a CEL rule that is a pattern becomes one."""
     found = {key: v for key, v in schema.items() if not key.startswith("x-") and key != "items"}
     found.pop("description", None)
     for rule in schema.get(CEL_RULES, ()):
@@ -289,7 +287,7 @@ class _StructuralSchema:
         return found
 
     def mapping(self, model: type[StrictModel], given: Schema) -> Schema:
-        """Give the schema of a model, with its documentation and rules."""
+        """Make the schema of a model, with its documentation and rules."""
         texts = _field_texts(model)
         properties = {}
         for name, field in model.model_fields.items():
@@ -330,8 +328,8 @@ def _rules(model: type[StrictModel]) -> Iterator[tuple[str, str]]:
         if names:
             given = " + ".join(f"(has(self.{name}) ? 1 : 0)" for name in names)
             yield f"{given} {needed}", f"needs {words} one of {', '.join(names)}"
-    for rule in model.cel_rules:
-        yield rule.rule, rule.message
+    for rule in model.rules:
+        yield rule.cel, rule.message
 
 
 def _field_texts(model: type[StrictModel]) -> dict[str, str]:

@@ -10,7 +10,7 @@ import pytest
 from support.stack import agent, beyond_loopback, box, call, until
 
 from diptych.access.grants import Grant, Grantee, Right
-from diptych.manifest.access_settings import AccessConfig
+from diptych.manifest.settings import AccessConfig
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
 

@@ -14,8 +14,8 @@ from diptych.access.grants import Grant, Grantee, Right
 from diptych.core.errors import ConfigError
 from diptych.http import chat
 from diptych.http import sse_response as sse
-from diptych.manifest.access_settings import AccessConfig
 from diptych.manifest.settings import (
+    AccessConfig,
     AgentConfig,
     ModelConfig,
     PeerConfig,

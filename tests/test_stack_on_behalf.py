@@ -12,8 +12,7 @@ from support.stack import agent, box, call, until
 
 from diptych.a2a.extension import URI
 from diptych.access.grants import Grant, Grantee, Right
-from diptych.manifest.access_settings import AccessConfig
-from diptych.manifest.settings import AgentConfig, PeerConfig
+from diptych.manifest.settings import AccessConfig, AgentConfig, PeerConfig
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
 from diptych.serve.hosted_agent import HostedAgent

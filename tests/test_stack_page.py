@@ -18,8 +18,7 @@ from support.stack import Stage, agent, box, call, listening, stage, stages, unt
 from support.tcp_proxy import tcp_proxy
 
 from diptych.access.grants import Grant, Grantee, Right
-from diptych.manifest.access_settings import AccessConfig
-from diptych.manifest.settings import AgentConfig, PeerConfig
+from diptych.manifest.settings import AccessConfig, AgentConfig, PeerConfig
 from diptych.models.connection import open_http_session
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy

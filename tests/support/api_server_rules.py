@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 from support.server_side_apply import ErrorResponse, Path, Stored
 
+from diptych.manifest.documents import dotted_path
 from diptych.manifest.pod_spec import pod_spec_mistakes
-from diptych.manifest.source_location import dotted_path
 from diptych_operator.resources.kinds import (
     AGENT,
     CONFIG_MAP,

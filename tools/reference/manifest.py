@@ -14,15 +14,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from diptych.manifest.durations import FORMAT_MESSAGE
-from diptych.manifest.source_location import FieldPath
-from diptych.manifest.validators import CEL_RULES
-from diptych.manifest.variables import (
+from diptych.manifest.documents import FieldPath
+from diptych.manifest.environment import (
     AGENT_VARIABLES,
     NAMED_VARIABLES,
     PROCESS_VARIABLES,
     EnvironmentVariable,
 )
+from diptych.manifest.fields import FORMAT_MESSAGE
+from diptych.manifest.rules import CEL_RULES
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -34,7 +34,7 @@ FIRST_VERSION = "0.1"
 INTRODUCTION = """\
 # The Agent manifest, field by field
 
-<!-- tools/reference/manifest.py writes this from the models in app/diptych/manifest/manifest. -->
+<!-- tools/reference/manifest.py writes this from the models in app/diptych/manifest. -->
 
 How the fields work together is in [agent.md](../spec/agent.md). `kubectl explain agent.spec` shows
 the same texts. A field that is not listed is an error, and so is a value out of bounds:
@@ -56,7 +56,7 @@ a name in `MCP_SERVERS` or `PEER_AGENTS`, in upper case and with `-` as `_`.
 
 
 def text() -> str:
-    """Give the text of the committed file."""
+    """Return the text of the committed file."""
     generator = runpy.run_path(str(ROOT / "crds" / "generate.py"))
 
     def document(description: str, schema: Schema) -> Schema:
@@ -132,7 +132,7 @@ def _fields_key(schema: Schema) -> str:
 
 
 def _field_rules(field: Schema) -> Iterator[str]:
-    """Give the rules of a field, but not those of a mapping, which has a section of its own."""
+    """List the rules of a field, but not those of a mapping, which has a section of its own."""
     if "properties" in field:
         return
     for key in field.get("x-kubernetes-list-map-keys", ()):
@@ -178,7 +178,7 @@ def _bounds(schema: Schema) -> Iterator[str]:
 
 
 def _mapping_in(field: Schema, path: str) -> tuple[Schema | None, str]:
-    """Give the mapping that a field holds, or that its entries are, and its path."""
+    """Return the mapping that a field or each of its entries is, and its path."""
     if "properties" in field:
         return field, path
     items = field.get("items", {})
@@ -207,7 +207,7 @@ def _code(text: str) -> str:
 
 
 def _anchor(path: str) -> str:
-    """Give the anchor of the section with this heading."""
+    """Return the anchor of the section with this heading."""
     return "".join(c for c in path.lower() if c.isalnum() or c in "-_")
 
 

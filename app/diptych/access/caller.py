@@ -1,20 +1,18 @@
-"""The caller of the request that is being answered: its subject, its rights, its sessions.
+"""The caller of the current request: its subject, its rights, its sessions.
 
-It stands in a context variable, as the identity of a request usually does: `http.access_guard`
-sets it, and whatever works for the request finds it here.
+`http.access_guard` sets it in a context variable.
 """
 
 from contextvars import ContextVar
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from diptych.access.grants import Right
-from diptych.access.subject import Subject
+from diptych.access.grants import Right, Subject
 from diptych.ports.session_ids import OWNER_END, owned_session, owner_key, owner_of
 
 
 class Forbidden(Exception):
-    """The caller lacks a right. Refusals name it, and never what was asked for."""
+    """The caller lacks a right. Refusals name the right, never the object."""
 
     def __init__(self, right: Right) -> None:
         super().__init__(f"this needs the right {right.value!r}")
@@ -22,7 +20,7 @@ class Forbidden(Exception):
 
 
 class OwnRun(Forbidden):
-    """Somebody would approve what it has asked for itself, or what is asked on its behalf.
+    """An approver may not decide on its own run, or on one begun on its behalf.
 
     `why` is for the audit.
     """
@@ -35,7 +33,7 @@ class OwnRun(Forbidden):
 
 
 class ForeignRun(Forbidden):
-    """Somebody would go on with what another has begun: no right opens that."""
+    """Nobody but its owner may steer or resume a run; no right allows it."""
 
     def __init__(self) -> None:
         super().__init__(Right.ASK)
@@ -44,9 +42,9 @@ class ForeignRun(Forbidden):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, and what it may do. Without a subject everybody may do everything (mode open).
+    """A subject and its rights; without a subject everything is allowed (mode open).
 
-    Only who `approves_own` decides on approvals of runs that it began.
+    With `approves_own` it may decide on approvals of its own runs.
     """
 
     subject: Subject | None = None
@@ -55,7 +53,7 @@ class Caller:
 
     @property
     def owner(self) -> str:
-        """The owner that the caller's sessions bear in the store; "" without a subject."""
+        """The owner of the caller's sessions in the store; "" without a subject."""
         return owner_key(str(self.subject)) if self.subject else ""
 
     def may(self, right: Right) -> bool:
@@ -67,10 +65,10 @@ class Caller:
             raise Forbidden(right)
 
     def stored_id(self, session_id: str, foreign: Right = Right.READ) -> str:
-        """Give the stored id of a session: of the caller's own, or of a subject's by right.
+        """Return the stored id of a session: the caller's own, or another subject's by right.
 
-        A subject's is `<subject>/<session>`, for who may read or has the right to `foreign` ones;
-        for anybody else it is the id of no session.
+        Another's is named `<subject>/<session>`; without the right to read, or the right
+        `foreign`, that is the id of no session.
         """
         if OWNER_END in session_id:
             if self.may(Right.READ) or self.may(foreign):
@@ -89,7 +87,7 @@ _current: ContextVar[Caller] = ContextVar("caller", default=EVERYBODY)
 
 
 def current_caller() -> Caller:
-    """Give the caller of the request that is being answered."""
+    """Return the caller of the current request."""
     return _current.get()
 
 

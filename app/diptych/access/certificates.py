@@ -1,10 +1,10 @@
-"""Certificates of authorities that an issuer's keys are fetched with."""
+"""Checks the certificates of authorities that an issuer may be trusted by."""
 
 import ssl
 
 
 def ca_problem(pem: str) -> str:
-    """Say why a text cannot be the certificates of authorities; "" if it can."""
+    """Return the problem of a text that should be certificates of authorities, or ""."""
     try:
         context = ssl.create_default_context(cadata=pem)
     except (ssl.SSLError, ValueError):

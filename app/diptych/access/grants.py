@@ -1,17 +1,33 @@
-"""Grants: which rights a subject has at an agent (access.md "What it may"). Pure."""
+"""Subjects and their rights at an agent (access.md). Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
+from typing import Literal, TypeAlias
 
-from diptych.access.subject import Subject
+SubjectKind: TypeAlias = Literal["agent", "serviceaccount", "user", "key"]
+GranteeKind: TypeAlias = Literal["agent", "serviceaccount", "group", "user", "key"]
 
-GranteeKind = Literal["agent", "serviceaccount", "group", "user", "key"]
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """An authenticated caller.
+
+    `name` is `<namespace>/<name>` of an agent or a ServiceAccount, else a plain name. `groups` are
+    a user's, as its issuer says.
+    """
+
+    kind: SubjectKind
+    name: str
+    groups: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        """The form of records, logs and session owners: `<kind>:<name>`."""
+        return f"{self.kind}:{self.name}"
 
 
 class Right(Enum):
-    """What a subject may do; the value is its name in manifests and refusals."""
+    """A right of a subject; the value is its name in manifests and refusals."""
 
     ASK = "ask"  # start runs; see, follow, steer, cancel and resume those of its own sessions
     READ = "read"  # all sessions, runs and events
@@ -22,7 +38,7 @@ class Right(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Grantee:
-    """Whom a grant is for.
+    """Subjects that a grant is for.
 
     `name` is `<namespace>/<name>` of an agent or a ServiceAccount; `<namespace>/*` stands for all
     of a namespace.
@@ -32,7 +48,7 @@ class Grantee:
     name: str
 
     def matches(self, subject: Subject) -> bool:
-        """Whether the subject is meant."""
+        """Whether the subject is one of them."""
         if self.kind == "group":
             return self.name in subject.groups
         if self.kind != subject.kind:
@@ -52,7 +68,7 @@ class Grant:
 
 
 def rights_of(subject: Subject, grants: Iterable[Grant]) -> frozenset[Right]:
-    """All rights that the grants give a subject; none if nothing matches."""
+    """Return all rights that the grants give a subject."""
     rights: frozenset[Right] = frozenset()
     for grant in grants:
         if any(grantee.matches(subject) for grantee in grant.to):

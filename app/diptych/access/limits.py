@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 MINUTE = 60.0  # seconds
-MAX_SUBJECTS = 10_000  # whose begun runs are remembered
+MAX_SUBJECTS = 10_000  # with a count of begun runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class LimitExceeded(Exception):
 
 
 class RunLimiter:
-    """Admits runs; `now` gives seconds of a monotonic clock."""
+    """Counts and limits runs; `now` returns seconds of a monotonic clock."""
 
     def __init__(self, limits: Limits, now: Callable[[], float]) -> None:
         self._limits = limits
@@ -34,9 +34,9 @@ class RunLimiter:
         self._begun: dict[str, deque[float]] = {}
 
     def admit(self, subject: str, unfinished: Callable[[], int]) -> None:
-        """Count a run that is about to begin; `unfinished` counts those that the subject has.
+        """Count a run that is about to begin; `unfinished` counts the subject's others.
 
-        Raises `LimitExceeded`, and then counts nothing.
+        Raises `LimitExceeded`, and counts nothing then.
         """
         at_once, per_minute = self._limits.runs_at_once, self._limits.runs_per_minute
         if at_once is not None and unfinished() >= at_once:

@@ -25,10 +25,10 @@ _logger = logging.getLogger(__name__)
 
 
 class IssuerKeys:
-    """The keys of one issuer. `now` gives seconds of a monotonic clock.
+    """The keys of one issuer. `now` returns seconds of a monotonic clock.
 
-    `read_ca` gives the certificates (PEM) of the authorities that the issuer is trusted by, in
-    place of the public ones; while it gives None the issuer is trusted by nobody.
+    `read_ca` returns the certificates (PEM) of the authorities to trust in place of the public
+    ones; while it returns None the issuer is not trusted.
     """
 
     def __init__(
@@ -46,10 +46,9 @@ class IssuerKeys:
         self._fetched_at: float | None = None
         self._tried_at: float | None = None
         self._fetching: asyncio.Task[None] | None = None
-        self._tls: tuple[str | None, ssl.SSLContext | bool] = (None, True)  # of which CA
 
     def keys(self) -> Sequence[Mapping[str, Any]]:
-        """Give the keys as they were last fetched; none before the first time."""
+        """Return the keys as they were last fetched; none before the first time."""
         return self._keys
 
     async def refresh(self, *, is_unknown_key: bool) -> None:
@@ -105,7 +104,7 @@ class IssuerKeys:
         return uri
 
     def _tls_context(self) -> ssl.SSLContext | bool:
-        """Give what certificates are checked with; True is the public authorities.
+        """Return the trusted authorities; True stands for the public ones.
 
         Raises `ValueError`.
         """
@@ -114,11 +113,9 @@ class IssuerKeys:
         ca = self.read_ca()
         if ca is None:
             raise ValueError("the certificates of its authority are missing")
-        if self._tls[0] != ca:
-            if problem := ca_problem(ca):
-                raise ValueError(problem)
-            self._tls = (ca, ssl.create_default_context(cadata=ca))
-        return self._tls[1]
+        if problem := ca_problem(ca):
+            raise ValueError(problem)
+        return ssl.create_default_context(cadata=ca)
 
     async def _get(self, url: str) -> Mapping[str, Any]:
         tls, proxy = self._tls_context(), proxy_for(url)

@@ -1,7 +1,7 @@
 """Verifies the tokens of one issuer: JSON Web Tokens (RFC 7519) by PyJWT.
 
-PyJWT checks signature, issuer, audience and times; which algorithms may sign is said here, and
-never by the token.
+PyJWT checks signature, issuer, audience and times; the algorithms are chosen here, never by the
+token.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import jwt
 
-from diptych.access.subject import Subject
+from diptych.access.grants import Subject
 
 ALGORITHMS = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
@@ -25,7 +25,7 @@ MAX_GROUPS = 1_000
 
 Claims: TypeAlias = Mapping[str, Any]
 KeySet: TypeAlias = Callable[[], Sequence[Mapping[str, Any]]]
-"""Gives the issuer's current keys, each a JSON Web Key (RFC 7517)."""
+"""Returns the issuer's current keys, each a JSON Web Key (RFC 7517)."""
 
 
 class InvalidToken(Exception):
@@ -42,7 +42,7 @@ class UnknownKey(InvalidToken):
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """Whose tokens are accepted, and who they are about.
+    """An issuer of accepted tokens, and the claims that name their subjects.
 
     With `is_cluster` the tokens are those of ServiceAccounts; of these, `agents` are Agents.
     """
@@ -55,18 +55,12 @@ class Issuer:
     is_cluster: bool = False
     agents: Callable[[], frozenset[str]] = frozenset
 
-    def verify(self, token: str) -> tuple[Subject, float]:
-        """Give the subject of a token, and when it expires. Raises `InvalidToken`."""
+    def verify(self, token: str) -> Subject:
+        """Return the subject of a token. Raises `InvalidToken`."""
         claims = self._claims(token)
-        try:
-            expires = float(claims["exp"])
-        except (ValueError, OverflowError):  # JSON's numbers have no bound
-            raise InvalidToken("the token is malformed") from None
-        return self._subject(claims), expires
-
-    def current(self, subject: Subject) -> Subject:
-        """Say who a verified subject is now: a ServiceAccount may have become an Agent's."""
-        return self._of_cluster(subject.name) if self.is_cluster else subject
+        if self.is_cluster:
+            return self._service_account(claims)
+        return self._user(claims)
 
     def _claims(self, token: str) -> Claims:
         try:
@@ -95,9 +89,7 @@ class Issuer:
             raise UnknownKey(self.url)
         return jwt.PyJWK(dict(found[0])).key
 
-    def _subject(self, claims: Claims) -> Subject:
-        if self.is_cluster:
-            return self._service_account(claims)
+    def _user(self, claims: Claims) -> Subject:
         if self.user_claim == _EMAIL and claims.get(f"{_EMAIL}_verified", True) is not True:
             raise InvalidToken("the token's e-mail address is not verified")
         name = claims.get(self.user_claim)
@@ -114,14 +106,12 @@ class Issuer:
         parts = sub.removeprefix(SERVICE_ACCOUNT_PREFIX).split(":") if isinstance(sub, str) else []
         if not str(sub).startswith(SERVICE_ACCOUNT_PREFIX) or len(parts) != 2 or not all(parts):  # noqa: PLR2004
             raise InvalidToken("the token is not one of a ServiceAccount")
-        return self._of_cluster("/".join(parts))
-
-    def _of_cluster(self, name: str) -> Subject:
+        name = "/".join(parts)
         return Subject("agent" if name in self.agents() else "serviceaccount", name)
 
 
 def claimed_issuer(token: str) -> tuple[str, Sequence[object]]:
-    """Give the issuer and the audiences that a token names; nothing proves them yet.
+    """Return the issuer and the audiences that a token claims, unverified.
 
     Raises `InvalidToken`.
     """
@@ -135,7 +125,7 @@ def claimed_issuer(token: str) -> tuple[str, Sequence[object]]:
 
 
 def _reason(error: jwt.PyJWTError) -> str:
-    """Say what is wrong, in words of ours: PyJWT's may hold parts of the token."""
+    """Word an error anew: PyJWT's words may hold parts of the token."""
     match error:
         case jwt.ExpiredSignatureError():
             return "the token has expired"

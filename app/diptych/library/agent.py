@@ -44,12 +44,12 @@ from diptych.library.run_result import (
     read_answer,
     read_output,
 )
+from diptych.manifest.documents import SourceLocation
 from diptych.manifest.loader import (
     LocalOptions,
     load_agents,
 )
 from diptych.manifest.settings import ToolServerConfig
-from diptych.manifest.source_location import SourceLocation
 from diptych.ports import Item, Model
 from diptych.runs.answers import collect
 from diptych.serve.hosted_agent import HostedAgent, InProcessBackends
@@ -69,7 +69,7 @@ class Memory:
         self._agent = agent
 
     async def get_session_events(self, session_id: str) -> list[Record]:
-        """Give a session's events, as `/memory/events` does; none for an unknown session."""
+        """Return a session's events, as `/memory/events` does; none for an unknown session."""
         hosted = await self._agent.start()
         return await session_events(hosted.stores.log, session_id)
 
@@ -204,10 +204,10 @@ class Agent(AgentControl):
         output: OutputForm | None = None,
         max_steps: int | None = None,
     ) -> Any:
-        """Start a run with a message, and give its answer (at `max_steps`, the text of loop.md §2).
+        """Start a run with a message; return its answer (at `max_steps`, the text of loop.md §2).
 
         `max_steps` bounds its steps, at most at the agent's own number. With `output` the answer is
-        JSON: a pydantic model gives an object of it, a JSON schema the value. Raises `RunError`,
+        JSON: an object of a pydantic model, or the value for a JSON schema. Raises `RunError`,
         with the code `invalid_output` if the model gave no such answer, `max_steps` if it came to
         none, and `handed_over` when this agent is closed meanwhile and its store has the run for
         another one; `InvalidRequest` for a schema that cannot be used, and for more steps than the
@@ -228,7 +228,7 @@ class Agent(AgentControl):
         output: OutputForm | None = None,
         max_steps: int | None = None,
     ) -> AsyncGenerator[Item]:
-        """Start a run with a message (`output` as in `run`), and give its events and notices live.
+        """Start a run with a message (`output` as in `run`), and yield its events and notices live.
 
         The last one is its terminal event, or `handed_over`. Raises `InvalidRequest`, `StoreError`.
         """

@@ -1,4 +1,4 @@
-"""What the arguments of the Python API's `Agent` are in a manifest."""
+"""Makes a manifest of the arguments of the Python API's `Agent`."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -8,13 +8,13 @@ from typing import Any
 import orjson
 
 from diptych.manifest import API_VERSION, KIND
+from diptych.manifest.agent import LoopSpec
+from diptych.manifest.documents import FieldPath, SourceLocation
+from diptych.manifest.environment import MOCK
 from diptych.manifest.loader import LocalOptions, config_from_content
-from diptych.manifest.loop import LoopSpec
 from diptych.manifest.secret_sources import Reference
 from diptych.manifest.settings import AgentConfig
-from diptych.manifest.source_location import FieldPath, SourceLocation
 from diptych.manifest.validation import closest_name, raise_problems
-from diptych.manifest.variables import MOCK
 from diptych.ports import Model
 from diptych.serve.models import check_mock_scripts
 from diptych.serve.stores import check_store_urls
@@ -31,7 +31,7 @@ def sessions_spec(
     queue_mode: str | None,
     when_busy: str | None,
 ) -> dict[str, Any]:
-    """Give `spec.sessions`."""
+    """Return `spec.sessions`."""
     redis = {"urlFrom": {"secretKeyRef": _STORE_REF}} if isinstance(store, str) else store
     sessions = {
         "redis": redis,
@@ -45,7 +45,7 @@ def sessions_spec(
 def environment(
     mock_responses: Sequence[Any] | None, store: str | Mapping[str, Any] | None
 ) -> dict[str, str]:
-    """Give the environment, with the arguments that a manifest takes from there or by reference."""
+    """Return the environment, with the arguments that a manifest reads from there."""
     environ = dict(os.environ)
     if mock_responses is not None:
         environ[MOCK] = orjson.dumps(list(mock_responses)).decode()
@@ -71,7 +71,7 @@ def checked_config(
 
 
 def loop_spec(agent: str, given: Mapping[str, Any], init: Callable[..., None]) -> dict[str, Any]:
-    """Give `spec.loop`, from arguments that are none of the others of `init`.
+    """Return `spec.loop`, from arguments that are none of the others of `init`.
 
     Raises `ConfigError` for those that are no fields of it, with the name that may be meant.
     """
@@ -88,7 +88,7 @@ def loop_spec(agent: str, given: Mapping[str, Any], init: Callable[..., None]) -
 def model_spec(
     model: Model | Mapping[str, Any] | None, action_format: str | None
 ) -> Mapping[str, Any] | None:
-    """Give `spec.model`."""
+    """Return `spec.model`."""
     if model is None:
         return None
     spec = model if isinstance(model, Mapping) else _IN_PROCESS
@@ -96,6 +96,6 @@ def model_spec(
 
 
 def _camel_case(name: str) -> str:
-    """Give the name that a manifest has for an argument."""
+    """Return the name that a manifest has for an argument."""
     head, *rest = name.split("_")
     return head + "".join(part.capitalize() for part in rest)

@@ -40,7 +40,7 @@ class AgentControl(ABC):
         max_steps: int | None = None,
         paused: bool = False,
     ) -> str:
-        """Start a run and give its id. One that is `paused` goes on by `step`."""
+        """Start a run and return its id. One that is `paused` goes on by `step`."""
         hosted = await self.start()
         asked = run_request(message, session_id, output, max_steps)
         request = hosted.in_current_trace(asked)
@@ -52,11 +52,11 @@ class AgentControl(ABC):
         return run_id
 
     async def step(self, run_id: str) -> list[Record]:
-        """Let a paused run go to its next request to the model, and give what it recorded.
+        """Let a paused run go to its next request to the model, and return what it recorded.
 
         That is a step of phase 1 with its calls, or the answer and the run's end: then the last
         record is its terminal event. A reply that calls nothing is no step of its own, so that only
-        of a run that is over it gives none.
+        of a run that is over it returns none.
         """
         hosted = await self.start()
         before = len(await hosted.runs.records(run_id))
@@ -85,11 +85,11 @@ class AgentControl(ABC):
         await self._send(run_id, MessageQueued(message, key or uuid4().hex, is_follow_up=True))
 
     async def queued(self, run_id: str) -> Sequence[MessageQueued]:
-        """Give the messages that wait in a run."""
+        """Return the messages that wait in a run."""
         return await (await self.start()).runs.queued_messages(run_id) or ()
 
     async def clear_queue(self, run_id: str) -> Sequence[MessageQueued]:
-        """Drop the messages that wait in a run, and give them. Raises `RunEnded`."""
+        """Drop the messages that wait in a run, and return them. Raises `RunEnded`."""
         return await (await self.start()).runs.clear_messages(run_id)
 
     async def cancel(self, run_id: str, reason: str = "cancelled by request") -> None:
@@ -152,7 +152,7 @@ def _plain(name: str, given: JSONObject | None) -> Any:  # noqa: ANN401 - JSON
 
 
 async def _let_go(hosted: HostedAgent, run_id: str, after: int) -> bool:
-    """Let a paused run go to its next request; gives whether it has come to its end instead."""
+    """Let a paused run go to its next request; returns whether it has ended instead."""
     steps = asyncio.ensure_future(hosted.step_gate.step(run_id))
     ends = asyncio.ensure_future(_end_of(hosted, run_id, after))
     await asyncio.wait((steps, ends), return_when=asyncio.FIRST_COMPLETED)

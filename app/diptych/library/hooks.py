@@ -23,7 +23,7 @@ HookFunctions: TypeAlias = HookFunction | Sequence[HookFunction]
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """The run that a hook is asked about; `subject` is who began it, "" if nobody knows."""
+    """The run of a hook's question; `subject` began it, "" if it is not known."""
 
     run_id: str
     question: str
@@ -61,7 +61,7 @@ class StepInfo:
 
 @dataclass(frozen=True, slots=True)
 class Deny:
-    """What `before_call` returns to deny a call; the model reads the reason."""
+    """Returned by `before_call` to deny a call; the model reads the reason."""
 
     reason: str
 
@@ -71,7 +71,7 @@ def function_hooks(
     context: HookFunctions | None,
     seconds: float | None,
 ) -> Hooks:
-    """Make hooks of functions. Raises `ConfigError` for what is no function."""
+    """Make hooks of functions. Raises `ConfigError` for anything else."""
     timeout = HOOK_TIMEOUT if seconds is None else seconds
     if not timeout > 0:  # nor is NaN
         raise ConfigError("hook_seconds must be more than 0")

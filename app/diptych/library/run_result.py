@@ -1,4 +1,4 @@
-"""What a run gave, for callers in Python: its answer as text, or as an object."""
+"""A run's answer for callers in Python: as text, or as an object."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
@@ -28,7 +28,7 @@ class RunError(DiptychError):
 
 
 def output_schema(output: OutputForm) -> JSONObject:
-    """Give the JSON schema of a form. Raises `InvalidRequest` if it cannot be used."""
+    """Return the JSON schema of a form. Raises `InvalidRequest` if it cannot be used."""
     schema: JSONObject
     if isinstance(output, type) and issubclass(output, BaseModel):
         schema = output.model_json_schema()
@@ -46,7 +46,7 @@ def output_schema(output: OutputForm) -> JSONObject:
 
 
 def read_answer(records: Sequence[Record]) -> str:
-    """Give the text of all answers of a run. Raises `RunError`."""
+    """Return the text of all answers of a run. Raises `RunError`."""
     end = records[-1]
     match end.event_type:
         case "failed":

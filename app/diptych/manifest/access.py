@@ -1,14 +1,33 @@
-"""The part of a manifest that says who may do what to an agent (access.md)."""
+"""Who may do what to an agent (access.md): in its manifest, and in the platform's file."""
 
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field, WithJsonSchema
+from pydantic import (
+    Field,
+)
 
-from diptych.manifest.field_types import DnsLabel, NonEmptyList, OneLine, ShortList
-from diptych.manifest.references import KeyRef, TextSource
-from diptych.manifest.strict_model import StrictModel
-from diptych.manifest.urls import Url
-from diptych.manifest.validators import CelRule, Pattern, UniqueNames
+from diptych.access.grants import Grant, Grantee, Right
+from diptych.manifest.documents import FieldPath
+from diptych.manifest.fields import (
+    DnsLabel,
+    KeyRef,
+    NonEmptyList,
+    OneLine,
+    ShortList,
+    TextSource,
+    Url,
+)
+from diptych.manifest.rules import (
+    Rule,
+    StrictModel,
+    UniqueNames,
+    pattern,
+)
+from diptych.manifest.secret_sources import constant_value
+from diptych.manifest.settings import IssuerConfig
 
 
 class AccessKey(StrictModel):
@@ -18,12 +37,6 @@ class AccessKey(StrictModel):
     """The name of the key's holder. In grants, records and logs it is `key:<name>`."""
     secret_key_ref: KeyRef
     """The key of a Secret that holds the API key. It is read again when it changes."""
-
-
-JsonWebKey: TypeAlias = Annotated[
-    dict[str, Any],
-    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
-]
 
 
 # Whether it is one is said by `diptych check`, and when it is used: a pattern for so long a text
@@ -47,7 +60,7 @@ class IssuerSpec(StrictModel):
     at_most_one_of = ("ca", "caFrom")
 
     url: Annotated[
-        Url, Pattern("https://.*", "must start with https://: the keys come from there", 2048)
+        Url, pattern("https://.*", "must start with https://: the keys come from there", 2048)
     ]
     """The issuer, exactly as the `iss` of its tokens says it."""
     audience: OneLine
@@ -113,9 +126,8 @@ class LimitsSpec(StrictModel):
 class AccessSpec(StrictModel):
     """Who may do what to the agent."""
 
-    # `config.grants` checks the same, and names the field.
-    cel_rules = (
-        CelRule(
+    rules = (
+        Rule(  # `unknown_keys` checks the same, and names the field
             "!has(self.grants) || self.grants.all(g, g.to.all(t, !has(t.key) || "
             "(has(self.keys) && self.keys.exists(k, k.name == t.key))))",
             "grants name a key that is no name of keys",
@@ -125,7 +137,7 @@ class AccessSpec(StrictModel):
     mode: Literal["required", "open"] = "required"
     """`required`: whoever asks must prove who it is. `open`: everybody who reaches a pod may do
     everything; `/ready`, the log and a condition say so."""
-    keys: Annotated[ShortList[AccessKey], UniqueNames("keys", lambda k: k.name, "name")] = ()
+    keys: Annotated[ShortList[AccessKey], UniqueNames("keys", lambda k: k.name)] = ()
     """API keys that are accepted. Their holders may ask, unless a grant names them."""
     issuers: Annotated[ShortList[IssuerSpec], UniqueNames("issuers", lambda i: i.url, "url")] = ()
     """Issuers whose tokens are accepted, besides the platform's."""
@@ -135,3 +147,99 @@ class AccessSpec(StrictModel):
     """Whether who may `approve` may also decide on approvals of runs that it began itself."""
     limits: LimitsSpec = Field(default_factory=LimitsSpec)
     """Limits of each subject."""
+
+
+def unknown_keys(access: AccessSpec) -> Iterator[tuple[FieldPath, str]]:
+    """Find grants to keys that do not exist: each with its field, and the problem."""
+    known = [key.name for key in access.keys]
+    there = f"there is {', '.join(known)}" if known else "there is none"
+    for n, grant in enumerate(access.grants):
+        for m, grantee in enumerate(grant.to):
+            if grantee.key is not None and grantee.key not in known:
+                path = ("spec", "access", "grants", n, "to", m, "key")
+                yield path, f"{grantee.key} is no name of access.keys; {there}"
+
+
+def access_grants(access: AccessSpec, namespace: str) -> tuple[Grant, ...]:
+    """Return a manifest's grants.
+
+    Without any, the ServiceAccounts of the agent's own namespace may ask. Holders of keys that no
+    grant names may always ask.
+    """
+    grants = [
+        Grant(
+            tuple(_grantee(one, namespace) for one in grant.to),
+            frozenset(Right(right) for right in grant.may),
+        )
+        for grant in access.grants
+    ]
+    named = {one.name for grant in grants for one in grant.to if one.kind == "key"}
+    others = [Grantee("key", key.name) for key in access.keys if key.name not in named]
+    if not access.grants:
+        others.append(Grantee("serviceaccount", f"{namespace}/*"))
+    return (*grants, Grant(tuple(others), frozenset({Right.ASK})))
+
+
+def _grantee(grantee: GranteeSpec, namespace: str) -> Grantee:
+    if ref := grantee.service_account:
+        return Grantee("serviceaccount", f"{ref.namespace or namespace}/{ref.name}")
+    if ref := grantee.agent:
+        return Grantee("agent", f"{ref.namespace or namespace}/{ref.name}")
+    if grantee.group is not None:
+        return Grantee("group", grantee.group)
+    if grantee.user is not None:
+        return Grantee("user", grantee.user)
+    return Grantee("key", grantee.key or "")  # exactly one is given
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformAccess:
+    """What the operator tells every pod of an agent about its callers.
+
+    `agents` are the Agents of the cluster that may ask, as `<namespace>/<name>`.
+    """
+
+    issuers: tuple[IssuerConfig, ...] = ()
+    grants: tuple[Grant, ...] = ()
+    agents: frozenset[str] = frozenset()
+
+
+def read_platform_access(text: str) -> PlatformAccess:
+    """Read the mounted file, which changes while the pod runs. Raises `ValueError`.
+
+    It is JSON:
+
+        {"issuers": [{"url", "audience", "userClaim"?, "groupsClaim"?, "jwks"?: {"keys": [...]},
+                      "ca"?, "isCluster"?}],
+         "grants": [{"to": [{"kind", "name"}], "may": ["ask", ...]}],
+         "agents": ["<namespace>/<name>", ...]}
+    """
+    try:
+        content = json.loads(text)
+        agents = frozenset(str(name) for name in content.get("agents", ()))
+        ask = tuple(Grantee("agent", name) for name in sorted(agents))
+        return PlatformAccess(
+            tuple(map(_issuer, content.get("issuers", ()))),
+            (*map(_grant, content.get("grants", ())), Grant(ask, frozenset({Right.ASK}))),
+            agents,
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"it lacks {error}") from error
+
+
+def _issuer(content: Mapping[str, Any]) -> IssuerConfig:
+    jwks, ca = content.get("jwks"), content.get("ca")
+    return IssuerConfig(
+        content["url"],
+        content["audience"],
+        content.get("userClaim", "sub"),
+        content.get("groupsClaim", "groups"),
+        tuple(jwks["keys"]) if jwks else None,
+        bool(content.get("isCluster")),
+        constant_value(ca) if ca else None,
+    )
+
+
+def _grant(content: Mapping[str, Any]) -> Grant:
+    to = tuple(Grantee(one["kind"], one["name"]) for one in content["to"])
+    return Grant(to, frozenset(map(Right, content["may"])))

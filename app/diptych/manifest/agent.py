@@ -6,38 +6,159 @@ of these models) and in docs/reference/manifest.md.
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    TypeAdapter,
+)
 
+from diptych.core.context_window import LEAST_LIMIT
+from diptych.core.run_settings import AnswerMode, OnMaxSteps, RunSettings
 from diptych.manifest.access import AccessSpec
 from diptych.manifest.budget import BudgetSpec
-from diptych.manifest.chat import ChatSpec
-from diptych.manifest.child_metadata import ChildMetadata
-from diptych.manifest.container import ContainerSpec
-from diptych.manifest.context import ContextSpec
-from diptych.manifest.expose import ExposeSpec
-from diptych.manifest.field_types import (
+from diptych.manifest.cluster import (
+    AllowedNamespaces,
+    ChildMetadata,
+    ContainerSpec,
+    ExposeSpec,
+    NetworkSpec,
+    PodTemplate,
+)
+from diptych.manifest.fields import (
     DnsLabel,
+    Duration,
     LongList,
     LongText,
     OutputSchema,
     ShortList,
     Text,
+    TextSource,
+    Url,
 )
-from diptych.manifest.hooks import HookSpec
-from diptych.manifest.loop import LoopSpec
 from diptych.manifest.model import ModelSpec
-from diptych.manifest.network import AllowedNamespaces, NetworkSpec
-from diptych.manifest.peers import PeerSpec
-from diptych.manifest.pod_template import PodTemplate
-from diptych.manifest.policy import PolicyRuleSpec
-from diptych.manifest.references import TextSource
+from diptych.manifest.policy import HookSpec, PolicyRuleSpec
+from diptych.manifest.rules import (
+    Rule,
+    StrictModel,
+    UniqueNames,
+    pattern,
+)
 from diptych.manifest.sessions import SessionsSpec
-from diptych.manifest.settings import NAMESPACE
-from diptych.manifest.strict_model import StrictModel
+from diptych.manifest.settings import DEADLINE, NAMESPACE, CallerParameter, ChatConfig
 from diptych.manifest.tools import ToolServerSpec
-from diptych.manifest.validators import CelRule, Pattern, UniqueNames, rule_error
+
+_DEFAULTS = RunSettings()
+
+
+class LoopSpec(StrictModel):
+    """The bounds of a run.
+
+    A new field stands here and, under the same name, in `RunSettings`, where a run reads it; then
+    `make format` writes CRD and reference. The resolver, the record and the Python API take all
+    fields as they are (but `deadline`, which is no setting of the loop).
+    """
+
+    max_steps: Annotated[int, Field(ge=1, le=100)] = _DEFAULTS.max_steps
+    """The most steps of a run. In each step the model asks for calls, and gets their results."""
+    on_max_steps: OnMaxSteps = _DEFAULTS.on_max_steps
+    """What happens after the last step: `stop` ends the run with a text that says so, `answer` lets
+    the model answer from the results so far."""
+    answer_mode: AnswerMode = _DEFAULTS.answer_mode
+    """How the answer is made: `separate` asks the model for it in a request of its own; with
+    `direct` a reply that calls nothing is the answer, which saves a request."""
+    max_calls_per_step: Annotated[int, Field(ge=1, le=64)] = _DEFAULTS.max_calls_per_step
+    """The most calls that one reply of the model may ask for; the same call asked for twice counts
+    once. A reply that asks for more is refused, and nothing of it runs."""
+    max_parallel_calls: Annotated[int, Field(ge=1, le=64)] = _DEFAULTS.max_parallel_calls
+    """The most calls of one step that run at the same time."""
+    max_retries: Annotated[int, Field(ge=0, le=100)] = _DEFAULTS.max_retries
+    """How many replies in a row that cannot be read the model may correct. After the next one, the
+    agent answers from the results so far."""
+    answer_repairs: Annotated[int, Field(ge=0, le=10)] = _DEFAULTS.answer_repairs
+    """How often the model may correct an answer that does not fit `outputSchema`, or the schema of
+    the request."""
+    memory_context_limit: Annotated[int, Field(ge=0, le=100)] = _DEFAULTS.memory_context_limit
+    """The most messages of the conversation that a delegation carries with its task."""
+    deadline: Duration = DEADLINE
+    """How long a run may take. The time that it waits in its session's queue does not count."""
+
+
+class ContextSpec(StrictModel):
+    """How much of a long conversation the model is sent."""
+
+    max_tokens: Annotated[int, Field(ge=LEAST_LIMIT, le=100_000_000)] | None = None
+    """The model's context window in tokens, the reply included. Long results are sent as excerpts
+    and old messages as a summary, so that a request stays below 75 % of it. If absent, the agent
+    learns the window when the endpoint refuses a request as too long."""
+
+
+_CHAT = ChatConfig()
+_ORIGIN = r"\*|https?://([a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])(:[0-9]{1,5})?"
+
+WebOrigin: TypeAlias = Annotated[
+    str,
+    pattern(
+        _ORIGIN,
+        'must be "*" or an origin such as https://app.example.com, in lower case, without a path',
+        300,
+    ),
+]
+
+
+class ChatSpec(StrictModel):
+    """What the callers of the HTTP API may bring with a chat, and from which web pages."""
+
+    caller_system: Literal["quote", "off"] = _CHAT.caller_system
+    """What becomes of a caller's system messages: `quote` adds them to the agent's own system
+    prompt, quoted and marked as subordinate to it; `off` leaves them out."""
+    caller_tools: Literal["refuse", "ignore"] = _CHAT.caller_tools
+    """What becomes of a chat that brings tools of its own: `refuse` answers with an error, `ignore`
+    goes on without them and says so in a header. A single tool that the caller forces is neither:
+    it asks for an answer of that tool's form."""
+    allow_parameters: ShortList[CallerParameter] = _CHAT.allow_parameters
+    """The parameters of a chat that reach the model, such as `temperature`, in place of those in
+    model.parameters. `max_tokens` stands for `max_completion_tokens` too. Others have no effect,
+    and a header names them."""
+    cors_origins: ShortList[WebOrigin] = _CHAT.cors_origins
+    """The origins of web pages whose scripts may use the paths under `/v1/` (CORS); "*" means all.
+    An agent on loopback refuses pages of other hosts all the same."""
+
+
+class PeerSpec(StrictModel):
+    """An agent that this one may delegate to: an Agent of the cluster by name, or any by URL."""
+
+    exactly_one_of = ("name", "url")
+    rules = (
+        Rule(
+            "!has(self.url) || has(self.__as__)",
+            'a url needs "as": the name that the model knows the agent by',
+            lambda spec: not spec.url or spec.as_,
+        ),
+        Rule(
+            "!has(self.url) || !has(self.__namespace__)",
+            "a url has no namespace; remove it, or give a name",
+            lambda spec: not (spec.url and spec.namespace),
+        ),
+    )
+
+    name: DnsLabel | None = None
+    """The name of an Agent."""
+    namespace: DnsLabel | None = None
+    """The Agent's namespace, if it is another one. That Agent's allowedNamespaces must agree."""
+    as_: DnsLabel | None = Field(default=None, alias="as")
+    """The name that the model knows the agent by; the Agent's name if absent. A url needs it."""
+    url: Url | None = None
+    """The base URL of any A2A agent, or the URL of its agent card."""
+    share_context: bool | None = None
+    """Whether a delegation carries the last messages of the conversation with its task. If absent,
+    an agent by name gets them and an agent by URL does not."""
+
+    @property
+    def visible_name(self) -> str:
+        return self.as_ or self.name or ""
+
 
 API_VERSION = "diptych.dev/v1alpha1"
 KIND = "Agent"
@@ -60,12 +181,6 @@ _SERVER_METADATA = {
     "selfLink",
     "uid",
 }
-_REPLICAS_NEED_REDIS = (
-    "replicas above 1 need sessions.redis: without it each pod knows its own sessions only"
-)
-_COST_NEEDS_PRICES = (
-    "budget.cost needs model.prices: give input and output, the prices of a million tokens"
-)
 _HAS_COST = (
     "has(self.budget) && (has(self.budget.cost)"
     " || has(self.budget.perSession) && has(self.budget.perSession.cost)"
@@ -77,18 +192,23 @@ class AgentSpec(StrictModel):
     """What an agent is and may do."""
 
     at_most_one_of = ("instructions", "instructionsFrom")
-    cel_rules = (
-        CelRule(
+    rules = (
+        Rule(  # a script in the environment of a process replaces a model, too
             "has(self.model) || has(self.container) && has(self.container.env)"
             " && self.container.env.exists(e, e.name == 'DEBUG_MOCK_RESPONSES')",
             "model is required, unless DEBUG_MOCK_RESPONSES is set in container.env",
         ),
-        CelRule(
+        Rule(
             "!has(self.replicas) || self.replicas <= 1"
             " || has(self.sessions) && has(self.sessions.redis)",
-            _REPLICAS_NEED_REDIS,
+            "replicas above 1 need sessions.redis: without it each pod knows its own sessions only",
+            lambda spec: spec.replicas <= 1 or spec.sessions.redis,
         ),
-        CelRule(f"!({_HAS_COST}) || has(self.model) && has(self.model.prices)", _COST_NEEDS_PRICES),
+        Rule(
+            f"!({_HAS_COST}) || has(self.model) && has(self.model.prices)",
+            "budget.cost needs model.prices: give input and output, the prices of a million tokens",
+            lambda spec: not spec.budget.has_cost or (spec.model and spec.model.prices),
+        ),
     )
 
     description: Text = ""
@@ -101,9 +221,7 @@ class AgentSpec(StrictModel):
     model: ModelSpec | None = None
     """The model that the agent asks. It is required, unless DEBUG_MOCK_RESPONSES is set in
     container.env."""
-    tools: Annotated[
-        LongList[ToolServerSpec], UniqueNames("tool servers", lambda t: t.name, "name")
-    ] = ()
+    tools: Annotated[LongList[ToolServerSpec], UniqueNames("tool servers", lambda t: t.name)] = ()
     """MCP servers whose tools the agent may call."""
     agents: Annotated[
         LongList[PeerSpec],
@@ -154,14 +272,6 @@ class AgentSpec(StrictModel):
     allowed_namespaces: AllowedNamespaces | None = None
     """The namespaces whose Agents may delegate to this one; its own namespace if absent."""
 
-    @model_validator(mode="after")
-    def _check_replicas(self) -> Self:
-        if self.budget.has_cost and (self.model is None or self.model.prices is None):
-            raise rule_error(_COST_NEEDS_PRICES)
-        if self.replicas > 1 and self.sessions.redis is None:
-            raise rule_error(_REPLICAS_NEED_REDIS)
-        return self
-
 
 _RULES = TypeAdapter(tuple[PolicyRuleSpec, ...])
 
@@ -169,7 +279,7 @@ _RULES = TypeAdapter(tuple[PolicyRuleSpec, ...])
 class Metadata(StrictModel):
     """The object's name; the rest belongs to Kubernetes, which writes more than users do."""
 
-    name: Annotated[DnsLabel, Pattern("[a-z].*", "must begin with a letter", 63)]
+    name: Annotated[DnsLabel, pattern("[a-z].*", "must begin with a letter", 63)]
     """The agent's name."""
     namespace: DnsLabel = NAMESPACE
     """The namespace that the agent is in."""

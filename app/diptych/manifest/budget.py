@@ -3,23 +3,23 @@
 from decimal import Decimal
 from typing import Annotated, TypeAlias
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import Field
 
 from diptych.core.budget import MAX_COUNT
-from diptych.manifest.durations import Duration, DurationRange
-from diptych.manifest.field_types import decimal_type
-from diptych.manifest.strict_model import StrictModel
+from diptych.manifest.fields import Duration, decimal, duration
+from diptych.manifest.rules import StrictModel
 
 Count: TypeAlias = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Steps: TypeAlias = Annotated[int, Field(ge=1, le=10**9)]
-LongDuration: TypeAlias = Annotated[float, DurationRange("0s", "8760h")]
+LongDuration: TypeAlias = Annotated[float, duration("0s", "8760h")]
 _DIGITS = "with at most 6 digits before the point and 6 after it"
-_MONEY = f'must be a decimal above 0 as a string, such as "0.50", {_DIGITS}'
-_PRICE = f'must be a decimal as a string, such as "0.25", {_DIGITS}'
-_money, _MONEY_SCHEMA = decimal_type(6, _MONEY, is_positive=True)
-_price, _PRICE_SCHEMA = decimal_type(6, _PRICE, is_positive=False)
-Money: TypeAlias = Annotated[Decimal, BeforeValidator(_money), WithJsonSchema(_MONEY_SCHEMA)]
-Price: TypeAlias = Annotated[Decimal, BeforeValidator(_price), WithJsonSchema(_PRICE_SCHEMA)]
+Money: TypeAlias = Annotated[
+    Decimal,
+    decimal(6, f'must be a decimal above 0 as a string, such as "0.50", {_DIGITS}', above=0),
+]
+Price: TypeAlias = Annotated[
+    Decimal, decimal(6, f'must be a decimal as a string, such as "0.25", {_DIGITS}')
+]
 
 
 class PricesSpec(StrictModel):
@@ -31,8 +31,8 @@ class PricesSpec(StrictModel):
     """The price of a million tokens of replies, as a string such as "2.00"."""
 
 
-class _Limits(StrictModel):
-    """What every budget may limit."""
+class Limited(StrictModel):
+    """The limits of every budget."""
 
     tokens: Count | None = None
     """Tokens of prompts and replies together, as the model counts them."""
@@ -46,14 +46,14 @@ class _Limits(StrictModel):
     """Steps, of all turns."""
 
 
-class SharedBudgetSpec(_Limits):
+class SharedBudgetSpec(Limited):
     """What several runs may use together, over all replicas."""
 
     wall_clock: LongDuration | None = None
     """For how long runs may execute, added up."""
 
 
-class BudgetSpec(_Limits):
+class BudgetSpec(Limited):
     """How much one run may use, with all that its delegations use."""
 
     wall_clock: Duration | None = None

@@ -1,18 +1,123 @@
-"""Reads YAML files into plain values, within bounds, and names the lines of mistakes."""
+"""Reads YAML files as Kubernetes does, within bounds, and names the lines of mistakes."""
 
 import json
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn, TypeAlias
 
 import yaml
 
 from diptych.core.errors import ConfigError
-from diptych.manifest.field_types import DNS_LABEL
-from diptych.manifest.scalars import resolve_scalar
-from diptych.manifest.source_location import node_at
+from diptych.manifest.fields import DNS_LABEL
+
+FieldPath: TypeAlias = tuple[str | int, ...]
+"""The path of a field: names of fields, and indexes of lists."""
+
+_MAX_NAME = 64  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLocation:
+    """The source of a manifest: a file, a document of a file, or environment variables.
+
+    `variables` says which environment variable a field was made from; the longest path counts.
+    `node` is the document, if it was read from a file.
+    """
+
+    source: str
+    variables: Mapping[FieldPath, str] = field(default_factory=dict)
+    node: yaml.Node | None = field(default=None, compare=False, repr=False)
+
+    def describe(self, path: FieldPath) -> str:
+        """Name a field: `agent.yaml: spec.tools[0].url`, or `MCP_SERVER_CALCULATOR_URL`."""
+        for length in range(len(path), 0, -1):
+            if path[:length] in self.variables:
+                return self.variables[path[:length]]
+        return ": ".join(part for part in (self.source, dotted_path(path)) if part)
+
+    def locate(self, path: FieldPath) -> str:
+        """Name a field and its line: `agent.yaml: line 9: spec.tools[0].url`."""
+        if self.node is None:
+            return self.describe(path)
+        line = node_at(self.node, path).start_mark.line + 1
+        return f"{self.source}: line {line}: {dotted_path(path)}"
+
+
+def node_at(node: yaml.Node, path: FieldPath) -> yaml.Node:
+    """Find a field's node, or that of the innermost field around it that is there."""
+    for part in path:
+        if isinstance(node, yaml.MappingNode):
+            node = field_node(node, part) or node
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
+            node = node.value[part] if part < len(node.value) else node
+    return node
+
+
+def field_node(node: yaml.Node | None, name: str | int) -> yaml.Node | None:
+    """Find the node of a mapping's field."""
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    return next((value for key, value in node.value if key.value == name), None)
+
+
+def dotted_path(path: FieldPath) -> str:
+    """Write a path as readers of manifests do: `spec.tools[0].url`."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            is_plain = part.replace("_", "").replace("-", "").isalnum() and len(part) <= _MAX_NAME
+            text += f".{part}" if is_plain else f".{json.dumps(part[:_MAX_NAME])}"
+    return text.removeprefix(".")
+
+
+_TRUE: Final = {"y", "yes", "true", "on"}
+_FALSE: Final = {"n", "no", "false", "off"}
+_NULL: Final = {"", "~", "null", "Null", "NULL"}
+_NUMBERLESS: Final = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_INTEGER: Final = re.compile(
+    r"[-+]?(?:0[xX](?P<hex>[0-9a-fA-F]+)|0[bB](?P<bin>[01]+)|0[oO]?(?P<oct>[0-7]+)|0|[1-9][0-9]{0,19})"
+)
+_FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_BETWEEN: Final = re.compile(r"(?<=[0-9])_(?=[0-9])")
+_BASES: Final = {"hex": 16, "bin": 2, "oct": 8}
+_MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**63 - 1
+
+
+def resolve_scalar(text: str) -> str | int | float | bool | None:
+    """Return a plain scalar's value. Raises `ValueError` for infinity and not-a-number."""
+    if text in _NULL:
+        return None
+    if text in {text.lower(), text.capitalize(), text.upper()} and text.lower() in _TRUE | _FALSE:
+        return text.lower() in _TRUE
+    if _NUMBERLESS.fullmatch(text):
+        raise ValueError(text)
+    digits = _BETWEEN.sub("", text) if text[0] == "." else text.replace("_", "")
+    if text[0] == "_":
+        return text
+    number: float | None = _integer(digits)
+    if number is None and _FLOAT.fullmatch(digits) and math.isfinite(float(digits)):
+        number = float(digits)
+    if number is None:
+        return text
+    is_whole = number == int(number) and _MIN_INTEGER <= number <= _MAX_INTEGER
+    return int(number) if is_whole else float(number)
+
+
+def _integer(digits: str) -> int | None:
+    """Read an integer of Go's syntax and 64 bits; None for anything else."""
+    found = _INTEGER.fullmatch(digits)
+    if found is None:
+        return None
+    base = found.lastgroup
+    size = int(found[base], _BASES[base]) if base else int(digits.lstrip("+-"))
+    number = -size if digits.startswith("-") else size
+    return number if _MIN_INTEGER <= number < 2**64 else None
+
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 64
@@ -49,14 +154,16 @@ _Loader.add_constructor(_PLAIN, lambda _, node: resolve_scalar(node.value))
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One YAML document. `source` is its file, and its number and name if the file has several.
+    """One YAML document. Its source is its file, and its number and name if there are several."""
 
-    `node` is what the content was made of: it knows the lines.
-    """
-
-    source: str
+    location: SourceLocation
     content: dict[str, Any]
-    node: yaml.Node | None = field(default=None, compare=False, repr=False)
+    notes: tuple[str, ...] = ()
+    """Advice about fields that are read as something else."""
+
+    @property
+    def source(self) -> str:
+        return self.location.source
 
 
 def read_text(path: Path) -> str:
@@ -86,47 +193,48 @@ def read_documents(path: Path) -> tuple[Document, ...]:
 
 def parse_documents(path: Path, text: str) -> tuple[Document, ...]:
     """Read documents from a file's text. Raises `ConfigError` with one line."""
-    values = [loaded for loaded in _load(path, text) if loaded[1] is not None]
-    if not values:
+    loaded = [each for each in _load(path, text) if each[1] is not None]
+    if not loaded:
         _fail(path, "is empty")
     documents: list[Document] = []
-    for number, (node, value) in enumerate(values, start=1):
-        source = f"{path}: document {number}" if len(values) > 1 else str(path)
+    for number, (node, value, notes) in enumerate(loaded, start=1):
+        source = f"{path}: document {number}" if len(loaded) > 1 else str(path)
         if not isinstance(value, dict):
             raise ConfigError(f"{source}: must be a mapping of fields")
         metadata = value.get("metadata")
         name = metadata.get("name") if isinstance(metadata, dict) else None
-        if len(values) > 1 and isinstance(name, str) and DNS_LABEL.fullmatch(name):
+        if len(loaded) > 1 and isinstance(name, str) and DNS_LABEL.fullmatch(name):
             source += f" ({name})"
-        documents += _items(Document(source, value, node))
+        documents += _items(Document(SourceLocation(source, node=node), value, notes))
     return tuple(documents)
 
 
 def _items(document: Document) -> Iterator[Document]:
-    """Give what a List holds, as `kubectl get -o yaml` writes it; any other document is itself."""
+    """Return the items of a List, as `kubectl get -o yaml` writes it, or the document itself."""
     items = document.content.get("items")
     if document.content.get("kind") != "List" or not isinstance(items, list):
         yield document
         return
-    for number, item in enumerate(items, start=1):
-        source = f"{document.source}: item {number}"
+    nodes = field_node(document.location.node, "items")
+    for number, item in enumerate(items):
+        source = f"{document.source}: item {number + 1}"
         if not isinstance(item, dict):
             raise ConfigError(f"{source}: must be a mapping of fields")
-        yield Document(
-            source, item, document.node and node_at(document.node, ("items", number - 1))
-        )
+        yield Document(SourceLocation(source, node=nodes and nodes.value[number]), item)
 
 
-def _load(path: Path, text: str) -> list[tuple[yaml.Node, Any]]:
+def _load(path: Path, text: str) -> list[tuple[yaml.Node, Any, tuple[str, ...]]]:
+    """Load each document's node, value and notes."""
     loader = None
     try:
         _check_depth(path, text)  # a deeper nesting would overflow the composer's stack
         loader = _Loader(text)
-        values = []
+        loaded = []
         while loader.check_node():
             node = loader.get_node()
+            notes = tuple(_rename_hook_points(node))
             _NodeCheck(path).count(node)
-            values.append((node, loader.construct_document(node)))
+            loaded.append((node, loader.construct_document(node), notes))
     except yaml.reader.ReaderError:
         _fail(path, "holds characters that YAML does not allow")
     except yaml.MarkedYAMLError as error:
@@ -137,10 +245,24 @@ def _load(path: Path, text: str) -> list[tuple[yaml.Node, Any]]:
         hint = '; quote a text that holds ": "' if "mapping values" in str(error.problem) else ""
         _fail(path, f"{where}is not valid YAML: {error.problem or error.context}{hint}")
     else:
-        return values
+        return loaded
     finally:
         if loader is not None:
             loader.dispose()
+
+
+def _rename_hook_points(document: yaml.Node) -> Iterator[str]:
+    """Rename each `on` of `spec.hooks` to `at`, with a note for each.
+
+    kubectl reads the name `on` as true (decision 160). People write it all the same.
+    """
+    hooks = field_node(field_node(document, "spec"), "hooks")
+    for number, hook in enumerate(hooks.value if isinstance(hooks, yaml.SequenceNode) else ()):
+        entries = hook.value if isinstance(hook, yaml.MappingNode) else []
+        keys = {key.value: key for key, _ in entries if isinstance(key, yaml.ScalarNode)}
+        if "on" in keys and "at" not in keys:
+            keys["on"].value, keys["on"].tag = "at", _STRING
+            yield f"spec.hooks[{number}].on is read as at; kubectl takes on for true: write at"
 
 
 def _quoted(text: str, number: int) -> str | None:
@@ -213,8 +335,6 @@ class _NodeCheck:
                 if key.value in seen:
                     self._fail(key, f'the field "{key.value[:64]}" stands twice; remove one')
                 seen.add(key.value)
-                if key.value == "hooks" and isinstance(value, yaml.SequenceNode):
-                    _keep_on(value)
                 yield value
 
     def _value(self, node: yaml.Node) -> str | float | None:
@@ -237,14 +357,6 @@ class _NodeCheck:
 
     def _fail(self, node: yaml.Node, message: str) -> NoReturn:
         _fail(self.path, f"line {node.start_mark.line + 1}: {message}")
-
-
-def _keep_on(hooks: yaml.SequenceNode) -> None:
-    """Keep `on` of hooks as it is written: see `hook_points`."""
-    for hook in hooks.value:
-        for key, _ in hook.value if isinstance(hook, yaml.MappingNode) else ():
-            if key.value == "on":
-                key.tag = _STRING
 
 
 def _fail(path: Path, message: str) -> NoReturn:

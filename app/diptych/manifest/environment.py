@@ -1,40 +1,128 @@
-"""The environment's form of an agent, for a plain container without a manifest.
+"""What the environment says: the settings of the process, and an agent without a manifest.
 
-It becomes the content of a manifest, so that the same rules check it, with a `SourceLocation` that
-names the variables in error lines. The settings of the process come from the environment too.
+The agent's variables become the content of a manifest, so that the same rules check them.
 """
 
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, get_args
 
 from diptych.manifest import API_VERSION, KIND
+from diptych.manifest.documents import FieldPath, SourceLocation
+from diptych.manifest.fields import url_problem
 from diptych.manifest.settings import LogLevel, ProcessSettings
-from diptych.manifest.source_location import FieldPath, SourceLocation
 from diptych.manifest.telemetry import read_telemetry
-from diptych.manifest.urls import url_problem
 from diptych.manifest.validation import raise_problems
-from diptych.manifest.variables import (
-    AGENT_VARIABLES,
-    MAX_SHUTDOWN_GRACE,
-    MEMORY_LIMIT,
-    MIN_MEMORY,
-    MOCK,
-    PUBLIC_URL,
-    SHUTDOWN_GRACE,
+
+_DEFAULTS = ProcessSettings()
+
+MOCK = "DEBUG_MOCK_RESPONSES"
+PUBLIC_URL = "PUBLIC_URL"
+SHUTDOWN_GRACE = "SHUTDOWN_GRACE_SECONDS"
+MEMORY_LIMIT = "MEMORY_LIMIT"
+MIN_MEMORY = 64 * 2**20  # bytes
+MAX_SHUTDOWN_GRACE = 3600  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentVariable:
+    """A variable; `path` is the field of the manifest that it replaces, if there is one.
+
+    `<name>` in the name of a variable is the name of a tool server or agent.
+    """
+
+    name: str
+    meaning: str
+    path: FieldPath = ()
+    default: str = ""
+
+
+PROCESS_VARIABLES = (
+    EnvironmentVariable(
+        "PORT",
+        "The port that the first agent listens at; 0 takes a free one.",
+        default=str(_DEFAULTS.port),
+    ),
+    EnvironmentVariable(
+        "METRICS_PORT",
+        "The port of the first agent's `/metrics`, which are then nowhere else. If absent, `PORT`.",
+    ),
+    EnvironmentVariable(
+        "LOG_LEVEL",
+        "The lowest level that is logged: debug, info, warning, error or critical.",
+        default=_DEFAULTS.log_level.lower(),
+    ),
+    EnvironmentVariable(
+        "LOG_FORMAT", "The form of log records: text or json.", default=_DEFAULTS.log_format
+    ),
+    EnvironmentVariable(
+        PUBLIC_URL, "The agent's URL in its agent card. If absent, the host of each request."
+    ),
+    EnvironmentVariable(
+        SHUTDOWN_GRACE,
+        f"How many seconds active runs get to end after SIGTERM, from 0 to {MAX_SHUTDOWN_GRACE}.",
+        default=f"{_DEFAULTS.shutdown_grace:g}",
+    ),
+    EnvironmentVariable(
+        MEMORY_LIMIT,
+        "How much memory the process may use (`512Mi`); else its cgroup's limit, or half of all",
+    ),
+    EnvironmentVariable(
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "Where traces go. Others of OpenTelemetry: docs/tracing.md.",
+    ),
+    EnvironmentVariable(
+        MOCK, "For tests: a JSON list of replies, in place of the asked agent's model."
+    ),
 )
+"""Variables with a meaning of their own, whether the agent has a manifest or not."""
+
+AGENT_VARIABLES = (
+    EnvironmentVariable("AGENT_NAME", "The agent's name.", ("metadata", "name")),
+    EnvironmentVariable(
+        "AGENT_DESCRIPTION", "What the agent is good for.", ("spec", "description")
+    ),
+    EnvironmentVariable("AGENT_INSTRUCTIONS", "The system prompt.", ("spec", "instructions")),
+    EnvironmentVariable(
+        "MODEL_API_URL",
+        "The base URL of an OpenAI-compatible API.",
+        ("spec", "model", "endpoint"),
+    ),
+    EnvironmentVariable("MODEL_NAME", "The model's name.", ("spec", "model", "name")),
+    EnvironmentVariable("MODEL_API_KEY", "The API key.", ("spec", "model", "apiKey")),
+    EnvironmentVariable(
+        "AGENTIC_LOOP_MAX_STEPS", "The most steps of a run.", ("spec", "loop", "maxSteps")
+    ),
+    EnvironmentVariable(
+        "MCP_SERVERS", "Names of tool servers, separated by commas.", ("spec", "tools")
+    ),
+    EnvironmentVariable(
+        "PEER_AGENTS",
+        "Names of agents that this one may delegate to, separated by commas.",
+        ("spec", "agents"),
+    ),
+    EnvironmentVariable("REDIS_URL", "The URL of a Redis.", ("spec", "sessions")),
+)
+"""Variables that replace the fields of a manifest, for a plain container without one."""
+
+NAMED_VARIABLES = (
+    EnvironmentVariable(
+        "MCP_SERVER_<name>_URL", "The URL of the tool server `<name>`.", ("spec", "tools", 0, "url")
+    ),
+    EnvironmentVariable(
+        "PEER_AGENT_<name>_CARD_URL",
+        "The URL of the agent card of `<name>`, or its base URL.",
+        ("spec", "agents", 0, "url"),
+    ),
+)
+"""Variables for each name in MCP_SERVERS and PEER_AGENTS: in upper case, with `-` as `_`."""
+
 
 _MAX_PORT = 65535
 _UNITS = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "k": 10**3, "M": 10**6, "G": 10**9}
 _QUANTITY = re.compile(r"(\d{1,15})(Ki|Mi|Gi|k|M|G)?", re.ASCII)
-_LEVELS: Final[Mapping[str, LogLevel]] = {
-    "DEBUG": "DEBUG",
-    "INFO": "INFO",
-    "WARN": "WARNING",
-    "WARNING": "WARNING",
-    "ERROR": "ERROR",
-    "CRITICAL": "CRITICAL",
-}
+_LEVELS: Final[Mapping[str, LogLevel]] = {level: level for level in get_args(LogLevel)}
 
 
 def process_settings(environ: Mapping[str, str]) -> ProcessSettings:
@@ -47,7 +135,8 @@ def process_settings(environ: Mapping[str, str]) -> ProcessSettings:
     defaults = ProcessSettings()
     port = _port(environ, "PORT", problems)
     metrics_port = _port(environ, "METRICS_PORT", problems)
-    level = _LEVELS.get((_value(environ, "LOG_LEVEL") or defaults.log_level).upper())
+    level_name = (_value(environ, "LOG_LEVEL") or defaults.log_level).upper()
+    level = _LEVELS.get("WARNING" if level_name == "WARN" else level_name)
     if level is None:
         problems.append("LOG_LEVEL: must be debug, info, warning, error or critical")
     log_format = (_value(environ, "LOG_FORMAT") or defaults.log_format).lower()
@@ -102,19 +191,36 @@ def public_url(environ: Mapping[str, str]) -> str | None:
 def manifest_content(
     environ: Mapping[str, str],
 ) -> tuple[dict[str, Any], SourceLocation, list[str]]:
-    """Give the manifest's content, its location, and a line for each missing variable."""
+    """Return the manifest's content, its location, and a line for each missing variable."""
     variables = {variable.path: variable.name for variable in AGENT_VARIABLES}
     problems: list[str] = []
+
+    def urls(names: str, prefix: str, suffix: str, field: str) -> Iterator[tuple[str, str]]:
+        given = [name.strip() for name in (_value(environ, names) or "").split(",")]
+        number = 0
+        for name in filter(None, given):
+            variable = _find_variable(environ, prefix, name, suffix)
+            variables["spec", field, number, "url"] = variable
+            if url := _value(environ, variable):
+                number += 1
+                yield name, url
+            else:
+                problems.append(f"{variable}: is required, as {names} names {name}")
+
+    tools = urls("MCP_SERVERS", "MCP_SERVER_", "_URL", "tools")
+    agents = urls("PEER_AGENTS", "PEER_AGENT_", "_CARD_URL", "agents")
     spec: dict[str, Any] = {
-        "tools": _tools(environ, variables, problems),
-        "agents": _agents(environ, variables, problems),
+        "tools": [{"name": name, "url": url} for name, url in tools],
+        "agents": [{"as": name, "url": url, "shareContext": True} for name, url in agents],
     }
     spec |= _without_none(
         description=_value(environ, "AGENT_DESCRIPTION"),
         instructions=_value(environ, "AGENT_INSTRUCTIONS"),
         model=_model(environ),
-        sessions=_sessions(environ),
     )
+    if _value(environ, "REDIS_URL"):  # the `Reference.variable` of this reference
+        url_from = {"secretKeyRef": {"name": "redis", "key": "url"}}
+        spec["sessions"] = {"redis": {"urlFrom": url_from}}
     if steps := _value(environ, "AGENTIC_LOOP_MAX_STEPS"):
         number = int(steps) if re.fullmatch(r"[+-]?\d{1,9}", steps) else steps
         spec["loop"] = {"maxSteps": number}
@@ -128,50 +234,9 @@ def _model(environ: Mapping[str, str]) -> dict[str, Any] | None:
     if _value(environ, MOCK) and not (url and name):
         return None
     model = _without_none(endpoint=url, name=name)
-    if _value(environ, "MODEL_API_KEY"):
-        # `Reference.variable` of this reference is MODEL_API_KEY.
+    if _value(environ, "MODEL_API_KEY"):  # the `Reference.variable` of this reference
         model["apiKey"] = {"secretKeyRef": {"name": "model", "key": "api-key"}}
     return model
-
-
-def _sessions(environ: Mapping[str, str]) -> dict[str, Any] | None:
-    if not _value(environ, "REDIS_URL"):
-        return None
-    # `Reference.variable` of this reference is REDIS_URL.
-    return {"redis": {"urlFrom": {"secretKeyRef": {"name": "redis", "key": "url"}}}}
-
-
-def _tools(
-    environ: Mapping[str, str], variables: dict[FieldPath, str], problems: list[str]
-) -> list[dict[str, Any]]:
-    tools: list[dict[str, Any]] = []
-    for name in _names(environ, "MCP_SERVERS"):
-        variable = _find_variable(environ, "MCP_SERVER_", name, "_URL")
-        variables["spec", "tools", len(tools), "url"] = variable
-        if url := _value(environ, variable):
-            tools.append({"name": name, "url": url})
-        else:
-            problems.append(f"{variable}: is required, as MCP_SERVERS names {name}")
-    return tools
-
-
-def _agents(
-    environ: Mapping[str, str], variables: dict[FieldPath, str], problems: list[str]
-) -> list[dict[str, Any]]:
-    agents: list[dict[str, Any]] = []
-    for name in _names(environ, "PEER_AGENTS"):
-        variable = _find_variable(environ, "PEER_AGENT_", name, "_CARD_URL")
-        variables["spec", "agents", len(agents), "url"] = variable
-        if url := _value(environ, variable):
-            agents.append({"as": name, "url": url, "shareContext": True})
-        else:
-            problems.append(f"{variable}: is required, as PEER_AGENTS names {name}")
-    return agents
-
-
-def _names(environ: Mapping[str, str], variable: str) -> list[str]:
-    names = (_value(environ, variable) or "").split(",")
-    return [name.strip() for name in names if name.strip()]
 
 
 def _find_variable(environ: Mapping[str, str], prefix: str, name: str, suffix: str) -> str:

@@ -15,28 +15,21 @@ from typing import Any
 
 from diptych.core.catalog import Catalog, Peer, Unavailable
 from diptych.core.errors import ConfigError
-from diptych.manifest import API_VERSION, KIND, AgentManifest
-from diptych.manifest.call_policy import named_calls
-from diptych.manifest.container_env import variable_path
-from diptych.manifest.documents import Document, read_documents
-from diptych.manifest.environment import manifest_content, public_url
-from diptych.manifest.grants import unknown_keys
-from diptych.manifest.hook_points import read_hook_points
+from diptych.manifest import API_VERSION, KIND, AgentManifest, AgentSpec
+from diptych.manifest.access import unknown_keys
+from diptych.manifest.documents import Document, FieldPath, SourceLocation, read_documents
+from diptych.manifest.environment import MOCK, manifest_content, public_url
 from diptych.manifest.pod_spec import pod_spec_mistakes
-from diptych.manifest.reference_values import ReferenceTargets
-from diptych.manifest.resolver import resolve_manifest
-from diptych.manifest.scripts import script_of
+from diptych.manifest.references import ReferenceTargets, redis_names, service_problems
+from diptych.manifest.resolver import named_calls, resolve_manifest, script_of, variable_path
 from diptych.manifest.secret_sources import SecretSources
-from diptych.manifest.services import Services, redis_service_names
 from diptych.manifest.settings import NAMESPACE, AgentConfig
-from diptych.manifest.source_location import SourceLocation
 from diptych.manifest.validation import raise_problems, shown_value, validate_manifest
-from diptych.manifest.variables import MOCK
 from diptych.policy.unmatched import is_glob, unmatched
 
 _KEY_KINDS = ("Secret", "ConfigMap")
 _GROUP = API_VERSION.partition("/")[0]
-_MAX_NAME = 64  # characters of somebody else's kind in a note
+_MAX_NAME = 64  # characters of another API's kind in a note
 _PLACEHOLDER_URL = "http://127.0.0.1:0"
 
 
@@ -58,19 +51,19 @@ class LocalOptions:
 class LoadedAgents:
     """Agents that are valid and whose references all lead somewhere, but that have no URLs yet."""
 
-    manifests: tuple[tuple[AgentManifest, SourceLocation], ...]
+    manifests: Sequence[tuple[AgentManifest, SourceLocation]]
     targets: ReferenceTargets
     notes: tuple[str, ...] = ()
-    """A line for each object of another kind, which was passed over, and other advice."""
+    """Advice, and a line for each object of another kind, which was passed over."""
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(manifest.metadata.name for manifest, _ in self.manifests)
 
     def resolve(self, urls: Sequence[str]) -> tuple[AgentConfig, ...]:
-        """Give each agent its URL, in the order of `names`, and make all configurations."""
+        """Make all configurations, with a URL for each agent in the order of `names`."""
         agents = {
-            _full_name(manifest): url
+            (manifest.metadata.namespace, manifest.metadata.name): url
             for (manifest, _), url in zip(self.manifests, urls, strict=True)
         }
         return _resolve_all(self.manifests, replace(self.targets, agents=agents))
@@ -79,9 +72,8 @@ class LoadedAgents:
 def load_agents(files: Sequence[Path], options: LocalOptions) -> LoadedAgents:
     """Load every Agent of the files. Raises `ConfigError` with all problems."""
     contents = _read_files(files)
-    services = Services(options.services)
-    redis = {name for manifest, _ in contents.manifests for name in redis_service_names(manifest)}
-    problems = contents.problems + services.problems(redis)
+    redis = {name for manifest, _ in contents.manifests for name in redis_names(manifest)}
+    problems = contents.problems + service_problems(options.services, redis)
     try:
         secrets = SecretSources(options.environ, options.secrets_file, contents.key_documents)
     except ConfigError as error:
@@ -89,11 +81,11 @@ def load_agents(files: Sequence[Path], options: LocalOptions) -> LoadedAgents:
         raise
     names = [manifest.metadata.name for manifest, _ in contents.manifests]
     asked = options.asked if options.asked in names else next(iter(names), None)
-    targets = ReferenceTargets(secrets, options.environ, services, asked=asked)
+    targets = ReferenceTargets(secrets, options.environ, options.services, asked=asked)
     if len(contents.manifests) == 1:
         targets = replace(targets, public_url=public_url(options.environ))
     # Agents with mistakes are targets too: a reference to one is no mistake of its own.
-    agents = dict.fromkeys(contents.agents, _PLACEHOLDER_URL)
+    agents = dict.fromkeys(contents.sources, _PLACEHOLDER_URL)
     try:
         _resolve_all(contents.manifests, replace(targets, agents=agents))
     except ConfigError as error:
@@ -102,52 +94,17 @@ def load_agents(files: Sequence[Path], options: LocalOptions) -> LoadedAgents:
     return LoadedAgents(contents.manifests, targets, tuple(contents.notes))
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedFiles:
-    """What a cluster would say of files: their problems, or their Agents, each with its file.
-
-    `notes` has a line for each object of a kind of somebody else's, as Kustomize writes. `scripts`
-    are the values of DEBUG_MOCK_RESPONSES that stand in the files, each with its place. `warnings`
-    are about names of tools and agents that the manifest itself shows to be wrong.
-    """
-
-    problems: list[str]
-    notes: list[str]
-    agents: list[tuple[Path, str]]
-    scripts: list[tuple[str, str]] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-
-
-def check_files(files: Sequence[Path]) -> CheckedFiles:
-    """Check files as a cluster would; it follows no reference.
-
-    Each is read once: it may be a pipe.
-    """
+def check_files(files: Sequence[Path]) -> "FileContents":
+    """Check files as a cluster would; no reference is followed."""
     contents = _read_files(files)
     try:
         SecretSources({}, documents=contents.key_documents)
     except ConfigError as error:
         contents.problems += error.problems
-    without_model = [
-        f"{location.describe(('spec', 'model'))}: is required, unless {MOCK} is set in "
-        "container.env"
-        for manifest, location in contents.manifests
-        if manifest.spec.model is None
-        and MOCK not in {variable.name for variable in manifest.spec.container.env}
-    ]
-    without_key = [
-        f"{location.describe(path)}: {problem}"
-        for manifest, location in contents.manifests
-        for path, problem in unknown_keys(manifest.spec.access)
-    ]
-    problems = [
-        *contents.problems,
-        *without_model,
-        *without_key,
-        *_pod_template_problems(contents),
-    ]
-    scripts, warnings = list(_scripts(contents)), list(_unmatched(contents))
-    return CheckedFiles(problems, contents.notes, contents.names, scripts, warnings)
+    for manifest, location in contents.manifests:
+        for path, problem in _cluster_problems(manifest.spec):
+            contents.problems.append(f"{location.describe(path)}: {problem}")
+    return contents
 
 
 def config_from_environment(environ: Mapping[str, str]) -> AgentConfig:
@@ -172,15 +129,124 @@ def config_from_content(
     targets = ReferenceTargets(
         SecretSources(options.environ, options.secrets_file),
         options.environ,
-        Services(options.services),
+        options.services,
         public_url=public_url(options.environ),
     )
     return resolve_manifest(manifest, location, targets)
 
 
-def _missing_programs(manifest: AgentManifest, location: SourceLocation) -> Iterator[str]:
-    """Name the programs of stdio servers that are not here: nor are they, perhaps, in the image."""
-    for number, tool in enumerate(manifest.spec.tools):
+@dataclass(slots=True)
+class FileContents:
+    """The contents of files: valid manifests, Secrets and ConfigMaps, problems and notes.
+
+    `sources` maps the namespace and name of every Agent, valid or not, to its document. `agents`
+    has the file and name of each valid one.
+    """
+
+    manifests: list[tuple[AgentManifest, SourceLocation]] = field(default_factory=list)
+    agents: list[tuple[Path, str]] = field(default_factory=list)
+    sources: dict[tuple[str, str], str] = field(default_factory=dict)
+    key_documents: list[Document] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, file: Path, document: Document) -> None:
+        kind, version = document.content.get("kind"), document.content.get("apiVersion")
+        is_foreign = isinstance(version, str) and not version.startswith(f"{_GROUP}/")
+        if kind in _KEY_KINDS:
+            self.key_documents.append(document)
+        elif kind == KIND:
+            self._add_agent(file, document)
+        elif kind is None:
+            self.problems.append(f'{document.source}: kind: is required; it must be "{KIND}"')
+        elif is_foreign and isinstance(kind, str):
+            what = f"a {kind[:_MAX_NAME]} of {str(version)[:_MAX_NAME]} is passed over"
+            self.notes.append(f"{document.source}: {what}")
+        else:
+            self.problems.append(
+                f'{document.source}: kind: must be "{KIND}"{shown_value(kind, ())}; an object of '
+                "another API names that in apiVersion"
+            )
+
+    def _add_agent(self, file: Path, document: Document) -> None:
+        self._add_source(document)
+        self.notes += (f"{document.source}: {note}" for note in document.notes)
+        try:
+            manifest = validate_manifest(document.content, document.location)
+        except ConfigError as error:
+            self.problems += error.problems
+        else:
+            self.manifests.append((manifest, document.location))
+            self.agents.append((file, manifest.metadata.name))
+            self.notes += _missing_programs(manifest.spec, document.location)
+
+    def _add_source(self, document: Document) -> None:
+        metadata = document.content.get("metadata")
+        if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+            return
+        full_name = str(metadata.get("namespace", NAMESPACE)), metadata["name"]
+        if full_name in self.sources:
+            self.problems.append(
+                f"{document.source}: metadata.name: the Agent {full_name[1]} stands already in "
+                f"{self.sources[full_name]}; rename or remove one"
+            )
+        self.sources.setdefault(full_name, document.source)
+
+    def scripts(self) -> Iterator[tuple[str, str]]:
+        """Find the values of DEBUG_MOCK_RESPONSES in the manifests, each with its place."""
+        for manifest, location in self.manifests:
+            container = manifest.spec.container
+            for variable in container.env:
+                if variable.name == MOCK and variable.value is not None:
+                    source = f"{location.describe(variable_path(container, MOCK))}: {MOCK}"
+                    yield source, script_of(manifest.metadata.name, variable.value, is_asked=True)
+
+    def unmatched_names(self) -> Iterator[str]:
+        """Find names that no server or agent of their manifest can have."""
+        for manifest, location in self.manifests:
+            spec = manifest.spec
+            servers = [
+                (s.name, None if any(map(is_glob, s.allow)) else tuple(s.allow)) for s in spec.tools
+            ]
+            catalog = Catalog(
+                agents=tuple(Peer(peer.visible_name, "") for peer in spec.agents),
+                unavailable=tuple(
+                    Unavailable("server", name, "", tools) for name, tools in servers
+                ),
+            )
+            for found in unmatched(tuple(named_calls(spec)), catalog):
+                yield f"{location.source}: {found.place}: {found.reason}"
+
+
+def _read_files(files: Sequence[Path]) -> FileContents:
+    contents = FileContents()
+    for file in files:
+        try:
+            documents = read_documents(file)
+        except ConfigError as error:
+            contents.problems += error.problems
+            continue
+        for document in documents:
+            contents.add(file, document)
+    if not contents.sources and not contents.problems:
+        names = ", ".join(map(str, files)) or "the command line"
+        contents.problems.append(f"{names}: there is no Agent in it")
+    return contents
+
+
+def _cluster_problems(spec: AgentSpec) -> Iterator[tuple[FieldPath, str]]:
+    """Find mistakes that only a cluster minds, or that its API cannot place."""
+    is_scripted = any(variable.name == MOCK for variable in spec.container.env)
+    if spec.model is None and not is_scripted:
+        yield ("spec", "model"), f"is required, unless {MOCK} is set in container.env"
+    yield from unknown_keys(spec.access)
+    if spec.pod_template:
+        yield from pod_spec_mistakes(spec.pod_template.spec, ("spec", "podTemplate", "spec"))
+
+
+def _missing_programs(spec: AgentSpec, location: SourceLocation) -> Iterator[str]:
+    """Name the programs of stdio servers that are not here: the image may lack them, too."""
+    for number, tool in enumerate(spec.tools):
         if not tool.command or any(variable.name == "PATH" for variable in tool.env):
             continue
         if which(tool.command[0]) is None:
@@ -189,118 +255,6 @@ def _missing_programs(manifest: AgentManifest, location: SourceLocation) -> Iter
                 f"{where}: no program {tool.command[0]} here; in a cluster the image must have it "
                 "(spec.container.image; docs/tools.md shows how to build one)"
             )
-
-
-@dataclass(slots=True)
-class _FileContents:
-    """What files hold: valid manifests, the names of all Agents, Secrets, and problems.
-
-    `agents` maps (namespace, name) to the document, `names` has the files of the valid manifests.
-    """
-
-    manifests: tuple[tuple[AgentManifest, SourceLocation], ...] = ()
-    agents: dict[tuple[str, str], str] = field(default_factory=dict)
-    names: list[tuple[Path, str]] = field(default_factory=list)
-    key_documents: list[Document] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def add(self, document: Document) -> None:
-        kind, version = document.content.get("kind"), document.content.get("apiVersion")
-        if kind in _KEY_KINDS:
-            self.key_documents.append(document)
-        elif kind == KIND:
-            self._add_agent(document)
-        elif kind is None:
-            self.problems.append(f'{document.source}: kind: is required; it must be "{KIND}"')
-        elif _is_of_somebody_else(kind, version):
-            what = f"a {str(kind)[:_MAX_NAME]} of {str(version)[:_MAX_NAME]} is passed over"
-            self.notes.append(f"{document.source}: {what}")
-        else:
-            self.problems.append(
-                f'{document.source}: kind: must be "{KIND}"{shown_value(kind, ())}; an object of '
-                "another API names that in apiVersion"
-            )
-
-    def _add_agent(self, document: Document) -> None:
-        location = SourceLocation(document.source, node=document.node)
-        self._add_name(document)
-        self.notes += (f"{document.source}: {note}" for note in read_hook_points(document.content))
-        try:
-            manifest = validate_manifest(document.content, location)
-        except ConfigError as error:
-            self.problems += error.problems
-        else:
-            self.manifests += ((manifest, location),)
-            self.notes += _missing_programs(manifest, location)
-
-    def _add_name(self, document: Document) -> None:
-        metadata = document.content.get("metadata")
-        if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
-            return
-        full_name = str(metadata.get("namespace", NAMESPACE)), metadata["name"]
-        if full_name in self.agents:
-            self.problems.append(
-                f"{document.source}: metadata.name: the Agent {full_name[1]} stands already in "
-                f"{self.agents[full_name]}; rename or remove one"
-            )
-        self.agents.setdefault(full_name, document.source)
-
-
-def _is_of_somebody_else(kind: object, version: object) -> bool:
-    is_foreign = isinstance(version, str) and not version.startswith(f"{_GROUP}/")
-    return is_foreign and isinstance(kind, str)
-
-
-def _scripts(contents: _FileContents) -> Iterator[tuple[str, str]]:
-    for manifest, location in contents.manifests:
-        container = manifest.spec.container
-        for variable in container.env:
-            if variable.name == MOCK and variable.value is not None:
-                source = f"{location.describe(variable_path(container, MOCK))}: {MOCK}"
-                yield source, script_of(manifest.metadata.name, variable.value, is_asked=True)
-
-
-def _unmatched(contents: _FileContents) -> Iterator[str]:
-    """Find names that no server or agent of the manifest can have; what servers list is unknown."""
-    for manifest, location in contents.manifests:
-        spec = manifest.spec
-        servers = [
-            (s.name, None if any(map(is_glob, s.allow)) else tuple(s.allow)) for s in spec.tools
-        ]
-        catalog = Catalog(
-            agents=tuple(Peer(peer.visible_name, "") for peer in spec.agents),
-            unavailable=tuple(Unavailable("server", name, "", tools) for name, tools in servers),
-        )
-        for found in unmatched(tuple(named_calls(spec)), catalog):
-            yield f"{location.source}: {found.place}: {found.reason}"
-
-
-def _pod_template_problems(contents: _FileContents) -> Iterator[str]:
-    """Find what a Kubernetes API would refuse; a laptop, which makes no pods, does not mind."""
-    path = ("spec", "podTemplate", "spec")
-    for manifest, location in contents.manifests:
-        if template := manifest.spec.pod_template:
-            for where, message in pod_spec_mistakes(template.spec, path):
-                yield f"{location.describe(where)}: {message}"
-
-
-def _read_files(files: Sequence[Path]) -> _FileContents:
-    contents = _FileContents()
-    for file in files:
-        try:
-            documents = read_documents(file)
-        except ConfigError as error:
-            contents.problems += error.problems
-            continue
-        before = len(contents.manifests)
-        for document in documents:
-            contents.add(document)
-        contents.names += ((file, m.metadata.name) for m, _ in contents.manifests[before:])
-    if not contents.agents and not contents.problems:
-        names = ", ".join(map(str, files)) or "the command line"
-        contents.problems.append(f"{names}: there is no Agent in it")
-    return contents
 
 
 def _resolve_all(
@@ -315,7 +269,3 @@ def _resolve_all(
             problems += error.problems
     raise_problems(problems)
     return tuple(configs)
-
-
-def _full_name(manifest: AgentManifest) -> tuple[str, str]:
-    return manifest.metadata.namespace, manifest.metadata.name

@@ -1,32 +1,42 @@
-"""The part of a manifest that says which model an agent asks, and how.
+"""The part of a manifest that says which model an agent asks, and how."""
 
-Its values go to `config.settings.ModelConfig`; `action_format` and `prices` to
-`loop.run_settings` (`config.resolver` has a line for each but parameters and timeouts).
-"""
+from typing import Annotated
 
-from typing import Annotated, Self
-
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field
 
 from diptych.core.run_settings import ActionFormat, RunSettings
 from diptych.manifest.budget import PricesSpec
-from diptych.manifest.durations import Duration
-from diptych.manifest.field_types import OneLine, ShortList, Temperature
-from diptych.manifest.headers import Headers
-from diptych.manifest.references import SecretSource
+from diptych.manifest.fields import (
+    Duration,
+    Headers,
+    OneLine,
+    SecretSource,
+    ShortList,
+    Url,
+    decimal,
+)
+from diptych.manifest.rules import Rule, StrictModel
 from diptych.manifest.settings import InputKind, TimeoutConfig
-from diptych.manifest.strict_model import StrictModel
-from diptych.manifest.urls import Url
-from diptych.manifest.validators import CelRule, rule_error
 
 _TIMEOUTS = TimeoutConfig()
-_TWO_KEYS = "needs only one of apiKey and a header Authorization"
 
 
 class Parameters(StrictModel):
     """Parameters of each request to the model; the endpoint decides those that are absent."""
 
-    temperature: Temperature | None = None
+    temperature: (
+        Annotated[
+            float,
+            decimal(
+                3,
+                'must be a decimal from 0 to 2 as a string, such as "0.2"',
+                most=2,
+                max_length=10,
+            ),
+            AfterValidator(float),
+        ]
+        | None
+    ) = None
     """From 0 to 2, as a string such as "0.2" (the Kubernetes API has no fractions)."""
     max_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     """The most tokens of one reply."""
@@ -48,13 +58,17 @@ class Timeouts(StrictModel):
 
 
 class _Endpoint(StrictModel):
-    """What a model and its fallbacks have in common."""
+    """The fields that a model and its fallbacks share."""
 
-    cel_rules = (
-        CelRule(
+    rules = (
+        Rule(
             "!has(self.apiKey) || !has(self.headers)"
             " || self.headers.all(x, x.name.lowerAscii() != 'authorization')",
-            _TWO_KEYS,
+            "needs only one of apiKey and a header Authorization",
+            lambda spec: (
+                spec.api_key is None
+                or all(header.name.lower() != "authorization" for header in spec.headers)
+            ),
         ),
     )
 
@@ -67,13 +81,6 @@ class _Endpoint(StrictModel):
     """The Secret that holds the endpoint's API key, which is sent as a bearer token."""
     headers: Headers = ()
     """HTTP headers that every request carries, such as the `api-key` of Azure."""
-
-    @model_validator(mode="after")
-    def _check_keys(self) -> Self:
-        names = {header.name.lower() for header in self.headers}
-        if self.api_key is not None and "authorization" in names:
-            raise rule_error(_TWO_KEYS)
-        return self
 
 
 class FallbackSpec(_Endpoint):

@@ -1,7 +1,6 @@
-"""Writes pins of tools into the text of a manifest; whatever else stands there, stays as it is.
+"""Writes pins of tools into the text of a manifest, at the places that the YAML parser names.
 
-The places are those that the YAML parser names, so comments and order stay. What was written is
-read again: it must mean the same as before, but for the pins.
+Comments and order stay. The new text is read again: only the pins may have changed.
 """
 
 import copy
@@ -15,7 +14,7 @@ import yaml
 
 from diptych.core.errors import ConfigError
 from diptych.manifest import KIND
-from diptych.manifest.documents import parse_documents
+from diptych.manifest.documents import field_node, parse_documents
 from diptych.manifest.settings import NAMESPACE
 
 Pins: TypeAlias = Mapping[tuple[str, str], Mapping[str, Mapping[str, str]]]
@@ -32,9 +31,9 @@ class _Edit:
 
 
 def with_pins(text: str, pins: Pins) -> str:
-    """Give the text with the pins of some servers replaced.
+    """Return the text, which `parse_documents` has read, with the pins of some servers replaced.
 
-    The text is one that `parse_documents` could read; `check_written` says whether this worked.
+    `check_written` says whether this worked.
     """
     edits = {edit.start: edit for edit in _edits(text, pins)}
     for _, edit in sorted(edits.items(), reverse=True):
@@ -61,7 +60,7 @@ def check_written(path: Path, before: str, after: str, pins: Pins) -> None:
 
 
 def pin_lines(pins: Mapping[str, str]) -> list[str]:
-    """Give pins as the lines of a YAML list."""
+    """Write pins as the lines of a YAML list."""
     return [f"- {_flow({'tool': tool, 'digest': digest})}" for tool, digest in pins.items()]
 
 
@@ -82,12 +81,12 @@ def _edits(text: str, pins: Pins) -> Iterator[_Edit]:
     for document in yaml.compose_all(text, Loader=yaml.SafeLoader):
         if _scalar(document, "kind") != KIND:
             continue
-        metadata, spec = _field(document, "metadata"), _field(document, "spec")
+        metadata, spec = field_node(document, "metadata"), field_node(document, "spec")
         agent = _scalar(metadata, "namespace") or NAMESPACE, _scalar(metadata, "name")
-        tools = _field(spec, "tools")
+        tools = field_node(spec, "tools")
         of_agent = pins.get(agent, {})
         for server in tools.value if isinstance(tools, yaml.SequenceNode) else ():
-            name = _field(server, "name")
+            name = field_node(server, "name")
             if name is not None and name.value in of_agent:
                 yield _edit(text, server, name, of_agent[name.value], newline)
 
@@ -97,7 +96,7 @@ def _edit(
 ) -> _Edit:
     """Replace the value of `pin`, or add the field after the name."""
     entries = [{"tool": tool, "digest": digest} for tool, digest in pins.items()]
-    old = _field(server, "pin")
+    old = field_node(server, "pin")
     if old is not None:
         end = _end(old)
         if isinstance(old, yaml.SequenceNode) and not old.flow_style:
@@ -114,21 +113,15 @@ def _edit(
 
 
 def _end(node: yaml.Node) -> int:
-    """Give where a node's text ends: before the comments and blank lines that follow."""
+    """Return the end of a node's text, before the comments and blank lines that follow."""
     if not isinstance(node, yaml.CollectionNode) or node.flow_style or not node.value:
         return int(node.end_mark.index)
     last = node.value[-1]
     return _end(last[1] if isinstance(node, yaml.MappingNode) else last)
 
 
-def _field(node: yaml.Node | None, name: str) -> yaml.Node | None:
-    if not isinstance(node, yaml.MappingNode):
-        return None
-    return next((value for key, value in node.value if key.value == name), None)
-
-
 def _scalar(node: yaml.Node | None, name: str) -> str:
-    value = _field(node, name)
+    value = field_node(node, name)
     return value.value if isinstance(value, yaml.ScalarNode) else ""
 
 

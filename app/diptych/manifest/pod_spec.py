@@ -12,10 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from diptych.manifest.source_location import FieldPath
+from diptych.manifest.documents import FieldPath
 
 Mistake: TypeAlias = tuple[FieldPath, str]
-"""Where it is, and what is wrong there, as the end of a sentence."""
+"""The field, and the problem as the end of a sentence."""
 
 _SCHEMA = Path(__file__).with_name("pod_spec.json")
 _DEFAULTS = {"protocol": "TCP"}
@@ -24,7 +24,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 
 def pod_spec_mistakes(value: Mapping[str, Any], path: FieldPath = ()) -> Iterator[Mistake]:
-    """Give the mistakes of (a part of) a PodSpec that stands at `path`."""
+    """Find the mistakes of (a part of) a PodSpec at `path`."""
     schema = _schema()
     yield from _mistakes(schema["root"], value, path)
 

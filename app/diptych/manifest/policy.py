@@ -1,15 +1,31 @@
-"""The part of a manifest that says which calls are made, denied, or asked about first."""
+"""The parts of a manifest that decide about calls, steps and answers: policy and hooks."""
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import (
+    Field,
+    ValidationInfo,
+    field_validator,
+)
 
-from diptych.manifest.durations import Duration
-from diptych.manifest.field_types import OneLine
-from diptych.manifest.strict_model import StrictModel
-from diptych.manifest.validators import rule_error
+from diptych.manifest.fields import (
+    Duration,
+    Headers,
+    OneLine,
+    SecretSource,
+    Url,
+    duration,
+)
+from diptych.manifest.rules import (
+    Rule,
+    StrictModel,
+    cel_matches,
+    rule_error,
+)
 from diptych.policy.rule_groups import EXPIRES
-from diptych_cel.expressions import MAX_EXPRESSION, InvalidExpression, check_expression
+from diptych.runs.definition import HOOK_TIMEOUT
+from diptych_cel.expressions import MAX_EXPRESSION, About, InvalidExpression, check_expression
 
 
 class MatchSpec(StrictModel):
@@ -22,6 +38,14 @@ class MatchSpec(StrictModel):
     against the tool's own name and against its long one, `<server>__<name>`."""
     agent: OneLine | None = None
     """The agents that are meant: a name by which the model knows them, or a glob."""
+
+    @property
+    def about(self) -> About:
+        return "tool" if self.agent is None else "agent"
+
+    @property
+    def pattern(self) -> str:
+        return self.tool or self.agent or ""
 
 
 class PolicyRuleSpec(StrictModel):
@@ -55,7 +79,38 @@ class PolicyRuleSpec(StrictModel):
         match = info.data.get("match")
         if when is not None and match is not None:
             try:
-                check_expression(when, "tool" if match.agent is None else "agent")
+                check_expression(when, match.about)
             except InvalidExpression as error:
                 raise rule_error(str(error)) from None
         return when
+
+
+_PRIVATE = re.compile(
+    r"https://.*|http://(localhost|127(\.[0-9]{1,3}){3}|\[::1\]|[a-z]([-a-z0-9]*[a-z0-9])?"
+    r"|[a-z0-9]([-.a-z0-9]*[a-z0-9])?\.svc(\.cluster\.local)?)(:[0-9]{1,5})?([/?].*)?"
+)
+
+
+class HookSpec(StrictModel):
+    """An address that is asked about runs by HTTP; see docs/hooks.md."""
+
+    at: Literal["beforeCall", "afterCall", "afterStep", "validateAnswer"]
+    """Where in a run it is asked: `beforeCall` may rewrite or deny a call, `afterCall` may replace
+    its result, `afterStep` may end phase 1, `validateAnswer` may refuse the answer."""
+    url: Annotated[
+        Url,
+        Rule(
+            cel_matches(_PRIVATE.pattern),
+            "must be https: what a run does is read on the way, and answers could be forged; http "
+            "only for loopback and Services of the cluster (name, or name.namespace.svc)",
+            _PRIVATE.fullmatch,
+        ),
+    ]
+    """Where the questions are sent. Outside the cluster it must be https."""
+    timeout: Annotated[float, duration("0s", "30s")] = HOOK_TIMEOUT
+    """How long it may take to answer, at most 30s."""
+    headers: Headers = ()
+    """Headers that every request carries."""
+    signing_key: SecretSource | None = None
+    """The key that signs each request, as Standard Webhooks does (`webhook-signature`): `whsec_`
+    and base64, or any other text."""

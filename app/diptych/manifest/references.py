@@ -1,32 +1,213 @@
-"""References of a manifest to keys of Secrets and ConfigMaps."""
+"""Follows the references of one manifest: to keys, Services, agents and a Redis.
 
-from diptych.manifest.field_types import ObjectKey, ObjectName
-from diptych.manifest.strict_model import StrictModel
+Each reference without a target adds one line to `References.problems`.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from diptych.manifest import AgentManifest
+from diptych.manifest.agent import PeerSpec
+from diptych.manifest.documents import FieldPath, SourceLocation
+from diptych.manifest.fields import KeyRef, TextSource, url_problem
+from diptych.manifest.secret_sources import Kind, Reference, SecretSources, value_from_file
+from diptych.manifest.sessions import RedisService
+from diptych.manifest.tools import ServiceRef
+from diptych.net.redaction import remembered
+from diptych.ports import ValueProvider
+
+PLATFORM_FILE = "access/platform.json"
+"""In a pod's folder of references: what the operator says of callers (`read_platform_access`)."""
+TOKENS = "tokens"
+"""In the same folder: a token for each agent that this one may ask, `<namespace>.<name>`."""
+
+_AGENT_PORT = 8000  # of every Agent's Service
+_REDIS_SCHEMES = ("redis://", "rediss://")
+_REDIS = re.compile(
+    r"(?:rediss?://)?(?:\[[0-9a-fA-F:.]+\]|[-._a-zA-Z0-9]+)(?::([0-9]{1,5}))?(?:/[0-9]*)?"
+)
+_MAX_PORT = 65535
 
 
-class KeyRef(StrictModel):
-    """One key of a Secret or ConfigMap in the agent's namespace."""
+@dataclass(frozen=True, slots=True)
+class ReferenceTargets:
+    """What references can lead to.
 
-    name: ObjectName
-    """The name of the Secret or ConfigMap."""
-    key: ObjectKey
-    """One of its keys."""
+    `services` are the addresses of `--service`, by name or `namespace/name`; `agents` the URLs of
+    the agents that run beside this one, by (namespace, name). `public_url` is that of the process,
+    if it serves this agent only. `asked` is the agent that a script in the environment is for; None
+    is whichever it is.
+    """
+
+    secrets: SecretSources
+    environ: Mapping[str, str] = field(default_factory=dict)
+    services: Mapping[str, str] = field(default_factory=dict)
+    agents: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    public_url: str | None = None
+    asked: str | None = None
+
+    def web_url(self, *names: str) -> str | None:
+        """Find the URL of a Service that is no Redis, under the first of these names."""
+        addresses = filter(None, map(self.services.get, names))
+        return next((a for a in addresses if not a.startswith(_REDIS_SCHEMES)), None)
 
 
-class SecretSource(StrictModel):
-    """A secret, given by reference: a manifest never holds its value."""
+class References:
+    """The references of one manifest.
 
-    secret_key_ref: KeyRef
-    """A key of a Secret. In a cluster it is a mounted file, read again when it changes. On a laptop
-    it comes from the environment (`MODELS_API_KEY` for models/api-key) or from `--secrets`."""
+    In a pod (`is_mounted`) every key is a mounted file, which may be missing and come later;
+    `mounted_keys` collects them. On a laptop a missing key is a problem.
+    """
+
+    def __init__(
+        self, manifest: AgentManifest, location: SourceLocation, targets: ReferenceTargets
+    ) -> None:
+        self.targets = targets
+        self.describe = location.describe
+        self.problems: list[str] = []
+        self.mounted_keys: dict[str, ValueProvider] = {}
+        self._namespace = manifest.metadata.namespace
+        self._folder = manifest.metadata.references
+
+    @property
+    def is_mounted(self) -> bool:
+        """Whether the operator has resolved the manifest for a pod."""
+        return self._folder is not None
+
+    def add_problem(self, path: FieldPath, message: str) -> None:
+        self.problems.append(f"{self.describe(path)}: {message}")
+
+    def key(
+        self, path: FieldPath, kind: Kind, ref: KeyRef, *, is_required: bool = True
+    ) -> ValueProvider:
+        """Return a reader of one key of a Secret or ConfigMap.
+
+        A Secret's values are redacted in logs and results from now on, unless the model sees them
+        anyway (`text_of_key`).
+        """
+        read = self.text_of_key(path, kind, ref, is_required=is_required)
+        if kind != "Secret":
+            return read
+        secret = remembered(read)
+        secret()  # others may repeat it before it is used here
+        return secret
+
+    def text_of_key(
+        self, path: FieldPath, kind: Kind, ref: KeyRef, *, is_required: bool = True
+    ) -> ValueProvider:
+        """Return a reader of one key, whose value is no secret wherever it lies."""
+        reference = Reference(kind, ref.name, ref.key, self._namespace)
+        if self._folder is not None:
+            name = f"{ref.key} of {kind} {ref.name}"
+            file = self._folder / reference.file
+            return self.mounted_keys.setdefault(name, value_from_file(file))
+        secret = self.targets.secrets.find(reference)
+        if is_required and secret() is None:
+            self.add_problem(
+                path,
+                f"key {ref.key} of {kind} {ref.name} is missing; set {reference.variable}, "
+                "or give --secrets FILE",
+            )
+        return secret
+
+    def text_of_source(self, path: FieldPath, source: TextSource | None) -> ValueProvider | None:
+        """Return a reader of a text that another object holds; it is no secret."""
+        if source and source.secret_key_ref:
+            return self.text_of_key(path, "Secret", source.secret_key_ref)
+        if source and source.config_map_key_ref:
+            return self.text_of_key(path, "ConfigMap", source.config_map_key_ref)
+        return None
+
+    def all_keys(
+        self, path: FieldPath, kind: Kind, name: str, *, optional: bool
+    ) -> dict[str, ValueProvider]:
+        """Return a reader of each key of a whole Secret or ConfigMap, on a laptop."""
+        keys = self.targets.secrets.keys_of(kind, name, self._namespace)
+        if not keys and not optional:
+            self.add_problem(path, f"{kind} {name} is missing; give --secrets FILE with it")
+        return keys
+
+    def token(self, peer: PeerSpec) -> ValueProvider | None:
+        """Return a reader of the pod's own token for another agent; None on a laptop."""
+        if self._folder is None:
+            return None
+        name = f"{peer.namespace or self._namespace}.{peer.name}"
+        return remembered(value_from_file(self._folder / TOKENS / name))
+
+    def platform_file(self) -> ValueProvider | None:
+        """Return a reader of what the operator says of callers; None on a laptop."""
+        return value_from_file(self._folder / PLATFORM_FILE) if self._folder else None
+
+    def service_url(self, path: FieldPath, ref: ServiceRef) -> str:
+        """Find the URL of the MCP server behind a Service."""
+        names = [f"{ref.namespace}/{ref.name}", ref.name] if ref.namespace else [ref.name]
+        url = self.targets.web_url(*names)
+        if url is None:
+            self.add_problem(
+                path, f"Service {ref.name} has no address here; give --service {ref.name}=URL"
+            )
+            return "http://unresolved.invalid"  # never asked: the problem refuses the manifest
+        has_path = urlsplit(url).path not in {"", "/"}
+        return url if has_path else url.rstrip("/") + ref.path
+
+    def agent_url(self, path: FieldPath, peer: PeerSpec) -> str:
+        """Find the URL of an Agent."""
+        name, namespace = peer.name or "", peer.namespace or self._namespace
+        if self.is_mounted:
+            return f"http://{name}.{namespace}:{_AGENT_PORT}"
+        targets = self.targets
+        url = (
+            targets.web_url(f"{namespace}/{name}")
+            or targets.agents.get((namespace, name))
+            or targets.web_url(name)
+        )
+        if url is None:
+            self.add_problem(
+                path,
+                f"there is no Agent {name} here (namespace {namespace}); "
+                f"add its file, or give --service {name}=URL",
+            )
+        return url or ""  # never asked: the problem refuses the manifest
+
+    def redis_url(self, path: FieldPath, ref: RedisService) -> str:
+        """Find the URL of a Redis behind a Service."""
+        namespace = ref.namespace or self._namespace
+        if self.is_mounted:
+            return f"redis://{ref.name}.{namespace}:{ref.port}"
+        services = self.targets.services
+        address = services.get(f"{namespace}/{ref.name}") or services.get(ref.name)
+        if not address:
+            option = f"--service {ref.name}=redis://localhost:6379"
+            self.add_problem(path, f"Service {ref.name} has no address here; give {option}")
+            return ""  # never asked: the problem refuses the manifest
+        return address if address.startswith(_REDIS_SCHEMES) else f"redis://{address}"
 
 
-class TextSource(StrictModel):
-    """A text that another object holds: exactly one of the two."""
+def redis_names(manifest: AgentManifest) -> tuple[str, ...]:
+    """Return the names by which `--service` may name a manifest's Redis, if it is a Service."""
+    redis = manifest.spec.sessions.redis
+    if redis is None or redis.service_ref is None:
+        return ()
+    ref = redis.service_ref
+    return f"{ref.namespace or manifest.metadata.namespace}/{ref.name}", ref.name
 
-    exactly_one_of = ("configMapKeyRef", "secretKeyRef")
 
-    config_map_key_ref: KeyRef | None = None
-    """A key of a ConfigMap."""
-    secret_key_ref: KeyRef | None = None
-    """A key of a Secret."""
+def service_problems(services: Mapping[str, str], redis: Collection[str]) -> list[str]:
+    """Return a line for each wrong address of `--service`; those named in `redis` are a Redis's."""
+    lines = []
+    for name, address in services.items():
+        is_redis = name in redis or address.startswith(_REDIS_SCHEMES)
+        if problem := _redis_problem(address) if is_redis else url_problem(address):
+            lines.append(f"--service {name}: {problem}")
+    return lines
+
+
+def _redis_problem(address: str) -> str | None:
+    if "@" in address:
+        return "must not hold a user or password; use sessions.redis.urlFrom for that"
+    match = _REDIS.fullmatch(address)
+    if match is None or not 0 < int(match[1] or 1) <= _MAX_PORT:
+        return "must be where a Redis is, such as redis://localhost:6379 or localhost:6379"
+    return None

@@ -1,32 +1,35 @@
 """Makes an `AgentConfig` of a manifest, whose references it follows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import orjson
+
+from diptych.access.certificates import ca_problem
 from diptych.access.limits import Limits
+from diptych.core.budget import Budget, Prices, SharedBudgets
 from diptych.core.run_settings import RunSettings
 from diptych.manifest import AgentManifest
-from diptych.manifest.access import AccessSpec
-from diptych.manifest.access_settings import AccessConfig
-from diptych.manifest.agent import AgentSpec
-from diptych.manifest.budgets import budget_fields, run_deadline, shared_budgets
-from diptych.manifest.call_policy import call_policy, named_calls
-from diptych.manifest.container_env import container_env, variable_path
-from diptych.manifest.grants import access_grants, unknown_keys
-from diptych.manifest.headers import Header
-from diptych.manifest.hooks import HookSpec
-from diptych.manifest.issuers import issuer_config
+from diptych.manifest.access import AccessSpec, IssuerSpec, access_grants, unknown_keys
+from diptych.manifest.agent import PLATFORM_POLICY, AgentSpec, PeerSpec
+from diptych.manifest.budget import Limited, SharedBudgetSpec
+from diptych.manifest.cluster import ContainerSpec, Variable
+from diptych.manifest.documents import FieldPath, SourceLocation
+from diptych.manifest.environment import MOCK, PUBLIC_URL
+from diptych.manifest.fields import Header, url_problem
 from diptych.manifest.model import FallbackSpec, ModelSpec
-from diptych.manifest.peers import PeerSpec
-from diptych.manifest.reference_values import References, ReferenceTargets
-from diptych.manifest.scripts import script_of, scripts_by_agent
-from diptych.manifest.secret_sources import constant_value
-from diptych.manifest.services import agent_base_url
+from diptych.manifest.policy import HookSpec, PolicyRuleSpec
+from diptych.manifest.references import References, ReferenceTargets
+from diptych.manifest.rules import StrictModel
+from diptych.manifest.secret_sources import Kind, constant_value
 from diptych.manifest.sessions import SessionsSpec
 from diptych.manifest.settings import (
+    ALL_TOOLS,
+    AccessConfig,
     AgentConfig,
     ChatConfig,
+    IssuerConfig,
     ModelConfig,
     OverrideConfig,
     PeerConfig,
@@ -35,54 +38,67 @@ from diptych.manifest.settings import (
     ToolServerConfig,
     sessions_prefix,
 )
-from diptych.manifest.source_location import FieldPath, SourceLocation
-from diptych.manifest.strict_model import StrictModel
-from diptych.manifest.tools import ToolServerSpec
-from diptych.manifest.urls import url_problem
+from diptych.manifest.tools import ToolServerSpec, ToolVariable
 from diptych.manifest.validation import raise_problems
-from diptych.manifest.variables import MOCK, PUBLIC_URL
+from diptych.net.redaction import SECRETS
+from diptych.policy.layers import LayeredPolicy
+from diptych.policy.rule_groups import Rule
+from diptych.policy.rules import Policy
+from diptych.policy.unmatched import NamedCalls
 from diptych.ports import ValueProvider
 from diptych.runs.definition import AgentDefinition, HookConfig
+from diptych_cel.expressions import check_expression
+
+_CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
+_PUBLIC_VARIABLES = frozenset({MOCK, PUBLIC_URL})
+"""Variables that everybody may read, even if they come from a Secret."""
+_REPLY_FIELDS = frozenset({"content", "tool_calls", "error"})  # one of them is in each reply
+_ENV: FieldPath = ("spec", "container", "env")
+_ENV_FROM: FieldPath = ("spec", "container", "envFrom")
 
 
 def resolve_manifest(
     manifest: AgentManifest, location: SourceLocation, targets: ReferenceTargets
 ) -> AgentConfig:
     """Resolve a whole manifest. Raises `ConfigError` with a line for each problem."""
-    resolver = _Resolver(manifest, References(manifest, location, targets))
+    resolver = _Resolver(manifest, location, targets)
     config = resolver.agent()
-    raise_problems(resolver.references.problems)
+    raise_problems(resolver.problems)
     return config
 
 
-class _Resolver:
-    """Makes the parts of one agent's configuration; problems collect in its references."""
+class _Resolver(References):
+    """Makes the parts of one agent's configuration; problems collect as for its references."""
 
-    def __init__(self, manifest: AgentManifest, references: References) -> None:
-        self.references = references
+    def __init__(
+        self, manifest: AgentManifest, location: SourceLocation, targets: ReferenceTargets
+    ) -> None:
+        super().__init__(manifest, location, targets)
         self._manifest = manifest
 
     def agent(self) -> AgentConfig:
         metadata, spec = self._manifest.metadata, self._manifest.spec
-        env = container_env(spec.container, self.references)
+        env = self._container_env(spec.container)
         mock, mock_source = self._mock(env)
         if spec.model is None and mock is None:
-            self.references.add_problem(("spec", "model"), self._without_model())
-        instructions_from = self.references.text_of_source(
+            self.add_problem(("spec", "model"), self._without_model())
+        read_instructions = self.text_of_source(
             ("spec", "instructionsFrom"), spec.instructions_from
+        )
+        wall_clock = spec.budget.wall_clock
+        definition = AgentDefinition(
+            (read_instructions and read_instructions()) or spec.instructions or "",
+            _run_settings(spec),
+            min(spec.loop.deadline, wall_clock or spec.loop.deadline),
+            read_instructions=read_instructions,
+            context_max_tokens=spec.context.max_tokens,
+            when_busy=spec.sessions.when_busy,
         )
         return AgentConfig(
             name=metadata.name,
             namespace=metadata.namespace,
             description=spec.description,
-            definition=AgentDefinition(
-                (instructions_from and instructions_from()) or spec.instructions or "",
-                _run_settings(spec),
-                run_deadline(spec.loop.deadline, spec.budget),
-                read_instructions=instructions_from,
-                context_max_tokens=spec.context.max_tokens,
-                when_busy=spec.sessions.when_busy,
-            ),
+            definition=definition,
             model=self._model(spec.model, is_mocked=mock is not None) if spec.model else None,
             mock_responses=mock,
             mock_source=mock_source,
@@ -92,44 +108,77 @@ class _Resolver:
             agents=tuple(self._peer(("spec", "agents", i), p) for i, p in enumerate(spec.agents)),
             public_url=self._public_url(env),
             exposed_url=spec.expose.url if spec.expose else None,
-            env=env,
             store=self._store(spec.sessions),
             hooks=tuple(self._hook(("spec", "hooks", i), h) for i, h in enumerate(spec.hooks)),
             access=self._access(spec.access),
             chat=ChatConfig(**_fields_of(spec.chat)),
-            mounted_keys=self.references.mounted_keys,
-            policy=call_policy(self._manifest, self.references),
+            mounted_keys=self.mounted_keys,
+            policy=self._policy(),
             named_calls=tuple(named_calls(spec)),
-            budgets=shared_budgets(spec.budget),
+            budgets=SharedBudgets(_shared(spec.budget.per_session), _shared(spec.budget.per_day)),
         )
 
+    def _container_env(self, container: ContainerSpec) -> dict[str, ValueProvider]:
+        """Read the container's variables; `env` counts before `envFrom`, as in Kubernetes."""
+        env: dict[str, ValueProvider] = {}
+        for index, source in enumerate(container.env_from):
+            ref = source.secret_ref or source.config_map_ref
+            if ref and not self.is_mounted:
+                kind: Kind = "Secret" if source.secret_ref else "ConfigMap"
+                path = (*_ENV_FROM, index)
+                keys = self.all_keys(path, kind, ref.name, optional=ref.optional)
+                env |= {source.prefix + key: read for key, read in keys.items()}
+        for index, variable in enumerate(container.env):
+            env[variable.name] = self._variable((*_ENV, index), variable)
+        return env
+
+    def _variable(self, path: FieldPath, variable: Variable) -> ValueProvider:
+        name, source = variable.name, variable.value_from
+        is_public = name in _PUBLIC_VARIABLES
+        if self.is_mounted or (source and (source.field_ref or source.resource_field_ref)):
+            environ = self.targets.environ
+            if source and source.secret_key_ref and not is_public:
+                SECRETS.remember(environ.get(name) or "")
+            if not self.is_mounted and name not in environ:
+                self.add_problem(
+                    path, f"has a value only in a cluster; set {name} to have one here"
+                )
+            return lambda: environ.get(name)
+        path = (*path, "valueFrom")
+        if source and (ref := source.secret_key_ref):
+            read = self.text_of_key if is_public else self.key
+            return read(path, "Secret", ref, is_required=not ref.optional)
+        if source and (ref := source.config_map_key_ref):
+            return self.key(path, "ConfigMap", ref, is_required=not ref.optional)
+        return constant_value(variable.value or "")
+
     def _mock(self, env: Mapping[str, ValueProvider]) -> tuple[str | None, str]:
-        """Give the script, if any, and where it is; an empty one in a manifest means none."""
-        targets, name, source = self.references.targets, self._manifest.metadata.name, MOCK
+        """Return the script, if any, and where it is; an empty one in a manifest means none."""
+        targets, name, source = self.targets, self._manifest.metadata.name, MOCK
         is_asked = targets.asked in {None, name}
         text = targets.environ.get(MOCK, "")
         if MOCK in env:
             text, is_asked = env[MOCK]() or "", True
             path = variable_path(self._manifest.spec.container, MOCK)
-            source = f"{self.references.describe(path)}: {MOCK}"
-        elif scripts_by_agent(text):
+            source = f"{self.describe(path)}: {MOCK}"
+        elif _scripts_by_agent(text):
             source = f"{name}: {MOCK}"
         script = script_of(name, text, is_asked=is_asked)
         return (script, source) if script.strip() else (None, "")
 
     def _without_model(self) -> str:
         name = self._manifest.metadata.name
-        if not self.references.targets.environ.get(MOCK, "").strip():
+        if not self.targets.environ.get(MOCK, "").strip():
             return f"is required, unless {MOCK} is set"
         return f'is required, as {MOCK} has no script for {name}: {{"{name}": […], …}}'
 
     def _public_url(self, env: Mapping[str, ValueProvider]) -> str | None:
         url = env[PUBLIC_URL]() if PUBLIC_URL in env else None
         if not url:
-            return self.references.targets.public_url
+            return self.targets.public_url
         if problem := url_problem(url):
             path = variable_path(self._manifest.spec.container, PUBLIC_URL)
-            self.references.add_problem(path, f"{PUBLIC_URL} {problem}")
+            self.add_problem(path, f"{PUBLIC_URL} {problem}")
         return url.rstrip("/")
 
     def _model(self, model: ModelSpec, *, is_mocked: bool) -> ModelConfig:
@@ -140,12 +189,12 @@ class _Resolver:
             api_key = None
             if spec.api_key:
                 place, ref = (*path, "apiKey"), spec.api_key.secret_key_ref
-                api_key = self.references.key(place, "Secret", ref, is_required=not is_mocked)
+                api_key = self.key(place, "Secret", ref, is_required=not is_mocked)
             return ModelConfig(
                 name=spec.name,
                 endpoint=spec.endpoint.rstrip("/"),
                 api_key=api_key,
-                headers=self._headers((*path, "headers"), spec.headers, is_required=not is_mocked),
+                headers=self._values((*path, "headers"), spec.headers, is_required=not is_mocked),
                 timeouts=timeouts,
                 **_fields_of(spec.parameters or model.parameters),
             )
@@ -158,84 +207,93 @@ class _Resolver:
 
     def _tool(self, path: FieldPath, tool: ToolServerSpec) -> ToolServerConfig:
         ref = tool.service_ref
+        plain = {
+            variable.name: variable.value for variable in tool.env if variable.value is not None
+        }
         return ToolServerConfig(
             name=tool.name,
-            url=self.references.service_url((*path, "serviceRef"), ref) if ref else tool.url,
+            url=self.service_url((*path, "serviceRef"), ref) if ref else tool.url,
             command=tool.command or (),
-            env=self._tool_env((*path, "env"), tool),
+            env={**self._values((*path, "env"), tool.env), **plain},
             allow=tool.allow,
-            headers=self._headers((*path, "headers"), tool.headers),
+            headers=self._values((*path, "headers"), tool.headers),
             timeout=tool.timeout,
             overrides=tuple(OverrideConfig(**_fields_of(override)) for override in tool.overrides),
             pins={pin.tool: pin.digest for pin in tool.pin},
         )
 
-    def _tool_env(self, path: FieldPath, tool: ToolServerSpec) -> Mapping[str, ValueProvider | str]:
+    def _values(
+        self, path: FieldPath, entries: Sequence[Header | ToolVariable], *, is_required: bool = True
+    ) -> dict[str, ValueProvider]:
+        """Return a reader of each header's or variable's value."""
         return {
-            variable.name: self.references.key(
-                (*path, index, "valueFrom"), "Secret", variable.value_from.secret_key_ref
-            )
-            if variable.value_from
-            else variable.value or ""
-            for index, variable in enumerate(tool.env)
-        }
-
-    def _headers(
-        self, path: FieldPath, headers: Sequence[Header], *, is_required: bool = True
-    ) -> Mapping[str, ValueProvider]:
-        return {
-            header.name: self.references.key(
+            entry.name: self.key(
                 (*path, index, "valueFrom"),
                 "Secret",
-                header.value_from.secret_key_ref,
+                entry.value_from.secret_key_ref,
                 is_required=is_required,
             )
-            if header.value_from
-            else constant_value(header.value or "")
-            for index, header in enumerate(headers)
+            if entry.value_from
+            else constant_value(entry.value or "")
+            for index, entry in enumerate(entries)
         }
 
     def _peer(self, path: FieldPath, peer: PeerSpec) -> PeerConfig:
-        if peer.url is not None:
-            return PeerConfig(
-                peer.visible_name,
-                agent_base_url(peer.url),
-                share_context=bool(peer.share_context),
-            )
-        url = agent_base_url(self.references.agent_url(path, peer))
-        namespace = peer.namespace or self._manifest.metadata.namespace
+        url = peer.url or self.agent_url(path, peer)
+        for card in _CARD_PATHS:
+            url = url.removesuffix(card)
+        is_named = peer.url is None
         return PeerConfig(
             peer.visible_name,
-            url,
-            share_context=peer.share_context is not False,
-            token=self.references.token(namespace, peer.name or ""),
+            url.rstrip("/"),
+            share_context=is_named if peer.share_context is None else peer.share_context,
+            token=self.token(peer) if is_named else None,
         )
 
     def _hook(self, path: FieldPath, hook: HookSpec) -> HookConfig:
         key, place = hook.signing_key, (*path, "signingKey")
-        read = self.references.key(place, "Secret", key.secret_key_ref) if key else None
-        headers = self._headers((*path, "headers"), hook.headers)
+        read = self.key(place, "Secret", key.secret_key_ref) if key else None
+        headers = self._values((*path, "headers"), hook.headers)
         return HookConfig(hook.at, hook.url, hook.timeout, headers, read)
 
     def _access(self, access: AccessSpec) -> AccessConfig:
-        path: FieldPath = ("spec", "access", "keys")
-        keys = {
-            key.name: self.references.key((*path, n), "Secret", key.secret_key_ref)
-            for n, key in enumerate(access.keys)
-        }
-        namespace = self._manifest.metadata.namespace
+        path: FieldPath = ("spec", "access")
         for place, problem in unknown_keys(access):
-            self.references.add_problem(place, problem)
+            self.add_problem(place, problem)
         return AccessConfig(
             access.mode,
-            keys,
+            {
+                key.name: self.key((*path, "keys", n), "Secret", key.secret_key_ref)
+                for n, key in enumerate(access.keys)
+            },
             tuple(
-                issuer_config(self.references, n, issuer) for n, issuer in enumerate(access.issuers)
+                self._issuer((*path, "issuers", n), issuer)
+                for n, issuer in enumerate(access.issuers)
             ),
-            access_grants(access, namespace),
+            access_grants(access, self._manifest.metadata.namespace),
             Limits(access.limits.runs_at_once, access.limits.runs_per_minute),
-            self.references.platform_file(),
+            self.platform_file(),
             access.approve_own,
+        )
+
+    def _issuer(self, path: FieldPath, issuer: IssuerSpec) -> IssuerConfig:
+        """Make an issuer's configuration.
+
+        In a pod the certificates may come later, and are checked when the issuer is asked.
+        """
+        ca = self.text_of_source((*path, "caFrom"), issuer.ca_from)
+        if issuer.ca is not None:
+            ca = constant_value(issuer.ca)
+        text = None if ca is None or self.is_mounted else ca()
+        if text is not None and (problem := ca_problem(text)):
+            self.add_problem((*path, "ca" if issuer.ca else "caFrom"), problem)
+        return IssuerConfig(
+            issuer.url,
+            issuer.audience,
+            issuer.user_claim,
+            issuer.groups_claim,
+            tuple(issuer.jwks.keys) if issuer.jwks else None,
+            ca=ca,
         )
 
     def _store(self, sessions: SessionsSpec) -> StoreConfig | None:
@@ -245,29 +303,112 @@ class _Resolver:
         path: FieldPath = ("spec", "sessions", "redis")
         if redis.url_from:
             path = (*path, "urlFrom")
-            url = self.references.key(path, "Secret", redis.url_from.secret_key_ref)
-        else:
+            url = self.key(path, "Secret", redis.url_from.secret_key_ref)
+        elif redis.service_ref:
             path = (*path, "serviceRef")
-            url = constant_value(self.references.redis_url(path))
+            url = constant_value(self.redis_url(path, redis.service_ref))
         prefix = sessions_prefix(metadata.namespace, metadata.name, sessions.adopt)
-        setting = "" if self.references.is_mounted else self.references.describe(path)
+        setting = "" if self.is_mounted else self.describe(path)
         return StoreConfig(url, sessions.retention, prefix, setting)
+
+    def _policy(self) -> Policy:
+        """Make the policy of the manifest's rules, and of its platform's."""
+        own = Policy(tuple(map(_rule, self._manifest.spec.policy)))
+        try:
+            platform = self._manifest.metadata.platform_policy
+        except ValueError as error:
+            problem = f"{PLATFORM_POLICY} is not what this version understands: {error}"
+            self.add_problem(("metadata", "annotations"), " ".join(problem.split()))
+            return own
+        if not platform:
+            return own
+        return LayeredPolicy(Policy(tuple(map(_rule, platform)), "platform"), own)
 
 
 def _run_settings(spec: AgentSpec) -> RunSettings:
-    of_model: dict[str, Any] = {"action_format": spec.model.action_format} if spec.model else {}
+    model, prices = spec.model, spec.model and spec.model.prices
+    of_model: dict[str, Any] = {"action_format": model.action_format} if model else {}
     return RunSettings(
         **_fields_of(spec.loop, but="deadline"),
         **of_model,
-        **budget_fields(spec.budget, spec.model),
+        budget=_budget(spec.budget),  # its wall clock is a deadline
+        prices=Prices(prices.input, prices.output) if prices else None,
         queue_mode=spec.sessions.queue_mode,
         output_schema=spec.output_schema,
     )
 
 
+def _shared(spec: SharedBudgetSpec) -> Budget:
+    ms = None if spec.wall_clock is None else round(spec.wall_clock * 1000)
+    return replace(_budget(spec), wall_clock=ms)
+
+
+def _budget(spec: Limited) -> Budget:
+    return Budget(spec.tokens, spec.cost, spec.model_calls, spec.tool_calls, spec.steps)
+
+
+def _rule(rule: PolicyRuleSpec) -> Rule:
+    match = rule.match
+    return Rule(
+        match.about,
+        match.pattern,
+        rule.do,
+        check_expression(rule.when, match.about) if rule.when is not None else None,
+        rule.reason,
+        rule.expires,
+        is_dry_run=rule.mode == "dryRun",
+        repeat=rule.repeat,
+    )
+
+
 def _fields_of(spec: StrictModel, *, but: str = "") -> dict[str, Any]:
-    """Give the values of a part of the manifest, for a class with fields of the same names.
+    """Return the values of a part of the manifest, for a class with fields of the same names.
 
     The class refuses a name that it does not have: a field of the manifest is never dropped.
     """
     return {name: getattr(spec, name) for name in type(spec).model_fields if name != but}
+
+
+def named_calls(spec: AgentSpec) -> Iterator[NamedCalls]:
+    """Find all fields that name tools or agents. The platform's rules are for all Agents alike."""
+    for n, rule in enumerate(spec.policy):
+        about, pattern = rule.match.about, rule.match.pattern
+        if (pattern,) != ALL_TOOLS:
+            yield NamedCalls(f"spec.policy[{n}].match.{about}", about, pattern)
+    for n, server in enumerate(spec.tools):
+        allowed = [(f"allow[{m}]", pattern) for m, pattern in enumerate(server.allow)]
+        changed = [(f"overrides[{m}].tool", each.tool) for m, each in enumerate(server.overrides)]
+        for field, pattern in (*allowed, *changed):
+            if (pattern,) != ALL_TOOLS:
+                yield NamedCalls(f"spec.tools[{n}].{field}", "tool", pattern, server.name)
+
+
+def variable_path(container: ContainerSpec, name: str) -> FieldPath:
+    """Return the path of a variable in `env`, or of `envFrom` if it comes from there."""
+    names = [variable.name for variable in container.env]
+    return (*_ENV, names.index(name)) if name in names else _ENV_FROM
+
+
+def script_of(agent: str, text: str, *, is_asked: bool) -> str:
+    """Return an agent's script in DEBUG_MOCK_RESPONSES (loop.md §10), or "".
+
+    It is its own of several, or the only one if the agent is the one that is asked.
+    """
+    scripts = _scripts_by_agent(text)
+    if not scripts:
+        return text if is_asked else ""
+    if agent not in scripts:
+        return ""
+    replies = scripts[agent]
+    return orjson.dumps(replies if isinstance(replies, list) else [replies]).decode()
+
+
+def _scripts_by_agent(text: str) -> Mapping[str, Any]:
+    """Return the scripts of several agents, by name; empty if the text is one script."""
+    if not text.lstrip().startswith("{"):
+        return {}
+    try:
+        scripts = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {}  # `check_mock_scripts` reports it
+    return scripts if _REPLY_FIELDS.isdisjoint(scripts) else {}

@@ -7,9 +7,9 @@ ConfigMaps are looked up the same way. In a pod, keys are mounted files (`value_
 
 import base64
 import binascii
-import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Literal, NoReturn, TypeAlias, TypeVar
@@ -65,7 +65,7 @@ class _SecretValues:
         return keys.get(reference.key) or self.variables.get(reference.variable)
 
     def keys_of(self, kind: Kind, name: str, namespace: str) -> Mapping[str, str]:
-        """Give all keys of an object; the only one of its name may be in any namespace."""
+        """Return all keys of an object; the only one of its name may be in any namespace."""
         by_namespace = self.objects.get((kind, name), {})
         only = next(iter(by_namespace.values())) if len(by_namespace) == 1 else {}
         return by_namespace.get(namespace, only)
@@ -87,35 +87,35 @@ class SecretSources:
             self._file.load()
 
     def find(self, reference: Reference) -> ValueProvider:
-        """Give what reads the key anew each time; it gives None while the key is missing."""
+        """Return a reader of a key, which reads it anew each time; None while it is missing."""
 
         def read() -> str | None:
-            in_file = self._file.current() if self._file else None
-            return (
-                (in_file.find(reference) if in_file else None)
-                or self._documents.find(reference)
-                or self._environ.get(reference.variable)
-                or None
-            )
+            found = (values.find(reference) for values in self._values())
+            return next(filter(None, found), None) or self._environ.get(reference.variable) or None
 
         return read
 
     def keys_of(self, kind: Kind, name: str, namespace: str) -> dict[str, ValueProvider]:
-        """Give what reads each known key of a Secret or ConfigMap; empty if it is not known."""
-        sources = [self._documents, self._file.current() if self._file else None]
-        keys = [
-            key for values in sources if values for key in values.keys_of(kind, name, namespace)
-        ]
-        return {key: self.find(Reference(kind, name, key, namespace)) for key in keys}
+        """Return a reader of each known key of a Secret or ConfigMap."""
+        return {
+            key: self.find(Reference(kind, name, key, namespace))
+            for values in self._values()
+            for key in values.keys_of(kind, name, namespace)
+        }
+
+    def _values(self) -> Iterator[_SecretValues]:
+        if self._file and (values := self._file.current()):
+            yield values
+        yield self._documents
 
 
 def constant_value(text: str) -> ValueProvider:
-    """Give a value of the manifest itself in the form of a provider."""
+    """Return a reader of a value of the manifest itself."""
     return lambda: text
 
 
 def value_from_file(path: Path) -> ValueProvider:
-    """Give what reads a value from a file, also after changes; None while there is no file."""
+    """Return a reader of a file, also after changes; None while there is no file."""
     file = _ReloadedFile(path, lambda path: read_text(path).rstrip("\r\n"))
     return lambda: file.current() or None
 
@@ -129,7 +129,6 @@ class _ReloadedFile(Generic[T]):
 
     def __init__(self, path: Path, parse: Callable[[Path], T]) -> None:
         self._path = path
-        self._file = os.fspath(path)
         self._parse = parse
         self._version: tuple[int, ...] | None = None
         self._value: T | None = None
@@ -141,7 +140,7 @@ class _ReloadedFile(Generic[T]):
         self._version = version
 
     def current(self) -> T | None:
-        """Give the file's value; None if there is no file."""
+        """Return the file's value; None if there is no file."""
         if self._version == _READ_ONCE:
             return self._value
         version = self._stat()
@@ -149,15 +148,13 @@ class _ReloadedFile(Generic[T]):
             self._version = self._value = None
         elif version != self._version:
             self._version = version
-            try:
+            with suppress(ConfigError):
                 self._value = self._parse(self._path)
-            except ConfigError:
-                return self._value
         return self._value
 
     def _stat(self) -> tuple[int, ...] | None:
         try:
-            stat = os.stat(self._file)  # noqa: PTH116 - at each request, and a third of the time
+            stat = self._path.stat()
         except OSError:
             return None
         return stat.st_mtime_ns, stat.st_size, stat.st_ino

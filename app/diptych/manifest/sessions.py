@@ -1,25 +1,14 @@
-"""The part of a manifest that says where runs and sessions are stored, and how runs queue.
+"""The part of a manifest that says where runs and sessions are stored, and how runs queue."""
 
-Their values go to `config.settings.StoreConfig`; `when_busy` to `runtime.definition`, `queue_mode`
-to `loop.run_settings` (`config.resolver` has a line for each).
-"""
-
-from typing import Literal, Self
-
-from pydantic import model_validator
+from typing import Annotated, Literal
 
 from diptych.core.run_settings import QueueMode, RunSettings
-from diptych.manifest.durations import Retention
-from diptych.manifest.field_types import DnsLabel, Port, SessionsKey
-from diptych.manifest.references import SecretSource
+from diptych.manifest.fields import DNS_LABEL, DnsLabel, Port, SecretSource, duration
+from diptych.manifest.rules import Rule, StrictModel, pattern
 from diptych.manifest.settings import RETENTION
-from diptych.manifest.strict_model import StrictModel
-from diptych.manifest.validators import CelRule, rule_error
 from diptych.runs.definition import AgentDefinition
 
-_RETENTION_NEEDS_REDIS = "retention needs redis: without it sessions end with their pod"
-_ADOPT_NEEDS_REDIS = "adopt needs redis: without it sessions end with their pod"
-_PURGE_NEEDS_REDIS = "onDelete: purge needs redis: without it sessions end with their pod"
+_NEEDS_REDIS = "needs redis: without it sessions end with their pod"
 
 
 class RedisService(StrictModel):
@@ -49,20 +38,40 @@ class RedisSpec(StrictModel):
 class SessionsSpec(StrictModel):
     """Where the runs of one conversation are stored, and how they queue."""
 
-    cel_rules = (
-        CelRule("!has(self.retention) || has(self.redis)", _RETENTION_NEEDS_REDIS),
-        CelRule("!has(self.adopt) || has(self.redis)", _ADOPT_NEEDS_REDIS),
-        CelRule(
-            "!has(self.onDelete) || self.onDelete == 'keep' || has(self.redis)", _PURGE_NEEDS_REDIS
+    rules = (
+        Rule(
+            "!has(self.retention) || has(self.redis)",
+            f"retention {_NEEDS_REDIS}",
+            lambda spec: "retention" not in spec.model_fields_set or spec.redis,
+        ),
+        Rule(
+            "!has(self.adopt) || has(self.redis)",
+            f"adopt {_NEEDS_REDIS}",
+            lambda spec: spec.adopt is None or spec.redis,
+        ),
+        Rule(
+            "!has(self.onDelete) || self.onDelete == 'keep' || has(self.redis)",
+            f"onDelete: purge {_NEEDS_REDIS}",
+            lambda spec: spec.on_delete == "keep" or spec.redis,
         ),
     )
 
     redis: RedisSpec | None = None
     """The Redis that stores runs and sessions, so that they outlive their pod and all replicas
     share them. If absent, they are in the memory of one pod."""
-    retention: Retention = RETENTION
+    retention: Annotated[float, duration("1m", "720h")] = RETENTION
     """How long a session is stored after its last run, from 1m to 720h."""
-    adopt: SessionsKey | None = None
+    adopt: (
+        Annotated[
+            str,
+            pattern(
+                rf"({DNS_LABEL.pattern}/)?{DNS_LABEL.pattern}",
+                "must be the status.sessions of an Agent: KEY, or NAME/KEY of one of another name",
+                127,
+            ),
+        ]
+        | None
+    ) = None
     """The conversations that this agent continues: the `status.sessions` of an Agent that had the
     same namespace, used the same Redis, and is gone. With its name and a slash before it, of an
     Agent of another name (`old-name/6f0c…`), which this one was before it was renamed. Without it,
@@ -76,15 +85,3 @@ class SessionsSpec(StrictModel):
     its turn, `reject` refuses it (409), `interrupt` cancels the other run."""
     queue_mode: QueueMode = RunSettings().queue_mode
     """How many of the messages that wait in a run's queue join the run at a time."""
-
-    @model_validator(mode="after")
-    def _check_redis(self) -> Self:
-        if self.redis is not None:
-            return self
-        if "retention" in self.model_fields_set:
-            raise rule_error(_RETENTION_NEEDS_REDIS)
-        if self.adopt is not None:
-            raise rule_error(_ADOPT_NEEDS_REDIS)
-        if self.on_delete == "purge":
-            raise rule_error(_PURGE_NEEDS_REDIS)
-        return self

@@ -1,8 +1,7 @@
-"""What an agent and its process are configured with: resolved, checked, frozen. And the defaults.
+"""The configuration of an agent and its process: resolved, checked, frozen. And the defaults.
 
-All times are seconds. The default of a value stands once: here, for `spec.loop` in
-`loop.run_settings`, or in `runtime.definition`; the manifest's models and the environment's form
-read it.
+All times are seconds. Each default stands once: here, for `spec.loop` in `core.run_settings`, or in
+`runs.definition`.
 """
 
 import re
@@ -11,15 +10,51 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
+from diptych.access.grants import Grant
+from diptych.access.limits import Limits
 from diptych.core.budget import SharedBudgets
 from diptych.core.catalog import SEPARATOR
 from diptych.core.errors import ConfigError
-from diptych.manifest.access_settings import AccessConfig
 from diptych.manifest.telemetry import TelemetrySettings
 from diptych.policy.rules import Policy
 from diptych.policy.unmatched import NamedCalls
 from diptych.ports import ValueProvider
 from diptych.runs.definition import AgentDefinition, HookConfig
+
+
+@dataclass(frozen=True, slots=True)
+class IssuerConfig:
+    """An issuer whose tokens are accepted; without `jwks` it is asked for its keys.
+
+    With `is_cluster` its tokens are those of ServiceAccounts. `ca` reads the certificates of the
+    authorities (PEM) that it is trusted by, in place of the public ones.
+    """
+
+    url: str
+    audience: str
+    user_claim: str = "sub"
+    groups_claim: str = "groups"
+    jwks: tuple[Mapping[str, Any], ...] | None = None
+    is_cluster: bool = False
+    ca: ValueProvider | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AccessConfig:
+    """Who may do what (access.md). `keys` are API keys by the name of their holder.
+
+    With `approve_own` approvers decide on their own runs, too. `platform` reads the operator's
+    file about callers (`manifest.access.read_platform_access`).
+    """
+
+    mode: Literal["required", "open"] = "required"
+    keys: Mapping[str, ValueProvider] = field(default_factory=dict)
+    issuers: tuple[IssuerConfig, ...] = ()
+    grants: tuple[Grant, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    platform: ValueProvider | None = None
+    approve_own: bool = False
+
 
 LogLevel: TypeAlias = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 ToolFunction: TypeAlias = Callable[..., Any]
@@ -187,8 +222,7 @@ class AgentConfig:
     """All that an agent is built from.
 
     `model` is None only if `mock_responses`, the text of DEBUG_MOCK_RESPONSES, replaces it;
-    `mock_source` says in error lines where that text is. `env` holds the container's variables;
-    stdio servers do not get them (`ToolServerConfig.env`). `definition` holds for every run; the
+    `mock_source` says in error lines where that text is. `definition` holds for every run; the
     places of hooks join it later. `mounted_keys` are read from files that may be missing, by the
     names that people know the keys by. Without a `store`, runs and sessions are in memory. Runs
     share `budgets`.
@@ -205,7 +239,6 @@ class AgentConfig:
     agents: tuple[PeerConfig, ...] = ()
     public_url: str | None = None
     exposed_url: str | None = None
-    env: Mapping[str, ValueProvider] = field(default_factory=dict)
     mounted_keys: Mapping[str, ValueProvider] = field(default_factory=dict)
     store: StoreConfig | None = None
     chat: ChatConfig = field(default_factory=ChatConfig)
@@ -217,17 +250,15 @@ class AgentConfig:
 
 
 def opened(config: AgentConfig) -> AgentConfig:
-    """Give the configuration of an agent at which everybody may do everything."""
+    """Return a configuration at which everybody may do everything."""
     return replace(config, access=replace(config.access, mode="open"))
 
 
 def sessions_prefix(namespace: str, name: str, key: str | None = None) -> str:
-    """Give what stands before all keys of an agent's store; `key` tells Agents of a name apart.
+    """Return the prefix of all keys in an agent's store; `key` tells Agents of a name apart.
 
-    `NAME/KEY` is that of an Agent of another name, which this one continues.
-
-    Without a key, or with the name, it is where an agent on a laptop has its sessions, and where
-    every Agent had them before there were keys (docs/decisions/0171).
+    `NAME/KEY` is an Agent of another name, which this one continues. On a laptop there is no key;
+    the agent's name stands for none (docs/decisions/0171).
     """
     if key and "/" in key:
         name, _, key = key.partition("/")
@@ -237,7 +268,7 @@ def sessions_prefix(namespace: str, name: str, key: str | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSettings:
-    """What holds for the whole process, whatever agents it serves.
+    """The settings of the whole process.
 
     Runs get `shutdown_grace` seconds to end after SIGTERM. With a `metrics_port` the metrics are
     served there, and nowhere else. `memory_limit` is in bytes; None is what the cgroup or the

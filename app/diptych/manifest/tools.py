@@ -1,39 +1,36 @@
 """The part of a manifest that says which tool servers (MCP) an agent uses."""
 
 import re
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import (
+    Field,
+)
 
 from diptych.core.catalog import RESULT_SERVER
-from diptych.manifest.durations import Duration
-from diptych.manifest.field_types import (
+from diptych.manifest.fields import (
     DnsLabel,
+    Duration,
+    Headers,
     LongList,
     LongText,
     NonEmptyList,
     OneLine,
     Port,
+    SecretSource,
     Text,
-    ToolName,
+    Url,
     VariableName,
 )
-from diptych.manifest.headers import Headers
-from diptych.manifest.references import SecretSource
+from diptych.manifest.rules import (
+    Rule,
+    StrictModel,
+    UniqueNames,
+    pattern,
+)
 from diptych.manifest.settings import ALL_TOOLS, CALL_TIMEOUT
-from diptych.manifest.strict_model import StrictModel
-from diptych.manifest.urls import Url
-from diptych.manifest.validators import CelRule, Pattern, UniqueNames, rule_error
 
-_RESERVED = f"{RESULT_SERVER} is the name of the agent's own tool result__read; use another"
 _VISIBLE = r"[^\x00-\x20\x7f-\xa0]"
-_ENV_MESSAGE = "only a command has env; remove it, or give a command"
-
-
-def _check_not_reserved(name: str) -> str:
-    if name == RESULT_SERVER:
-        raise rule_error(_RESERVED)
-    return name
 
 
 class ServiceRef(StrictModel):
@@ -49,7 +46,7 @@ class ServiceRef(StrictModel):
     path: Annotated[
         str,
         Field(max_length=1024, pattern=r"^/[!-~]*$"),
-        CelRule("self.matches('^/[!-~]*$')", 'must begin with "/" and hold no blanks'),
+        Rule("self.matches('^/[!-~]*$')", 'must begin with "/" and hold no blanks'),
     ] = "/mcp"
     """The path of the MCP endpoint."""
 
@@ -70,11 +67,18 @@ class ToolVariable(StrictModel):
 class Pin(StrictModel):
     """A tool as it was when somebody looked at it."""
 
-    tool: ToolName
+    tool: Annotated[
+        str,
+        pattern(
+            r"[A-Za-z0-9_.-]{1,64}",
+            'must be the name of a tool: 1 to 64 of A-Z, a-z, 0-9, ".", "-" and "_"',
+            64,
+        ),
+    ]
     """The tool's name at its server."""
     digest: Annotated[
         str,
-        Pattern(
+        pattern(
             "sha256:[0-9a-f]{64}",
             'must be "sha256:" and 64 hexadecimal digits; remove it and run `diptych pin FILE`',
             71,
@@ -107,23 +111,32 @@ class ToolServerSpec(StrictModel):
     """An MCP server; exactly one of url, serviceRef and command says how to reach it."""
 
     exactly_one_of = ("url", "serviceRef", "command")
-    cel_rules = (
-        CelRule(
+    rules = (
+        Rule(
             "!has(self.command) || !has(self.headers) || size(self.headers) == 0",
-            "a command has no headers",
+            "a command has no headers; remove them, or give a url",
+            lambda spec: not (spec.command and spec.headers),
         ),
-        CelRule("has(self.command) || !has(self.env) || size(self.env) == 0", _ENV_MESSAGE),
-        CelRule(
+        Rule(
+            "has(self.command) || !has(self.env) || size(self.env) == 0",
+            "only a command has env; remove it, or give a command",
+            lambda spec: spec.command or not spec.env,
+        ),
+        Rule(
             "!has(self.command) || size(self.command) == 0"
             f" || self.command[0].matches(r'{_VISIBLE}')",
             "command must begin with the name of a program",
+            lambda spec: not spec.command or re.search(_VISIBLE, spec.command[0]),
         ),
     )
 
     name: Annotated[
         DnsLabel,
-        CelRule(f"self != '{RESULT_SERVER}'", _RESERVED),
-        AfterValidator(_check_not_reserved),
+        Rule(
+            f"self != '{RESULT_SERVER}'",
+            f"{RESULT_SERVER} is the name of the agent's own tool result__read; use another",
+            lambda name: name != RESULT_SERVER,
+        ),
     ]
     """The server's name in this agent. It begins the long names of its tools: `<name>__<tool>`.
     `result` is no name: the agent's own tool `result__read` has it."""
@@ -133,9 +146,7 @@ class ToolServerSpec(StrictModel):
     """The Service behind which the server runs."""
     command: NonEmptyList[Text] | None = None
     """A program in the pod, with its arguments, that speaks MCP over standard input and output."""
-    env: Annotated[
-        LongList[ToolVariable], UniqueNames("variables", lambda v: str(v.name), "name")
-    ] = ()
+    env: Annotated[LongList[ToolVariable], UniqueNames("variables", lambda v: v.name)] = ()
     """Variables of the command. It gets these, PATH, HOME, LANG and TMPDIR, and nothing else."""
     allow: NonEmptyList[OneLine] = ALL_TOOLS
     """The tools that the agent may call: names or globs. All tools of the server if absent."""
@@ -146,20 +157,10 @@ class ToolServerSpec(StrictModel):
     pin: Annotated[
         tuple[Pin, ...],
         Field(strict=False, max_length=256),
-        UniqueNames("pinned tools", lambda pin: str(pin.tool), "tool"),
+        UniqueNames("pinned tools", lambda pin: pin.tool, "tool"),
     ] = ()
     """Tools that cannot be used when their name, description or schema has changed. Tools without a
     pin are not looked at; `allow` says which there may be. `diptych pin FILE` writes them."""
     overrides: LongList[Override] = ()
     """Corrections of what the server says about its tools. Of several that match a tool, the first
     that sets a field counts."""
-
-    @model_validator(mode="after")
-    def _check_command(self) -> Self:
-        if self.command is not None and self.headers:
-            raise rule_error("a command has no headers; remove them, or give a url")
-        if self.command is None and self.env:
-            raise rule_error(_ENV_MESSAGE)
-        if self.command is not None and not re.search(_VISIBLE, self.command[0]):
-            raise rule_error("command must begin with the name of a program")
-        return self

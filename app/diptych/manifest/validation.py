@@ -15,8 +15,7 @@ from pydantic_core import ErrorDetails
 
 from diptych.core.errors import ConfigError
 from diptych.manifest import AgentManifest
-from diptych.manifest.scalars import resolve_scalar
-from diptych.manifest.source_location import FieldPath, SourceLocation
+from diptych.manifest.documents import FieldPath, SourceLocation, resolve_scalar
 
 MAX_LINES = 50
 
@@ -41,6 +40,7 @@ _MESSAGES = {
     "bool_type": "must be true or false",
     "tuple_type": "must be a list",
     "model_type": "must be a mapping of fields",
+    "dict_type": "must be a mapping of fields",
     "string_too_short": "must not be empty",
     "string_too_long": "must be {max_length} characters or fewer",
     "string_pattern_mismatch": 'must begin with "/" and hold no blanks',
@@ -75,7 +75,7 @@ def validate_manifest(content: Mapping[str, Any], location: SourceLocation) -> A
 def _error_lines(
     mistakes: Sequence[ErrorDetails], blank_fields: Sequence[FieldPath], location: SourceLocation
 ) -> Iterator[str]:
-    """Give a line per mistake and blank field, except blank fields inside a refused one."""
+    """Write a line per mistake and blank field, except blank fields inside a refused one."""
     paths = [tuple(part for part in mistake["loc"] if part != "[key]") for mistake in mistakes]
     refused = {
         path
@@ -121,7 +121,7 @@ def _message(mistake: ErrorDetails, path: FieldPath) -> str:
     match kind:
         case "extra_forbidden":
             message = _unknown_field(path)
-        case "missing" | "invalid_key":
+        case "missing" | "invalid_key" | "dict_type":
             message = _MESSAGES[kind]
         case "model_type" | "tuple_type":
             message = _MESSAGES[kind] + _correction(value, path, is_list=kind == "tuple_type")
@@ -200,7 +200,7 @@ def _needed_fields(model: type[BaseModel], text: str = "…") -> str:
 
 
 def closest_name(name: str, known: Iterable[str]) -> str | None:
-    """Give the known name that is nearly this one, in whichever case and with or without `_`."""
+    """Find a known name close to this one, whatever its case and with or without `_`."""
     by_name = {_normalized(one): one for one in known}
     similar = get_close_matches(_normalized(name), by_name, n=1, cutoff=0.7)
     return by_name[similar[0]] if similar else None

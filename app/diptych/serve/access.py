@@ -13,8 +13,8 @@ from diptych.access.grants import Grant
 from diptych.access.oidc import REFRESH_SECONDS, IssuerKeys
 from diptych.access.tokens import Issuer
 from diptych.http.access_guard import AccessPolicy
-from diptych.manifest.access_settings import AccessConfig, IssuerConfig
-from diptych.manifest.platform_access import PlatformAccess, read_platform_access
+from diptych.manifest.access import PlatformAccess, read_platform_access
+from diptych.manifest.settings import AccessConfig, IssuerConfig
 from diptych.models.connection import allow_url
 from diptych.net.proxies import proxy_for
 from diptych.net.redaction import remembered
@@ -44,7 +44,7 @@ class AgentAccess:
     def policy(self, agent: str, on_refused: Callable[[str], None]) -> AccessPolicy:
         """Give the policy for the web application of the agent called `agent`."""
         keys = {name: remembered(read) for name, read in self._config.keys.items()}
-        authenticator = Authenticator(self.issuers, keys, time.time)
+        authenticator = Authenticator(self.issuers, keys)
         return AccessPolicy(
             authenticator,
             self.grants,

@@ -1,6 +1,6 @@
 """What pods are told of who calls (the access file), and what they call with: tokens. Pure.
 
-The access file (`diptych.manifest.platform_access` reads it) lies in a ConfigMap of its own, so
+The access file (`diptych.manifest.access` reads it) lies in a ConfigMap of its own, so
 that a new key of the cluster or a new caller restarts no pod. It holds nothing secret.
 """
 

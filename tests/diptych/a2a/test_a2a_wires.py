@@ -97,7 +97,7 @@ def policy() -> AccessPolicy:
     async def refresh(_: str) -> None: ...
 
     names = ("ada", "bob", "auditor")
-    keys = Authenticator(list, {n: (lambda n=n: f"key-of-{n}") for n in names}, time.time)
+    keys = Authenticator(list, {n: (lambda n=n: f"key-of-{n}") for n in names})
     may_ask = Grant((Grantee("key", "ada"), Grantee("key", "bob")), frozenset({Right.ASK}))
     may_read = Grant((Grantee("key", "auditor"),), frozenset({Right.READ}))
     return AccessPolicy(keys, lambda: [may_ask, may_read], refresh, "helper", [].append)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from diptych.access.grants import Grant, Grantee, Right, rights_of
-from diptych.access.subject import Subject
+from diptych.access.grants import Grant, Grantee, Right, Subject, rights_of
 
 ASK, READ = frozenset({Right.ASK}), frozenset({Right.READ})
 ADA = Subject("user", "ada", frozenset({"support"}))

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diptych.access.bearer import MAX_REMEMBERED, Authenticator, Unauthorized
-from diptych.access.subject import Subject
+from diptych.access.bearer import Authenticator, Unauthorized
+from diptych.access.grants import Subject
 from diptych.access.tokens import InvalidToken, Issuer, UnknownKey
 
 URL, AUDIENCE = "https://issuer.example.com", "diptych.dev/default/helper"
@@ -58,9 +58,8 @@ def issuer(**fields: Any) -> Issuer:
     [(RSA, "RS256", "rsa"), (RSA, "PS512", "rsa"), (EC, "ES256", "ec"), (ED, "EdDSA", "ed")],
 )
 def test_a_token_says_who_its_user_is(key: Any, alg: str, kid: str) -> None:
-    subject, expires = issuer().verify(token(key, alg, kid))
+    subject = issuer().verify(token(key, alg, kid))
     assert subject == Subject("user", "ada@example.com", frozenset({"support"}))
-    assert expires > time.time()
 
 
 @pytest.mark.parametrize("verified", [False, "true", "false", 1, 0, []])
@@ -68,13 +67,13 @@ def test_an_address_that_is_not_verified_is_nobodys(verified: Any) -> None:
     content = token(email="ada@example.com", email_verified=verified)
     with pytest.raises(InvalidToken, match="e-mail address is not verified"):
         issuer(user_claim="email").verify(content)
-    assert issuer().verify(content)[0].name == "ada@example.com"  # by `sub`, which is the issuer's
+    assert issuer().verify(content).name == "ada@example.com"  # by `sub`, which is the issuer's
 
 
 @pytest.mark.parametrize("verified", [True, None], ids=["verified", "the claim is absent"])
 def test_an_address_is_a_users_if_it_is_verified_or_nothing_is_said_of_that(verified: Any) -> None:
     content = token(email="eve@example.com", email_verified=verified)
-    assert issuer(user_claim="email").verify(content)[0].name == "eve@example.com"
+    assert issuer(user_claim="email").verify(content).name == "eve@example.com"
 
 
 def public_pem() -> bytes:
@@ -145,9 +144,9 @@ def test_times_have_a_minute_of_leeway() -> None:
 def test_a_service_account_s_token_names_it_and_an_agent_s_the_agent() -> None:
     cluster = issuer(is_cluster=True, agents=lambda: frozenset({"legal/lawyer"}))
     web = token(sub="system:serviceaccount:default:web", groups=None)
-    assert cluster.verify(web)[0] == Subject("serviceaccount", "default/web")
+    assert cluster.verify(web) == Subject("serviceaccount", "default/web")
     lawyer = token(sub="system:serviceaccount:legal:lawyer")
-    assert cluster.verify(lawyer)[0] == Subject("agent", "legal/lawyer")
+    assert cluster.verify(lawyer) == Subject("agent", "legal/lawyer")
 
 
 @pytest.mark.parametrize("sub", ["ada", "system:serviceaccount:a", "system:serviceaccount::b", 7])
@@ -166,8 +165,8 @@ def test_a_key_that_is_not_there_is_told_apart_since_keys_may_have_changed() -> 
 # The header
 
 
-def authenticator(now: Any = time.time, **keys: str | None) -> Authenticator:
-    return Authenticator(lambda: [issuer()], {n: (lambda v=v: v) for n, v in keys.items()}, now)
+def authenticator(**keys: str | None) -> Authenticator:
+    return Authenticator(lambda: [issuer()], {n: (lambda v=v: v) for n, v in keys.items()})
 
 
 @pytest.mark.parametrize(
@@ -190,7 +189,7 @@ def test_what_is_no_credential_says_why(header: list[str], error: str | None) ->
 
 def test_a_key_names_its_holder_and_is_read_at_each_use() -> None:
     values: dict[str, str | None] = {"ci": "first\n"}
-    asked = Authenticator(list, {"ci": lambda: values["ci"]}, time.time)
+    asked = Authenticator(list, {"ci": lambda: values["ci"]})
     assert asked.subject(["bearer first"]) == Subject("key", "ci")
     values["ci"] = "second"
     with pytest.raises(Unauthorized):
@@ -206,24 +205,10 @@ def test_an_empty_key_lets_nobody_in() -> None:
             authenticator(ci=value).subject([f"Bearer {value or 'x'}"])
 
 
-def test_a_verified_token_is_remembered_until_it_expires() -> None:
-    now = [time.time()]
-    keys = list(KEYS)
-    one = Issuer(URL, AUDIENCE, lambda: keys)
-    asked = Authenticator(lambda: [one], {}, lambda: now[0])
-    header = [f"Bearer {token(exp=int(now[0]) + 100)}"]
-    assert asked.subject(header)
-    keys.clear()
-    assert asked.subject(header)
-    now[0] += 101
-    with pytest.raises(Unauthorized):
-        asked.subject(header)
-
-
 def test_an_agent_that_is_let_in_later_is_one_at_its_next_request() -> None:
     agents: set[str] = set()
     one = issuer(is_cluster=True, agents=lambda: frozenset(agents))
-    asked = Authenticator(lambda: [one], {}, time.time)
+    asked = Authenticator(lambda: [one], {})
     header = [f"Bearer {token(sub='system:serviceaccount:legal:lawyer')}"]
     assert asked.subject(header).kind == "serviceaccount"
     agents.add("legal/lawyer")
@@ -232,35 +217,14 @@ def test_an_agent_that_is_let_in_later_is_one_at_its_next_request() -> None:
     assert asked.subject(header).kind == "serviceaccount"
 
 
-def test_a_withdrawn_key_does_not_count_for_long() -> None:
-    now = [time.time()]
-    keys = list(KEYS)
-    one = Issuer(URL, AUDIENCE, lambda: keys)
-    asked = Authenticator(lambda: [one], {}, lambda: now[0])
-    header = [f"Bearer {token(exp=int(now[0]) + 86_400)}"]
-    assert asked.subject(header)
-    keys.clear()
-    now[0] += 301
-    with pytest.raises(Unauthorized):
-        asked.subject(header)
-
-
-def test_a_remembered_token_is_verified_anew_when_keys_or_issuers_change() -> None:
+def test_keys_and_issuers_that_change_hold_for_the_next_request() -> None:
     issued: list[Any] = [KEYS]
-    one = Issuer(URL, AUDIENCE, lambda: issued[0])
-    issuers = [one]
-    asked = Authenticator(lambda: issuers, {}, time.time)
+    issuers = [Issuer(URL, AUDIENCE, lambda: issued[0])]
+    asked = Authenticator(lambda: issuers, {})
     header = [f"Bearer {token()}"]
-    assert asked.subject(header)
-    issued[0] = [*KEYS, jwk(OTHER_RSA, "new", "RS256")]
     assert asked.subject(header)
     issued[0] = [key for key in KEYS if key["kid"] != "rsa"]
     with pytest.raises(Unauthorized, match="does not have"):
-        asked.subject(header)
-    issued[0] = KEYS
-    assert asked.subject(header)
-    issuers[:] = [Issuer(URL, "another audience", lambda: KEYS)]
-    with pytest.raises(Unauthorized, match="another audience"):
         asked.subject(header)
     issuers.clear()
     with pytest.raises(Unauthorized, match="another issuer"):
@@ -269,22 +233,13 @@ def test_a_remembered_token_is_verified_anew_when_keys_or_issuers_change() -> No
 
 def test_of_one_issuer_platform_and_agent_may_each_have_an_audience() -> None:
     platform, own = replace(issuer(), audience="platform"), issuer(user_claim="email")
-    asked = Authenticator(lambda: [platform, own], {}, time.time)
+    asked = Authenticator(lambda: [platform, own], {})
     for audience in (AUDIENCE, ["other", AUDIENCE]):
         assert asked.subject([f"Bearer {token(aud=audience, email='a@b')}"]).name == "a@b"
     assert asked.subject([f"Bearer {token(aud='platform')}"]).name == "ada@example.com"
     for audience in ("other", ["other"], [[AUDIENCE]], {AUDIENCE: 1}, None):
         with pytest.raises(Unauthorized):
             asked.subject([f"Bearer {token(aud=audience)}"])
-
-
-def test_remembered_tokens_are_bounded() -> None:
-    asked = authenticator()
-    asked._verified = {
-        bytes([n % 256, n // 256]): (issuer(), Subject("user", "x"), 0.0) for n in range(5_000)
-    }
-    asked.subject([f"Bearer {token()}"])
-    assert len(asked._verified) <= MAX_REMEMBERED
 
 
 @settings(deadline=None)
@@ -326,7 +281,7 @@ def test_no_claim_breaks_it(value: Any) -> None:
 
 
 @pytest.mark.parametrize("claim", ["exp", "nbf", "iat"])
-@pytest.mark.parametrize("number", [10**400, float("inf"), float("nan")])
+@pytest.mark.parametrize("number", [float("inf"), float("nan")])
 def test_a_time_that_no_clock_shows_proves_nothing(claim: str, number: Any) -> None:
     with pytest.raises(InvalidToken):
         issuer().verify(token(**{claim: number}))

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import time
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
@@ -13,9 +12,8 @@ from support.face import HI, Face, error_of, face
 
 from diptych.access.bearer import Authenticator, Unauthorized
 from diptych.access.caller import Caller
-from diptych.access.grants import Grant, Grantee, Right
+from diptych.access.grants import Grant, Grantee, Right, Subject
 from diptych.access.limits import Limits
-from diptych.access.subject import Subject
 from diptych.core.messages import Message
 from diptych.http.access_guard import OPEN_PATHS, AccessPolicy
 from diptych.runs.request import RunRequest
@@ -33,9 +31,7 @@ def policy(refused: list[str] | None = None, more: Sequence[Grant] = ()) -> Acce
     async def refresh(_: str) -> None: ...
 
     keys = KEYS | {"admin": "key-of-admin", "operator": "key-of-operator"}
-    authenticator = Authenticator(
-        list, {name: (lambda key=key: key) for name, key in keys.items()}, time.time
-    )
+    authenticator = Authenticator(list, {n: (lambda key=key: key) for n, key in keys.items()})
     refused = [] if refused is None else refused
     return AccessPolicy(authenticator, lambda: [*GRANTS, *more], refresh, "helper", refused.append)
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -48,9 +47,7 @@ def access(**more: Any) -> AccessPolicy:
 
     names = ("ada", "bob", "eve", "lead", "reader")
     keys = {name: (lambda name=name: f"key-of-{name}") for name in names}
-    policy = AccessPolicy(
-        Authenticator(list, keys, time.time), lambda: GRANTS, refresh, "helper", [].append
-    )
+    policy = AccessPolicy(Authenticator(list, keys), lambda: GRANTS, refresh, "helper", [].append)
     return replace(policy, **more)
 
 

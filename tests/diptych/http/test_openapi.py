@@ -3,7 +3,6 @@
 import json
 import re
 import runpy
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -226,7 +225,7 @@ async def test_the_rest_is_what_the_document_says() -> None:
 async def test_a_callers_limit_is_what_the_document_says() -> None:
     async def refresh(_: str) -> None: ...
 
-    keys = Authenticator(list, {"ada": lambda: "key-of-ada"}, time.time)
+    keys = Authenticator(list, {"ada": lambda: "key-of-ada"})
     grants = [Grant((Grantee("key", "ada"),), frozenset({Right.ASK}))]
     access = AccessPolicy(keys, lambda: grants, refresh, "helper", [].append)
     proof = {"Authorization": "Bearer key-of-ada"}

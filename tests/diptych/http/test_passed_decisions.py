@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from diptych.access.caller import Caller, Forbidden, OwnRun, set_caller
-from diptych.access.grants import Right
-from diptych.access.subject import Subject
+from diptych.access.grants import Right, Subject
 from diptych.core.codec import Record
 from diptych.core.errors import RunNotFound
 from diptych.http.approvals import GuardedApprovals

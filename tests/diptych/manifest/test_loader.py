@@ -1,12 +1,17 @@
 """From files to what agents are built from: references followed, loose ends told."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+from pydantic.alias_generators import to_camel
 
 from diptych.core.errors import ConfigError
+from diptych.core.run_settings import RunSettings
+from diptych.manifest.agent import LoopSpec
+from diptych.manifest.documents import SourceLocation
 from diptych.manifest.loader import (
     LocalOptions,
     check_files,
@@ -14,7 +19,6 @@ from diptych.manifest.loader import (
     load_agents,
 )
 from diptych.manifest.settings import AgentConfig, ChatConfig
-from diptych.manifest.source_location import SourceLocation
 
 HEAD = "apiVersion: diptych.dev/v1alpha1\nkind: Agent\n"
 COORDINATOR = f"""{HEAD}metadata: {{name: coordinator}}
@@ -56,6 +60,7 @@ OPTIONS = LocalOptions(
     {"MODELS_API_KEY": "k1", "PROMPTS_COORDINATOR": "Be careful."},
     services={"calculator": "http://127.0.0.1:9001", "legal/lawyer": "http://127.0.0.1:9002/"},
 )
+GONE = "{secretKeyRef: {name: gone, key: t}}"
 MOCKED = LocalOptions({"DEBUG_MOCK_RESPONSES": '["{}", "Hi."]'})
 
 
@@ -142,7 +147,7 @@ def test_a_manifest_may_script_several_too() -> None:
     agents = loaded(LocalOptions({}), agent("a", shared), agent("b", shared))
     assert [config.mock_responses for config in agents] == ["[5]", '["x"]']
     file = write("agent.yaml", agent("a", shared), agent("b", shared))
-    assert [script for _, script in check_files([file]).scripts] == ["[5]", '["x"]']
+    assert [script for _, script in check_files([file]).scripts()] == ["[5]", '["x"]']
 
 
 def test_the_headers_and_fallbacks_of_a_model_are_resolved() -> None:
@@ -165,13 +170,6 @@ def test_the_headers_and_fallbacks_of_a_model_are_resolved() -> None:
     assert model.fallbacks[0].fallbacks == ()
 
 
-def test_a_fallbacks_missing_key_is_told_with_its_place() -> None:
-    spec = """{model: {name: m, endpoint: "http://m", fallbacks: [
-        {name: n1, endpoint: "http://n", apiKey: {secretKeyRef: {name: c, key: d}}}]}}"""
-    (line,) = problems_of(LocalOptions({}), write("a.yaml", agent(spec=spec)))
-    assert line.startswith("a.yaml: spec.model.fallbacks[0].apiKey: key d of Secret c is missing")
-
-
 def test_every_reference_is_followed() -> None:
     coordinator, _ = loaded(OPTIONS, COORDINATOR, RESEARCHER, TOOLS_SECRET)
     assert coordinator.definition.instructions == "Be careful."
@@ -188,6 +186,40 @@ def test_every_reference_is_followed() -> None:
     assert calculator.allow == ("*",)
     assert (calculator.overrides[0].read_only, calculator.overrides[0].timeout) == (False, 300)
     assert (coordinator.definition.settings.max_steps, coordinator.definition.deadline) == (7, 300)
+
+
+@pytest.mark.parametrize(
+    ("spec", "place"),
+    [
+        (
+            (
+                "model: {name: m, endpoint: http://m, fallbacks: "
+                f"[{{name: n1, endpoint: http://n1, apiKey: {GONE}}}]}}"
+            ),
+            "model.fallbacks[0].apiKey",
+        ),
+        (
+            (
+                "model: {name: m, endpoint: http://m}, "
+                f"tools: [{{name: files, command: [x], env: [{{name: T, valueFrom: {GONE}}}]}}]"
+            ),
+            "tools[0].env[0].valueFrom",
+        ),
+        (
+            (
+                "model: {name: m, endpoint: http://m}, "
+                f"hooks: [{{at: afterStep, url: https://h, signingKey: {GONE}}}]"
+            ),
+            "hooks[0].signingKey",
+        ),
+    ],
+)
+def test_a_missing_key_is_told_with_its_place(spec: str, place: str) -> None:
+    (line,) = problems_of(OPTIONS, write("agent.yaml", agent(spec=f"{{{spec}}}")))
+    assert line == (
+        f"agent.yaml: spec.{place}: key t of Secret gone is missing; "
+        "set GONE_T, or give --secrets FILE"
+    )
 
 
 def test_a_command_gets_its_own_variables_and_not_those_of_the_container() -> None:
@@ -209,17 +241,6 @@ def test_a_command_gets_its_own_variables_and_not_those_of_the_container() -> No
     }
 
 
-def test_a_secret_of_a_command_that_is_missing_is_named() -> None:
-    variable = "{name: T, valueFrom: {secretKeyRef: {name: gone, key: t}}}"
-    tool = f"{{name: files, command: [x], env: [{variable}]}}"
-    spec = f"{{model: {{name: m, endpoint: http://m}}, tools: [{tool}]}}"
-    (line,) = problems_of(OPTIONS, write("agent.yaml", agent(spec=spec)))
-    assert line == (
-        "agent.yaml: spec.tools[0].env[0].valueFrom: key t of Secret gone is missing; "
-        "set GONE_T, or give --secrets FILE"
-    )
-
-
 def test_variables_of_the_container_hold_for_their_agent() -> None:
     coordinator, researcher = loaded(OPTIONS, COORDINATOR, RESEARCHER, TOOLS_SECRET)
     assert (coordinator.mock_responses, coordinator.mock_source) == (None, "")
@@ -228,7 +249,6 @@ def test_variables_of_the_container_hold_for_their_agent() -> None:
         "agent.yaml: document 2 (researcher): spec.container.env[0]: DEBUG_MOCK_RESPONSES"
     )
     assert researcher.public_url == "https://researcher.example.com"
-    assert researcher.env["TOKEN"]() == "Bearer t1"
 
 
 def test_a_script_of_the_manifest_wins_over_that_of_the_process() -> None:
@@ -250,58 +270,38 @@ def test_a_model_that_a_script_replaces_needs_no_key() -> None:
     assert config.model is not None
 
 
-@pytest.mark.parametrize(
-    ("count", "url"),
-    [
-        pytest.param(1, "https://agents.example.com", id="one agent takes it"),
-        pytest.param(2, None, id="several cannot share it"),
-    ],
-)
+@pytest.mark.parametrize(("count", "url"), [(1, "https://agents.example.com"), (2, None)])
 def test_public_url_of_the_process_is_that_of_its_only_agent(count: int, url: str | None) -> None:
     scripts = json.dumps({f"a{n}": "x" for n in range(count)})
     environ = {"DEBUG_MOCK_RESPONSES": scripts, "PUBLIC_URL": "https://agents.example.com/"}
-    options = LocalOptions(environ)
-    configs = loaded(options, *(agent(f"a{n}") for n in range(count)))
+    configs = loaded(LocalOptions(environ), *(agent(f"a{n}") for n in range(count)))
     assert {config.public_url for config in configs} == {url}
+
+
+LOOSE_ENDS = """\
+1 (coordinator): spec.instructionsFrom: key coordinator of ConfigMap prompts is missing; \
+set PROMPTS_COORDINATOR, or give --secrets FILE
+1 (coordinator): spec.model.apiKey: key api-key of Secret models is missing; \
+set MODELS_API_KEY, or give --secrets FILE
+1 (coordinator): spec.tools[0].serviceRef: Service calculator has no address here; \
+give --service calculator=URL
+1 (coordinator): spec.tools[0].headers[0].valueFrom: key token of Secret tools is missing; \
+set TOOLS_TOKEN, or give --secrets FILE
+1 (coordinator): spec.agents[0]: there is no Agent researcher here (namespace default); \
+add its file, or give --service researcher=URL
+1 (coordinator): spec.agents[1]: there is no Agent lawyer here (namespace legal); \
+add its file, or give --service lawyer=URL
+2 (broken): spec.container.env[0].valueFrom: key a.b of Secret keys is missing; \
+set KEYS_A_B, or give --secrets FILE
+2 (broken): spec.model: is required, unless DEBUG_MOCK_RESPONSES is set
+"""
 
 
 def test_every_loose_end_is_a_line() -> None:
     variable = "{name: A, valueFrom: {secretKeyRef: {name: keys, key: a.b}}}"
     broken = agent("broken", f"{{container: {{env: [{variable}]}}}}")
-    assert problems_of(LocalOptions(), write("agent.yaml", COORDINATOR, broken)) == [
-        f"agent.yaml: document {line}"
-        for line in (
-            (
-                "1 (coordinator): spec.instructionsFrom: key coordinator of ConfigMap prompts is "
-                "missing; set PROMPTS_COORDINATOR, or give --secrets FILE"
-            ),
-            (
-                "1 (coordinator): spec.model.apiKey: key api-key of Secret models is missing; "
-                "set MODELS_API_KEY, or give --secrets FILE"
-            ),
-            (
-                "1 (coordinator): spec.tools[0].serviceRef: Service calculator has no address "
-                "here; give --service calculator=URL"
-            ),
-            (
-                "1 (coordinator): spec.tools[0].headers[0].valueFrom: key token of Secret tools is "
-                "missing; set TOOLS_TOKEN, or give --secrets FILE"
-            ),
-            (
-                "1 (coordinator): spec.agents[0]: there is no Agent researcher here (namespace "
-                "default); add its file, or give --service researcher=URL"
-            ),
-            (
-                "1 (coordinator): spec.agents[1]: there is no Agent lawyer here (namespace legal); "
-                "add its file, or give --service lawyer=URL"
-            ),
-            (
-                "2 (broken): spec.container.env[0].valueFrom: key a.b of Secret keys is missing; "
-                "set KEYS_A_B, or give --secrets FILE"
-            ),
-            "2 (broken): spec.model: is required, unless DEBUG_MOCK_RESPONSES is set",
-        )
-    ]
+    lines = problems_of(LocalOptions(), write("agent.yaml", COORDINATOR, broken))
+    assert "\n".join(lines).replace("agent.yaml: document ", "") + "\n" == LOOSE_ENDS
 
 
 def test_all_files_are_looked_at_and_a_broken_agent_is_still_there_to_refer_to() -> None:
@@ -316,76 +316,55 @@ def test_all_files_are_looked_at_and_a_broken_agent_is_still_there_to_refer_to()
     ]
 
 
+PUBLIC_URL = "PUBLIC_URL must start with http:// or https://"
+NO_KIND = "an object of another API names that in apiVersion"
+BAD_URL = "env: [{name: PUBLIC_URL, value: a.example}]"
+FROM_MAP = "envFrom: [{configMapRef: {name: c}}]"
+CONFIG_MAP = "kind: ConfigMap\nmetadata: {name: c}\ndata: "
+
+
 @pytest.mark.parametrize(
     ("documents", "line"),
     [
-        pytest.param([TOOLS_SECRET], "agent.yaml: there is no Agent in it", id="only a Secret"),
-        pytest.param(
-            ["kind: Deployment\n"],
-            'agent.yaml: kind: must be "Agent" (got "Deployment"); an object of another API names '
-            "that in apiVersion",
-            id="another kind, of nobody",
-        ),
-        pytest.param(
+        ([TOOLS_SECRET], "there is no Agent in it"),
+        (["apiVersion: apps/v1\nkind: Deployment\n"], "there is no Agent in it"),
+        (["kind: Deployment\n"], f'kind: must be "Agent" (got "Deployment"); {NO_KIND}'),
+        (
             [agent(), "apiVersion: diptych.dev/v1alpha1\nkind: Agnt\n"],
-            'agent.yaml: document 2: kind: must be "Agent" (got "Agnt"); an object of another API '
-            "names that in apiVersion",
-            id="a mistyped kind",
+            f'document 2: kind: must be "Agent" (got "Agnt"); {NO_KIND}',
         ),
-        pytest.param(
-            ["apiVersion: apps/v1\nkind: Deployment\n"],
-            "agent.yaml: there is no Agent in it",
-            id="only kinds of somebody else",
-        ),
-        pytest.param(
-            ["kind: List\nitems: [1]\n"],
-            "agent.yaml: item 1: must be a mapping of fields",
-            id="a list of no objects",
-        ),
-        pytest.param(
-            ["spec: {}\n"], 'agent.yaml: kind: is required; it must be "Agent"', id="no kind"
-        ),
-        pytest.param(
+        (["kind: List\nitems: [1]\n"], "item 1: must be a mapping of fields"),
+        (["spec: {}\n"], 'kind: is required; it must be "Agent"'),
+        (
             [agent(), agent()],
-            "agent.yaml: document 2 (a): metadata.name: the Agent a stands already in "
-            "agent.yaml: document 1 (a); rename or remove one",
-            id="two with one name",
+            (
+                "document 2 (a): metadata.name: the Agent a stands already in agent.yaml: "
+                "document 1 (a); rename or remove one"
+            ),
         ),
-        pytest.param(
-            [agent(spec="{container: {env: [{name: PUBLIC_URL, value: a.example}]}}")],
-            "agent.yaml: spec.container.env[0]: PUBLIC_URL must start with http:// or https://",
-            id="a bad public URL",
-        ),
-        pytest.param(
+        ([agent(spec=f"{{container: {{{BAD_URL}}}}}")], f"spec.container.env[0]: {PUBLIC_URL}"),
+        (
             [
-                agent(
-                    spec="{container: {envFrom: [{configMapRef: {name: c}}], "
-                    "env: [{name: PUBLIC_URL, value: a.example}]}}"
-                ),
-                "kind: ConfigMap\nmetadata: {name: c}\ndata: {A: a, B: b}\n",
+                agent(spec=f"{{container: {{{FROM_MAP}, {BAD_URL}}}}}"),
+                f"{CONFIG_MAP} {{A: a, PUBLIC_URL: b}}\n",
             ],
-            "agent.yaml: document 1 (a): spec.container.env[0]: PUBLIC_URL must start with http:// "
-            "or https://",
-            id="a bad public URL after variables of a ConfigMap",
+            f"document 1 (a): spec.container.env[0]: {PUBLIC_URL}",
         ),
-        pytest.param(
+        (
             [
-                agent(spec="{container: {envFrom: [{configMapRef: {name: c}}]}}"),
-                "kind: ConfigMap\nmetadata: {name: c}\ndata: {PUBLIC_URL: a.example}\n",
+                agent(spec=f"{{container: {{{FROM_MAP}}}}}"),
+                f"{CONFIG_MAP} {{PUBLIC_URL: a.example}}\n",
             ],
-            "agent.yaml: document 1 (a): spec.container.envFrom: PUBLIC_URL must start with "
-            "http:// or https://",
-            id="a bad public URL from a ConfigMap",
+            f"document 1 (a): spec.container.envFrom: {PUBLIC_URL}",
         ),
-        pytest.param(
+        (
             [agent(), "kind: Secret\nmetadata: {name: a}\ndata: {k: '%'}\n"],
-            "agent.yaml: document 2 (a): Secret a: data.k: must be base64 of UTF-8 text",
-            id="a bad Secret beside it",
+            "document 2 (a): Secret a: data.k: must be base64 of UTF-8 text",
         ),
     ],
 )
 def test_what_cannot_be_served_is_one_line(documents: list[str], line: str) -> None:
-    assert problems_of(MOCKED, write("agent.yaml", *documents)) == [line]
+    assert problems_of(MOCKED, write("agent.yaml", *documents)) == [f"agent.yaml: {line}"]
 
 
 KUSTOMIZED = [
@@ -438,6 +417,32 @@ def test_a_library_gives_content_and_names_of_its_own() -> None:
     place = SourceLocation("Agent", {("spec", "loop", "maxSteps"): "max_steps"})
     with pytest.raises(ConfigError, match=r"^max_steps: must be 100 or less \(got 500\)$"):
         config_from_content(content, place, MOCKED)
+
+
+LOOP = {
+    "max_steps": 7,
+    "on_max_steps": "answer",
+    "answer_mode": "direct",
+    "max_calls_per_step": 3,
+    "max_parallel_calls": 2,
+    "max_retries": 9,
+    "answer_repairs": 1,
+    "memory_context_limit": 0,
+    "deadline": 12.0,
+}
+
+
+def test_every_setting_of_runs_reaches_them() -> None:
+    assert set(LOOP) == set(LoopSpec.model_fields)
+    asked = {to_camel(name): value for name, value in LOOP.items()} | {"deadline": "12s"}
+    model = "{name: m, endpoint: http://m, actionFormat: native}"
+    sessions = "{whenBusy: reject, queueMode: all}"
+    spec = f"{{loop: {json.dumps(asked)}, model: {model}, sessions: {sessions}}}"
+    definition = loaded(LocalOptions(), agent(spec=spec))[0].definition
+    loop = {name: value for name, value in LOOP.items() if name != "deadline"}
+    settings = RunSettings(action_format="native", queue_mode="all")
+    assert definition.settings == replace(settings, **loop)
+    assert (definition.deadline, definition.when_busy) == (12, "reject")
 
 
 def test_no_secret_is_shown_by_a_config() -> None:

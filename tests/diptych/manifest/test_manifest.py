@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diptych.core.errors import ConfigError
-from diptych.manifest import API_VERSION
-from diptych.manifest.source_location import SourceLocation
-from diptych.manifest.validation import validate_manifest
+from diptych.manifest import API_VERSION, AgentManifest
+from diptych.manifest.documents import SourceLocation
+from diptych.manifest.validation import _all_paths, validate_manifest
 
 FULL = Path(__file__).parent / "full_manifest.yaml"
 MODEL = {"name": "gpt-5-mini", "endpoint": "https://models.example.com/v1"}
@@ -49,41 +49,6 @@ def test_every_supported_field_is_taken() -> None:
     assert spec.network.extra_egress[0].to[0].ip_block is not None
 
 
-@pytest.mark.parametrize(
-    ("content", "line"),
-    [
-        (
-            manifest(chat={"callerTools": "run"}),
-            'spec.chat.callerTools: must be "refuse" or "ignore" (got "run")',
-        ),
-        (
-            manifest(chat={"callerSystem": "obey"}),
-            'spec.chat.callerSystem: must be "quote" or "off" (got "obey")',
-        ),
-        (
-            manifest(chat={"corsOrigins": ["https://app.example.com/"]}),
-            (
-                'spec.chat.corsOrigins[0]: must be "*" or an origin such as '
-                'https://app.example.com, in lower case, without a path (got "https://app.example.com/")'
-            ),
-        ),
-        (
-            manifest(model=MODEL | {"inputs": ["text"]}),
-            'spec.model.inputs[0]: must be "image", "audio" or "file" (got "text")',
-        ),
-    ],
-)
-def test_a_chat_may_bring_what_is_known(content: dict[str, Any], line: str) -> None:
-    assert problems_of(content) == [line]
-
-
-@pytest.mark.parametrize("field", ["maxSteps", "maxRetries"])
-def test_a_run_may_have_a_hundred_steps_and_retries(field: str) -> None:
-    content = manifest(loop={field: 100})
-    loop = validate_manifest(content, SourceLocation("agent.yaml")).spec.loop
-    assert 100 in (loop.max_steps, loop.max_retries)
-
-
 def test_an_output_schema_is_kept_as_it_is_with_its_nulls() -> None:
     schema = {"type": "object", "properties": {"a": {"default": None, "enum": ["x", None]}}}
     content = manifest(outputSchema=schema, loop={"answerMode": "direct", "answerRepairs": 0})
@@ -116,14 +81,6 @@ def test_what_kubernetes_adds_to_an_object_is_no_mistake() -> None:
     assert validate_manifest(content, SourceLocation("agent.yaml")).metadata.name == "coordinator"
 
 
-def model(**fields: Any) -> dict[str, Any]:
-    return manifest(model=MODEL | fields)
-
-
-def env(**fields: Any) -> dict[str, Any]:
-    return manifest(container={"env": [{"name": "A", **fields}]})
-
-
 def test_all_mistakes_are_told_at_once() -> None:
     content = manifest(loop={"maxSteps": 0}, tools=[{"name": "a", "url": "b"}, {"name": "c"}])
     assert problems_of(content) == [
@@ -139,24 +96,7 @@ def test_a_flood_of_mistakes_is_cut() -> None:
     assert problems[-1] == "… and 150 more problems like these"
 
 
-KNOWN_FIELDS = [
-    *("apiVersion", "kind", "metadata", "name", "spec", "model", "endpoint", "apiKey"),
-    *("secretKeyRef", "key", "parameters", "temperature", "timeouts", "idle", "tools", "url"),
-    *("command", "allow", "headers", "value", "valueFrom", "overrides", "agents", "as", "loop"),
-    *(
-        "maxSteps",
-        "policy",
-        "match",
-        "when",
-        "do",
-        "container",
-        "env",
-        "instructions",
-        "serviceRef",
-        "port",
-        "path",
-    ),
-]
+KNOWN_FIELDS = sorted({path[-1] for path in _all_paths(AgentManifest, ())})
 VALUES = st.recursive(
     st.none()
     | st.booleans()

@@ -6,9 +6,9 @@
 import pytest
 from support.pod_templates import GOOD, MISTAKES
 
+from diptych.manifest.documents import dotted_path
 from diptych.manifest.loader import check_files
 from diptych.manifest.pod_spec import pod_spec_mistakes
-from diptych.manifest.source_location import dotted_path
 
 MANIFEST = """\
 apiVersion: diptych.dev/v1alpha1

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from diptych.core.errors import ConfigError
-from diptych.manifest.documents import Document
+from diptych.manifest.documents import Document, SourceLocation
 from diptych.manifest.secret_sources import Reference, SecretSources, value_from_file
 
 API_KEY = Reference("Secret", "models", "api-key")
@@ -15,7 +15,7 @@ API_KEY = Reference("Secret", "models", "api-key")
 
 def secret(namespace: str = "default", **fields: object) -> Document:
     metadata = {"name": "models", "namespace": namespace}
-    return Document("team.yaml", {"kind": "Secret", "metadata": metadata, **fields})
+    return Document(SourceLocation("team.yaml"), {"kind": "Secret", "metadata": metadata, **fields})
 
 
 def encoded(text: str) -> str:
@@ -35,13 +35,13 @@ def test_a_secret_comes_from_the_variable_named_after_it() -> None:
 @pytest.mark.parametrize(
     ("line", "value"),
     [
-        pytest.param("MODELS_API_KEY=k1", "k1", id="bare"),
-        pytest.param("  export MODELS_API_KEY = k1 # mine", "k1", id="exported, with a comment"),
-        pytest.param("MODELS_API_KEY=k#1", "k#1", id="a hash inside"),
-        pytest.param("MODELS_API_KEY='a \"b\" # c'", 'a "b" # c', id="in single quotes"),
-        pytest.param('MODELS_API_KEY="a\\n\\"b\\"" # c', 'a\n"b"', id="in double quotes"),
-        pytest.param("MODELS_API_KEY=a=b==", "a=b==", id="equal signs inside"),
-        pytest.param("MODELS_API_KEY=", None, id="empty"),
+        ("MODELS_API_KEY=k1", "k1"),
+        ("  export MODELS_API_KEY = k1 # mine", "k1"),
+        ("MODELS_API_KEY=k#1", "k#1"),
+        ("MODELS_API_KEY='a \"b\" # c'", 'a "b" # c'),
+        ('MODELS_API_KEY="a\\n\\"b\\"" # c', 'a\n"b"'),
+        ("MODELS_API_KEY=a=b==", "a=b=="),
+        ("MODELS_API_KEY=", None),
     ],
 )
 def test_a_dotenv_line_is_read(tmp_path: Path, line: str, value: str | None) -> None:
@@ -84,19 +84,17 @@ def test_the_own_namespace_comes_first_and_a_single_secret_serves_all() -> None:
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        pytest.param("sk-secret", 'line 1: must be NAME=value or NAME="value"', id="a bare key"),
-        pytest.param('A=1\nB="x', 'line 2: must be NAME=value or NAME="value"', id="an open quote"),
-        pytest.param(
+        ("sk-secret", 'line 1: must be NAME=value or NAME="value"'),
+        ('A=1\nB="x', 'line 2: must be NAME=value or NAME="value"'),
+        (
             "kind: Secret\nmetadata: {name: a}\ndata: {k: '%%%'}",
             "Secret a: data.k: must be base64 of UTF-8 text",
-            id="no base64",
         ),
-        pytest.param(
+        (
             "kind: Secret\nmetadata: {name: a}\nstringData: {k: 1}",
             "Secret a: stringData.k: must be a string; quote it",
-            id="a number",
         ),
-        pytest.param("kind: Secret\ndata: {}", "metadata.name: is required", id="no name"),
+        ("kind: Secret\ndata: {}", "metadata.name: is required"),
     ],
 )
 def test_a_bad_secrets_file_is_refused_without_showing_it(

@@ -16,9 +16,8 @@ from support.virtual_time import run_virtually
 
 from diptych.access.oidc import MAX_AGE_SECONDS, IssuerKeys
 from diptych.core.errors import ConfigError
-from diptych.manifest.access_settings import AccessConfig, IssuerConfig
 from diptych.manifest.loader import LocalOptions, load_agents
-from diptych.manifest.settings import AgentConfig
+from diptych.manifest.settings import AccessConfig, AgentConfig, IssuerConfig
 from diptych.models.connection import open_http_session
 from diptych.serve import access as access_module
 from diptych.serve.access import AgentAccess

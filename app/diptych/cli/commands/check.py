@@ -40,12 +40,12 @@ def check(
     if not online and (secrets or service):
         raise ConfigError("--secrets and --service go with --online; else no reference is followed")
     checked = loader.check_files(files)
-    scripts = [problem for script in checked.scripts for problem in script_problems(*script)]
+    scripts = [problem for script in checked.scripts() for problem in script_problems(*script)]
     if problems := [*checked.problems, *scripts]:
         raise ConfigError(*problems)
     for note in checked.notes:
         typer.echo(f"note: {note}", err=True)
-    for warning in () if online else checked.warnings:  # online each has its sentence
+    for warning in () if online else checked.unmatched_names():  # online each has its sentence
         typer.echo(f"warning: {warning}", err=True)
     if online:
         from diptych.cli.environment import local_options, set_up_quiet_logging

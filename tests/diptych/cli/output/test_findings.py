@@ -7,7 +7,7 @@ import pytest
 from diptych.cli.output.findings import sentences
 from diptych.cli.output.marks import Mark
 from diptych.manifest import AgentManifest
-from diptych.manifest.source_location import SourceLocation
+from diptych.manifest.documents import SourceLocation
 from diptych.manifest.validation import validate_manifest
 from diptych.models.probe import Capability, EndpointFindings, Failed
 from diptych.serve.examination import AgentFindings, PeerFindings, ToolServerFindings
