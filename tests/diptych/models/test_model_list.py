@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from diptych.models.model_list import (
+from diptych.models.probe import (
     find_model,
     loaded_context,
     props_context,
