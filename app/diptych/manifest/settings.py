@@ -120,7 +120,7 @@ class OverrideConfig:
 class ToolServerConfig:
     """One MCP server: exactly one of `url`, `command` (stdio) and `functions` (in this process).
 
-    `allow` holds globs of tool names, `pins` digests of tools by name (`adapters.mcp.pins`): a tool
+    `allow` holds globs of tool names, `pins` digests of tools by name (`mcp.tool_rules.digest`): a tool
     that has another one cannot be used. `headers` are read at every request, `env` when the command
     starts. `timeout` bounds one call, with all that it waits for. Raises `ConfigError`.
     """

@@ -16,9 +16,8 @@ from diptych.core.errors import ConfigError, ToolError
 from diptych.core.messages import CallOutput, JSONObject
 from diptych.manifest.settings import ToolServerConfig
 from diptych.mcp.output import NoAnswer, call_output
-from diptych.mcp.pins import CHANGED
 from diptych.mcp.supervisor import ConnectionSettings, ServerSupervisor
-from diptych.mcp.tool_rules import allows, named_by
+from diptych.mcp.tool_rules import CHANGED, allows, named_by
 from diptych.net.redaction import SECRETS, redacted_output
 from diptych.ports import Progress
 

@@ -21,12 +21,9 @@ from pydantic import ValidationError
 from diptych.core.errors import ToolError
 from diptych.core.messages import JSONObject
 from diptych.core.text import one_line
-from diptych.mcp.invalid_answers import not_valid
-from diptych.mcp.output import NoAnswer
-from diptych.mcp.readable_results import add_note, notes_of
-from diptych.mcp.request_outcome import RequestOutcome, Stage
-from diptych.mcp.tool_listing import ToolListing
-from diptych.mcp.transport import connect_reason
+from diptych.mcp.output import NoAnswer, add_note, notes_of
+from diptych.mcp.tool_listing import ToolListing, not_valid
+from diptych.mcp.transport import RequestOutcome, Stage, connect_reason
 from diptych.net.redaction import SECRETS
 from diptych.ports import Progress
 

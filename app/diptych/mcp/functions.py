@@ -18,8 +18,8 @@ from pydantic import PydanticUserError, TypeAdapter
 
 from diptych.core.errors import ConfigError
 from diptych.manifest.settings import ToolFunction, ToolServerConfig
-from diptych.mcp.readable_results import add_note
-from diptych.mcp.tool_limits import NAME_RULE, is_usable_name
+from diptych.mcp.output import add_note
+from diptych.mcp.tool_rules import NAME_RULE, is_usable_name
 
 
 def function_server(server: ToolServerConfig) -> MCPServer[Any]:

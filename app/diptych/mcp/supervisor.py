@@ -26,14 +26,22 @@ from diptych.manifest.settings import ToolServerConfig
 from diptych.mcp.connection import CallNotSent, Connection
 from diptych.mcp.functions import function_server
 from diptych.mcp.output import NoAnswer
-from diptych.mcp.pins import audit_changed, changed_entry, changed_tools, digests
-from diptych.mcp.stdio import Environment, stdio_transport
-from diptych.mcp.tool_limits import usable_tools
+from diptych.mcp.stdio import stdio_transport
 from diptych.mcp.tool_listing import ToolListing
-from diptych.mcp.tool_rules import allows, catalog_tools, timeout_of
+from diptych.mcp.tool_rules import (
+    allows,
+    audit_changed,
+    catalog_tools,
+    changed_entry,
+    changed_tools,
+    digests,
+    timeout_of,
+    usable_tools,
+)
 from diptych.mcp.transport import http_client
 from diptych.net.backoff import Backoff
 from diptych.net.received import MAX_ANSWER_BYTES
+from diptych.net.redaction import SECRETS
 from diptych.ports import Progress
 
 logger = logging.getLogger(__name__)
@@ -274,9 +282,9 @@ class ServerSupervisor:
             self.server.url, http_client=self._http, max_sse_event_size=MAX_ANSWER_BYTES
         )
 
-    def _environment(self) -> Environment:
+    def _environment(self) -> dict[str, str]:
         """Read the variables of the command. Raises `CallNotSent` while a secret is missing."""
-        variables, secrets = {}, []
+        variables = {}
         for name, value in self.server.env.items():
             if isinstance(value, str):
                 variables[name] = value
@@ -284,8 +292,8 @@ class ServerSupervisor:
                 raise CallNotSent(f"variable {name} has no value yet")
             else:
                 variables[name] = secret
-                secrets.append(secret)
-        return Environment(variables, tuple(secrets))
+                SECRETS.remember(secret)
+        return variables
 
 
 async def _wait(event: asyncio.Event, seconds: float | None) -> None:

@@ -25,7 +25,7 @@ from support.redis_server import free_port
 from diptych.core.catalog import Tool, Unavailable
 from diptych.core.messages import CallOutput
 from diptych.manifest.settings import OverrideConfig, ToolServerConfig
-from diptych.mcp import ConnectionSettings, McpTools, http_status
+from diptych.mcp import ConnectionSettings, McpTools, transport
 from diptych.net.received import ANSWERS
 
 App = Callable[..., Any]
@@ -468,7 +468,7 @@ class Answering:
         await send({"type": "http.response.body", "body": self.body})
 
 
-NO_STREAMABLE_HTTP = f": {http_status.NO_STREAMABLE_HTTP}"
+NO_STREAMABLE_HTTP = f": {transport.NO_STREAMABLE_HTTP}"
 
 
 @pytest.mark.parametrize(
