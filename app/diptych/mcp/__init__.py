@@ -67,7 +67,7 @@ class McpTools:
                     await supervisor.first_attempt.wait()
 
     def snapshot(self) -> tuple[tuple[Tool, ...], tuple[Unavailable, ...]]:
-        """Give the tools of the servers that are connected; the rest, and what is left out."""
+        """Return the tools of the connected servers, and what is unavailable or left out."""
         tools: list[Tool] = []
         unavailable: list[Unavailable] = []
         for name, supervisor in self._supervisors.items():
@@ -81,7 +81,7 @@ class McpTools:
         return tuple(tools), tuple(unavailable)
 
     def digests(self) -> dict[str, dict[str, str]]:
-        """Give the digests of the tools of each server that is connected; see `pins`."""
+        """Return the digests of the tools of each connected server (`tool_rules.digest`)."""
         return {
             name: supervisor.digests()
             for name, supervisor in self._supervisors.items()

@@ -70,8 +70,8 @@ class ConnectionSettings:
 class ServerSupervisor:
     """Supervises one server from `start` to `close`: no failure of the server ends it.
 
-    `tools` are what the server offered last, if it `has_listed` them yet, `left_out` what it lists
-    besides and nobody can use, `changed` the tools that are not as they were pinned.
+    `tools` are the tools that the server offered last, if it `has_listed` any yet; `left_out` says
+    which listed tools cannot be used, `changed` names those that differ from their pins.
     `first_attempt` is set when the first attempt to connect is over.
     """
 
@@ -98,7 +98,7 @@ class ServerSupervisor:
         return self._last_reason if self._connection is None else self._connection.reason
 
     def digests(self) -> dict[str, str]:
-        """Give the digest of each tool that the server lists and the manifest allows."""
+        """Return the digest of each tool that the server lists and the manifest allows."""
         listed = self._connection.tools if self._connection else ()
         return digests(tool for tool in listed if allows(self.server, tool.name))
 
@@ -159,7 +159,7 @@ class ServerSupervisor:
             raise NoAnswer(text, "timeout") from error
 
     async def _open_connection(self) -> Connection:
-        """Give the open connection, or wait for the next attempt. Raises `ToolError`."""
+        """Return the open connection, or wait for the next attempt. Raises `ToolError`."""
         if self._connection is None or not self._connection.is_open:
             if self._task is None:
                 raise self._unavailable(self._last_reason or NOT_CONNECTED_YET)
@@ -228,7 +228,7 @@ class ServerSupervisor:
         self._log(connection.reason)
 
     def _interval(self) -> float:
-        """Give the refresh interval with jitter, so that replicas do not ask at the same time."""
+        """Return the refresh interval with jitter, so that replicas do not ask at the same time."""
         return self._settings.refresh_interval * random.uniform(0.75, 1.0)  # noqa: S311 - jitter
 
     def _set_tools(self, listed: Sequence[mcp_types.Tool], listing: ToolListing) -> None:
