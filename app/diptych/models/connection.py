@@ -157,10 +157,8 @@ class Connection:
         self._other_url = None
         return response
 
-    async def fetch(
-        self, path: str, headers: dict[str, str], seconds: float, body: bytes | None = None
-    ) -> tuple[int, bytes]:
-        """Get a path beside `/chat/completions`, or post a body there; return status and body.
+    async def fetch(self, path: str, headers: dict[str, str], seconds: float) -> tuple[int, bytes]:
+        """Get a path beside `/chat/completions`; return status and body.
 
         A path that begins with `/` is taken from the server's root, which is before `/v1`. Of the
         body at most `MAX_FETCHED_BYTES` are read. Raises `AttemptFailure`.
@@ -169,10 +167,10 @@ class Connection:
         if path.startswith("/"):
             base = base.removesuffix("/v1")
         url = _with_path(self.url, f"{base.rstrip('/')}/{path.lstrip('/')}")
-        method, found = "GET" if body is None else "POST", bytearray()
+        found = bytearray()
         try:
             async with asyncio.timeout(seconds):
-                response = await self._send(method, url, headers, body)
+                response = await self._send("GET", url, headers, None)
                 await _read(response, MAX_FETCHED_BYTES, found)
                 return response.status, bytes(found)
         except aiohttp.ClientError as error:

@@ -58,37 +58,25 @@ _CLAUSES = {
 class Dialect:
     """What an endpoint takes; a new one takes everything.
 
-    `dropped` are the parameters that it does not know, `refused_formats` the types of
-    `response_format`. Without `takes_system_role` the system's text goes to the first user message.
-    Without `streams` it is asked for whole replies, without `streams_tools` where tools are
-    offered. `has_short_ids` shortens the ids of calls
-    (Mistral), `signs_calls` adds the signature that Gemini 3 wants of them. `has_single_calls`
-    gives each call of a message a message of its own (Llama 3.x). Without `takes_tool_messages`
-    calls and results are written as text, as in the JSON format (Gemma 2). `wants_reasoning` sends
-    the reasoning of replies back (DeepSeek), `no_reasoning` in the place of what is not kept.
-    Without `takes_extra` what another endpoint wanted beside its calls is left out.
-
-    `reply_limit`, `skips_format` and `writes_calls` hold for one request only: they depend on what
-    is in it. `writes_calls` is the lack of `takes_tool_messages` where a message of the user
-    follows a result directly, which some templates of Mistral refuse.
+    `reply_limit`, `skips_format` and `writes_calls` depend on the request, and hold for it alone.
     """
 
-    dropped: frozenset[str] = frozenset()
+    dropped: frozenset[str] = frozenset()  # parameters that it does not know
     max_tokens_name: str = "max_tokens"
-    refused_formats: frozenset[str] = frozenset()
-    takes_system_role: bool = True
-    streams: bool = True
-    streams_tools: bool = True
-    has_short_ids: bool = False
-    signs_calls: bool = False
-    has_single_calls: bool = False
-    takes_tool_messages: bool = True
-    wants_reasoning: bool = False
-    no_reasoning: str = ""
-    takes_extra: bool = True
-    reply_limit: int | None = None
-    skips_format: bool = False
-    writes_calls: bool = False
+    refused_formats: frozenset[str] = frozenset()  # types of `response_format`
+    takes_system_role: bool = True  # else the system's text goes to the first user message
+    streams: bool = True  # else it is asked for whole replies
+    streams_tools: bool = True  # else it is asked for whole replies where tools are offered
+    has_short_ids: bool = False  # of calls (Mistral)
+    signs_calls: bool = False  # adds the signature that Gemini 3 wants
+    has_single_calls: bool = False  # each call gets a message of its own (Llama 3.x)
+    takes_tool_messages: bool = True  # else calls and results are written as text (Gemma 2)
+    wants_reasoning: bool = False  # the reasoning of replies is sent back (DeepSeek)
+    no_reasoning: str = ""  # is sent in place of reasoning that was not kept
+    takes_extra: bool = True  # else `extra_content` of another endpoint's calls is left out
+    reply_limit: int | None = None  # tokens that the window leaves for the reply
+    skips_format: bool = False  # the schema is not taken; another one may be
+    writes_calls: bool = False  # as text: a user message follows a result directly (Mistral)
 
     def format_for(self, schema: JSONObject) -> str | None:
         """Return the type of `response_format` to ask with; None if the endpoint takes none.

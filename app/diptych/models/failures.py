@@ -87,7 +87,7 @@ class AttemptFailure(ModelError):
 
     @property
     def may_fall_back(self) -> bool:
-        """Whether another endpoint may do better: not if the request itself is what is wrong."""
+        """Whether another endpoint may do better: not if the request itself is wrong."""
         if self.code == "model_refused":
             return self.report is not None and self.report.status not in {400, 413, 422}
         return self.code not in _OF_THE_REQUEST
@@ -182,7 +182,7 @@ def connection_failure(
 
 
 def _proxy_failure(error: aiohttp.ClientError) -> str | None:
-    """Return what is wrong with the proxy; None for an error that is not the proxy's."""
+    """Return the proxy's problem; None for an error that is not the proxy's."""
     match error:
         case aiohttp.ConnectionTimeoutError():
             return "does not answer in time"

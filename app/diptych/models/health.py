@@ -56,7 +56,7 @@ class CircuitBreaker:
         return self._retry_at is not None
 
     def admit(self) -> bool:
-        """Say whether to ask the endpoint now; an open circuit admits one probe at a time.
+        """Whether to ask the endpoint now; an open circuit admits one probe at a time.
 
         A probe that nobody reports on holds others back for `OPEN_TIME`.
         """

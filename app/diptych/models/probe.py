@@ -5,7 +5,6 @@ its models. A request that fails is not tried again: the check is about what is 
 """
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -42,7 +41,6 @@ _CONTEXT_FIELDS = (
     "max_context_length",  # Mistral
     "max_input_tokens",  # Anthropic, LiteLLM
 )
-_NUM_CTX = re.compile(r"^num_ctx\s+(\d+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,22 +188,16 @@ class _Probe:
         return replace(found, models=names, is_listed=listed is not None, context=context)
 
     async def _context_of_server(self, models: Sequence["ListedModel"]) -> int | None:
-        """Ask a server of our own kind for what its list does not say."""
-        owners = {model.owner for model in models}
-        if "llamacpp" in owners:
-            return props_context(await self._fetch("/props"))
-        if "library" in owners:  # Ollama
-            name = self._settings.name
-            return loaded_context(await self._fetch("/api/ps"), name) or shown_context(
-                await self._fetch("/api/show", orjson.dumps({"model": name}))
-            )
-        return None
+        """Ask Ollama for what its list does not say; it has loaded the model by now."""
+        if "library" not in {model.owner for model in models}:
+            return None
+        return loaded_context(await self._fetch("/api/ps"), self._settings.name)
 
-    async def _fetch(self, path: str, body: bytes | None = None) -> bytes:
+    async def _fetch(self, path: str) -> bytes:
         """Return the answer; empty if there is none."""
         connection = self._endpoint.connection
         try:
-            status, found = await connection.fetch(path, connection.headers(), FETCH_TIMEOUT, body)
+            status, found = await connection.fetch(path, connection.headers(), FETCH_TIMEOUT)
         except AttemptFailure:
             return b""
         return found if status == 200 else b""  # noqa: PLR2004
@@ -275,12 +267,6 @@ def find_model(models: Sequence[ListedModel], name: str) -> ListedModel | None:
     return next(named, None)
 
 
-def props_context(body: bytes) -> int | None:
-    """Read llama.cpp's `/props`: the tokens of one slot, which is what a request may have."""
-    settings = _mapping(_mapping(_loaded(body)).get("default_generation_settings"))
-    return _count(settings.get("n_ctx"))
-
-
 def loaded_context(body: bytes, name: str) -> int | None:
     """Read Ollama's `/api/ps`: with how many tokens it has loaded the model."""
     models = _mapping(_loaded(body)).get("models")
@@ -288,13 +274,6 @@ def loaded_context(body: bytes, name: str) -> int | None:
         if _mapping(model).get("name") in {name, f"{name}:latest"}:
             return _count(model.get("context_length"))
     return None
-
-
-def shown_context(body: bytes) -> int | None:
-    """Read Ollama's `/api/show`: `num_ctx` of the model's file; its training length says less."""
-    parameters = _mapping(_loaded(body)).get("parameters")
-    found = _NUM_CTX.search(parameters) if isinstance(parameters, str) else None
-    return int(found[1]) if found else None
 
 
 def _listed(entry: Mapping[str, Any]) -> ListedModel | None:

@@ -21,7 +21,7 @@ from diptych.models.failures import (
     total_timeout,
 )
 from diptych.net.received import ReceiveBudget, Received, TooMuchReceived
-from diptych.net.sse import MEBIBYTE, SseEvent, SseParser, SseTooLong
+from diptych.net.sse import MEBIBYTE, SseParser, SseTooLong
 from diptych.ports import Delta, Reply
 
 MAX_REPLY_SIZE = 8 * MEBIBYTE  # bytes of a whole reply, characters of a streamed one
@@ -81,15 +81,16 @@ class TimedBody:
                 self._limits.on_first_byte()
         return chunk
 
-    async def read_all(self, received: Received) -> bytes:
-        """Read to the end, as far as `received` allows; it counts before anything is parsed.
+    async def read_all(self, received: Received, first: bytes) -> bytes:
+        """Read to the end, after the bytes that were read already; `received` counts them first.
 
-        Raises `AttemptFailure` as `read` does, and where a bound is exceeded.
+        Raises `AttemptFailure` as `read` does, and `TooMuchReceived`.
         """
-        chunks = []
-        while chunk := await self.read():
-            chunks.append(chunk)
+        chunks, chunk = [], first or await self.read()
+        while chunk:
             received.add(chunk)
+            chunks.append(chunk)
+            chunk = await self.read()
         return b"".join(chunks)
 
     def close(self) -> None:
@@ -137,7 +138,7 @@ class ReplyReader:
         self._events = SseParser()
         self._decoder = ChunkDecoder(names)
         self._size = 0
-        self._before_events: bytearray | None = bytearray()  # what came before the first one
+        self._has_begun = False  # something other than blank lines has arrived
         self.is_cut = False
 
     async def next(self) -> Delta:
@@ -185,10 +186,11 @@ class ReplyReader:
                 text, reasoning = "".join(texts), "".join(thoughts)
                 return Reply(text, usage or Usage(), reason, reasoning, found)
 
-    async def _read_whole(self) -> Delta:
+    async def _read_whole(self, first: bytes = b"") -> Delta:
         received = Received(REPLIES, max_bytes=MAX_REPLY_SIZE)
         try:
-            return _as_delta(decode_reply(await self._body.read_all(received), self._names))
+            reply = decode_reply(await self._body.read_all(received, first), self._names)
+            return Delta(reply.text, reply.reasoning, reply.usage, reply.finish_reason, reply.calls)
         finally:
             received.release()
 
@@ -215,19 +217,15 @@ class ReplyReader:
             chunk = b""  # only usage may be missing
         if not chunk:
             return self._final_delta(*self._trailing_event())
-        text, reasoning = decoder.apply(self._events_in(chunk))
+        if not self._has_begun and (begun := chunk.strip()):
+            self._has_begun = True
+            if begun[:1] in {b"{", b"["}:  # of gateways that call a whole reply a stream
+                return await self._read_whole(chunk)
+        text, reasoning = decoder.apply(self._events.feed(chunk))
         self._size += len(text) + len(reasoning)
         if self._size + decoder.calls.size > MAX_REPLY_SIZE:
             raise malformed_reply(f"a reply of more than {MAX_REPLY_SIZE} characters")
         return self._final_delta(text, reasoning) if decoder.is_done else Delta(text, reasoning)
-
-    def _events_in(self, chunk: bytes) -> list[SseEvent]:
-        events = self._events.feed(chunk)
-        if self._before_events is not None:
-            self._before_events += chunk
-            if events or len(self._before_events) > MEBIBYTE:  # many comments are no reply
-                self._before_events = None
-        return events
 
     def _trailing_event(self) -> tuple[str, str]:
         """Read the last event, which no blank line ends; an incomplete one is left out."""
@@ -244,10 +242,6 @@ class ReplyReader:
         if decoder.is_complete:
             reason = decoder.finish_reason or "stop"
             return Delta(text, reasoning, decoder.usage, reason, decoder.calls.calls())
-        # Some gateways send a whole reply, or an error, under the name of a stream.
-        unframed = bytes(self._before_events or b"").strip()
-        if unframed[:1] in {b"{", b"["} and _is_whole(unframed):
-            return _as_delta(decode_reply(unframed, self._names))
         if self._body.response.content_type != "text/event-stream" and not decoder.has_choice:
             raise malformed_reply("something that is no event stream")
         raise incomplete_reply()
@@ -284,10 +278,6 @@ class _Runaway:
         end = arguments[-_LONG_REPETITION:]
         unit = len(end) - _REPEATED - end.rfind(end[-_REPEATED:], 0, -1)
         return len(end) == _LONG_REPETITION and end[unit:] == end[:-unit] and unit <= len(end) // 5
-
-
-def _as_delta(reply: Reply) -> Delta:
-    return Delta(reply.text, reply.reasoning, reply.usage, reply.finish_reason, reply.calls)
 
 
 def _is_keep_alive(lines: bytes) -> bool:
