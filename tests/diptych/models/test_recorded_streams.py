@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from diptych.models.failures import AttemptFailure
 from diptych.models.reply_reader import ReplyReader
+from diptych.net.received import Received
 from diptych.ports import Delta
 
 pytestmark = pytest.mark.no_cover
@@ -58,8 +59,9 @@ class Body:
     async def read(self) -> bytes:
         return next(self.pieces, b"")
 
-    def extend_deadline(self) -> None:
-        pass
+    async def read_all(self, received: Received, first: bytes) -> bytes:
+        del received
+        return b"".join((first, *self.pieces))
 
 
 def read(*pieces: bytes) -> Delta:
