@@ -8,7 +8,6 @@ import logging
 import random
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -19,22 +18,26 @@ from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server import MCPServer
 
+from diptych.core import prompt
 from diptych.core.catalog import Tool, Unavailable
 from diptych.core.errors import ToolError
-from diptych.core.messages import JSONObject
+from diptych.core.messages import CallOutput, JSONObject
 from diptych.manifest.settings import ToolServerConfig
+from diptych.mcp import ConnectionSettings
 from diptych.mcp.connection import CallNotSent, Connection
 from diptych.mcp.functions import function_server
-from diptych.mcp.output import NoAnswer
+from diptych.mcp.output import NoAnswer, call_output
 from diptych.mcp.stdio import stdio_transport
 from diptych.mcp.tool_listing import ToolListing
 from diptych.mcp.tool_rules import (
+    CHANGED,
     allows,
     audit_changed,
     catalog_tools,
     changed_entry,
     changed_tools,
     digests,
+    named_by,
     timeout_of,
     usable_tools,
 )
@@ -47,24 +50,6 @@ from diptych.ports import Progress
 logger = logging.getLogger(__name__)
 
 NOT_CONNECTED_YET = "not connected yet"
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionSettings:
-    """Times, in seconds.
-
-    Attempts to connect are `initial_delay` to `max_delay` apart (see `Backoff`), listings of tools
-    at least `initial_delay`. Every `refresh_interval` a server is asked for its tools, which also
-    shows whether it is there. `connect_timeout` is for connecting and for listing tools,
-    `start_timeout` for the first answer of a command, `close_timeout` for ending everything.
-    """
-
-    initial_delay: float = 0.2
-    max_delay: float = 10.0
-    refresh_interval: float = 15.0
-    connect_timeout: float = 5.0
-    start_timeout: float = 60.0
-    close_timeout: float = 1.8
 
 
 class ServerSupervisor:
@@ -110,7 +95,29 @@ class ServerSupervisor:
         if self.reason is not None:
             self._reconnect.set()
 
-    async def call(
+    def snapshot(self) -> tuple[tuple[Tool, ...], tuple[Unavailable, ...]]:
+        """Return the tools that can be called now, and what is unavailable."""
+        if (reason := self.reason) is None:
+            return self.tools, self.left_out
+        offered = tuple(tool.name for tool in self.tools)
+        names = offered if self.has_listed else named_by(self.server)
+        return (), (Unavailable("server", self.server.name, reason, names),)
+
+    async def call(self, tool: Tool, arguments: JSONObject, progress: Progress) -> CallOutput:
+        """Call a tool as `McpTools.call` does."""
+        if not allows(self.server, tool.name):
+            raise ToolError("refused", f"{tool.name} is not allowed on tool server {tool.server}")
+        if tool.name in self.changed:
+            raise ToolError("unavailable", f"unavailable: {tool.name} has {CHANGED} since pinned")
+        try:
+            result = await self._result(tool.name, arguments, progress)
+            return call_output(tool.name, result)
+        except NoAnswer as error:
+            if tool.read_only or tool.idempotent:
+                raise
+            raise ToolError("unknown", prompt.outcome_unknown(error.message)) from error
+
+    async def _result(
         self, name: str, arguments: JSONObject, progress: Progress
     ) -> mcp_types.CallToolResult:
         """Call a tool, once, within its time limit. Raises `ToolError` if there is no result.

@@ -107,6 +107,19 @@ print(logging.getLogger().handlers)
     assert out.decode().strip() == "[]"
 
 
+async def test_an_agent_without_tools_does_not_load_the_sdk() -> None:
+    program = """
+import sys
+import diptych.serve.hosted_agent
+from diptych.mcp import McpTools
+McpTools([])
+print({"mcp", "mcp_types", "httpx2"} & sys.modules.keys())
+"""
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=-1)
+    out, _ = await child.communicate()
+    assert out.decode().strip() == "set()"
+
+
 class Plain:
     def __call__(self) -> Iterator[int]:
         yield 1
