@@ -98,7 +98,7 @@ async def test_auto_goes_on_with_a_fallback_that_takes_no_tools(ill_after: int) 
 async def test_a_model_that_is_back_is_asked_natively_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("diptych.models.circuit.OPEN_TIME", 0.5)
+    monkeypatch.setattr("diptych.models.health.OPEN_TIME", 0.5)
     first = First(is_ill=True)
     async with two(first, "auto") as (helper, other):
         for _ in range(3):  # so that its circuit opens

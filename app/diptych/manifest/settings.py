@@ -155,8 +155,8 @@ class OverrideConfig:
 class ToolServerConfig:
     """One MCP server: exactly one of `url`, `command` (stdio) and `functions` (in this process).
 
-    `allow` holds globs of tool names, `pins` digests of tools by name (`adapters.mcp.pins`): a tool
-    that has another one cannot be used. `headers` are read at every request, `env` when the command
+    `allow` holds globs of tool names, `pins` digests of tools by name: a tool that
+    has another one cannot be used. `headers` are read at every request, `env` when the command
     starts. `timeout` bounds one call, with all that it waits for. Raises `ConfigError`.
     """
 

@@ -7,22 +7,39 @@ does not affect the others.
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from diptych.core import prompt
 from diptych.core.catalog import Tool, Unavailable
 from diptych.core.errors import ConfigError, ToolError
 from diptych.core.messages import CallOutput, JSONObject
 from diptych.manifest.settings import ToolServerConfig
-from diptych.mcp.output import NoAnswer, call_output
-from diptych.mcp.pins import CHANGED
-from diptych.mcp.supervisor import ConnectionSettings, ServerSupervisor
-from diptych.mcp.tool_rules import allows, named_by
 from diptych.net.redaction import SECRETS, redacted_output
 from diptych.ports import Progress
 
+if TYPE_CHECKING:
+    from diptych.mcp.supervisor import ServerSupervisor
+
 __all__ = ["ConnectionSettings", "McpTools"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSettings:
+    """Times, in seconds.
+
+    Attempts to connect are `initial_delay` to `max_delay` apart (see `Backoff`), listings of tools
+    at least `initial_delay`. Every `refresh_interval` a server is asked for its tools, which also
+    shows whether it is there. `connect_timeout` is for connecting and for listing tools,
+    `start_timeout` for the first answer of a command, `close_timeout` for ending everything.
+    """
+
+    initial_delay: float = 0.2
+    max_delay: float = 10.0
+    refresh_interval: float = 15.0
+    connect_timeout: float = 5.0
+    start_timeout: float = 60.0
+    close_timeout: float = 1.8
 
 
 class McpTools:
@@ -34,8 +51,7 @@ class McpTools:
     def __init__(
         self, servers: Sequence[ToolServerConfig], *, settings: ConnectionSettings | None = None
     ) -> None:
-        settings = settings or ConnectionSettings()
-        self._supervisors = {server.name: ServerSupervisor(server, settings) for server in servers}
+        self._supervisors = _supervisors(servers, settings or ConnectionSettings())
         if len(self._supervisors) < len(servers):
             raise ConfigError("tool servers: each needs a name of its own")
 
@@ -68,21 +84,13 @@ class McpTools:
                     await supervisor.first_attempt.wait()
 
     def snapshot(self) -> tuple[tuple[Tool, ...], tuple[Unavailable, ...]]:
-        """Give the tools of the servers that are connected; the rest, and what is left out."""
-        tools: list[Tool] = []
-        unavailable: list[Unavailable] = []
-        for name, supervisor in self._supervisors.items():
-            if (reason := supervisor.reason) is None:
-                tools += supervisor.tools
-                unavailable += supervisor.left_out
-            else:
-                offered = tuple(tool.name for tool in supervisor.tools)
-                names = offered if supervisor.has_listed else named_by(supervisor.server)
-                unavailable.append(Unavailable("server", name, reason, names))
-        return tuple(tools), tuple(unavailable)
+        """Return the tools of the connected servers, and what is unavailable or left out."""
+        snapshots = [supervisor.snapshot() for supervisor in self._supervisors.values()]
+        tools = tuple(tool for offered, _ in snapshots for tool in offered)
+        return tools, tuple(entry for _, unavailable in snapshots for entry in unavailable)
 
     def digests(self) -> dict[str, dict[str, str]]:
-        """Give the digests of the tools of each server that is connected; see `pins`."""
+        """Return the digests of the tools of each connected server (`tool_rules.digest`)."""
         return {
             name: supervisor.digests()
             for name, supervisor in self._supervisors.items()
@@ -104,22 +112,18 @@ class McpTools:
         supervisor = self._supervisors.get(tool.server)
         if supervisor is None:
             raise ToolError("unavailable", f"there is no tool server {tool.server} any more")
-        if not allows(supervisor.server, tool.name):
-            raise ToolError("refused", f"{tool.name} is not allowed on tool server {tool.server}")
-        if tool.name in supervisor.changed:
-            raise ToolError("unavailable", f"unavailable: {tool.name} has {CHANGED} since pinned")
-        return await redacted_output(self._call(supervisor, tool, arguments, progress))
 
-    async def _call(
-        self, supervisor: ServerSupervisor, tool: Tool, arguments: JSONObject, progress: Progress
-    ) -> CallOutput:
         def report(text: str) -> None:
             progress(SECRETS.redact(text))
 
-        try:
-            result = await supervisor.call(tool.name, arguments, report)
-            return call_output(tool.name, result)
-        except NoAnswer as error:
-            if tool.read_only or tool.idempotent:
-                raise
-            raise ToolError("unknown", prompt.outcome_unknown(error.message)) from error
+        return await redacted_output(supervisor.call(tool, arguments, report))
+
+
+def _supervisors(
+    servers: Sequence[ToolServerConfig], settings: ConnectionSettings
+) -> dict[str, "ServerSupervisor"]:
+    if not servers:
+        return {}
+    from diptych.mcp.supervisor import ServerSupervisor  # noqa: PLC0415 - it loads the MCP SDK
+
+    return {server.name: ServerSupervisor(server, settings) for server in servers}

@@ -1,8 +1,7 @@
-"""Sends what the SDK's HTTP client asks for with aiohttp, which takes a third of the work.
+"""Sends the requests of the SDK's HTTP client with aiohttp, which takes a third of the work.
 
-The SDK knows httpx2: it gives its requests and is given its responses and errors. An error says
-whether a server can have got the request, so each of aiohttp's becomes the one of httpx2 that says
-the same.
+The SDK knows only httpx2. An error says whether a server can have got the request, so each error
+of aiohttp becomes its counterpart in httpx2.
 """
 
 import io
@@ -98,7 +97,7 @@ class _Body(httpx2.AsyncByteStream):
 
 
 def _target(url: str) -> URL:
-    """Give a URL as it stands; httpx2 has made a header of a user and password in it.
+    """Return a URL without its user and password, of which httpx2 has made a header.
 
     Raises `httpx2.UnsupportedProtocol`.
     """
@@ -126,7 +125,7 @@ def _timeout(connect: float | None, read: float | None) -> aiohttp.ClientTimeout
 
 
 def _transport_error(error: aiohttp.ClientError | TimeoutError) -> httpx2.TransportError:
-    """Give httpx2's error; the texts of aiohttp's may hold a URL with its query."""
+    """Return httpx2's error; the texts of aiohttp's may hold a URL with its query."""
     kind = type(error).__name__
     match error:
         case aiohttp.ConnectionTimeoutError():

@@ -8,7 +8,6 @@ client.
 import asyncio
 import re
 from collections.abc import Callable
-from enum import IntEnum, auto
 
 import anyio
 import httpx2
@@ -21,12 +20,9 @@ from pydantic import ValidationError
 from diptych.core.errors import ToolError
 from diptych.core.messages import JSONObject
 from diptych.core.text import one_line
-from diptych.mcp.invalid_answers import not_valid
-from diptych.mcp.output import NoAnswer
-from diptych.mcp.readable_results import add_note, notes_of
-from diptych.mcp.request_outcome import RequestOutcome, Stage
-from diptych.mcp.tool_listing import ToolListing
-from diptych.mcp.transport import connect_reason
+from diptych.mcp.output import NoAnswer, add_note, notes_of
+from diptych.mcp.tool_listing import ToolListing, not_valid
+from diptych.mcp.transport import RequestOutcome, Stage, connect_reason
 from diptych.net.redaction import SECRETS
 from diptych.ports import Progress
 
@@ -55,23 +51,12 @@ class CallNotSent(Exception):
         self.may_retry = may_retry
 
 
-class ConnectionState(IntEnum):
-    """The states of a connection, in the only order in which it goes through them."""
-
-    CONNECTING = auto()
-    OPEN = auto()
-    DRAINING = auto()
-    """Given up for new calls; those that were sent may still return."""
-    CLOSED = auto()
-    """Given up with all its calls."""
-
-
 class Connection:
     """One connection to a server. `run` is its life, in a task of its own.
 
     `attempted` is set when the attempt to connect is over, however it ended; `check_requested` when
-    the supervisor should list the tools now, `ended` when the connection is given up; `tools` are
-    what the server listed last, `listing` how.
+    the supervisor should list the tools now, `ended` when the connection is given up, and `reason`
+    says why. `tools` are the tools of the last list, `listing` how it was read.
     """
 
     def __init__(self, make_client: Callable[["Connection"], Client]) -> None:
@@ -81,23 +66,28 @@ class Connection:
         self.check_requested = asyncio.Event()
         self.ended = asyncio.Event()
         self.reason: str | None = None
-        self._state = ConnectionState.CONNECTING
         self._make_client = make_client
         self._client: Client | None = None
         self._calls = 0
+        self._is_closed = False
         self._changed = asyncio.Event()
 
     @property
     def is_open(self) -> bool:
-        return self._state is ConnectionState.OPEN
+        """Whether it takes calls."""
+        return self._client is not None and self.reason is None
 
     def drain(self, reason: str) -> None:
-        """Give the connection up; calls that were sent may still return."""
-        self._move_to(ConnectionState.DRAINING, reason)
+        """Give the connection up; calls that were sent may still return. The first reason stays."""
+        self.reason = self.reason or reason
+        self.ended.set()
+        self.check_requested.set()
+        self._changed.set()
 
     def close(self) -> None:
         """Give the connection up with all its calls."""
-        self._move_to(ConnectionState.CLOSED, "closed")
+        self._is_closed = True
+        self.drain("closed")
 
     def request_check(self) -> None:
         """Have the supervisor check whether the server is there and what it lists."""
@@ -114,7 +104,6 @@ class Connection:
                     outcome.stop_counting()
                     self._check_results(client.session)
                     self._client = client
-                    self._move_to(ConnectionState.OPEN)
                     self.attempted.set()
                     await self._wait_for_end()
         except (*MALFORMED_ANSWER_ERRORS, CallNotSent, MCPError, httpx2.HTTPError) as error:
@@ -191,7 +180,7 @@ class Connection:
         return ToolError("failed", reason)
 
     async def _list_tools(self, client: Client) -> list[mcp_types.Tool]:
-        """Read the list; what is requested from now on may be about what comes after it."""
+        """Read the list; a check requested from now on may concern a later list."""
         self.check_requested.clear()
         return await self.listing.read(client)
 
@@ -212,20 +201,9 @@ class Connection:
         session.validate_tool_result = check  # type: ignore[method-assign]
 
     async def _wait_for_end(self) -> None:
-        while self.is_open or (self._calls and self._state is ConnectionState.DRAINING):
+        while not self._is_closed and (self.is_open or self._calls):
             await self._changed.wait()
             self._changed.clear()
-
-    def _move_to(self, state: ConnectionState, reason: str | None = None) -> None:
-        """Change the state, forwards only; the first reason to give the connection up stays."""
-        if state <= self._state:
-            return
-        self._state = state
-        if state > ConnectionState.OPEN:
-            self.reason = self.reason or reason
-            self.ended.set()
-            self.check_requested.set()
-        self._changed.set()
 
 
 def _unavailable_reason(outcome: RequestOutcome, error: BaseException) -> str:

@@ -18,8 +18,8 @@ from pydantic import PydanticUserError, TypeAdapter
 
 from diptych.core.errors import ConfigError
 from diptych.manifest.settings import ToolFunction, ToolServerConfig
-from diptych.mcp.readable_results import add_note
-from diptych.mcp.tool_limits import NAME_RULE, is_usable_name
+from diptych.mcp.output import add_note
+from diptych.mcp.tool_rules import NAME_RULE, is_usable_name
 
 
 def function_server(server: ToolServerConfig) -> MCPServer[Any]:
@@ -92,7 +92,7 @@ def _check_type(what: str, annotation: Any) -> None:  # noqa: ANN401 - any type
 
 
 def _is_media(annotation: Any) -> bool:  # noqa: ANN401 - any type
-    """Say whether a function returns pictures or sound, which the SDK shows."""
+    """Whether a function returns pictures or sound, which the SDK shows."""
     return annotation in (Image, Audio) or any(map(_is_media, get_args(annotation)))
 
 
@@ -142,6 +142,6 @@ def _with_error_text(function: ToolFunction) -> ToolFunction:
 
 
 def _is_being_cancelled() -> bool:
-    """Say whether the running task is; a name for the task, which keeps the error, is a cycle."""
+    """Whether the running task is; a local name for it would be a cycle, as it keeps the error."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0

@@ -1,16 +1,18 @@
 """Runs an MCP server as a child process, and exchanges messages over its stdin and stdout.
 
 The SDK's own `stdio_client` takes four seconds to end a child that hangs (this takes one), and does
-not tell that or how a child exited. What the child writes to stderr goes to the log at level DEBUG,
-never to our own stderr; its last lines are part of the reason why it exited.
+not tell that or how a child exited. The child's stderr goes to the log at level DEBUG, never to our
+own stderr; its last lines are part of the reason why it exited.
 """
 
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -24,14 +26,19 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
 from diptych.mcp import launcher
-from diptych.mcp.stderr_tail import StderrTail
 from diptych.mcp.transport import CommandNotStarted
 from diptych.net.received import MAX_ANSWER_BYTES, Received, TooMuchReceived
+from diptych.net.redaction import SECRETS
 
 logger = logging.getLogger(__name__)
 
-GRACE_PERIOD = 0.5
-"""Seconds that a child may take to exit after its stdin is closed, and again after SIGTERM."""
+GRACE_PERIOD = 0.5  # seconds to exit after stdin is closed, and again after SIGTERM
+EXIT_TIMEOUT = 0.1  # seconds to exit once a pipe is closed, and until stderr is read to the end
+MAX_LINES = 3  # of stderr in a reason
+MAX_LINE_CHARS = 200  # of a line in a reason
+MAX_LOGGED_CHARS = 1000  # of a line in the log
+MAX_LINE_BYTES = 64 * 1024  # of a line of stderr that is read; the rest of it is dropped
+_TERMINAL_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 PIPE_ERRORS = (
     anyio.BrokenResourceError,
@@ -41,29 +48,16 @@ PIPE_ERRORS = (
     OSError,
 )
 
-EXIT_TIMEOUT = 0.1
-"""Seconds until a child that closed a pipe has exited, and until its stderr is read to the end."""
-
 INHERITED = ("PATH", "HOME", "LANG", "TMPDIR")
-"""All that a command gets of our own environment: what programs need to start."""
-
-INHERITED_ON_WINDOWS = ("SYSTEMROOT", "COMSPEC", "PATHEXT", "USERPROFILE", "APPDATA", "TEMP", "TMP")
+"""The only variables of our own environment that a command gets: programs need them to start."""
 
 Incoming = SessionMessage | Exception
 Streams = tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """The variables that a command is given; `secrets` are those values that nobody may see."""
-
-    variables: Mapping[str, str]
-    secrets: tuple[str, ...] = ()
-
-
 @asynccontextmanager
 async def stdio_transport(
-    command: Sequence[str], env: Environment, on_exit: Callable[[str], None]
+    command: Sequence[str], env: Mapping[str, str], on_exit: Callable[[str], None]
 ) -> AsyncIterator[Streams]:
     """Start a command with a minimal environment and `env`; terminate it, and its children, after.
 
@@ -71,7 +65,7 @@ async def stdio_transport(
     called with the reason, in a few words, when the child exits or closes its pipes by itself.
     Raises `OSError` if the command cannot be started.
     """
-    variables = _inherited() | dict(env.variables)
+    variables = {name: os.environ[name] for name in INHERITED if name in os.environ} | dict(env)
     process = await anyio.open_process(
         _dying_with_us(command, variables),
         stdin=subprocess.PIPE,
@@ -80,7 +74,7 @@ async def stdio_transport(
         env=variables,
         start_new_session=True,
     )
-    child = _Child(process, StderrTail(env.secrets))
+    child = _Child(process, _StderrTail())
     inbox, incoming = anyio.create_memory_object_stream[Incoming](0)
     outgoing, outbox = anyio.create_memory_object_stream[SessionMessage](0)
     try:
@@ -98,11 +92,6 @@ async def stdio_transport(
             await _terminate(process)
 
 
-def _inherited() -> dict[str, str]:
-    names = INHERITED + (INHERITED_ON_WINDOWS if sys.platform == "win32" else ())
-    return {name: value for name in names if (value := os.environ.get(name)) is not None}
-
-
 def _dying_with_us(command: Sequence[str], variables: Mapping[str, str]) -> list[str]:
     """Return the command, behind the launcher on Linux. Raises `CommandNotStarted`."""
     program = command[0]
@@ -110,8 +99,7 @@ def _dying_with_us(command: Sequence[str], variables: Mapping[str, str]) -> list
         raise CommandNotStarted(_why_not_started(program))
     if sys.platform != "linux" or not sys.executable:
         return list(command)
-    script = launcher.__file__
-    return [sys.executable, "-I", "-S", script, str(os.getpid()), *command]
+    return [sys.executable, "-I", "-S", launcher.__file__, str(os.getpid()), *command]
 
 
 def _why_not_started(program: str) -> str:
@@ -123,7 +111,7 @@ def _why_not_started(program: str) -> str:
 @dataclass(frozen=True, slots=True)
 class _Child:
     process: Process
-    stderr: StderrTail
+    stderr: "_StderrTail"
 
     async def exit_reason(self, otherwise: str) -> str:
         """Say how it exited, and what it wrote last; `otherwise` if it has not exited."""
@@ -197,8 +185,7 @@ async def _terminate(process: Process) -> None:
     if not await _exited(process, GRACE_PERIOD):
         _signal(process, signal.SIGTERM)
         await _exited(process, GRACE_PERIOD)
-    # Even if the child has exited: its own children may not have.
-    _signal(process, signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
+    _signal(process, signal.SIGKILL)  # even if it has exited: its own children may not have
     with anyio.move_on_after(GRACE_PERIOD):
         await process.aclose()
 
@@ -213,7 +200,41 @@ async def _exited(process: Process, seconds: float) -> bool:
 
 def _signal(process: Process, number: signal.Signals) -> None:
     with suppress(ProcessLookupError, PermissionError):
-        if sys.platform == "win32":
-            process.send_signal(number)
-        else:
-            os.killpg(process.pid, number)
+        os.killpg(process.pid, number)
+
+
+class _StderrTail:
+    """Reads stderr: each line to the log, the last lines as a reason, without secrets."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=MAX_LINES)
+        self._is_closed = anyio.Event()
+
+    async def read(self, stream: ByteReceiveStream) -> None:
+        """Read until the child, and all that inherited its stderr, have closed it."""
+        partial = b""
+        try:
+            while True:
+                *lines, partial = (partial + await stream.receive()).split(b"\n")
+                for line in lines:
+                    self._add(line)
+                partial = partial[:MAX_LINE_BYTES]
+        except PIPE_ERRORS:
+            self._add(partial)
+            self._is_closed.set()
+
+    async def last_lines(self, seconds: float) -> str:
+        """Wait for the end of stderr, at most so many seconds; return its last lines as one."""
+        with anyio.move_on_after(seconds):
+            await self._is_closed.wait()
+        return " | ".join(self._lines)
+
+    def _add(self, line: bytes) -> None:
+        # Terminal sequences go first: one may stand within a secret.
+        text = _TERMINAL_SEQUENCE.sub("", line.decode(errors="replace"))
+        printable = "".join(c if c.isprintable() else " " for c in text)
+        text = SECRETS.redact(" ".join(printable.split()))
+        if text:
+            logger.debug("%s", text[:MAX_LOGGED_CHARS])
+            is_long = len(text) > MAX_LINE_CHARS
+            self._lines.append(text[: MAX_LINE_CHARS - 1] + "…" if is_long else text)

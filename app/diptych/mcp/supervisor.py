@@ -8,7 +8,6 @@ import logging
 import random
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -19,21 +18,33 @@ from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server import MCPServer
 
+from diptych.core import prompt
 from diptych.core.catalog import Tool, Unavailable
 from diptych.core.errors import ToolError
-from diptych.core.messages import JSONObject
+from diptych.core.messages import CallOutput, JSONObject
 from diptych.manifest.settings import ToolServerConfig
+from diptych.mcp import ConnectionSettings
 from diptych.mcp.connection import CallNotSent, Connection
 from diptych.mcp.functions import function_server
-from diptych.mcp.output import NoAnswer
-from diptych.mcp.pins import audit_changed, changed_entry, changed_tools, digests
-from diptych.mcp.stdio import Environment, stdio_transport
-from diptych.mcp.tool_limits import usable_tools
+from diptych.mcp.output import NoAnswer, call_output
+from diptych.mcp.stdio import stdio_transport
 from diptych.mcp.tool_listing import ToolListing
-from diptych.mcp.tool_rules import allows, catalog_tools, timeout_of
+from diptych.mcp.tool_rules import (
+    CHANGED,
+    allows,
+    audit_changed,
+    catalog_tools,
+    changed_entry,
+    changed_tools,
+    digests,
+    named_by,
+    timeout_of,
+    usable_tools,
+)
 from diptych.mcp.transport import http_client
 from diptych.net.backoff import Backoff
 from diptych.net.received import MAX_ANSWER_BYTES
+from diptych.net.redaction import SECRETS
 from diptych.ports import Progress
 
 logger = logging.getLogger(__name__)
@@ -41,29 +52,11 @@ logger = logging.getLogger(__name__)
 NOT_CONNECTED_YET = "not connected yet"
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionSettings:
-    """Times, in seconds.
-
-    Attempts to connect are `initial_delay` to `max_delay` apart (see `Backoff`), listings of tools
-    at least `initial_delay`. Every `refresh_interval` a server is asked for its tools, which also
-    shows whether it is there. `connect_timeout` is for connecting and for listing tools,
-    `start_timeout` for the first answer of a command, `close_timeout` for ending everything.
-    """
-
-    initial_delay: float = 0.2
-    max_delay: float = 10.0
-    refresh_interval: float = 15.0
-    connect_timeout: float = 5.0
-    start_timeout: float = 60.0
-    close_timeout: float = 1.8
-
-
 class ServerSupervisor:
     """Supervises one server from `start` to `close`: no failure of the server ends it.
 
-    `tools` are what the server offered last, if it `has_listed` them yet, `left_out` what it lists
-    besides and nobody can use, `changed` the tools that are not as they were pinned.
+    `tools` are the tools that the server offered last, if it `has_listed` any yet; `left_out` says
+    which listed tools cannot be used, `changed` names those that differ from their pins.
     `first_attempt` is set when the first attempt to connect is over.
     """
 
@@ -90,7 +83,7 @@ class ServerSupervisor:
         return self._last_reason if self._connection is None else self._connection.reason
 
     def digests(self) -> dict[str, str]:
-        """Give the digest of each tool that the server lists and the manifest allows."""
+        """Return the digest of each tool that the server lists and the manifest allows."""
         listed = self._connection.tools if self._connection else ()
         return digests(tool for tool in listed if allows(self.server, tool.name))
 
@@ -102,7 +95,29 @@ class ServerSupervisor:
         if self.reason is not None:
             self._reconnect.set()
 
-    async def call(
+    def snapshot(self) -> tuple[tuple[Tool, ...], tuple[Unavailable, ...]]:
+        """Return the tools that can be called now, and what is unavailable."""
+        if (reason := self.reason) is None:
+            return self.tools, self.left_out
+        offered = tuple(tool.name for tool in self.tools)
+        names = offered if self.has_listed else named_by(self.server)
+        return (), (Unavailable("server", self.server.name, reason, names),)
+
+    async def call(self, tool: Tool, arguments: JSONObject, progress: Progress) -> CallOutput:
+        """Call a tool as `McpTools.call` does."""
+        if not allows(self.server, tool.name):
+            raise ToolError("refused", f"{tool.name} is not allowed on tool server {tool.server}")
+        if tool.name in self.changed:
+            raise ToolError("unavailable", f"unavailable: {tool.name} has {CHANGED} since pinned")
+        try:
+            result = await self._result(tool.name, arguments, progress)
+            return call_output(tool.name, result)
+        except NoAnswer as error:
+            if tool.read_only or tool.idempotent:
+                raise
+            raise ToolError("unknown", prompt.outcome_unknown(error.message)) from error
+
+    async def _result(
         self, name: str, arguments: JSONObject, progress: Progress
     ) -> mcp_types.CallToolResult:
         """Call a tool, once, within its time limit. Raises `ToolError` if there is no result.
@@ -151,7 +166,7 @@ class ServerSupervisor:
             raise NoAnswer(text, "timeout") from error
 
     async def _open_connection(self) -> Connection:
-        """Give the open connection, or wait for the next attempt. Raises `ToolError`."""
+        """Return the open connection, or wait for the next attempt. Raises `ToolError`."""
         if self._connection is None or not self._connection.is_open:
             if self._task is None:
                 raise self._unavailable(self._last_reason or NOT_CONNECTED_YET)
@@ -220,7 +235,7 @@ class ServerSupervisor:
         self._log(connection.reason)
 
     def _interval(self) -> float:
-        """Give the refresh interval with jitter, so that replicas do not ask at the same time."""
+        """Return the refresh interval with jitter, so that replicas do not ask at the same time."""
         return self._settings.refresh_interval * random.uniform(0.75, 1.0)  # noqa: S311 - jitter
 
     def _set_tools(self, listed: Sequence[mcp_types.Tool], listing: ToolListing) -> None:
@@ -274,9 +289,9 @@ class ServerSupervisor:
             self.server.url, http_client=self._http, max_sse_event_size=MAX_ANSWER_BYTES
         )
 
-    def _environment(self) -> Environment:
+    def _environment(self) -> dict[str, str]:
         """Read the variables of the command. Raises `CallNotSent` while a secret is missing."""
-        variables, secrets = {}, []
+        variables = {}
         for name, value in self.server.env.items():
             if isinstance(value, str):
                 variables[name] = value
@@ -284,8 +299,8 @@ class ServerSupervisor:
                 raise CallNotSent(f"variable {name} has no value yet")
             else:
                 variables[name] = secret
-                secrets.append(secret)
-        return Environment(variables, tuple(secrets))
+                SECRETS.remember(secret)
+        return variables
 
 
 async def _wait(event: asyncio.Event, seconds: float | None) -> None:

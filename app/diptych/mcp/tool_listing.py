@@ -1,9 +1,10 @@
 """Reads a server's list of tools, where one that is not valid MCP takes no other with it.
 
-The SDK refuses such a list as a whole. What it refused is taken out before it reads the list again.
-Results of calls pass here, too, on their way to the SDK (`readable_results`).
+The SDK refuses such a list as a whole, so tools that it would refuse are taken out before it reads
+the list. Results of calls are mended on their way to the SDK, too (`output.mend_result`).
 """
 
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, Self, TypeAlias
@@ -13,37 +14,35 @@ from mcp import Client
 from mcp.client import Transport
 from mcp.server import MCPServer
 from mcp.shared.message import SessionMessage
+from mcp_types.methods import validate_server_result
 from pydantic import ValidationError
 
 from diptych.core.messages import JSON
-from diptych.mcp.invalid_answers import invalid_tools
-from diptych.mcp.readable_results import mend_result
+from diptych.mcp.output import mend_result
 
 MAX_PAGES = 100
-"""A listing of tools that never ends is cut here."""
-
-_MAX_REFUSED = 1_000  # tools of one connection
-_MAX_READINGS = 3  # of one page: a server may list other tools each time
+MAX_PAGE_TOOLS = 1_000
+_MAX_ERRORS = 1_000  # that are looked at: 600,000 are 300 MB of objects
 _UNNAMED = "one without a name"
 _OF_CALLS = frozenset({"content", "structuredContent", "toolResult"})  # and of no other result
+_FIELD = re.compile(r"\w{1,32}", re.ASCII)
 Message: TypeAlias = SessionMessage | Exception
 
 
 class ToolListing:
     """The list of tools over one connection.
 
-    `left_out` are the tools of the newest listing that are not valid: where, by their names. `cut`
-    says why there may be others that it does not have.
+    `left_out` maps the tools of the newest listing that are not valid to the place of the mistake.
+    `cut` says why the list may not be complete.
     """
 
     def __init__(self) -> None:
         self.left_out: dict[str, str] = {}
         self.cut: str | None = None
-        self._refused: dict[str, str] = {}  # where tools are not valid, by all that they say
-        self._page: list[JSON] = []  # the newest, as the SDK has seen it
+        self._version = ""  # of the protocol
 
     def over(self, server: MCPServer[Any] | Transport) -> MCPServer[Any] | Transport:
-        """Give a server, or the transport to one, whose lists are read without what is refused."""
+        """Return a server, or a transport that mends results before the SDK reads them."""
         return server if isinstance(server, MCPServer) else self._watched(server)
 
     async def read(self, client: Client) -> list[mcp_types.Tool]:
@@ -51,11 +50,11 @@ class ToolListing:
 
         The last page has no cursor. One that comes again would never end: the list is cut there.
         """
-        self.left_out, self.cut = {}, None
+        self.left_out, self.cut, self._version = {}, None, client.protocol_version
         tools: list[mcp_types.Tool] = []
         cursors: list[str | None] = [None]
         for _ in range(MAX_PAGES):
-            page = await self._read_page(client, cursors[-1])
+            page = await client.list_tools(cursor=cursors[-1])
             tools += page.tools
             if page.next_cursor is None:
                 return tools
@@ -66,45 +65,75 @@ class ToolListing:
         self.cut = f"its list of tools was cut after {MAX_PAGES} pages"
         return tools
 
-    async def _read_page(self, client: Client, cursor: str | None) -> mcp_types.ListToolsResult:
-        for _ in range(_MAX_READINGS - 1):
-            try:
-                return await client.list_tools(cursor=cursor)
-            except ValidationError as error:
-                found = invalid_tools(error)
-                if not found or len(self._refused) + len(found) > _MAX_REFUSED:
-                    raise
-                self._refused |= {repr(self._page[index]): found[index] for index in found}
-        return await client.list_tools(cursor=cursor)
-
     @asynccontextmanager
     async def _watched(self, transport: Transport) -> AsyncIterator[tuple[Any, Any]]:
         async with transport as (reads, writes):
             yield _WatchedReads(reads, self._mend), writes
 
     def _mend(self, message: Message) -> None:
-        """Take what is refused out of a list of tools, or of the result of a call."""
+        """Mend the result of a call, or a list of tools."""
         if isinstance(message, SessionMessage) and isinstance(
             message.message, mcp_types.JSONRPCResponse
         ):
             result = message.message.result
             if isinstance(listed := result.get("tools"), list):
-                result["tools"] = self._page = list(self._valid(listed))
+                if len(listed) > MAX_PAGE_TOOLS:
+                    self.cut = f"its list of tools was cut after {MAX_PAGE_TOOLS} on one page"
+                listed = [_with_type(tool) for tool in listed[:MAX_PAGE_TOOLS]]
+                result["tools"] = list(self._valid(result, listed))
             elif not _OF_CALLS.isdisjoint(result):
                 mend_result(result)
 
-    def _valid(self, listed: list[JSON]) -> Iterator[JSON]:
-        for tool in map(_with_type, listed):
-            place = self._refused.get(repr(tool)) if self._refused else None
+    def _valid(self, result: dict[str, Any], listed: list[JSON]) -> Iterator[JSON]:
+        for tool in listed:
+            place = self._mistake({**result, "tools": [tool]})
             if place is None:
                 yield tool
             else:
                 name = tool.get("name") if isinstance(tool, dict) else None
                 self.left_out[name if isinstance(name, str) else _UNNAMED] = place
 
+    def _mistake(self, result: dict[str, Any]) -> str | None:
+        """Return the place of a tool's mistake; None if only something else is not valid."""
+        try:
+            validate_server_result("tools/list", self._version, result)
+        except ValidationError as error:
+            places = _places(error)
+            if not places or any(place[:2] == ("tools", 0) for place in places):
+                return _path([place[2:] for place in places if place[0] == "tools"])
+        return None
+
+
+def not_valid(error: ValidationError) -> str:
+    """Say `not valid MCP`, and where the first mistake is, such as `tools.3.inputSchema.type`.
+
+    Only names of fields are told, never the server's words. A value that may be of several kinds
+    has a mistake for each kind; the value is told then.
+    """
+    places = _places(error)
+    path = _path([place for place in places if place[:2] == places[0][:2]])
+    return f"not valid MCP, at {path}" if path else "not valid MCP"
+
+
+def _places(error: ValidationError) -> list[tuple[int | str, ...]]:
+    if error.error_count() > _MAX_ERRORS:
+        return []
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    return [each["loc"][:4] for each in errors]
+
+
+def _path(places: list[tuple[int | str, ...]]) -> str:
+    """Join the names that places have in common, up to one that is not a field's."""
+    path = []
+    for steps in zip(*places, strict=False):
+        if len(set(steps)) > 1 or not _FIELD.fullmatch(str(steps[0])):
+            break
+        path.append(str(steps[0]))
+    return ".".join(path)
+
 
 def _with_type(tool: JSON) -> JSON:
-    """Give a tool whose schema says that it takes an object, as any must; some leave that out."""
+    """Add to a tool's schema that it takes an object, as any must; some leave that out."""
     schema = tool.get("inputSchema") if isinstance(tool, dict) else None
     if not isinstance(tool, dict) or not isinstance(schema, dict) or "type" in schema:
         return tool

@@ -1,42 +1,74 @@
-"""What a manifest says about the tools of MCP servers: rules over plain values."""
+"""Which of the tools that a server lists can be used, and as what.
 
-from collections.abc import Callable, Iterable
+Lists are written by strangers, and all of them is put into a prompt. A tool over a bound is left
+out and its server says so; only a long description is cut. A tool that is not as the manifest
+pinned it cannot be used. What the manifest says about tools wins over what the server says.
+"""
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
 import mcp_types
 
-from diptych.core.catalog import Tool
+from diptych.core.catalog import SEPARATOR, Tool, Unavailable
+from diptych.core.text import one_line, several_lines
 from diptych.manifest.settings import OverrideConfig, ToolServerConfig
+from diptych.net.redaction import SECRETS
 from diptych.policy.unmatched import is_glob
 
+MAX_TOOLS = 256
+MAX_DESCRIPTION_CHARS = 4_096
+MAX_SCHEMA_CHARS = 64 * 1024  # of one tool, as JSON
+MAX_CATALOG_CHARS = 512 * 1024  # of all schemas and descriptions of a server
+MAX_NAMES_TOLD = 5  # of tools that are left out, for each reason
+
+NAME_RULE = f'a name is 1 to 64 of A-Z, a-z, 0-9, ".", "-" and "_", without "{SEPARATOR}"'
+CHANGED = "changed"
+"""The first word of the reason for changed tools; the operator looks for it."""
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # MCP, tools, "Tool Names"
+_audit = logging.getLogger("diptych.audit")
 Value = TypeVar("Value")
 
 
+# What the manifest says
+
+
 def allows(server: ToolServerConfig, tool: str) -> bool:
-    """Say whether the manifest allows calls of a tool of this name."""
+    """Whether the manifest allows calls of a tool of this name."""
     return any(fnmatchcase(tool, glob) for glob in server.allow)
 
 
 def named_by(server: ToolServerConfig) -> tuple[str, ...] | None:
-    """Give the names that `allow` has, if it names each tool; None if it has globs."""
+    """Return the names in `allow`, if it names each tool; None if it has globs."""
     return None if any(map(is_glob, server.allow)) else tuple(server.allow)
 
 
 def timeout_of(server: ToolServerConfig, tool: str) -> float:
-    """Give the seconds that one call of a tool may take."""
+    """Return the seconds that one call of a tool may take."""
     timeout = _first_override(server, tool, lambda override: override.timeout)
     return server.timeout if timeout is None else timeout
 
 
 def catalog_tools(server: ToolServerConfig, listed: Iterable[mcp_types.Tool]) -> tuple[Tool, ...]:
     """Make catalog entries of the tools that a server lists: the allowed ones, each name once."""
-    by_name: dict[str, mcp_types.Tool] = {}
-    for tool in listed:
-        by_name.setdefault(tool.name, tool)
+    by_name = _first_of_each_name(listed)
     return tuple(
         _catalog_tool(server, tool) for name, tool in by_name.items() if allows(server, name)
     )
+
+
+def _first_of_each_name(listed: Iterable[mcp_types.Tool]) -> dict[str, mcp_types.Tool]:
+    by_name: dict[str, mcp_types.Tool] = {}
+    for tool in listed:
+        by_name.setdefault(tool.name, tool)
+    return by_name
 
 
 def _catalog_tool(server: ToolServerConfig, tool: mcp_types.Tool) -> Tool:
@@ -63,9 +95,156 @@ def _catalog_tool(server: ToolServerConfig, tool: mcp_types.Tool) -> Tool:
 def _first_override(
     server: ToolServerConfig, tool: str, read: Callable[[OverrideConfig], Value | None]
 ) -> Value | None:
-    """Give what the first override that matches the tool and sets the value says."""
+    """Return the value of the first override that matches the tool and sets it."""
     for override in server.overrides:
         value = read(override)
         if value is not None and fnmatchcase(tool, override.tool):
             return value
     return None
+
+
+# Bounds
+
+
+@dataclass(frozen=True, slots=True)
+class UsableTools:
+    """The tools that can be used; for each reason, the names of those that are left out."""
+
+    tools: tuple[mcp_types.Tool, ...]
+    left_out: Mapping[str, Sequence[str]]
+
+    def unavailable(self, server: str) -> tuple[Unavailable, ...]:
+        """Say what is left out, as a run and `/ready` are told it: an entry for each reason."""
+        return tuple(
+            Unavailable("tool", server, f"{len(names)} left out, {reason}: {_told(names)}")
+            for reason, names in self.left_out.items()
+        )
+
+
+def is_usable_name(name: str) -> bool:
+    """Whether a tool may bear this name; `__` separates it from its server's."""
+    return _NAME.fullmatch(name) is not None and SEPARATOR not in name
+
+
+def usable_tools(
+    listed: Iterable[mcp_types.Tool], invalid: Mapping[str, str] | None = None
+) -> UsableTools:
+    """Take the tools that are within the bounds, each name once: the first of a name counts.
+
+    `invalid` maps the names of tools that are not valid MCP to the place of the mistake.
+    """
+    usable: dict[str, mcp_types.Tool] = {}
+    left_out: dict[str, list[str]] = {}
+
+    def leave_out(name: str, reason: str) -> None:
+        left_out.setdefault(reason, []).append(one_line(SECRETS.redact(name), 64))
+
+    for name, place in (invalid or {}).items():
+        leave_out(name, f"as not valid MCP{place and f', at {place}'}")
+    size = 0
+    for tool in listed:
+        if tool.name in usable:
+            continue
+        description = several_lines(
+            SECRETS.redact(tool.description or tool.title or ""), MAX_DESCRIPTION_CHARS
+        )
+        schema_size = _size(tool)
+        size += schema_size + len(description)
+        problem = _problem(tool, schema_size)
+        if problem is None and (len(usable) == MAX_TOOLS or size > MAX_CATALOG_CHARS):
+            problem = "as the server lists too much"
+        if problem is None:
+            schema = SECRETS.redact_value(tool.input_schema)
+            shown = {"description": description, "input_schema": schema}
+            usable[tool.name] = tool.model_copy(update=shown)
+        else:
+            leave_out(tool.name, problem)
+    return UsableTools(tuple(usable.values()), left_out)
+
+
+def _problem(tool: mcp_types.Tool, schema_size: int) -> str | None:
+    if not is_usable_name(tool.name):
+        return f"as {NAME_RULE}"
+    if SECRETS.redact(tool.name) != tool.name:
+        return "as its name holds a secret"
+    if tool.execution is not None and tool.execution.task_support == "required":
+        return "as they can only be called as tasks, which is not supported"
+    if schema_size > MAX_SCHEMA_CHARS:
+        return f"as its schema has more than {MAX_SCHEMA_CHARS} characters"
+    return None
+
+
+def _size(tool: mcp_types.Tool) -> int:
+    try:
+        return len(json.dumps(tool.input_schema, ensure_ascii=False))
+    except (TypeError, ValueError, RecursionError):
+        return MAX_SCHEMA_CHARS + 1
+
+
+def _told(names: Sequence[str]) -> str:
+    """Write names as a log, `/ready` and a prompt tell them: a few, and how many more."""
+    more = len(names) - MAX_NAMES_TOLD
+    return ", ".join(names[:MAX_NAMES_TOLD]) + (f" and {more} more" if more > 0 else "")
+
+
+# Pins
+
+
+def digest(tool: mcp_types.Tool) -> str | None:
+    """Return `sha256:` and the digest of a tool; None if its schema cannot be written as JSON.
+
+    It is that of `{"description", "inputSchema", "name"}` as JSON in UTF-8, with sorted keys and
+    no blanks. A title stands for a description that is absent. Annotations are not pinned: the
+    manifest's `overrides` set those.
+    """
+    content = {
+        "name": tool.name,
+        "description": tool.description or tool.title or "",
+        "inputSchema": tool.input_schema,
+    }
+    try:
+        text = json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+def digests(listed: Iterable[mcp_types.Tool]) -> dict[str, str]:
+    """Return the digest of each tool that can be used, by its name; the first of a name counts."""
+    found: dict[str, str] = {}
+    for name, tool in _first_of_each_name(listed).items():
+        if len(found) == MAX_TOOLS:
+            break
+        if is_usable_name(name) and (value := digest(tool)):
+            found[name] = value
+    return found
+
+
+def changed_tools(pins: Mapping[str, str], listed: Iterable[mcp_types.Tool]) -> dict[str, bool]:
+    """Return the pinned tools that have changed, and whether each is still listed."""
+    first = _first_of_each_name(listed)
+    return {
+        name: name in first
+        for name, pinned in pins.items()
+        if name not in first or digest(first[name]) != pinned
+    }
+
+
+def changed_entry(server: str, changed: Mapping[str, bool]) -> tuple[Unavailable, ...]:
+    """Say what has changed, as a run and `/ready` are told it."""
+    if not changed:
+        return ()
+    names = [name if is_listed else f"{name} (gone)" for name, is_listed in changed.items()]
+    reason = f"{CHANGED} since pinned: {_told(names)}"
+    return (Unavailable("tool", server, reason, tuple(changed)),)
+
+
+def audit_changed(server: str, changed: Mapping[str, bool]) -> None:
+    """Put it on the audit log that tools were refused."""
+    line = {
+        "subject": f"server:{server}",
+        "outcome": "refused",
+        "tools": list(changed),
+        "why": f"{CHANGED} since pinned",
+    }
+    _audit.warning("%s", json.dumps(line, ensure_ascii=True))

@@ -15,11 +15,10 @@ import aiohttp
 from diptych.core.messages import JSONObject
 from diptych.core.model_request import ModelRequest
 from diptych.manifest.settings import ModelConfig
-from diptych.models.circuit import CircuitState
+from diptych.models.connection import Limits
 from diptych.models.endpoint import ModelEndpoint
 from diptych.models.failures import AttemptFailure
-from diptych.models.model_watch import ModelWatch
-from diptych.models.timed_body import Limits
+from diptych.models.health import ModelWatch
 from diptych.net.backoff import Backoff
 from diptych.ports import Delta, Reply
 
@@ -34,7 +33,7 @@ _logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 ModelObserver: TypeAlias = Callable[[str, str, str], None]
 """Called at the end of each attempt with the model's name, the endpoint's scheme, host and port,
-and how it ended: `ok`, `cancelled` or a `ModelCode`."""
+and the outcome: `ok`, `cancelled` or a `ModelCode`."""
 
 
 class ChatModel:
@@ -45,8 +44,8 @@ class ChatModel:
     409, 425, 429 and 5xx; not a reply that did not begin in time (decision 232). It honours
     Retry-After up to `MAX_RETRY_AFTER`. An endpoint that keeps failing is left alone for a while,
     if there is another. If an endpoint gives no reply, the next one is asked, unless the request
-    itself is what is wrong. What a run has left of its time (`ModelRequest.seconds_left`) is shared
-    in the same way.
+    itself is wrong. The run's remaining time (`ModelRequest.seconds_left`) is shared in the same
+    way.
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class ChatModel:
         random: Callable[[], float] = random.random,
         observe: ModelObserver | None = None,
     ) -> None:
-        """Take a session from `open_http_session`; `random` gives a number in [0, 1) for jitter.
+        """Take a session from `open_http_session`; `random` returns a number in [0, 1) for jitter.
 
         Raises `ConfigError` if an endpoint is no HTTP URL.
         """
@@ -78,7 +77,7 @@ class ChatModel:
 
     @property
     def refused_tool(self) -> str | None:
-        """The tool for which the model's own endpoint takes none; "" if it did not say which."""
+        """The tool that the model's own endpoint refused; "" if it did not say which."""
         return self._endpoints[0].refused_tool
 
     @property
@@ -123,8 +122,8 @@ class ChatModel:
     ) -> tuple[_T, ModelEndpoint]:
         """Ask one endpoint after the other; raises the first one's failure if all fail.
 
-        Those whose circuit is open are left out, unless no other is left (decision 65). The one
-        that gives something is given with it; its success is not reported yet.
+        Those whose circuit is open are left out, unless no other is left (decision 65). Returns the
+        endpoint with its result; its success is not reported yet.
         """
         now = asyncio.get_running_loop().time()
         deadline = now + self._total
@@ -187,7 +186,7 @@ class ChatModel:
             await self._sleep(delay)
 
     def _retry_delay(self, failure: AttemptFailure, backoff: Backoff) -> float:
-        """Give the backoff's next delay, or what Retry-After says and up to a tenth more."""
+        """Return the backoff's next delay, or Retry-After and up to a tenth more."""
         delay = backoff.next_delay()
         if failure.retry_after is not None:
             return min(failure.retry_after, MAX_RETRY_AFTER) * (1 + self._random() / 10)
@@ -206,7 +205,8 @@ class ChatModel:
         elif failure.report is not None:
             endpoint.circuit.report_success()
         failure.name_proxy(endpoint.settings.proxy)
-        _log(failure)
+        if failure.said:  # which callers are not told
+            _logger.warning("the model endpoint failed and said: %s", failure.said)
         self.watch.note_failure(endpoint, failure)
         self._report_end(endpoint, failure.code)
 
@@ -216,7 +216,7 @@ class ChatModel:
 
 
 class _Waits:
-    """Reports what a request waits for: in the log, and to its run (`ModelRequest.on_wait`)."""
+    """Reports a request's waits: to the log, and to its run (`ModelRequest.on_wait`)."""
 
     def __init__(
         self, endpoint: ModelEndpoint, on_wait: Callable[[JSONObject], None] | None
@@ -238,7 +238,7 @@ class _Waits:
             self._timer = None
 
     def report(self, kind: str, what: str, failure: AttemptFailure | None = None) -> None:
-        """Report what happens; `kind` is a word for programs."""
+        """Report a wait; `kind` is a word for programs."""
         name, origin = self.endpoint.settings.name, self.endpoint.origin
         message = f"{name} at {origin} {what}" + (f": {failure.message}" if failure else "")
         _logger.warning("%s", message)
@@ -258,23 +258,15 @@ class _Waits:
 
 
 def _gives_way(endpoint: ModelEndpoint, failure: AttemptFailure) -> bool:
-    """Say whether another endpoint should be asked rather than this one once more."""
+    """Whether another endpoint should be asked rather than this one again."""
     return (
         failure.code == "model_timeout"
         or (failure.retry_after or 0) > MAX_DELAY
-        or endpoint.circuit.state is CircuitState.OPEN
+        or endpoint.circuit.is_open
     )
 
 
 def _broke_off(failure: AttemptFailure) -> bool:
-    """Say whether a stream that had begun broke off for an illness of its endpoint."""
-    status = failure.report.status if failure.report is not None else 0
-    return failure.is_outage or (
-        failure.code == "model_failed" and status not in _CLIENT_ERRORS  # as a rule, none is named
-    )
-
-
-def _log(failure: AttemptFailure) -> None:
-    """Log what an endpoint says of its own failure: callers are not told."""
-    if failure.said:
-        _logger.warning("the model endpoint failed and said: %s", failure.said)
+    """Whether a stream that had begun broke off because its endpoint is ill."""
+    is_refusal = failure.status in _CLIENT_ERRORS
+    return failure.is_outage or (failure.code == "model_failed" and not is_refusal)

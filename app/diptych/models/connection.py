@@ -5,9 +5,9 @@ It follows no redirects and keeps no cookies, so a key goes only to the endpoint
 
 import asyncio
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import aiohttp
 from yarl import URL
@@ -22,7 +22,6 @@ from diptych.models.failures import (
     malformed_reply,
     total_timeout,
 )
-from diptych.models.timed_body import Limits
 from diptych.net.guarded_connector import GuardedConnector, StaleConnection
 from diptych.net.outgoing import OutgoingPolicy
 from diptych.net.proxies import proxy_for
@@ -31,8 +30,24 @@ from diptych.net.redaction import SECRETS
 from diptych.net.sse import MEBIBYTE
 
 MAX_FETCHED_BYTES = 8 * MEBIBYTE  # OpenRouter's list of models has 1 MB
+MAX_ERROR_BYTES = MEBIBYTE // 16
+ERROR_BODY_TIMEOUT = 1.0  # seconds
 _PATH = "/chat/completions"
 _WRONG_PATH_STATUSES = frozenset({404, 405})
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long one attempt may take: seconds to its first byte, and when the whole call must end.
+
+    `deadline` is a time of the loop's clock, `total` the seconds of the call up to it.
+    `on_first_byte` is called when the reply begins.
+    """
+
+    first_byte: float
+    deadline: float
+    total: float
+    on_first_byte: Callable[[], None] = lambda: None
 
 
 def open_http_session(traces: Sequence[aiohttp.TraceConfig] = ()) -> aiohttp.ClientSession:
@@ -47,7 +62,7 @@ def open_http_session(traces: Sequence[aiohttp.TraceConfig] = ()) -> aiohttp.Cli
         connector=GuardedConnector(OutgoingPolicy(())),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None),
-        # Compression would delay tokens. A response that is compressed all the same can be read.
+        # Compression would delay tokens. A response that is compressed all the same is refused.
         headers={"User-Agent": "diptych", "Accept-Encoding": "identity"},
         auto_decompress=False,  # aiohttp inflates all that a socket gives before it lets others run
         read_bufsize=MEBIBYTE // 16,
@@ -74,9 +89,9 @@ def with_proxies(settings: ModelConfig) -> ModelConfig:
 class Connection:
     """Posts to `/chat/completions` of one endpoint.
 
-    The endpoint's URL may end in that path. A bare host gets `/v1` before it, and if there is
-    nothing, it is asked without; which one is there is remembered. `request_count` is
-    the number of requests that were sent.
+    The endpoint's URL may end in that path. A bare host gets `/v1` before it, and is asked without
+    if that path does not exist; the one that exists is remembered. `request_count` counts the
+    requests that were sent.
     """
 
     def __init__(self, session: aiohttp.ClientSession, settings: ModelConfig) -> None:
@@ -88,19 +103,14 @@ class Connection:
         self.request_count = 0
         self._settings = settings
         self._connect = aiohttp.ClientTimeout(connect=settings.timeouts.connect)
-        self._url, self._other_url = _completions_urls(settings)
+        self.url, self._other_url = _completions_urls(settings)
         for named in (settings.endpoint, settings.proxy):
             allow_url(session, named)
 
     @property
     def origin(self) -> str:
         """The endpoint's scheme, host and port."""
-        return str(self._url.origin())
-
-    @property
-    def url(self) -> URL:
-        """The URL of chat completions that is asked."""
-        return self._url
+        return str(self.url.origin())
 
     def headers(self) -> dict[str, str]:
         """Read the headers of a request, with the secrets as they are now.
@@ -116,15 +126,21 @@ class Connection:
             headers[name] = _secret(read(), f"header {name}")
         return headers
 
+    @staticmethod
+    def secrets(headers: Mapping[str, str]) -> list[str]:
+        """Return the secrets in headers, which no message may quote."""
+        sent = (value for name, value in headers.items() if name != "Content-Type")
+        return [value.removeprefix("Bearer ") for value in sent]
+
     async def post(
         self, body: bytes, headers: dict[str, str], first_byte_deadline: float, limits: Limits
     ) -> aiohttp.ClientResponse:
-        """Send a request; give the response with its body unread.
+        """Send a request; return the response with its body unread.
 
         The deadline is a time of the loop's clock. Raises `AttemptFailure`.
         """
         deadlines = first_byte_deadline, limits
-        response = await self._post(self._url, body, headers, *deadlines)
+        response = await self._post(self.url, body, headers, *deadlines)
         if self._other_url is None:
             return response
         if response.status in _WRONG_PATH_STATUSES:
@@ -135,51 +151,32 @@ class Connection:
                 raise
             if other.status in _WRONG_PATH_STATUSES:
                 other.close()
-                return response  # it is the model, not the path, that is not there
+                return response  # it is the model that does not exist, not the path
             response.close()
-            self._url, response = self._other_url, other
+            self.url, response = self._other_url, other
         self._other_url = None
         return response
 
-    async def fetch(
-        self, path: str, headers: dict[str, str], deadline: float, body: bytes | None = None
-    ) -> tuple[int, bytes]:
-        """Get what stands beside `/chat/completions`, or post a body there; give status and body.
+    async def fetch(self, path: str, headers: dict[str, str], seconds: float) -> tuple[int, bytes]:
+        """Get a path beside `/chat/completions`; return status and body.
 
         A path that begins with `/` is taken from the server's root, which is before `/v1`. Of the
         body at most `MAX_FETCHED_BYTES` are read. Raises `AttemptFailure`.
         """
-        base = self._url.raw_path.removesuffix(_PATH)
+        base = self.url.raw_path.removesuffix(_PATH)
         if path.startswith("/"):
             base = base.removesuffix("/v1")
-        began_at = asyncio.get_running_loop().time()
-        url = _with_path(self._url, f"{base.rstrip('/')}/{path.lstrip('/')}")
-        self.request_count += 1
+        url = _with_path(self.url, f"{base.rstrip('/')}/{path.lstrip('/')}")
+        found = bytearray()
         try:
-            async with (
-                asyncio.timeout_at(deadline),
-                self._session.request(
-                    "GET" if body is None else "POST",
-                    url,
-                    data=body,
-                    headers=headers,
-                    allow_redirects=False,
-                    timeout=self._connect,
-                    proxy=self._settings.proxy,
-                ) as response,
-            ):
-                if is_compressed(response.headers):
-                    raise malformed_reply("a compressed answer, which nobody asked for")
-                found = b""
-                while len(found) < MAX_FETCHED_BYTES and (
-                    chunk := await response.content.readany()
-                ):
-                    found += chunk
-                return response.status, found
+            async with asyncio.timeout(seconds):
+                response = await self._send("GET", url, headers, None)
+                await _read(response, MAX_FETCHED_BYTES, found)
+                return response.status, bytes(found)
         except aiohttp.ClientError as error:
             raise connection_failure(error, self.origin, self._settings.proxy) from None
         except TimeoutError:
-            raise first_byte_timeout(deadline - began_at) from None
+            raise first_byte_timeout(seconds) from None
 
     async def _post(
         self,
@@ -191,7 +188,7 @@ class Connection:
     ) -> aiohttp.ClientResponse:
         try:
             async with asyncio.timeout_at(min(first_byte_deadline, limits.deadline)):
-                response = await self._send(url, body, headers)
+                return await self._send("POST", url, headers, body)
         except aiohttp.ClientError as error:
             # Other causes name the URL with its query, or hold the headers of the request.
             is_plain = isinstance(error, aiohttp.ClientConnectorError)
@@ -201,29 +198,52 @@ class Connection:
             if limits.deadline <= first_byte_deadline:
                 raise total_timeout(limits.total) from None
             raise first_byte_timeout(limits.first_byte) from None
-        if is_compressed(response.headers):
-            response.close()
-            raise malformed_reply("a compressed answer, which nobody asked for")
-        return response
 
-    async def _send(self, url: URL, body: bytes, headers: dict[str, str]) -> aiohttp.ClientResponse:
-        """Send a request, and again at once if a connection that was kept turns out to be closed.
+    async def _send(
+        self, method: str, url: URL, headers: dict[str, str], body: bytes | None
+    ) -> aiohttp.ClientResponse:
+        """Send a request, and again at once if a kept connection turns out to be closed.
 
-        A server may close it in the moment in which it is used again: that says nothing of the
-        server, and of the request neither (RFC 9112, section 9.3.1).
+        A server may close it just when it is used again: that says nothing about the server, nor
+        about the request (RFC 9112, section 9.3.1).
         """
         while True:  # on a new connection at the latest
             self.request_count += 1
             with suppress(StaleConnection):
-                return await self._session.post(
+                response = await self._session.request(
+                    method,
                     url,
                     # aiohttp writes bytes at once, and warns if they are many.
-                    data=body if len(body) < MEBIBYTE else io.BytesIO(body),
+                    data=io.BytesIO(body) if body and len(body) >= MEBIBYTE else body,
                     headers=headers,
                     allow_redirects=False,
                     timeout=self._connect,
                     proxy=self._settings.proxy,
                 )
+                break
+        if is_compressed(response.headers):
+            response.close()
+            raise malformed_reply("a compressed answer, which nobody asked for")
+        return response
+
+
+async def read_refusal(response: aiohttp.ClientResponse) -> bytes:
+    """Read the body of a refusal, as much of it as arrives in time."""
+    body = bytearray()
+    with suppress(TimeoutError, aiohttp.ClientError):  # the status alone says most
+        async with asyncio.timeout(ERROR_BODY_TIMEOUT):
+            await _read(response, MAX_ERROR_BYTES, body)
+    return bytes(body)
+
+
+async def _read(response: aiohttp.ClientResponse, most: int, into: bytearray) -> None:
+    """Read about so many bytes of a body; hang up unless that is all of it."""
+    try:
+        while len(into) < most and (chunk := await response.content.readany()):
+            into += chunk
+    finally:
+        if not response.closed:
+            response.close()
 
 
 def _secret(value: str | None, what: str) -> str:
@@ -239,7 +259,7 @@ def _secret(value: str | None, what: str) -> str:
 
 
 def _completions_urls(settings: ModelConfig) -> tuple[URL, URL | None]:
-    """Give the URL to post to, and the one to try if there is nothing."""
+    """Return the URL to post to, and the one to try if that path does not exist."""
     url = _url(settings.endpoint)
     if url is None:
         raise ConfigError(

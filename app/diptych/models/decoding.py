@@ -1,31 +1,57 @@
-"""The JSON of the chat completions API: decodes replies and chunks.
+"""Decodes the JSON of the chat completions API: whole replies, and the chunks of streamed ones.
 
 Pure. There is a chunk for each token, so decoding one is kept cheap: no pydantic models, no copies.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from diptych.core.messages import NativeCall, Usage
+import orjson
+
+from diptych.core.budget import MAX_COUNT
+from diptych.core.messages import Usage
 from diptych.core.text import well_formed
-from diptych.models.error_report import (
-    ErrorReport,
-    groq_error,
-    is_error,
-    read_error,
-)
-from diptych.models.event_shape import EventShape
+from diptych.models.error_report import ErrorReport, groq_error, is_error, read_error
 from diptych.models.failures import ReportedError, malformed_reply
-from diptych.models.finish_reasons import canonical_reason, is_failure
 from diptych.models.native_calls import CallAssembler
-from diptych.models.payloads import decode_chunk, decode_object, error_event
-from diptych.models.usage import usage_of
 from diptych.net.sse import SseEvent
 from diptych.ports import Reply
 
 DONE = b"[DONE]"
 _MAX_DONE = 16  # bytes, with blanks around it
-_BESIDE_TEXT = ("reasoning_content", "reasoning", "tool_calls", "function_call")  # all we read
+# The words of servers for why a reply ended: one that was cut off, filtered or has failed must not
+# look whole, whatever its server calls that (loop.md §7).
+_CUT = frozenset(
+    {
+        "length",
+        "max_tokens",  # Anthropic, Gemini
+        "model_length",  # Mistral
+        "model_context_window_exceeded",  # GLM
+    }
+)
+_FILTERED = frozenset(
+    {
+        "content_filter",  # Gemini adds its own word: "content_filter: SAFETY"
+        "safety",  # Gemini, as the next four
+        "recitation",
+        "blocklist",
+        "prohibited_content",
+        "spii",
+        "sensitive",  # GLM
+        "refusal",  # Anthropic
+    }
+)
+_FAILED = frozenset(
+    {
+        "error",  # OpenRouter
+        "abort",  # vLLM, SGLang
+        "cancelled",
+        "network_error",  # GLM
+        "insufficient_system_resource",  # DeepSeek
+        "malformed_function_call",  # Gemini
+    }
+)
 
 
 def decode_reply(body: bytes, names: frozenset[str] = frozenset()) -> Reply:
@@ -33,7 +59,10 @@ def decode_reply(body: bytes, names: frozenset[str] = frozenset()) -> Reply:
 
     Raises `AttemptFailure` `model_garbage`, and `ReportedError` for an error object in a success.
     """
-    found = decode_object(body)
+    try:
+        found = _object(_parsed(body))
+    except (ValueError, RecursionError) as error:
+        raise malformed_reply("something that is not JSON") from error
     choice = _first_choice(found)
     if choice is None:
         _check_is_no_error(found)
@@ -46,50 +75,35 @@ def decode_reply(body: bytes, names: frozenset[str] = frozenset()) -> Reply:
     calls.add_whole(message)
     return Reply(
         text=well_formed(_text(message)),
-        usage=usage_of(found, choice) or Usage(),
-        finish_reason=_reason(choice.get("finish_reason")) or "stop",
+        usage=_usage(found, choice) or Usage(),
+        finish_reason=_canonical_reason(choice.get("finish_reason")) or "stop",
         reasoning=well_formed(_reasoning(message)),
         calls=calls.calls(),
     )
 
 
 class ChunkDecoder:
-    """Decodes the chunks of one reply; knows what it has of it, and whether that is all."""
+    """Decodes the chunks of one reply, and knows whether the reply is complete.
+
+    `names` are the functions that the request offers.
+    """
 
     def __init__(self, names: frozenset[str] = frozenset()) -> None:
-        """Take the names of the functions that the request offers."""
         self.usage: Usage | None = None
         self.finish_reason: str | None = None
+        self.calls = CallAssembler(names)
         self.is_done = False  # `[DONE]` has arrived
         self.has_choice = False  # some choice has arrived
         self._index = 0  # of the choice whose text arrives
         self._high_surrogate = ""  # of a surrogate pair that is split between two chunks
-        self._names = names
-        self._calls: CallAssembler | None = None
-        self._shape = EventShape()
 
     @property
     def is_complete(self) -> bool:
         """Whether the reply said that it ended: by a `finish_reason`, or by `[DONE]`."""
         return self.finish_reason is not None or (self.is_done and self.has_choice)
 
-    @property
-    def calls(self) -> tuple[NativeCall, ...]:
-        """The native calls that have arrived; whole once the reply is."""
-        return self._calls.calls() if self._calls else ()
-
-    @property
-    def newest_arguments(self) -> str:
-        """The arguments so far of the native call that began last."""
-        return self._calls.newest_arguments if self._calls else ""
-
-    @property
-    def calls_size(self) -> int:
-        """The characters of the native calls that have arrived, and something for each call."""
-        return self._calls.size if self._calls else 0
-
     def apply(self, events: Sequence[SseEvent]) -> tuple[str, str]:
-        """Apply the events that arrived together; give their text and their reasoning.
+        """Apply events that arrived together; return their text and their reasoning.
 
         Chunks without choices are fine, with usage or without. Raises `AttemptFailure`
         `model_garbage`, and `ReportedError` for an error object or a chunk that cannot be read.
@@ -98,49 +112,20 @@ class ChunkDecoder:
         thoughts: list[str] = []
         for kind, event, _ in events:
             if kind == "error":
-                raise error_event(event)
-            if text := self._shape.text_of(event):
-                texts.append(text)
-                continue
-            if not event:
-                continue
+                raise ReportedError(_report_in(event))
             if event == DONE or (len(event) < _MAX_DONE and event.strip() == DONE):
                 self.is_done = True
                 break
-            chunk = decode_chunk(event)
-            if text := self._text_alone(chunk):
-                self.has_choice = True
-                texts.append(text)
-                self._shape.learn(event, text, self._text_alone)
-            elif (choice := _first_choice(chunk)) is not None:
-                self._apply_choice(chunk, choice, texts, thoughts)
+            if not event:
+                continue
+            chunk = _decode_chunk(event)
+            choice = _first_choice(chunk)
+            if choice is None:
+                _check_is_no_error(chunk)
+                self.usage = _usage(chunk, {}) or self.usage
             else:
-                self._apply_without_choice(chunk)
+                self._apply_choice(chunk, choice, texts, thoughts)
         return self._joined(texts), well_formed("".join(thoughts))
-
-    def _text_alone(self, chunk: Mapping[str, Any]) -> str:
-        """Give the text of a chunk that has nothing else, as nearly all have; of others none."""
-        try:
-            (choice,) = chunk["choices"]
-            delta = choice["delta"]
-            text = delta["content"]
-        except (LookupError, TypeError, ValueError):
-            return ""
-        is_alone = (
-            type(text) is str
-            and (len(delta) == 1 or not any(map(delta.get, _BESIDE_TEXT)))
-            and choice.get("index") == self._index
-            and not choice.get("finish_reason")
-            and "error" not in choice
-            and chunk.get("usage") is None  # as OpenAI and Azure have it, up to the last chunk
-            and "usage" not in choice
-            and "x_groq" not in chunk
-        )
-        return text if is_alone else ""
-
-    def _apply_without_choice(self, chunk: Mapping[str, Any]) -> None:
-        _check_is_no_error(chunk)
-        self.usage = usage_of(chunk, {}) or self.usage
 
     def _apply_choice(
         self,
@@ -155,39 +140,30 @@ class ChunkDecoder:
             delta = choice.get("message")  # of a gateway that streams a whole reply as one chunk
         if isinstance(delta, dict):
             if text := _text(delta):
-                if (index := choice.get("index")) != self._index:
-                    self._follow(index)
+                self._follow(choice.get("index"))
                 texts.append(text)
-            if len(delta) > 1 or not text:  # else there is text, and nothing else
+            if len(delta) > 1 or not text:
                 if thought := _reasoning(delta):
                     thoughts.append(thought)
                 if delta.get("tool_calls") or delta.get("function_call"):
-                    self._add_calls(delta, is_whole="delta" not in choice)
+                    is_whole = "delta" not in choice
+                    (self.calls.add_whole if is_whole else self.calls.add_delta)(delta)
         finish_reason = choice.get("finish_reason")
         if finish_reason or "error" in choice:
             _check_choice(chunk, choice)
-            self.finish_reason = _reason(finish_reason) or self.finish_reason
+            self.finish_reason = _canonical_reason(finish_reason) or self.finish_reason
         if finish_reason or "usage" in chunk:
-            self.usage = usage_of(chunk, choice) or self.usage
+            self.usage = _usage(chunk, choice) or self.usage
 
     def _follow(self, index: object) -> None:
         """Go on with the text of another choice: LiteLLM counts the parts of a message so.
 
         One that goes back belongs to a second answer, and the two cannot be told apart.
         """
-        if type(index) is int:
+        if type(index) is int and index != self._index:
             if index < self._index:
                 raise malformed_reply("several choices, where one was asked for")
             self._index = index
-            self._shape.forget()
-
-    def _add_calls(self, delta: Mapping[str, Any], *, is_whole: bool) -> None:
-        if self._calls is None:
-            self._calls = CallAssembler(self._names)
-        if is_whole:
-            self._calls.add_whole(delta)
-        else:
-            self._calls.add_delta(delta)
 
     def _joined(self, texts: list[str]) -> str:
         """Join texts; half a character at the end is held back until its other half arrives."""
@@ -198,6 +174,51 @@ class ChunkDecoder:
         if "\ud800" <= text[-1] <= "\udbff" and not self.is_done:
             text, self._high_surrogate = text[:-1], text[-1]
         return well_formed(text)
+
+
+def _decode_chunk(payload: bytes) -> dict[str, Any]:
+    """Decode a chunk. Raises `ReportedError` for what is no JSON.
+
+    A server that has begun to stream speaks the API: such a chunk is a failure of its own.
+    """
+    try:
+        found = _parsed(payload)
+    except (ValueError, RecursionError):
+        raise ReportedError(_in_words(payload)) from None
+    return _object(found)
+
+
+def _parsed(payload: bytes) -> object:
+    """Parse JSON, also what orjson refuses but servers send: NaN, surrogates, invalid UTF-8."""
+    try:
+        return orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        return json.loads(payload.decode(errors="replace"))
+
+
+def _object(found: object) -> dict[str, Any]:
+    if isinstance(found, list) and len(found) == 1:
+        found = found[0]  # Gemini wraps its errors
+    if not isinstance(found, dict):
+        raise malformed_reply("JSON that is no object")
+    if found.get("error"):
+        raise ReportedError(read_error(found))
+    return found
+
+
+def _report_in(payload: bytes) -> ErrorReport:
+    """Read what an `event: error` carries: an error object, or a sentence."""
+    try:
+        return read_error(orjson.loads(payload))
+    except orjson.JSONDecodeError:
+        return _in_words(payload)
+
+
+def _in_words(payload: bytes) -> ErrorReport:
+    """Read a payload that is no JSON: a sentence if it looks like one, else part of a chunk."""
+    words = payload.decode(errors="replace").strip()
+    sentence = "" if words[:1] in {"{", "["} else words
+    return ErrorReport(0, sentence or "a chunk that cannot be read", words.lower())
 
 
 def _check_is_no_error(found: Mapping[str, Any]) -> None:
@@ -211,20 +232,33 @@ def _check_choice(found: Mapping[str, Any], choice: Mapping[str, Any]) -> None:
     if choice.get("error"):  # OpenRouter
         raise ReportedError(read_error(choice["error"]))
     reason = choice.get("finish_reason")
-    if is_failure(reason) or groq_error(found):
-        said = groq_error(found) or f"the reply ended with finish_reason {reason!r}"
+    said = groq_error(found)
+    if not said and isinstance(reason, str) and _words(reason) & _FAILED:
+        said = f"the reply ended with finish_reason {reason!r}"
+    if said:
         raise ReportedError(ErrorReport(0, said, said.lower()))
 
 
-def _reason(said: object) -> str:
-    return canonical_reason(said) if isinstance(said, str) else ""
+def _canonical_reason(said: object) -> str:
+    """Return `length` for a reply that was cut off, `content_filter` for one that was filtered.
+
+    Any other word stays as it is; "" if there is none.
+    """
+    if not isinstance(said, str):
+        return ""
+    words = _words(said)
+    if words & _CUT:
+        return "length"
+    return "content_filter" if words & _FILTERED else said
+
+
+def _words(said: str) -> set[str]:
+    """Return the words of "function_call_filter: MALFORMED_FUNCTION_CALL" and the like."""
+    return {word.strip() for word in said.lower().replace("-", "_").split(":")}
 
 
 def _first_choice(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Give the choice of the lowest index, as a rule the only one: we never send `n`.
-
-    None if there is none.
-    """
+    """Return the choice of the lowest index, as a rule the only one: we never send `n`."""
     choices = found.get("choices")
     if not choices:
         return None
@@ -239,7 +273,7 @@ def _index(choice: object) -> int:
 
 
 def _text(message: Mapping[str, Any]) -> str:
-    """Give the text of a message or delta."""
+    """Return the text of a message or delta."""
     content = message.get("content")
     if isinstance(content, str):
         return content
@@ -253,7 +287,7 @@ def _text(message: Mapping[str, Any]) -> str:
 
 
 def _reasoning(message: Mapping[str, Any]) -> str:
-    """Give the reasoning; servers that send both fields send the same text in both."""
+    """Return the reasoning; servers that send both fields send the same text in both."""
     for name in ("reasoning_content", "reasoning"):
         thought = message.get(name)
         if thought and isinstance(thought, str):
@@ -263,3 +297,21 @@ def _reasoning(message: Mapping[str, Any]) -> str:
         parts = [part.get("thinking") for part in content if isinstance(part, dict)]
         return "".join(_text({"content": part}) for part in parts if isinstance(part, str | list))
     return ""
+
+
+def _usage(found: Mapping[str, Any], choice: Mapping[str, Any]) -> Usage | None:
+    """Read the usage: of the chunk, of its choice (Moonshot), or in Groq's own field."""
+    extra = found.get("x_groq")
+    groq = extra.get("usage") if isinstance(extra, dict) else None
+    for counts in (found.get("usage"), choice.get("usage"), groq):
+        if isinstance(counts, dict) and counts:
+            return Usage(
+                _count(counts.get("prompt_tokens")), _count(counts.get("completion_tokens"))
+            )
+    return None
+
+
+def _count(value: object) -> int:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # of servers whose language has one kind of number
+    return value if isinstance(value, int) and 0 < value <= MAX_COUNT else 0

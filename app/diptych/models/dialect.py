@@ -1,20 +1,21 @@
-"""What of the chat completions API an endpoint takes, learned from what it refuses.
+"""Which parts of the chat completions API an endpoint takes, learned from what it refuses.
 
-Pure. A request is sent as the API has it; what the endpoint refuses is left out or written in
-another way, and the request is sent again. What went through is remembered (decision 65).
+Pure. A request is sent as the API has it; a part that the endpoint refuses is left out or
+written in another way, and the request is sent again. What went through is remembered
+(decision 65).
 """
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, Final
 
 from diptych.core.messages import JSONObject
 from diptych.core.model_request import ModelRequest
-from diptych.models.context_limits import context_limit
 from diptych.models.error_report import ErrorReport
 from diptych.models.refusals import (
+    context_limit,
     refused_parameters,
     refuses_format,
     refuses_streamed_tools,
@@ -38,46 +39,47 @@ _REASONING_WORDS = re.compile(
     r"|reasoning_content[`'\"]? is missing"  # Moonshot
 )
 _SCHEMA_WORDS = ("invalid schema", "too complex", "grammar", "samplers")
+_OF_ONE_REQUEST = frozenset({"reply_limit", "skips_format", "writes_calls"})
+_CLAUSES = {
+    "takes_system_role": "does not take the system role: its text goes to the first user message",
+    "takes_tool_messages": (
+        "does not take results as tool messages: calls and results are sent as text"
+    ),
+    "wants_reasoning": "wants reasoning back beside native calls: it is kept with them",
+    "max_tokens_name": "wants max_completion_tokens",
+    "streams": "does not stream: it is asked for whole replies",
+    "streams_tools": (
+        "does not stream calls of tools: it is asked for whole replies where tools are offered"
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """What an endpoint takes; a new one takes everything.
 
-    `dropped` are the parameters that it does not know, `refused_formats` the types of
-    `response_format`. Without `takes_system_role` the system's text goes to the first user message.
-    Without `streams` it is asked for whole replies, without `streams_tools` where tools are
-    offered. `has_short_ids` shortens the ids of calls
-    (Mistral), `signs_calls` adds the signature that Gemini 3 wants of them. `has_single_calls`
-    gives each call of a message a message of its own (Llama 3.x). Without `takes_tool_messages`
-    calls and results are written as text, as in the JSON format (Gemma 2). `wants_reasoning` sends
-    the reasoning of replies back (DeepSeek), `no_reasoning` in the place of what is not kept.
-    Without `takes_extra` what another endpoint wanted beside its calls is left out.
-
-    `reply_limit`, `skips_format` and `writes_calls` hold for one request only: they depend on what
-    is in it. `writes_calls` is the lack of `takes_tool_messages` where a message of the user
-    follows a result directly, which some templates of Mistral refuse.
+    `reply_limit`, `skips_format` and `writes_calls` depend on the request, and hold for it alone.
     """
 
-    dropped: frozenset[str] = frozenset()
+    dropped: frozenset[str] = frozenset()  # parameters that it does not know
     max_tokens_name: str = "max_tokens"
-    refused_formats: frozenset[str] = frozenset()
-    takes_system_role: bool = True
-    streams: bool = True
-    streams_tools: bool = True
-    has_short_ids: bool = False
-    signs_calls: bool = False
-    has_single_calls: bool = False
-    takes_tool_messages: bool = True
-    wants_reasoning: bool = False
-    no_reasoning: str = ""
-    takes_extra: bool = True
-    reply_limit: int | None = None
-    skips_format: bool = False
-    writes_calls: bool = False
+    refused_formats: frozenset[str] = frozenset()  # types of `response_format`
+    takes_system_role: bool = True  # else the system's text goes to the first user message
+    streams: bool = True  # else it is asked for whole replies
+    streams_tools: bool = True  # else it is asked for whole replies where tools are offered
+    has_short_ids: bool = False  # of calls (Mistral)
+    signs_calls: bool = False  # adds the signature that Gemini 3 wants
+    has_single_calls: bool = False  # each call gets a message of its own (Llama 3.x)
+    takes_tool_messages: bool = True  # else calls and results are written as text (Gemma 2)
+    wants_reasoning: bool = False  # the reasoning of replies is sent back (DeepSeek)
+    no_reasoning: str = ""  # is sent in place of reasoning that was not kept
+    takes_extra: bool = True  # else `extra_content` of another endpoint's calls is left out
+    reply_limit: int | None = None  # tokens that the window leaves for the reply
+    skips_format: bool = False  # the schema is not taken; another one may be
+    writes_calls: bool = False  # as text: a user message follows a result directly (Mistral)
 
     def format_for(self, schema: JSONObject) -> str | None:
-        """Give the type of `response_format` to ask with; None if the endpoint takes none.
+        """Return the type of `response_format` to ask with; None if the endpoint takes none.
 
         An empty schema means any JSON object.
         """
@@ -87,57 +89,61 @@ class Dialect:
         return next((kind for kind in kinds if kind not in self.refused_formats), None)
 
     def has_tool_messages(self, request: ModelRequest) -> bool:
-        """Say whether messages of the role `tool` are sent."""
+        """Whether messages of the role `tool` are sent."""
         is_written = self.writes_calls or not self.takes_tool_messages
         return not is_written and any(message.role == "tool" for message in request.messages)
 
     def merged(self, other: "Dialect") -> "Dialect":
-        """Add what another request to the same endpoint has taught; nothing of one request only."""
-        names = {self.max_tokens_name, other.max_tokens_name}
-        return Dialect(
-            dropped=self.dropped | other.dropped,
-            max_tokens_name=max(names, key=MAX_TOKENS_NAMES.index),
-            refused_formats=self.refused_formats | other.refused_formats,
-            takes_system_role=self.takes_system_role and other.takes_system_role,
-            streams=self.streams and other.streams,
-            streams_tools=self.streams_tools and other.streams_tools,
-            has_short_ids=self.has_short_ids or other.has_short_ids,
-            signs_calls=self.signs_calls or other.signs_calls,
-            has_single_calls=self.has_single_calls or other.has_single_calls,
-            takes_tool_messages=self.takes_tool_messages and other.takes_tool_messages,
-            wants_reasoning=self.wants_reasoning or other.wants_reasoning,
-            no_reasoning=max(self.no_reasoning, other.no_reasoning, key=len),
-            takes_extra=self.takes_extra and other.takes_extra,
-        )
+        """Add what another request to the endpoint has taught, but for what held for it alone."""
+        learned: dict[str, Any] = {}
+        for field in fields(self):
+            ours, theirs = getattr(self, field.name), getattr(other, field.name)
+            if isinstance(ours, frozenset):
+                learned[field.name] = ours | theirs
+            elif field.name not in _OF_ONE_REQUEST:
+                learned[field.name] = theirs if theirs != field.default else ours
+        return Dialect(**learned)
+
+    def refused(self, known: "Dialect | None" = None) -> list[str]:
+        """Say what the endpoint does not take, a clause each, leaving out what was known."""
+        known = known or Dialect()
+        dropped = sorted(self.dropped - known.dropped)
+        clauses = [f"does not take {name}: it is left out" for name in dropped]
+        if kinds := ", ".join(sorted(self.refused_formats - known.refused_formats)):
+            clauses.append(f"takes no response_format {kinds}: it is left out")
+        for name, clause in _CLAUSES.items():
+            if getattr(self, name) != getattr(known, name):
+                clauses.append(clause)
+        return clauses
 
     def adapted(
-        self, report: ErrorReport, fields: Mapping[str, Any], request: ModelRequest
+        self, report: ErrorReport, sent: Mapping[str, Any], request: ModelRequest
     ) -> "Dialect | None":
-        """Give the dialect in which a refused request may go through; None if there is none.
+        """Return the dialect in which a refused request may go through; None if there is none.
 
-        `fields` are those that were sent. Each step leaves out or changes something that was
-        sent, so that steps come to an end.
+        `sent` are the fields of the request. Each step leaves out or changes one thing in it, so
+        the steps come to an end.
         """
         limit = context_limit(report)
         if limit is not None:
-            may_limit = self.reply_limit is None and self.max_tokens_name in fields and limit.room
+            may_limit = self.reply_limit is None and self.max_tokens_name in sent and limit.room
             return replace(self, reply_limit=limit.room) if may_limit else None
         for name in MAX_TOKENS_NAMES:
             other = MAX_TOKENS_NAMES[1 - MAX_TOKENS_NAMES.index(name)]
-            if name in fields and wants_parameter(report, other):
+            if name in sent and wants_parameter(report, other):
                 return replace(self, max_tokens_name=other)
-        return self._without_format(report, fields) or self._otherwise(report, fields, request)
+        return self._without_format(report, sent) or self._otherwise(report, sent, request)
 
-    def _without_format(self, report: ErrorReport, fields: Mapping[str, Any]) -> "Dialect | None":
-        if "response_format" not in fields or not refuses_format(report):
+    def _without_format(self, report: ErrorReport, sent: Mapping[str, Any]) -> "Dialect | None":
+        if "response_format" not in sent or not refuses_format(report):
             return None
         if _any_of(_SCHEMA_WORDS, report.text):
             return replace(self, skips_format=True)  # another schema may be taken
-        kind = str(fields["response_format"]["type"])
+        kind = str(sent["response_format"]["type"])
         return replace(self, refused_formats=self.refused_formats | {kind})
 
     def _otherwise(
-        self, report: ErrorReport, fields: Mapping[str, Any], request: ModelRequest
+        self, report: ErrorReport, sent: Mapping[str, Any], request: ModelRequest
     ) -> "Dialect | None":
         has_calls = any(message.calls for message in request.messages)
         if has_calls and not self.has_short_ids and _any_of(_SHORT_ID_WORDS, report.text):
@@ -156,11 +162,11 @@ class Dialect:
             return replace(self, takes_system_role=False)
         if _ALTERNATION_WORDS in report.text and self.has_tool_messages(request):
             return self._with_calls_as_text(request)
-        if fields["stream"] and "tools" in fields and refuses_streamed_tools(report):
+        if sent["stream"] and "tools" in sent and refuses_streamed_tools(report):
             return replace(self, streams_tools=False)
-        if fields["stream"] and refused_parameters(report, ("stream",)):
+        if sent["stream"] and refused_parameters(report, ("stream",)):
             return replace(self, streams=False)
-        refused = refused_parameters(report, fields.keys() - _REQUIRED)
+        refused = refused_parameters(report, sent.keys() - _REQUIRED)
         return replace(self, dropped=self.dropped | refused) if refused else None
 
     def _with_reasoning(self, request: ModelRequest) -> "Dialect | None":

@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -20,14 +21,13 @@ from diptych.manifest.settings import ModelConfig
 from diptych.models.dialect import MAX_TOKENS_NAMES, Dialect
 
 _SHORT_ID = re.compile(r"[A-Za-z0-9]{9}")
-_encoded_tools: deque[tuple[tuple[FunctionTool, ...], orjson.Fragment]] = deque(maxlen=8)
 _SKIP_SIGNATURE = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 
 
 def request_fields(
     settings: ModelConfig, request: ModelRequest, dialect: Dialect, *, streamed: bool
 ) -> dict[str, Any]:
-    """Give all fields of a request but its messages, as the endpoint takes them."""
+    """Return all fields of a request but its messages, as the endpoint takes them."""
     streamed = streamed and dialect.streams and (dialect.streams_tools or not request.tools)
     fields: dict[str, Any] = {"model": settings.name, "stream": streamed}
     if fields["stream"]:
@@ -42,7 +42,7 @@ def request_fields(
         if kind is not None:
             fields["response_format"] = _response_format(kind, request.output_schema)
     if request.tools:
-        fields["tools"] = _encode_tools(request.tools)
+        fields["tools"] = [_encode_tool(tool) for tool in request.tools]
     return {name: value for name, value in fields.items() if name not in dialect.dropped}
 
 
@@ -71,7 +71,7 @@ def encode_request(
 
 
 def _parameters(settings: ModelConfig, request: ModelRequest) -> dict[str, Any]:
-    """Give the parameters of the manifest, overlaid by those of the request."""
+    """Return the parameters of the manifest, overlaid by those of the request."""
     manifest = {
         "temperature": settings.temperature,
         "max_tokens": settings.max_tokens,
@@ -95,7 +95,7 @@ def _response_format(kind: str, schema: JSONObject) -> dict[str, Any]:
 
 
 def _is_strict(schema: object) -> bool:
-    """Say whether OpenAI takes a schema as strict: it is closed, and requires all it names."""
+    """Whether OpenAI takes a schema as strict: it is closed, and requires all it names."""
     if isinstance(schema, list):
         return all(map(_is_strict, schema))
     if not isinstance(schema, dict):
@@ -107,20 +107,6 @@ def _is_strict(schema: object) -> bool:
         ):
             return False
     return all(map(_is_strict, schema.values()))
-
-
-def _encode_tools(tools: tuple[FunctionTool, ...]) -> orjson.Fragment | list[dict[str, Any]]:
-    """Encode the functions once for all requests with the same tuple, as a catalog gives it."""
-    for known, encoded in _encoded_tools:
-        if known is tools:
-            return encoded
-    functions = [_encode_tool(tool) for tool in tools]
-    try:
-        fragment = orjson.Fragment(orjson.dumps(functions))
-    except TypeError:  # a lone surrogate in a description
-        return functions
-    _encoded_tools.appendleft((tools, fragment))
-    return fragment
 
 
 def _encode_tool(tool: FunctionTool) -> dict[str, Any]:
@@ -164,19 +150,14 @@ def _encode_call(call: NativeCall, dialect: Dialect, signs: bool) -> dict[str, A
 
 
 def _object_text(arguments: str) -> str:
-    """Give arguments that servers can parse: a call that was broken must not break all later ones.
+    """Return arguments that servers can parse: a broken call must not break all later requests.
 
     vLLM and llama.cpp parse the arguments of the whole history, and refuse the request otherwise.
     """
-    try:
-        found = orjson.loads(arguments)
-    except orjson.JSONDecodeError:
-        found = None
-    return (
-        arguments
-        if isinstance(found, dict)
-        else orjson.dumps({"invalid_arguments": well_formed(arguments)}).decode()
-    )
+    with suppress(orjson.JSONDecodeError):
+        if isinstance(orjson.loads(arguments), dict):
+            return arguments
+    return orjson.dumps({"invalid_arguments": well_formed(arguments)}).decode()
 
 
 def _call_id(call_id: str, dialect: Dialect) -> str:
@@ -186,7 +167,7 @@ def _call_id(call_id: str, dialect: Dialect) -> str:
 
 
 def _with_single_calls(messages: Sequence[Message]) -> Iterator[Message]:
-    """Give each call a message of its own, with its result behind it."""
+    """Put each call into a message of its own, with its result behind it."""
     rest = deque(messages)
     while rest:
         message = rest.popleft()

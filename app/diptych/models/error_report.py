@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 
-MAX_DEPTH = 12  # of objects in objects, and of JSON in texts
+_MAX_DEPTH = 12  # of objects in objects, and of JSON in texts
 _STATUSES = range(400, 600)
-# What a server repeats of the request: a user's words must not be read as the server's.
+# Fields that repeat the request: a user's words must not be read as the server's.
 _ECHOES = frozenset({"input", "failed_generation", "ctx", "url", "request_id", "headers", "stack"})
 _CODES = ("code", "type", "status", "error_type", "reason")
 _ERROR_FIELDS = ("detail", "message", "error_msg", "msg", "errors", "fault")
@@ -20,13 +20,13 @@ _SENTENCES = ("error", "message", "detail", "msg", "error_msg", "errors", "error
 
 @dataclass(frozen=True, slots=True)
 class ErrorReport:
-    """What an endpoint says of an error.
+    """What an endpoint says about an error.
 
-    `status` is that of the response, or what an error object inside a 200 says in its place; 0 if
-    it says nothing. `sentence` is for people. `text` is all that it says, in lower case, one text a
-    line. `codes` are its words for programs, in lower case. `params` are the parameters that it
-    names in a field of their own, as paths such as `stream_options.include_usage`, each with what
-    it says of it. `numbers` are its numeric fields. `written` is the model's text that it quotes.
+    `status` is that of the response, or what an error object inside a 200 says in its place, or 0.
+    `sentence` is for people. `text` is all that it says in lower case, one text a line. `codes` are
+    its words for programs in lower case. `params` are the parameters that fields such as `param` or
+    `loc` name, as paths such as `stream_options.include_usage`, each with what is said of it.
+    `numbers` are its numeric fields. `written` is the model's text that it quotes.
     """
 
     status: int
@@ -39,7 +39,7 @@ class ErrorReport:
 
 
 def read_error_body(body: bytes, status: int) -> ErrorReport:
-    """Read the body of a response with an error status; it may be no JSON."""
+    """Read the body of a response with an error status; it need not be JSON."""
     try:
         found: object = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -48,7 +48,7 @@ def read_error_body(body: bytes, status: int) -> ErrorReport:
 
 
 def is_error(found: Mapping[str, Any]) -> bool:
-    """Say whether an object without choices is an error that has no `error`."""
+    """Whether an object without choices is an error that has no field `error`."""
     return bool(
         found.get("object") == "error"  # vLLM, Mistral
         or found.get("type") == "error"  # Anthropic
@@ -59,25 +59,26 @@ def is_error(found: Mapping[str, Any]) -> bool:
 
 
 def groq_error(found: Mapping[str, Any]) -> str:
-    """Give what Groq says beside the choices; empty if that is nothing."""
+    """Return the error that Groq puts beside the choices; "" if there is none."""
     extra = found.get("x_groq")
     return str(extra.get("error") or "") if isinstance(extra, dict) else ""
 
 
 def read_error(found: object, status: int = 0) -> ErrorReport:
-    """Read an error object, or whatever stands in its place."""
+    """Read an error object, or any JSON in its place."""
     texts: list[str] = []
     codes: set[str] = set()
     params: list[tuple[str, str]] = []
     numbers: dict[str, int] = {}
     written = ""
-    for mapping in _mappings(found, texts, MAX_DEPTH):
+    for mapping in _mappings(found, texts, _MAX_DEPTH):
         codes.update(str(mapping[name]).lower() for name in _CODES if mapping.get(name))
         params.extend(_named_parameters(mapping))
         numbers.update((k, v) for k, v in mapping.items() if type(v) is int)
         written = written or str(mapping.get("failed_generation") or "")  # Groq
+    digits = [int(code) for code in codes if code.isascii() and code.isdigit() and len(code) < 4]  # noqa: PLR2004
     return ErrorReport(
-        status=status or next((int(c) for c in codes if _is_status(c)), 0),
+        status=status or next((number for number in digits if number in _STATUSES), 0),
         sentence=_sentence(found),
         text="\n".join(texts).lower(),
         codes=frozenset(codes),
@@ -88,13 +89,12 @@ def read_error(found: object, status: int = 0) -> ErrorReport:
 
 
 def _mappings(found: object, texts: list[str], depth: int) -> Iterator[Mapping[str, Any]]:
-    """Give all objects in an error, outermost first, and collect the texts in them."""
+    """Yield all objects in an error, outermost first, and collect the texts in them."""
     if depth == 0:
         return
     if isinstance(found, str):
         texts.append(found)
-        if found.lstrip()[:1] in {"{", "["}:  # OpenRouter's `raw`, Gemini's message
-            yield from _mappings(_parsed(found), texts, depth - 1)
+        yield from _mappings(_json_in(found), texts, depth - 1)
     elif isinstance(found, list):
         for entry in found[:100]:
             yield from _mappings(entry, texts, depth - 1)
@@ -105,7 +105,10 @@ def _mappings(found: object, texts: list[str], depth: int) -> Iterator[Mapping[s
                 yield from _mappings(value, texts, depth - 1)
 
 
-def _parsed(text: str) -> object:
+def _json_in(text: str) -> object:
+    """Parse a text that holds JSON, such as OpenRouter's `raw`; None if it does not."""
+    if text.lstrip()[:1] not in {"{", "["}:
+        return None
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -113,29 +116,30 @@ def _parsed(text: str) -> object:
 
 
 def _named_parameters(mapping: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Give what OpenAI's `param` or pydantic's `loc` names, with what is said of it."""
+    """Yield what OpenAI's `param` or pydantic's `loc` names, with what is said of it."""
     said = " ".join(str(mapping.get(name) or "") for name in ("message", "msg", "type", "code"))
     if isinstance(mapping.get("param"), str) and mapping["param"]:
         yield mapping["param"], said.lower()
-    if isinstance(mapping.get("loc"), list):
-        path = [str(step) for step in mapping["loc"] if step != "body"]
-        if path:
-            yield ".".join(path), said.lower()
+    if path := _location(mapping):
+        yield path, said.lower()
 
 
-def _is_status(code: str) -> bool:
-    return code.isascii() and code.isdigit() and len(code) == 3 and int(code) in _STATUSES  # noqa: PLR2004
+def _location(mapping: Mapping[str, Any]) -> str:
+    steps = mapping.get("loc")
+    if not isinstance(steps, list):
+        return ""
+    return ".".join(str(step) for step in steps if step != "body")
 
 
 def _sentence(found: object) -> str:
     """Find the sentence for people: the message, or the messages of a list."""
-    for _ in range(MAX_DEPTH):
+    for _ in range(_MAX_DEPTH):
         if isinstance(found, list):
             if len(found) > 1 and all(isinstance(entry, dict) for entry in found):
                 return "; ".join(filter(None, map(_entry_sentence, found[:3])))
             found = found[0] if found else None
         if isinstance(found, str):
-            inner = _parsed(found) if found.lstrip()[:1] in {"{", "["} else None
+            inner = _json_in(found)
             if inner is None:
                 return found
             found = inner
@@ -152,9 +156,9 @@ def _sentence(found: object) -> str:
 
 
 def _entry_sentence(entry: Mapping[str, Any]) -> str:
-    """Give one entry of pydantic's list: the parameter, and what is wrong with it."""
+    """Word one entry of pydantic's list: the parameter, and what is wrong with it."""
     said = entry.get("msg") or entry.get("message")
     if not isinstance(said, str):
         return ""
-    place = ".".join(str(step) for step in entry.get("loc") or () if step != "body")
+    place = _location(entry)
     return f"{place}: {said}" if place else said

@@ -7,33 +7,32 @@ excerpt without secrets where the endpoint says what is wrong.
 import re
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
 import aiohttp
 from yarl import URL
 
 from diptych.core.errors import ModelCode, ModelError
-from diptych.models.context_limits import ContextLimit, context_limit
 from diptych.models.error_report import ErrorReport
-from diptych.models.malformed_calls import is_malformed_call
-from diptych.models.retry_after import parse_retry_after
+from diptych.models.refusals import ContextLimit, context_limit, is_malformed_call
 from diptych.net.name_server import unresolved
 from diptych.net.outgoing import AddressRefused
 from diptych.net.proxies import shown
 
 MAX_QUOTATION_CHARS = 200
-_AUTH_STATUSES = frozenset({401, 403})
 _RATE_LIMITED = 429
-_OVERLOADED_STATUSES = frozenset({_RATE_LIMITED, 503, 529})
 _HOPELESS_STATUSES = frozenset({501, 505})  # not implemented: another try finds the same server
 _SERVER_ERRORS = range(500, 600)
 _RETRYABLE_REFUSALS = frozenset({408, 409, 425})
-_WRONG_PATH_STATUSES = frozenset({404, 405})
 _QUOTA_CODES = frozenset(
     {
         *("insufficient_quota", "billing_hard_limit_reached"),  # OpenAI, Azure
         *("billing_not_active", "exceeded_current_quota_error"),  # OpenAI, Moonshot
     }
 )
+_QUOTA_ADVICE = "See the provider's plan and billing."
+_CHECK = "check the model's name, endpoint and parameters."
+_REDIRECTED = "redirects are not followed. Set the model's endpoint to its final address."
 _OF_THE_REQUEST = frozenset({"context_too_long", "tools_refused", "malformed_call"})
 _SECRET_LIKE = re.compile(
     r"\b(?:sk|pk|rk|gsk|key|xai)[-_][\w*.-]{4,}|\bAIza[\w-]{8,}|\bBearer\s+\S+", re.IGNORECASE
@@ -44,7 +43,7 @@ _QUERY_IN_URL = re.compile(r"(://[^\s?]*)\?\S*")
 
 
 class ReportedError(Exception):
-    """An error inside a success; `report` is what the endpoint says of it."""
+    """An error inside a success; `report` is what the endpoint says about it."""
 
     def __init__(self, report: ErrorReport) -> None:
         super().__init__()
@@ -54,10 +53,9 @@ class ReportedError(Exception):
 class AttemptFailure(ModelError):
     """A `ModelError` of one attempt.
 
-    `may_retry` says that another attempt may succeed and cannot do harm; `retry_after` is the
-    Retry-After of the response in seconds, `request_id` the endpoint's id of the request. `report`
-    is what the endpoint itself says; `said` quotes it without secrets, for the log, where
-    it is none of the caller's business. `is_outage` counts towards the circuit breaker.
+    With `may_retry` another attempt may succeed and cannot do harm; `retry_after` is the
+    Retry-After of the response in seconds. `report` is what the endpoint itself says; `said` quotes
+    it without secrets, for the log alone.
     """
 
     def __init__(
@@ -74,30 +72,34 @@ class AttemptFailure(ModelError):
         self.report = report
         self.said = said
         self.retry_after: float | None = None
-        self.request_id: str | None = None
+
+    @property
+    def status(self) -> int:
+        """The HTTP status that the endpoint gave; 0 if it gave none."""
+        return self.report.status if self.report is not None else 0
 
     @property
     def is_outage(self) -> bool:
         """Whether the endpoint itself is ill: not the request, the key, or too many requests."""
-        if self.report is not None and self.report.status == _RATE_LIMITED:
+        if self.status == _RATE_LIMITED:
             return False
         return self.may_retry or self.code in {"model_unreachable", "model_timeout"}
 
     @property
     def may_fall_back(self) -> bool:
-        """Whether another endpoint may do better: not if the request itself is what is wrong."""
+        """Whether another endpoint may do better: not if the request itself is wrong."""
         if self.code == "model_refused":
             return self.report is not None and self.report.status not in {400, 413, 422}
         return self.code not in _OF_THE_REQUEST
 
     def name_proxy(self, proxy: str | None) -> None:
-        """Say that the request went through a proxy, which may be what failed."""
+        """Say that the request went through a proxy, which may be at fault."""
         if proxy and self.code not in _OF_THE_REQUEST and shown(proxy) not in self.message:
             self.message += f" It is asked through the proxy {shown(proxy)}."
 
 
 class SecretMissing(AttemptFailure):
-    """Nobody was asked, because a key or a header's value is not there; `what` names it."""
+    """No request was sent, as the key or a header's value is missing; `what` names it."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -180,7 +182,7 @@ def connection_failure(
 
 
 def _proxy_failure(error: aiohttp.ClientError) -> str | None:
-    """Return what is wrong with the proxy; None for an error that is not the proxy's."""
+    """Return the proxy's problem; None for an error that is not the proxy's."""
     match error:
         case aiohttp.ConnectionTimeoutError():
             return "does not answer in time"
@@ -196,11 +198,10 @@ def _proxy_failure(error: aiohttp.ClientError) -> str | None:
 def status_failure(
     report: ErrorReport, headers: Mapping[str, str], secrets: Collection[str], url: URL
 ) -> AttemptFailure:
-    """A response of `url` that is no success; `secrets` are removed from what is quoted of it."""
+    """A response of `url` that is no success; quotes leave out `secrets`."""
     if is_malformed_call(report):
         return _malformed_call(report)
     failure = _for_status(report, quotation(report.sentence, secrets), url)
-    failure.request_id = headers.get("x-request-id")
     if failure.may_retry:
         failure.retry_after = parse_retry_after(headers.get("retry-after"), datetime.now(UTC))
     return failure
@@ -214,13 +215,8 @@ def failure_in_success(report: ErrorReport, secrets: Collection[str]) -> Attempt
     limit = context_limit(report)
     if limit is not None:
         return _too_long(report, limit, said)
-    return AttemptFailure(
-        "model_failed",
-        "The model endpoint reported an error instead of a reply. Try again, or look at its log.",
-        may_retry=_may_retry(report),
-        report=report,
-        said=said,
-    )
+    message = "The model endpoint reported an error instead of a reply. "
+    return _reported(report, "model_failed", f"{message}Try again, or look at its log.", said)
 
 
 def tools_refused(failure: AttemptFailure) -> AttemptFailure:
@@ -233,8 +229,38 @@ def tools_refused(failure: AttemptFailure) -> AttemptFailure:
     )
 
 
+def tool_refused(failure: AttemptFailure, name: str) -> AttemptFailure:
+    """The same failure, known to be a refusal of a tool; `name` is "" if nobody knows which."""
+    what = f"the tool {name!r}" if name else "one of the tools, or so many"
+    remedy = "Change its input schema, leave it out" if name else "Leave some out"
+    return AttemptFailure(
+        "tools_refused",
+        f"{failure.message.rstrip('.')}. It does not take {what}. {remedy} (tools[].allow), or "
+        "have calls asked for as JSON: actionFormat json, or auto, which then does so.",
+        report=failure.report,
+    )
+
+
+def parse_retry_after(value: str | None, now: datetime) -> float | None:
+    """Read a Retry-After header, seconds or an HTTP date (RFC 9110, 10.2.3), as seconds from now.
+
+    None if it is absent or not valid.
+    """
+    if value is None:
+        return None
+    if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value.strip(), re.ASCII):
+        return float(value)
+    try:
+        moment = parsedate_to_datetime(value)
+    except (ValueError, OverflowError):  # a year of twenty digits
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - now).total_seconds())
+
+
 def quotation(text: str, secrets: Collection[str]) -> str:
-    """Give an endpoint's own text as one short line without secrets, which anyone may read."""
+    """Return an endpoint's own text as one short line without secrets, which anyone may read."""
     for secret in secrets:
         text = text.replace(secret, "…")
     text = _USER_IN_URL.sub("", text)
@@ -256,50 +282,41 @@ def _unreachable(
 
 def _for_status(report: ErrorReport, said: str, url: URL) -> AttemptFailure:
     status = report.status
-    limit = context_limit(report)
-    if limit is not None and status not in _AUTH_STATUSES:
-        return _too_long(report, limit, said)
-    where, saying = url.origin(), f"(HTTP {status}){_quoted(said)}."
-    if status in _AUTH_STATUSES:
-        return AttemptFailure(
-            "model_unauthorized",
-            f"The model endpoint {where} does not accept the API key {saying} "
-            "Check the model's apiKey and headers, and what the key may use.",
-            report=report,
-        )
-    if status in _OVERLOADED_STATUSES:
-        may_retry = _may_retry(report)
-        why, advice = "has too much to do", "Try again later."
-        if not may_retry:
-            why, advice = "says that the quota is used up", "See the provider's plan and billing."
-        return AttemptFailure(
-            "model_overloaded",
-            f"The model endpoint {where} {why} {saying} {advice}",
-            may_retry=may_retry,
-            report=report,
-        )
-    match status // 100:
-        case 5:
-            return AttemptFailure(
-                "model_failed",
-                f"The model endpoint failed (HTTP {status}). Try again later, or look at its log.",
-                may_retry=_may_retry(report),
-                report=report,
-                said=said,
+    where, saying = f"The model endpoint {url.origin()}", f"(HTTP {status}){_quoted(said)}."
+    match status:
+        case 401 | 403:
+            message = (
+                f"{where} does not accept the API key {saying} "
+                "Check the model's apiKey and headers, and what the key may use."
             )
-        case 4 if status in _WRONG_PATH_STATUSES:
+            return _reported(report, "model_unauthorized", message)
+        case _ if (limit := context_limit(report)) is not None:
+            return _too_long(report, limit, said)
+        case 429 if not _may_retry(report):
+            message = f"{where} says that the quota is used up {saying} "
+            return _reported(report, "model_overloaded", message + _QUOTA_ADVICE)
+        case 429 | 503 | 529:
+            message = f"{where} has too much to do {saying} Try again later."
+            return _reported(report, "model_overloaded", message)
+        case 404 | 405:
             return _not_found(report, said, url)
-        case 4:
-            return _refused(report, said)
-        case _:
-            return _refused(
-                report, "redirects are not followed. Set the model's endpoint to its final address."
+        case _ if status in _SERVER_ERRORS:
+            message = (
+                f"The model endpoint failed (HTTP {status}). Try again later, or look at its log."
             )
+            return _reported(report, "model_failed", message, said)
+        case _ if status >= 400:  # noqa: PLR2004
+            return _refused(report, said)
+    return _refused(report, _REDIRECTED)
+
+
+def _reported(report: ErrorReport, code: ModelCode, message: str, said: str = "") -> AttemptFailure:
+    return AttemptFailure(code, message, may_retry=_may_retry(report), report=report, said=said)
 
 
 def _not_found(report: ErrorReport, said: str, url: URL) -> AttemptFailure:
-    """What was asked is not there: the model, or the path."""
-    reason = said or "check the model's name, endpoint and parameters."
+    """The model or the path does not exist."""
+    reason = said or _CHECK
     asked = url.with_user(None).with_query(None)
     reason = f"{reason.rstrip('.')}. Asked was {asked}."
     if "model" not in report.text and (likely := _likely_endpoint(asked)):
@@ -323,19 +340,14 @@ def _may_retry(report: ErrorReport) -> bool:
     status = report.status
     if status == _RATE_LIMITED:
         return not report.codes & _QUOTA_CODES  # an empty account does not fill by waiting
-    return status in _RETRYABLE_REFUSALS or (
-        status in _SERVER_ERRORS and status not in _HOPELESS_STATUSES
-    )
+    is_server_error = status in _SERVER_ERRORS and status not in _HOPELESS_STATUSES
+    return is_server_error or status in _RETRYABLE_REFUSALS
 
 
 def _refused(report: ErrorReport, reason: str) -> AttemptFailure:
-    reason = reason or "check the model's name, endpoint and parameters."
-    return AttemptFailure(
-        "model_refused",
-        f"The model endpoint refused the request (HTTP {report.status}): {reason}",
-        may_retry=_may_retry(report),
-        report=report,
-    )
+    why = reason or _CHECK
+    message = f"The model endpoint refused the request (HTTP {report.status}): {why}"
+    return _reported(report, "model_refused", message)
 
 
 def _malformed_call(report: ErrorReport) -> AttemptFailure:

@@ -14,8 +14,8 @@ import orjson
 from diptych.core.messages import NativeCall
 from diptych.core.text import well_formed
 
-MAX_EXTRA_BYTES = 256 * 1024  # of what is kept beside a call
-_SLOT_SIZE = 1024  # characters that a call counts as, besides its own: each is looked for among all
+MAX_EXTRA_BYTES = 256 * 1024  # of `extra_content`, which is kept beside a call
+_SLOT_SIZE = 1024  # characters that a call counts as, besides its own
 _LEGACY_INDEX = -1  # of the one `function_call` of the API before tools
 
 
@@ -31,7 +31,6 @@ class _Slot:
 
     @property
     def size(self) -> int:
-        """The characters of its texts."""
         return len(self.id) + len(self.name) + len(self.arguments)
 
     @property
@@ -73,7 +72,7 @@ class CallAssembler:
         self._add_legacy(delta)
 
     def calls(self) -> tuple[NativeCall, ...]:
-        """Give the calls in order, each with an id that no other call of the reply has."""
+        """Return the calls in order, each with an id that no other call of the reply has."""
         slots = [slot for n, slot in enumerate(self._slots) if self._is_call(n, slot)]
         taken = {slot.id for slot in slots}
         given: set[str] = set()
@@ -89,7 +88,7 @@ class CallAssembler:
         return tuple(calls)
 
     def _is_call(self, position: int, slot: _Slot) -> bool:
-        """Say whether a slot is a call, and no mere echo of the one before it.
+        """Whether a slot is a call, and no mere echo of the one before it.
 
         Servers that give each chunk a new id and the name end a call with an empty piece.
         """
@@ -101,11 +100,9 @@ class CallAssembler:
     def _add_legacy(self, message: Mapping[str, Any]) -> None:
         call = message.get("function_call")
         if isinstance(call, dict) and not message.get("tool_calls"):
-            slot = next((s for s in self._slots if s.index == _LEGACY_INDEX), None)
-            if slot is None:
-                slot = _Slot(_LEGACY_INDEX)
-                self._slots.append(slot)
-            self._fill(slot, {"function": call})
+            if not self._slots or self._slots[-1].index != _LEGACY_INDEX:
+                self._slots.append(_Slot(_LEGACY_INDEX))
+            self._fill(self._slots[-1], {"function": call})
 
     def _slot_for(self, entry: Mapping[str, Any], position: int, together: int) -> _Slot:
         """Find the call that a delta belongs to, or begin another."""
@@ -188,7 +185,7 @@ def _name(entry: Mapping[str, Any]) -> str:
 
 
 def _begins_another(current: _Slot, entry: Mapping[str, Any], *, is_alone: bool) -> bool:
-    """Say whether a delta that has a call's index, or none, is nevertheless another call's.
+    """Whether a delta that has a call's index, or none, is nevertheless another call's.
 
     Parallel calls under one index differ in their ids, or begin when the arguments of the one
     before are whole. An id alone says nothing: some servers give each chunk a new one, but not each
@@ -217,7 +214,7 @@ def _text(value: object) -> str:
 
 
 def _extra(found: object) -> Mapping[str, Any] | None:
-    """Give what the endpoint wants back beside a call, unless nothing can keep it."""
+    """Return the `extra_content` that the endpoint wants back, unless it cannot be kept."""
     if not isinstance(found, dict) or not found:
         return None
     try:

@@ -1,11 +1,11 @@
 """Finds out what an endpoint is and takes, with as few tokens as possible.
 
-Three chats of a few tokens each, a fourth with an agent's own tools, and what the server says of
-its models. What fails is not tried again: who asks wants to know what is wrong now.
+Three chats of a few tokens each, a fourth with an agent's own tools, and what the server says about
+its models. A request that fails is not tried again: the check is about what is wrong now.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -16,22 +16,13 @@ from diptych.core.errors import ModelCode
 from diptych.core.messages import JSON, Message
 from diptych.core.model_request import FunctionTool, ModelRequest
 from diptych.manifest.settings import ModelConfig
-from diptych.models.connection import with_proxies
+from diptych.models.connection import Limits, with_proxies
 from diptych.models.endpoint import ModelEndpoint
 from diptych.models.failures import AttemptFailure
-from diptych.models.model_list import (
-    ListedModel,
-    find_model,
-    loaded_context,
-    props_context,
-    read_models,
-    shown_context,
-)
-from diptych.models.timed_body import Limits
 from diptych.ports import Reply
 
 FETCH_TIMEOUT = 10.0  # seconds
-CHAT_TOKENS = 8  # of a reply; none is read but for its being there
+CHAT_TOKENS = 8  # of a reply; only its existence matters
 CALL_TOKENS = 48  # enough for a call without arguments, and for little reasoning before it
 SCHEMA: Final[dict[str, JSON]] = {
     "type": "object",
@@ -41,14 +32,20 @@ SCHEMA: Final[dict[str, JSON]] = {
 }
 _PING = FunctionTool("ping", "Says pong.", {"type": "object", "properties": {}})
 _SPENT = "output limit was reached"  # OpenAI: reasoning has used all the tokens; it was taken
+# The fields of a listed model that hold its window. Training lengths are none of them.
+_CONTEXT_FIELDS = (
+    "max_model_len",  # vLLM, SGLang
+    "loaded_context_length",  # LM Studio
+    "context_length",  # OpenRouter, Together
+    "context_window",  # Groq
+    "max_context_length",  # Mistral
+    "max_input_tokens",  # Anthropic, LiteLLM
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A request that failed: its code, a sentence without secrets, and the status if there was one.
-
-    The status is 0 if the endpoint gave none.
-    """
+    """A request that failed: its code, a sentence without secrets, and the HTTP status or 0."""
 
     code: ModelCode
     message: str
@@ -59,8 +56,8 @@ class Failed:
 class Capability:
     """Whether an endpoint takes a part of the API, and whether its model makes use of it.
 
-    `failure` is there if the request failed for another reason than a refusal of that part. Of
-    tools, `refusal` says why the agent's own are refused where one of ours was taken.
+    `failure` is set if the request failed for another reason than a refusal of that part. For
+    tools, `refusal` says why the agent's own are refused although one of ours was taken.
     """
 
     is_taken: bool = False
@@ -71,12 +68,12 @@ class Capability:
 
 @dataclass(frozen=True, slots=True)
 class EndpointFindings:
-    """What was found out about one model at one endpoint.
+    """The findings about one model at one endpoint.
 
     `models` are the names that the endpoint lists, None if it lists none. `seconds` is the time of
-    the first reply, None if there was none: then `failure` says why, and nothing else was asked but
-    the list. `tools` and `schema` are None if they were not tried. `context` is the window in
-    tokens, if the server says it. `refused` are clauses on what it does not take.
+    the first reply, None if there was none: then `failure` says why, and only the list was asked
+    for. `tools` and `schema` are None if they were not tried. `context` is the window in tokens, if
+    the server says it. `refused` are clauses on what the endpoint does not take.
     """
 
     name: str
@@ -108,9 +105,15 @@ async def probe_tools(
     functions: tuple[FunctionTool, ...],
     found: EndpointFindings,
 ) -> EndpointFindings:
-    """Ask an endpoint that takes tools whether it takes these; give what was found, with that."""
+    """Ask an endpoint that takes tools whether it takes these; return the findings with that.
+
+    Endpoints check tools more strictly than MCP does.
+    """
     probe = _Probe(session, with_proxies(settings))
-    refusal = await probe.refusal_of(functions)
+    reply = await probe.ask("Say ok.", CHAT_TOKENS, tools=functions)
+    # If it failed otherwise, it is ill now, and that says nothing about tools.
+    is_refused = isinstance(reply, Failed) and reply.code == "tools_refused"
+    refusal = reply.message if isinstance(reply, Failed) and is_refused else ""
     tools = replace(found.tools or Capability(), is_taken=not refusal, refusal=refusal)
     return replace(found, tools=tools, **probe.cost)
 
@@ -120,56 +123,58 @@ class _Probe:
         self._settings = settings
         self._endpoint = ModelEndpoint(session, settings)
         self._tokens = 0
-        self._has_answered = False
-
-    async def run(self) -> EndpointFindings:
-        endpoint = self._endpoint
-        found = EndpointFindings(self._settings.name, endpoint.origin)
-        began_at = asyncio.get_running_loop().time()
-        first = await self._attempt(self._streamed)
-        if isinstance(first, Reply):
-            seconds = asyncio.get_running_loop().time() - began_at
-            found = replace(found, seconds=seconds, tools=await self._try_tools())
-            found = replace(found, schema=await self._try_schema())
-        else:
-            found = replace(found, failure=first)
-        if found.failure is None or found.failure.status not in {0, 401, 403}:
-            found = await self._with_models(found)
-        return replace(
-            found,
-            schema_kind=endpoint.dialect.format_for(SCHEMA),
-            refused=tuple(endpoint.refused()),
-            **self.cost,
-        )
 
     @property
     def cost(self) -> dict[str, Any]:
         """The requests that were made, and the tokens that they took."""
         return {"requests": self._endpoint.connection.request_count, "tokens": self._tokens}
 
-    async def _try_tools(self) -> Capability:
-        reply = await self._attempt(
-            lambda: self._whole("Call the function ping.", CALL_TOKENS, tools=(_PING,))
+    async def run(self) -> EndpointFindings:
+        endpoint = self._endpoint
+        found = EndpointFindings(self._settings.name, endpoint.origin)
+        began_at = asyncio.get_running_loop().time()
+        first = await self._attempt(self._streamed)
+        if isinstance(first, Failed):
+            found = replace(found, failure=first)
+        else:
+            seconds = asyncio.get_running_loop().time() - began_at
+            found = replace(found, seconds=seconds, tools=await self._try_tools())
+            found = replace(found, schema=await self._try_schema())
+        if found.failure is None or found.failure.status not in {0, 401, 403}:
+            found = await self._with_models(found)
+        return replace(
+            found,
+            schema_kind=endpoint.dialect.format_for(SCHEMA),
+            refused=tuple(endpoint.dialect.refused()),
+            **self.cost,
         )
+
+    async def ask(
+        self,
+        text: str,
+        max_tokens: int,
+        *,
+        tools: tuple[FunctionTool, ...] = (),
+        schema: dict[str, JSON] | None = None,
+    ) -> Reply | Failed:
+        """Ask as an agent does in phase 1."""
+        request = replace(_request(text, max_tokens), tools=tools, output_schema=schema)
+        return await self._attempt(lambda: self._endpoint.complete(request, self._limits()))
+
+    async def _try_tools(self) -> Capability:
+        reply = await self.ask("Call the function ping.", CALL_TOKENS, tools=(_PING,))
         if isinstance(reply, Reply):
             return Capability(is_taken=True, is_used=bool(reply.calls))
         return Capability(failure=None if reply.code == "tools_refused" else reply)
 
-    async def refusal_of(self, functions: tuple[FunctionTool, ...]) -> str:
-        """Say why an agent's tools are refused: endpoints check them more strictly than MCP."""
-        reply = await self._attempt(lambda: self._whole("Say ok.", CHAT_TOKENS, tools=functions))
-        if isinstance(reply, Failed) and reply.code == "tools_refused":
-            return reply.message
-        return ""  # it was taken, or is ill now, and then nothing is said of tools
-
     async def _try_schema(self) -> Capability:
-        reply = await self._attempt(
-            lambda: self._whole('Answer with the JSON {"ok": true}.', CALL_TOKENS, schema=SCHEMA)
-        )
+        reply = await self.ask('Answer with the JSON {"ok": true}.', CALL_TOKENS, schema=SCHEMA)
         if isinstance(reply, Failed):
             return Capability(failure=reply)
         is_taken = self._endpoint.dialect.format_for(SCHEMA) is not None
-        return Capability(is_taken, is_taken and _fits(reply.text))
+        found = _loaded(reply.text.encode())
+        fits = isinstance(found, dict) and [*map(type, found.values())] == [bool] and "ok" in found
+        return Capability(is_taken, is_taken and fits)
 
     async def _with_models(self, found: EndpointFindings) -> EndpointFindings:
         models = read_models(await self._fetch("models"))
@@ -182,74 +187,42 @@ class _Probe:
         names = tuple(model.name for model in models)
         return replace(found, models=names, is_listed=listed is not None, context=context)
 
-    async def _context_of_server(self, models: Sequence[ListedModel]) -> int | None:
-        """Ask a server of our own kind for what its list does not say."""
-        owners = {model.owner for model in models}
-        if "llamacpp" in owners:
-            return props_context(await self._fetch("/props"))
-        if "library" in owners:  # Ollama
-            name = self._settings.name
-            return loaded_context(await self._fetch("/api/ps"), name) or shown_context(
-                await self._fetch("/api/show", orjson.dumps({"model": name}))
-            )
-        return None
+    async def _context_of_server(self, models: Sequence["ListedModel"]) -> int | None:
+        """Ask Ollama for what its list does not say; it has loaded the model by now."""
+        if "library" not in {model.owner for model in models}:
+            return None
+        return loaded_context(await self._fetch("/api/ps"), self._settings.name)
 
-    async def _fetch(self, path: str, body: bytes | None = None) -> bytes:
-        """Give what the server says; nothing if it says nothing."""
+    async def _fetch(self, path: str) -> bytes:
+        """Return the answer; empty if there is none."""
         connection = self._endpoint.connection
-        deadline = asyncio.get_running_loop().time() + FETCH_TIMEOUT
         try:
-            status, found = await connection.fetch(path, connection.headers(), deadline, body)
+            status, found = await connection.fetch(path, connection.headers(), FETCH_TIMEOUT)
         except AttemptFailure:
             return b""
         return found if status == 200 else b""  # noqa: PLR2004
 
     async def _attempt(self, ask: Callable[[], Awaitable[Reply]]) -> Reply | Failed:
         try:
-            reply = await self._on_an_open_connection(ask)
+            reply = await ask()
         except AttemptFailure as failure:
-            report = failure.report
-            if report is not None and _SPENT in report.text:
+            if failure.report is not None and _SPENT in failure.report.text:
                 return Reply("", finish_reason="length")
-            message = f"{failure.message} It said: {failure.said}" if failure.said else None
-            status = report.status if report is not None else 0
-            return Failed(failure.code, message or failure.message, status)
-        self._has_answered = True
+            said = f" It said: {failure.said}" if failure.said else ""
+            return Failed(failure.code, failure.message + said, failure.status)
         self._tokens += reply.usage.prompt_tokens + reply.usage.completion_tokens
         return reply
 
-    async def _on_an_open_connection(self, ask: Callable[[], Awaitable[Reply]]) -> Reply:
-        """Ask once more if the server has closed the connection that an earlier reply came by."""
-        try:
-            return await ask()
-        except AttemptFailure as failure:
-            if not (self._has_answered and failure.code == "model_unreachable"):
-                raise
-        return await ask()
-
     async def _streamed(self) -> Reply:
         """Ask as an agent does for its answer."""
-        stream, delta = await self._endpoint.stream(
-            _request("Say ok.", CHAT_TOKENS), self._limits()
-        )
+        request = _request("Say ok.", CHAT_TOKENS)
+        stream, delta = await self._endpoint.stream(request, self._limits())
         try:
             while delta.finish_reason is None:
                 delta = await stream.next()
         finally:
             stream.close()
-        usage = delta.usage
-        return Reply("") if usage is None else Reply("", usage)
-
-    async def _whole(
-        self,
-        text: str,
-        max_tokens: int,
-        *,
-        tools: tuple[FunctionTool, ...] = (),
-        schema: dict[str, JSON] | None = None,
-    ) -> Reply:
-        request = replace(_request(text, max_tokens), tools=tools, output_schema=schema)
-        return await self._endpoint.complete(request, self._limits())
+        return Reply("") if delta.usage is None else Reply("", delta.usage)
 
     def _limits(self) -> Limits:
         timeouts = self._settings.timeouts
@@ -261,9 +234,71 @@ def _request(text: str, max_tokens: int) -> ModelRequest:
     return ModelRequest((Message("user", text),), parameters={"max_tokens": max_tokens})
 
 
-def _fits(text: str) -> bool:
+# What servers say about their models. The API has only `id`; the rest each server adds. Nothing
+# here fails: a server that says something else says nothing.
+
+
+@dataclass(frozen=True, slots=True)
+class ListedModel:
+    """A model of a list: its name, its other names, its owner's, and its window in tokens."""
+
+    name: str
+    aliases: frozenset[str] = frozenset()
+    owner: str = ""
+    context: int | None = None
+
+
+def read_models(body: bytes) -> tuple[ListedModel, ...] | None:
+    """Read the answer of `GET /models`; None if it is no list of models."""
+    found = _loaded(body)
+    if isinstance(found, dict):
+        found = found.get("data", found.get("models"))
+    if not isinstance(found, list):  # Together sends the list alone
+        return None
+    entries = [entry for entry in found if isinstance(entry, dict)]
+    models = tuple(model for entry in entries if (model := _listed(entry)))
+    return models if entries or not found else None
+
+
+def find_model(models: Sequence[ListedModel], name: str) -> ListedModel | None:
+    """Return the model that an endpoint means by a name."""
+    spellings = {name, f"models/{name}", f"{name}:latest"}  # Gemini's, Ollama's
+    named = (model for model in models if model.name in spellings or name in model.aliases)
+    return next(named, None)
+
+
+def loaded_context(body: bytes, name: str) -> int | None:
+    """Read Ollama's `/api/ps`: with how many tokens it has loaded the model."""
+    models = _mapping(_loaded(body)).get("models")
+    for model in models if isinstance(models, list) else ():
+        if _mapping(model).get("name") in {name, f"{name}:latest"}:
+            return _count(model.get("context_length"))
+    return None
+
+
+def _listed(entry: Mapping[str, Any]) -> ListedModel | None:
+    name = entry.get("id") or entry.get("name")
+    if not isinstance(name, str):
+        return None
+    aliases = entry.get("aliases")
+    names = aliases if isinstance(aliases, list) else []
+    counts = [_count(_mapping(entry.get("meta")).get("n_ctx"))]  # llama.cpp
+    counts += [_count(entry.get(field)) for field in _CONTEXT_FIELDS]
+    context = next((count for count in counts if count is not None), None)
+    known = frozenset(alias for alias in names if isinstance(alias, str))
+    return ListedModel(name, known, str(entry.get("owned_by") or ""), context)
+
+
+def _loaded(body: bytes) -> object:
     try:
-        found = orjson.loads(text)
+        return orjson.loads(body)
     except orjson.JSONDecodeError:
-        return False
-    return isinstance(found, dict) and isinstance(found.get("ok"), bool) and len(found) == 1
+        return None
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

@@ -1,128 +1,165 @@
-"""Reads a reply: whole, or streamed as one `Delta` for what arrives together."""
+"""Reads a reply within the time limits of its call: whole, or streamed piece by piece."""
 
+import asyncio
 from collections.abc import Collection
 
+import aiohttp
 import orjson
 
 from diptych.core.messages import Usage
 from diptych.core.reading import RepetitionFilter
-from diptych.models.decoding import ChunkDecoder, decode_reply
+from diptych.models.connection import Limits
+from diptych.models.decoding import DONE, ChunkDecoder, decode_reply
 from diptych.models.failures import (
     AttemptFailure,
     ReportedError,
     failure_in_success,
+    first_byte_timeout,
+    idle_timeout,
     incomplete_reply,
     malformed_reply,
+    total_timeout,
 )
-from diptych.models.timed_body import TimedBody
 from diptych.net.received import ReceiveBudget, Received, TooMuchReceived
-from diptych.net.sse import MEBIBYTE, SseEvent, SseParser, SseTooLong
+from diptych.net.sse import MEBIBYTE, SseParser, SseTooLong
 from diptych.ports import Delta, Reply
 
 MAX_REPLY_SIZE = 8 * MEBIBYTE  # bytes of a whole reply, characters of a streamed one
 REPLIES = ReceiveBudget()  # of all whole replies that this process reads at a time
+RELEASE_TIMEOUT = 0.25  # seconds that a released body may take to end
+TAIL_TIMEOUT = 2.0  # seconds, for usage and `[DONE]` after the finish_reason
 _REPEATED = 200  # characters, at least, of what is repeated
 _LONG_REPETITION = 4000  # characters
-TAIL_TIMEOUT = 2.0  # seconds, for usage and `[DONE]` after the finish_reason
 
 
-async def read_whole(body: TimedBody, names: frozenset[str], secrets: Collection[str]) -> Reply:
-    """Read a whole reply; `names` are the functions on offer. Raises `AttemptFailure`."""
-    received = Received(REPLIES, max_bytes=MAX_REPLY_SIZE)
-    try:
-        return _decode_whole(await body.read_all(received), names, secrets)
-    finally:
-        received.release()
+class TimedBody:
+    """Reads a response body; closes the connection as soon as its time is up.
 
+    Until the first line has ended, `first_byte_deadline` holds. After that, each line that ends
+    allows `idle` seconds more: a keep-alive comment counts, bytes that drip into one line do not
+    (faults.md M5). Before the reply has begun, a keep-alive allows `limits.first_byte` seconds
+    more: llama.cpp sends one every 30 s while it reads a prompt. `limits.deadline` always holds.
+    The time that the consumer takes between two lines counts only towards that.
+    """
 
-def _decode_whole(body: bytes, names: frozenset[str], secrets: Collection[str]) -> Reply:
-    try:
-        return decode_reply(body, names)
-    except ReportedError as error:
-        raise failure_in_success(error.report, secrets) from None
+    def __init__(
+        self,
+        response: aiohttp.ClientResponse,
+        first_byte_deadline: float,
+        idle: float,
+        limits: Limits,
+    ) -> None:
+        self.response = response
+        self.idle = idle
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._line_deadline: float | None = first_byte_deadline  # None once the line has ended
+        self._has_begun = False
+
+    async def read(self) -> bytes:
+        """Return all bytes that have arrived, at least one; none at the end of the body.
+
+        Raises `AttemptFailure`: `model_timeout` or `model_cut`. The connection is closed then.
+        """
+        if self._line_deadline is None:
+            seconds = self.idle if self._has_begun else self._limits.first_byte
+            self._line_deadline = self._loop.time() + seconds
+        try:
+            async with asyncio.timeout_at(min(self._line_deadline, self._limits.deadline)):
+                chunk = await self.response.content.readany()
+        except TimeoutError:
+            self.response.close()
+            raise self._timeout(self._line_deadline) from None
+        except (aiohttp.ClientError, OSError, RuntimeError) as error:
+            # RuntimeError: aiohttp 3.14 raises it when broken framing has closed the connection
+            # between two reads. During a read it raises nothing, and the time runs out.
+            raise incomplete_reply() from error
+        if b"\n" in chunk or b"\r" in chunk:
+            self._line_deadline = None
+            if not self._has_begun and not _is_keep_alive(chunk):
+                self._has_begun = True
+                self._limits.on_first_byte()
+        return chunk
+
+    async def read_all(self, received: Received, first: bytes) -> bytes:
+        """Read to the end, after the bytes that were read already; `received` counts them first.
+
+        Raises `AttemptFailure` as `read` does, and `TooMuchReceived`.
+        """
+        chunks, chunk = [], first or await self.read()
+        while chunk:
+            received.add(chunk)
+            chunks.append(chunk)
+            chunk = await self.read()
+        return b"".join(chunks)
+
+    def close(self) -> None:
+        """Close the connection, unless the body has ended: then it is back in the pool."""
+        if not self.response.closed:
+            self.response.close()
+
+    def release(self) -> None:
+        """Stop reading, and keep the connection if the body ends within `RELEASE_TIMEOUT`.
+
+        After `[DONE]` the end of the body is usually one packet away. When it comes, aiohttp takes
+        the connection back by itself; if it does not come, the connection is closed.
+        """
+        if not self.response.closed:
+            self._loop.call_later(RELEASE_TIMEOUT, self.close)
+
+    def _timeout(self, line_deadline: float) -> AttemptFailure:
+        if line_deadline >= self._limits.deadline:
+            return total_timeout(self._limits.total)
+        if not self._has_begun:
+            return first_byte_timeout(self._limits.first_byte)
+        return idle_timeout(self.idle)
 
 
 class ReplyReader:
-    """Reads a streamed reply; also a whole one, of an endpoint that does not stream.
+    """Reads a reply, streamed or whole as the endpoint sends it.
 
-    `names` are the functions on offer; `secrets` are left out of what failures quote.
+    `names` are the functions on offer; failures leave out `secrets` of what they quote. With
+    `is_whole` no stream was asked for. `is_cut` says that the model repeated itself and the rest
+    was left.
     """
 
-    def __init__(self, body: TimedBody, names: frozenset[str], secrets: Collection[str]) -> None:
+    def __init__(
+        self,
+        body: TimedBody,
+        names: frozenset[str],
+        secrets: Collection[str],
+        *,
+        is_whole: bool = False,
+    ) -> None:
         self._body = body
+        self._is_whole = is_whole or body.response.content_type == "application/json"
         self._names = names
         self._secrets = secrets
         self._events = SseParser()
         self._decoder = ChunkDecoder(names)
         self._size = 0
-        self._before_events: bytearray | None = bytearray()  # what came before the first one
-        self.is_cut = False  # it was left where the model repeats itself
+        self._has_begun = False  # something other than blank lines has arrived
+        self.is_cut = False
 
     async def next(self) -> Delta:
-        """Give what arrives next, as one `Delta`. Raises `AttemptFailure`."""
-        if self._body.response.content_type == "application/json":
-            return _as_delta(await read_whole(self._body, self._names, self._secrets))
-        self._body.extend_deadline()
-        try:
-            return await self._next()
-        except ReportedError as error:
-            raise failure_in_success(error.report, self._secrets) from None
+        """Return what arrives next, as one `Delta`. Raises `AttemptFailure`."""
+        while True:
+            delta = await self._piece()
+            if delta.text or delta.reasoning or delta.finish_reason is not None:
+                return delta
 
     async def read_all(self) -> Reply:
         """Return the whole reply, or the part before the model begins to repeat itself.
 
         Raises `AttemptFailure`.
         """
-        if self._body.response.content_type == "application/json":
-            return await read_whole(self._body, self._names, self._secrets)
         received = Received(REPLIES, max_bytes=MAX_REPLY_SIZE)
         try:
             return await self._read_all(received)
-        except ReportedError as error:
-            raise failure_in_success(error.report, self._secrets) from None
         except TooMuchReceived as error:
             raise malformed_reply(f"a reply that is too large: {error.reason}") from None
         finally:
             received.release()
-
-    async def _read_all(self, received: Received) -> Reply:
-        texts: list[str] = []
-        thoughts: list[str] = []
-        runaway = _Runaway()
-        decoder, is_last = self._decoder, False
-        while not is_last:
-            text, thought, is_last = await self._pieces()
-            if text:
-                received.add(text.encode())
-            texts.append(text)
-            thoughts.append(thought)
-            if not is_last and runaway.feed(texts, thought, decoder.newest_arguments):
-                self.is_cut = True
-                usage = decoder.usage or Usage()
-                return Reply("".join(texts), usage, "length", "".join(thoughts), decoder.calls)
-        last = self._final_delta("".join(texts), "".join(thoughts))
-        return Reply(
-            last.text, last.usage or Usage(), last.finish_reason or "", last.reasoning, last.calls
-        )
-
-    async def _next(self) -> Delta:
-        while True:
-            text, reasoning, is_last = await self._pieces()
-            if is_last:
-                return self._final_delta(text, reasoning)
-            if text or reasoning:
-                return Delta(text, reasoning)
-
-    async def _pieces(self) -> tuple[str, str, bool]:
-        """Give text and reasoning of what arrives next, and whether nothing follows."""
-        chunk = await self._read()
-        if not chunk:
-            return *self._trailing_event(), True
-        text, reasoning = self._decoder.apply(self._events_in(chunk))
-        self._size += len(text) + len(reasoning)
-        if self._size + self._decoder.calls_size > MAX_REPLY_SIZE:
-            raise malformed_reply(f"a reply of more than {MAX_REPLY_SIZE} characters")
-        return text, reasoning, self._decoder.is_done
 
     def close(self) -> None:
         """Close the connection; if the reply has ended properly, it may be used again."""
@@ -131,27 +168,64 @@ class ReplyReader:
         else:
             self._body.close()
 
-    async def _read(self) -> bytes:
-        if self._decoder.finish_reason is not None:
-            self._body.idle = min(self._body.idle, TAIL_TIMEOUT)
-            self._body.extend_deadline()
-        try:
-            return await self._body.read()
-        except AttemptFailure:
-            if self._decoder.is_complete:
-                return b""  # only usage may be missing
-            raise
+    async def _read_all(self, received: Received) -> Reply:
+        texts: list[str] = []
+        thoughts: list[str] = []
+        runaway = _Runaway()
+        calls = self._decoder.calls
+        while True:
+            delta = await self._piece()
+            texts.append(delta.text)
+            thoughts.append(delta.reasoning)
+            received.add(delta.text.encode())
+            reason, usage, found = delta.finish_reason, delta.usage, delta.calls
+            if reason is None and runaway.feed(texts, delta.reasoning, calls.newest_arguments):
+                self.is_cut = True
+                reason, usage, found = "length", self._decoder.usage, calls.calls()
+            if reason is not None:
+                text, reasoning = "".join(texts), "".join(thoughts)
+                return Reply(text, usage or Usage(), reason, reasoning, found)
 
-    def _events_in(self, chunk: bytes) -> list[SseEvent]:
+    async def _read_whole(self, first: bytes = b"") -> Delta:
+        received = Received(REPLIES, max_bytes=MAX_REPLY_SIZE)
         try:
-            events = self._events.feed(chunk)
+            reply = decode_reply(await self._body.read_all(received, first), self._names)
+            return Delta(reply.text, reply.reasoning, reply.usage, reply.finish_reason, reply.calls)
+        finally:
+            received.release()
+
+    async def _piece(self) -> Delta:
+        """Return what one network read brings, which may be nothing."""
+        try:
+            return await (self._read_whole() if self._is_whole else self._read_streamed())
+        except ReportedError as error:
+            raise failure_in_success(error.report, self._secrets) from None
+        except TooMuchReceived as error:
+            raise malformed_reply(f"a reply that is too large: {error.reason}") from None
         except SseTooLong as error:
             raise malformed_reply("an event of more than 1 MiB") from error
-        if self._before_events is not None:
-            self._before_events += chunk
-            if events or len(self._before_events) > MEBIBYTE:  # many comments are no reply
-                self._before_events = None
-        return events
+
+    async def _read_streamed(self) -> Delta:
+        decoder = self._decoder
+        if decoder.finish_reason is not None:
+            self._body.idle = min(self._body.idle, TAIL_TIMEOUT)
+        try:
+            chunk = await self._body.read()
+        except AttemptFailure:
+            if not decoder.is_complete:
+                raise
+            chunk = b""  # only usage may be missing
+        if not chunk:
+            return self._final_delta(*self._trailing_event())
+        if not self._has_begun and (begun := chunk.strip()):
+            self._has_begun = True
+            if begun[:1] in {b"{", b"["}:  # of gateways that call a whole reply a stream
+                return await self._read_whole(chunk)
+        text, reasoning = decoder.apply(self._events.feed(chunk))
+        self._size += len(text) + len(reasoning)
+        if self._size + decoder.calls.size > MAX_REPLY_SIZE:
+            raise malformed_reply(f"a reply of more than {MAX_REPLY_SIZE} characters")
+        return self._final_delta(text, reasoning) if decoder.is_done else Delta(text, reasoning)
 
     def _trailing_event(self) -> tuple[str, str]:
         """Read the last event, which no blank line ends; an incomplete one is left out."""
@@ -167,21 +241,16 @@ class ReplyReader:
         decoder = self._decoder
         if decoder.is_complete:
             reason = decoder.finish_reason or "stop"
-            return Delta(text, reasoning, decoder.usage, reason, decoder.calls)
-        if self._before_events:
-            # Some gateways send a whole reply, or an error, under the name of a stream.
-            unframed = bytes(self._before_events).strip()
-            if unframed[:1] in {b"{", b"["} and _is_whole(unframed):
-                return _as_delta(_decode_whole(unframed, self._names, self._secrets))
+            return Delta(text, reasoning, decoder.usage, reason, decoder.calls.calls())
         if self._body.response.content_type != "text/event-stream" and not decoder.has_choice:
             raise malformed_reply("something that is no event stream")
         raise incomplete_reply()
 
 
 class _Runaway:
-    """Says when there is no use in reading on: the model repeats itself (loop.md §12).
+    """Notices that the model repeats itself, so that reading on is of no use (loop.md §12).
 
-    What may be whole calls is read on for a while: one that is repeated is made once.
+    Text that may be whole calls is read on for a while: a repeated call is made once.
     """
 
     def __init__(self) -> None:
@@ -202,7 +271,7 @@ class _Runaway:
         return self._thought.is_cut or self._repeats(arguments)
 
     def _repeats(self, arguments: str) -> bool:
-        """Say whether the last 4,000 characters repeat themselves: files may have fewer."""
+        """Whether the last 4,000 characters repeat themselves: files may repeat fewer."""
         if not arguments or abs(len(arguments) - self._seen_arguments) < _REPEATED:
             return False
         self._seen_arguments = len(arguments)
@@ -211,13 +280,14 @@ class _Runaway:
         return len(end) == _LONG_REPETITION and end[unit:] == end[:-unit] and unit <= len(end) // 5
 
 
-def _as_delta(reply: Reply) -> Delta:
-    return Delta(reply.text, reply.reasoning, reply.usage, reply.finish_reason, reply.calls)
+def _is_keep_alive(lines: bytes) -> bool:
+    """Whether lines hold nothing but blanks and comments of server-sent events."""
+    return all(line[:1] in {b"", b":"} for line in map(bytes.strip, lines.splitlines()))
 
 
 def _is_whole(data: bytes) -> bool:
-    """Say whether an event that nothing ends is one all the same."""
-    if data == b"[DONE]":
+    """Whether an event that nothing ends is complete all the same."""
+    if data == DONE:
         return True
     try:
         orjson.loads(data)

@@ -7,11 +7,11 @@ fails: no real model is ever asked instead.
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, get_args
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, Literal, Self, TypeAlias
 
 import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from diptych.core.errors import ConfigError, ModelCode, ModelError
 from diptych.core.messages import Message, NativeCall, Usage
@@ -20,44 +20,107 @@ from diptych.core.text import well_formed
 from diptych.ports import Delta, Reply
 
 VARIABLE = "DEBUG_MOCK_RESPONSES"
-_FIELDS = {
-    "content",
-    "reasoning",
-    "tool_calls",
-    "finish_reason",
-    "error",
-    "delay_ms",
-    "chunk_ms",
-    "usage",
-}
-_CODES: tuple[ModelCode, ...] = get_args(ModelCode)
-_JSON = Any  # not checked yet
 _CHUNK = re.compile(r"\s*\S+\s?|\s+")  # a word with the space after it
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptedReply:
+class _Scripted(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class ScriptedCall(_Scripted):
+    """A native call, in OpenAI's form or as its name and arguments alone.
+
+    Arguments are an object, or the text that the model writes: it may be broken on purpose.
+    """
+
+    name: str
+    arguments: dict[str, Any] | str = {}
+    id: str = ""
+    type: Literal["function"] = "function"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _flatten(cls, call: Any) -> Any:  # noqa: ANN401 - not checked yet
+        if isinstance(call, dict) and isinstance(call.get("function"), dict):
+            return {**{k: v for k, v in call.items() if k != "function"}, **call["function"]}
+        return call
+
+    def native(self, number: int) -> NativeCall:
+        """Return the call that a reply holds as its `number`th."""
+        written = self.arguments
+        text = written if isinstance(written, str) else orjson.dumps(written).decode()
+        return NativeCall(self.id or f"call{number:05d}", self.name, text)
+
+
+class ScriptedError(_Scripted):
+    """An error: a message alone, or an object with a code and the numbers of a limit."""
+
+    message: str
+    code: ModelCode = "model_failed"
+    max_tokens: int | None = None
+    prompt_tokens: int | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, error: Any) -> Any:  # noqa: ANN401 - not checked yet
+        return {"message": error} if isinstance(error, str) else error
+
+
+class ScriptedUsage(_Scripted):
+    """The tokens that a reply reports."""
+
+    prompt_tokens: int = Field(default=0, ge=0)
+    completion_tokens: int = Field(default=0, ge=0)
+
+
+class ScriptedReply(_Scripted):
     """One scripted reply; times are in milliseconds, before the reply and before each chunk."""
 
-    content: str = ""
-    reasoning: str = ""
-    calls: tuple[NativeCall, ...] = ()
-    finish_reason: str = "stop"
-    error: ModelError | None = None
-    delay_ms: float = 0
-    chunk_ms: float = 0
-    usage: Usage = field(default_factory=Usage)
+    content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[ScriptedCall] = []
+    finish_reason: str | None = None
+    error: ScriptedError | None = None
+    delay_ms: float = Field(default=0, ge=0)
+    chunk_ms: float = Field(default=0, ge=0)
+    usage: ScriptedUsage = ScriptedUsage()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.model_fields_set & {"content", "tool_calls", "error"}:
+            raise ValueError('needs "content", "tool_calls" or "error"')
+        if len({call.id for call in self.calls}) < len(self.tool_calls):
+            raise ValueError("the ids of tool_calls must differ")
+        return self
+
+    @property
+    def calls(self) -> tuple[NativeCall, ...]:
+        """The native calls, each with an id."""
+        return tuple(call.native(n) for n, call in enumerate(self.tool_calls, start=1))
+
+    @property
+    def reason(self) -> str:
+        """The reply's finish reason."""
+        return self.finish_reason or ("tool_calls" if self.tool_calls else "stop")
+
+    def counted(self, messages: Sequence[Message]) -> Usage:
+        """Return the reply's usage; if it has none, count words, so that every run has a usage."""
+        if self.usage != ScriptedUsage():
+            return Usage(self.usage.prompt_tokens, self.usage.completion_tokens)
+        prompt = sum(len(message.content.split()) for message in messages)
+        said = (self.content or "", *(call.arguments for call in self.calls))
+        return Usage(prompt, sum(len(text.split()) for text in said))
 
 
-Script = tuple[ScriptedReply, ...]
+Script: TypeAlias = tuple[ScriptedReply, ...]
 
 
 def read_script(value: str) -> Script:
-    """Read the variable's value. Raises `ConfigError` with one line for what is wrong."""
+    """Read the variable's value. Raises `ConfigError` with one line for the first mistake."""
     if value != well_formed(value):
         raise ConfigError(f"{VARIABLE}: is not valid UTF-8")
     if not value.lstrip().startswith(("[", "{")):
-        return (ScriptedReply(value),)
+        return (ScriptedReply(content=value),)
     try:
         replies = orjson.loads(value)
     except orjson.JSONDecodeError as error:
@@ -70,7 +133,7 @@ def read_script(value: str) -> Script:
 
 
 def script_problems(source: str, value: str) -> tuple[str, ...]:
-    """Give a line for what is wrong with the variable's value, which stands at `source`."""
+    """Return a line for each mistake in the variable's value, which stands at `source`."""
     try:
         read_script(value)
     except ConfigError as error:
@@ -87,150 +150,46 @@ class ScriptedModel:
 
     async def complete(self, request: ModelRequest) -> Reply:
         reply = await self._play(request.index)
-        usage = _usage(reply, request.messages)
-        return Reply(reply.content, usage, reply.finish_reason, reply.reasoning, reply.calls)
+        usage = reply.counted(request.messages)
+        text, reasoning = reply.content or "", reply.reasoning or ""
+        return Reply(text, usage, reply.reason, reasoning, reply.calls)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta]:
         reply = await self._play(request.index)
-        for chunk in _CHUNK.findall(reply.reasoning):
+        for chunk in _CHUNK.findall(reply.reasoning or ""):
             await asyncio.sleep(reply.chunk_ms / 1000)
             yield Delta(reasoning=chunk)
-        for chunk in _CHUNK.findall(reply.content):
+        for chunk in _CHUNK.findall(reply.content or ""):
             await asyncio.sleep(reply.chunk_ms / 1000)
             yield Delta(chunk)
-        usage = _usage(reply, request.messages)
-        yield Delta(usage=usage, finish_reason=reply.finish_reason, calls=reply.calls)
+        usage = reply.counted(request.messages)
+        yield Delta(usage=usage, finish_reason=reply.reason, calls=reply.calls)
 
     async def _play(self, index: int) -> ScriptedReply:
         if index >= len(self._script):
+            count = len(self._script)
             raise ModelError(
                 "mock_exhausted",
-                f"{VARIABLE} has {_counted(len(self._script))}, and a further one was asked for. "
-                'Phase 1 comes first, and ends with a reply without a call: ["{}", "Hello"]',
+                f"{VARIABLE} has {'1 reply' if count == 1 else f'{count} replies'}, and a further "
+                "one was asked for. Phase 1 comes first, and ends with a reply without a call: "
+                '["{}", "Hello"]',
             )
         reply = self._script[index]
         if reply.delay_ms:
             await asyncio.sleep(reply.delay_ms / 1000)
-        if reply.error is not None:
-            error = reply.error
-            raise ModelError(
-                error.code,
-                error.message,
-                max_tokens=error.max_tokens,
-                prompt_tokens=error.prompt_tokens,
-            )
+        if (error := reply.error) is not None:
+            limits = {"max_tokens": error.max_tokens, "prompt_tokens": error.prompt_tokens}
+            raise ModelError(error.code, error.message, **limits)
         return reply
 
 
-def _counted(replies: int) -> str:
-    return "1 reply" if replies == 1 else f"{replies} replies"
-
-
-def _read_reply(n: int, reply: _JSON) -> ScriptedReply:
-    place = f"{VARIABLE}[{n}]"
-    match reply:
-        case str():
-            return ScriptedReply(reply)
-        case dict():
-            return _read_object(place, reply)
-        case _:
-            raise ConfigError(f"{place}: must be a string or an object, not {_kind(reply)}")
-
-
-def _read_object(place: str, reply: Mapping[str, Any]) -> ScriptedReply:
-    if unknown := reply.keys() - _FIELDS:
-        known = ", ".join(sorted(_FIELDS))
-        raise ConfigError(f"{place}: unknown field {min(unknown)!r}; known are {known}")
-    if not reply.keys() & {"content", "tool_calls", "error"}:
-        raise ConfigError(f'{place}: needs "content", "tool_calls" or "error"')
-    calls = _read_calls(f"{place}.tool_calls", reply.get("tool_calls", []))
-    finish_reason = _text(place, reply, "finish_reason")
-    return ScriptedReply(
-        content=_text(place, reply, "content") or "",
-        reasoning=_text(place, reply, "reasoning") or "",
-        calls=calls,
-        finish_reason=finish_reason or ("tool_calls" if calls else "stop"),
-        error=_read_error(place, reply.get("error")),
-        delay_ms=_milliseconds(place, reply, "delay_ms"),
-        chunk_ms=_milliseconds(place, reply, "chunk_ms"),
-        usage=_read_usage(place, reply.get("usage", {})),
-    )
-
-
-def _text(place: str, reply: Mapping[str, Any], name: str) -> str | None:
-    value = reply.get(name)
-    if value is None or isinstance(value, str):
-        return value
-    raise ConfigError(f"{place}.{name}: must be a string, not {_kind(value)}")
-
-
-def _read_calls(place: str, calls: _JSON) -> tuple[NativeCall, ...]:
-    """Read native calls, each in OpenAI's form or as its name and arguments alone.
-
-    Arguments are an object, or the text that the model writes: it may be broken on purpose.
-    """
-    if not isinstance(calls, list):
-        raise ConfigError(f"{place}: must be a list, not {_kind(calls)}")
-    found = tuple(_read_call(f"{place}[{n}]", n, call) for n, call in enumerate(calls, start=1))
-    if len({call.id for call in found}) < len(found):
-        raise ConfigError(f"{place}: the ids of the calls must differ")
-    return found
-
-
-def _read_call(place: str, number: int, call: _JSON) -> NativeCall:
-    function = call.get("function", call) if isinstance(call, dict) else None
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise ConfigError(f'{place}: must look like {{"name": "echo", "arguments": {{}}}}')
-    arguments = function.get("arguments", {})
-    if not isinstance(arguments, str | dict):
-        raise ConfigError(f"{place}.arguments: must be an object or its text")
-    text = arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
-    return NativeCall(str(call.get("id") or f"call{number:05d}"), function["name"], text)
-
-
-def _read_error(place: str, error: _JSON) -> ModelError | None:
-    """Read an error: a message, or an object that may have a code and the numbers of a limit."""
-    if error is None:
-        return None
-    if isinstance(error, str):
-        error = {"message": error}
-    if not isinstance(error, dict) or not isinstance(error.get("message"), str):
-        raise ConfigError(f'{place}.error: must be a string or look like {{"message": "…"}}')
-    code = error.get("code", "model_failed")
-    if code not in _CODES:
-        raise ConfigError(f"{place}.error.code: must be one of {', '.join(sorted(_CODES))}")
-    limits = [error.get(name) for name in ("max_tokens", "prompt_tokens")]
-    if not all(limit is None or type(limit) is int for limit in limits):
-        raise ConfigError(f"{place}.error: max_tokens and prompt_tokens must be whole numbers")
-    return ModelError(code, error["message"], max_tokens=limits[0], prompt_tokens=limits[1])
-
-
-def _milliseconds(place: str, reply: Mapping[str, Any], name: str) -> float:
-    value = reply.get(name, 0)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        raise ConfigError(f"{place}.{name}: must be a number of milliseconds, 0 or more")
-    return value
-
-
-def _read_usage(place: str, usage: _JSON) -> Usage:
-    names = ("prompt_tokens", "completion_tokens")
-    counts = [usage.get(name, 0) for name in names] if isinstance(usage, dict) else []
-    if not counts or not all(type(count) is int and count >= 0 for count in counts):
-        raise ConfigError(
-            f'{place}.usage: must look like {{"prompt_tokens": 1, "completion_tokens": 1}}'
-        )
-    return Usage(*counts)
-
-
-def _usage(reply: ScriptedReply, messages: Sequence[Message]) -> Usage:
-    """Give the reply's usage; if it has none, count words, so that every run has a usage."""
-    if reply.usage != Usage():
-        return reply.usage
-    prompt = sum(len(message.content.split()) for message in messages)
-    said = (reply.content, *(call.arguments for call in reply.calls))
-    return Usage(prompt, sum(len(text.split()) for text in said))
-
-
-def _kind(value: _JSON) -> str:
-    names = {dict: "an object", list: "a list", bool: "a boolean", type(None): "null"}
-    return names.get(type(value), "a number")
+def _read_reply(number: int, reply: object) -> ScriptedReply:
+    if isinstance(reply, str):
+        return ScriptedReply(content=reply)
+    try:
+        return ScriptedReply.model_validate(reply)
+    except ValidationError as error:
+        mistake = error.errors(include_url=False, include_context=False)[0]
+        steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in mistake["loc"])
+        said = mistake["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"{VARIABLE}[{number}]{''.join(steps)}: {said}") from error

@@ -25,7 +25,7 @@ from support.redis_server import free_port
 from diptych.core.catalog import Tool, Unavailable
 from diptych.core.messages import CallOutput
 from diptych.manifest.settings import OverrideConfig, ToolServerConfig
-from diptych.mcp import ConnectionSettings, McpTools, http_status
+from diptych.mcp import ConnectionSettings, McpTools, transport
 from diptych.net.received import ANSWERS
 
 App = Callable[..., Any]
@@ -117,35 +117,6 @@ async def test_to_look_at_a_server_that_is_down_does_not_override_the_backoff() 
             await until(lambda: not reasons(tools))
 
 
-async def test_a_server_that_comes_up_is_noticed_without_anybody_asking(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level("INFO", "diptych.mcp")
-    port = free_port()
-    async with connected(ToolServerConfig("c", url=f"http://127.0.0.1:{port}/mcp")):
-        async with serving(app_of(calculator()), port):
-            await until(lambda: "tool server c offers 1 tools" in caplog.text)
-
-
-async def test_a_dead_server_takes_no_other_down() -> None:
-    dead = ToolServerConfig("dead", url=f"http://127.0.0.1:{free_port()}/mcp")
-    async with serving(app_of(calculator())) as url:
-        async with connected(dead, ToolServerConfig("c", url=url)) as tools:
-            offered, unavailable = tools.snapshot()
-            assert [tool.name for tool in offered] == ["add"]
-            assert [missing.name for missing in unavailable] == ["dead"]
-            assert (await tools.call(offered[0], {"a": 1, "b": 1}, unheard)).text == "2"
-
-
-async def test_an_idle_server_that_dies_is_noticed_by_looking() -> None:
-    async with connected(
-        ToolServerConfig("c", url=f"http://127.0.0.1:{(port := free_port())}/mcp")
-    ) as t:
-        async with serving(app_of(calculator()), port):
-            await tool_of(t, "c__add")
-        await until(lambda: reasons(t) == {"c": "connection refused"})
-
-
 async def test_a_session_that_ends_is_noticed_at_once() -> None:
     server = ToolServerConfig("c", url=f"http://127.0.0.1:{(port := free_port())}/mcp")
     async with connected(server, settings=ConnectionSettings(refresh_interval=60)) as tools:
@@ -159,16 +130,6 @@ async def test_new_tools_of_a_server_are_noticed_by_looking() -> None:
     async with serving(app_of(server)) as url, connected(ToolServerConfig("c", url=url)) as tools:
         server.add_tool(lambda: "hi", name="greet")
         assert (await tools.call(await tool_of(tools, "c__greet"), {}, unheard)).text == "hi"
-
-
-async def test_unchanged_tools_stay_the_same_objects() -> None:
-    async with (
-        serving(app_of(calculator())) as url,
-        connected(ToolServerConfig("c", url=url)) as tools,
-    ):
-        before = tools.snapshot()[0][0]
-        await asyncio.sleep(QUICK.refresh_interval * 1.5)
-        assert tools.snapshot()[0][0] is before
 
 
 class Killable:
@@ -318,8 +279,7 @@ async def test_cancelling_a_call_cancels_it_at_the_server(era: Callable[[App], A
             await until(lambda: waiting.cancelled)
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_many_calls_run_at_once_on_one_session(era: Callable[[App], App]) -> None:
+async def test_many_calls_run_at_once_on_one_session() -> None:
     server = MCPServer("meeting")
     barrier = asyncio.Barrier(50)
 
@@ -329,7 +289,7 @@ async def test_many_calls_run_at_once_on_one_session(era: Callable[[App], App]) 
         return str(number)
 
     async with (
-        serving(era(app_of(server))) as url,
+        serving(older(app_of(server))) as url,
         connected(ToolServerConfig("m", url=url)) as tools,
     ):
         tool = tools.snapshot()[0][0]
@@ -411,12 +371,11 @@ async def test_a_tool_that_asks_back_fails_cleanly_and_is_not_asked_again() -> N
     assert asked == ["ask"]
 
 
-@pytest.mark.parametrize("as_json", [pytest.param(True, id="json"), pytest.param(False, id="sse")])
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_result_of_2_mib_arrives(era: Callable[[App], App], as_json: bool) -> None:
+@pytest.mark.parametrize("as_json", [True, False], ids=["json", "sse"])
+async def test_a_result_of_2_mib_arrives(as_json: bool) -> None:
     server = MCPServer("long")
     server.add_tool(lambda: "x" * 2**21, name="shout")
-    app = era(app_of(server, json_response=as_json))
+    app = app_of(server, json_response=as_json)
     async with serving(app) as url, connected(ToolServerConfig("l", url=url)) as tools:
         answer = await tools.call(tools.snapshot()[0][0], {}, unheard)
     assert answer.text == "x" * 2**21
@@ -468,7 +427,7 @@ class Answering:
         await send({"type": "http.response.body", "body": self.body})
 
 
-NO_STREAMABLE_HTTP = f": {http_status.NO_STREAMABLE_HTTP}"
+NO_STREAMABLE_HTTP = f": {transport.NO_STREAMABLE_HTTP}"
 
 
 @pytest.mark.parametrize(
@@ -477,7 +436,6 @@ NO_STREAMABLE_HTTP = f": {http_status.NO_STREAMABLE_HTTP}"
         (401, ": it wants credentials"),
         (403, ": it refuses the credentials, or this host name"),
         (404, NO_STREAMABLE_HTTP),
-        (500, ""),
         (503, ""),
     ],
 )
@@ -503,16 +461,13 @@ ELSE = b'{"jsonrpc":"2.0","id":999,"result":{"content":7}}'
     [
         pytest.param(401, b"", {}, "unavailable", id="turned away"),
         pytest.param(502, b"", {}, "unknown", id="a gateway that lost it"),
-        pytest.param(408, b"", {}, "unknown", id="a gateway that did not wait"),
         pytest.param(413, b"", {}, "failed", id="refused"),
         pytest.param(500, UNWELL, PLAIN, "failed", id="an error with a status, and no JSON's type"),
         pytest.param(200, b"{", JSON, "unknown", id="no JSON at all"),
-        pytest.param(200, b"{", SSE, "unknown", id="no stream"),
         pytest.param(200, b"data: {\n\n", SSE, "unknown", id="no JSON in a stream"),
         pytest.param(200, b"hello", {"content-type": "text/html"}, "unknown", id="a web page"),
         pytest.param(200, NEITHER, JSON, "unknown", id="neither result nor error"),
         pytest.param(202, b"", {}, "unknown", id="accepted, but never answered"),
-        pytest.param(204, b"", {}, "unknown", id="no content"),
         pytest.param(200, b'data: {"jsonrpc":', SSE, "unknown", id="a stream that ends too early"),
         pytest.param(200, ELSE, JSON, "unknown", id="an answer to another question"),
         pytest.param(200, UNWELL, JSON, "failed", id="an error without an id"),
@@ -605,17 +560,6 @@ async def silence() -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
 
 
-async def test_a_redirect_to_another_place_is_not_followed() -> None:
-    elsewhere = Answering(500)
-    elsewhere.breaks = lambda method: False
-    async with serving(elsewhere) as other:
-        app = Answering(307, headers={"location": other})
-        async with serving(app) as url:
-            server = ToolServerConfig("a", url=url, headers={"Authorization": lambda: "s3cret"})
-            async with connected(server) as tools:
-                assert reasons(tools) == {"a": "redirects to another address"}
-
-
 async def test_a_server_that_accepts_and_says_nothing_is_unavailable() -> None:
     async with (
         silence() as url,
@@ -682,13 +626,3 @@ async def test_closing_is_quick_and_leaves_nothing_though_a_server_hangs(
     assert reasons(tools) == {"tally": "closed"}
     with ends_as("unavailable", "closed"):
         await tools.call(tool, {}, unheard)
-
-
-async def test_closing_before_the_first_try_is_over_is_quick() -> None:
-    async with silence() as url:
-        before = asyncio.all_tasks()
-        async with asyncio.timeout(1), McpTools([ToolServerConfig("s", url=url)]) as tools:
-            await tools.wait_for_first_attempt(0.01)
-            assert reasons(tools) == {"s": "not connected yet"}
-        left = asyncio.all_tasks() - before
-        assert not [task for task in left if "silent" not in repr(task)]

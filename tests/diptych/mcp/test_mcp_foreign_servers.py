@@ -16,7 +16,7 @@ from support.mcp_tools import connected, ends_as, unheard, until
 from diptych.core.messages import CallOutput
 from diptych.manifest.settings import ToolServerConfig
 from diptych.mcp import ConnectionSettings, McpTools, tool_listing
-from diptych.mcp.tool_limits import usable_tools
+from diptych.mcp.tool_rules import usable_tools
 
 Message = dict[str, Any]
 Reply = tuple[int, dict[str, str], bytes]
@@ -258,22 +258,14 @@ async def test_a_tool_that_is_not_valid_takes_no_other_with_it(tool: Message, re
         assert (await tools.call(offered[0], {}, unheard)).text
 
 
-async def test_a_list_that_is_another_each_time_and_never_valid_is_given_up() -> None:
-    names = map(str, itertools.count())
-
+async def test_a_list_of_which_nothing_is_valid_is_cut_and_offers_nothing() -> None:
     def lists(message: Message) -> Reply:
-        return 200, JSON, result(message, {"tools": [{"name": next(names)}]})
+        return 200, JSON, result(message, {"tools": [{}] * 2_000})
 
-    expected = "its answer is not valid MCP, at tools.0.inputSchema"
-    assert await reasons(Foreign(tools_list=lists)) == [expected]
-    assert next(names) == "3"
-
-
-async def test_a_list_of_which_nearly_nothing_is_valid_is_not_looked_into() -> None:
-    def lists(message: Message) -> Reply:
-        return 200, JSON, result(message, {"tools": [{}] * 600})
-
-    assert await reasons(Foreign(tools_list=lists)) == ["its answer is not valid MCP"]
+    assert await reasons(Foreign(tools_list=lists)) == [
+        "1 left out, as not valid MCP: one without a name",
+        "its list of tools was cut after 1000 on one page",
+    ]
 
 
 async def test_a_schema_that_does_not_say_that_it_is_an_object_is_one() -> None:

@@ -14,7 +14,7 @@ from diptych.core.errors import ConfigError
 from diptych.core.prompt import system_prompt
 from diptych.manifest.settings import ToolServerConfig
 from diptych.mcp import McpTools
-from diptych.mcp.tool_limits import (
+from diptych.mcp.tool_rules import (
     MAX_CATALOG_CHARS,
     MAX_DESCRIPTION_CHARS,
     MAX_SCHEMA_CHARS,

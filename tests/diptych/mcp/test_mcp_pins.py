@@ -18,7 +18,7 @@ from diptych.core.errors import ToolError
 from diptych.core.prompt import system_prompt
 from diptych.manifest.settings import ToolServerConfig
 from diptych.mcp import ConnectionSettings, McpTools
-from diptych.mcp.pins import changed_tools, digest, digests
+from diptych.mcp.tool_rules import changed_tools, digest, digests
 
 QUICK = ConnectionSettings(refresh_interval=0.05)
 PAY = listed("pay", "Pay a bill.", {"type": "object", "properties": {"amount": {"type": "number"}}})

@@ -3,8 +3,7 @@
 import httpx2
 import pytest
 
-from diptych.mcp.http_status import record_response
-from diptych.mcp.request_outcome import RequestOutcome, Stage, current_outcome
+from diptych.mcp.transport import RequestOutcome, Stage, current_outcome, record_response
 
 
 def after(*stages: Stage) -> Stage:

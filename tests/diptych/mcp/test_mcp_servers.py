@@ -24,16 +24,10 @@ from diptych.core.messages import CallOutput
 from diptych.manifest.settings import OverrideConfig, ToolServerConfig
 from diptych.mcp import ConnectionSettings, McpTools
 from diptych.mcp.tool_rules import catalog_tools, timeout_of
-from diptych.ports import Tools
 
 SETTINGS = ConnectionSettings(initial_delay=0.02)
 connected = functools.partial(mcp_tools.connected, settings=SETTINGS)
 TALLY = Path(__file__).parent / "servers" / "tally.py"
-
-
-def test_it_is_an_implementation_of_the_port() -> None:
-    port: Tools = McpTools([])
-    assert port.snapshot() == ((), ())
 
 
 # Functions
@@ -111,6 +105,19 @@ print(logging.getLogger().handlers)
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=-1)
     out, _ = await child.communicate()
     assert out.decode().strip() == "[]"
+
+
+async def test_an_agent_without_tools_does_not_load_the_sdk() -> None:
+    program = """
+import sys
+import diptych.serve.hosted_agent
+from diptych.mcp import McpTools
+McpTools([])
+print({"mcp", "mcp_types", "httpx2"} & sys.modules.keys())
+"""
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=-1)
+    out, _ = await child.communicate()
+    assert out.decode().strip() == "set()"
 
 
 class Plain:
@@ -269,17 +276,6 @@ def tally(folder: Path, **options: Any) -> ToolServerConfig:
     return ToolServerConfig("tally", command=command, **options)
 
 
-async def test_a_command_gets_a_small_environment_and_what_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OURS", "canary")
-    server = tally(tmp_path, env={"GIVEN": "a", "SECRET": lambda: "b"})
-    async with connected(server) as tools:
-        variable = await tool_of(tools, "tally__variable")
-        for name, value in {"GIVEN": "a", "SECRET": "b", "OURS": "not set"}.items():
-            assert (await tools.call(variable, {"name": name}, unheard)).text == value
-
-
 async def test_a_command_gets_nothing_of_our_environment_but_what_programs_need(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,51 +370,31 @@ def exiting(program: str, **options: Any) -> ToolServerConfig:
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
-        pytest.param(
-            "sys.exit('no such account')", "exited with code 1: no such account", id="one line"
-        ),
-        pytest.param(
-            "sys.stderr.write('a\\nb\\n\\nc\\nd'); sys.exit(4)",
-            "exited with code 4: b | c | d",
-            id="the last lines, and one without a line break",
-        ),
-        pytest.param(
+        ("sys.stderr.write('a\\nb\\n\\nc\\nd'); sys.exit(4)", "exited with code 4: b | c | d"),
+        (
             "sys.exit('\\x1b[31mred\\x1b[0m \\x00\\x07\\u202e|\\r\\tend')",
             "exited with code 1: red | end",
-            id="control characters",
         ),
-        pytest.param(
-            "os.write(2, b'\\xff\\xfe'); sys.exit(1)",
-            "exited with code 1: \ufffd\ufffd",
-            id="no text",
+        (
+            "os.write(2, b'\\xff'); sys.exit('x' * 1_000_000)",
+            f"exited with code 1: \ufffd{'x' * 198}…",
         ),
-        pytest.param(
-            "sys.exit('x' * 1_000_000)", "exited with code 1: " + "x" * 199 + "…", id="a long line"
-        ),
-        pytest.param("sys.exit(0)", "exited with code 0", id="nothing"),
-        pytest.param(
+        ("sys.exit(0)", "exited with code 0"),
+        (
             "sys.exit(os.environ['KEY'] + ' is no key')",
-            "exited with code 1: … … | is no key",
-            id="a secret",
+            "exited with code 1: [redacted] [redacted] | is no key",
         ),
-        pytest.param(
-            "sys.exit('s3\\x1b[1mcr\\x1b[0met')", "exited with code 1: …", id="a coloured secret"
-        ),
+        ("sys.exit('s3\\x1b[1mcr\\x1b[0metive')", "exited with code 1: [redacted]"),
     ],
+    ids=["last lines", "control characters", "long and no text", "nothing", "secret", "coloured"],
 )
 async def test_a_command_that_exits_says_why_in_its_own_last_words(
     program: str, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = exiting(program, env={"KEY": lambda: "s3cret words\n"})
+    server = exiting(program, env={"KEY": lambda: "s3cretive password\n"})
     async with connected(server) as tools:
         assert reasons(tools) == {"x": reason}
     assert f"tool server x is unavailable: {reason}" in caplog.text
-
-
-async def test_a_secret_that_begins_with_another_is_hidden_to_its_end() -> None:
-    env = {"SHORT": lambda: "s3cret", "LONG": lambda: "s3cret-and-more"}
-    async with connected(exiting("sys.exit(os.environ['LONG'])", env=env)) as tools:
-        assert reasons(tools) == {"x": "exited with code 1: …"}
 
 
 async def test_a_command_whose_child_holds_its_stderr_open_still_says_why() -> None:

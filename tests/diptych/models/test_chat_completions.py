@@ -10,8 +10,6 @@ import gzip
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from typing import Any
 
 import aiohttp
@@ -187,13 +185,6 @@ def then_resets(*pieces: bytes) -> Step:
     return write
 
 
-def then_hangs(*pieces: bytes) -> Step:
-    async def write(writer: asyncio.StreamWriter) -> None:
-        await slowly(*pieces)(writer)  # type: ignore[operator]
-
-    return write
-
-
 async def streamed(asked: ChatModel, messages: Sequence[Message] = ASKED) -> list[Delta]:
     return [delta async for delta in asked.stream(ModelRequest(tuple(messages), 0))]
 
@@ -252,31 +243,6 @@ async def test_what_arrives_later_is_another_piece(session: aiohttp.ClientSessio
     async with upstream(step) as there:
         deltas = await streamed(model(session, there.url))
     assert deltas == [Delta("Hello"), Delta("😀"), Delta("", "", Usage(3, 2), "stop")]
-
-
-async def test_an_endpoint_that_does_not_stream_gives_one_piece(
-    session: aiohttp.ClientSession,
-) -> None:
-    async with upstream(reply("Hello!")) as there:
-        assert await streamed(model(session, there.url)) == [
-            Delta("Hello!", "", Usage(), "stop"),
-        ]
-
-
-@pytest.mark.parametrize(
-    ("suffix", "target"),
-    [
-        pytest.param("", "/v1/chat/completions", id="bare"),
-        pytest.param("/", "/v1/chat/completions", id="trailing slash"),
-        pytest.param("?api-version=1", "/v1/chat/completions?api-version=1", id="query"),
-    ],
-)
-async def test_the_path_is_added_to_the_endpoint(
-    session: aiohttp.ClientSession, suffix: str, target: str
-) -> None:
-    async with upstream(reply("")) as there:
-        await model(session, there.url + suffix).complete(REQUEST)
-        assert there.requests[0][0].split()[1] == target
 
 
 @pytest.mark.parametrize("endpoint", ["", "models.example.com/v1", "ftp://x/v1", "http://", "a:b"])
@@ -338,18 +304,6 @@ async def test_a_long_conversation_is_sent_whole(session: aiohttp.ClientSession)
 # What an endpoint does not know
 
 
-async def test_stream_options_that_are_refused_are_left_out_from_then_on(
-    session: aiohttp.ClientSession,
-) -> None:
-    refusal = http(422, b'{"detail": [{"loc": ["body", "stream_options"]}]}')
-    async with upstream(refusal, HELLO, HELLO) as there:
-        asked = model(session, there.url)
-        assert (await streamed(asked))[-1].finish_reason == "stop"
-        assert (await streamed(asked))[-1].finish_reason == "stop"
-        sent = ["stream_options" in body for _, _, body in there.requests]
-    assert sent == [True, False, False]
-
-
 async def test_calls_side_by_side_learn_the_same(session: aiohttp.ClientSession) -> None:
     async def refuse(writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.02)
@@ -361,46 +315,18 @@ async def test_calls_side_by_side_learn_the_same(session: aiohttp.ClientSession)
     assert [deltas[-1].finish_reason for deltas in replies] == ["stop", "stop"]
 
 
-async def test_max_tokens_is_renamed_for_models_that_want_it(
-    session: aiohttp.ClientSession,
-) -> None:
-    refusal = http(400, b'{"error": {"message": "Use \'max_completion_tokens\' instead."}}')
-    async with upstream(refusal, reply("a"), reply("b")) as there:
-        asked = model(session, there.url, max_tokens=5)
-        await asked.complete(REQUEST)
-        await asked.complete(REQUEST)
-        sent = [[name for name in body if name.startswith("max")] for _, _, body in there.requests]
-    assert sent == [["max_tokens"], ["max_completion_tokens"], ["max_completion_tokens"]]
-
-
 # Retries
 
 
-@pytest.mark.parametrize("status", [429, 500, 502, 503, 504, 529])
-async def test_a_busy_endpoint_is_asked_again(session: aiohttp.ClientSession, status: int) -> None:
+async def test_a_busy_endpoint_is_asked_again(session: aiohttp.ClientSession) -> None:
     pauses = Pauses()
-    async with upstream(http(status), http(status), reply("Hello!")) as there:
+    async with upstream(http(503), http(503), reply("Hello!")) as there:
         asked = model(session, there.url, pauses=pauses)
         assert (await asked.complete(REQUEST)).text == "Hello!"
     assert pauses.seconds == [0.125, 0.25]
 
 
-async def test_three_tries_are_enough(session: aiohttp.ClientSession) -> None:
-    async with upstream(*[http(503)] * 3) as there:
-        with pytest.raises(ModelError) as caught:
-            await streamed(model(session, there.url))
-        assert len(there.requests) == 3
-    assert caught.value.code == "model_overloaded"
-
-
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [
-        pytest.param("2", 2.1, id="seconds"),
-        pytest.param("3600", 31.5, id="more than there is patience for"),
-        pytest.param("nonsense", 0.125, id="nonsense"),
-    ],
-)
+@pytest.mark.parametrize(("value", "seconds"), [("2", 2.1), ("3600", 31.5), ("nonsense", 0.125)])
 async def test_retry_after_is_honoured(
     session: aiohttp.ClientSession, value: str, seconds: float
 ) -> None:
@@ -410,14 +336,6 @@ async def test_retry_after_is_honoured(
     assert pauses.seconds == [pytest.approx(seconds)]
 
 
-async def test_retry_after_may_be_a_date(session: aiohttp.ClientSession) -> None:
-    pauses = Pauses()
-    date = format_datetime(datetime.now(UTC) + timedelta(seconds=20), usegmt=True)
-    async with upstream(http(429, retry_after=date), reply("")) as there:
-        await model(session, there.url, pauses=pauses).complete(REQUEST)
-    assert 18 <= pauses.seconds[0] <= 22
-
-
 async def test_no_wait_goes_beyond_the_total(session: aiohttp.ClientSession) -> None:
     pauses = Pauses()
     async with upstream(http(429, retry_after="2")) as there:
@@ -425,16 +343,6 @@ async def test_no_wait_goes_beyond_the_total(session: aiohttp.ClientSession) -> 
         with pytest.raises(ModelError) as caught:
             await asked.complete(REQUEST)
     assert (caught.value.code, pauses.seconds) == ("model_overloaded", [])
-
-
-@pytest.mark.parametrize("status", [302, 400, 401, 403, 404, 422, 501])
-async def test_what_will_not_get_better_is_not_asked_again(
-    session: aiohttp.ClientSession, status: int
-) -> None:
-    async with upstream(http(status, location="/elsewhere")) as there:
-        with pytest.raises(ModelError):
-            await model(session, there.url).complete(REQUEST)
-        assert len(there.requests) == 1
 
 
 async def test_a_connection_that_breaks_before_the_response_is_made_again(
@@ -458,13 +366,6 @@ async def test_a_kept_connection_that_is_closed_says_nothing_of_its_server(
         assert there.connections == 3
     assert not pauses.seconds
     assert not caplog.records
-
-
-async def test_a_reply_that_breaks_before_its_first_piece_is_asked_for_again(
-    session: aiohttp.ClientSession,
-) -> None:
-    async with upstream(then_resets(STREAM_HEAD, framed(b": ping\n\n")), HELLO) as there:
-        assert (await streamed(model(session, there.url)))[-1].finish_reason == "stop"
 
 
 async def test_nobody_listens(session: aiohttp.ClientSession) -> None:
@@ -512,78 +413,55 @@ async def test_a_refusal_that_breaks_off_is_still_a_refusal(
 
 
 @pytest.mark.parametrize(
-    ("step", "code"),
+    ("piece", "code"),
     [
-        pytest.param(
-            then_closes(STREAM_HEAD, framed(said("Hel")), STREAM_END), "model_cut", id="proper end"
-        ),
-        pytest.param(then_closes(STREAM_HEAD, framed(said("Hel"))), "model_cut", id="half-closed"),
-        pytest.param(then_resets(STREAM_HEAD, framed(said("Hel"))), "model_cut", id="reset"),
-        pytest.param(
-            then_closes(STREAM_HEAD, framed(said("Hel")), framed(said("lo")[:-9]), STREAM_END),
-            "model_cut",
-            id="half an event",
-        ),
-        pytest.param(
-            then_closes(STREAM_HEAD, framed(said("Hel")), b"nonsense\r\n"),
-            "model_timeout",
-            id="broken framing",
-        ),
-        pytest.param(
-            slowly(STREAM_HEAD, framed(said("Hel")), framed(b"data: {nonsense\n\n")),
-            "model_failed",
-            id="no JSON",
-        ),
-        pytest.param(
-            slowly(STREAM_HEAD, framed(said("Hel")), framed(b'data: {"error": {"code": 1}}\n\n')),
-            "model_failed",
-            id="an error object",
-        ),
-        pytest.param(
-            slowly(STREAM_HEAD, framed(said("Hel")), framed(b"data: " + b"x" * 1_100_000)),
-            "model_garbage",
-            id="an endless line",
-        ),
-        pytest.param(
-            then_hangs(STREAM_HEAD, framed(said("Hel"))), "model_timeout", id="nothing more"
-        ),
-        pytest.param(
-            slowly(STREAM_HEAD, framed(said("Hel")), *[framed(b"x")] * 20),
-            "model_timeout",
-            id="a drip",
-        ),
+        pytest.param([b"nonsense\r\n"], "model_timeout", id="broken framing"),
+        pytest.param([framed(b"data: " + b"x" * 1_100_000)], "model_garbage", id="an endless line"),
+        pytest.param([framed(b"x")] * 20, "model_timeout", id="a drip"),
+        pytest.param([framed(b"data: {no\n\n")], "model_failed", id="no JSON"),
     ],
 )
-async def test_a_broken_stream_never_looks_whole(
-    session: aiohttp.ClientSession, step: Step, code: str
+async def test_a_stream_that_breaks_is_an_error_after_what_came(
+    session: aiohttp.ClientSession, piece: list[bytes], code: str
 ) -> None:
-    deltas: list[Delta] = []
-
-    async def consume(asked: ChatModel) -> None:
-        async for delta in asked.stream(REQUEST):
-            deltas.append(delta)  # noqa: PERF401
-
     timeouts = SOON_SILENT if code == "model_timeout" else TimeoutConfig()
-    async with upstream(step) as there:
+    async with upstream(slowly(STREAM_HEAD, framed(said("Hel")), *piece)) as there:
+        stream = model(session, there.url, timeouts=timeouts).stream(REQUEST)
+        assert await anext(stream) == Delta("Hel")
         with pytest.raises(ModelError) as caught:
-            await consume(model(session, there.url, timeouts=timeouts))
+            await anext(stream)
         await asyncio.wait_for(there.hung_up.wait(), 1)
         assert len(there.requests) == 1
     assert caught.value.code == code
-    assert deltas == [Delta("Hel")]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(http(200, b"x" * 9_000_000), id="too much"),
+        pytest.param(reply("Hi", x=[{}] * 400_000), id="too much when parsed"),
+        pytest.param(http(200, gzip.compress(b"{}"), content_encoding="gzip"), id="compressed"),
+        pytest.param(then_closes(b"220 smtp ready\r\n\r\n"), id="no HTTP"),
+    ],
+)
+async def test_a_success_that_cannot_be_read_is_an_error(
+    session: aiohttp.ClientSession, step: Step
+) -> None:
+    async with upstream(step, step) as there:
+        asked = model(session, there.url)
+        for ask in (asked.complete(REQUEST), streamed(asked)):
+            with pytest.raises(ModelError) as caught:
+                await ask
+            assert caught.value.code == "model_garbage"
+        assert len(there.requests) == 2
 
 
 @pytest.mark.parametrize(
     "ending",
     [
-        pytest.param(then_closes(framed(said("", "length") + USED), STREAM_END), id="no DONE"),
         pytest.param(then_resets(framed(said("", "length")), framed(USED)), id="a reset"),
-        pytest.param(then_hangs(framed(said("", "length")), framed(USED)), id="silence"),
-        pytest.param(then_hangs(framed(said("", "length") + USED + DONE)), id="DONE and silence"),
-        pytest.param(
-            then_closes(framed(said("", "length") + USED + DONE.strip()), STREAM_END),
-            id="no blank line",
-        ),
+        pytest.param(slowly(framed(said("", "length")), framed(USED)), id="silence"),
+        pytest.param(slowly(framed(said("", "length") + USED + DONE)), id="DONE and silence"),
     ],
 )
 async def test_a_stream_that_said_its_end_is_whole(
@@ -597,41 +475,6 @@ async def test_a_stream_that_said_its_end_is_whole(
         deltas = await streamed(model(session, there.url, timeouts=SOON_SILENT))
         await asyncio.wait_for(there.hung_up.wait(), 1)
     assert deltas == [Delta("Hel"), Delta("", "", Usage(3, 2), "length")]
-
-
-async def test_done_alone_ends_a_reply(session: aiohttp.ClientSession) -> None:
-    async with upstream(STREAM_HEAD + framed(said("Hi") + DONE) + STREAM_END) as there:
-        assert await streamed(model(session, there.url)) == [Delta("Hi", "", None, "stop")]
-
-
-@pytest.mark.parametrize(
-    ("step", "code"),
-    [
-        pytest.param(http(200, b"<html>", content_type="text/html"), "model_garbage", id="a page"),
-        pytest.param(http(200, b'{"error": {"message": "no"}}'), "model_failed", id="an error"),
-        pytest.param(http(200, b'{"object": "list"}'), "model_garbage", id="another object"),
-        pytest.param(http(200, b"x" * 9_000_000), "model_garbage", id="too much"),
-        pytest.param(reply("Hi", x=[{}] * 400_000), "model_garbage", id="too much when parsed"),
-        pytest.param(
-            http(
-                200, gzip.compress(reply("Hi").partition(b"\r\n\r\n")[2]), content_encoding="gzip"
-            ),
-            "model_garbage",
-            id="compressed",
-        ),
-        pytest.param(then_closes(b"220 smtp ready\r\n\r\n"), "model_garbage", id="no HTTP"),
-    ],
-)
-async def test_a_success_that_is_no_reply_is_an_error(
-    session: aiohttp.ClientSession, step: Step, code: str
-) -> None:
-    async with upstream(step, step) as there:
-        asked = model(session, there.url)
-        for ask in (asked.complete(REQUEST), streamed(asked)):
-            with pytest.raises(ModelError) as caught:
-                await ask
-            assert caught.value.code == code
-        assert len(there.requests) == 2
 
 
 async def test_a_whole_reply_that_breaks_off_is_cut(session: aiohttp.ClientSession) -> None:
@@ -657,8 +500,8 @@ async def test_an_endless_stream_is_ended(session: aiohttp.ClientSession) -> Non
 @pytest.mark.parametrize(
     "step",
     [
-        pytest.param(then_hangs(), id="no headers"),
-        pytest.param(then_hangs(STREAM_HEAD), id="headers alone"),
+        pytest.param(slowly(), id="no headers"),
+        pytest.param(slowly(STREAM_HEAD), id="headers alone"),
         pytest.param(slowly(STREAM_HEAD, *[framed(b"x")] * 20), id="a drip"),
     ],
 )
@@ -691,7 +534,7 @@ async def test_a_reply_that_takes_longer_than_its_first_byte_may_is_read(
 async def test_all_tries_together_stay_within_the_total(session: aiohttp.ClientSession) -> None:
     timeouts = TimeoutConfig(first_byte=2, idle=0.4, total=0.6)
     started = asyncio.get_running_loop().time()
-    async with upstream(*[then_hangs(STREAM_HEAD, framed(said("Hel")))] * 3) as there:
+    async with upstream(*[slowly(STREAM_HEAD, framed(said("Hel")))] * 3) as there:
         with pytest.raises(ModelError, match=r"timeouts\.total") as caught:
             await model(session, there.url, chance=0, timeouts=timeouts).complete(REQUEST)
         assert len(there.requests) == 2
@@ -738,29 +581,7 @@ async def test_a_slow_consumer_is_not_a_slow_model(session: aiohttp.ClientSessio
     assert deltas == [Delta("Hel"), Delta("lo", "", None, "stop")]
 
 
-async def test_a_stream_that_breaks_while_nobody_reads_is_cut(
-    session: aiohttp.ClientSession,
-) -> None:
-    async with upstream(then_closes(STREAM_HEAD, framed(said("Hel")), b"nonsense\r\n")) as there:
-        stream = model(session, there.url).stream(REQUEST)
-        assert await anext(stream) == Delta("Hel")
-        await asyncio.sleep(0.08)
-        with pytest.raises(ModelError) as caught:
-            await anext(stream)
-    assert caught.value.code == "model_cut"
-
-
 # Ends that the caller makes
-
-
-async def test_a_cancelled_call_hangs_up(session: aiohttp.ClientSession) -> None:
-    async with upstream(then_hangs()) as there:
-        task = asyncio.create_task(model(session, there.url).complete(REQUEST))
-        await asyncio.wait_for(there.asked.wait(), 1)
-        task.cancel()
-        await asyncio.wait_for(there.hung_up.wait(), 1)
-        with pytest.raises(asyncio.CancelledError):
-            await task
 
 
 async def test_a_cancelled_stream_hangs_up(session: aiohttp.ClientSession) -> None:
@@ -770,7 +591,7 @@ async def test_a_cancelled_stream_hangs_up(session: aiohttp.ClientSession) -> No
         async for _ in asked.stream(REQUEST):
             begun.set()
 
-    async with upstream(then_hangs(STREAM_HEAD, framed(said("Hel")))) as there:
+    async with upstream(slowly(STREAM_HEAD, framed(said("Hel")))) as there:
         task = asyncio.create_task(consume(model(session, there.url)))
         await begun.wait()
         task.cancel()
@@ -783,7 +604,7 @@ async def test_a_cancelled_stream_hangs_up(session: aiohttp.ClientSession) -> No
 async def test_a_stream_that_is_dropped_hangs_up(
     session: aiohttp.ClientSession, closes: bool
 ) -> None:
-    async with upstream(then_hangs(STREAM_HEAD, framed(said("Hel")))) as there:
+    async with upstream(slowly(STREAM_HEAD, framed(said("Hel")))) as there:
         stream = model(session, there.url).stream(REQUEST)
         assert await anext(stream) == Delta("Hel")
         if closes:
@@ -801,15 +622,11 @@ async def test_a_stream_that_is_dropped_hangs_up(
     "step",
     [
         pytest.param(then_resets(), id="no response"),
-        pytest.param(then_hangs(), id="no answer"),
+        pytest.param(slowly(), id="no answer"),
         pytest.param(then_closes(b"nonsense\r\n\r\n"), id="no HTTP"),
-        pytest.param(
-            http(400, b'{"error": {"message": "bad key ' + KEY.encode() + b'"}}'), id="400"
-        ),
-        pytest.param(http(401, b'{"error": {"message": "' + KEY.encode() + b'"}}'), id="401"),
+        pytest.param(http(400, b'{"error": "bad key ' + KEY.encode() + b'"}'), id="400"),
         pytest.param(http(503, KEY.encode()), id="503"),
         pytest.param(http(200, b'{"error": "' + KEY.encode() + b'"}'), id="error in a success"),
-        pytest.param(http(200, KEY.encode()), id="no JSON"),
         pytest.param(then_closes(STREAM_HEAD, KEY.encode()), id="cut"),
     ],
 )

@@ -14,8 +14,8 @@ from support.upstream_server import Answer, UpstreamServer, upstream_server
 from diptych.core.errors import ModelError
 from diptych.manifest.settings import ModelConfig, TimeoutConfig
 from diptych.models.chat_model import ChatModel
-from diptych.models.circuit import MAX_FAILURES
 from diptych.models.connection import open_http_session
+from diptych.models.health import MAX_FAILURES
 
 HANG = Answer((), end="hang")
 CANARY = "canary-0123456789"

@@ -5,12 +5,10 @@ from typing import Any
 import orjson
 import pytest
 
-from diptych.models.model_list import (
+from diptych.models.probe import (
     find_model,
     loaded_context,
-    props_context,
     read_models,
-    shown_context,
 )
 
 
@@ -71,14 +69,8 @@ def test_a_model_is_found_by_each_of_its_names(entry: dict[str, Any], name: str)
     assert find_model(models, name + "x") is None
 
 
-def test_what_servers_say_elsewhere() -> None:
-    assert props_context(b'{"default_generation_settings": {"n_ctx": 4096}}') == 4096
+def test_ollama_says_how_long_a_context_it_has_loaded() -> None:
     running = b'{"models": [{"name": "x"}, {"name": "m:latest", "context_length": 8192}]}'
     assert loaded_context(running, "m") == 8192
-    assert loaded_context(running, "y") is None
-    shown = b'{"parameters": "stop \\"a\\"\\nnum_ctx                 2048", "model_info": {}}'
-    assert shown_context(shown) == 2048
-    for body in (b"", b"[]", b"{}", b'{"models": 1, "parameters": 1}'):
-        assert props_context(body) is None
-        assert loaded_context(body, "m") is None
-        assert shown_context(body) is None
+    for body in (running, b"", b"[]", b"{}", b'{"models": 1}'):
+        assert loaded_context(body, "y") is None

@@ -65,29 +65,22 @@ async def test_an_endpoint_that_takes_everything_is_asked_four_times() -> None:
 @pytest.mark.parametrize(
     ("owner", "pages", "context"),
     [
-        pytest.param(
-            "llamacpp", {"/props": {"default_generation_settings": {"n_ctx": 512}}}, 512,
-            id="llama.cpp",
+        (
+            "library",
+            {"/api/ps": {"models": [{"name": "m", "context_length": 4096}]}},
+            4096,
         ),
-        pytest.param(
-            "library", {"/api/ps": {"models": [{"name": "m", "context_length": 4096}]}}, 4096,
-            id="Ollama, of the model that is loaded",
-        ),
-        pytest.param(
-            "library", {"/api/show": {"parameters": "num_ctx 2048"}}, 2048,
-            id="Ollama, of the model's file",
-        ),
-        pytest.param("library", {}, None, id="Ollama, that says nothing"),
-        pytest.param("openai", {"/props": {}}, None, id="another"),
+        ("library", {}, None),
+        ("openai", {"/api/ps": {}}, None),
     ],
-)  # fmt: skip
+    ids=["Ollama", "Ollama, that says nothing", "another"],
+)
 async def test_the_context_is_asked_for_where_the_server_says_it(
     owner: str, pages: dict[str, Any], context: int | None
 ) -> None:
     async with upstream_server(good) as there:
         there.pages |= {path: page(value) for path, value in pages.items()}
         there.pages["/v1/models"] = page({"data": [{"id": "m", "owned_by": owner}]})
-        there.pages.setdefault("/api/show", Answer((b"{}",), 404))
         found = await probed(there)
     assert found.context == context
 

@@ -159,13 +159,6 @@ def test_tools_are_sent_without_a_choice() -> None:
     assert "tool_choice" not in sent
 
 
-def test_a_catalog_s_tools_are_encoded_once() -> None:
-    tools = (WEATHER, TIME)
-    first, again = (fields(ModelRequest(ASKED, tools=tools))["tools"] for _ in range(2))
-    assert first is again
-    assert fields(ModelRequest(ASKED, tools=(WEATHER, TIME)))["tools"] is not first
-
-
 def test_tools_that_hold_half_a_character_are_sent_all_the_same() -> None:
     broken = FunctionTool("echo", "says \ud83d", {"type": "object"})
     sent = json.loads(encode_request(fields(ModelRequest(ASKED, tools=(broken,))), ASKED))

@@ -15,7 +15,7 @@ from support.upstream_server import Answer, upstream_server
 from diptych.core.catalog import Unavailable
 from diptych.core.errors import ModelError
 from diptych.manifest.settings import ModelConfig, TimeoutConfig
-from diptych.models import model_watch
+from diptych.models import health
 from diptych.models.chat_model import ChatModel
 from diptych.models.connection import open_http_session
 
@@ -25,7 +25,7 @@ CANARY = "canary-0123456789"
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_watch, "LOOK_PERIOD", 0.02)
+    monkeypatch.setattr(health, "LOOK_PERIOD", 0.02)
 
 
 async def no_pause(seconds: float) -> None:

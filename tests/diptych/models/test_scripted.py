@@ -104,28 +104,19 @@ async def test_an_entry_may_be_an_error(written: Any, code: str, limits: Any) ->
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
-        pytest.param({"usage": {}}, 'needs "content", "tool_calls" or "error"', id="nothing"),
-        pytest.param({"tool_calls": {}}, "tool_calls: must be a list", id="no list"),
-        pytest.param({"tool_calls": [1]}, r"tool_calls\[1\]: must look like", id="no call"),
-        pytest.param({"tool_calls": [{"arguments": {}}]}, "must look like", id="no name"),
-        pytest.param(
-            {"tool_calls": [{"name": "a", "arguments": [1]}]}, "must be an object", id="a list"
-        ),
-        pytest.param(
+        ({"usage": {}}, ': needs "content", "tool_calls" or "error"'),
+        ({"tool_calls": {}}, ".tool_calls: Input should be a valid list"),
+        ({"tool_calls": [{"arguments": {}}]}, ".tool_calls[0].name: Field required"),
+        (
             {"tool_calls": [{"id": "x", "name": "a"}, {"id": "x", "name": "b"}]},
-            "must differ",
-            id="one id twice",
+            ": the ids of tool_calls must differ",
         ),
-        pytest.param({"content": "", "finish_reason": 1}, "must be a string", id="a number"),
-        pytest.param({"error": {"message": "x", "code": "y"}}, "must be one of", id="no code"),
-        pytest.param({"error": {"message": "x", "code": []}}, "must be one of", id="code a list"),
-        pytest.param({"error": {}}, 'look like {"message"', id="no message"),
-        pytest.param(
-            {"error": {"message": "x", "max_tokens": "8"}}, "whole numbers", id="no number"
-        ),
-        pytest.param({"content": "", "tools": []}, "unknown field 'tools'", id="unknown"),
+        ({"error": {"message": "x", "code": "y"}}, ".error.code: Input should be 'model_"),
+        ({"content": "", "tools": []}, ".tools: Extra inputs are not permitted"),
+        (7, ": Input should be a valid dictionary"),
     ],
 )
 def test_a_mistake_is_told_with_its_place(entry: Any, problem: str) -> None:
-    with pytest.raises(ConfigError, match=rf"DEBUG_MOCK_RESPONSES\[0\].*{problem}"):
+    with pytest.raises(ConfigError) as caught:
         read_script(json.dumps([entry]))
+    assert str(caught.value).startswith(f"DEBUG_MOCK_RESPONSES[0]{problem}")

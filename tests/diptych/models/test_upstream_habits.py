@@ -22,9 +22,11 @@ from support.upstream_habits import (
     Refusal,
     as_bytes,
     call,
+    chunk,
     error,
     refusal,
     said,
+    sse,
     whole,
 )
 from support.upstream_limits import LIMITS
@@ -220,17 +222,23 @@ CALL = {"index": 0, "id": "call_1", "type": "function"} | {
 ASKING = {"content": None, "tool_calls": [CALL]}
 
 
+LOST_CALLS = sse(chunk({}, "tool_calls"), {"choices": [], "usage": TOKENS}, None)
+
+
 @pytest.mark.parametrize(
-    "streamed",
+    ("streamed", "used"),
     [
-        refusal(error("Cannot use tools with stream"), 500),  # llama.cpp
-        refusal(error("This model doesn't support tool use in streaming mode."), 400),  # Bedrock
-        refusal(error("Streaming is not supported when tools are offered."), 422),
-        said(finish_reason="tool_calls"),  # the calls are lost in silence
+        (refusal(error("Cannot use tools with stream"), 500), Usage(3, 2)),  # llama.cpp
+        (
+            refusal(error("This model doesn't support tool use in streaming mode."), 400),
+            Usage(3, 2),
+        ),
+        (LOST_CALLS, Usage(6, 4)),  # both requests count
     ],
+    ids=["llama.cpp", "Bedrock", "the calls are lost in silence"],
 )
 async def test_an_endpoint_that_cannot_stream_tools_is_asked_for_whole_replies(
-    session: aiohttp.ClientSession, streamed: Answer
+    session: aiohttp.ClientSession, streamed: Answer, used: Usage
 ) -> None:
     def respond(body: Any) -> Answer:
         if not body["stream"]:
@@ -241,6 +249,7 @@ async def test_an_endpoint_that_cannot_stream_tools_is_asked_for_whole_replies(
         asked = model(session, there.url)
         replies = [await asked.complete(WITH_TOOLS) for _ in range(2)]
         assert [reply.calls for reply in replies] == [(call(),), (call(),)]
+        assert [reply.usage for reply in replies] == [used, Usage(3, 2)]
         assert [request["stream"] for request in there.requests] == [True, False, False]
         assert (await asked.complete(PLAIN)).text == "Hello."
         assert there.requests[-1]["stream"] is True

@@ -16,8 +16,7 @@ from diptych.core.errors import ModelError
 from diptych.core.messages import Message
 from diptych.core.model_request import ModelRequest
 from diptych.manifest.settings import ModelConfig, PeerConfig
-from diptych.mcp.request_outcome import RequestOutcome
-from diptych.mcp.transport import HandshakeAborted
+from diptych.mcp.transport import HandshakeAborted, RequestOutcome
 from diptych.mcp.transport import http_client as mcp_client
 from diptych.models.chat_model import ChatModel
 from diptych.models.connection import allow_url, open_http_session, with_proxies

@@ -17,7 +17,7 @@ from diptych.manifest.settings import (
     TimeoutConfig,
     ToolServerConfig,
 )
-from diptych.mcp.tool_limits import NAME_RULE
+from diptych.mcp.tool_rules import NAME_RULE
 from diptych.models.connection import open_http_session
 from diptych.serve.examination import AgentFindings, Examiner, PeerFindings
 

@@ -1,0 +1,191 @@
+"""How the endpoints of a model fare: which to ask next, and what `/ready` says of the others."""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from diptych.core.catalog import Unavailable
+from diptych.core.errors import ModelCode
+from diptych.models.error_report import read_error_body
+from diptych.models.failures import AttemptFailure, SecretMissing, status_failure
+
+if TYPE_CHECKING:
+    from diptych.models.endpoint import ModelEndpoint
+
+MAX_FAILURES = 5
+FAILURE_WINDOW = 30.0  # seconds, as all times here
+OPEN_TIME = 10.0
+LOOK_PERIOD = 5.0  # between two looks at an endpoint that fails
+LOOK_TIMEOUT = 5.0
+EXPIRY = 300.0  # after which a failure that no look can see the end of is forgotten
+_UNAUTHORIZED, _NOT_FOUND = 401, 404
+_ILLNESSES: frozenset[ModelCode] = frozenset(
+    {
+        "model_unreachable",
+        "model_timeout",
+        "model_unauthorized",
+        "model_overloaded",
+        "model_failed",
+        "model_garbage",
+        "model_cut",
+    }
+)
+_logger = logging.getLogger(__name__)
+
+
+class CircuitBreaker:
+    """Opens after `MAX_FAILURES` failures within `FAILURE_WINDOW`, for `OPEN_TIME` (faults.md M2).
+
+    Then one request is let through: it closes the circuit by its success, and opens it again by its
+    failure. https://martinfowler.com/bliki/CircuitBreaker.html
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._failures: deque[float] = deque(maxlen=MAX_FAILURES)
+        self._retry_at: float | None = None  # None while it is closed
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the endpoint failed too often and has not answered since."""
+        return self._retry_at is not None
+
+    def admit(self) -> bool:
+        """Whether to ask the endpoint now; an open circuit admits one probe at a time.
+
+        A probe that nobody reports on holds others back for `OPEN_TIME`.
+        """
+        if self._retry_at is None:
+            return True
+        if self._now() < self._retry_at:
+            return False
+        self._retry_at = self._now() + OPEN_TIME
+        return True
+
+    def report_success(self) -> None:
+        """The endpoint answered, if only with a refusal."""
+        self._retry_at = None
+        self._failures.clear()
+
+    def report_failure(self) -> None:
+        """The endpoint failed, or could not be reached."""
+        now = self._now()
+        self._failures.append(now)
+        is_full = len(self._failures) == MAX_FAILURES
+        if self.is_open or (is_full and now - self._failures[0] <= FAILURE_WINDOW):
+            self._retry_at = now + OPEN_TIME
+
+
+@dataclass(frozen=True, slots=True)
+class _Trouble:
+    """Why an endpoint gives no replies. `since` is a Unix time, `seen_at` a monotonic one.
+
+    `by_look` says that a look has seen it, so that a look can see its end.
+    """
+
+    code: ModelCode
+    message: str
+    since: float
+    seen_at: float
+    by_look: bool
+
+
+class ModelWatch:
+    """Knows which endpoints of a model cannot be asked now, and since when.
+
+    It is told how each attempt ended. Once at the start, and while an endpoint fails, it looks
+    itself whether the endpoint is there and takes the key: it gets the list of models, which costs
+    no tokens.
+    """
+
+    def __init__(
+        self, endpoints: Sequence["ModelEndpoint"], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._endpoints = endpoints
+        self._clock = clock
+        self._troubles: dict[ModelEndpoint, _Trouble] = {}
+        self._proven: set[ModelEndpoint] = set()
+        """Endpoints that have replied: if they refuse the list of models, that means nothing."""
+        self._has_news = asyncio.Event()
+
+    def unavailable(self) -> tuple[Unavailable, ...]:
+        """Return the models that cannot be asked now."""
+        return tuple(
+            Unavailable("model", endpoint.settings.name, _reason(endpoint, trouble))
+            for endpoint in self._endpoints
+            if (trouble := self._troubles.get(endpoint))
+        )
+
+    def note_success(self, endpoint: "ModelEndpoint") -> None:
+        """The endpoint replied."""
+        self._proven.add(endpoint)
+        self._end_trouble(endpoint)
+
+    def note_failure(self, endpoint: "ModelEndpoint", failure: AttemptFailure) -> None:
+        """An attempt failed; a refusal of the request says nothing about the endpoint."""
+        is_no_such_model = failure.code == "model_refused" and failure.status == _NOT_FOUND
+        if failure.code in _ILLNESSES or is_no_such_model:
+            self._begin_trouble(endpoint, failure, by_look=False)
+
+    async def run(self) -> None:
+        """Look at each endpoint once, and then at those that fail, until cancelled."""
+        await asyncio.gather(*map(self.look, self._endpoints))
+        while True:
+            if not self._troubles:
+                self._has_news.clear()
+                await self._has_news.wait()
+            await asyncio.sleep(LOOK_PERIOD)
+            await asyncio.gather(*map(self.look, [*self._troubles]))
+
+    async def look(self, endpoint: "ModelEndpoint") -> None:
+        """Look whether an endpoint is there and takes the key, without spending tokens."""
+        connection = endpoint.connection
+        try:
+            headers = connection.headers()
+            status, body = await connection.fetch("models", headers, LOOK_TIMEOUT)
+            if status == _UNAUTHORIZED and endpoint not in self._proven:
+                report, secrets = read_error_body(body, status), connection.secrets(headers)
+                raise status_failure(report, {}, secrets, connection.url)
+        except AttemptFailure as failure:
+            failure.name_proxy(endpoint.settings.proxy)
+            self._begin_trouble(endpoint, failure, by_look=True)
+            return
+        trouble = self._troubles.get(endpoint)
+        if trouble is None:
+            return
+        is_visible = trouble.by_look or trouble.code == "model_unreachable"
+        if is_visible or self._clock() - trouble.seen_at > EXPIRY:
+            self._end_trouble(endpoint)
+
+    def _begin_trouble(
+        self, endpoint: "ModelEndpoint", failure: AttemptFailure, *, by_look: bool
+    ) -> None:
+        if isinstance(failure, SecretMissing):
+            return  # `/ready` lists the secret by its name
+        former = self._troubles.get(endpoint)
+        since = time.time()
+        if former is not None and former.code == failure.code:
+            since, by_look = former.since, by_look or former.by_look
+        else:
+            said = f" It said: {failure.said}" if failure.said else ""
+            name, message = endpoint.settings.name, failure.message
+            origin = endpoint.origin
+            _logger.warning("model %s at %s cannot be asked: %s%s", name, origin, message, said)
+        now = self._clock()
+        self._troubles[endpoint] = _Trouble(failure.code, failure.message, since, now, by_look)
+        self._has_news.set()
+
+    def _end_trouble(self, endpoint: "ModelEndpoint") -> None:
+        if self._troubles.pop(endpoint, None) is not None:
+            _logger.info("model %s at %s can be asked", endpoint.settings.name, endpoint.origin)
+
+
+def _reason(endpoint: "ModelEndpoint", trouble: _Trouble) -> str:
+    since = datetime.fromtimestamp(trouble.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    code = trouble.code.removeprefix("model_")
+    return f"{code} since {since} at {endpoint.origin}: {trouble.message}"
