@@ -21,7 +21,7 @@ from bench.models.questions import KINDS, chosen
 from bench.models.server import ModelServer, model_server, templates
 from bench.report import table
 from diptych import Agent
-from diptych.core.answer_reading import is_call, is_only_no_op
+from diptych.core.answer_gate import is_call, is_only_no_op
 from diptych.core.catalog import Catalog, Peer, Tool
 from diptych.core.codec import TERMINAL, Record
 from diptych.core.reading import Rules

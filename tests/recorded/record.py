@@ -17,9 +17,8 @@ from diptych.core.catalog import Unavailable
 from diptych.core.codec import decode, encode
 from diptych.core.commands import AskModel, Judge, MakeCall
 from diptych.core.errors import DelegationError, ToolError
-from diptych.core.events import Origin
+from diptych.core.events import MessageQueued, Origin
 from diptych.core.messages import CallOutput, Message
-from diptych.core.queue_events import MessageQueued
 from diptych.core.reducer import replay
 from diptych.core.run_settings import RunSettings
 from diptych.policy.rule_groups import Rule

@@ -27,7 +27,7 @@ from diptych.core.errors import (
     StoreError,
     ToolError,
 )
-from diptych.core.queue_events import MessageQueued
+from diptych.core.events import MessageQueued
 from diptych.core.run_settings import RunSettings
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy

@@ -9,10 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from diptych.core.budget import Budget, Prices, decode_budget
-from diptych.core.codec import Record
-from diptych.core.delegation_rows import read_usage
-from diptych.core.event_rows import read_returned
+from diptych.core.codec import Record, read_returned
 from diptych.core.excerpts import READ_RESULT
+from diptych.core.json_values import read_usage
 from diptych.core.messages import Usage, Used
 from diptych.core.run_settings import read_prices
 from diptych.core.spending import child_use

@@ -1,24 +1,18 @@
 """Phase 1, ACT: what follows from a reply, a rejection and a result (loop.md §2, §3, §5, §12)."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from diptych.core import prompt
 from diptych.core.answer import give_answer, reset_answer
-from diptych.core.answer_reading import is_only_no_op
+from diptych.core.answer_gate import is_only_no_op
 from diptych.core.asking import ask_for_answer, may_answer, next_step
 from diptych.core.call_graph import Graph, failure
+from diptych.core.catalog import function_name
 from diptych.core.commands import Command, Emit, JudgeCall, JudgeStep, MakeCall, Warn
 from diptych.core.events import AnswerReset, Called, Replied, ReplyRejected, Returned
 from diptych.core.excerpts import is_reader, mark_results, read_text
-from diptych.core.messages import Call, Message, Result, ToolCall
-from diptych.core.native_steps import (
-    asking_message,
-    native_reply,
-    rejection_messages,
-    result_messages,
-    said_by,
-    with_call_ids,
-)
+from diptych.core.messages import Call, Message, NativeCall, Result, ToolCall
 from diptych.core.pending import Next, issue
 from diptych.core.reading import (
     MALFORMED_CALL,
@@ -28,10 +22,12 @@ from diptych.core.reading import (
     Prose,
     read_native,
     read_reply,
+    strip_lead,
 )
-from diptych.core.reading.wording import listed, quoted
+from diptych.core.reading.verdict import listed, quoted
 from diptych.core.spending import is_counted, take_child_use
 from diptych.core.state import (
+    NativeReply,
     Phase,
     Run,
     append_messages,
@@ -245,3 +241,43 @@ def _with_changes(run: Run, result: Result) -> Result:
 def _is_terminal(run: Run, call: Call) -> bool:
     tool = run.catalog.tool(call.name) if isinstance(call, ToolCall) else None
     return tool is not None and tool.terminal
+
+
+def native_reply(reply: Replied) -> NativeReply:
+    """The reply as it is kept: a name that no API takes would make its session unusable."""
+    calls = tuple(replace(call, name=function_name(call.name)) for call in reply.calls)
+    return NativeReply(strip_lead(reply.text)[0], calls, reasoning=reply.reasoning)
+
+
+def with_call_ids(reply: NativeReply, found: Calls, named: tuple[Call, ...]) -> NativeReply:
+    """Say which of the run's calls each native call became."""
+    places = found.places or range(len(named))
+    return replace(reply, call_ids=tuple(named[place].id for place in places))
+
+
+def said_by(reply: Replied) -> str:
+    """What a model said with native calls, for people and for an error's record."""
+    calls = (f"{call.name}({call.arguments})" for call in reply.calls)
+    return "\n".join(filter(None, (strip_lead(reply.text)[0], *calls)))
+
+
+def asking_message(reply: NativeReply) -> Message:
+    """The assistant's message that asks for the calls."""
+    return Message("assistant", reply.text, reply.calls, reasoning=reply.reasoning)
+
+
+def result_messages(reply: NativeReply, results: Mapping[str, Result]) -> tuple[Message, ...]:
+    """The results of a step, by the ids of the run's calls, as `tool` messages."""
+    texts = (prompt.native_result(results[call_id]) for call_id in reply.call_ids)
+    return _answers(reply.calls, tuple(texts))
+
+
+def rejection_messages(reply: NativeReply, event: ReplyRejected) -> tuple[Message, ...]:
+    """The refused reply, and what was wrong with it, told as the result of each of its calls."""
+    texts = (prompt.native_error(event.error, event.said, n) for n in range(len(reply.calls)))
+    return asking_message(reply), *_answers(reply.calls, tuple(texts))
+
+
+def _answers(calls: tuple[NativeCall, ...], texts: tuple[str, ...]) -> tuple[Message, ...]:
+    answers = zip(calls, texts, strict=True)
+    return tuple(Message("tool", text, call_id=call.id) for call, text in answers)

@@ -7,14 +7,14 @@ as often as `answer_repairs` says.
 
 from typing import Literal
 
-from diptych.core.answer_prompt import Repair
-from diptych.core.answer_reading import is_call, is_only_no_op
+from diptych.core.answer_gate import is_call, is_only_no_op
 from diptych.core.asking import ask_for_answer, next_step
 from diptych.core.commands import Emit, JudgeAnswer, Warn
 from diptych.core.events import Answered, AnswerReset, Completed, Failed, Replied, Streamed
 from diptych.core.messages import JSONObject, Message
 from diptych.core.output_schema import Fit, read_output
 from diptych.core.pending import Next, is_asking, issue
+from diptych.core.prompt import Repair
 from diptych.core.queues import begin_turn, queued_messages
 from diptych.core.state import Candidate, Phase, Run, append_messages, updated
 

@@ -15,12 +15,113 @@ on the text alone, and not on the pieces in which it comes.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable
 from enum import Enum, auto
+from functools import lru_cache
 from typing import NamedTuple
 
-from diptych.core.answer_reading import is_only_no_op
-from diptych.core.bare_openings import BareOpenings
+from diptych.core.catalog import Catalog
+from diptych.core.reading import ActionError, Calls, Rules, parse
+from diptych.core.reading.other_forms import offered_name
+from diptych.core.reading.own_form import is_no_op
+from diptych.core.reading.strict_json import decode_json
+
+_WORD = re.compile(r"[^\s<>\[\]{}()\"'`]{0,128}+")
+_NAMESPACES = ("functions.", "functions:", "tools.", "tools:", "default_api.", "default_api:")
+_NUMBER = re.compile(r":\d{0,4}\Z")  # Kimi's `functions.read:0`
+_METHOD = ".call"  # Llama 3's `read.call(…)`
+
+
+class BareOpenings:
+    """The names by which calls may begin."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        self._names = names
+
+    def opens(self, text: str) -> bool | None:
+        """Say whether a text, from its first character on, opens a call; None while it may."""
+        if not self._names:
+            return False
+        is_list = text.startswith("[")
+        body = text[1:].lstrip() if is_list else text
+        if not body:
+            return None
+        word = _WORD.match(body)
+        name, after = (word[0], body[word.end() :]) if word else ("", body)
+        if not after:
+            return None if self._may_become_name(name) else False
+        if self._plain(name) not in self._names:
+            return False
+        after = after.lstrip()
+        return after.startswith("(" if is_list else "{") if after else None
+
+    def _may_become_name(self, word: str) -> bool:
+        if any(space.startswith(word) for space in _NAMESPACES):
+            return True
+        plain = self._plain(word)
+        spellings = _spellings(self._names)
+        place = bisect_left(spellings, plain)
+        return place < len(spellings) and spellings[place].startswith(plain)
+
+    def _plain(self, word: str) -> str:
+        if word in self._names:
+            return word
+        space = next((space for space in _NAMESPACES if word.startswith(space)), "")
+        return _NUMBER.sub("", word.removeprefix(space)).removesuffix(_METHOD)
+
+
+@lru_cache(maxsize=32)
+def _spellings(names: frozenset[str]) -> list[str]:
+    """Give the names, also as methods, in order: the first that begins so is found at once."""
+    return sorted(names | {f"{name}{_METHOD}" for name in names})
+
+
+_NAME = re.compile(
+    r"(?:\b(?:tool|agent|name|function|action|to)[\"']?\s*[:=]\s*[\"']?)([^\s\"'<>{}()\[\],|]{1,128})",
+    re.IGNORECASE,
+)
+_NO_OP = re.compile(r"(?:(?:```|~~~)[\w-]*)?(?:\s*<>\s*|[\[\]{},\s]+)(?:```|~~~)?")
+_FENCED = re.compile(r"(`{3,}|~{3,})[\w-]*\s*(?P<inside>.*?)\1", re.DOTALL)
+
+
+def is_only_no_op(text: str) -> bool:
+    """Whether all of a text is a no-op, fenced or not. Beside words it is text."""
+    text = text.strip()
+    if _NO_OP.fullmatch(text):
+        return True
+    if "null" not in text:
+        return False
+    fenced = _FENCED.fullmatch(text)
+    value = decode_json(fenced["inside"].strip() if fenced else text)
+    return not isinstance(value, ValueError) and is_no_op(value)
+
+
+def is_call(text: str, catalog: Catalog, rules: Rules) -> bool:
+    """Whether a text holds calls, or a broken call of something that is offered."""
+    match parse(text, catalog, rules):
+        case Calls():
+            return True
+        case ActionError(type=kind) if kind != "ambiguous":
+            names = {match[1] for match in _NAME.finditer(text)}
+            return any(offered_name(name, catalog, may_be_away=True) for name in names)
+        case _:
+            return False
+
+
+def is_attempt(text: str, catalog: Catalog, rules: Rules) -> bool:
+    """Whether phase 1 takes a text for calls, or for an attempt at one that the model is told of.
+
+    So does what begins a direct answer: a call of something that nobody offers is none (§3).
+    """
+    match parse(text, catalog, rules):
+        case Calls():
+            return True
+        case ActionError(type=kind):
+            return kind != "ambiguous"
+        case _:
+            return False
+
 
 _BLANKS = "\ufeff \t\r\n\f\v"
 _REMAINS = "}]," + _BLANKS

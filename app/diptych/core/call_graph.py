@@ -10,7 +10,7 @@ from diptych.core.events import Returned
 from diptych.core.messages import Call, ChildRun, Delegation, Result, ToolCall
 from diptych.core.reading.arguments import check_arguments
 from diptych.core.reading.references import fill_references, reference_value
-from diptych.core.reading.wording import listed
+from diptych.core.reading.verdict import listed
 
 
 @dataclass(frozen=True, slots=True)

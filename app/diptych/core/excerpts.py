@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from diptych.core.catalog import RESULT_SERVER, Catalog, Tool
 from diptych.core.messages import Call, JSONObject, Message, NativeCall, ToolCall
-from diptych.core.text_weight import weight
-from diptych.core.tokens import message_weight
+from diptych.core.tokens import message_weight, weight
 
 MAX_READ_CHARS: Final = 20_000
 _LEAST_CHARS = 80  # of an excerpt, beside its mark

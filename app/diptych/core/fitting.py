@@ -15,8 +15,7 @@ from diptych.core import prompt
 from diptych.core.excerpts import shortened
 from diptych.core.messages import Message
 from diptych.core.state import Run, conversation
-from diptych.core.text_weight import prompt_weight
-from diptych.core.tokens import message_weight
+from diptych.core.tokens import message_weight, prompt_weight
 
 FULL: Final = 0.75
 """The share of the window above which a conversation is made smaller; the reply needs the rest."""

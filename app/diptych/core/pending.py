@@ -6,7 +6,6 @@ With a new owner some of them are done again, and some must not be.
 from dataclasses import replace
 
 from diptych.core import prompt
-from diptych.core.approval_events import ApprovalRequested
 from diptych.core.call_graph import failure, is_repeatable
 from diptych.core.commands import (
     AskModel,
@@ -18,7 +17,10 @@ from diptych.core.commands import (
     MakeCall,
 )
 from diptych.core.events import (
+    AnswerJudged,
+    ApprovalRequested,
     Called,
+    CallJudged,
     Compacted,
     ContextRefused,
     Event,
@@ -27,8 +29,8 @@ from diptych.core.events import (
     OwnerChanged,
     Replied,
     Returned,
+    StepJudged,
 )
-from diptych.core.hook_events import AnswerJudged, CallJudged, StepJudged
 from diptych.core.state import Run, calls_awaiting_decision, open_calls, updated
 
 Next = tuple[Run, tuple[Command, ...]]

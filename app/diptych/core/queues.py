@@ -6,8 +6,8 @@ when this one has its answer, and so does a message that steers but comes during
 
 from dataclasses import replace
 
+from diptych.core.events import MessageQueued, QueueCleared
 from diptych.core.messages import Message
-from diptych.core.queue_events import MessageQueued, QueueCleared
 from diptych.core.state import MAX_MESSAGES_PER_RUN, Run, append_question, updated
 from diptych.core.stuck import forget_repeats
 

@@ -35,47 +35,61 @@ from diptych.core.act import (
     take_result,
 )
 from diptych.core.answer import end_turn, take_answer, take_reset
-from diptych.core.approval_decisions import may_wait, take_approval_request, take_decision
-from diptych.core.approval_events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    ChildApprovalDecided,
-    ChildApprovalRequested,
+from diptych.core.asking import (
+    ask_again,
+    ask_for_actions,
+    change_format,
+    may_answer,
+    next_step,
+    take_summary,
 )
-from diptych.core.asking import ask_for_actions, change_format, may_answer, next_step
 from diptych.core.budget import NEVER_FAR
 from diptych.core.call_graph import failure
-from diptych.core.child_approvals import may_take, take
-from diptych.core.compaction import ask_again, take_summary
+from diptych.core.decisions import (
+    may_take,
+    may_wait,
+    take,
+    take_approval_request,
+    take_decision,
+    take_judged_answer,
+    take_judged_call,
+    take_judged_step,
+)
 from diptych.core.errors import CallErrorKind, LoopError
 from diptych.core.events import (
     Aborted,
     Answered,
+    AnswerJudged,
     AnswerReset,
+    ApprovalDecided,
+    ApprovalRequested,
     Called,
+    CallJudged,
+    ChildApprovalDecided,
+    ChildApprovalRequested,
     Compacted,
     Completed,
     ContextRefused,
     Event,
     Failed,
     FormatChanged,
+    MessageQueued,
     Offered,
     OwnerChanged,
+    QueueCleared,
     Replied,
     ReplyRejected,
     Returned,
     RunRequested,
+    StepJudged,
     StepsExhausted,
     Stop,
     Streamed,
     Terminal,
 )
 from diptych.core.fitting import question_place
-from diptych.core.hook_events import AnswerJudged, CallJudged, StepJudged
-from diptych.core.hook_replies import take_judged_answer, take_judged_call, take_judged_step
 from diptych.core.messages import ChildRun, Message
 from diptych.core.pending import Next, take_over, unanswered
-from diptych.core.queue_events import MessageQueued, QueueCleared
 from diptych.core.queues import clear_messages, deliver_all, deliver_steering, put_message
 from diptych.core.state import (
     Phase,

@@ -15,15 +15,14 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import Final
 
-from diptych.core import answer_prompt, prompt
+from diptych.core import prompt
+from diptych.core.catalog import SHARE, shorter_catalogs
 from diptych.core.excerpts import clipped
 from diptych.core.known import as_known, without_rejections
 from diptych.core.messages import JSONObject, Message, NativeCall
-from diptych.core.model_request import FunctionTool, ModelRequest
-from diptych.core.short_catalog import SHARE, shorter_catalogs
+from diptych.core.model_request import FunctionTool, ModelRequest, functions_weight
 from diptych.core.state import Run, sent_messages
-from diptych.core.text_weight import weight
-from diptych.core.tokens import functions_weight
+from diptych.core.tokens import weight
 
 ANSWER_PARAMETERS: Final = frozenset({"stop", "max_tokens", "logit_bias"})
 """Parameters of a request that are about its answer alone: they would cut or bend a call's JSON."""
@@ -39,7 +38,7 @@ def action_request(run: Run, *, may_answer: bool = False) -> ModelRequest:
         return _native_action_request(run)
     rules = prompt.action_rules(run.catalog, "" if _has_results(run) else run.question)
     if rules and may_answer:
-        rules = f"{rules}\n\n{answer_prompt.DIRECT}"
+        rules = f"{rules}\n\n{prompt.DIRECT}"
     said = without_rejections(sent_messages(run), keeps_newest=True)
     told = joined(without_native_calls(said, run.nonce))
     sent = _append_to_user(list(opened_by_user(told)), rules)
@@ -58,11 +57,11 @@ def answer_request(run: Run) -> ModelRequest:
         told = (
             prompt.final_prompt(question)
             if schema is None
-            else answer_prompt.json_prompt(schema, question)
+            else prompt.json_prompt(schema, question)
         )
         sent = _append_to_user(list(opened_by_user(joined(known))), told)
     most = run.window.weight(_REPAIRED)
-    repair = answer_prompt.repair_messages(run.repair, most) if run.repair else ()
+    repair = prompt.repair_messages(run.repair, most) if run.repair else ()
     request = _request(run, (*sent, *repair), run.parameters)
     return request if schema is None else replace(request, output_schema=schema)
 
@@ -80,9 +79,9 @@ def _plain(run: Run, known: Sequence[Message], own: Sequence[Message]) -> tuple[
     earlier = [Message("user", prompt.transcript(known[:turn]))] if turn else []
     told = ""
     if run.output_schema is not None:
-        told = answer_prompt.json_prompt(run.output_schema)
+        told = prompt.json_prompt(run.output_schema)
     elif run.asked_again == "action":
-        told = answer_prompt.NOT_AN_ACTION
+        told = prompt.NOT_AN_ACTION
     if not asked:
         asked = [Message("user", run.question)]
     return joined((*earlier, *results, *asked, Message("user", told)))

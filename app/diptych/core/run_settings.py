@@ -16,7 +16,6 @@ from diptych.core.budget import (
     decimal_text,
     decode_budget,
 )
-from diptych.core.hook_events import HookPoint
 from diptych.core.messages import JSON, JSONObject
 from diptych.core.reading import RULES_0_1, Rules
 
@@ -24,6 +23,8 @@ OnMaxSteps: TypeAlias = Literal["stop", "answer"]
 AnswerMode: TypeAlias = Literal["separate", "direct"]
 ActionFormat: TypeAlias = Literal["json", "native", "auto"]
 QueueMode: TypeAlias = Literal["one", "all"]
+HookPoint: TypeAlias = Literal["beforeCall", "afterCall", "afterStep", "validateAnswer"]
+"""Where in a run hooks are asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,19 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, Literal
 
-from diptych.core.answer_prompt import Repair
-from diptych.core.approval_events import ApprovalRequested, ChildApprovalRequested
 from diptych.core.budget import NEVER_FAR, UNLIMITED, Budget, FarBelow
 from diptych.core.catalog import Catalog
 from diptych.core.commands import Command, Emit
 from diptych.core.context_window import ContextWindow
-from diptych.core.events import CallFormat, Origin, Returned, Terminal
+from diptych.core.events import (
+    ApprovalRequested,
+    CallFormat,
+    ChildApprovalRequested,
+    MessageQueued,
+    Origin,
+    Returned,
+    Terminal,
+)
 from diptych.core.messages import (
     JSON,
     NO_USE,
@@ -23,7 +29,7 @@ from diptych.core.messages import (
     Usage,
     Used,
 )
-from diptych.core.queue_events import MessageQueued
+from diptych.core.prompt import Repair
 from diptych.core.run_settings import RunSettings
 
 MAX_MESSAGES_PER_RUN = 100  # sent to it after its start

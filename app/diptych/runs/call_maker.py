@@ -16,13 +16,12 @@ import orjson
 
 from diptych.budgets.budget_notices import budget_notices
 from diptych.core import prompt
-from diptych.core.approval_events import ApprovalRequested, ChildApproval
 from diptych.core.budget import Budget
 from diptych.core.call_graph import failure
 from diptych.core.catalog import Tool
 from diptych.core.commands import MakeCall
 from diptych.core.errors import CallError, LoopError
-from diptych.core.events import Called, CallKind, Failed, Returned
+from diptych.core.events import ApprovalRequested, Called, CallKind, ChildApproval, Failed, Returned
 from diptych.core.messages import (
     JSON,
     NO_USE,

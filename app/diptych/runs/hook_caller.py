@@ -5,8 +5,7 @@ import logging
 
 from diptych.core.commands import Judge, JudgeAnswer, JudgeCall, JudgeStep
 from diptych.core.errors import LoopError
-from diptych.core.events import Event, Failed
-from diptych.core.hook_events import AnswerJudged, StepJudged
+from diptych.core.events import AnswerJudged, Event, Failed, StepJudged
 from diptych.core.messages import JSON, Call, Message, Result
 from diptych.core.state import Run
 from diptych.runs.hooks import HookFailed, Hooks, call_value, result_value, with_context

@@ -13,14 +13,13 @@ from functools import partial
 
 from diptych.budgets.run_meter import BudgetRefused, ModelCall
 from diptych.core.answer import CHECKED_ANSWERS
-from diptych.core.answer_gate import AnswerGate
-from diptych.core.answer_reading import is_attempt, is_call
+from diptych.core.answer_gate import AnswerGate, is_attempt, is_call
+from diptych.core.asking import event_of_failure, event_of_reply
 from diptych.core.commands import AskModel
 from diptych.core.errors import ModelError
 from diptych.core.events import Event, Failed, Replied
 from diptych.core.messages import NativeCall, Usage
 from diptych.core.reading import strip_lead
-from diptych.core.reply_event import event_of_failure, event_of_reply
 from diptych.core.state import Run
 from diptych.ports import Notice, may_want_reasoning
 from diptych.runs.answer_filter import AnswerFilter

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from diptych.core.codec import Record, is_terminal
+from diptych.core.codec import Record, is_terminal, read_request_row
 from diptych.core.errors import NotResumable
-from diptych.core.event_rows import read_request_row
 from diptych.core.events import Origin, RunRequested
 from diptych.core.messages import Message
 from diptych.ports.entries import IdempotencyKey, RunEntry

@@ -13,23 +13,25 @@ from enum import Enum
 from functools import partial
 
 from diptych.budgets.budget_notices import budget_notices, budget_summary
-from diptych.core.approval_events import ApprovalDecided, ChildApprovalDecided
 from diptych.core.commands import AskModel, Command, Emit, Judge, MakeCall, Warn
 from diptych.core.errors import StoreError, StoreFull
 from diptych.core.events import (
     Aborted,
     AnswerReset,
+    ApprovalDecided,
+    ChildApprovalDecided,
     Event,
     Failed,
     FormatChanged,
+    MessageQueued,
     Offered,
+    QueueCleared,
     Replied,
     ReplyRejected,
     Returned,
     Stop,
     Streamed,
 )
-from diptych.core.queue_events import MessageQueued, QueueCleared
 from diptych.core.queues import clearing
 from diptych.core.reducer import advance, closing_events
 from diptych.core.state import Phase, Run

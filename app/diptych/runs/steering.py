@@ -3,11 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from diptych.core.codec import Record, is_terminal
+from diptych.core.codec import Record, is_terminal, read_steered
 from diptych.core.errors import IdempotencyMismatch, RunEnded, TooManyMessages
-from diptych.core.events import Signal
-from diptych.core.queue_events import MessageQueued
-from diptych.core.queue_rows import read_steered
+from diptych.core.events import MessageQueued, Signal
 from diptych.core.state import MAX_MESSAGES_PER_RUN
 
 

@@ -4,7 +4,6 @@ import pytest
 from support.doubles import catalog
 from support.feeding import feed, made, started
 
-from diptych.core.answer_prompt import NOT_AN_ACTION
 from diptych.core.catalog import Catalog
 from diptych.core.commands import AskModel, Warn
 from diptych.core.context_window import ContextWindow
@@ -14,6 +13,7 @@ from diptych.core.events import (
     AnswerReset,
     Completed,
     Failed,
+    MessageQueued,
     Offered,
     OwnerChanged,
     Replied,
@@ -21,12 +21,11 @@ from diptych.core.events import (
     Streamed,
 )
 from diptych.core.messages import Message, NativeCall, Usage
-from diptych.core.prompt import cut_answer
-from diptych.core.queue_events import MessageQueued
+from diptych.core.model_request import request_weight
+from diptych.core.prompt import NOT_AN_ACTION, cut_answer
 from diptych.core.reducer import advance
 from diptych.core.run_settings import RunSettings
 from diptych.core.state import Phase, Run
-from diptych.core.tokens import request_weight
 
 ADD = '{"tool": "add", "arguments": {}}'
 TASK = '{"agent": "peer", "task": "look"}'

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.doubles import catalog
 
-from diptych.core.answer_gate import AnswerGate
-from diptych.core.answer_reading import is_call
+from diptych.core.answer_gate import AnswerGate, is_call
 from diptych.core.reading import Rules
 
 OFFERED = catalog("add", agents=["peer"])

@@ -6,12 +6,6 @@ from dataclasses import replace
 import pytest
 from support.doubles import catalog
 
-from diptych.core.approval_events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    ChildApprovalDecided,
-    ChildApprovalRequested,
-)
 from diptych.core.catalog import Catalog, Tool, Unavailable
 from diptych.core.codec import (
     EVENT_TYPES,
@@ -26,24 +20,32 @@ from diptych.core.errors import LoopError
 from diptych.core.events import (
     Aborted,
     Answered,
+    AnswerJudged,
     AnswerReset,
+    ApprovalDecided,
+    ApprovalRequested,
     Called,
+    CallJudged,
+    ChildApprovalDecided,
+    ChildApprovalRequested,
     Compacted,
     Completed,
     ContextRefused,
     Failed,
     FormatChanged,
+    MessageQueued,
     Origin,
     OwnerChanged,
+    QueueCleared,
     Replied,
     ReplyRejected,
     Returned,
     RunRequested,
+    StepJudged,
     StepsExhausted,
     Streamed,
     Terminal,
 )
-from diptych.core.hook_events import AnswerJudged, CallJudged, StepJudged
 from diptych.core.messages import (
     ChildRun,
     Delegation,
@@ -54,7 +56,6 @@ from diptych.core.messages import (
     ToolCall,
     Usage,
 )
-from diptych.core.queue_events import MessageQueued, QueueCleared
 from diptych.core.reading import ActionError
 from diptych.core.run_settings import RunSettings
 

@@ -13,7 +13,7 @@ from diptych.core.context_window import ContextWindow
 from diptych.core.fitting import FULL, LARGEST, fit, summarised
 from diptych.core.messages import Message, NativeCall
 from diptych.core.state import Phase, Run
-from diptych.core.tokens import total_weight
+from diptych.core.tokens import message_weight
 
 TEXTS = st.builds(
     lambda unit, times: unit * times,
@@ -90,7 +90,7 @@ def test_what_is_sent_fits_and_parts_no_call_from_its_result(run):
     assert calls == [m.call_id for m in sent if m.role == "tool"]
     for message in sent:
         if message != run.messages[0] and not message.results:
-            assert total_weight([message]) <= window.weight(LARGEST) * 1.2 + 450
+            assert message_weight(message) <= window.weight(LARGEST) * 1.2 + 450
         for call in message.calls:
             json.loads(call.arguments)
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.doubles import catalog, tool
 
-from diptych.core.catalog import Catalog, Peer
-from diptych.core.functions import function_name, make_functions
+from diptych.core.catalog import Catalog, Peer, function_name, make_functions
 
 
 def test_tools_and_agents_are_functions_in_the_catalog_s_order():

@@ -5,12 +5,10 @@ from support.doubles import catalog
 from support.feeding import feed, made, returned, started
 
 from diptych.core.commands import AskModel, JudgeAnswer, JudgeCall, JudgeStep
+from diptych.core.decisions import take_judged_answer
 from diptych.core.errors import LoopError
-from diptych.core.events import Called, Replied
-from diptych.core.hook_events import AnswerJudged, CallJudged, StepJudged
-from diptych.core.hook_replies import take_judged_answer
+from diptych.core.events import AnswerJudged, Called, CallJudged, MessageQueued, Replied, StepJudged
 from diptych.core.messages import Message, ToolCall
-from diptych.core.queue_events import MessageQueued
 from diptych.core.run_settings import RunSettings
 from diptych.core.state import Run
 

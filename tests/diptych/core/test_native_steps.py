@@ -20,6 +20,7 @@ from diptych.core.events import (
     ContextRefused,
     Failed,
     FormatChanged,
+    MessageQueued,
     Offered,
     OwnerChanged,
     Replied,
@@ -28,12 +29,11 @@ from diptych.core.events import (
     Streamed,
 )
 from diptych.core.messages import Delegation, Message, NativeCall, ToolCall, Usage
+from diptych.core.model_request import request_weight
 from diptych.core.prompt import final_prompt, native_system_prompt, system_prompt
-from diptych.core.queue_events import MessageQueued
 from diptych.core.reducer import advance, closing_events, replay
 from diptych.core.run_settings import RunSettings
 from diptych.core.state import Phase, Run
-from diptych.core.tokens import request_weight
 
 ECHO = native("echo", text="a")
 BROKEN = NativeCall("b", "echo", '{"text": ')

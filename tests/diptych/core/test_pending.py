@@ -4,12 +4,20 @@ import pytest
 from support.doubles import catalog, tool
 from support.feeding import feed, made, returned, started
 
-from diptych.core.approval_events import ApprovalDecided, ApprovalRequested
 from diptych.core.catalog import Catalog
 from diptych.core.commands import AskModel, Emit, MakeCall, Warn
-from diptych.core.events import Called, Offered, OwnerChanged, Replied, RunRequested, Streamed
+from diptych.core.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    Called,
+    MessageQueued,
+    Offered,
+    OwnerChanged,
+    Replied,
+    RunRequested,
+    Streamed,
+)
 from diptych.core.prompt import OUTCOME_UNKNOWN
-from diptych.core.queue_events import MessageQueued
 from diptych.core.reducer import advance
 from diptych.core.state import Phase, Run
 

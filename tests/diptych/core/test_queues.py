@@ -3,8 +3,16 @@
 from support.feeding import feed, made, returned, started
 
 from diptych.core.catalog import Catalog
-from diptych.core.events import Aborted, Offered, Replied, RunRequested, StepsExhausted, Streamed
-from diptych.core.queue_events import MessageQueued, QueueCleared
+from diptych.core.events import (
+    Aborted,
+    MessageQueued,
+    Offered,
+    QueueCleared,
+    Replied,
+    RunRequested,
+    StepsExhausted,
+    Streamed,
+)
 from diptych.core.queues import takes
 from diptych.core.reducer import closing_events
 from diptych.core.run_settings import RunSettings

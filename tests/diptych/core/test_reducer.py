@@ -16,6 +16,7 @@ from diptych.core.events import (
     Called,
     Completed,
     Failed,
+    MessageQueued,
     Offered,
     Origin,
     OwnerChanged,
@@ -29,7 +30,6 @@ from diptych.core.events import (
 from diptych.core.messages import Delegation, Message, Result, ToolCall, Usage
 from diptych.core.model_request import ModelRequest
 from diptych.core.prompt import action_rules, final_prompt
-from diptych.core.queue_events import MessageQueued
 from diptych.core.reading import ActionError
 from diptych.core.reducer import advance, closing_events, replay
 from diptych.core.run_settings import RunSettings

@@ -9,13 +9,26 @@ from support.doubles import catalog
 from support.feeding import feed, returned
 from support.native_models import native
 
-from diptych.core.answer_prompt import NOT_AN_ACTION
 from diptych.core.catalog import Catalog
-from diptych.core.events import Called, Offered, Replied, ReplyRejected, RunRequested, Streamed
-from diptych.core.message_json import decode_message, encode_message
+from diptych.core.events import (
+    Called,
+    MessageQueued,
+    Offered,
+    Replied,
+    ReplyRejected,
+    RunRequested,
+    Streamed,
+)
+from diptych.core.json_values import decode_message, encode_message
 from diptych.core.messages import Delegation, Message, NativeCall, ToolCall
-from diptych.core.prompt import OPENING, action_rules, changed_call, final_prompt, native_source
-from diptych.core.queue_events import MessageQueued
+from diptych.core.prompt import (
+    NOT_AN_ACTION,
+    OPENING,
+    action_rules,
+    changed_call,
+    final_prompt,
+    native_source,
+)
 from diptych.core.reading import ActionError
 from diptych.core.rendering import (
     joined,

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.doubles import catalog, facts, house, types
 
-from diptych.core.answer_gate import AnswerGate
-from diptych.core.answer_reading import is_call
+from diptych.core.answer_gate import AnswerGate, is_call
 from diptych.core.reading import Rules
 from diptych.core.run_settings import RunSettings
 from diptych.ports import Delta, Notice, Reply

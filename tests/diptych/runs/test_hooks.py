@@ -13,8 +13,8 @@ from support.stories import begin, log, virtually
 from diptych.budgets.recorded_use import recorded_use
 from diptych.core.budget import Budget
 from diptych.core.catalog import Catalog
+from diptych.core.events import MessageQueued
 from diptych.core.messages import ChildRun, Message, ToolCall, Used
-from diptych.core.queue_events import MessageQueued
 from diptych.core.run_settings import RunSettings
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.doubles import ListeningModel, catalog, house, types
 
-from diptych.core.answer_reading import is_call, is_only_no_op
+from diptych.core.answer_gate import is_call, is_only_no_op
 from diptych.core.codec import TERMINAL, Record
 from diptych.core.errors import ModelError
 from diptych.core.messages import NativeCall

@@ -20,13 +20,12 @@ from support.seeds import blocks
 from support.virtual_time import run_virtually
 from support.window_model import is_summary, words
 
-from diptych.core.answer_reading import is_call
+from diptych.core.answer_gate import is_call
 from diptych.core.catalog import Unavailable
 from diptych.core.codec import TERMINAL, Record
 from diptych.core.errors import DelegationError, ModelError, RunEnded, ToolError
-from diptych.core.events import Failed
+from diptych.core.events import Failed, MessageQueued
 from diptych.core.messages import Message, NativeCall, Usage
-from diptych.core.queue_events import MessageQueued
 from diptych.core.reducer import replay
 from diptych.core.rendering import with_whole_calls
 from diptych.core.run_settings import RunSettings

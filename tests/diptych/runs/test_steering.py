@@ -19,6 +19,7 @@ from diptych.core.events import (
     Answered,
     Called,
     Completed,
+    MessageQueued,
     Offered,
     Origin,
     Replied,
@@ -27,7 +28,6 @@ from diptych.core.events import (
     Streamed,
 )
 from diptych.core.messages import Message
-from diptych.core.queue_events import MessageQueued
 from diptych.core.reducer import closing_events, replay
 from diptych.core.run_settings import RunSettings
 from diptych.core.state import MAX_MESSAGES_PER_RUN, Phase, Run, conversation

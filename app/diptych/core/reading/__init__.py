@@ -10,10 +10,17 @@ What all of it comes to is a `verdict`.
 """
 
 from diptych.core.reading.leading_reasoning import ReasoningSplitter, strip_lead
-from diptych.core.reading.native import read_native
-from diptych.core.reading.parser import RULES_0_1, Rules, check_calls, parse
+from diptych.core.reading.parser import (
+    MALFORMED_CALL,
+    RULES_0_1,
+    Reading,
+    Rules,
+    check_calls,
+    parse,
+    read_native,
+    read_reply,
+)
 from diptych.core.reading.repetition import RepetitionFilter, repetition_end
-from diptych.core.reading.reply import MALFORMED_CALL, Reading, read_reply
 from diptych.core.reading.verdict import ActionError, ActionErrorType, Calls, NoOp, Prose
 
 __all__ = [

@@ -5,10 +5,11 @@ time, and a pattern any time. Here every keyword that is evaluated counts as a s
 every error with its message; a check that takes too many steps ends with `TooCostly`.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice
 from typing import Any, cast
 
@@ -16,10 +17,74 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.protocols import Validator
 from jsonschema.validators import extend, validator_for
+from pydantic_core import SchemaError, SchemaValidator, core_schema
 from referencing import Registry
 
 from diptych.core.messages import JSON
-from diptych.core.reading.linear_patterns import UnusablePattern, matches
+
+MAX_STATES = 20_000
+MAX_WORK = 5_000_000
+"""States times characters: at most 0.1 s."""
+
+_TOKEN = re.compile(
+    r"\\[pPwWdDsS]|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{(\d+)(?:(,)(\d*))?\}|[()]|.", re.DOTALL
+)
+_LITERALS = frozenset("\\^$.|?*+()[]{}-/\"' nrtfvbBAzZ")  # when escaped
+_CLASS_STATES = 50  # of a class of Unicode, in bytes of UTF-8; about
+
+
+class UnusablePattern(Exception):
+    """A pattern that cannot be searched for in a bounded time."""
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Say whether a pattern matches somewhere in a text. Raises `UnusablePattern`."""
+    if (states(pattern) + 1) * len(text) > MAX_WORK:
+        raise UnusablePattern(pattern)
+    return _compiled(pattern).isinstance_python(text)
+
+
+@lru_cache(maxsize=256)
+def states(pattern: str) -> int:
+    """Estimate the states of a pattern, counted repetitions written out.
+
+    Raises `UnusablePattern` if there are too many.
+    """
+    sequences, atom = [0], 0
+    for token in _TOKEN.finditer(pattern):
+        text = token[0]
+        match text[0]:
+            case "(":
+                sequences.append(0)
+                atom = 0
+            case ")" if len(sequences) > 1:
+                atom = sequences.pop()
+                sequences[-1] += atom
+            case "{" if token[1]:
+                times = int((token[3] or token[1])[:9])
+                sequences[-1] += atom * max(times - 1, 0)
+                atom *= max(times, 1)
+            case "[" | "." | "\\" if text[1:] not in _LITERALS:
+                atom = _CLASS_STATES
+                sequences[-1] += atom
+            case "*" | "+" | "?" | "|":
+                sequences[-1] += 1
+            case _:
+                atom = 1
+                sequences[-1] += atom
+        if sequences[-1] > MAX_STATES:
+            raise UnusablePattern(pattern)
+    return sum(sequences)
+
+
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> SchemaValidator:
+    try:
+        schema = core_schema.str_schema(pattern=pattern, regex_engine="rust-regex")
+        return SchemaValidator(schema)
+    except SchemaError as error:
+        raise UnusablePattern(pattern) from error
+
 
 MAX_STEPS = 20_000
 """Of one check: some 0.1 s."""

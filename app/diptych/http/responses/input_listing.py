@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from diptych.core import prompt
-from diptych.core.codec import Record
+from diptych.core.codec import Record, read_request_row
 from diptych.core.errors import InvalidRequest
-from diptych.core.event_rows import read_request_row
 from diptych.core.messages import Message
 
 Item = dict[str, Any]

@@ -7,7 +7,7 @@ from uuid import uuid4
 from fastapi import APIRouter, Request
 
 from diptych.core.errors import InvalidRequest
-from diptych.core.queue_events import MessageQueued
+from diptych.core.events import MessageQueued
 from diptych.http.bodies import MessageBody, read_body
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.http.openapi import operations

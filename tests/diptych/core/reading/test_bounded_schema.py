@@ -7,7 +7,7 @@ import pytest
 
 from diptych.core.catalog import Tool
 from diptych.core.reading.arguments import SCHEMA_PROBLEMS, check_arguments, schema_validator
-from diptych.core.reading.linear_patterns import UnusablePattern, matches, states
+from diptych.core.reading.bounded_schema import UnusablePattern, matches, states
 
 SECONDS = 1.0  # of CPU; most take under 0.1
 STANDARD = "https://json-schema.org/draft/2020-12/schema"

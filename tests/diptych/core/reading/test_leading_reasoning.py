@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diptych.core.reading import reasoning_tags, strip_lead
+from diptych.core.reading import strip_lead
 from diptych.core.reading.leading_reasoning import ReasoningFilter, ReasoningSplitter
 
 PIECES = st.sampled_from(
@@ -197,7 +197,3 @@ def streamed(*pieces):
 )
 def test_an_answer_begins_after_its_reasoning(pieces, texts, reasoning):
     assert streamed(*pieces) == (texts, reasoning)
-
-
-def test_every_tag_begins_with_a_character_that_is_looked_for() -> None:
-    assert {"<", "["} == reasoning_tags.FIRSTS

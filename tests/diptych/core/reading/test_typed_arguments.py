@@ -2,7 +2,7 @@
 
 import pytest
 
-from diptych.core.reading.typed_arguments import typed_arguments
+from diptych.core.reading.arguments import typed_arguments
 
 
 def read(value, about, **schema):
