@@ -46,7 +46,8 @@ def take_reply(run: Run, reply: Replied) -> Next:
     if reply.calls:
         return _take_native(run, reply)
     run = updated(run, native_reply=None)
-    said, found = read_reply(reply.text, reply.finish_reason, run.catalog, run.settings.rules)
+    most = run.settings.max_calls_per_step
+    said, found = read_reply(reply.text, reply.finish_reason, run.catalog, most)
     match found:
         case ActionError():
             return issue(run, Emit(ReplyRejected(found, said[: prompt.SAID_LIMIT])))
@@ -92,8 +93,6 @@ def take_rejected_reply(run: Run, event: ReplyRejected) -> Next:
     """Tell the model what was wrong; after too many in a row, ask for the answer."""
     step = run.step + 1
     told = prompt.step_error(step, run.step_limit, event.error)
-    if run.settings.reply_rules == 1:  # version 0.1 showed it what it had said once more
-        told = replace(told, content=f"{told.content}\nyou said: {event.said}")
     said = (Message("assistant", event.said),) if event.said.strip() else ()
     messages: tuple[Message, ...] = (*said, told)
     if run.native_reply:
@@ -208,7 +207,8 @@ def begin_call(run: Run, event: Called) -> Next:
 
 def _take_native(run: Run, reply: Replied) -> Next:
     """Act on a reply with native calls, also if none were asked for: the model means them."""
-    found = read_native(reply.calls, reply.finish_reason, run.catalog, run.settings.rules)
+    most = run.settings.max_calls_per_step
+    found = read_native(reply.calls, reply.finish_reason, run.catalog, most)
     kept = native_reply(reply)
     if isinstance(found, ActionError):
         rejected = ReplyRejected(found, said_by(reply)[: prompt.SAID_LIMIT])

@@ -18,7 +18,6 @@ from diptych.core.prompt import Repair
 from diptych.core.queues import begin_turn, queued_messages
 from diptych.core.state import Candidate, Phase, Run, append_messages, updated
 
-CHECKED_ANSWERS = 2  # `reply_rules` from which an answer is checked; version 0.1 told any text
 _KEPT_FINISH_REASONS = frozenset({"length", "content_filter"})  # of a model's answer (§2)
 _LAST_TEXT_CHARS = 100_000  # of an answer that does not fit its schema, in the run's end
 
@@ -29,13 +28,9 @@ def take_answer(run: Run, reply: Replied) -> Next:
     Its text is what has been told of it already, and what the reply holds.
     """
     text = run.answer[run.answer_from :] + reply.text
-    if run.settings.reply_rules < CHECKED_ANSWERS:
-        is_action = False
-    elif run.output_schema is None:
-        is_action = is_only_no_op(text) or _is_call(run, text)
-    else:  # `{}` may fit a schema; where any object would do, it is the no-op that it looks like
-        is_action = _is_call(run, text) or (run.output_schema == {} and is_only_no_op(text))
-    if is_action or reply.calls:
+    # `{}` may fit a schema; where any object would do, it is the no-op that it looks like
+    is_no_op = not run.output_schema and is_only_no_op(text)
+    if is_no_op or reply.calls or is_call(text, run.catalog):
         return _take_action(run, reply)
     if not text.strip() and _finish_reason(reply) == "stop":
         again = updated(run, answer_from=len(run.answer))
@@ -100,7 +95,7 @@ def _take_action(run: Run, reply: Replied) -> Next:
     call is not made: the text is the answer (§2). A native call is: see `act.is_late_reply`. What
     is left of a no-op or a list, such as `}`, is no answer.
     """
-    if run.is_direct and not is_only_no_op(run.answer) and not _is_call(run, run.answer):
+    if run.is_direct and not is_only_no_op(run.answer) and not is_call(run.answer, run.catalog):
         run, commands = give_answer(run, "", reply.finish_reason)
         return run, (Warn("a call followed the answer; it was not made"), *commands)
     failed = Failed(
@@ -134,10 +129,6 @@ def _ask(run: Run) -> Next:
     if not run.steering:
         return ask_for_answer(run)
     return next_step(updated(run, step_limit=run.step + run.settings.max_steps))
-
-
-def _is_call(run: Run, text: str) -> bool:
-    return is_call(text, run.catalog, run.settings.rules)
 
 
 def _finish_reason(reply: Replied) -> str:

@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from diptych.core.catalog import Catalog
-from diptych.core.reading import ActionError, Calls, Rules, parse
+from diptych.core.reading import ActionError, Calls, parse
 from diptych.core.reading.other_forms import offered_name
 from diptych.core.reading.own_form import is_no_op
 from diptych.core.reading.strict_json import decode_json
@@ -97,9 +97,9 @@ def is_only_no_op(text: str) -> bool:
     return not isinstance(value, ValueError) and is_no_op(value)
 
 
-def is_call(text: str, catalog: Catalog, rules: Rules) -> bool:
+def is_call(text: str, catalog: Catalog) -> bool:
     """Whether a text holds calls, or a broken call of something that is offered."""
-    match parse(text, catalog, rules):
+    match parse(text, catalog):
         case Calls():
             return True
         case ActionError(type=kind) if kind != "ambiguous":
@@ -109,12 +109,12 @@ def is_call(text: str, catalog: Catalog, rules: Rules) -> bool:
             return False
 
 
-def is_attempt(text: str, catalog: Catalog, rules: Rules) -> bool:
+def is_attempt(text: str, catalog: Catalog) -> bool:
     """Whether phase 1 takes a text for calls, or for an attempt at one that the model is told of.
 
     So does what begins a direct answer: a call of something that nobody offers is none (§3).
     """
-    match parse(text, catalog, rules):
+    match parse(text, catalog):
         case Calls():
             return True
         case ActionError(type=kind):

@@ -1,76 +1,167 @@
-"""What records say of delegations beside the call: the parent's call, and the child's task."""
+"""Writes values as JSON objects for records, stores and other agents, and reads them back."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, asdict, fields
+from decimal import Decimal
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from diptych.core.budget import decode_used, encode_budget
+from diptych.core.budget import (
+    Prices,
+    decimal_text,
+    decode_budget,
+    decode_used,
+    encode_budget,
+)
 from diptych.core.catalog import Catalog, Peer, Tool, Unavailable
-from diptych.core.messages import JSON, ChildRun, Message, NativeCall, ParentCall, Usage
+from diptych.core.messages import JSON, ChildRun, Message, NativeCall, ParentCall, Result, Usage
+from diptych.core.run_settings import RunSettings
+
+Stored = Any
+"""JSON from a store, whose form its reader knows."""
+
+_Value = TypeVar("_Value")
 
 
-def parent_value(parent: ParentCall | None) -> JSON:
-    """Write the call that a run comes from; None if it comes from none."""
-    if parent is None:
-        return None
-    return {"agent": parent.agent, "run_id": parent.run_id, "call_id": parent.call_id}
+class Way(NamedTuple):
+    """How one field's value becomes JSON, and is read back."""
+
+    write: Callable[[Any], JSON]
+    read: Callable[[Any], Any]
 
 
-def read_parent(stored: Mapping[str, Any] | None) -> ParentCall | None:
-    """Read it back."""
-    if stored is None:
-        return None
-    return ParentCall(stored["agent"], stored["run_id"], stored["call_id"])
+AS_IT_IS = Way(lambda value: value, lambda value: value)
+TUPLE = Way(list, tuple)
 
 
-def child_value(child: ChildRun) -> JSON:
-    """Write the task of a delegation; what is not known is left out."""
-    about: dict[str, JSON] = {
-        "task_id": child.task_id,
-        "state": child.state,
-        "code": child.code,
-        "text": child.text,
-    }
-    known: dict[str, JSON] = {name: value for name, value in about.items() if value}
-    if child.usage is not None:
-        known["usage"] = usage_value(child.usage)
-    if child.used is not None:
-        known["used"] = encode_budget(child.used)
-    return {"url": child.url, **known}
+class _Field(NamedTuple):
+    name: str
+    key: str
+    way: Way
+    default: Any  # `MISSING` for a field that must be there
+    is_always_written: bool
 
 
-def read_child(stored: Mapping[str, Any] | None) -> ChildRun | None:
-    """Read it back."""
-    if stored is None:
-        return None
-    names = ("task_id", "state", "code", "text")
-    usage = read_usage(stored["usage"]) if "usage" in stored else None
-    used = decode_used(stored["used"]) if "used" in stored else None
-    known = {name: stored[name] for name in names if name in stored}
-    return ChildRun(stored["url"], usage=usage, used=used, **known)
+class Form(Generic[_Value]):
+    """The JSON object of a dataclass: one key for each of its `names`; defaults are left out.
+
+    Fields in `always` are written at their default too. `keys` renames fields, `ways` says how
+    those are written that are not JSON by themselves.
+    """
+
+    def __init__(
+        self,
+        kind: Callable[..., _Value],
+        *names: str,
+        always: tuple[str, ...] = (),
+        keys: Mapping[str, str] | None = None,
+        **ways: "Way | Form[Any]",
+    ) -> None:
+        self._kind = kind
+        defaults = {each.name: _default(each) for each in fields(kind)}  # type: ignore[arg-type]
+        self._fields = [
+            _Field(
+                name,
+                (keys or {}).get(name, name),
+                _way(ways.get(name, AS_IT_IS)),
+                defaults[name],
+                name in always,
+            )
+            for name in names
+        ]
+
+    def write(self, value: _Value) -> dict[str, JSON]:
+        """Return the JSON object of a value."""
+        found: dict[str, JSON] = {}
+        for name, key, way, default, is_always_written in self._fields:
+            given = getattr(value, name)
+            if is_always_written or given != default:
+                found[key] = way.write(given)
+        return found
+
+    def read(self, stored: Mapping[str, Any], **others: object) -> _Value:
+        """Read a value back, with `others` for the fields that stand elsewhere.
+
+        Raises `TypeError` if a field without a default is not there.
+        """
+        given = {f.name: f.way.read(stored[f.key]) for f in self._fields if f.key in stored}
+        return self._kind(**given, **others)
 
 
-def usage_value(usage: Usage) -> dict[str, JSON]:
-    """Write tokens."""
-    tokens = {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-    }
-    return cast("dict[str, JSON]", tokens)
+def _default(field: Any) -> Any:  # noqa: ANN401 - a field of any dataclass
+    made = field.default_factory
+    return field.default if made is MISSING else made()
 
 
-def read_usage(stored: Mapping[str, int]) -> Usage:
-    """Read tokens back."""
-    return Usage(stored["prompt_tokens"], stored["completion_tokens"])
+def _way(given: "Way | Form[Any]") -> Way:
+    return Way(given.write, given.read)
+
+
+def several(form: Form[Any]) -> Way:
+    """Return how a tuple of values of a form is written."""
+    return Way(lambda values: list(map(form.write, values)), lambda s: tuple(map(form.read, s)))
+
+
+USAGE = Form(
+    Usage,
+    "prompt_tokens",
+    "completion_tokens",
+    always=("prompt_tokens", "completion_tokens"),
+)
+usage_value, read_usage = USAGE.write, USAGE.read
+PARENT = Form(ParentCall, "agent", "run_id", "call_id")
+parent_value = PARENT.write
+BUDGET = Way(encode_budget, decode_budget)
+CHILD = Form(
+    ChildRun,
+    *("url", "task_id", "state", "code", "text", "usage", "used"),
+    usage=USAGE,
+    used=Way(encode_budget, decode_used),
+)
+NATIVE_CALL = Form(NativeCall, "id", "name", "arguments", "extra")
+MESSAGE = Form(
+    Message,
+    *("role", "content", "calls", "call_id", "parts", "results", "keeps", "reasoning", "sources"),
+    calls=several(NATIVE_CALL),
+    parts=TUPLE,
+    results=Way(lambda places: [list(place) for place in places], lambda s: tuple(map(tuple, s))),
+    sources=TUPLE,
+)
+encode_message, decode_message = MESSAGE.write, MESSAGE.read
+PARTIAL_RESULT = Form(Result, "call_id", "text", "error", always=("error",))
+
+
+def encode_prices(prices: Prices) -> JSON:
+    """Return prices as two decimal texts: of a million tokens of prompts, and of replies."""
+    return [decimal_text(prices.input), decimal_text(prices.output)]
+
+
+def read_prices(stored: Mapping[str, Any]) -> Prices | None:
+    """Read the `prices` of settings or of an `offered` record; None if there are none."""
+    return Prices(*map(Decimal, stored["prices"])) if stored.get("prices") else None
+
+
+def encode_settings(settings: RunSettings) -> dict[str, Any]:
+    """Return settings as JSON, as they are kept with a run's catalog."""
+    budget = encode_budget(settings.budget)
+    prices = settings.prices and encode_prices(settings.prices)
+    return {**asdict(settings), "budget": budget, "prices": prices}
+
+
+def decode_settings(stored: Mapping[str, Any]) -> RunSettings:
+    """Read settings back. Raises `TypeError` for one that this version does not know."""
+    budget, hooks = decode_budget(stored["budget"]), tuple(stored["hooks"])
+    return RunSettings(
+        **{**stored, "budget": budget, "hooks": hooks, "prices": read_prices(stored)}
+    )
 
 
 def encode_catalog(catalog: Catalog) -> dict[str, Any]:
-    """Give the catalog as JSON. What is None is left out, as version 0.1 did not know it."""
-    return asdict(catalog, dict_factory=_without_none)
+    """Return the catalog as JSON."""
+    return asdict(catalog)
 
 
 def decode_catalog(stored: Mapping[str, Any]) -> Catalog:
-    """Read what `encode_catalog` gave, in this version or an earlier one."""
+    """Read a catalog back."""
     return Catalog(
         tuple(Tool(**tool) for tool in stored["tools"]),
         tuple(Peer(**{**peer, "skills": tuple(peer["skills"])}) for peer in stored["agents"]),
@@ -78,63 +169,6 @@ def decode_catalog(stored: Mapping[str, Any]) -> Catalog:
     )
 
 
-def _without_none(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: value for name, value in fields if value is not None}
-
-
 def _decode_unavailable(stored: Mapping[str, Any]) -> Unavailable:
-    names = stored.get("tools")
+    names = stored["tools"]
     return Unavailable(**{**stored, "tools": None if names is None else tuple(names)})
-
-
-def encode_message(message: Message) -> dict[str, JSON]:
-    """Give a message as a JSON object."""
-    stored: dict[str, JSON] = {"role": message.role, "content": message.content}
-    if message.calls:
-        stored["calls"] = encode_calls(message.calls)
-    if message.call_id is not None:
-        stored["call_id"] = message.call_id
-    if message.parts:
-        stored["parts"] = list(message.parts)
-    if message.results:
-        stored["results"] = [list(place) for place in message.results]
-    if message.keeps is not None:
-        stored["keeps"] = message.keeps
-    if message.reasoning:
-        stored["reasoning"] = message.reasoning
-    if message.sources:
-        stored["sources"] = list(message.sources)
-    return stored
-
-
-def decode_message(stored: Mapping[str, Any]) -> Message:
-    """Read a message back. Raises `LookupError` or `TypeError` if it is none."""
-    return Message(
-        stored["role"],
-        stored["content"],
-        decode_calls(stored.get("calls", ())),
-        stored.get("call_id"),
-        tuple(stored.get("parts", ())),
-        tuple((start, end) for start, end in stored.get("results", ())),
-        stored.get("keeps"),
-        stored.get("reasoning", ""),
-        tuple(stored.get("sources", ())),
-    )
-
-
-def encode_calls(calls: tuple[NativeCall, ...]) -> list[JSON]:
-    """Give native calls as JSON objects."""
-    return [_encode_call(call) for call in calls]
-
-
-def decode_calls(stored: Sequence[Mapping[str, Any]]) -> tuple[NativeCall, ...]:
-    """Read native calls back."""
-    return tuple(
-        NativeCall(call["id"], call["name"], call["arguments"], call.get("extra"))
-        for call in stored
-    )
-
-
-def _encode_call(call: NativeCall) -> dict[str, JSON]:
-    stored: dict[str, JSON] = {"id": call.id, "name": call.name, "arguments": call.arguments}
-    return stored if call.extra is None else {**stored, "extra": call.extra}

@@ -141,12 +141,6 @@ def test_an_answer_is_asked_for_once_more_whatever_was_wrong(replies, code):
     assert run.end.code == code
 
 
-def test_records_of_version_0_1_are_told_whatever_they_say():
-    run = answering(settings=RunSettings(reply_rules=1))
-    run, _ = feed(run, Streamed(ADD), Replied(""))
-    assert run.messages[-1] == Message("assistant", ADD)
-
-
 def test_a_message_that_came_meanwhile_is_answered_in_place_of_the_action():
     run, (ask,) = feed(answering(), MessageQueued("and?", "m"), Replied(ADD))
     assert (run.phase, ask.purpose) == (Phase.ACT, "actions")

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from support.doubles import catalog
 
 from diptych.core.answer_gate import AnswerGate, is_call
-from diptych.core.reading import Rules
 
 OFFERED = catalog("add", agents=["peer"])
 ADD = '{"tool": "add", "arguments": {"a": 1}}'
@@ -17,7 +16,7 @@ NAMES = OFFERED.names
 
 
 def reads_as_call(text):
-    return is_call(text, OFFERED, Rules())
+    return is_call(text, OFFERED)
 
 
 def passed(*pieces, **options):

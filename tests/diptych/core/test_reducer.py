@@ -268,12 +268,6 @@ def test_a_reply_cut_off_by_the_length_limit_or_a_filter_never_runs_its_calls(re
     assert "error_type: truncated" in commands[0].request.messages[-1].content
 
 
-def test_a_filtered_reply_of_version_0_1_is_replayed_as_it_was():
-    run, _ = started("echo", settings=RunSettings(reply_rules=1))
-    _, commands = feed(run, Replied(ECHO, finish_reason="content_filter"))
-    assert [call.name for call in made(commands)] == ["echo"]
-
-
 def test_prose_cut_off_by_the_length_limit_is_still_no_action():
     run, _ = feed(started("echo")[0], Replied("I think", finish_reason="length"))
     assert run.phase is Phase.ANSWER

@@ -215,13 +215,6 @@ def test_limits_and_what_was_asked_for_are_on_record():
     assert decode(*encode(asked), lambda key: b"") == asked
 
 
-def test_runs_without_a_budget_are_on_record_as_before():
-    _, blob = catalog_blob(catalog("echo"), "SYSTEM", RunSettings())
-    assert b"budget" not in blob
-    assert b"prices" not in blob
-    assert "budget" not in encode(RunRequested("hi"))[2]
-
-
 USAGES = st.lists(st.builds(Usage, st.integers(0, 400), st.integers(0, 400)), max_size=8)
 
 

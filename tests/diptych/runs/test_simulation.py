@@ -271,7 +271,7 @@ async def check(
             told = ""
         elif record.event_type == "agent_response":
             assert record.content == told
-            assert not is_call(told, run.catalog, run.settings.rules)
+            assert not is_call(told, run.catalog)
             if run.output_schema is not None:
                 assert "x" in json.loads(told)
             told = ""

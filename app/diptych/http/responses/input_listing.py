@@ -5,11 +5,12 @@ was known these are the items that were new.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from diptych.core import prompt
-from diptych.core.codec import Record, read_request_row
+from diptych.core.codec import Record, event_of
 from diptych.core.errors import InvalidRequest
+from diptych.core.events import RunRequested
 from diptych.core.messages import Message
 
 Item = dict[str, Any]
@@ -21,7 +22,7 @@ def input_items(records: Sequence[Record]) -> list[Item]:
     if not records:
         return []
     first = records[0]
-    asked = read_request_row(str(first.content), first.metadata)
+    asked = cast("RunRequested", event_of(first))
     said = [*asked.earlier]
     if asked.parts or asked.message not in ("", *_OUR_OWN):
         said.append(Message("user", asked.message, parts=asked.parts))

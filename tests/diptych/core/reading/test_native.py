@@ -7,16 +7,14 @@ from support.doubles import catalog, tool
 
 from diptych.core.catalog import Catalog, Unavailable
 from diptych.core.messages import Delegation, NativeCall, ToolCall
-from diptych.core.reading import ActionError, Calls, Rules, read_native
+from diptych.core.reading import ActionError, Calls, read_native
 
 OFFERED = catalog("echo", "fs/read", agents=["writer"])
 
-RULES = Rules()
 
-
-def read(*calls, offered=OFFERED, finish_reason="tool_calls", rules=RULES):
+def read(*calls, offered=OFFERED, finish_reason="tool_calls"):
     asked = [NativeCall(f"id{n}", name, arguments) for n, (name, arguments) in enumerate(calls)]
-    return read_native(asked, finish_reason, offered, rules)
+    return read_native(asked, finish_reason, offered)
 
 
 @pytest.mark.parametrize("arguments", ["", " ", "{}", "null", '""', '"{}"'])

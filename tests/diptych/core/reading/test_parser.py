@@ -7,12 +7,10 @@ import pytest
 from diptych.core.catalog import Catalog, Peer, Tool, Unavailable
 from diptych.core.messages import JSON, Delegation, ToolCall
 from diptych.core.reading import (
-    RULES_0_1,
     ActionError,
     Calls,
     NoOp,
     Prose,
-    Rules,
     check_calls,
     parse,
 )
@@ -329,32 +327,7 @@ def test_a_reply_asks_for_a_bounded_number_of_calls() -> None:
     error = error_of(*calls)
     assert error.type == "too_many_calls"
     assert error.detail == "17 calls in one reply; ask for at most 16 at a time"
-    assert isinstance(check_calls(calls, OFFERS, Rules(max_calls=17)), Calls)
-
-
-def test_by_the_rules_of_version_0_1_calls_are_counted_as_they_are_asked_for() -> None:
-    call: JSON = {"tool": "echo", "arguments": {"x": None}}
-    most = check_calls([call] * 64, OFFERS, RULES_0_1)
-    assert isinstance(most, Calls)
-    assert len(most.calls) == 64
-    assert most.calls[0] == ToolCall("1", "echo", {"x": None})
-    error = check_calls([call] * 65, OFFERS, RULES_0_1)
-    assert isinstance(error, ActionError)
-    assert error.type == "invalid_graph"
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        '<tool_call>\n{"name": "echo"}\n</tool_call>',
-        '[TOOL_CALLS]echo{"a": 1}',
-        "Action: echo\nAction Input: {}",
-        '{"name": "echo", "parameters": {}}',
-    ],
-)
-def test_by_the_rules_of_version_0_1_other_forms_are_prose(reply: str) -> None:
-    assert parse(reply, OFFERS, RULES_0_1) == Prose()
-    assert isinstance(parse(reply, OFFERS), Calls)
+    assert isinstance(check_calls(calls, OFFERS, 17), Calls)
 
 
 def test_the_same_call_twice_is_one_call() -> None:
