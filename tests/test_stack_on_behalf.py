@@ -14,8 +14,7 @@ from diptych.a2a.extension import URI
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.manifest.access_settings import AccessConfig
 from diptych.manifest.settings import AgentConfig, PeerConfig
-from diptych.policy.rule_groups import Rule
-from diptych.policy.rules import Policy
+from diptych.policy.rules import Policy, Rule
 from diptych.serve.hosted_agent import HostedAgent
 from diptych.serve.process import ListenAddress, Sockets, serve_agents
 

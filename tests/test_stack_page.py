@@ -21,8 +21,7 @@ from diptych.access.grants import Grant, Grantee, Right
 from diptych.manifest.access_settings import AccessConfig
 from diptych.manifest.settings import AgentConfig, PeerConfig
 from diptych.models.connection import open_http_session
-from diptych.policy.rule_groups import Rule
-from diptych.policy.rules import Policy
+from diptych.policy.rules import Policy, Rule
 from diptych.serve.hosted_agent import HostedAgent
 
 pytestmark = [

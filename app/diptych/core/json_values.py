@@ -123,7 +123,7 @@ MESSAGE = Form(
     *("role", "content", "calls", "call_id", "parts", "results", "keeps", "reasoning", "sources"),
     calls=several(NATIVE_CALL),
     parts=TUPLE,
-    results=Way(lambda places: [list(place) for place in places], lambda s: tuple(map(tuple, s))),
+    results=Way(lambda places: list(map(list, places)), lambda s: tuple((a, b) for a, b in s)),
     sources=TUPLE,
 )
 encode_message, decode_message = MESSAGE.write, MESSAGE.read

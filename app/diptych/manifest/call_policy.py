@@ -7,9 +7,7 @@ from diptych.manifest.agent import PLATFORM_POLICY, AgentSpec
 from diptych.manifest.policy import PolicyRuleSpec
 from diptych.manifest.reference_values import References
 from diptych.manifest.settings import ALL_TOOLS
-from diptych.policy.layers import LayeredPolicy
-from diptych.policy.rule_groups import Rule
-from diptych.policy.rules import Policy
+from diptych.policy.rules import LayeredPolicy, Policy, Rule
 from diptych.policy.unmatched import NamedCalls
 from diptych_cel.expressions import About, check_expression
 

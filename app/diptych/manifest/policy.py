@@ -8,7 +8,7 @@ from diptych.manifest.durations import Duration
 from diptych.manifest.field_types import OneLine
 from diptych.manifest.strict_model import StrictModel
 from diptych.manifest.validators import rule_error
-from diptych.policy.rule_groups import EXPIRES
+from diptych.policy.rules import EXPIRES
 from diptych_cel.expressions import MAX_EXPRESSION, InvalidExpression, check_expression
 
 

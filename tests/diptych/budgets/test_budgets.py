@@ -28,8 +28,7 @@ from diptych.core.model_request import ModelRequest
 from diptych.core.reducer import replay
 from diptych.core.spending import used_by
 from diptych.core.state import Run
-from diptych.policy.rule_groups import Rule
-from diptych.policy.rules import Policy
+from diptych.policy.rules import Policy, Rule
 from diptych.ports import Delta, Notice, Reply
 from diptych.ports.budgets import RESERVED_SECONDS, Account
 from diptych.runs.request import RunRequest

@@ -14,8 +14,7 @@ from diptych.core.errors import AlreadyDecided, ApprovalNotFound, InvalidRequest
 from diptych.core.events import ApprovalDecided, MessageQueued
 from diptych.core.messages import ChildRun
 from diptych.core.run_settings import RunSettings
-from diptych.policy.rule_groups import Rule
-from diptych.policy.rules import Policy
+from diptych.policy.rules import Policy, Rule
 from diptych.ports import ChildEvent
 from diptych.runs.decision_request import DecisionRequest, is_decided_by
 from diptych.runs.definition import AgentDefinition

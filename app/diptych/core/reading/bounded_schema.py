@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import islice
+from math import prod
 from typing import Any, cast
 
 from jsonschema import Draft202012Validator
@@ -22,70 +23,6 @@ from referencing import Registry
 
 from diptych.core.messages import JSON
 
-MAX_STATES = 20_000
-MAX_WORK = 5_000_000
-"""States times characters: at most 0.1 s."""
-
-_TOKEN = re.compile(
-    r"\\[pPwWdDsS]|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{(\d+)(?:(,)(\d*))?\}|[()]|.", re.DOTALL
-)
-_LITERALS = frozenset("\\^$.|?*+()[]{}-/\"' nrtfvbBAzZ")  # when escaped
-_CLASS_STATES = 50  # of a class of Unicode, in bytes of UTF-8; about
-
-
-class UnusablePattern(Exception):
-    """A pattern that cannot be searched for in a bounded time."""
-
-
-def matches(pattern: str, text: str) -> bool:
-    """Say whether a pattern matches somewhere in a text. Raises `UnusablePattern`."""
-    if (states(pattern) + 1) * len(text) > MAX_WORK:
-        raise UnusablePattern(pattern)
-    return _compiled(pattern).isinstance_python(text)
-
-
-@lru_cache(maxsize=256)
-def states(pattern: str) -> int:
-    """Estimate the states of a pattern, counted repetitions written out.
-
-    Raises `UnusablePattern` if there are too many.
-    """
-    sequences, atom = [0], 0
-    for token in _TOKEN.finditer(pattern):
-        text = token[0]
-        match text[0]:
-            case "(":
-                sequences.append(0)
-                atom = 0
-            case ")" if len(sequences) > 1:
-                atom = sequences.pop()
-                sequences[-1] += atom
-            case "{" if token[1]:
-                times = int((token[3] or token[1])[:9])
-                sequences[-1] += atom * max(times - 1, 0)
-                atom *= max(times, 1)
-            case "[" | "." | "\\" if text[1:] not in _LITERALS:
-                atom = _CLASS_STATES
-                sequences[-1] += atom
-            case "*" | "+" | "?" | "|":
-                sequences[-1] += 1
-            case _:
-                atom = 1
-                sequences[-1] += atom
-        if sequences[-1] > MAX_STATES:
-            raise UnusablePattern(pattern)
-    return sum(sequences)
-
-
-@lru_cache(maxsize=256)
-def _compiled(pattern: str) -> SchemaValidator:
-    try:
-        schema = core_schema.str_schema(pattern=pattern, regex_engine="rust-regex")
-        return SchemaValidator(schema)
-    except SchemaError as error:
-        raise UnusablePattern(pattern) from error
-
-
 MAX_STEPS = 20_000
 """Of one check: some 0.1 s."""
 
@@ -93,6 +30,14 @@ MAX_CONTAINERS = 1_000
 """Of a schema: objects and lists in it. To check that it is one takes some 0.2 s at most."""
 
 CHARS_A_STEP = 1_000  # of an error's message
+
+MAX_PATTERN = 20_000
+"""Of a pattern: characters times the product of its counted repetitions."""
+
+MAX_WORK = 5_000_000
+"""Of a search: the above times the characters of the text; at most 0.1 s."""
+
+_REPEAT = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 
 _STANDARD = "json-schema.org"  # where the schemas are that jsonschema brings with it
 _ADDRESSES = ("$id", "id", "$ref", "$dynamicRef", "$recursiveRef")
@@ -193,11 +138,25 @@ def _pattern(_: object, pattern: str, instance: object, __: object) -> Iterator[
 
 
 def _matches(pattern: str, text: str, *, otherwise: bool) -> bool:
-    """Say whether a pattern matches; `otherwise` for one that no bounded search is known for."""
-    try:
-        return matches(pattern, text)
-    except UnusablePattern:
+    """Search with Rust's engine, which pydantic has in it; Python's may take exponential time.
+
+    Its time is at most the pattern, with its repetitions written out, times the text. Returns
+    `otherwise` where that is too much, and for what Rust has no pattern for (look-around).
+    """
+    counts = (int(most or least) for least, most in _REPEAT.findall(pattern))
+    size = len(pattern) * prod(max(count, 1) for count in counts)
+    if size > MAX_PATTERN or size * len(text) > MAX_WORK:
         return otherwise
+    compiled = _compiled(pattern)
+    return otherwise if compiled is None else compiled.isinstance_python(text)
+
+
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> SchemaValidator | None:
+    try:
+        return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
+    except SchemaError:
+        return None
 
 
 def _pattern_properties(
