@@ -30,6 +30,7 @@ from diptych.core.state import (
     NativeReply,
     Phase,
     Run,
+    StepProgress,
     append_messages,
     calls_awaiting_decision,
     conversation,
@@ -52,7 +53,7 @@ def take_reply(run: Run, reply: Replied) -> Next:
         case ActionError():
             return issue(run, Emit(ReplyRejected(found, said[: prompt.SAID_LIMIT])))
         case NoOp() | Prose():
-            if run.steering:
+            if run.queues.steering:
                 return next_step(run)
             is_answer = isinstance(found, Prose) and said.strip() and not is_only_no_op(said)
             if is_answer and may_answer(run):
@@ -73,15 +74,16 @@ def is_late_reply(run: Run, reply: Replied) -> bool:
     turn out to be calls, and native calls may come after text.
     """
     is_call = bool(reply.calls) or reply.finish_reason == MALFORMED_CALL
-    return run.is_direct and (is_call or not run.answer)
+    return run.draft.is_direct and (is_call or not run.draft.text)
 
 
 def take_late_reply(run: Run, reply: Replied) -> Next:
     """Act on such a reply; the text that was told of it is void, and stays part of what it said."""
-    void = AnswerReset(run.answer_seq, run.answer_attempts + 1)
-    was_told = bool(run.answer)
-    reply = replace(reply, text=run.answer[run.answer_from :] + reply.text)
-    run = updated(reset_answer(run, run.answer_attempts), phase=Phase.ACT, is_direct=False)
+    void = AnswerReset(run.draft.seq, run.draft.attempts + 1)
+    was_told = bool(run.draft.text)
+    reply = replace(reply, text=run.draft.text[run.draft.new_from :] + reply.text)
+    run = reset_answer(run, run.draft.attempts)
+    run = updated(run, phase=Phase.ACT, draft=replace(run.draft, is_direct=False))
     if not was_told:
         return take_reply(run, reply)
     run, commands = take_reply(run, reply)
@@ -99,7 +101,7 @@ def take_rejected_reply(run: Run, event: ReplyRejected) -> Next:
         messages = rejection_messages(run.native_reply, event)
     run = append_messages(run, *messages)
     run = updated(run, step=step, errors=run.errors + 1, native_reply=None)
-    if run.errors > run.settings.max_retries and not run.steering:
+    if run.errors > run.settings.max_retries and not run.queues.steering:
         run, commands = ask_for_answer(run)
         return run, (Warn(f"{event.error.type}: {event.error.detail}"), *commands)
     return next_step(run)
@@ -116,7 +118,9 @@ def take_result(run: Run, event: Returned) -> Next:
         take_child_use(run, result),
         results=(*run.results, result),
         open_approvals=own,
-        awaiting_hooks=run.awaiting_hooks - {result.call_id},
+        progress=replace(
+            run.progress, awaiting_hooks=run.progress.awaiting_hooks - {result.call_id}
+        ),
         children_usage=children_usage,
         child_approvals=below,
     )
@@ -137,7 +141,7 @@ def take_result(run: Run, event: Returned) -> Next:
     run = updated(append_messages(run, *told), calls=(), native_reply=None)
     if stuck:
         return issue(updated(run, phase=Phase.ACT), Emit(stuck))
-    if ends_phase and not run.steering:
+    if ends_phase and not run.queues.steering:
         return ask_for_answer(run)
     if "afterStep" in run.settings.hooks:
         return issue(run, JudgeStep(run.step, calls))
@@ -150,18 +154,18 @@ def start_ready(run: Run) -> Next:
     needs_hooks = _needing_hooks(run)
     graph = Graph(
         run.calls,
-        run.issued,
+        run.progress.issued,
         done,
         run.catalog,
         calls_awaiting_decision(run),
-        filled=run.approved | run.rewritten,
+        filled=run.progress.approved | run.progress.rewritten,
         needs_hooks=needs_hooks,
-        awaiting_hooks=run.awaiting_hooks,
+        awaiting_hooks=run.progress.awaiting_hooks,
     )
     commands: list[Command] = []
-    ids, awaiting_hooks = set(run.issued), set(run.awaiting_hooks)
+    ids, awaiting_hooks = set(run.progress.issued), set(run.progress.awaiting_hooks)
     most = run.settings.max_parallel_calls
-    for due in graph.superseded() if run.steering else graph.startable(most):
+    for due in graph.superseded() if run.queues.steering else graph.startable(most):
         if isinstance(due, Returned):
             ids.add(due.result.call_id)
             commands.append(Emit(due))
@@ -170,22 +174,24 @@ def start_ready(run: Run) -> Next:
             commands.append(JudgeCall(due, run.step))
         else:
             ids.add(due.id)
-            is_approved = due.id in run.approved
+            is_approved = due.id in run.progress.approved
             run = note_asked(run, due)
             commands.append(
                 Emit(Called(due, run.step))
                 if is_reader(due)
                 else MakeCall(due, run.step, is_approved=is_approved)
             )
-    run = updated(run, issued=frozenset(ids), awaiting_hooks=frozenset(awaiting_hooks))
-    return issue(run, *commands)
+    progress = replace(
+        run.progress, issued=frozenset(ids), awaiting_hooks=frozenset(awaiting_hooks)
+    )
+    return issue(updated(run, progress=progress), *commands)
 
 
 def _needing_hooks(run: Run) -> frozenset[str]:
     """The calls that hooks have to see before they are made."""
     if "beforeCall" not in run.settings.hooks:
         return frozenset()
-    return frozenset(c.id for c in run.calls if not is_reader(c)) - run.passed_hooks
+    return frozenset(c.id for c in run.calls if not is_reader(c)) - run.progress.passed_hooks
 
 
 def begin_call(run: Run, event: Called) -> Next:
@@ -225,14 +231,12 @@ def _named(run: Run, found: Calls) -> tuple[Call, ...]:
 
 def _begin_step(run: Run, calls: tuple[Call, ...], said: Message) -> Next:
     run = updated(append_messages(run, said), phase=Phase.CALL, step=run.step + 1, errors=0)
-    nothing: frozenset[str] = frozenset()
-    run = updated(run, awaiting_hooks=nothing, passed_hooks=nothing, rewritten=nothing)
-    return start_ready(updated(run, calls=calls, issued=nothing, approved=nothing, edited=nothing))
+    return start_ready(updated(run, calls=calls, progress=StepProgress()))
 
 
 def _with_changes(run: Run, result: Result) -> Result:
     """Say in a result that its call is not what the reply asked for; the model asked otherwise."""
-    if result.call_id not in run.edited:
+    if result.call_id not in run.progress.edited:
         return result
     call = next(call for call in run.calls if call.id == result.call_id)
     return replace(result, text=f"{prompt.changed_call(call)}\n{result.text}")

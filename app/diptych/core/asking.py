@@ -57,7 +57,7 @@ def next_step(run: Run) -> Next:
 
 def ask_for_actions(run: Run) -> Next:
     """Ask for a phase-1 reply."""
-    return _ask(updated(run, phase=Phase.ACT, is_direct=False))
+    return _ask(_in_phase(run, Phase.ACT))
 
 
 def may_answer(run: Run) -> bool:
@@ -66,7 +66,9 @@ def may_answer(run: Run) -> bool:
     That is not the default. With a schema, a hook that validates answers, or a parameter that is
     about the answer alone, it is not: only phase 2 asks so.
     """
-    is_bound = run.output_schema is not None or not ANSWER_PARAMETERS.isdisjoint(run.parameters)
+    is_bound = run.output_schema is not None or not ANSWER_PARAMETERS.isdisjoint(
+        run.request.parameters
+    )
     is_bound = is_bound or "validateAnswer" in run.settings.hooks
     return run.settings.answer_mode == "direct" and not is_bound
 
@@ -83,7 +85,7 @@ def change_format(run: Run, event: FormatChanged) -> Next:
 
 def ask_for_answer(run: Run) -> Next:
     """Begin phase 2, or ask for its answer again."""
-    return _ask(updated(run, phase=Phase.ANSWER, is_direct=False))
+    return _ask(_in_phase(run, Phase.ANSWER))
 
 
 def too_long(run: Run, sent: int) -> Failed:
@@ -97,6 +99,10 @@ def too_long(run: Run, sent: int) -> Failed:
         f"{others}; most of the rest is the last message. Send a shorter message, offer fewer "
         "tools, or use a model with a larger context window.",
     )
+
+
+def _in_phase(run: Run, phase: Phase) -> Run:
+    return updated(run, phase=phase, draft=replace(run.draft, is_direct=False))
 
 
 def _ask(run: Run) -> Next:
@@ -149,7 +155,7 @@ def _fitting(run: Run) -> _Asked:
 
 def _command(run: Run) -> AskModel:
     if run.phase is not Phase.ACT:
-        return AskModel(answer_request(run), "answer", run.answer[run.answer_from :])
+        return AskModel(answer_request(run), "answer", run.draft.text[run.draft.new_from :])
     may_be_answer = may_answer(run)
     purpose: Purpose = "either" if may_be_answer else "actions"
     may_change = run.action_format == "native" and run.settings.action_format == "auto"

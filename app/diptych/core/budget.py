@@ -31,9 +31,6 @@ LIMITS: tuple[Limit, ...] = (
 WARNING_SHARE = Decimal("0.8")
 """Of a limit: who watches the run is told when so much of it is used."""
 Amount: TypeAlias = int | Decimal
-FarBelow: TypeAlias = tuple[int, int, int, int]
-"""Counts of tokens, model calls, tool calls and steps; see `Budget.far_below`."""
-NEVER_FAR: FarBelow = (0, 0, 0, 0)
 _NO_LIMITS: tuple[Amount, ...] = (2**63, Decimal("Infinity"), 2**63, 2**63, 2**63, 2**63)
 
 
@@ -53,19 +50,6 @@ class Prices:
     def of_one(self) -> tuple[Decimal, Decimal]:
         """What one token of a prompt costs, and one of a reply."""
         return self.input / MILLION, self.output / MILLION
-
-    def fewest_tokens(self, cost: Decimal) -> int:
-        """Give how many tokens it takes at least to cost so much, but no more than `MAX_COUNT`."""
-        if not cost:  # an agent above may give nothing: that is used up, also where all is free
-            return 0
-        if cost >= self.dearest * MAX_COUNT:
-            return MAX_COUNT
-        return int(cost / self.dearest)
-
-    @cached_property
-    def dearest(self) -> Decimal:
-        """What one token costs at most."""
-        return max(self.of_one)
 
 
 @dataclass(frozen=True)
@@ -134,17 +118,6 @@ class Budget:
     def is_warned(self, used: Used) -> bool:
         """Whether 80 % of a limit are used."""
         return True in map(ge, used, self.warned_at)  # type: ignore[arg-type]
-
-    def far_below(self, prices: Prices | None) -> FarBelow:
-        """Give counts of which a run that has used less of each is far from its limits.
-
-        Far is below 80 % of each limit. For money that is as few tokens as it could be spent on:
-        all at the dearer price.
-        """
-        tokens, cost, model_calls, tool_calls, steps, _ = self.warned_at
-        if prices and self.cost is not None:
-            tokens = min(tokens, prices.fewest_tokens(cost))
-        return tokens, model_calls, tool_calls, steps
 
     @cached_property
     def encoded(self) -> dict[str, JSON]:

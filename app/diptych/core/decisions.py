@@ -1,4 +1,10 @@
-"""Approvals: calls of a step that wait for somebody to decide on them (loop.md §6)."""
+"""What follows when people or hooks decide on a call, a step or an answer (loop.md §5, §6, §7).
+
+Calls of runs below that wait are kept in the run, which does nothing about them: the agent that has
+the call waits, decides and expires, so it is the same rule at every depth.
+"""
+
+from dataclasses import replace
 
 from diptych.core import prompt
 from diptych.core.act import start_ready
@@ -16,14 +22,17 @@ from diptych.core.events import (
     ChildApprovalRequested,
     StepJudged,
 )
+from diptych.core.messages import Call
 from diptych.core.pending import Next, issue
 from diptych.core.state import Run, calls_awaiting_decision, open_calls, updated
+
+MAX_OPEN = 1_000  # calls below one run that wait for a decision
 
 
 def may_wait(run: Run, event: ApprovalRequested) -> bool:
     """Whether a call can be asked about: it is due, and neither made nor asked about."""
     call_id = event.call.id
-    is_due = call_id in open_calls(run) and call_id in run.issued
+    is_due = call_id in open_calls(run) and call_id in run.progress.issued
     return is_due and call_id not in run.started and call_id not in calls_awaiting_decision(run)
 
 
@@ -42,19 +51,15 @@ def take_decision(run: Run, event: ApprovalDecided) -> Next:
         text = f"denied: {event.reason or default}"
         return issue(run, Emit(failure(requested.call, "denied", text)))
     call = event.call or requested.call
-    return start_ready(
-        updated(
-            run,
-            calls=tuple(call if each.id == call.id else each for each in run.calls),
-            issued=run.issued - {call.id},
-            passed_hooks=run.passed_hooks - {call.id} if event.call else run.passed_hooks,
-            approved=run.approved | {call.id},
-            edited=run.edited | {call.id} if event.call else run.edited,
-        )
+    changed = {call.id} if event.call else set[str]()
+    progress = replace(
+        run.progress,
+        issued=run.progress.issued - {call.id},
+        passed_hooks=run.progress.passed_hooks - changed,
+        approved=run.progress.approved | {call.id},
+        edited=run.progress.edited | changed,
     )
-
-
-MAX_OPEN = 1_000  # calls below one run
+    return start_ready(updated(_with_call(run, call), progress=progress))
 
 
 def may_take(run: Run, event: ChildApproval) -> bool:
@@ -80,40 +85,40 @@ def take(run: Run, event: ChildApproval) -> Run:
     return updated(run, child_approvals=others, children_decided=decided)
 
 
-_APPROVED = "would change what was approved"
-
-
 def take_judged_call(run: Run, event: CallJudged) -> Next:
     """Make a call as the hooks leave it, as soon as there is a place; or deny it."""
-    run = updated(run, awaiting_hooks=run.awaiting_hooks - {event.call_id})
+    awaiting_hooks = run.progress.awaiting_hooks - {event.call_id}
+    progress = replace(run.progress, awaiting_hooks=awaiting_hooks)
     call = next(each for each in run.calls if each.id == event.call_id)
     reason = event.denied
-    if reason is None and event.call and event.call_id in run.approved:
-        reason = f"the hook {event.hook} {_APPROVED}"
+    if reason is None and event.call and event.call_id in run.progress.approved:
+        reason = f"the hook {event.hook} would change what was approved"
     if reason is not None:
-        run = updated(run, issued=run.issued | {call.id})
+        run = updated(run, progress=replace(progress, issued=progress.issued | {call.id}))
         return issue(run, Emit(failure(call, "denied", f"denied: {reason}")))
     if event.call:
-        changed = event.call
-        run = updated(
-            run,
-            calls=tuple(changed if each.id == call.id else each for each in run.calls),
-            rewritten=run.rewritten | {call.id},
-        )
-    return start_ready(updated(run, passed_hooks=run.passed_hooks | {call.id}))
+        run = _with_call(run, event.call)
+        progress = replace(progress, rewritten=progress.rewritten | {call.id})
+    progress = replace(progress, passed_hooks=progress.passed_hooks | {call.id})
+    return start_ready(updated(run, progress=progress))
+
+
+def _with_call(run: Run, changed: Call) -> Run:
+    """Put a call in the place of the one with its id."""
+    return updated(run, calls=tuple(changed if c.id == changed.id else c for c in run.calls))
 
 
 def take_judged_step(run: Run, event: StepJudged) -> Next:
     """Go on with the next step, or with the answer; a message that waits is heard first."""
-    return ask_for_answer(run) if event.ends and not run.steering else next_step(run)
+    return ask_for_answer(run) if event.ends and not run.queues.steering else next_step(run)
 
 
 def take_judged_answer(run: Run, event: AnswerJudged) -> Next:
     """Tell the answer, or ask for it again with what is wrong with it."""
-    answer = run.candidate
+    answer = run.draft.candidate
     if answer is None:
         raise LoopError("an answer was judged, and none was given")
-    run = updated(run, candidate=None)
+    run = updated(run, draft=replace(run.draft, candidate=None))
     if event.problem:
         return repair_answer(run, answer.text, event.problem, is_refused=True)
     return give_answer(run, answer.text, answer.finish_reason, is_json=answer.is_json)

@@ -199,8 +199,8 @@ def _first_of_user(said: Sequence[Message]) -> int | None:
 
 def question_place(run: Run) -> int | None:
     """Where the question stands that the run answers: its own, or that of the run it resumes."""
-    if run.asked_at is not None:
-        return len(run.history) + run.asked_at
+    if run.asked.at is not None:
+        return len(run.history) + run.asked.at
     asked = (n for n in range(len(run.history) - 1, -1, -1) if _begins_turn(run.history, n))
     return next(asked, None)
 

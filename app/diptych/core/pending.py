@@ -56,25 +56,28 @@ def take_over(run: Run, event: OwnerChanged) -> Next:
     """Revise the pending commands for a new owner: it cannot know how far the old one came (§9)."""
     revised = [_for_new_owner(run, c, event) for c in run.pending]
     if event.lost_tail:  # the lost records may hold starts of calls that seem not issued
-        known = run.issued - calls_awaiting_decision(run)  # one may have been approved, and made
+        known = run.progress.issued - calls_awaiting_decision(
+            run
+        )  # one may have been approved, and made
         due = [c for c in run.calls if c.id in open_calls(run) and c.id not in known]
         lost = [c for c in due if not is_repeatable(c, run.catalog)]
         revised += [Emit(failure(c, "unknown", prompt.OUTCOME_UNKNOWN)) for c in lost]
-        run = updated(run, issued=run.issued | {c.id for c in lost})
+        issued = run.progress.issued | {c.id for c in lost}
+        run = updated(run, progress=replace(run.progress, issued=issued))
     return issue(updated(run, pending=()), *revised)
 
 
 def _for_new_owner(run: Run, given: Command, event: OwnerChanged) -> Command:
     match given:
         case AskModel(purpose="answer" | "either"):
-            return replace(given, recorded=run.answer[run.answer_from :])
+            return replace(given, recorded=run.draft.text[run.draft.new_from :])
         case MakeCall(call) if call.id in run.context_ids:
             return replace(given, is_retry=True)  # its agent is asked what became of the task
         case MakeCall(call) if call.id in run.started or event.lost_tail:
             if is_repeatable(call, run.catalog):
                 return replace(given, is_retry=call.id in run.started)
             return Emit(failure(call, "unknown", prompt.OUTCOME_UNKNOWN))
-        case MakeCall(call) if run.steering:
+        case MakeCall(call) if run.queues.steering:
             return Emit(failure(call, "skipped", prompt.SUPERSEDED))
         case _:
             return given

@@ -36,7 +36,7 @@ def action_request(run: Run, *, may_answer: bool = False) -> ModelRequest:
     """The request for actions, in phase 1, or for the answer if it `may_answer` at once."""
     if run.action_format == "native":
         return _native_action_request(run)
-    rules = prompt.action_rules(run.catalog, "" if _has_results(run) else run.question)
+    rules = prompt.action_rules(run.catalog, "" if _has_results(run) else run.asked.text)
     if rules and may_answer:
         rules = f"{rules}\n\n{prompt.DIRECT}"
     said = without_rejections(sent_messages(run), keeps_newest=True)
@@ -50,10 +50,10 @@ def answer_request(run: Run) -> ModelRequest:
     schema = run.output_schema
     said = without_rejections(sent_messages(run))
     known = [*as_known(said, run.nonce)]
-    if run.asked_again:
+    if run.draft.asked_again:
         sent: Sequence[Message] = _plain(run, known, own=said)
     else:
-        question = run.question if _has_results(run) else ""
+        question = run.asked.text if _has_results(run) else ""
         told = (
             prompt.final_prompt(question)
             if schema is None
@@ -61,8 +61,8 @@ def answer_request(run: Run) -> ModelRequest:
         )
         sent = _append_to_user(list(opened_by_user(joined(known))), told)
     most = run.window.weight(_REPAIRED)
-    repair = prompt.repair_messages(run.repair, most) if run.repair else ()
-    request = _request(run, (*sent, *repair), run.parameters)
+    repair = prompt.repair_messages(run.draft.repair, most) if run.draft.repair else ()
+    request = _request(run, (*sent, *repair), run.request.parameters)
     return request if schema is None else replace(request, output_schema=schema)
 
 
@@ -80,10 +80,10 @@ def _plain(run: Run, known: Sequence[Message], own: Sequence[Message]) -> tuple[
     told = ""
     if run.output_schema is not None:
         told = prompt.json_prompt(run.output_schema)
-    elif run.asked_again == "action":
+    elif run.draft.asked_again == "action":
         told = prompt.NOT_AN_ACTION
     if not asked:
-        asked = [Message("user", run.question)]
+        asked = [Message("user", run.asked.text)]
     return joined((*earlier, *results, *asked, Message("user", told)))
 
 
@@ -163,7 +163,7 @@ def opened_by_user(messages: Sequence[Message]) -> Sequence[Message]:
 
 def _has_results(run: Run) -> bool:
     """Say whether results follow the question; a reply that was rejected, and why, are none."""
-    return run.question_end < 0 or bool(without_rejections(run.messages[run.question_end :]))
+    return run.asked.end < 0 or bool(without_rejections(run.messages[run.asked.end :]))
 
 
 def _request(run: Run, sent: Iterable[Message], parameters: JSONObject) -> ModelRequest:
@@ -212,7 +212,7 @@ def _functions(run: Run) -> tuple[FunctionTool, ...]:
 
 
 def _step_parameters(run: Run) -> JSONObject:
-    return {name: v for name, v in run.parameters.items() if name not in ANSWER_PARAMETERS}
+    return {name: v for name, v in run.request.parameters.items() if name not in ANSWER_PARAMETERS}
 
 
 def _call_text(call: NativeCall) -> str:

@@ -70,7 +70,7 @@ def ends_phase_1(run: Run) -> Limit | None:
 def exhausted(run: Run) -> Failed | None:
     """Give the end of a run that may not ask the model again."""
     budget = run.budget
-    if not budget.limits or is_far_from_limits(run):
+    if not budget.limits:
         return None
     used = used_by(run)
     limit = budget.gone(used, *_FOR_A_MODEL_CALL)
@@ -202,18 +202,3 @@ def warnings(before: Run, after: Run) -> list[Limit]:
     if is_same and before.tool_calls == after.tool_calls and before.step == after.step:
         return []
     return after.budget.warnings(used_by(before), used_by(after))
-
-
-def is_far_from_limits(run: Run) -> bool:
-    """Whether less than 80 % of each limit are surely used, by counts alone.
-
-    If not, nobody knows; so it is always where children have used something.
-    """
-    tokens, model_calls, tool_calls, steps = run.far_below
-    return (
-        run.model_calls < model_calls
-        and run.usage.prompt_tokens + run.usage.completion_tokens < tokens
-        and run.tool_calls < tool_calls
-        and run.step < steps
-        and run.delegated is NO_USE
-    )

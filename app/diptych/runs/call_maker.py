@@ -136,7 +136,7 @@ class CallMaker:
 
     def _still_due(self, commands: Sequence[MakeCall]) -> Sequence[MakeCall]:
         """Skip calls that a message has superseded while they were counted, and had not begun."""
-        if not self._writer.current.steering:
+        if not self._writer.current.queues.steering:
             return commands
         for command in commands:
             if not command.is_retry:

@@ -74,7 +74,7 @@ class HookCaller:
         return AnswerJudged(problem, by)
 
     def _about(self, run: Run) -> dict[str, JSON]:
-        about: dict[str, JSON] = {"run_id": self._run_id, "question": run.question}
+        about: dict[str, JSON] = {"run_id": self._run_id, "question": run.asked.text}
         return {**about, "subject": run.subject} if run.subject else about
 
     def _failed(self, failed: HookFailed) -> Failed:

@@ -273,8 +273,8 @@ class Runner:
         run, events = self._writer.current, list[Event]()
         if run.phase not in (Phase.ACT, Phase.ANSWER):
             return
-        if is_void and run.answer:
-            events.append(AnswerReset(run.answer_seq, run.answer_attempts + 1))
+        if is_void and run.draft.text:
+            events.append(AnswerReset(run.draft.seq, run.draft.attempts + 1))
         if text:
             events.append(Streamed(text))
         if events:

@@ -21,7 +21,7 @@ def is_stale(run: Run, item: object) -> bool:
         case ApprovalDecided(call_id):
             return call_id not in calls_awaiting_decision(run)
         case CallJudged(call_id):
-            return call_id not in run.awaiting_hooks
+            return call_id not in run.progress.awaiting_hooks
         case ChildApprovalRequested() | ChildApprovalDecided():
             return not may_take(run, item)
         case _:

@@ -58,7 +58,7 @@ def test_an_action_is_not_told_but_asked_for_once_more(held):
     run, (ask,) = feed(answering(), Replied(held))
     assert (ask.purpose, ask.request.index) == ("answer", 2)
     assert NOT_AN_ACTION in ask.request.messages[-1].content
-    assert run.answer == ""
+    assert run.draft.text == ""
     again, _ = feed(run, Streamed("It is 3."), Replied(""))
     assert again.end == Completed("stop", Usage())
     failed, _ = feed(run, Replied(held))
@@ -92,7 +92,7 @@ def test_a_call_after_prose_voids_the_text_that_was_told():
     run, commands = advance(run, Replied(""))
     assert [c.event for c in commands] == [AnswerReset(from_seq=4, attempt=2)]
     run, (ask,) = advance(run, commands[0].event)
-    assert (ask.purpose, ask.recorded, run.answer) == ("answer", "", "")
+    assert (ask.purpose, ask.recorded, run.draft.text) == ("answer", "", "")
     run, _ = feed(run, Streamed("3"), Replied(""))
     assert run.messages[-1].content == "3"
 
@@ -100,7 +100,7 @@ def test_a_call_after_prose_voids_the_text_that_was_told():
 def test_native_calls_in_place_of_an_answer_are_no_answer():
     run, (ask,) = feed(answering(), Replied("", calls=(NativeCall("1", "add", "{}"),)))
     assert ask.purpose == "answer"
-    assert run.asked_again == "action"
+    assert run.draft.asked_again == "action"
 
 
 @pytest.mark.parametrize("end", [Aborted("enough"), Failed("model_stalled", "silence")])
@@ -208,7 +208,7 @@ def test_a_cut_answer_that_does_not_fit_is_told_so():
 def test_an_action_is_no_structured_answer(schema, reply, is_told):
     run, _ = feed(asked_with(schema), Replied(reply))
     assert (run.end is not None) is is_told
-    assert run.repairs == 0
+    assert run.draft.repairs == 0
 
 
 def test_a_run_asks_at_most_as_often_as_its_bounds_say():
@@ -266,7 +266,7 @@ def test_a_call_is_made_in_direct_mode():
 @pytest.mark.parametrize("reply", ["{}", "", " \n"])
 def test_a_no_op_leads_to_phase_two_in_direct_mode(reply):
     run, (ask,) = feed(direct()[0], Replied(reply))
-    assert (run.phase, ask.purpose, run.asked_again) == (Phase.ANSWER, "answer", "")
+    assert (run.phase, ask.purpose, run.draft.asked_again) == (Phase.ANSWER, "answer", "")
 
 
 def test_a_call_after_the_direct_answer_is_not_run():
@@ -280,7 +280,7 @@ def test_a_call_after_the_direct_answer_is_not_run():
 def test_a_call_inside_the_text_that_was_told_voids_a_direct_answer():
     run, _ = feed(direct()[0], Streamed(f"So:\n<tool_call>{ADD}</tool_call>"))
     run, (ask,) = feed(run, Replied(""))
-    assert (ask.purpose, run.answer, run.is_direct) == ("answer", "", False)
+    assert (ask.purpose, run.draft.text, run.draft.is_direct) == ("answer", "", False)
 
 
 def test_a_new_owner_compares_a_direct_answer_and_may_find_an_action():
@@ -297,10 +297,10 @@ def test_native_calls_after_a_preamble_void_it_and_are_acted_on():
     run, _ = feed(direct()[0], Streamed("Let me look."))
     run, commands = advance(run, Replied("", calls=(NativeCall("1", "add", "{}"),)))
     assert commands[0].event == AnswerReset(3, 2)
-    assert run.answer == ""
+    assert run.draft.text == ""
     assert run.phase is not Phase.DONE
     run, _ = advance(run, commands[0].event)
-    assert run.answer_attempts == 2
+    assert run.draft.attempts == 2
 
 
 def test_a_message_during_a_direct_answer_is_a_follow_up():

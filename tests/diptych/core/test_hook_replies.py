@@ -64,7 +64,7 @@ def test_a_call_is_made_denied_or_rewritten():
     other = ToolCall(call_id, "echo", {"text": "ho"})
     changed, commands = feed(run, CallJudged(call_id, other, hook="polite"))
     assert made(commands) == [other]
-    assert changed.rewritten == {call_id}
+    assert changed.progress.rewritten == {call_id}
     denied, _ = feed(run, CallJudged(call_id, denied="not now", hook="polite"))
     assert "denied: not now" in denied.messages[-1].content
 

@@ -431,7 +431,7 @@ def test_what_was_told_before_calls_came_stays_part_of_the_reply(call):
     run, (ask,) = begun(settings=settings)
     assert ask.purpose == "either"
     run, _ = feed(run, Streamed(PREAMBLE), Replied("First a.", calls=(call,)))
-    assert run.answer == ""  # it is void for those who read the answer
+    assert run.draft.text == ""  # it is void for those who read the answer
     asked = next(m for m in run.messages if m.calls)
     assert asked == Message("assistant", f"{PREAMBLE}First a.", (call,))
 
@@ -439,5 +439,5 @@ def test_what_was_told_before_calls_came_stays_part_of_the_reply(call):
 def test_of_a_repeated_answer_only_the_newest_text_is_part_of_a_late_reply():
     settings = RunSettings(action_format="native", answer_mode="direct")
     run, _ = feed(begun(settings=settings)[0], Streamed(PREAMBLE), OwnerChanged())
-    run, _ = feed(run, AnswerReset(run.answer_seq, 2), Streamed("So, "), replied(ECHO, text="a."))
+    run, _ = feed(run, AnswerReset(run.draft.seq, 2), Streamed("So, "), replied(ECHO, text="a."))
     assert next(m for m in run.messages if m.calls).content == "So, a."

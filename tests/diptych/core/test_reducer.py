@@ -324,11 +324,11 @@ def test_phase_one_goes_on_after_a_terminal_call_if_a_message_has_come():
 
 def test_the_answer_s_text_begins_at_its_first_piece_until_it_is_reset():
     run, _ = feed(started()[0], Replied("{}"), Streamed("Hel"), Streamed("lo"))
-    assert (run.answer, run.answer_seq, run.seq) == ("Hello", 4, 5)
+    assert (run.draft.text, run.draft.seq, run.seq) == ("Hello", 4, 5)
     run, _ = feed(run, AnswerReset(4, 2))
-    assert (run.answer, run.answer_seq, run.answer_attempts) == ("", 0, 2)
+    assert (run.draft.text, run.draft.seq, run.draft.attempts) == ("", 0, 2)
     run, _ = feed(run, Streamed("Good"))
-    assert run.answer_seq == 7
+    assert run.draft.seq == 7
 
 
 def test_a_blank_answer_is_asked_for_once_more_and_then_fails():
@@ -348,7 +348,7 @@ def test_a_blank_answer_is_not_asked_for_again_before_a_message_that_has_come():
 def test_the_next_turn_s_answer_begins_anew():
     run, _ = feed(started()[0], Replied("{}"), Streamed(" "), Replied(""), AnswerReset(4, 2))
     run, _ = feed(run, Streamed("Hello"), MORE, Replied(""), Replied("{}"))
-    assert (run.answer, run.answer_attempts) == ("", 1)
+    assert (run.draft.text, run.draft.attempts) == ("", 1)
     run, (ask,) = feed(run, Streamed(" "), Replied(""))
     assert ask.purpose == "answer", "the first blank answer of this turn"
     run, _ = feed(run, Streamed("Bonjour"), Replied(""))

@@ -260,7 +260,7 @@ async def check(
     repairs = run.settings.answer_repairs if run.output_schema is not None else 0
     asked = run.settings.max_steps + 2 + repairs
     most = asked * 2  # each may need a summary before it
-    assert run.model_calls <= most + len(run.message_ids) * most  # each may begin a turn
+    assert run.model_calls <= most + len(run.queues.message_ids) * most  # each may begin a turn
     assert list(with_whole_calls(run.messages)) == list(run.messages)
     check_overlaps(records, run.settings.max_parallel_calls)
     told = ""
