@@ -42,7 +42,7 @@ def take_answer(run: Run, reply: Replied) -> Next:
 
 
 def offer_answer(run: Run, rest: str, finish_reason: str, *, is_json: bool = False) -> Next:
-    """Tell an answer, once hooks that validate answers have seen it."""
+    """Send an answer, once hooks that validate answers have seen it."""
     if "validateAnswer" not in run.settings.hooks:
         return give_answer(run, rest, finish_reason, is_json=is_json)
     draft = replace(run.draft, candidate=Candidate(rest, finish_reason, is_json))
@@ -65,7 +65,7 @@ def repair_answer(run: Run, text: str, problem: str, *, is_refused: bool = False
 
 
 def give_answer(run: Run, rest: str, finish_reason: str, *, is_json: bool = False) -> Next:
-    """Tell the rest of an answer, and record it as a whole."""
+    """Send the rest of an answer, and record it as a whole."""
     reason = finish_reason if finish_reason in _KEPT_FINISH_REASONS else "stop"
     answered = Emit(Answered(run.draft.text + rest, reason, is_json))
     return issue(run, Emit(Streamed(rest)), answered) if rest else issue(run, answered)
@@ -111,7 +111,7 @@ def _take_action(run: Run, reply: Replied) -> Next:
 
 
 def _take_output(run: Run, reply: Replied, schema: JSONObject) -> Next:
-    """Tell an answer that fits its schema; say of any other what is wrong with it."""
+    """Send an answer that fits its schema; ask for any other again."""
     found = read_output(schema, reply.text)
     if isinstance(found, Fit):
         return offer_answer(run, found.text, reply.finish_reason, is_json=True)

@@ -138,7 +138,7 @@ class _Asked:
 
 
 def _fitting(run: Run) -> _Asked:
-    """Give a request that fits, or for a summary; it is weighed once, here."""
+    """Return a request that fits, or for a summary; it is weighed once, here."""
     fitted = fit(run)
     if fitted.cut is not None:
         keeps = len(conversation(run)) - fitted.cut

@@ -42,7 +42,7 @@ class Prices:
     output: Decimal = Decimal(0)
 
     def cost(self, usage: Usage) -> Decimal:
-        """Give what tokens cost, exactly."""
+        """Return what tokens cost, exactly."""
         prompt, completion = self.of_one
         return prompt * usage.prompt_tokens + completion * usage.completion_tokens
 
@@ -76,23 +76,23 @@ class Budget:
         return tuple((name, limit) for name, limit in found if limit is not None)
 
     def tightened(self, other: "Budget") -> "Budget":
-        """Give the smaller of two limits, each."""
+        """Return the smaller of two limits, each."""
         if not other:
             return self
         return Budget(*(_smaller(getattr(self, n), getattr(other, n)) for n in LIMITS))
 
     def left(self, used: Used) -> "Budget":
-        """Give what is left of each limit, at least 0."""
+        """Return what is left of each limit, at least 0."""
         return Budget(
             **{name: max(limit - getattr(used, name), limit * 0) for name, limit in self.limits}
         )
 
     def share(self, among: int) -> "Budget":
-        """Give one of several even shares; what cannot be divided goes to the first."""
+        """Return one of several even shares; what cannot be divided goes to the first."""
         return Budget(**{name: _share(limit, among) for name, limit in self.limits})
 
     def above_zero(self) -> "Budget":
-        """Give the limits with the least that there is in place of nothing."""
+        """Return the limits with the least that there is in place of nothing."""
         least: dict[str, Any] = {"cost": Decimal(1) / PICO}
         found: dict[str, Any] = {name: limit or least.get(name, 1) for name, limit in self.limits}
         return Budget(**found)
@@ -157,7 +157,7 @@ class SharedBudgets:
 
 
 def to_integers(used: Used) -> list[int]:
-    """Give what is used as whole numbers, in the order of `LIMITS`: money in units of 10^-12."""
+    """Return what is used as whole numbers, in the order of `LIMITS`: money in units of 10^-12."""
     tokens, cost, *rest = used
     return [tokens, int(cost * PICO), *rest]
 
@@ -176,7 +176,7 @@ def limit_text(name: Limit, used: Used, budget: Budget) -> str:
 
 
 def encode_budget(budget: Budget | Used) -> dict[str, JSON]:
-    """Give a budget, or what was used, as JSON: money as a decimal string, nothing for None."""
+    """Return a budget, or what was used, as JSON: money as a decimal string, nothing for None."""
     found: dict[str, Any] = budget._asdict() if isinstance(budget, Used) else dict(budget.limits)
     if "cost" in found:
         found["cost"] = decimal_text(found["cost"])
@@ -204,7 +204,7 @@ def _to_integer(limit: Amount | None) -> int | None:
 
 
 def _warned_at(limit: Amount) -> Any:  # noqa: ANN401 - as the fields are
-    """Give 80 % of a limit; of a whole number the next whole one, as Decimals compare slowly."""
+    """Return 80 % of a limit; of a whole number the next whole one, as Decimals compare slowly."""
     return limit * WARNING_SHARE if isinstance(limit, Decimal) else ceil(limit * WARNING_SHARE)
 
 

@@ -62,7 +62,7 @@ def make_functions(
 
 
 def function_name(name: str, taken: Iterable[str] = ()) -> str:
-    """Give the name that an API takes for a name: itself, unless it does not fit or is taken."""
+    """Return the name that an API takes for a name: itself, unless it does not fit or is taken."""
     if _NAME.fullmatch(name) and name not in taken:
         return name
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
@@ -106,7 +106,7 @@ class Peer:
     """Another agent, as its agent card describes it.
 
     One with `gets_conversation` False is given its task alone: it gets no share of a budget, and
-    reports nothing of what it uses. For others that is None, as earlier versions did not know it.
+    reports nothing of what it uses. For others it is None.
     """
 
     name: str
@@ -129,7 +129,7 @@ class Unavailable:
     A `tool` stands for some tools of the server of its name, which are left out. A run is told of
     servers, tools and agents only. `tools` are the names of the tools that a server offered when it
     was last connected, or of the pinned ones that have changed. They are None for a server that was
-    never connected, and in catalogs that version 0.1 recorded: any unknown name may be its tool's.
+    never connected: any unknown name may be its tool's.
     """
 
     kind: Literal["server", "tool", "agent", "key", "model", "store", "rule", "dns"]
@@ -138,7 +138,7 @@ class Unavailable:
     tools: tuple[str, ...] | None = None
 
     def had_tool(self, name: str) -> bool:
-        """Say whether a tool name that no connected server offers is this server's."""
+        """Whether a tool name that no connected server offers is this server's."""
         return self.kind == "server" and self.tools is not None and name in self.tools
 
 
@@ -232,7 +232,7 @@ _KEYS = ("type", "properties", "required", "items", "enum")  # that say how a ca
 
 
 def shorter_catalogs(catalog: Catalog) -> Iterator[Catalog]:
-    """Give the catalog, then shorter ones: less of what is described, at last only the forms."""
+    """Return the catalog, then shorter ones: less of what is described, at last only the forms."""
     yield catalog
     yield _shortened(catalog, _LONG, keeps_all=True)
     yield _shortened(catalog, _SHORT, keeps_all=False)

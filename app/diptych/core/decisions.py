@@ -109,12 +109,12 @@ def _with_call(run: Run, changed: Call) -> Run:
 
 
 def take_judged_step(run: Run, event: StepJudged) -> Next:
-    """Go on with the next step, or with the answer; a message that waits is heard first."""
+    """Go on with the next step, or with the answer; a message that waits comes first."""
     return ask_for_answer(run) if event.ends and not run.queues.steering else next_step(run)
 
 
 def take_judged_answer(run: Run, event: AnswerJudged) -> Next:
-    """Tell the answer, or ask for it again with what is wrong with it."""
+    """Send the answer, or ask for it again with what is wrong with it."""
     answer = run.draft.candidate
     if answer is None:
         raise LoopError("an answer was judged, and none was given")

@@ -121,7 +121,7 @@ ChildApproval: TypeAlias = ChildApprovalRequested | ChildApprovalDecided
 
 
 def approval_id(path: tuple[str, ...]) -> str:
-    """Give the id by which a call below is decided on in this run: its path, joined by dots."""
+    """Return the id by which a call below is decided on in this run: its path, joined by dots."""
     return ".".join(path)
 
 
@@ -330,7 +330,7 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """A piece of the answer: `text` on record, and to whoever reads a stream."""
+    """A piece of the answer: `text` in the log and in streams."""
 
     text: str
 

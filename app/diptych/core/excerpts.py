@@ -130,7 +130,7 @@ def is_reader(call: Call) -> bool:
 
 
 def with_reader(catalog: Catalog, *, is_offered: bool) -> Catalog:
-    """Give a catalog with `result__read` in it, or without."""
+    """Return a catalog with `result__read` in it, or without."""
     if (catalog.tool(READ_RESULT.long_name) == READ_RESULT) == is_offered:
         return catalog
     others = tuple(tool for tool in catalog.tools if tool != READ_RESULT)
@@ -138,7 +138,7 @@ def with_reader(catalog: Catalog, *, is_offered: bool) -> Catalog:
 
 
 def read_text(messages: Iterable[Message], arguments: JSONObject, most: float) -> str | None:
-    """Give the piece of a text that a call of `result__read` asks for; None for an unknown id.
+    """Return the piece of a text that a call of `result__read` asks for; None for an unknown id.
 
     It weighs at most about `most`, so that it is never shortened itself.
     """

@@ -56,7 +56,7 @@ def fit(run: Run) -> Fitted:
 
 
 def summarised(run: Run, cut: int) -> tuple[Message, ...]:
-    """Give the messages that a summary up to `cut` stands for, the last summary in their place."""
+    """Return the messages that a summary up to `cut` stands for, with the last summary first."""
     said = conversation(run)
     last = _last_summary(said, with_text=True)
     if last is None:

@@ -24,7 +24,6 @@ from diptych.core.events import (
     Compacted,
     ContextRefused,
     Event,
-    Failed,
     FormatChanged,
     OwnerChanged,
     Replied,
@@ -38,7 +37,7 @@ Next = tuple[Run, tuple[Command, ...]]
 
 
 def issue(run: Run, *commands: Command) -> Next:
-    """Give commands, and keep them as pending until an event answers them."""
+    """Return commands, and keep them as pending until an event answers them."""
     return updated(run, pending=run.pending + commands), commands
 
 
@@ -48,7 +47,7 @@ def is_asking(run: Run) -> bool:
 
 
 def unanswered(run: Run, event: Event) -> tuple[Command, ...]:
-    """Give the pending commands that this event does not answer."""
+    """Return the pending commands that this event does not answer."""
     return tuple([command for command in run.pending if not _answers(event, command)])
 
 
@@ -83,12 +82,10 @@ def _for_new_owner(run: Run, given: Command, event: OwnerChanged) -> Command:
             return given
 
 
-def _answers(event: Event, given: Command) -> bool:  # noqa: C901 - a table
+def _answers(event: Event, given: Command) -> bool:
     match given, event:
         case AskModel(), Replied() | FormatChanged() | ContextRefused() | Compacted():
             return True
-        case Emit(Failed()), Replied() | ContextRefused() | Compacted():
-            return True  # another version asked, where this one would not (`asking`)
         case JudgeCall(call), CallJudged(call_id):
             return call.id == call_id
         case JudgeCall(call), Returned(result):
@@ -103,7 +100,7 @@ def _answers(event: Event, given: Command) -> bool:  # noqa: C901 - a table
             return due.call_id == result.call_id
         case Emit(Called(due)), Called(call):
             return due.id == call.id
-        case Emit(due), _:  # whatever its words: another version may have chosen them
+        case Emit(due), _:  # whatever its words: another owner may have chosen them
             return type(due) is type(event)
         case _:
             return False

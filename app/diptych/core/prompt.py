@@ -48,7 +48,7 @@ class FormHints:
 
 
 def form_hints(catalog: Catalog, message: str) -> FormHints:
-    """Give the forms of what a message names, in any order; none if it names too many."""
+    """Return the forms of what a message names, in any order; none if it names too many."""
     if not message:
         return FormHints()
     said = message[:_READ]
@@ -66,12 +66,12 @@ def form_hints(catalog: Catalog, message: str) -> FormHints:
 
 
 def _names(said: str, name: str) -> bool:
-    """Say whether a name stands in a text as a word of its own."""
+    """Whether a name stands in a text as a word of its own."""
     return name in said and bool(re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", said))
 
 
 def _arguments(schema: JSONObject) -> JSONObject:
-    """Give the required arguments, each with a blank of its type."""
+    """Return the required arguments, each with a blank of its type."""
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, dict) or not isinstance(required, list):
         return {}

@@ -33,7 +33,7 @@ def put_message(run: Run, event: MessageQueued) -> Run:
 
 
 def queued_messages(run: Run) -> tuple[MessageQueued, ...]:
-    """Give the messages that wait, in the order in which they would join."""
+    """Return the messages that wait, in the order in which they would join."""
     return run.queues.steering + run.queues.follow_ups
 
 

@@ -8,7 +8,7 @@ Phase 1 asks the model for actions and makes the calls; phase 2 asks for the ans
     phase   event                     command                       given by
     QUEUED  Offered                   AskModel, whole: "actions"    `asking.ask_for_actions`
     ACT     Replied, with calls       MakeCall of each              `act.take_reply`
-    CALL    ApprovalRequested         (the call waits, in place of being made: `runtime.call_maker`)
+    CALL    ApprovalRequested         (the call waits, in place of being made: `runs.call_maker`)
     CALL    ApprovalDecided           MakeCall again, is_approved   `take_decision`
     CALL    Returned, the last one    AskModel, whole: "actions"    `act.take_result`
     ACT     Replied, prose or `{}`    AskModel, streamed: "answer"  `act.take_reply`

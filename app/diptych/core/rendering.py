@@ -162,7 +162,7 @@ def opened_by_user(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def _has_results(run: Run) -> bool:
-    """Say whether results follow the question; a reply that was rejected, and why, are none."""
+    """Whether results follow the question; a rejected reply, and why it was, are none."""
     return run.asked.end < 0 or bool(without_rejections(run.messages[run.asked.end :]))
 
 

@@ -222,7 +222,7 @@ _FIELDS = frozenset(field.name for field in fields(Run))
 
 
 def updated(run: Run, **changes: Any) -> Run:  # noqa: ANN401 - as the fields are
-    """Give a run with other values of some fields, as `dataclasses.replace` does.
+    """Return a run with other values of some fields, as `dataclasses.replace` does.
 
     Each event changes a run several times, and `replace` sets all its fields one by one: that took
     a third of the loop's time. Raises `TypeError` for a name that is no field.

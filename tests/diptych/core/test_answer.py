@@ -228,12 +228,6 @@ def test_a_long_answer_is_repaired_within_the_window():
     assert ask.request.messages[-2].content.endswith("many words ")
 
 
-def test_a_new_owner_asks_for_the_repair_again():
-    run, (ask,) = feed(asked_with(CITY), Replied("no"))
-    _, (again,) = feed(run, OwnerChanged())
-    assert again == ask
-
-
 # Direct
 
 
@@ -252,21 +246,10 @@ def test_prose_in_phase_one_is_the_answer_in_direct_mode():
     assert run.model_calls == 1
 
 
-def test_data_that_was_held_to_the_end_is_the_answer_too():
-    run, _ = feed(direct()[0], Replied('{"city": "Bonn"'.replace("{", "[{") + "}]"))
-    assert run.messages[-1].content == '[{"city": "Bonn"}]'
-
-
 def test_a_call_is_made_in_direct_mode():
     run, commands = feed(direct()[0], Replied(ADD))
     assert [call.name for call in made(commands)] == ["add"]
     assert run.phase is Phase.CALL
-
-
-@pytest.mark.parametrize("reply", ["{}", "", " \n"])
-def test_a_no_op_leads_to_phase_two_in_direct_mode(reply):
-    run, (ask,) = feed(direct()[0], Replied(reply))
-    assert (run.phase, ask.purpose, run.draft.asked_again) == (Phase.ANSWER, "answer", "")
 
 
 def test_a_call_after_the_direct_answer_is_not_run():

@@ -51,7 +51,7 @@ _SHAPE = frozenset(  # of a container; no reference in it can change the verdict
 
 
 def check_arguments(tool: Tool, arguments: JSONObject, *, references_fit: bool) -> str | None:
-    """Give what is wrong with a tool's arguments, for the model, or None if they fit.
+    """Return what is wrong with a tool's arguments, for the model, or None if they fit.
 
     With `references_fit`, what depends on a string that holds a `${…}` counts as right: it is
     checked again when it is filled.
@@ -73,7 +73,7 @@ def check_arguments(tool: Tool, arguments: JSONObject, *, references_fit: bool) 
 
 
 def schema_validator(schema_text: str) -> Validator:
-    """Give what checks values against a schema, which is JSON text, by `errors_of`.
+    """Return what checks values against a schema, which is JSON text, by `errors_of`.
 
     Raises `SCHEMA_PROBLEMS`.
     """
@@ -142,7 +142,7 @@ _PYTHON_TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 
 def typed_arguments(schema: JSONObject, arguments: JSONObject) -> JSONObject:
-    """Give the arguments as they are meant; those that are right already are left alone.
+    """Return the arguments as they are meant; those that are right already are left alone.
 
     - A null is dropped if its field is not required.
     - A text is read as JSON if its field's schema has a `type` that does not admit strings, admits
@@ -181,7 +181,7 @@ def _has_type(value: JSON, kind: str) -> bool:
 
 
 def _kinds(field: JSON) -> set[str]:
-    """Give the types that a field's schema names, or none if more than its `type` decides."""
+    """Return the types that a field's schema names, or none if more than its `type` decides."""
     if not isinstance(field, Mapping):
         return set()
     if not {"$ref", "anyOf", "oneOf", "allOf", "enum", "const"}.isdisjoint(field):

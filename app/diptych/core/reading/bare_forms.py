@@ -26,7 +26,7 @@ _TRUNCATED = '{"tool": '
 
 
 def rewrite_bare(text: str, catalog: Catalog) -> str:
-    """Give the text with its bare calls as JSON of our own form, each on a line of its own.
+    """Return the text with its bare calls as JSON of our own form, each on a line of its own.
 
     - a last line `Action: n` with `Action Input: {…}`, also cut off in the latter;
     - `n{…}` or `n`, a line break and `{…}`, alone or after `>>>` (Functionary; Mistral, Kimi and
@@ -48,7 +48,7 @@ def rewrite_bare(text: str, catalog: Catalog) -> str:
 
 
 def code_in_fence(text: str, catalog: Catalog) -> JSONObject | None:
-    """Give the right form of a call that stands as code in a fence at the end of a reply.
+    """Return the right form of a call that stands as code in a fence at the end of a reply.
 
     None if there is none, if it calls nothing that is offered, or if prose stands before a fence
     that is not tagged as a call.

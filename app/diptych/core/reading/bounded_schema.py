@@ -63,7 +63,7 @@ _STEPS: ContextVar[_Steps] = ContextVar("schema_steps")
 
 
 def validator_of(schema: JSON) -> Validator:
-    """Give what checks against a schema, of the draft that the schema names.
+    """Return what checks against a schema, of the draft that the schema names.
 
     Raises `SchemaError` if it is no schema, `TooCostly` if it takes too long to tell.
     """
@@ -80,7 +80,7 @@ def errors_of(
     limit: int,
     is_wanted: Callable[[ValidationError], bool] = bool,
 ) -> list[ValidationError]:
-    """Give the first errors of an instance that are wanted. Raises `TooCostly`."""
+    """Return the first errors of an instance that are wanted. Raises `TooCostly`."""
     token = _STEPS.set(_Steps(MAX_STEPS))
     try:
         errors = (error for error in validator.iter_errors(instance) if is_wanted(error))
@@ -90,7 +90,7 @@ def errors_of(
 
 
 def _without_dialects(value: JSON, containers: _Steps) -> JSON:
-    """Give a copy without `$schema`, at which jsonschema would go on without our keywords.
+    """Return a copy without `$schema`, at which jsonschema would go on without our keywords.
 
     Raises `TooCostly` if there is too much of it, or if it refers to such a schema.
     """
@@ -218,7 +218,7 @@ def _unique_items(
 
 
 def _comparable(value: object) -> object:
-    """Give what is equal, and hashed alike, for values that are equal in JSON Schema."""
+    """Return what is equal, and hashed alike, for values that are equal in JSON Schema."""
     match value:
         case bool():
             return ("bool", value)

@@ -47,7 +47,7 @@ class Span:
 
 
 def spans(text: str) -> list[Span]:
-    """Give a span for each opening bracket, in order. Lines end with a line feed.
+    """Return a span for each opening bracket, in order. Lines end with a line feed.
 
     A bracket closes the nearest open one of its kind; those opened since then stay without a
     partner. Brackets in JSON strings do not count.
@@ -73,7 +73,7 @@ def spans(text: str) -> list[Span]:
 
 
 def blank_end(text: str, start: int) -> int:
-    """Give the offset of the first character from `start` on that is not blank."""
+    """Return the offset of the first character from `start` on that is not blank."""
     blanks = _BLANKS.match(text, start)
     return blanks.end() if blanks else start
 
@@ -218,7 +218,7 @@ def _is_call(value: JSON, catalog: Catalog | None) -> bool:
 
 
 def _keys(text: str, catalog: Catalog | None) -> list[int]:
-    """Give the offsets of quoted keys that only an action has, in order."""
+    """Return the offsets of quoted keys that only an action has, in order."""
     keys = [match.start() for match in _QUOTED_KEY.finditer(text)]
     if catalog is None:
         return keys
@@ -260,7 +260,7 @@ def _value(text: str, span: Span) -> "JSON | ValueError":
 
 
 def _has_key(keys: list[int], span: Span, length: int) -> bool:
-    """Say whether a quoted key of an action lies in the span (of one that never closes, after)."""
+    """Whether a quoted key of an action lies in the span (of one that never closes, after)."""
     first = bisect_left(keys, span.start)
     return first < len(keys) and keys[first] < (span.end or length)
 
@@ -268,7 +268,7 @@ def _has_key(keys: list[int], span: Span, length: int) -> bool:
 def _broken(
     text: str, span: Span, problem: ValueError, *, opens: bool, has_key: bool
 ) -> ActionError | None:
-    """Give the error for text that is no JSON and looks like an action, or None for prose."""
+    """Return the error for text that is no JSON and looks like an action, or None for prose."""
     like_json = bool(_OPENS_LIKE_JSON.match(text, span.start))
     is_object = span.opener == "{"
     if _OTHER_QUOTES.match(text, span.start):

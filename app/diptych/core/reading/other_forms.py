@@ -26,7 +26,7 @@ _NUMBER = re.compile(r":\d{1,4}\Z")  # the place of a call, as in Kimi's `functi
 def offered_name(
     name: str, catalog: Catalog, *, may_be_away: bool = False
 ) -> tuple[str, bool] | None:
-    """Give the tool's or agent's name that a model means, and whether it is an agent's.
+    """Return the tool's or agent's name that a model means, and whether it is an agent's.
 
     None if nothing of that name is offered. The prefixes `functions.` and `delegate_to_` and a
     number after a colon are taken off where the name is not offered with them. A name of both a
@@ -62,7 +62,7 @@ def to_own_form(name: str, arguments: JSON, catalog: Catalog) -> dict[str, Any]:
 def calls_in(
     value: JSON, catalog: Catalog, *, tagged: bool = False, labelled: bool = False
 ) -> list[JSONObject] | None:
-    """Give the calls of a JSON value in another form, in this loop's form; None if it has none.
+    """Return the calls of a JSON value in another form, in this loop's form; None if it has none.
 
     Untagged JSON is data unless everything in it is a call of something offered, and nothing in it
     speaks against that: a description, or a schema in the place of arguments. Between tags the
@@ -88,7 +88,7 @@ def calls_in(
 
 
 def with_arguments(call: dict[str, Any], catalog: Catalog) -> dict[str, Any]:
-    """Give a call in this loop's form whose arguments stand under `parameters` as one of ours."""
+    """Return a call in this loop's form whose arguments stand under `parameters` as one of ours."""
     name, given = call.get("tool"), call.get("parameters")
     if not isinstance(name, str) or given is None or call.get("arguments") is not None:
         return call
@@ -140,7 +140,7 @@ def _tagged(value: JSONObject, catalog: Catalog) -> list[JSONObject] | None:
 
 
 def _keys(value: JSONObject) -> tuple[list[str], list[str]]:
-    """Give the keys that hold a call's name and its arguments."""
+    """Return the keys that hold a call's name and its arguments."""
     names = [key for key in (*_NAMES, "function") if isinstance(value.get(key), str)]
     fields = [key for key in _ARGUMENTS if key in value]
     if value.get("type") == "tool_use" and "input" in value:
@@ -190,7 +190,7 @@ MAX_CODE = 20_000
 
 
 def calls_in_code(code: str) -> list[tuple[str, dict[str, Any]]] | None:
-    """Give the names and arguments of one call, or of a list of calls, that is all of the code.
+    """Return the names and arguments of one call, or of a list of calls, that is all of the code.
 
     The arguments are literals with names. `print(…)` around a call is taken off, as Gemma writes
     it, and so is `.call`, as Llama 3 writes it. Anything else is None; code is never run.
@@ -237,7 +237,7 @@ def _is_named(keyword: ast.keyword) -> bool:
 
 
 def _literal(node: ast.expr) -> Any:  # noqa: ANN401 - a value of Python
-    """Give the value of a literal that JSON has too; `true`, `false` and `null` are known.
+    """Return the value of a literal that JSON has too; `true`, `false` and `null` are known.
 
     Raises ValueError for others.
     """

@@ -20,7 +20,7 @@ _FORMS = (
 
 
 def call_objects(values: Iterable[JSON]) -> Iterable[dict[str, Any] | ActionError]:
-    """Give the objects that should be calls; `{}` beside them is noise."""
+    """Return the objects that should be calls; `{}` beside them is noise."""
     for value in values:
         match value:
             case {"calls": calls, **others} if calls is not None:

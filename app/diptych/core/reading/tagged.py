@@ -135,7 +135,7 @@ class _Region:
 
 
 def rewrite_tagged(text: str, catalog: Catalog) -> str:
-    """Give the text with each tagged call as JSON of our own form, on lines of its own.
+    """Return the text with each tagged call as JSON of our own form, on lines of its own.
 
     A call with text on both sides of its line, or in quotation marks or a quoted line, stays in the
     middle of that line. Tags that hold nothing like a call stay as they are.
@@ -187,7 +187,7 @@ def _regions(text: str, catalog: Catalog) -> Iterator[_Region]:
 
 
 def _json_ranges(text: str) -> list[tuple[int, int]]:
-    """Give where the outermost JSON values of a text begin and end."""
+    """Return where the outermost JSON values of a text begin and end."""
     ranges: list[tuple[int, int]] = []
     covered = 0
     for span in spans(text):
@@ -258,7 +258,7 @@ def _arguments(text: str, at: int, name: str, catalog: Catalog) -> _Found:
 
 
 def _broken(text: str, at: int, problem: ValueError) -> _Found:
-    """Give what stands for JSON that cannot be read: cut off, or wrong in itself."""
+    """Return what stands for JSON that cannot be read: cut off, or wrong in itself."""
     is_cut = isinstance(problem, json.JSONDecodeError) and (
         problem.pos >= len(text.rstrip()) or problem.msg.startswith("Unterminated string")
     )
@@ -316,7 +316,7 @@ def _fields(text: str, at: int, name: str, catalog: Catalog, *, any_tag: bool) -
 
 
 def _value(field: Mapping[str, str | None], text: str) -> JSON:
-    """Give an argument's value: text, unless the tag says otherwise. Its schema decides later."""
+    """Return an argument's value: text, unless the tag says otherwise. Its schema decides later."""
     if field.get("key1") and text[:1] == "\n" == text[-1:] and len(text) > 1:
         text = text[1:-1]  # <parameter=x>, and the value on lines of its own
     if text.startswith("<![CDATA[") and text.endswith("]]>"):
@@ -329,7 +329,7 @@ def _value(field: Mapping[str, str | None], text: str) -> JSON:
 
 
 def _after_closers(text: str, end: int) -> int:
-    """Give the offset after the tokens that close a call."""
+    """Return the offset after the tokens that close a call."""
     while closer := CLOSERS.match(text, blank_end(text, end)):
         end = closer.end()
     return end
