@@ -24,8 +24,7 @@ from support.stack import Stage, agent, box, call, stage, stages, until
 from support.trees import delegates_to
 
 from diptych.manifest.settings import PeerConfig, TimeoutConfig, ToolServerConfig
-from diptych.policy.rule_groups import Rule
-from diptych.policy.rules import Policy
+from diptych.policy.rules import Policy, Rule
 
 pytestmark = pytest.mark.long
 

@@ -11,8 +11,7 @@ from support.stack import agent, beyond_loopback, box, call, until
 
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.manifest.settings import AccessConfig
-from diptych.policy.rule_groups import Rule
-from diptych.policy.rules import Policy
+from diptych.policy.rules import Policy, Rule
 
 KEYS = {"ada": "key-of-ada-Yx3", "bob": "key-of-bob-Kp9", "lead": "key-of-lead-Vn2"}
 ASK = Policy((Rule("tool", "pay", "ask"),))

@@ -17,7 +17,7 @@ from diptych.a2a.client import event_gate
 from diptych.a2a.client.event_gate import MAX_APPROVAL_BYTES
 from diptych.a2a.tree import MAX_NODES
 from diptych.core.budget import Budget
-from diptych.core.child_approvals import MAX_OPEN
+from diptych.core.decisions import MAX_OPEN
 from diptych.core.run_settings import RunSettings
 from diptych.manifest.settings import PeerConfig
 

@@ -13,8 +13,7 @@ from support.stack import agent, box, call, until
 from diptych.a2a.extension import URI
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.manifest.settings import AccessConfig, AgentConfig, PeerConfig
-from diptych.policy.rule_groups import Rule
-from diptych.policy.rules import Policy
+from diptych.policy.rules import Policy, Rule
 from diptych.serve.hosted_agent import HostedAgent
 from diptych.serve.process import ListenAddress, Sockets, serve_agents
 

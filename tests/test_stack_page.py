@@ -20,8 +20,7 @@ from support.tcp_proxy import tcp_proxy
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.manifest.settings import AccessConfig, AgentConfig, PeerConfig
 from diptych.models.connection import open_http_session
-from diptych.policy.rule_groups import Rule
-from diptych.policy.rules import Policy
+from diptych.policy.rules import Policy, Rule
 from diptych.serve.hosted_agent import HostedAgent
 
 pytestmark = [

@@ -23,8 +23,7 @@ from yarl import URL
 
 from diptych.manifest.settings import AgentConfig, PeerConfig
 from diptych.manifest.telemetry import TelemetrySettings, read_telemetry
-from diptych.policy.rule_groups import Rule
-from diptych.policy.rules import Policy
+from diptych.policy.rules import Policy, Rule
 from diptych.runs.definition import HookConfig
 
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

@@ -10,8 +10,7 @@ from a2a.types import GetTaskRequest, TaskState
 from support.stack import Stage, box, call, frames, until
 from support.trees import chain, differences, said, told, tree_of
 
-from diptych.policy.rule_groups import Rule
-from diptych.policy.rules import Policy
+from diptych.policy.rules import Policy, Rule
 from diptych.runs import call_maker, passed_decisions
 
 ASK = Policy((Rule("tool", "pay", "ask", reason="money"),))

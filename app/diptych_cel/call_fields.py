@@ -35,7 +35,7 @@ def find_unknown_fields(
 
 
 def _used_field(node: Node) -> str | None:
-    """Give the field that a node asks for: `tool.name`, `has(tool.name)`, `tool["name"]`."""
+    """Return the field that a node asks for: `tool.name`, `has(tool.name)`, `tool["name"]`."""
     if node.kind in {"select", "has"}:
         return node.name
     is_index = node.kind == "call" and node.name == "_[_]" and node.parts[1].kind == "const"

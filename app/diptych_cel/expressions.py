@@ -4,9 +4,9 @@ The library is Google's own (decision 138). It is imported only where there is a
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -28,7 +28,6 @@ CALL_VARIABLES: Mapping[About, tuple[str, ...]] = {
 MAX_EXPRESSION = 2_048  # characters
 MAX_ARGS = 65_536  # bytes of JSON
 MAX_MACRO_ARGS, MAX_MACRO_ELEMENTS = 16_384, 2_000  # where a macro iterates: its cost is quadratic
-_SHARED_ARGS = 4_096  # bytes of arguments for which evaluations share what the library has read
 _MAX_MACROS = 2  # one inside the other
 _MAX_PATTERN, _MAX_REPEATS = 256, 500  # characters, and the product of counted repeats
 _REPEAT = re.compile(r"\{(\d+)(?:,(\d*))?\}")
@@ -61,46 +60,37 @@ class CallFacts:
         self._about = about
         self._args = args
         self._others = others
-        self._activation: cel.Activation | None = None
-        self._args_size: tuple[int, int] | None = None
 
-    def activation(self, *, is_shared: bool = True) -> "cel.Activation":
-        """Return the variables as the library reads them.
+    @cached_property
+    def activation(self) -> "cel.Activation":
+        """The variables as the library reads them, which takes longer than most evaluations."""
+        return self.new_activation()
 
-        Reading takes longer than most evaluations, so they share it. The library keeps what an
-        evaluation makes with it, so those that may make much get one of their own.
-        """
-        is_shared = is_shared and self.args_size[0] <= _SHARED_ARGS
-        if is_shared and self._activation is not None:
-            return self._activation
+    def new_activation(self) -> "cel.Activation":
+        """Return the variables anew: the library keeps in them what an evaluation makes."""
         others = self._others()
         if any("\0" in str(text) for text in others.get("caller", {}).values()):
             raise EvaluationFailed("the caller's name holds a NUL character")
-        made = _environment(self._about).Activation(data={"args": self._args, **others})
-        if is_shared:
-            self._activation = made
-        return made
+        return _environment(self._about).Activation(data={"args": self._args, **others})
 
-    @property
-    def args_size(self) -> tuple[int, int]:
+    @cached_property
+    def _args_size(self) -> tuple[int, int]:
         """The bytes of the arguments as JSON, and how many elements are in them at most.
 
         Raises `EvaluationFailed` if they are no JSON, or hold a NUL: the library reads a text only
         up to there, and what follows would be hidden from every rule.
         """
-        if self._args_size is None:  # not a cached property, whose lock takes longer than this
-            try:
-                written = orjson.dumps(self._args)
-            except (TypeError, RecursionError) as error:
-                raise EvaluationFailed("the arguments are no plain JSON") from error
-            if b"\\u0000" in written and _NUL.search(written):
-                raise EvaluationFailed("the arguments hold a NUL character")
-            self._args_size = len(written), written.count(b",") + 1
-        return self._args_size
+        try:
+            written = orjson.dumps(self._args)
+        except (TypeError, RecursionError) as error:
+            raise EvaluationFailed("the arguments are no plain JSON") from error
+        if b"\\u0000" in written and _NUL.search(written):
+            raise EvaluationFailed("the arguments hold a NUL character")
+        return len(written), written.count(b",") + 1
 
     def require_size(self, *, has_macro: bool) -> None:
         """Raise `EvaluationFailed` for arguments that are too long for an expression."""
-        size, elements = self.args_size
+        size, elements = self._args_size
         if size > (MAX_MACRO_ARGS if has_macro else MAX_ARGS):
             raise EvaluationFailed("the arguments are too long for this rule")
         if has_macro and elements > MAX_MACRO_ELEMENTS:
@@ -120,7 +110,8 @@ class Expression:
         """Evaluate it. Raises `EvaluationFailed` if it fails or is no bool."""
         facts.require_size(has_macro=self.has_macro)
         try:
-            value = self._program.eval(facts.activation(is_shared=not self.has_macro))
+            variables = facts.new_activation() if self.has_macro else facts.activation
+            value = self._program.eval(variables)
             plain = value.plain_value()
             kind = "BOOL" if isinstance(plain, bool) else value.type().name()
         except Exception as error:  # the library's own, whatever it is: fail closed
@@ -129,34 +120,6 @@ class Expression:
             reason = str(plain) if kind == "ERROR" else f"it is {kind.lower()}, not true or false"
             raise EvaluationFailed(_short(reason))
         return bool(plain)
-
-
-class Disjunction:
-    """Several expressions as one: it tells at once that none of them holds, as for most calls.
-
-    Each evaluation costs 2 µs, whatever the expression; this is one for all. Expressions with
-    macros cannot be part of it, as the library limits the iterations of one evaluation.
-    """
-
-    def __init__(self, expressions: Sequence[Expression]) -> None:
-        """Raises `ValueError` for expressions that cannot be one."""
-        about = {each.about for each in expressions}
-        if len(about) != 1 or any(each.has_macro for each in expressions):
-            raise ValueError("they are about different things, or iterate")
-        # Each stands on lines of its own, as it may end with a comment.
-        text = " || ".join(f"({each.text}\n)" for each in expressions)
-        try:
-            self._program = _environment(about.pop()).compile(text)
-        except RuntimeError as error:  # such as a depth that none of them has alone
-            raise ValueError(_short(str(error))) from None
-
-    def is_false(self, facts: CallFacts) -> bool:
-        """Whether every one of them is surely false and none fails; else each is to be asked."""
-        try:
-            facts.require_size(has_macro=False)
-            return self._program.eval(facts.activation()).plain_value() is False
-        except Exception:  # noqa: BLE001 - each of them says for itself what is wrong
-            return False
 
 
 def check_expression(text: str, about: About) -> Expression:

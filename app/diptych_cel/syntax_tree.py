@@ -103,7 +103,7 @@ def _messages(encoded: bytes) -> _Message:
 
 
 def _fields(encoded: bytes) -> Iterator[tuple[int, Any]]:
-    """Give number and value of each field of a message (protobuf "Encoding")."""
+    """Return number and value of each field of a message (protobuf "Encoding")."""
     at = 0
     while at < len(encoded):
         tag, at = _varint(encoded, at)

@@ -196,4 +196,4 @@ def _played(
         for stage, said in zip(going, replies(servers, asked), strict=True):
             stage.say(said)
     for stage, question in zip(stages, questions, strict=True):
-        yield isinstance(stage.run.end, Completed) and question.is_right(stage.run.answer)
+        yield isinstance(stage.run.end, Completed) and question.is_right(stage.run.draft.text)

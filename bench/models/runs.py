@@ -21,10 +21,9 @@ from bench.models.questions import KINDS, chosen
 from bench.models.server import ModelServer, model_server, templates
 from bench.report import table
 from diptych import Agent
-from diptych.core.answer_reading import is_call, is_only_no_op
+from diptych.core.answer_gate import is_call, is_only_no_op
 from diptych.core.catalog import Catalog, Peer, Tool
 from diptych.core.codec import TERMINAL, Record
-from diptych.core.reading import Rules
 from diptych.ports import Notice
 from diptych.runs.answers import whole_answer
 
@@ -246,7 +245,7 @@ def wrong_with(records: Sequence[Record]) -> list[str]:
     if len(set(ended)) < len(ended):
         wrong.append("a call has two results")
     answer = whole_answer(records) or ""
-    is_action = is_only_no_op(answer) or is_call(answer, OFFERED, Rules())  # broken ones, too
+    is_action = is_only_no_op(answer) or is_call(answer, OFFERED)  # broken ones, too
     if types[-1] == "completed" and is_action:
         wrong.append(f"its answer is an action: {answer[:200]!r}")
     if types[-1] == "failed" and records[-1].metadata.get("code") == "internal_error":

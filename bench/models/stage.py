@@ -6,12 +6,20 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from diptych.core.catalog import DELEGATE_PREFIX
 from diptych.core.commands import AskModel, Command, Emit, MakeCall
-from diptych.core.events import Called, Event, Offered, Replied, Returned, RunRequested, Streamed
-from diptych.core.functions import DELEGATE_PREFIX
+from diptych.core.events import (
+    Called,
+    Event,
+    MessageQueued,
+    Offered,
+    Replied,
+    Returned,
+    RunRequested,
+    Streamed,
+)
 from diptych.core.messages import Call, Delegation, JSONObject, Message, NativeCall, Result
 from diptych.core.model_request import ModelRequest
-from diptych.core.queue_events import MessageQueued
 from diptych.core.reducer import advance
 from diptych.core.state import Phase, Run
 

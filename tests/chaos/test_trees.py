@@ -15,8 +15,7 @@ from support.stack import Stage, agent, box, call, frames, stage, stages
 from support.trees import delegates_to, differences, recorded, said, told
 
 from diptych.manifest.settings import PeerConfig
-from diptych.policy.rule_groups import Rule
-from diptych.policy.rules import Policy
+from diptych.policy.rules import Policy, Rule
 
 PATIENCE = 120.0  # seconds; a takeover takes 10 and more, on a machine that has other work
 ASK = Policy((Rule("tool", "pay", "ask"),))

@@ -156,11 +156,3 @@ def test_everyday_patterns_are_allowed(pattern):
 
 def test_a_macro_searches_its_elements():
     assert holds("args.to.all(t, t.matches('^a'))", to=["ab", "a"])
-
-
-def test_rules_about_a_call_share_what_the_library_has_read_of_it():
-    facts = CallFacts("tool", {"amount": 1}, lambda: {"tool": TOOL, "caller": {}})
-    assert facts.activation() is facts.activation()
-    assert facts.activation(is_shared=False) is not facts.activation()
-    long = CallFacts("tool", {"note": "x" * 5_000}, lambda: {"tool": TOOL, "caller": {}})
-    assert long.activation() is not long.activation()

@@ -1,4 +1,4 @@
-"""Makes the recordings of a version: `PYTHONPATH=tests python tests/recorded/record.py v0.2`."""
+"""Records runs in a new folder: `PYTHONPATH=tests python tests/recorded/record.py format-2`."""
 
 import asyncio
 import json
@@ -15,15 +15,12 @@ from support.window_model import WindowModel
 
 from diptych.core.catalog import Unavailable
 from diptych.core.codec import decode, encode
-from diptych.core.commands import AskModel, Judge, MakeCall
 from diptych.core.errors import DelegationError, ToolError
-from diptych.core.events import Origin
+from diptych.core.events import MessageQueued
 from diptych.core.messages import CallOutput, Message
-from diptych.core.queue_events import MessageQueued
 from diptych.core.reducer import replay
 from diptych.core.run_settings import RunSettings
-from diptych.policy.rule_groups import Rule
-from diptych.policy.rules import Policy
+from diptych.policy.rules import Policy, Rule
 from diptych.runs.decision_request import DecisionRequest
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.hooks import Hook, Hooks
@@ -95,38 +92,15 @@ async def _taken(at, request):
     return run_id
 
 
-async def taken_over(first, second, *, after, lost=0):
+async def taken_over(first, second, *, after):
     """Record a run whose first owner dies after so many seconds."""
     store = SharedStore()
     a, b = begin(store, "a", *first), begin(store, "b", *second)
     run_id = (await a.run(a.runs.start(ask("What is it?")))).run_id
     await asyncio.sleep(after)
     a.kill()
-    if lost:
-        store.lose_tail(run_id, lost)
     await told(b, run_id)
     return store, run_id
-
-
-async def aborted(*replies, queued=False):
-    store = SharedStore()
-    at = begin(store, "a", *replies)
-    request = ask("What is it?", "s")
-    entries = [await at.run(at.runs.start(request)) for _ in range(2)]
-    await asyncio.sleep(1)
-    run_id = entries[queued].run_id
-    await at.run(at.runs.cancel(run_id, "nobody wants it"))
-    return store, run_id
-
-
-async def continued():
-    store = SharedStore()
-    at = begin(store, "a", "{}", "It is this.")
-    await _taken(at, ask("What is it?", "s"))
-    trace = f"00-{'a' * 32}-{'b' * 16}-01"
-    origin = Origin(("http://peer/card",), trace, 60.0, cancels_on_disconnect=True)
-    messages = (Message("user", "earlier"), Message("user", "And that?"))
-    return store, await _taken(at, RunRequest(messages, "Rhyme.", "s", origin))
 
 
 async def compacted():
@@ -212,31 +186,16 @@ def _hooks():
 
 
 RUNS = {
-    "answer": lambda: one("{}", "It is this."),
-    "tool": lambda: one(CHARGE, "{}", "It is charged."),
     "graph": lambda: one(STEPS, "{}", "It is mixed.", max_parallel_calls=2),
-    "unavailable": lambda: one('{"tool": "gone__x"}', "<>", "It is away."),
     "delegation": lambda: one('{"agent": "peer", "task": "look"}', "{}", "It is done."),
-    "delegation-error": lambda: one('{"agent": "peer", "task": "fail"}', "{}", "It is not."),
     "misread": lambda: one(*['{"tool": '] * 2, "It is prose.", max_retries=1),
-    "blank": lambda: one("{}", " ", "It is something."),
-    "max-steps": lambda: one(CHARGE, max_steps=1),
-    "max-steps-answered": lambda: one(CHARGE, "So.", max_steps=1, on_max_steps="answer"),
+    "max-steps": lambda: one('{"agent": "peer", "task": "fail"}', max_steps=1),
     "failed": lambda: one("{}", {"error": "the model is ill"}),
-    "aborted": lambda: aborted(CHARGE),
-    "aborted-before-its-turn": lambda: aborted(CHARGE, queued=True),
-    "continued": continued,
-    "owner-died-asking": lambda: taken_over(
-        [{"content": "{}", "delay_ms": 9000}], ["{}", "It is this."], after=2
-    ),
     "owner-died-calling": lambda: taken_over(
         [f'[{CHARGE}, {{"tool": "look"}}]'], ["", "{}", "It is unclear."], after=1
     ),
-    "owner-died-answering": lambda: taken_over(["{}", SLOWLY], ["{}", SLOWLY], after=3.5),
     "answer-reset": lambda: taken_over(["{}", SLOWLY], ["{}", "one more thing"], after=3.5),
     "steered": lambda: steered(f"[{CHARGE}, {CHARGE}]", "{}", "It is neither.", after=1),
-    "steered-in-its-answer": lambda: steered("{}", SLOWLY, "{}", "It is not that.", after=3.5),
-    "steered-owner-died": lambda: steered("{}", SLOWLY, "{}", "So it is.", after=3.5, dies=True),
     "tools-refused": lambda: one("{}", "It is this.", model=RefusingModel, action_format="auto"),
     "native": lambda: one(
         (native("look", "x", at="ü"), native("charge", "y"), native("look", "z", at="ü")),
@@ -250,57 +209,33 @@ RUNS = {
     "compacted": compacted,
     "queued": queued,
     "hooked": hooked,
-    "lost-tail": lambda: taken_over([CHARGE], ["", "{}", "It is unclear."], after=1, lost=1),
 }
 
 
-def describe(command):
-    """Put what is to be done into words that no later version changes."""
-    match command:
-        case AskModel():
-            what = command.purpose
-            if what == "answer":
-                what = f"answer, told {command.recorded!r}"
-            return f"ask model {command.request.index} for {what}"
-        case Judge():
-            return f"ask hooks: {type(command).__name__}"
-        case MakeCall():
-            what = to_row_of_call(command)
-            return f"{'repeat' if command.is_retry else 'make'} {what}"
-        case _:
-            event_type, _, about = encode(command.event)
-            return " ".join(["write", event_type, *map(str, filter(None, [about.get("call_id")]))])
-
-
-def to_row_of_call(command):
-    call = command.call
-    target = getattr(call, "name", None) or call.agent
-    given = getattr(call, "arguments", None)
-    given = call.task if given is None else json.dumps(given, sort_keys=True)
-    return f"{call.id}: {target} {given}"
-
-
 def outcome(rows, kept, history):
-    """Say what the current code makes of a log, at each of its records."""
-    events = [
-        decode(row["event_type"], row["content"], row["metadata"], lambda k: kept[k].encode())
-        for row in rows
-    ]
+    """Say what becomes of a log: how the run ends, and what its conversation is."""
     said = tuple(Message(**message) for message in history)
-    runs = [replay(events[:n], said) for n in range(1, len(events) + 1)]
+    run = replay(decoded(rows, kept), said)
     return {
-        "end": encode(runs[-1].end)[0] if runs[-1].end else None,
-        "phases": [run.phase.value for run in runs],
-        "usage": [runs[-1].usage.prompt_tokens, runs[-1].usage.completion_tokens],
-        "messages": [[m.role, m.content] for m in runs[-1].messages],
-        "outstanding": [[describe(command) for command in run.pending] for run in runs],
+        "phase": run.phase.value,
+        "end": encode(run.end)[0],
+        "usage": [run.usage.prompt_tokens, run.usage.completion_tokens],
+        "messages": [[m.role, m.content] for m in run.messages],
     }
 
 
+def decoded(rows, kept):
+    """Decode the rows of a log."""
+    return [
+        decode(row["event_type"], row["content"], row["metadata"], lambda k: kept[k].encode())
+        for row in rows
+    ]
+
+
 def read(file):
-    """Read a recording: its rows, what is kept for it, and what its session said before."""
+    """Read a recording: its rows, and what its first line holds."""
     shared, *rows = map(json.loads, file.read_text("utf-8").splitlines())
-    return rows, shared["kept"], shared["history"]
+    return rows, shared
 
 
 def write(folder):
@@ -322,11 +257,10 @@ def write(folder):
         keys = {row["content"] for row in rows if row["event_type"] == "offered"}
         kept = {key: store.blobs[key].decode() for key in keys}
         history = _history(store, run_id)
-        lines = [{"kept": kept, "history": history}, *rows]
+        shared = {"kept": kept, "history": history, "outcome": outcome(rows, kept, history)}
+        lines = [shared, *rows]
         text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
         (folder / f"{name}.jsonl").write_text(text, "utf-8")
-        expected = json.dumps(outcome(rows, kept, history), indent=1, ensure_ascii=False)
-        (folder / f"{name}.expected.json").write_text(expected + "\n", "utf-8")
 
 
 async def _whole(story):

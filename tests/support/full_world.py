@@ -22,7 +22,7 @@ from diptych.budgets.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.budgets.agent_ledger import SECONDS_OF_A_DAY
 from diptych.core.budget import Budget, SharedBudgets
 from diptych.core.errors import Overloaded, RunEnded, StoreError
-from diptych.core.queue_events import MessageQueued
+from diptych.core.events import MessageQueued
 from diptych.policy.rules import Rule
 from diptych.ports.budgets import RESERVED_SECONDS
 from diptych.runs.decision_request import DecisionRequest

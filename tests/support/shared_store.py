@@ -28,9 +28,8 @@ from diptych.core.errors import (
     StoreFull,
     TooManyMessages,
 )
-from diptych.core.events import Signal
+from diptych.core.events import MessageQueued, Signal
 from diptych.core.messages import Message
-from diptych.core.queue_events import MessageQueued
 from diptych.core.state import MAX_MESSAGES_PER_RUN
 from diptych.ports.entries import IdempotencyKey, Lease, Opened, QueueHead, RunEntry, SessionEntry
 

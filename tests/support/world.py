@@ -27,10 +27,9 @@ from diptych.core.errors import (
     StoreError,
     ToolError,
 )
-from diptych.core.queue_events import MessageQueued
+from diptych.core.events import MessageQueued
 from diptych.core.run_settings import RunSettings
-from diptych.policy.rule_groups import Rule
-from diptych.policy.rules import Policy
+from diptych.policy.rules import Policy, Rule
 from diptych.ports import Notice
 from diptych.ports.entries import IdempotencyKey
 from diptych.runs.backends import Backends

@@ -4,9 +4,9 @@ import asyncio
 import json
 import random
 
-from diptych.core.answer_prompt import DIRECT
 from diptych.core.errors import ModelError
 from diptych.core.messages import NativeCall
+from diptych.core.prompt import DIRECT
 from diptych.ports import Delta, Reply
 
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from diptych.a2a.amounts import read_amounts
 from diptych.core.budget import UNLIMITED, Budget, encode_budget
-from diptych.core.delegation_rows import parent_value
 from diptych.core.errors import InvalidRequest
+from diptych.core.json_values import parent_value
 from diptych.core.messages import JSON, FinishReason, JSONObject, Message, ParentCall
 from diptych.core.text import well_formed
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from diptych.a2a.amounts import read_amounts, read_count
 from diptych.core.budget import encode_budget
-from diptych.core.delegation_rows import usage_value
+from diptych.core.json_values import usage_value
 from diptych.core.messages import JSON, JSONObject, Usage, Used
 
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")

@@ -6,7 +6,7 @@ from decimal import Decimal
 from diptych.a2a.amounts import read_money
 from diptych.a2a.reports import read_tokens
 from diptych.core.budget import decimal_text
-from diptych.core.delegation_rows import usage_value
+from diptych.core.json_values import usage_value
 from diptych.core.messages import JSON, Usage
 
 MAX_NODES = 500  # runs of one child, with all below it

@@ -2,7 +2,7 @@
 
 from diptych.core.budget import Budget, Limit, decimal_text, encode_budget
 from diptych.core.messages import JSON, Used
-from diptych.core.spending import is_far_from_limits, limit_place, used_by, warnings
+from diptych.core.spending import limit_place, used_by, warnings
 from diptych.core.state import Phase, Run
 from diptych.ports import Notice
 
@@ -19,7 +19,7 @@ def budget_notices(before: Run, after: Run) -> list[Notice]:
     if not after.budget.limits:
         return []
     found = budget_summary(after) if after.phase is Phase.DONE else []
-    if not is_far_from_limits(after) and (names := warnings(before, after)):
+    if names := warnings(before, after):
         used = used_by(after)
         return [*(budget_warning(name, used, after.budget) for name in names), *found]
     return found

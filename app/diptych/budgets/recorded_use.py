@@ -6,15 +6,14 @@ prompts and of replies apart.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from diptych.core.budget import Budget, Prices, decode_budget
-from diptych.core.codec import Record
-from diptych.core.delegation_rows import read_usage
-from diptych.core.event_rows import read_returned
+from diptych.core.codec import Record, event_of
+from diptych.core.events import Returned
 from diptych.core.excerpts import READ_RESULT
+from diptych.core.json_values import read_prices, read_usage
 from diptych.core.messages import Usage, Used
-from diptych.core.run_settings import read_prices
 from diptych.core.spending import child_use
 
 _MODEL_CALLS = frozenset({"model_reply", "compacted"})
@@ -77,7 +76,7 @@ class RecordedUse:
         if record.event_type == "delegation_request":
             self._shares[about["call_id"]] = decode_budget(about.get("budget", {}))
         elif record.event_type in _CHILD_ENDS:
-            event = read_returned(record.event_type, record.content, about)
+            event = cast("Returned", event_of(record))
             share = self._shares.pop(event.result.call_id, Budget())
             self._others += child_use(event.result, share, self._prices)
 

@@ -7,11 +7,11 @@ from diptych.core.budget import Budget
 from diptych.core.commands import AskModel, MakeCall
 from diptych.core.events import Failed, Replied, Returned
 from diptych.core.messages import Delegation, Result, Usage, Used
+from diptych.core.model_request import request_weight
 from diptych.core.reading import MALFORMED_CALL
 from diptych.core.spending import shares
 from diptych.core.state import Run
-from diptych.core.text_weight import weight
-from diptych.core.tokens import request_weight
+from diptych.core.tokens import weight
 from diptych.ports.budgets import Account
 
 STEPS = ("actions", "either")

@@ -1,24 +1,18 @@
 """Phase 1, ACT: what follows from a reply, a rejection and a result (loop.md §2, §3, §5, §12)."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from diptych.core import prompt
 from diptych.core.answer import give_answer, reset_answer
-from diptych.core.answer_reading import is_only_no_op
+from diptych.core.answer_gate import is_only_no_op
 from diptych.core.asking import ask_for_answer, may_answer, next_step
 from diptych.core.call_graph import Graph, failure
+from diptych.core.catalog import function_name
 from diptych.core.commands import Command, Emit, JudgeCall, JudgeStep, MakeCall, Warn
 from diptych.core.events import AnswerReset, Called, Replied, ReplyRejected, Returned
 from diptych.core.excerpts import is_reader, mark_results, read_text
-from diptych.core.messages import Call, Message, Result, ToolCall
-from diptych.core.native_steps import (
-    asking_message,
-    native_reply,
-    rejection_messages,
-    result_messages,
-    said_by,
-    with_call_ids,
-)
+from diptych.core.messages import Call, Message, NativeCall, Result, ToolCall
 from diptych.core.pending import Next, issue
 from diptych.core.reading import (
     MALFORMED_CALL,
@@ -28,12 +22,15 @@ from diptych.core.reading import (
     Prose,
     read_native,
     read_reply,
+    strip_lead,
 )
-from diptych.core.reading.wording import listed, quoted
+from diptych.core.reading.verdict import listed, quoted
 from diptych.core.spending import is_counted, take_child_use
 from diptych.core.state import (
+    NativeReply,
     Phase,
     Run,
+    StepProgress,
     append_messages,
     calls_awaiting_decision,
     conversation,
@@ -50,12 +47,13 @@ def take_reply(run: Run, reply: Replied) -> Next:
     if reply.calls:
         return _take_native(run, reply)
     run = updated(run, native_reply=None)
-    said, found = read_reply(reply.text, reply.finish_reason, run.catalog, run.settings.rules)
+    most = run.settings.max_calls_per_step
+    said, found = read_reply(reply.text, reply.finish_reason, run.catalog, most)
     match found:
         case ActionError():
             return issue(run, Emit(ReplyRejected(found, said[: prompt.SAID_LIMIT])))
         case NoOp() | Prose():
-            if run.steering:
+            if run.queues.steering:
                 return next_step(run)
             is_answer = isinstance(found, Prose) and said.strip() and not is_only_no_op(said)
             if is_answer and may_answer(run):
@@ -76,15 +74,16 @@ def is_late_reply(run: Run, reply: Replied) -> bool:
     turn out to be calls, and native calls may come after text.
     """
     is_call = bool(reply.calls) or reply.finish_reason == MALFORMED_CALL
-    return run.is_direct and (is_call or not run.answer)
+    return run.draft.is_direct and (is_call or not run.draft.text)
 
 
 def take_late_reply(run: Run, reply: Replied) -> Next:
     """Act on such a reply; the text that was told of it is void, and stays part of what it said."""
-    void = AnswerReset(run.answer_seq, run.answer_attempts + 1)
-    was_told = bool(run.answer)
-    reply = replace(reply, text=run.answer[run.answer_from :] + reply.text)
-    run = updated(reset_answer(run, run.answer_attempts), phase=Phase.ACT, is_direct=False)
+    void = AnswerReset(run.draft.seq, run.draft.attempts + 1)
+    was_told = bool(run.draft.text)
+    reply = replace(reply, text=run.draft.text[run.draft.new_from :] + reply.text)
+    run = reset_answer(run, run.draft.attempts)
+    run = updated(run, phase=Phase.ACT, draft=replace(run.draft, is_direct=False))
     if not was_told:
         return take_reply(run, reply)
     run, commands = take_reply(run, reply)
@@ -96,15 +95,13 @@ def take_rejected_reply(run: Run, event: ReplyRejected) -> Next:
     """Tell the model what was wrong; after too many in a row, ask for the answer."""
     step = run.step + 1
     told = prompt.step_error(step, run.step_limit, event.error)
-    if run.settings.reply_rules == 1:  # version 0.1 showed it what it had said once more
-        told = replace(told, content=f"{told.content}\nyou said: {event.said}")
     said = (Message("assistant", event.said),) if event.said.strip() else ()
     messages: tuple[Message, ...] = (*said, told)
     if run.native_reply:
         messages = rejection_messages(run.native_reply, event)
     run = append_messages(run, *messages)
     run = updated(run, step=step, errors=run.errors + 1, native_reply=None)
-    if run.errors > run.settings.max_retries and not run.steering:
+    if run.errors > run.settings.max_retries and not run.queues.steering:
         run, commands = ask_for_answer(run)
         return run, (Warn(f"{event.error.type}: {event.error.detail}"), *commands)
     return next_step(run)
@@ -121,7 +118,9 @@ def take_result(run: Run, event: Returned) -> Next:
         take_child_use(run, result),
         results=(*run.results, result),
         open_approvals=own,
-        awaiting_hooks=run.awaiting_hooks - {result.call_id},
+        progress=replace(
+            run.progress, awaiting_hooks=run.progress.awaiting_hooks - {result.call_id}
+        ),
         children_usage=children_usage,
         child_approvals=below,
     )
@@ -142,7 +141,7 @@ def take_result(run: Run, event: Returned) -> Next:
     run = updated(append_messages(run, *told), calls=(), native_reply=None)
     if stuck:
         return issue(updated(run, phase=Phase.ACT), Emit(stuck))
-    if ends_phase and not run.steering:
+    if ends_phase and not run.queues.steering:
         return ask_for_answer(run)
     if "afterStep" in run.settings.hooks:
         return issue(run, JudgeStep(run.step, calls))
@@ -155,18 +154,18 @@ def start_ready(run: Run) -> Next:
     needs_hooks = _needing_hooks(run)
     graph = Graph(
         run.calls,
-        run.issued,
+        run.progress.issued,
         done,
         run.catalog,
         calls_awaiting_decision(run),
-        filled=run.approved | run.rewritten,
+        filled=run.progress.approved | run.progress.rewritten,
         needs_hooks=needs_hooks,
-        awaiting_hooks=run.awaiting_hooks,
+        awaiting_hooks=run.progress.awaiting_hooks,
     )
     commands: list[Command] = []
-    ids, awaiting_hooks = set(run.issued), set(run.awaiting_hooks)
+    ids, awaiting_hooks = set(run.progress.issued), set(run.progress.awaiting_hooks)
     most = run.settings.max_parallel_calls
-    for due in graph.superseded() if run.steering else graph.startable(most):
+    for due in graph.superseded() if run.queues.steering else graph.startable(most):
         if isinstance(due, Returned):
             ids.add(due.result.call_id)
             commands.append(Emit(due))
@@ -175,22 +174,24 @@ def start_ready(run: Run) -> Next:
             commands.append(JudgeCall(due, run.step))
         else:
             ids.add(due.id)
-            is_approved = due.id in run.approved
+            is_approved = due.id in run.progress.approved
             run = note_asked(run, due)
             commands.append(
                 Emit(Called(due, run.step))
                 if is_reader(due)
                 else MakeCall(due, run.step, is_approved=is_approved)
             )
-    run = updated(run, issued=frozenset(ids), awaiting_hooks=frozenset(awaiting_hooks))
-    return issue(run, *commands)
+    progress = replace(
+        run.progress, issued=frozenset(ids), awaiting_hooks=frozenset(awaiting_hooks)
+    )
+    return issue(updated(run, progress=progress), *commands)
 
 
 def _needing_hooks(run: Run) -> frozenset[str]:
     """The calls that hooks have to see before they are made."""
     if "beforeCall" not in run.settings.hooks:
         return frozenset()
-    return frozenset(c.id for c in run.calls if not is_reader(c)) - run.passed_hooks
+    return frozenset(c.id for c in run.calls if not is_reader(c)) - run.progress.passed_hooks
 
 
 def begin_call(run: Run, event: Called) -> Next:
@@ -212,7 +213,8 @@ def begin_call(run: Run, event: Called) -> Next:
 
 def _take_native(run: Run, reply: Replied) -> Next:
     """Act on a reply with native calls, also if none were asked for: the model means them."""
-    found = read_native(reply.calls, reply.finish_reason, run.catalog, run.settings.rules)
+    most = run.settings.max_calls_per_step
+    found = read_native(reply.calls, reply.finish_reason, run.catalog, most)
     kept = native_reply(reply)
     if isinstance(found, ActionError):
         rejected = ReplyRejected(found, said_by(reply)[: prompt.SAID_LIMIT])
@@ -229,14 +231,12 @@ def _named(run: Run, found: Calls) -> tuple[Call, ...]:
 
 def _begin_step(run: Run, calls: tuple[Call, ...], said: Message) -> Next:
     run = updated(append_messages(run, said), phase=Phase.CALL, step=run.step + 1, errors=0)
-    nothing: frozenset[str] = frozenset()
-    run = updated(run, awaiting_hooks=nothing, passed_hooks=nothing, rewritten=nothing)
-    return start_ready(updated(run, calls=calls, issued=nothing, approved=nothing, edited=nothing))
+    return start_ready(updated(run, calls=calls, progress=StepProgress()))
 
 
 def _with_changes(run: Run, result: Result) -> Result:
     """Say in a result that its call is not what the reply asked for; the model asked otherwise."""
-    if result.call_id not in run.edited:
+    if result.call_id not in run.progress.edited:
         return result
     call = next(call for call in run.calls if call.id == result.call_id)
     return replace(result, text=f"{prompt.changed_call(call)}\n{result.text}")
@@ -245,3 +245,43 @@ def _with_changes(run: Run, result: Result) -> Result:
 def _is_terminal(run: Run, call: Call) -> bool:
     tool = run.catalog.tool(call.name) if isinstance(call, ToolCall) else None
     return tool is not None and tool.terminal
+
+
+def native_reply(reply: Replied) -> NativeReply:
+    """The reply as it is kept: a name that no API takes would make its session unusable."""
+    calls = tuple(replace(call, name=function_name(call.name)) for call in reply.calls)
+    return NativeReply(strip_lead(reply.text)[0], calls, reasoning=reply.reasoning)
+
+
+def with_call_ids(reply: NativeReply, found: Calls, named: tuple[Call, ...]) -> NativeReply:
+    """Say which of the run's calls each native call became."""
+    places = found.places or range(len(named))
+    return replace(reply, call_ids=tuple(named[place].id for place in places))
+
+
+def said_by(reply: Replied) -> str:
+    """What a model said with native calls, for people and for an error's record."""
+    calls = (f"{call.name}({call.arguments})" for call in reply.calls)
+    return "\n".join(filter(None, (strip_lead(reply.text)[0], *calls)))
+
+
+def asking_message(reply: NativeReply) -> Message:
+    """The assistant's message that asks for the calls."""
+    return Message("assistant", reply.text, reply.calls, reasoning=reply.reasoning)
+
+
+def result_messages(reply: NativeReply, results: Mapping[str, Result]) -> tuple[Message, ...]:
+    """The results of a step, by the ids of the run's calls, as `tool` messages."""
+    texts = (prompt.native_result(results[call_id]) for call_id in reply.call_ids)
+    return _answers(reply.calls, tuple(texts))
+
+
+def rejection_messages(reply: NativeReply, event: ReplyRejected) -> tuple[Message, ...]:
+    """The refused reply, and what was wrong with it, told as the result of each of its calls."""
+    texts = (prompt.native_error(event.error, event.said, n) for n in range(len(reply.calls)))
+    return asking_message(reply), *_answers(reply.calls, tuple(texts))
+
+
+def _answers(calls: tuple[NativeCall, ...], texts: tuple[str, ...]) -> tuple[Message, ...]:
+    answers = zip(calls, texts, strict=True)
+    return tuple(Message("tool", text, call_id=call.id) for call, text in answers)

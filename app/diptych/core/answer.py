@@ -5,20 +5,20 @@ that is an action, are asked for once more, whichever it was; one that does not 
 as often as `answer_repairs` says.
 """
 
+from dataclasses import replace
 from typing import Literal
 
-from diptych.core.answer_prompt import Repair
-from diptych.core.answer_reading import is_call, is_only_no_op
+from diptych.core.answer_gate import is_call, is_only_no_op
 from diptych.core.asking import ask_for_answer, next_step
 from diptych.core.commands import Emit, JudgeAnswer, Warn
 from diptych.core.events import Answered, AnswerReset, Completed, Failed, Replied, Streamed
 from diptych.core.messages import JSONObject, Message
 from diptych.core.output_schema import Fit, read_output
 from diptych.core.pending import Next, is_asking, issue
+from diptych.core.prompt import Repair
 from diptych.core.queues import begin_turn, queued_messages
-from diptych.core.state import Candidate, Phase, Run, append_messages, updated
+from diptych.core.state import Candidate, Draft, Phase, Run, append_messages, updated
 
-CHECKED_ANSWERS = 2  # `reply_rules` from which an answer is checked; version 0.1 told any text
 _KEPT_FINISH_REASONS = frozenset({"length", "content_filter"})  # of a model's answer (§2)
 _LAST_TEXT_CHARS = 100_000  # of an answer that does not fit its schema, in the run's end
 
@@ -28,17 +28,13 @@ def take_answer(run: Run, reply: Replied) -> Next:
 
     Its text is what has been told of it already, and what the reply holds.
     """
-    text = run.answer[run.answer_from :] + reply.text
-    if run.settings.reply_rules < CHECKED_ANSWERS:
-        is_action = False
-    elif run.output_schema is None:
-        is_action = is_only_no_op(text) or _is_call(run, text)
-    else:  # `{}` may fit a schema; where any object would do, it is the no-op that it looks like
-        is_action = _is_call(run, text) or (run.output_schema == {} and is_only_no_op(text))
-    if is_action or reply.calls:
+    text = run.draft.text[run.draft.new_from :] + reply.text
+    # `{}` may fit a schema; where any object would do, it is the no-op that it looks like
+    is_no_op = not run.output_schema and is_only_no_op(text)
+    if is_no_op or reply.calls or is_call(text, run.catalog):
         return _take_action(run, reply)
     if not text.strip() and _finish_reason(reply) == "stop":
-        again = updated(run, answer_from=len(run.answer))
+        again = updated(run, draft=replace(run.draft, new_from=len(run.draft.text)))
         return _ask_again(again, "blank", Failed("empty_answer", "the model gave no answer, twice"))
     if run.output_schema is not None:
         return _take_output(run, reply, run.output_schema)
@@ -46,10 +42,11 @@ def take_answer(run: Run, reply: Replied) -> Next:
 
 
 def offer_answer(run: Run, rest: str, finish_reason: str, *, is_json: bool = False) -> Next:
-    """Tell an answer, once hooks that validate answers have seen it."""
+    """Send an answer, once hooks that validate answers have seen it."""
     if "validateAnswer" not in run.settings.hooks:
         return give_answer(run, rest, finish_reason, is_json=is_json)
-    return issue(updated(run, candidate=Candidate(rest, finish_reason, is_json)), JudgeAnswer(rest))
+    draft = replace(run.draft, candidate=Candidate(rest, finish_reason, is_json))
+    return issue(updated(run, draft=draft), JudgeAnswer(rest))
 
 
 def repair_answer(run: Run, text: str, problem: str, *, is_refused: bool = False) -> Next:
@@ -57,19 +54,20 @@ def repair_answer(run: Run, text: str, problem: str, *, is_refused: bool = False
 
     One that `is_refused` was refused by a hook; any other does not fit its schema.
     """
-    if run.repairs >= run.settings.answer_repairs:
+    if run.draft.repairs >= run.settings.answer_repairs:
         why = "the answer was refused" if is_refused else "the answer does not fit its schema"
         failed = Failed("invalid_output", f"{why}: {problem}", text[:_LAST_TEXT_CHARS])
         return issue(run, Emit(failed))
     is_text = run.output_schema is None
     repair = Repair(text, problem, is_text=is_text)
-    return _ask(updated(run, repairs=run.repairs + 1, repair=repair))
+    draft = replace(run.draft, repairs=run.draft.repairs + 1, repair=repair)
+    return _ask(updated(run, draft=draft))
 
 
 def give_answer(run: Run, rest: str, finish_reason: str, *, is_json: bool = False) -> Next:
-    """Tell the rest of an answer, and record it as a whole."""
+    """Send the rest of an answer, and record it as a whole."""
     reason = finish_reason if finish_reason in _KEPT_FINISH_REASONS else "stop"
-    answered = Emit(Answered(run.answer + rest, reason, is_json))
+    answered = Emit(Answered(run.draft.text + rest, reason, is_json))
     return issue(run, Emit(Streamed(rest)), answered) if rest else issue(run, answered)
 
 
@@ -78,8 +76,7 @@ def end_turn(run: Run, event: Answered) -> Next:
     run = append_messages(run, Message("assistant", event.text))
     if not queued_messages(run):
         return issue(run, Emit(Completed(event.finish_reason, run.usage)))
-    run = updated(reset_answer(run, attempt=1), asked_again="", repairs=0, repair=None)
-    return next_step(begin_turn(run))
+    return next_step(begin_turn(updated(run, draft=Draft())))
 
 
 def take_reset(run: Run, attempt: int) -> Next:
@@ -90,7 +87,7 @@ def take_reset(run: Run, attempt: int) -> Next:
 
 def reset_answer(run: Run, attempt: int) -> Run:
     """Void the text of the answer; `attempt` counts from 1."""
-    return updated(run, answer="", answer_from=0, answer_seq=0, answer_attempts=attempt)
+    return updated(run, draft=replace(run.draft, text="", new_from=0, seq=0, attempts=attempt))
 
 
 def _take_action(run: Run, reply: Replied) -> Next:
@@ -100,7 +97,11 @@ def _take_action(run: Run, reply: Replied) -> Next:
     call is not made: the text is the answer (§2). A native call is: see `act.is_late_reply`. What
     is left of a no-op or a list, such as `}`, is no answer.
     """
-    if run.is_direct and not is_only_no_op(run.answer) and not _is_call(run, run.answer):
+    if (
+        run.draft.is_direct
+        and not is_only_no_op(run.draft.text)
+        and not is_call(run.draft.text, run.catalog)
+    ):
         run, commands = give_answer(run, "", reply.finish_reason)
         return run, (Warn("a call followed the answer; it was not made"), *commands)
     failed = Failed(
@@ -110,7 +111,7 @@ def _take_action(run: Run, reply: Replied) -> Next:
 
 
 def _take_output(run: Run, reply: Replied, schema: JSONObject) -> Next:
-    """Tell an answer that fits its schema; say of any other what is wrong with it."""
+    """Send an answer that fits its schema; ask for any other again."""
     found = read_output(schema, reply.text)
     if isinstance(found, Fit):
         return offer_answer(run, found.text, reply.finish_reason, is_json=True)
@@ -121,23 +122,19 @@ def _take_output(run: Run, reply: Replied, schema: JSONObject) -> Next:
 
 
 def _ask_again(run: Run, why: Literal["blank", "action"], failed: Failed) -> Next:
-    if run.asked_again and not run.steering:
+    if run.draft.asked_again and not run.queues.steering:
         return issue(run, Emit(failed))
-    run = updated(run, asked_again=why)
-    if why == "action" and run.answer:
-        return issue(run, Emit(AnswerReset(run.answer_seq, run.answer_attempts + 1)))
+    run = updated(run, draft=replace(run.draft, asked_again=why))
+    if why == "action" and run.draft.text:
+        return issue(run, Emit(AnswerReset(run.draft.seq, run.draft.attempts + 1)))
     return _ask(run)
 
 
 def _ask(run: Run) -> Next:
     """Ask for the answer again, or begin the turn of a message that came during this one (§6)."""
-    if not run.steering:
+    if not run.queues.steering:
         return ask_for_answer(run)
     return next_step(updated(run, step_limit=run.step + run.settings.max_steps))
-
-
-def _is_call(run: Run, text: str) -> bool:
-    return is_call(text, run.catalog, run.settings.rules)
 
 
 def _finish_reason(reply: Replied) -> str:

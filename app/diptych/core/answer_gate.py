@@ -1,4 +1,8 @@
-"""Holds the text of an answer back for as long as it may open an action (loop.md §7).
+"""Tells an answer from an action: the whole of one, or as it comes (loop.md §7).
+
+The parser of phase 1 reads a whole answer. JSON that is data is an answer, and so is a call of
+something that is not offered, code in a fence, and what the parser calls `ambiguous`. The text of a
+stream is held back for as long as it may open an action.
 
 What is held, and until when:
 
@@ -7,7 +11,7 @@ What is held, and until when:
     <tag …>       to the end, if models write calls so; other tags flow as soon as they are known
     }  ]  ,       what is left of a no-op or a list: until anything else follows
     Action: …     and the few other words with which a call may begin: to the end
-    n{  [n(       to the end, if `n` is offered (`bare_openings`)
+    n{  [n(       to the end, if `n` is offered
 
 Everything else flows from its first character. A value that has closed is released unless it is a
 call (then all the rest is held) or a no-op (then what follows it decides). What is released depends
@@ -15,12 +19,113 @@ on the text alone, and not on the pieces in which it comes.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable
 from enum import Enum, auto
+from functools import lru_cache
 from typing import NamedTuple
 
-from diptych.core.answer_reading import is_only_no_op
-from diptych.core.bare_openings import BareOpenings
+from diptych.core.catalog import Catalog
+from diptych.core.reading import ActionError, Calls, parse
+from diptych.core.reading.other_forms import offered_name
+from diptych.core.reading.own_form import is_no_op
+from diptych.core.reading.strict_json import decode_json
+
+_WORD = re.compile(r"[^\s<>\[\]{}()\"'`]{0,128}+")
+_NAMESPACES = ("functions.", "functions:", "tools.", "tools:", "default_api.", "default_api:")
+_NUMBER = re.compile(r":\d{0,4}\Z")  # Kimi's `functions.read:0`
+_METHOD = ".call"  # Llama 3's `read.call(…)`
+
+
+class BareOpenings:
+    """The names by which calls may begin."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        self._names = names
+
+    def opens(self, text: str) -> bool | None:
+        """Whether a text, from its first character on, opens a call; None while it may."""
+        if not self._names:
+            return False
+        is_list = text.startswith("[")
+        body = text[1:].lstrip() if is_list else text
+        if not body:
+            return None
+        word = _WORD.match(body)
+        name, after = (word[0], body[word.end() :]) if word else ("", body)
+        if not after:
+            return None if self._may_become_name(name) else False
+        if self._plain(name) not in self._names:
+            return False
+        after = after.lstrip()
+        return after.startswith("(" if is_list else "{") if after else None
+
+    def _may_become_name(self, word: str) -> bool:
+        if any(space.startswith(word) for space in _NAMESPACES):
+            return True
+        plain = self._plain(word)
+        spellings = _spellings(self._names)
+        place = bisect_left(spellings, plain)
+        return place < len(spellings) and spellings[place].startswith(plain)
+
+    def _plain(self, word: str) -> str:
+        if word in self._names:
+            return word
+        space = next((space for space in _NAMESPACES if word.startswith(space)), "")
+        return _NUMBER.sub("", word.removeprefix(space)).removesuffix(_METHOD)
+
+
+@lru_cache(maxsize=32)
+def _spellings(names: frozenset[str]) -> list[str]:
+    """Return the names, also as methods, in order: the first that begins so is found at once."""
+    return sorted(names | {f"{name}{_METHOD}" for name in names})
+
+
+_NAME = re.compile(
+    r"(?:\b(?:tool|agent|name|function|action|to)[\"']?\s*[:=]\s*[\"']?)([^\s\"'<>{}()\[\],|]{1,128})",
+    re.IGNORECASE,
+)
+_NO_OP = re.compile(r"(?:(?:```|~~~)[\w-]*)?(?:\s*<>\s*|[\[\]{},\s]+)(?:```|~~~)?")
+_FENCED = re.compile(r"(`{3,}|~{3,})[\w-]*\s*(?P<inside>.*?)\1", re.DOTALL)
+
+
+def is_only_no_op(text: str) -> bool:
+    """Whether all of a text is a no-op, fenced or not. Beside words it is text."""
+    text = text.strip()
+    if _NO_OP.fullmatch(text):
+        return True
+    if "null" not in text:
+        return False
+    fenced = _FENCED.fullmatch(text)
+    value = decode_json(fenced["inside"].strip() if fenced else text)
+    return not isinstance(value, ValueError) and is_no_op(value)
+
+
+def is_call(text: str, catalog: Catalog) -> bool:
+    """Whether a text holds calls, or a broken call of something that is offered."""
+    match parse(text, catalog):
+        case Calls():
+            return True
+        case ActionError(type=kind) if kind != "ambiguous":
+            names = {match[1] for match in _NAME.finditer(text)}
+            return any(offered_name(name, catalog, may_be_away=True) for name in names)
+        case _:
+            return False
+
+
+def is_attempt(text: str, catalog: Catalog) -> bool:
+    """Whether phase 1 takes a text for calls, or for an attempt at one that the model is told of.
+
+    So does what begins a direct answer: a call of something that nobody offers is none (§3).
+    """
+    match parse(text, catalog):
+        case Calls():
+            return True
+        case ActionError(type=kind):
+            return kind != "ambiguous"
+        case _:
+            return False
+
 
 _BLANKS = "\ufeff \t\r\n\f\v"
 _REMAINS = "}]," + _BLANKS
@@ -28,7 +133,7 @@ _TAGS = frozenset(
     {"tool_call", "tool_calls", "toolcall", "function", "function_call", "function_calls"}
     | {"invoke", "functions", "tool_code", "tools"}
 )
-_LITERALS = (  # other beginnings of calls in the forms of `actions.tag_table` and `bare_forms`
+_LITERALS = (  # other beginnings of calls in the forms of `reading.tagged` and `bare_forms`
     "[TOOL_CALLS]",
     "]<]minimax[>[",
     '"tool"',
@@ -66,7 +171,7 @@ class _Opening(NamedTuple):
 class AnswerGate:
     """Lets an answer through as it comes, but for what may be an action.
 
-    `is_action` says of a whole value or fenced block whether it is a call; None lets all through.
+    `is_action` says of a whole value or fenced block whether it is a call.
     `is_attempt` says so, in its place, of what stands before anything was let through.
     `names` are those of what may be called. With `watches_lines` each line is looked at, and not
     only the beginning: for replies that may be an answer or calls (`answerMode: direct`).
@@ -75,7 +180,7 @@ class AnswerGate:
 
     def __init__(
         self,
-        is_action: Callable[[str], bool] | None,
+        is_action: Callable[[str], bool],
         *,
         is_attempt: Callable[[str], bool] | None = None,
         names: frozenset[str] = frozenset(),
@@ -88,9 +193,7 @@ class AnswerGate:
         self._bare = BareOpenings(names)
         self._watches_lines = watches_lines
         self._min_chars = min_chars
-        self._kind: _Kind | None = (
-            None if is_action else _Kind.FLOW
-        )  # None: at a beginning, with `_lead` read so far
+        self._kind: _Kind | None = None  # at a beginning, with `_lead` read so far
         self._lead = ""
         self._held: list[str] = []
         self._unit: list[str] = []  # pieces of the value or fence that is open
@@ -118,7 +221,7 @@ class AnswerGate:
         return self._take_released()
 
     def finish(self) -> str:
-        """Give what is still held, at the end of the text."""
+        """Return what is still held, at the end of the text."""
         return self._take_released() + "".join((*self._held, *self._unit, self._lead))
 
     def _take_released(self) -> str:
@@ -158,11 +261,10 @@ class AnswerGate:
         unit = "".join((*self._unit, piece[:end]))
         self._unit.clear()
         self._held.append(unit)
+        judge = self._is_action if self._has_flowed else self._judge_opening
         if is_only_no_op(unit):
             self._kind = None
-        elif (judge := self._is_action if self._has_flowed else self._judge_opening) and judge(
-            unit
-        ):
+        elif judge(unit):
             self._kind = _Kind.ACTION
         else:
             self._kind = _Kind.FLOW
@@ -182,7 +284,7 @@ class AnswerGate:
         return piece[end:]
 
     def _fence_end(self, piece: str) -> int | None:
-        """Give the offset after the mark that ends the open fence, None while it is open."""
+        """Return the offset after the mark that ends the open fence, None while it is open."""
         closing = f"\n{self._mark}"
         text = self._tail + piece
         place = text.find(closing)
@@ -206,7 +308,7 @@ class _Brackets:
         self._escapes = False  # the last character escapes the next
 
     def end(self, piece: str) -> int | None:
-        """Give the offset after the bracket that closes the value, None while it is open."""
+        """Return the offset after the bracket that closes the value, None while it is open."""
         skipped = 1 if self._escapes else 0
         self._escapes = False
         for token in _BRACKET.finditer(piece):

@@ -54,7 +54,7 @@ def open_approvals(records: Sequence[Record]) -> list[Approval]:
 
 
 def _closed_by(record: Record, call_ids: Iterable[str]) -> list[str]:
-    """Give which calls a record closes: its own, and all that waited below its delegation."""
+    """Return which calls a record closes: its own, and all that waited below its delegation."""
     call_id = str(record.metadata["call_id"])
     return [each for each in call_ids if each == call_id or each.startswith(f"{call_id}.")]
 

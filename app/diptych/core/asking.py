@@ -7,11 +7,23 @@ from dataclasses import dataclass, replace
 
 from diptych.core import prompt
 from diptych.core.commands import AskModel, Emit, Purpose
-from diptych.core.events import Failed, FormatChanged, StepsExhausted
-from diptych.core.excerpts import with_reader
+from diptych.core.context_window import MAX_REFUSALS
+from diptych.core.errors import ModelError
+from diptych.core.events import (
+    Compacted,
+    ContextRefused,
+    Failed,
+    FormatChanged,
+    Replied,
+    StepsExhausted,
+)
+from diptych.core.excerpts import excerpt, with_reader
 from diptych.core.fitting import fit, summarised
+from diptych.core.messages import Message
+from diptych.core.model_request import request_weight
 from diptych.core.pending import Next, issue
 from diptych.core.queues import deliver_next, deliver_steering
+from diptych.core.reading import MALFORMED_CALL, strip_lead
 from diptych.core.rendering import (
     ANSWER_PARAMETERS,
     action_request,
@@ -19,9 +31,8 @@ from diptych.core.rendering import (
     summary_request,
 )
 from diptych.core.spending import ends_phase_1, exhausted, used_by, used_up
-from diptych.core.state import Phase, Run, conversation, updated
-from diptych.core.text_weight import prompt_weight
-from diptych.core.tokens import request_weight
+from diptych.core.state import Phase, Run, append_messages, conversation, updated
+from diptych.core.tokens import prompt_weight
 
 _CROWDED = 0.9  # the share of the window that a request may take
 _HOPELESS = 2.0  # of the window: what is estimated to be longer is not sent
@@ -46,7 +57,7 @@ def next_step(run: Run) -> Next:
 
 def ask_for_actions(run: Run) -> Next:
     """Ask for a phase-1 reply."""
-    return _ask(updated(run, phase=Phase.ACT, is_direct=False))
+    return _ask(_in_phase(run, Phase.ACT))
 
 
 def may_answer(run: Run) -> bool:
@@ -55,7 +66,9 @@ def may_answer(run: Run) -> bool:
     That is not the default. With a schema, a hook that validates answers, or a parameter that is
     about the answer alone, it is not: only phase 2 asks so.
     """
-    is_bound = run.output_schema is not None or not ANSWER_PARAMETERS.isdisjoint(run.parameters)
+    is_bound = run.output_schema is not None or not ANSWER_PARAMETERS.isdisjoint(
+        run.request.parameters
+    )
     is_bound = is_bound or "validateAnswer" in run.settings.hooks
     return run.settings.answer_mode == "direct" and not is_bound
 
@@ -72,7 +85,7 @@ def change_format(run: Run, event: FormatChanged) -> Next:
 
 def ask_for_answer(run: Run) -> Next:
     """Begin phase 2, or ask for its answer again."""
-    return _ask(updated(run, phase=Phase.ANSWER, is_direct=False))
+    return _ask(_in_phase(run, Phase.ANSWER))
 
 
 def too_long(run: Run, sent: int) -> Failed:
@@ -86,6 +99,10 @@ def too_long(run: Run, sent: int) -> Failed:
         f"{others}; most of the rest is the last message. Send a shorter message, offer fewer "
         "tools, or use a model with a larger context window.",
     )
+
+
+def _in_phase(run: Run, phase: Phase) -> Run:
+    return updated(run, phase=phase, draft=replace(run.draft, is_direct=False))
 
 
 def _ask(run: Run) -> Next:
@@ -121,7 +138,7 @@ class _Asked:
 
 
 def _fitting(run: Run) -> _Asked:
-    """Give a request that fits, or for a summary; it is weighed once, here."""
+    """Return a request that fits, or for a summary; it is weighed once, here."""
     fitted = fit(run)
     if fitted.cut is not None:
         keeps = len(conversation(run)) - fitted.cut
@@ -138,7 +155,7 @@ def _fitting(run: Run) -> _Asked:
 
 def _command(run: Run) -> AskModel:
     if run.phase is not Phase.ACT:
-        return AskModel(answer_request(run), "answer", run.answer[run.answer_from :])
+        return AskModel(answer_request(run), "answer", run.draft.text[run.draft.new_from :])
     may_be_answer = may_answer(run)
     purpose: Purpose = "either" if may_be_answer else "actions"
     may_change = run.action_format == "native" and run.settings.action_format == "auto"
@@ -162,3 +179,68 @@ def _send(asked: _Asked) -> Next:
         return issue(run, Emit(too_long(run, sent)))
     window = replace(window, sent=sent, others=asked.others)
     return issue(updated(run, window=window), asked.command)
+
+
+_SUMMARY_SHARE = 1 / 8  # of the window that a summary may take
+
+
+def ask_again(run: Run, refused: ContextRefused) -> Next:
+    """Learn from a refusal, and ask again with less; end the run if less is not possible."""
+    weight = run.window.sent or _weight(run)
+    run = updated(
+        run,
+        window=run.window.refused(weight, refused.max_tokens, refused.prompt_tokens),
+    )
+    if run.window.refusals > MAX_REFUSALS:
+        return issue(run, Emit(too_long(run, weight)))
+    return _ask_in_phase(run)
+
+
+def take_summary(run: Run, event: Compacted) -> Next:
+    """Let a summary stand for the messages before those it keeps, and ask what was to be asked."""
+    text = excerpt(event.summary.strip(), run.window.weight(_SUMMARY_SHARE))
+    message = Message("user", prompt.summary(text), keeps=event.keeps)
+    run = append_messages(run, message)
+    run = updated(
+        run,
+        model_calls=run.model_calls + (event.error is None),
+        usage=run.usage + event.usage,
+        window=replace(run.window, has_compacted=True),
+    )
+    return _ask_in_phase(run)
+
+
+def _ask_in_phase(run: Run) -> Next:
+    return ask_for_actions(run) if run.phase is Phase.ACT else ask_for_answer(run)
+
+
+def _weight(run: Run) -> int:
+    """The weight of the newest request, which was not taken while no window was known."""
+    request = action_request(run) if run.phase is Phase.ACT else answer_request(run)
+    return request_weight(request)
+
+
+def event_of_reply(command: AskModel, reply: Replied) -> Replied | Compacted:
+    """Say what a whole reply is: a summary, if one was asked for."""
+    if command.purpose != "summary":
+        return reply
+    return Compacted(strip_lead(reply.text)[0], command.keeps, reply.usage)
+
+
+def event_of_failure(
+    command: AskModel, error: ModelError
+) -> Failed | Compacted | ContextRefused | FormatChanged | Replied:
+    """Say what follows from a model's failure: without a summary or native calls a run can go on.
+
+    It cannot without native calls where the manifest insists on them. A call that the model's
+    server could not read is a reply of phase 1, and not a good one.
+    """
+    if command.purpose == "summary":
+        return Compacted("", command.keeps, error=error.code)
+    if error.code == "tools_refused" and command.may_change_format:
+        return FormatChanged("json", error.message)
+    if error.code == "context_too_long":
+        return ContextRefused(error.max_tokens, error.prompt_tokens)
+    if error.code == "malformed_call" and command.purpose in ("actions", "either"):
+        return Replied(error.written, finish_reason=MALFORMED_CALL)
+    return Failed(error.code, error.message)

@@ -31,9 +31,6 @@ LIMITS: tuple[Limit, ...] = (
 WARNING_SHARE = Decimal("0.8")
 """Of a limit: who watches the run is told when so much of it is used."""
 Amount: TypeAlias = int | Decimal
-FarBelow: TypeAlias = tuple[int, int, int, int]
-"""Counts of tokens, model calls, tool calls and steps; see `Budget.far_below`."""
-NEVER_FAR: FarBelow = (0, 0, 0, 0)
 _NO_LIMITS: tuple[Amount, ...] = (2**63, Decimal("Infinity"), 2**63, 2**63, 2**63, 2**63)
 
 
@@ -45,7 +42,7 @@ class Prices:
     output: Decimal = Decimal(0)
 
     def cost(self, usage: Usage) -> Decimal:
-        """Give what tokens cost, exactly."""
+        """Return what tokens cost, exactly."""
         prompt, completion = self.of_one
         return prompt * usage.prompt_tokens + completion * usage.completion_tokens
 
@@ -53,19 +50,6 @@ class Prices:
     def of_one(self) -> tuple[Decimal, Decimal]:
         """What one token of a prompt costs, and one of a reply."""
         return self.input / MILLION, self.output / MILLION
-
-    def fewest_tokens(self, cost: Decimal) -> int:
-        """Give how many tokens it takes at least to cost so much, but no more than `MAX_COUNT`."""
-        if not cost:  # an agent above may give nothing: that is used up, also where all is free
-            return 0
-        if cost >= self.dearest * MAX_COUNT:
-            return MAX_COUNT
-        return int(cost / self.dearest)
-
-    @cached_property
-    def dearest(self) -> Decimal:
-        """What one token costs at most."""
-        return max(self.of_one)
 
 
 @dataclass(frozen=True)
@@ -92,23 +76,23 @@ class Budget:
         return tuple((name, limit) for name, limit in found if limit is not None)
 
     def tightened(self, other: "Budget") -> "Budget":
-        """Give the smaller of two limits, each."""
+        """Return the smaller of two limits, each."""
         if not other:
             return self
         return Budget(*(_smaller(getattr(self, n), getattr(other, n)) for n in LIMITS))
 
     def left(self, used: Used) -> "Budget":
-        """Give what is left of each limit, at least 0."""
+        """Return what is left of each limit, at least 0."""
         return Budget(
             **{name: max(limit - getattr(used, name), limit * 0) for name, limit in self.limits}
         )
 
     def share(self, among: int) -> "Budget":
-        """Give one of several even shares; what cannot be divided goes to the first."""
+        """Return one of several even shares; what cannot be divided goes to the first."""
         return Budget(**{name: _share(limit, among) for name, limit in self.limits})
 
     def above_zero(self) -> "Budget":
-        """Give the limits with the least that there is in place of nothing."""
+        """Return the limits with the least that there is in place of nothing."""
         least: dict[str, Any] = {"cost": Decimal(1) / PICO}
         found: dict[str, Any] = {name: limit or least.get(name, 1) for name, limit in self.limits}
         return Budget(**found)
@@ -134,17 +118,6 @@ class Budget:
     def is_warned(self, used: Used) -> bool:
         """Whether 80 % of a limit are used."""
         return True in map(ge, used, self.warned_at)  # type: ignore[arg-type]
-
-    def far_below(self, prices: Prices | None) -> FarBelow:
-        """Give counts of which a run that has used less of each is far from its limits.
-
-        Far is below 80 % of each limit. For money that is as few tokens as it could be spent on:
-        all at the dearer price.
-        """
-        tokens, cost, model_calls, tool_calls, steps, _ = self.warned_at
-        if prices and self.cost is not None:
-            tokens = min(tokens, prices.fewest_tokens(cost))
-        return tokens, model_calls, tool_calls, steps
 
     @cached_property
     def encoded(self) -> dict[str, JSON]:
@@ -184,7 +157,7 @@ class SharedBudgets:
 
 
 def to_integers(used: Used) -> list[int]:
-    """Give what is used as whole numbers, in the order of `LIMITS`: money in units of 10^-12."""
+    """Return what is used as whole numbers, in the order of `LIMITS`: money in units of 10^-12."""
     tokens, cost, *rest = used
     return [tokens, int(cost * PICO), *rest]
 
@@ -203,7 +176,7 @@ def limit_text(name: Limit, used: Used, budget: Budget) -> str:
 
 
 def encode_budget(budget: Budget | Used) -> dict[str, JSON]:
-    """Give a budget, or what was used, as JSON: money as a decimal string, nothing for None."""
+    """Return a budget, or what was used, as JSON: money as a decimal string, nothing for None."""
     found: dict[str, Any] = budget._asdict() if isinstance(budget, Used) else dict(budget.limits)
     if "cost" in found:
         found["cost"] = decimal_text(found["cost"])
@@ -231,7 +204,7 @@ def _to_integer(limit: Amount | None) -> int | None:
 
 
 def _warned_at(limit: Amount) -> Any:  # noqa: ANN401 - as the fields are
-    """Give 80 % of a limit; of a whole number the next whole one, as Decimals compare slowly."""
+    """Return 80 % of a limit; of a whole number the next whole one, as Decimals compare slowly."""
     return limit * WARNING_SHARE if isinstance(limit, Decimal) else ceil(limit * WARNING_SHARE)
 
 

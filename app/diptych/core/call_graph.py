@@ -10,7 +10,7 @@ from diptych.core.events import Returned
 from diptych.core.messages import Call, ChildRun, Delegation, Result, ToolCall
 from diptych.core.reading.arguments import check_arguments
 from diptych.core.reading.references import fill_references, reference_value
-from diptych.core.reading.wording import listed
+from diptych.core.reading.verdict import listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Graph:
     awaiting_hooks: frozenset[str] = frozenset()
 
     def startable(self, max_parallel: int) -> Iterator[Call | Returned]:
-        """Give each call that can be made now, with its references filled, or its failed result.
+        """Return each call that can be made now, with its references filled, or its failed result.
 
         At most `max_parallel` run at once, those in flight included. A `sequential` call never
         overlaps another of its server.
@@ -59,7 +59,7 @@ class Graph:
                 yield decision
 
     def superseded(self) -> Iterator[Returned]:
-        """Give the result `skipped` of each call that was not issued, or waits (loop.md §6)."""
+        """Return the result `skipped` of each call that was not issued, or waits (loop.md §6)."""
         for call in self.calls:
             if call.id not in self.issued or call.id in self.awaiting_decision:
                 yield failure(call, "skipped", prompt.SUPERSEDED)

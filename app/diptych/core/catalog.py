@@ -1,19 +1,73 @@
 """The catalog of a run: the tools and agents that it may call, fixed when it starts."""
 
+import hashlib
 import json
+import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Final, Literal
 
-from diptych.core.functions import DELEGATE_PREFIX, Functions, make_functions
-from diptych.core.messages import JSONObject
+from diptych.core.messages import JSON, JSONObject
+from diptych.core.model_request import FunctionTool
 from diptych.core.text import one_line
 
 SEPARATOR = "__"
 RESULT_SERVER = "result"
 """What the loop's own tool `result__read` has in place of a server; no server is called so."""
+
+
+DELEGATE_PREFIX = "delegate_to_"
+"""What the name of an agent's function begins with."""
+
+_MAX_NAME = 64
+_HASH_DIGITS = 8
+_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{_MAX_NAME}}}")
+_TASK: JSONObject = {
+    "type": "object",
+    "properties": {"task": {"type": "string", "description": "What the agent is to do."}},
+    "required": ["task"],
+}
+
+Target = tuple[Literal["tool", "agent"], str]
+"""What a function stands for: a tool, by the name that it is listed with, or an agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """The functions in the catalog's order, tools first, and what each name stands for."""
+
+    tools: tuple[FunctionTool, ...]
+    targets: Mapping[str, Target]
+
+
+def make_functions(
+    tools: Iterable[tuple[str, str, JSONObject]], agents: Iterable[tuple[str, str]]
+) -> Functions:
+    """Make functions of tools (name, description, input schema) and agents (name, description)."""
+    made: list[FunctionTool] = []
+    targets: dict[str, Target] = {}
+    for name, description, schema in tools:
+        taken = function_name(name, targets)
+        targets[taken] = ("tool", name)
+        # OpenAI refuses an object without `properties`, which MCP allows.
+        parameters = {"type": "object", "properties": {}, **schema}
+        made.append(FunctionTool(taken, description, parameters))
+    for name, description in agents:
+        taken = function_name(DELEGATE_PREFIX + name, targets)
+        targets[taken] = ("agent", name)
+        made.append(FunctionTool(taken, description, _TASK))
+    return Functions(tuple(made), targets)
+
+
+def function_name(name: str, taken: Iterable[str] = ()) -> str:
+    """Return the name that an API takes for a name: itself, unless it does not fit or is taken."""
+    if _NAME.fullmatch(name) and name not in taken:
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)[: _MAX_NAME - _HASH_DIGITS - 1]
+    return f"{plain}_{digest}"
 
 
 @dataclass(frozen=True)
@@ -52,7 +106,7 @@ class Peer:
     """Another agent, as its agent card describes it.
 
     One with `gets_conversation` False is given its task alone: it gets no share of a budget, and
-    reports nothing of what it uses. For others that is None, as earlier versions did not know it.
+    reports nothing of what it uses. For others it is None.
     """
 
     name: str
@@ -75,7 +129,7 @@ class Unavailable:
     A `tool` stands for some tools of the server of its name, which are left out. A run is told of
     servers, tools and agents only. `tools` are the names of the tools that a server offered when it
     was last connected, or of the pinned ones that have changed. They are None for a server that was
-    never connected, and in catalogs that version 0.1 recorded: any unknown name may be its tool's.
+    never connected: any unknown name may be its tool's.
     """
 
     kind: Literal["server", "tool", "agent", "key", "model", "store", "rule", "dns"]
@@ -84,7 +138,7 @@ class Unavailable:
     tools: tuple[str, ...] | None = None
 
     def had_tool(self, name: str) -> bool:
-        """Say whether a tool name that no connected server offers is this server's."""
+        """Whether a tool name that no connected server offers is this server's."""
         return self.kind == "server" and self.tools is not None and name in self.tools
 
 
@@ -170,3 +224,61 @@ class Catalog:
         for name, tool in self.listed():
             names.setdefault(name, tool)
         return names
+
+
+SHARE: Final = 0.5  # of the window that instructions and catalog may take together
+_LONG, _SHORT = 200, 60  # characters of a description
+_KEYS = ("type", "properties", "required", "items", "enum")  # that say how a call looks
+
+
+def shorter_catalogs(catalog: Catalog) -> Iterator[Catalog]:
+    """Return the catalog, then shorter ones: less of what is described, at last only the forms."""
+    yield catalog
+    yield _shortened(catalog, _LONG, keeps_all=True)
+    yield _shortened(catalog, _SHORT, keeps_all=False)
+    tools = tuple(replace(t, description="", input_schema=_names(t)) for t in catalog.tools)
+    yield replace(catalog, tools=tools, agents=tuple(_peer(p, _SHORT) for p in catalog.agents))
+
+
+def _shortened(catalog: Catalog, most: int, *, keeps_all: bool) -> Catalog:
+    tools = tuple(
+        replace(
+            tool,
+            description=_cut(tool.description, most),
+            input_schema=_schema(tool.input_schema, keeps_all=keeps_all),
+        )
+        for tool in catalog.tools
+    )
+    return replace(catalog, tools=tools, agents=tuple(_peer(p, most) for p in catalog.agents))
+
+
+def _schema(schema: Mapping[str, JSON], *, keeps_all: bool) -> Mapping[str, JSON]:
+    """Leave out descriptions and examples, and unless all is kept whatever is not the form."""
+    short: dict[str, JSON] = {}
+    for key, value in schema.items():
+        if key == "properties" and isinstance(value, Mapping):
+            short[key] = {name: _value(v, keeps_all=keeps_all) for name, v in value.items()}
+        elif key not in _SAID and (keeps_all or key in _KEYS):
+            short[key] = _value(value, keeps_all=keeps_all)
+    return short
+
+
+_SAID = frozenset({"description", "title", "examples", "default", "$comment"})
+
+
+def _value(value: JSON, *, keeps_all: bool) -> JSON:
+    return _schema(value, keeps_all=keeps_all) if isinstance(value, Mapping) else value
+
+
+def _names(tool: Tool) -> Mapping[str, JSON]:
+    properties = tool.input_schema.get("properties", {})
+    names = properties if isinstance(properties, Mapping) else ()
+    return {"properties": {name: {} for name in names}}
+
+
+def _peer(peer: Peer, most: int) -> Peer:
+    return replace(peer, description=_cut(peer.description, most), skills=())
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,77 +1,77 @@
 """Encodes events as records of the log, and decodes them again.
 
 `EVENT_TYPES` is the one table of wire names (loop.md §9). `content` and `metadata` of a record are
-part of the public API (`/memory/events`), and later versions must decode them: fields may be
-added, and never change their meaning.
+part of the public API (`/memory/events`): a field never changes its meaning. A change that this
+version could not read needs another `FORMAT`, which the first record of each run names.
 """
 
 import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from diptych.core.approval_events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    ChildApprovalDecided,
-    ChildApprovalRequested,
-)
-from diptych.core.approval_rows import (
-    child_decided_row,
-    child_requested_row,
-    decided_row,
-    read_decided,
-    read_requested,
-    requested_row,
-)
 from diptych.core.catalog import Catalog
-from diptych.core.catalog_json import decode_catalog, encode_catalog
+from diptych.core.context_window import ContextWindow
 from diptych.core.errors import LoopError
-from diptych.core.event_rows import (
-    Stored,
-    called_row,
-    context_row,
-    offered_metadata,
-    read_called,
-    read_context,
-    read_offered_window,
-    read_reply,
-    read_request_row,
-    read_returned,
-    read_terminal,
-    reply_metadata,
-    request_metadata,
-    returned_row,
-    terminal_row,
-)
 from diptych.core.events import (
     Aborted,
     Answered,
+    AnswerJudged,
     AnswerReset,
+    ApprovalDecided,
+    ApprovalRequested,
     Called,
+    CallJudged,
+    CallKind,
+    ChildApprovalDecided,
+    ChildApprovalRequested,
     Compacted,
     Completed,
     ContextRefused,
     Event,
     Failed,
     FormatChanged,
+    MessageQueued,
     Offered,
+    Origin,
     OwnerChanged,
+    QueueCleared,
     Replied,
     ReplyRejected,
     Returned,
     RunRequested,
+    StepJudged,
     StepsExhausted,
     Streamed,
+    approval_id,
 )
-from diptych.core.hook_events import AnswerJudged, CallJudged, StepJudged
-from diptych.core.hook_rows import judged_row, read_judged
-from diptych.core.messages import JSON
-from diptych.core.queue_events import MessageQueued, QueueCleared
-from diptych.core.queue_rows import queue_row, read_cleared, read_steered
+from diptych.core.json_values import (
+    AS_IT_IS,
+    BUDGET,
+    CHILD,
+    MESSAGE,
+    NATIVE_CALL,
+    PARENT,
+    PARTIAL_RESULT,
+    TUPLE,
+    USAGE,
+    Form,
+    Stored,
+    Way,
+    decode_catalog,
+    decode_settings,
+    encode_catalog,
+    encode_prices,
+    encode_settings,
+    several,
+)
+from diptych.core.messages import JSON, Call, Delegation, Result, ToolCall
 from diptych.core.reading import ActionError
-from diptych.core.run_settings import RunSettings, decode_settings, encode_settings
+from diptych.core.run_settings import RunSettings
+
+FORMAT = 1
+"""Of records. A version reads its own, and the one before it."""
 
 EVENT_TYPES: Mapping[type, tuple[str, ...]] = {
     RunRequested: ("user_message",),
@@ -119,6 +119,9 @@ NOT_IN_MEMORY_VIEW = frozenset(
 )
 """Recorded, and left out of `/memory/events`."""
 
+Row = tuple[str, JSON, dict[str, JSON]]
+"""An event's name on record, content and metadata."""
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -146,7 +149,7 @@ def record_chars(record: Record) -> int:
 def catalog_blob(
     catalog: Catalog, prompt: str, settings: RunSettings, native_prompt: str = ""
 ) -> tuple[Offered, bytes]:
-    """Give what a run is offered as an event, and as the bytes that are kept under its key."""
+    """Return a run's offers as an event, and as the bytes that are kept under its key."""
     terms = encode_settings(settings)
     content = {"offers": encode_catalog(catalog), "prompt": prompt, "terms": terms}
     if native_prompt:
@@ -156,124 +159,211 @@ def catalog_blob(
     return Offered(catalog, prompt, settings, key, native_prompt=native_prompt), blob
 
 
-def encode(  # noqa: C901, PLR0912 - a table
-    event: Event,
-) -> tuple[str, JSON, dict[str, JSON]]:
-    """Give the event's wire name, content and metadata."""
+class _Plain(NamedTuple):
+    """An event with one field as its content, and the others as metadata."""
+
+    content: str | None
+    form: Form[Any]
+    way: Way = AS_IT_IS  # of the content
+
+
+_ORIGIN = Form(
+    Origin,
+    *("path", "traceparent", "seconds", "cancels_on_disconnect", "parent"),
+    *("deadline_pauses", "lease"),
+    keys={"cancels_on_disconnect": "on_disconnect"},
+    path=TUPLE,
+    cancels_on_disconnect=Way(lambda _: "cancel", lambda stored: stored == "cancel"),
+    parent=PARENT,
+)
+_REQUEST = Form(
+    RunRequested,
+    *("earlier", "system", "parts", "parameters", "max_steps", "output_schema", "resumes"),
+    *("subject", "caller", "budget", "notes"),
+    earlier=several(MESSAGE),
+    parts=TUPLE,
+    budget=BUDGET,
+)
+_PLAIN: Mapping[type, _Plain] = {
+    MessageQueued: _Plain(
+        "message",
+        Form(
+            MessageQueued,
+            *("message_id", "subject", "is_follow_up", "notes"),
+            keys={"is_follow_up": "follow_up"},
+        ),
+    ),
+    QueueCleared: _Plain("message_ids", Form(QueueCleared, "clear_id", "subject"), TUPLE),
+    OwnerChanged: _Plain(None, Form(OwnerChanged, "lost_tail", always=("lost_tail",))),
+    FormatChanged: _Plain("action_format", Form(FormatChanged, "reason")),
+    Replied: _Plain(
+        "text",
+        Form(
+            Replied,
+            *("usage", "finish_reason", "calls", "reasoning"),
+            always=("usage", "finish_reason"),
+            keys={"calls": "tool_calls"},
+            usage=USAGE,
+            calls=several(NATIVE_CALL),
+        ),
+    ),
+    ContextRefused: _Plain(None, Form(ContextRefused, "max_tokens", "prompt_tokens")),
+    Compacted: _Plain(
+        "summary", Form(Compacted, "keeps", "usage", "error", always=("usage",), usage=USAGE)
+    ),
+    StepJudged: _Plain(
+        "ends",
+        Form(StepJudged, "step", "hook"),
+        Way(lambda ends: "end" if ends else "go on", lambda content: content == "end"),
+    ),
+    AnswerJudged: _Plain("problem", Form(AnswerJudged, "hook")),
+    Streamed: _Plain("text", Form(Streamed)),
+    AnswerReset: _Plain(None, Form(AnswerReset, "from_seq", "attempt")),
+    Answered: _Plain("text", Form(Answered, "finish_reason", "is_json", always=("finish_reason",))),
+    Completed: _Plain(None, Form(Completed, "finish_reason", "usage", usage=USAGE)),
+    StepsExhausted: _Plain(
+        "text",
+        Form(StepsExhausted, "results", "usage", results=several(PARTIAL_RESULT), usage=USAGE),
+    ),
+    Failed: _Plain("message", Form(Failed, "code", "text")),
+    Aborted: _Plain("reason", Form(Aborted)),
+}
+_PLAIN_BY_NAME: Mapping[str, _Plain] = {
+    EVENT_TYPES[kind][0]: plain for kind, plain in _PLAIN.items()
+}
+_CHILD_DECIDED = Form(
+    ChildApprovalDecided,
+    *("path", "decision_id", "reason", "content", "subject", "is_expired"),
+    keys={"content": "call"},
+    path=TUPLE,
+)
+_DECIDED = Form(
+    ApprovalDecided, "call_id", "decision_id", "reason", "subject", "is_expired", "caller"
+)
+_RESULT = Form(Result, "call_id", "value", "error", "finish_reason", "child", child=CHILD)
+
+
+def encode(event: Event) -> Row:  # noqa: C901 - a table
+    """Return the event's name on record, content and metadata. Raises `LoopError` for no event."""
+    if plain := _PLAIN.get(type(event)):
+        content = None if plain.content is None else plain.way.write(getattr(event, plain.content))
+        return EVENT_TYPES[type(event)][0], content, plain.form.write(event)
     match event:
         case RunRequested():
-            return "user_message", event.message, request_metadata(event)
-        case MessageQueued() | QueueCleared():
-            return queue_row(event)
-        case Offered(key=key):
-            return "offered", key, offered_metadata(event)
-        case FormatChanged(action_format, reason):
-            return "action_format", action_format, {"reason": reason}
-        case OwnerChanged(lost_tail):
-            return "owner_changed", None, {"lost_tail": lost_tail}
-        case Replied():
-            return "model_reply", event.text, reply_metadata(event)
-        case ContextRefused() | Compacted():
-            return context_row(event)
+            about = {"format": FORMAT, **_REQUEST.write(event), **_ORIGIN.write(event.origin)}
+            return "user_message", event.message, about
+        case Offered():
+            return "offered", event.key, _offered_metadata(event)
         case ReplyRejected(error, said):
             return "action_error", error.detail, {"error_type": error.type, "said": said}
-        case ApprovalRequested():
-            return requested_row(event)
-        case ApprovalDecided():
-            return decided_row(event)
-        case ChildApprovalRequested():
-            return child_requested_row(event)
-        case ChildApprovalDecided():
-            return child_decided_row(event)
-        case CallJudged() | StepJudged() | AnswerJudged():
-            return judged_row(event)
         case Called():
-            return called_row(event)
+            return _called_row(event)
         case Returned():
-            return returned_row(event)
-        case Streamed(text):
-            return "text", text, {}
-        case AnswerReset(from_seq, attempt):
-            return "answer_reset", None, {"from_seq": from_seq, "attempt": attempt}
-        case Answered(text, finish_reason, is_json):
-            form: dict[str, JSON] = {"is_json": True} if is_json else {}
-            return "agent_response", text, {"finish_reason": finish_reason, **form}
+            return _returned_row(event)
+        case CallJudged():
+            return _call_judged_row(event)
+        case ApprovalRequested(call, step, reason, expires_at):
+            about = {**_call_metadata(call, step), "expires_at": expires_at}
+            told: dict[str, JSON] = {"reason": reason} if reason else {}
+            return "approval_requested", _call_content(call), about | told
+        case ApprovalDecided():
+            return "approval_decided", event.decision, _DECIDED.write(event) | _new_call(event.call)
+        case ChildApprovalRequested():
+            return _child_requested_row(event)
+        case ChildApprovalDecided(path, decision):
+            about = {"call_id": approval_id(path), **_CHILD_DECIDED.write(event)}
+            return "approval_decided", decision, about
         case _:
-            return terminal_row(event)
+            raise LoopError(f"{event} has no place in the record")
 
 
-def decode(
+def event_of(record: Record) -> Event:
+    """Read a record back; that of `offered` needs `decode`. Raises as it does."""
+    return decode(record.event_type, record.content, record.metadata)
+
+
+def decode(  # noqa: C901, PLR0912 - a table
     event_type: str,
     content: Stored,
     metadata: Mapping[str, Any],
-    kept: Callable[[str], bytes],
+    kept: Callable[[str], bytes] | None = None,
 ) -> Event:
-    """Read an event back; `kept` gives what was stored under a hash.
+    """Read an event back; `kept` returns what was stored under a hash.
 
-    Raises `LoopError` for a name that this version does not know, of an event or in its metadata:
-    a newer one wrote the log, and only such a one knows what it means.
+    Raises `LoopError` for an event or format that this version does not know, and what `dict` and
+    dataclasses raise for a record that is none.
     """
-    event = _read(event_type, content, metadata, kept)
-    if unknown := metadata.keys() - encode(event)[2].keys():
-        name = f"{event_type}.{min(unknown)}"
-        raise LoopError(f"the log holds {name!r}, which this version does not know")
-    return event
-
-
-def _read(  # noqa: C901, PLR0912 - a table
-    event_type: str,
-    content: Stored,
-    metadata: Mapping[str, Any],
-    kept: Callable[[str], bytes],
-) -> Event:
     match event_type:
-        case "user_message" if "message_id" in metadata:
-            return read_steered(content, metadata)
-        case "queue_cleared":
-            return read_cleared(content, metadata)
+        case "user_message" if "message_id" not in metadata:
+            return _read_request(content, metadata)
         case "user_message":
-            return read_request_row(content, metadata)
-        case "offered":
+            plain = _PLAIN[MessageQueued]
+        case "offered" if kept:
             return _read_offered(content, _whole(content, kept(content)), metadata)
-        case "action_format":
-            return FormatChanged(content, metadata["reason"])
-        case "owner_changed":
-            return OwnerChanged(metadata["lost_tail"])
-        case "model_reply":
-            return read_reply(content, metadata)
-        case "context_refused" | "compacted":
-            return read_context(event_type, content, metadata)
         case "action_error":
             return ReplyRejected(ActionError(metadata["error_type"], content), metadata["said"])
-        case "approval_requested":
-            return read_requested(content, metadata)
-        case "approval_decided":
-            return read_decided(content, metadata)
-        case "call_judged" | "step_judged" | "answer_judged":
-            return read_judged(event_type, content, metadata)
         case "tool_call" | "delegation_request":
-            return read_called(event_type, content, metadata)
+            context_id = metadata["context_id"] if event_type == "delegation_request" else None
+            budget = BUDGET.read(metadata.get("budget"))
+            return Called(_read_call(content, metadata), metadata["step"], context_id, budget)
         case "tool_result" | "tool_error" | "delegation_response" | "delegation_error":
-            return read_returned(event_type, content, metadata)
-        case "text":
-            return Streamed(content)
-        case "answer_reset":
-            return AnswerReset(metadata["from_seq"], metadata["attempt"])
-        case "agent_response":
-            return Answered(content, metadata["finish_reason"], metadata.get("is_json", False))
+            kind: CallKind = "tool" if event_type.startswith("tool") else "agent"
+            result = _RESULT.read(metadata, text=content)
+            return Returned(result, kind, metadata[kind], metadata.get("hook", ""))
+        case "call_judged":
+            call, reason = _read_new_call(metadata), metadata.get("reason")
+            return CallJudged(metadata["call_id"], call, reason, metadata.get("hook", ""))
+        case "approval_requested" if "path" in metadata:
+            return _read_child_requested(content, metadata)
+        case "approval_requested":
+            call, reason = _read_call(content, metadata), metadata.get("reason", "")
+            return ApprovalRequested(call, metadata["step"], reason, metadata["expires_at"])
+        case "approval_decided" if "path" in metadata:
+            return _CHILD_DECIDED.read(metadata, decision=content)
+        case "approval_decided":
+            return _DECIDED.read(metadata, decision=content, call=_read_new_call(metadata))
+        case _ if event_type in _PLAIN_BY_NAME:
+            plain = _PLAIN_BY_NAME[event_type]
         case _:
-            return read_terminal(event_type, content, metadata)
+            raise LoopError(f"the log holds {event_type!r}, which this version does not know")
+    read = {} if plain.content is None else {plain.content: plain.way.read(content)}
+    found: Event = plain.form.read(metadata, **read)
+    return found
+
+
+def _read_request(message: str, metadata: Mapping[str, Any]) -> RunRequested:
+    if metadata.get("format") != FORMAT:
+        found = json.dumps(metadata.get("format"))
+        raise LoopError(f"its format is {found}, and this version reads format {FORMAT}")
+    return _REQUEST.read(metadata, message=message, origin=_ORIGIN.read(metadata))
 
 
 def _whole(key: str, blob: bytes) -> bytes:
-    """Give a blob if it is the one that was kept under its key. Raises `LoopError`."""
+    """Return a blob if it is the one that was kept under its key. Raises `LoopError`."""
     if hashlib.sha256(blob).hexdigest() != key:
         raise LoopError("what the run was offered is not what is kept of it")
     return blob
 
 
+def _offered_metadata(event: Offered) -> dict[str, JSON]:
+    """Return what readers of the record need; the blob has the rest, and all the settings."""
+    settings, window = event.settings, event.window
+    about: dict[str, JSON] = {"nonce": event.nonce} if event.nonce else {}
+    if settings.budget:
+        about["budget"] = BUDGET.write(settings.budget)
+    if settings.prices:
+        about["prices"] = encode_prices(settings.prices)
+    if event.action_format != "json":
+        about["action_format"] = event.action_format
+    if window.limit is not None:
+        factor: dict[str, JSON] = {"factor": window.factor} if window.is_measured else {}
+        about["context"] = {"max_tokens": window.limit, **factor}
+    return about
+
+
 def _read_offered(key: str, blob: bytes, metadata: Mapping[str, Any]) -> Offered:
-    stored = json.loads(blob)
+    stored, context = json.loads(blob), metadata.get("context", {})
+    factor = context.get("factor")
     return Offered(
         decode_catalog(stored["offers"]),
         stored["prompt"],
@@ -282,5 +372,94 @@ def _read_offered(key: str, blob: bytes, metadata: Mapping[str, Any]) -> Offered
         metadata.get("nonce", ""),
         stored.get("native_prompt", ""),
         metadata.get("action_format", "json"),
-        read_offered_window(metadata),
+        ContextWindow(context.get("max_tokens"), factor or 1.0, is_measured=factor is not None),
+    )
+
+
+def _call_content(call: Call) -> dict[str, JSON]:
+    match call:
+        case ToolCall(name=name, arguments=arguments):
+            return {"tool": name, "arguments": arguments}
+        case Delegation(agent=agent, task=task):
+            return {"agent": agent, "task": task}
+
+
+def _call_metadata(call: Call, step: int) -> dict[str, JSON]:
+    return {"call_id": call.id, "step": step, **_labels(call)}
+
+
+def _labels(call: Call) -> dict[str, JSON]:
+    label: dict[str, JSON] = {} if call.label is None else {"id": call.label}
+    return {**label, "after": list(call.after)} if call.after else label
+
+
+def _new_call(call: Call | None) -> dict[str, JSON]:
+    """Return the metadata of a call that takes another's place."""
+    return {} if call is None else {"call": _call_content(call), **_labels(call)}
+
+
+def _read_new_call(metadata: Mapping[str, Any]) -> Call | None:
+    return _read_call(metadata["call"], metadata) if "call" in metadata else None
+
+
+def _read_call(content: Stored, metadata: Mapping[str, Any]) -> Call:
+    call_id, label = metadata["call_id"], metadata.get("id")
+    after = tuple(metadata.get("after", ()))
+    if "tool" in content:
+        return ToolCall(call_id, content["tool"], content["arguments"], label, after)
+    return Delegation(call_id, content["agent"], content["task"], label, after)
+
+
+def _called_row(event: Called) -> Row:
+    content, about = _call_content(event.call), _call_metadata(event.call, event.step)
+    if isinstance(event.call, ToolCall):
+        return "tool_call", content, about
+    if event.budget:
+        about["budget"] = BUDGET.write(event.budget)
+    return "delegation_request", content, {**about, "context_id": event.context_id}
+
+
+def _returned_row(event: Returned) -> Row:
+    result, has_failed = event.result, event.result.error is not None
+    about = {"call_id": result.call_id, event.kind: event.target, **_RESULT.write(result)}
+    if event.hook:
+        about["hook"] = event.hook
+    if event.kind == "tool":
+        return "tool_error" if has_failed else "tool_result", result.text, about
+    return "delegation_error" if has_failed else "delegation_response", result.text, about
+
+
+def _call_judged_row(event: CallJudged) -> Row:
+    about: dict[str, JSON] = {"call_id": event.call_id}
+    if event.hook:
+        about["hook"] = event.hook
+    if event.denied is not None:
+        return "call_judged", "deny", {**about, "reason": event.denied}
+    return "call_judged", "rewrite" if event.call else "allow", about | _new_call(event.call)
+
+
+def _child_requested_row(event: ChildApprovalRequested) -> Row:
+    about: dict[str, JSON] = {
+        "call_id": approval_id(event.path),
+        "path": list(event.path),
+        "step": event.step,
+        "expires_at": event.expires_at,
+        "agent": event.agent,
+        "child": {"url": event.url, "task_id": event.task_id},
+    }
+    if event.reason:
+        about["reason"] = event.reason
+    return "approval_requested", event.content, about
+
+
+def _read_child_requested(content: Stored, metadata: Mapping[str, Any]) -> ChildApprovalRequested:
+    return ChildApprovalRequested(
+        tuple(metadata["path"]),
+        content,
+        metadata["step"],
+        metadata.get("reason", ""),
+        metadata["expires_at"],
+        metadata["agent"],
+        metadata["child"]["url"],
+        metadata["child"]["task_id"],
     )

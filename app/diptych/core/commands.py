@@ -1,4 +1,4 @@
-"""The commands of a run: imperatives, which `runtime.runner` carries out."""
+"""The commands of a run: imperatives, which `runs.runner` carries out."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -16,7 +16,7 @@ is of its own conversation (loop.md §11)."""
 class AskModel:
     """Send this request to the model; stream its reply if the command `is_streamed`.
 
-    `recorded` is the text on record of an answer that was cut off and is asked for again. If the
+    `recorded` is the logged text of an answer that was cut off and is asked for again. If the
     endpoint refuses the request's tools, the run fails, unless it `may_change_format`. `keeps` is
     that of the summary, if one is asked for. `weight` is the request's, None if it was not weighed.
     """
@@ -38,7 +38,7 @@ class AskModel:
 class MakeCall:
     """Make this call; its references are filled and its arguments valid.
 
-    With `is_retry` its start is on record already, and it is safe to make twice; a delegation is
+    With `is_retry` its start is in the log already, and it is safe to make twice; a delegation is
     not sent again, but taken up by its context. One that `is_approved` is not asked about again.
     """
 

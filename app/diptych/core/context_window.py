@@ -43,7 +43,7 @@ class ContextWindow:
         return round(weight * self.factor)
 
     def joined(self, other: "ContextWindow") -> "ContextWindow":
-        """Give what both know, for another run: the smaller window, the newer measure."""
+        """Return what both know, for another run: the smaller window, the newer measure."""
         limits = [w.limit for w in (self, other) if w.limit is not None]
         newest = other if other.is_measured else self
         return ContextWindow(min(limits, default=None), newest.factor, newest.is_measured)

@@ -4,16 +4,188 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from diptych.core.approval_events import ApprovalDecided, ApprovalRequested, ChildApproval
 from diptych.core.budget import UNLIMITED, Budget
 from diptych.core.catalog import Catalog
 from diptych.core.context_window import ContextWindow
-from diptych.core.hook_events import HookEvent
-from diptych.core.messages import JSON, Call, JSONObject, Message, NativeCall, Result, Usage
-from diptych.core.origin import Origin as Origin  # noqa: PLC0414 - of an event, for its readers
-from diptych.core.queue_events import MessageQueued, QueueCleared
+from diptych.core.messages import (
+    JSON,
+    Call,
+    JSONObject,
+    Message,
+    NativeCall,
+    ParentCall,
+    Result,
+    Usage,
+)
 from diptych.core.reading import ActionError
 from diptych.core.run_settings import RunSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a request says about where it came from.
+
+    `path` holds the card URLs of the agents before this one, `traceparent` the caller's trace
+    (W3C Trace Context), `seconds` what was left until the caller's deadline. With
+    `cancels_on_disconnect` the run is aborted when its last subscriber hangs up. `parent` is the
+    call of another agent's run that this one comes from. The run is aborted when
+    nobody has waited for it for `lease` seconds. If `deadline_pauses`, those seconds stand
+    still while a call waits for approval.
+    """
+
+    path: tuple[str, ...] = ()
+    traceparent: str | None = None
+    seconds: float | None = None
+    cancels_on_disconnect: bool = False
+    parent: ParentCall | None = None
+    deadline_pauses: bool = False
+    lease: float | None = None
+
+
+Decision: TypeAlias = Literal["approve", "reject", "edit", "replace"]
+"""What somebody who is asked may say: make the call, make none, make it otherwise, make another."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRequested:
+    """A call with its references filled waits for somebody to decide on it (loop.md §6).
+
+    `reason` is why it is asked about. Without a decision it is rejected at `expires_at`, in
+    seconds since the epoch.
+    """
+
+    call: Call
+    step: int
+    reason: str
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalDecided:
+    """Somebody has decided on a call that waits; the first decision counts.
+
+    `decision_id` tells it from others. `call` is what is made in place of the one that was asked
+    about: the same with other arguments (`edit`), or another one (`replace`), under the same id.
+    `subject` is who decided, "" if nobody knows; one that `is_expired` nobody has decided. If that
+    is only what an agent says that passed the decision on, `caller` is that agent.
+    """
+
+    call_id: str
+    decision: Decision
+    decision_id: str
+    reason: str = ""
+    call: Call | None = None
+    subject: str = ""
+    is_expired: bool = False
+    caller: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildApprovalRequested:
+    """A call of a run below this one waits for somebody to decide on it, as its agent says.
+
+    `path` holds the ids of the calls that lead there: a delegation of this run first, the call
+    that waits last. `content` is that call as a record has it. `agent` is whom the delegation
+    called, `url` and `task_id` name its task, which a decision is sent to. The agent that has the
+    call rejects it at `expires_at`, in seconds since the epoch.
+    """
+
+    path: tuple[str, ...]
+    content: JSONObject
+    step: int
+    reason: str
+    expires_at: float
+    agent: str
+    url: str
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChildApprovalDecided:
+    """A call of a run below waits no more. The fields are those of `ApprovalDecided`.
+
+    `decision` is "closed" if nobody decided: a message superseded the call, or its run ended.
+    `content` is what is made in its place, if that is another call.
+    """
+
+    path: tuple[str, ...]
+    decision: Decision | Literal["closed"]
+    decision_id: str = ""
+    reason: str = ""
+    content: JSONObject | None = None
+    subject: str = ""
+    is_expired: bool = False
+
+
+ChildApproval: TypeAlias = ChildApprovalRequested | ChildApprovalDecided
+
+
+def approval_id(path: tuple[str, ...]) -> str:
+    """Return the id by which a call below is decided on in this run: its path, joined by dots."""
+    return ".".join(path)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageQueued:
+    """Another message to a run that exists (loop.md §6).
+
+    It joins as soon as possible; one that `is_follow_up` begins the next turn. A message that is
+    sent again, under the same `message_id`, is taken once. `subject` is who sends it, "" if nobody
+    knows. `notes` are as those of `RunRequested`.
+    """
+
+    message: str
+    message_id: str
+    subject: str = ""
+    is_follow_up: bool = False
+    notes: Mapping[str, JSON] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCleared:
+    """Messages that waited, by their ids, are dropped: they never join the conversation.
+
+    `clear_id` tells it from others: sent again, it clears once. `subject` is who cleared.
+    """
+
+    clear_id: str
+    message_ids: tuple[str, ...] = ()
+    subject: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CallJudged:
+    """The hooks have seen a call that is ready.
+
+    `call` is what is made in its place, under the same id, if one of them rewrote it. If one of
+    them denied it, `denied` is its reason. `hook` is the name of who did the one or the other.
+    """
+
+    call_id: str
+    call: Call | None = None
+    denied: str | None = None
+    hook: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StepJudged:
+    """The hooks have seen a step and its results; if it `ends`, so does phase 1, as `hook` says."""
+
+    step: int
+    ends: bool = False
+    hook: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerJudged:
+    """The hooks have seen an answer; what `hook` finds wrong with it is a `problem`, else ""."""
+
+    problem: str = ""
+    hook: str = ""
+
+
+HookEvent: TypeAlias = CallJudged | StepJudged | AnswerJudged
+
 
 CallKind = Literal["tool", "agent"]
 CallFormat = Literal["json", "native"]
@@ -158,7 +330,7 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """A piece of the answer: `text` on record, and to whoever reads a stream."""
+    """A piece of the answer: `text` in the log and in streams."""
 
     text: str
 

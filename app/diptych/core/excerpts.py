@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from diptych.core.catalog import RESULT_SERVER, Catalog, Tool
 from diptych.core.messages import Call, JSONObject, Message, NativeCall, ToolCall
-from diptych.core.text_weight import weight
-from diptych.core.tokens import message_weight
+from diptych.core.tokens import message_weight, weight
 
 MAX_READ_CHARS: Final = 20_000
 _LEAST_CHARS = 80  # of an excerpt, beside its mark
@@ -131,7 +130,7 @@ def is_reader(call: Call) -> bool:
 
 
 def with_reader(catalog: Catalog, *, is_offered: bool) -> Catalog:
-    """Give a catalog with `result__read` in it, or without."""
+    """Return a catalog with `result__read` in it, or without."""
     if (catalog.tool(READ_RESULT.long_name) == READ_RESULT) == is_offered:
         return catalog
     others = tuple(tool for tool in catalog.tools if tool != READ_RESULT)
@@ -139,7 +138,7 @@ def with_reader(catalog: Catalog, *, is_offered: bool) -> Catalog:
 
 
 def read_text(messages: Iterable[Message], arguments: JSONObject, most: float) -> str | None:
-    """Give the piece of a text that a call of `result__read` asks for; None for an unknown id.
+    """Return the piece of a text that a call of `result__read` asks for; None for an unknown id.
 
     It weighs at most about `most`, so that it is never shortened itself.
     """

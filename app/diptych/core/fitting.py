@@ -15,8 +15,7 @@ from diptych.core import prompt
 from diptych.core.excerpts import shortened
 from diptych.core.messages import Message
 from diptych.core.state import Run, conversation
-from diptych.core.text_weight import prompt_weight
-from diptych.core.tokens import message_weight
+from diptych.core.tokens import message_weight, prompt_weight
 
 FULL: Final = 0.75
 """The share of the window above which a conversation is made smaller; the reply needs the rest."""
@@ -57,7 +56,7 @@ def fit(run: Run) -> Fitted:
 
 
 def summarised(run: Run, cut: int) -> tuple[Message, ...]:
-    """Give the messages that a summary up to `cut` stands for, the last summary in their place."""
+    """Return the messages that a summary up to `cut` stands for, with the last summary first."""
     said = conversation(run)
     last = _last_summary(said, with_text=True)
     if last is None:
@@ -200,8 +199,8 @@ def _first_of_user(said: Sequence[Message]) -> int | None:
 
 def question_place(run: Run) -> int | None:
     """Where the question stands that the run answers: its own, or that of the run it resumes."""
-    if run.asked_at is not None:
-        return len(run.history) + run.asked_at
+    if run.asked.at is not None:
+        return len(run.history) + run.asked.at
     asked = (n for n in range(len(run.history) - 1, -1, -1) if _begins_turn(run.history, n))
     return next(asked, None)
 

@@ -70,7 +70,7 @@ def _known(message: Message, calls: Mapping[str, NativeCall], nonce: str) -> str
     if message.role == "tool":
         source = prompt.native_source(calls.get(message.call_id or ""))
         return f"{source}:\n{prompt.marked(message.content, nonce)}"
-    places = zip(message.sources, message.results, strict=False)  # old records have no sources
+    places = zip(message.sources, message.results, strict=True)
     told = (
         f"{source}:\n{prompt.marked(message.content[start:end], nonce)}"
         for source, (start, end) in places

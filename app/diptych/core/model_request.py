@@ -1,12 +1,12 @@
 """A request to a language model, in no API's words."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from diptych.core.messages import JSON, JSONObject, Message
-from diptych.core.text_weight import weight
+from diptych.core.tokens import message_weight, weight
 
 
 @dataclass(frozen=True)
@@ -45,3 +45,19 @@ class ModelRequest:
     nonce: str = ""
     seconds_left: float | None = field(default=None, compare=False)
     on_wait: Callable[[JSONObject], None] | None = field(default=None, compare=False)
+
+
+def request_weight(request: ModelRequest, known: Mapping[int, int] | None = None) -> int:
+    """Estimate the tokens of a request, with the functions that it offers.
+
+    `known` has the weights of messages that were weighed before, by the ids of these objects.
+    """
+    functions = functions_weight(request.tools) if request.tools else 0
+    if not known:
+        return functions + sum(map(message_weight, request.messages))
+    return functions + sum(known.get(id(m)) or message_weight(m) for m in request.messages)
+
+
+def functions_weight(functions: Iterable[FunctionTool]) -> int:
+    """Estimate the tokens of functions that a request offers."""
+    return sum(function.weight for function in functions)

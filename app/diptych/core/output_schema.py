@@ -2,7 +2,7 @@
 
 Schemas come from callers. What is refused: a reference to another document, which nobody fetches,
 a schema that is large or deep, and one that is no JSON schema. A check that takes too many steps
-counts as one that cannot be made (`actions.bounded_schema`).
+counts as one that cannot be made (`reading.bounded_schema`).
 """
 
 import json
@@ -116,7 +116,7 @@ def read_output(schema: JSONObject, answer: str) -> Fit | Misfit:
 
 
 def _without_fence(text: str) -> str:
-    """Give the inside of the one fenced block of JSON, if there is just one; else the text."""
+    """Return the inside of the one fenced block of JSON, if there is just one; else the text."""
     if text[:1] in ("{", "["):
         return text
     blocks = list(islice(_FENCED.finditer(text), 2))

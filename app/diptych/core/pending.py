@@ -6,7 +6,6 @@ With a new owner some of them are done again, and some must not be.
 from dataclasses import replace
 
 from diptych.core import prompt
-from diptych.core.approval_events import ApprovalRequested
 from diptych.core.call_graph import failure, is_repeatable
 from diptych.core.commands import (
     AskModel,
@@ -18,17 +17,19 @@ from diptych.core.commands import (
     MakeCall,
 )
 from diptych.core.events import (
+    AnswerJudged,
+    ApprovalRequested,
     Called,
+    CallJudged,
     Compacted,
     ContextRefused,
     Event,
-    Failed,
     FormatChanged,
     OwnerChanged,
     Replied,
     Returned,
+    StepJudged,
 )
-from diptych.core.hook_events import AnswerJudged, CallJudged, StepJudged
 from diptych.core.state import Run, calls_awaiting_decision, open_calls, updated
 
 Next = tuple[Run, tuple[Command, ...]]
@@ -36,7 +37,7 @@ Next = tuple[Run, tuple[Command, ...]]
 
 
 def issue(run: Run, *commands: Command) -> Next:
-    """Give commands, and keep them as pending until an event answers them."""
+    """Return commands, and keep them as pending until an event answers them."""
     return updated(run, pending=run.pending + commands), commands
 
 
@@ -46,7 +47,7 @@ def is_asking(run: Run) -> bool:
 
 
 def unanswered(run: Run, event: Event) -> tuple[Command, ...]:
-    """Give the pending commands that this event does not answer."""
+    """Return the pending commands that this event does not answer."""
     return tuple([command for command in run.pending if not _answers(event, command)])
 
 
@@ -54,36 +55,37 @@ def take_over(run: Run, event: OwnerChanged) -> Next:
     """Revise the pending commands for a new owner: it cannot know how far the old one came (§9)."""
     revised = [_for_new_owner(run, c, event) for c in run.pending]
     if event.lost_tail:  # the lost records may hold starts of calls that seem not issued
-        known = run.issued - calls_awaiting_decision(run)  # one may have been approved, and made
+        known = run.progress.issued - calls_awaiting_decision(
+            run
+        )  # one may have been approved, and made
         due = [c for c in run.calls if c.id in open_calls(run) and c.id not in known]
         lost = [c for c in due if not is_repeatable(c, run.catalog)]
         revised += [Emit(failure(c, "unknown", prompt.OUTCOME_UNKNOWN)) for c in lost]
-        run = updated(run, issued=run.issued | {c.id for c in lost})
+        issued = run.progress.issued | {c.id for c in lost}
+        run = updated(run, progress=replace(run.progress, issued=issued))
     return issue(updated(run, pending=()), *revised)
 
 
 def _for_new_owner(run: Run, given: Command, event: OwnerChanged) -> Command:
     match given:
         case AskModel(purpose="answer" | "either"):
-            return replace(given, recorded=run.answer[run.answer_from :])
+            return replace(given, recorded=run.draft.text[run.draft.new_from :])
         case MakeCall(call) if call.id in run.context_ids:
             return replace(given, is_retry=True)  # its agent is asked what became of the task
         case MakeCall(call) if call.id in run.started or event.lost_tail:
             if is_repeatable(call, run.catalog):
                 return replace(given, is_retry=call.id in run.started)
             return Emit(failure(call, "unknown", prompt.OUTCOME_UNKNOWN))
-        case MakeCall(call) if run.steering:
+        case MakeCall(call) if run.queues.steering:
             return Emit(failure(call, "skipped", prompt.SUPERSEDED))
         case _:
             return given
 
 
-def _answers(event: Event, given: Command) -> bool:  # noqa: C901 - a table
+def _answers(event: Event, given: Command) -> bool:
     match given, event:
         case AskModel(), Replied() | FormatChanged() | ContextRefused() | Compacted():
             return True
-        case Emit(Failed()), Replied() | ContextRefused() | Compacted():
-            return True  # another version asked, where this one would not (`asking`)
         case JudgeCall(call), CallJudged(call_id):
             return call.id == call_id
         case JudgeCall(call), Returned(result):
@@ -98,7 +100,7 @@ def _answers(event: Event, given: Command) -> bool:  # noqa: C901 - a table
             return due.call_id == result.call_id
         case Emit(Called(due)), Called(call):
             return due.id == call.id
-        case Emit(due), _:  # whatever its words: another version may have chosen them
+        case Emit(due), _:  # whatever its words: another owner may have chosen them
             return type(due) is type(event)
         case _:
             return False

@@ -8,10 +8,12 @@ A change of any text is measured (`make models`): see docs/prompts.md.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from diptych.core.catalog import Catalog
-from diptych.core.form_hints import form_hints
+from diptych.core.excerpts import clipped
 from diptych.core.messages import (
     JSON,
     Call,
@@ -23,6 +25,130 @@ from diptych.core.messages import (
 )
 from diptych.core.reading import ActionError
 from diptych.core.text import one_line, several_lines
+
+MOST_FORMS = 3  # a message that names more of them is about them, or leaves the choice open
+_READ = 4_000  # characters of a message
+_BLANK = "..."
+_BLANKS: Mapping[str, JSON] = {
+    "integer": 0,
+    "number": 0,
+    "boolean": False,
+    "array": [],
+    "object": {},
+    "null": None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FormHints:
+    """The call forms of those tools and agents that a message names, as JSON texts."""
+
+    tools: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+
+
+def form_hints(catalog: Catalog, message: str) -> FormHints:
+    """Return the forms of what a message names, in any order; none if it names too many."""
+    if not message:
+        return FormHints()
+    said = message[:_READ]
+    tools = tuple(
+        _text({"tool": name, "arguments": _arguments(tool.input_schema)})
+        for name, tool in catalog.listed()
+        if _names(said, name)
+    )
+    agents = tuple(
+        _text({"agent": peer.name, "task": _BLANK})
+        for peer in catalog.agents
+        if _names(said, peer.name)
+    )
+    return FormHints(tools, agents) if len(tools) + len(agents) <= MOST_FORMS else FormHints()
+
+
+def _names(said: str, name: str) -> bool:
+    """Whether a name stands in a text as a word of its own."""
+    return name in said and bool(re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", said))
+
+
+def _arguments(schema: JSONObject) -> JSONObject:
+    """Return the required arguments, each with a blank of its type."""
+    properties, required = schema.get("properties"), schema.get("required")
+    if not isinstance(properties, dict) or not isinstance(required, list):
+        return {}
+    return {name: _blank(properties.get(name)) for name in required if isinstance(name, str)}
+
+
+def _blank(schema: JSON) -> JSON:
+    if not isinstance(schema, dict):
+        return _BLANK
+    options = schema.get("enum")
+    if isinstance(options, list) and options:
+        first: JSON = options[0]
+        return first
+    if "const" in schema:
+        only: JSON = schema["const"]
+        return only
+    kind = schema.get("type")
+    return _BLANKS.get(kind, _BLANK) if isinstance(kind, str) else _BLANK
+
+
+def _text(form: JSONObject) -> str:
+    return json.dumps(form, ensure_ascii=False)
+
+
+DIRECT = (
+    "If nothing needs to be called any more, do not reply with {}: "
+    "write your final answer to the user instead, in plain text."
+)
+"""Ends phase 1's last message in `answerMode: direct`."""
+
+NOT_AN_ACTION = "Nothing can be called any more: answer in words."
+"""Ends the second request for an answer, if the first reply was a call or empty JSON."""
+
+_ANY_OBJECT = (
+    "Now provide your final response to the user as one JSON object, without other text and "
+    "without a code fence. Do not ask for a tool or an agent any more."
+)
+_BY_SCHEMA = (
+    "Now provide your final response to the user as JSON that fits this JSON schema, without other "
+    "text and without a code fence. Do not ask for a tool or an agent any more.\n{schema}"
+)
+_REPAIR = (
+    "That cannot be used: {problem}.\n"
+    "Reply with the whole corrected JSON, without other text and without a code fence."
+)
+_REPAIR_TEXT = (
+    "That cannot be used: {problem}.\nReply with the whole corrected answer, and nothing else."
+)
+_SHOWN = 20_000  # characters of its own answer that a model is shown again
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """An answer that cannot be used, and why; one that `is_text` has no schema."""
+
+    said: str
+    problem: str
+    is_text: bool = False
+
+
+def json_prompt(schema: JSONObject, question: str = "") -> str:
+    """Ask for the final response as JSON; `{}` is any object. Repeats the question, if any."""
+    asked = _ANY_OBJECT
+    if schema:
+        text = json.dumps(schema, ensure_ascii=False, default=dict)
+        asked = _BY_SCHEMA.replace("{schema}", text)
+    return f"{asked}\nWhat was asked: {question[:QUESTION_LIMIT]}" if question else asked
+
+
+def repair_messages(repair: Repair, most: float) -> tuple[Message, Message]:
+    """Show a model its answer again, to about the weight `most`, and what was wrong with it."""
+    asked = _REPAIR_TEXT if repair.is_text else _REPAIR
+    return (
+        Message("assistant", clipped(repair.said[:_SHOWN], most)),
+        Message("user", asked.replace("{problem}", repair.problem.rstrip("."))),
+    )
+
 
 SAID_LIMIT = 500  # characters of its own reply that a model is shown again (loop.md §3)
 

@@ -8,7 +8,7 @@ Phase 1 asks the model for actions and makes the calls; phase 2 asks for the ans
     phase   event                     command                       given by
     QUEUED  Offered                   AskModel, whole: "actions"    `asking.ask_for_actions`
     ACT     Replied, with calls       MakeCall of each              `act.take_reply`
-    CALL    ApprovalRequested         (the call waits, in place of being made: `runtime.call_maker`)
+    CALL    ApprovalRequested         (the call waits, in place of being made: `runs.call_maker`)
     CALL    ApprovalDecided           MakeCall again, is_approved   `take_decision`
     CALL    Returned, the last one    AskModel, whole: "actions"    `act.take_result`
     ACT     Replied, prose or `{}`    AskModel, streamed: "answer"  `act.take_reply`
@@ -35,50 +35,64 @@ from diptych.core.act import (
     take_result,
 )
 from diptych.core.answer import end_turn, take_answer, take_reset
-from diptych.core.approval_decisions import may_wait, take_approval_request, take_decision
-from diptych.core.approval_events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    ChildApprovalDecided,
-    ChildApprovalRequested,
+from diptych.core.asking import (
+    ask_again,
+    ask_for_actions,
+    change_format,
+    may_answer,
+    next_step,
+    take_summary,
 )
-from diptych.core.asking import ask_for_actions, change_format, may_answer, next_step
-from diptych.core.budget import NEVER_FAR
 from diptych.core.call_graph import failure
-from diptych.core.child_approvals import may_take, take
-from diptych.core.compaction import ask_again, take_summary
+from diptych.core.decisions import (
+    may_take,
+    may_wait,
+    take,
+    take_approval_request,
+    take_decision,
+    take_judged_answer,
+    take_judged_call,
+    take_judged_step,
+)
 from diptych.core.errors import CallErrorKind, LoopError
 from diptych.core.events import (
     Aborted,
     Answered,
+    AnswerJudged,
     AnswerReset,
+    ApprovalDecided,
+    ApprovalRequested,
     Called,
+    CallJudged,
+    ChildApprovalDecided,
+    ChildApprovalRequested,
     Compacted,
     Completed,
     ContextRefused,
     Event,
     Failed,
     FormatChanged,
+    MessageQueued,
     Offered,
     OwnerChanged,
+    QueueCleared,
     Replied,
     ReplyRejected,
     Returned,
     RunRequested,
+    StepJudged,
     StepsExhausted,
     Stop,
     Streamed,
     Terminal,
 )
 from diptych.core.fitting import question_place
-from diptych.core.hook_events import AnswerJudged, CallJudged, StepJudged
-from diptych.core.hook_replies import take_judged_answer, take_judged_call, take_judged_step
 from diptych.core.messages import ChildRun, Message
 from diptych.core.pending import Next, take_over, unanswered
-from diptych.core.queue_events import MessageQueued, QueueCleared
 from diptych.core.queues import clear_messages, deliver_all, deliver_steering, put_message
 from diptych.core.state import (
     Phase,
+    Question,
     Run,
     append_messages,
     append_question,
@@ -110,7 +124,7 @@ def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table 
             return _take_message(run, event)
         case Phase.QUEUED | Phase.ACT | Phase.CALL | Phase.ANSWER, QueueCleared():
             return clear_messages(run, event), ()
-        case Phase.ACT, OwnerChanged() if run.steering:
+        case Phase.ACT, OwnerChanged() if run.queues.steering:
             return next_step(updated(run, pending=()))
         case Phase.ACT | Phase.CALL | Phase.ANSWER, OwnerChanged():
             return take_over(run, event)
@@ -138,7 +152,7 @@ def _advance_phase_1(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - p
             return change_format(run, event)
         case Phase.ACT, Streamed(text) if may_answer(run):
             return _take_text(run, text), ()
-        case Phase.CALL, CallJudged(call_id) if call_id in run.awaiting_hooks:
+        case Phase.CALL, CallJudged(call_id) if call_id in run.progress.awaiting_hooks:
             return take_judged_call(run, event)
         case Phase.CALL, StepJudged(step) if step == run.step and not run.calls:
             return take_judged_step(run, event)
@@ -148,7 +162,9 @@ def _advance_phase_1(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - p
             return take_decision(run, event)
         case Phase.CALL, ChildApprovalRequested() | ChildApprovalDecided() if may_take(run, event):
             return take(run, event), ()
-        case Phase.CALL, Called(call) if call.id in run.issued and call.id not in run.started:
+        case Phase.CALL, Called(call) if (
+            call.id in run.progress.issued and call.id not in run.started
+        ):
             return begin_call(run, event)
         case Phase.CALL, Returned(result) if result.call_id in open_calls(run):
             return take_result(run, event)
@@ -165,7 +181,7 @@ def _advance_phase_2(run: Run, event: Event) -> Next:
         case Replied():
             take = take_late_reply if is_late_reply(run, event) else take_answer
             return take(_count_usage(run, event), event)
-        case AnswerJudged() if run.candidate:
+        case AnswerJudged() if run.draft.candidate:
             return take_judged_answer(run, event)
         case Answered():
             return end_turn(run, event)
@@ -217,44 +233,37 @@ def _take_request(run: Run, event: RunRequested) -> Run:
     if is_question:
         run = append_question(run, Message("user", event.message, parts=event.parts))
     elif (place := question_place(run)) is not None:  # it stands before what the other run did
-        run = updated(run, question=run.history[place].content, question_end=-1)
+        run = updated(run, asked=Question(run.history[place].content, end=-1))
     return updated(
         run,
         phase=Phase.QUEUED,
-        asked_at=len(event.earlier) if is_question else None,
-        resumes=event.resumes,
-        subject=event.subject,
-        caller=event.caller,
-        system=event.system,
-        origin=event.origin,
-        parameters=event.parameters,
-        max_steps=event.max_steps,
-        budget=event.budget,
-        output_schema=event.output_schema,
+        request=event,
+        asked=replace(run.asked, at=len(event.earlier) if is_question else None),
     )
 
 
 def _begin(run: Run, event: Offered) -> Next:
     settings = event.settings
-    if run.max_steps is not None:
-        settings = replace(settings, max_steps=min(run.max_steps, settings.max_steps))
-    budget = settings.budget.tightened(run.budget)
+    asked = run.request
+    if asked.max_steps is not None:
+        settings = replace(settings, max_steps=min(asked.max_steps, settings.max_steps))
+    budget = settings.budget.tightened(asked.budget)
     if budget.cost is not None and settings.prices is None:
         budget = replace(budget, cost=None)
+    schema = settings.output_schema if asked.output_schema is None else asked.output_schema
     system = event.native_prompt if event.action_format == "native" else event.prompt
     run = updated(
         run,
         catalog=event.catalog,
         settings=settings,
-        system=prompt.with_caller(system, run.system),
-        json_system=prompt.with_caller(event.prompt, run.system),
+        system=prompt.with_caller(system, asked.system),
+        json_system=prompt.with_caller(event.prompt, asked.system),
         action_format=event.action_format,
         nonce=event.nonce,
         window=event.window,
         step_limit=settings.max_steps,
         budget=budget,
-        far_below=budget.far_below(settings.prices) if budget.limits else NEVER_FAR,
-        output_schema=(settings.output_schema if run.output_schema is None else run.output_schema),
+        output_schema=schema,
     )
     return ask_for_actions(deliver_steering(run))
 
@@ -264,18 +273,18 @@ def _take_message(run: Run, event: MessageQueued) -> Next:
     run = put_message(run, event)
     if not event.is_follow_up:
         run = forget_repeats(run)
-    return start_ready(run) if run.phase is Phase.CALL and run.steering else (run, ())
+    return start_ready(run) if run.phase is Phase.CALL and run.queues.steering else (run, ())
 
 
 def _take_text(run: Run, text: str) -> Run:
     """Add to the answer; the first text of a phase-1 reply makes it the answer (direct mode)."""
-    return updated(
-        run,
-        phase=Phase.ANSWER,
-        is_direct=run.is_direct or run.phase is Phase.ACT,
-        answer=run.answer + text,
-        answer_seq=run.answer_seq or run.seq,
+    draft = replace(
+        run.draft,
+        is_direct=run.draft.is_direct or run.phase is Phase.ACT,
+        text=run.draft.text + text,
+        seq=run.draft.seq or run.seq,
     )
+    return updated(run, phase=Phase.ANSWER, draft=draft)
 
 
 def _count_usage(run: Run, reply: Replied) -> Run:
@@ -295,9 +304,9 @@ def _end(run: Run, end: Terminal) -> Next:
 
 def _with_cut_answer(run: Run) -> Run:
     """Keep the part of a stopped or failed answer that was sent (§6)."""
-    if not run.answer.strip() or run.messages[-1:] == (Message("assistant", run.answer),):
+    if not run.draft.text.strip() or run.messages[-1:] == (Message("assistant", run.draft.text),):
         return run
-    return append_messages(run, Message("assistant", prompt.cut_answer(run.answer)))
+    return append_messages(run, Message("assistant", prompt.cut_answer(run.draft.text)))
 
 
 def _reason(end: Stop) -> str:

@@ -15,15 +15,14 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import Final
 
-from diptych.core import answer_prompt, prompt
+from diptych.core import prompt
+from diptych.core.catalog import SHARE, shorter_catalogs
 from diptych.core.excerpts import clipped
 from diptych.core.known import as_known, without_rejections
 from diptych.core.messages import JSONObject, Message, NativeCall
-from diptych.core.model_request import FunctionTool, ModelRequest
-from diptych.core.short_catalog import SHARE, shorter_catalogs
+from diptych.core.model_request import FunctionTool, ModelRequest, functions_weight
 from diptych.core.state import Run, sent_messages
-from diptych.core.text_weight import weight
-from diptych.core.tokens import functions_weight
+from diptych.core.tokens import weight
 
 ANSWER_PARAMETERS: Final = frozenset({"stop", "max_tokens", "logit_bias"})
 """Parameters of a request that are about its answer alone: they would cut or bend a call's JSON."""
@@ -37,9 +36,9 @@ def action_request(run: Run, *, may_answer: bool = False) -> ModelRequest:
     """The request for actions, in phase 1, or for the answer if it `may_answer` at once."""
     if run.action_format == "native":
         return _native_action_request(run)
-    rules = prompt.action_rules(run.catalog, "" if _has_results(run) else run.question)
+    rules = prompt.action_rules(run.catalog, "" if _has_results(run) else run.asked.text)
     if rules and may_answer:
-        rules = f"{rules}\n\n{answer_prompt.DIRECT}"
+        rules = f"{rules}\n\n{prompt.DIRECT}"
     said = without_rejections(sent_messages(run), keeps_newest=True)
     told = joined(without_native_calls(said, run.nonce))
     sent = _append_to_user(list(opened_by_user(told)), rules)
@@ -51,19 +50,19 @@ def answer_request(run: Run) -> ModelRequest:
     schema = run.output_schema
     said = without_rejections(sent_messages(run))
     known = [*as_known(said, run.nonce)]
-    if run.asked_again:
+    if run.draft.asked_again:
         sent: Sequence[Message] = _plain(run, known, own=said)
     else:
-        question = run.question if _has_results(run) else ""
+        question = run.asked.text if _has_results(run) else ""
         told = (
             prompt.final_prompt(question)
             if schema is None
-            else answer_prompt.json_prompt(schema, question)
+            else prompt.json_prompt(schema, question)
         )
         sent = _append_to_user(list(opened_by_user(joined(known))), told)
     most = run.window.weight(_REPAIRED)
-    repair = answer_prompt.repair_messages(run.repair, most) if run.repair else ()
-    request = _request(run, (*sent, *repair), run.parameters)
+    repair = prompt.repair_messages(run.draft.repair, most) if run.draft.repair else ()
+    request = _request(run, (*sent, *repair), run.request.parameters)
     return request if schema is None else replace(request, output_schema=schema)
 
 
@@ -80,11 +79,11 @@ def _plain(run: Run, known: Sequence[Message], own: Sequence[Message]) -> tuple[
     earlier = [Message("user", prompt.transcript(known[:turn]))] if turn else []
     told = ""
     if run.output_schema is not None:
-        told = answer_prompt.json_prompt(run.output_schema)
-    elif run.asked_again == "action":
-        told = answer_prompt.NOT_AN_ACTION
+        told = prompt.json_prompt(run.output_schema)
+    elif run.draft.asked_again == "action":
+        told = prompt.NOT_AN_ACTION
     if not asked:
-        asked = [Message("user", run.question)]
+        asked = [Message("user", run.asked.text)]
     return joined((*earlier, *results, *asked, Message("user", told)))
 
 
@@ -163,8 +162,8 @@ def opened_by_user(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def _has_results(run: Run) -> bool:
-    """Say whether results follow the question; a reply that was rejected, and why, are none."""
-    return run.question_end < 0 or bool(without_rejections(run.messages[run.question_end :]))
+    """Whether results follow the question; a rejected reply, and why it was, are none."""
+    return run.asked.end < 0 or bool(without_rejections(run.messages[run.asked.end :]))
 
 
 def _request(run: Run, sent: Iterable[Message], parameters: JSONObject) -> ModelRequest:
@@ -213,7 +212,7 @@ def _functions(run: Run) -> tuple[FunctionTool, ...]:
 
 
 def _step_parameters(run: Run) -> JSONObject:
-    return {name: v for name, v in run.parameters.items() if name not in ANSWER_PARAMETERS}
+    return {name: v for name, v in run.request.parameters.items() if name not in ANSWER_PARAMETERS}
 
 
 def _call_text(call: NativeCall) -> str:

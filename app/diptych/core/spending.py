@@ -68,9 +68,9 @@ def ends_phase_1(run: Run) -> Limit | None:
 
 
 def exhausted(run: Run) -> Failed | None:
-    """Give the end of a run that may not ask the model again."""
+    """Return the end of a run that may not ask the model again."""
     budget = run.budget
-    if not budget.limits or is_far_from_limits(run):
+    if not budget.limits:
         return None
     used = used_by(run)
     limit = budget.gone(used, *_FOR_A_MODEL_CALL)
@@ -78,7 +78,7 @@ def exhausted(run: Run) -> Failed | None:
 
 
 def used_up(limit: Limit, used: Used, budget: Budget, scope: str = "") -> Failed:
-    """Give the end of a run because of a limit; `scope` is `perSession`, `perDay` or the run's."""
+    """Return a run's end because of a limit; `scope` is `perSession`, `perDay` or the run's."""
     whose = {"perSession": "the session has", "perDay": "the agent has for today"}
     text = limit_text(limit, used, budget)
     place = limit_place(limit, scope)
@@ -86,7 +86,7 @@ def used_up(limit: Limit, used: Used, budget: Budget, scope: str = "") -> Failed
 
 
 def all_reserved(limit: Limit, scope: str) -> Failed:
-    """Give why a call is not made while what is left is reserved; see `used_up`."""
+    """Return why a call is not made while what is left is reserved; see `used_up`."""
     place = limit_place(limit, scope)
     return Failed(
         EXHAUSTED, f"what is left of {place} is reserved, by other runs or this one's delegations"
@@ -103,7 +103,7 @@ def limit_place(limit: Limit, scope: str = "") -> str:
 
 
 def denied_call(run: Run, command: MakeCall, before: Sequence[MakeCall]) -> Returned | None:
-    """Give the result of a call for which nothing is left; None if it may be made.
+    """Return the result of a call for which nothing is left; None if it may be made.
 
     `before` are the calls that are about to be made; what a former owner has begun is counted.
     """
@@ -131,7 +131,7 @@ def denied_call(run: Run, command: MakeCall, before: Sequence[MakeCall]) -> Retu
 
 
 def shares(run: Run, commands: Sequence[MakeCall]) -> dict[str, Budget]:
-    """Give what delegations that are about to be made get of what is left, by their ids.
+    """Return what delegations that are about to be made get of what is left, by their ids.
 
     The delegations of a step that have no result share it evenly; together they get all of it. What
     a former owner has begun has its share.
@@ -165,7 +165,7 @@ def take_child_use(run: Run, result: Result) -> Run:
 
 
 def child_use(result: Result, share: Budget, prices: Prices | None) -> Used:
-    """Give what a delegation has used: as the child says, or all that it was given if it is lost.
+    """Return what a delegation has used: as the child says, or all that it was given if it is lost.
 
     Whatever the child says, it counts for no more than it could have used of what it was given.
     What names no money is counted at the prices of this agent.
@@ -181,7 +181,7 @@ def child_use(result: Result, share: Budget, prices: Prices | None) -> Used:
 
 
 def capped(used: Used, share: Budget) -> Used:
-    """Give what was used, or where that is more than could be of a share, the most that could.
+    """Return what was used, or where that is more than could be of a share, the most that could.
 
     The last request may go over in tokens and money: these count twice at most.
     """
@@ -191,7 +191,7 @@ def capped(used: Used, share: Budget) -> Used:
 
 
 def as_used(budget: Budget) -> Used:
-    """Give a budget as if all of it were used; what is not limited counts as nothing."""
+    """Return a budget as if all of it were used; what is not limited counts as nothing."""
     amounts: dict[str, Any] = {name: limit for name, limit in budget.limits}  # noqa: C416 - typed
     return Used(**amounts)
 
@@ -202,18 +202,3 @@ def warnings(before: Run, after: Run) -> list[Limit]:
     if is_same and before.tool_calls == after.tool_calls and before.step == after.step:
         return []
     return after.budget.warnings(used_by(before), used_by(after))
-
-
-def is_far_from_limits(run: Run) -> bool:
-    """Whether less than 80 % of each limit are surely used, by counts alone.
-
-    If not, nobody knows; so it is always where children have used something.
-    """
-    tokens, model_calls, tool_calls, steps = run.far_below
-    return (
-        run.model_calls < model_calls
-        and run.usage.prompt_tokens + run.usage.completion_tokens < tokens
-        and run.tool_calls < tool_calls
-        and run.step < steps
-        and run.delegated is NO_USE
-    )

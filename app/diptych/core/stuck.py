@@ -8,17 +8,17 @@ but the same error end the run, if it has steps left.
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TypeGuard
 
 from diptych.core.events import Failed
 from diptych.core.excerpts import is_reader
-from diptych.core.messages import JSON, Call, Delegation, Result, ToolCall
-from diptych.core.state import Run, updated
+from diptych.core.messages import Call, Delegation, Result, ToolCall
+from diptych.core.state import Repetition, Run, updated
 
 STUCK = "stuck"
 MOST_ERRORS = 5  # steps in a row with the same error; the run is over at the last of them
 _NAME_CHARS = 64
-_OF_FLOATS = (".0", "e+")  # in JSON that Python writes: without them no float is a whole number
 
 
 def note_asked(run: Run, call: Call) -> Run:
@@ -33,25 +33,31 @@ def note_sent(run: Run, call: Call) -> Run:
 
 def repeats(run: Run, call: Call) -> int:
     """In how many of the newest steps, one after another, this very side effect was asked for."""
-    if not (run.side_effects and _has_side_effect(call, run)):
+    if not (run.repetition.side_effects and _has_side_effect(call, run)):
         return 0
-    return run.side_effects.get(_digest(run, call), 0)
+    return run.repetition.side_effects.get(_digest(run, call), 0)
 
 
 def note_step(run: Run, results: Mapping[str, Result]) -> tuple[Run, Failed | None]:
     """Note the results of a step; return the end of a run that is stuck."""
     seen = {_error(run, results[call.id]) for call in run.calls} - {None}
     error = seen.pop() if len(seen) == 1 else None
-    times = run.error_steps + 1 if error == run.last_error else 1
-    made = {key: run.side_effects.get(key, 0) + n for key, n in run.step_side_effects.items()}
-    run = updated(
-        run,
+    times = run.repetition.error_steps + 1 if error == run.repetition.last_error else 1
+    made = {
+        key: run.repetition.side_effects.get(key, 0) + n
+        for key, n in run.repetition.step_side_effects.items()
+    }
+    repetition = Repetition(
         last_error=error or "",
         error_steps=times if error else 0,
         side_effects={key: count for key, count in made.items() if count},
-        step_side_effects={},
     )
-    if run.error_steps < MOST_ERRORS or run.steering or run.step >= run.step_limit:
+    run = updated(run, repetition=repetition)
+    if (
+        run.repetition.error_steps < MOST_ERRORS
+        or run.queues.steering
+        or run.step >= run.step_limit
+    ):
         return run, None
     call = run.calls[0]
     name = call.agent if isinstance(call, Delegation) else call.name
@@ -61,7 +67,7 @@ def note_step(run: Run, results: Mapping[str, Result]) -> tuple[Run, Failed | No
 
 def forget_repeats(run: Run) -> Run:
     """Begin to count anew: somebody has said something."""
-    return updated(run, last_error="", error_steps=0, side_effects={}, step_side_effects={})
+    return updated(run, repetition=Repetition())
 
 
 def _error(run: Run, result: Result) -> str | None:
@@ -75,7 +81,7 @@ def _error(run: Run, result: Result) -> str | None:
         case "skipped" | "interrupted":
             return None
         case "repeated":
-            return run.last_error
+            return run.repetition.last_error
         case kind:
             return f"{kind}: {result.text}"
 
@@ -84,8 +90,9 @@ def _noted(run: Run, call: Call, *, sent: int) -> Run:
     if not _has_side_effect(call, run):
         return run
     key = _digest(run, call)
-    count = max(sent, run.step_side_effects.get(key, 0))
-    return updated(run, step_side_effects={**run.step_side_effects, key: count})
+    count = max(sent, run.repetition.step_side_effects.get(key, 0))
+    counts = {**run.repetition.step_side_effects, key: count}
+    return updated(run, repetition=replace(run.repetition, step_side_effects=counts))
 
 
 def _has_side_effect(call: Call, run: Run) -> TypeGuard[ToolCall]:
@@ -96,27 +103,8 @@ def _has_side_effect(call: Call, run: Run) -> TypeGuard[ToolCall]:
 
 
 def _digest(run: Run, call: ToolCall) -> str:
-    """Name a call by what it asks for.
-
-    However that is written: by the tool's short name or its long one, `1` or `1.0`.
-    """
+    """Name a call by its arguments and its tool, whichever of the tool's names it uses."""
     tool = run.catalog.tool(call.name)
     name = tool.long_name if tool else call.name
     asked = json.dumps([name, call.arguments], sort_keys=True, default=dict)
-    if any(mark in asked for mark in _OF_FLOATS):
-        plain = _without_fractions_of_zero(call.arguments)
-        asked = json.dumps([name, plain], sort_keys=True, default=dict)
     return hashlib.blake2b(asked.encode(errors="replace"), digest_size=12).hexdigest()
-
-
-def _without_fractions_of_zero(value: JSON) -> JSON:
-    """Give a value with `1` in place of `1.0`; to JSON schemas they are one number."""
-    match value:
-        case float() if value.is_integer():
-            return int(value)
-        case Mapping():
-            return {key: _without_fractions_of_zero(inner) for key, inner in value.items()}
-        case list() | tuple():
-            return [_without_fractions_of_zero(inner) for inner in value]
-        case _:
-            return value

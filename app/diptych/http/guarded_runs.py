@@ -13,8 +13,7 @@ from diptych.access.grants import Right
 from diptych.access.limits import RunLimiter
 from diptych.core.codec import Record
 from diptych.core.errors import RunNotFound
-from diptych.core.events import Origin
-from diptych.core.queue_events import MessageQueued
+from diptych.core.events import MessageQueued, Origin
 from diptych.http.audit import audited
 from diptych.manifest.settings import ChatConfig
 from diptych.net.memory_budget import current_share, record_size

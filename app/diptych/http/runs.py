@@ -23,8 +23,8 @@ from starlette.responses import Response
 from diptych.budgets.agent_budgets import AgentBudgets
 from diptych.core.codec import TERMINAL, Record, record_chars
 from diptych.core.errors import InvalidRequest, RequestError, RunNotFound, StoreError
+from diptych.core.events import MessageQueued
 from diptych.core.messages import Message
-from diptych.core.queue_events import MessageQueued
 from diptych.http.answer_form import check_schema
 from diptych.http.bodies import Body, RunOptions, json_router
 from diptych.http.budgets import BudgetBody, budget_view, read_budget

@@ -7,8 +7,8 @@ from typing import Any
 from diptych.budgets.recorded_use import children_usage
 from diptych.core.approval_records import Approval, approvals_of, open_approvals
 from diptych.core.codec import Record, is_terminal
-from diptych.core.delegation_rows import usage_value
-from diptych.core.queue_events import MessageQueued
+from diptych.core.events import MessageQueued
+from diptych.core.json_values import usage_value
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry, SessionEntry
 from diptych.ports.session_ids import public_id, subject_of

@@ -17,7 +17,7 @@ from typing import Any, Self, TypeAlias, overload
 
 from diptych.core.codec import Record
 from diptych.core.errors import ConfigError
-from diptych.core.hook_events import HookPoint
+from diptych.core.run_settings import HookPoint
 from diptych.http.session_memory import session_events
 from diptych.library.arguments import (
     STORE_PATH,

@@ -8,11 +8,10 @@ from contextlib import aclosing
 from typing import Any
 from uuid import uuid4
 
-from diptych.core.approval_events import Decision
 from diptych.core.codec import TERMINAL, Record
 from diptych.core.errors import InvalidRequest
+from diptych.core.events import Decision, MessageQueued
 from diptych.core.messages import JSONObject, Message
-from diptych.core.queue_events import MessageQueued
 from diptych.core.reading.strict_json import decode_json
 from diptych.core.text import well_formed
 from diptych.library.run_result import OutputForm, output_schema

@@ -11,8 +11,8 @@ from threading import Thread
 from typing import Any, TypeAlias
 
 from diptych.core.errors import ConfigError
-from diptych.core.hook_events import HookPoint
 from diptych.core.messages import JSON, JSONObject
+from diptych.core.run_settings import HookPoint
 from diptych.runs.definition import HOOK_TIMEOUT
 from diptych.runs.hooks import ContextProvider, Hook, Hooks
 

@@ -23,7 +23,7 @@ from diptych.manifest.rules import (
     cel_matches,
     rule_error,
 )
-from diptych.policy.rule_groups import EXPIRES
+from diptych.policy.rules import EXPIRES
 from diptych.runs.definition import HOOK_TIMEOUT
 from diptych_cel.expressions import MAX_EXPRESSION, About, InvalidExpression, check_expression
 

@@ -41,9 +41,7 @@ from diptych.manifest.settings import (
 from diptych.manifest.tools import ToolServerSpec, ToolVariable
 from diptych.manifest.validation import raise_problems
 from diptych.net.redaction import SECRETS
-from diptych.policy.layers import LayeredPolicy
-from diptych.policy.rule_groups import Rule
-from diptych.policy.rules import Policy
+from diptych.policy.rules import LayeredPolicy, Policy, Rule
 from diptych.policy.unmatched import NamedCalls
 from diptych.ports import ValueProvider
 from diptych.runs.definition import AgentDefinition, HookConfig

@@ -3,52 +3,66 @@
 It fails closed: a rule that cannot be evaluated denies, whatever it was to do; a dry run says so.
 """
 
+import json
 import logging
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
-from json.encoder import encode_basestring_ascii as _quoted
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from diptych.core.catalog import Catalog, Tool
 from diptych.core.messages import JSON, Call, Delegation, JSONObject, ToolCall
-from diptych.policy.rule_groups import EXPIRES, Rule, RuleGroup, grouped
-from diptych_cel.expressions import About, CallFacts, EvaluationFailed
+from diptych_cel.expressions import About, CallFacts, EvaluationFailed, Expression
 
 Owner = Literal["agent", "platform"]
 Outcome = Literal["allow", "deny", "ask", "repeated"]
-_MAX_WHY = 300  # characters: a line of the log is JSON only as long as it is whole
+Decided = Literal["allow", "deny", "ask"]
+EXPIRES = 600.0  # seconds for which an approval waits, unless a rule says otherwise
 MOST_REPEATS = 2
 """Of an effect, in consecutive steps: the call that would be the next one is not made."""
+_MAX_WHY = 300  # characters: a line of the log is JSON only as long as it is whole
 _AUDITED: Mapping[Outcome, str] = {
     "allow": "allowed",
     "deny": "denied",
     "ask": "asked",
     "repeated": "repeated",
 }
-_LINE = (
-    '{"subject": %s, "outcome": "%s", "run": %s, "call": %s, "what": %s, "policy": "%s", '
-    '"rule": %s, "why": %s}'
-)
-"""Of the audit; `json.dumps` takes five times as long to write it."""
+_STRICTNESS: Final = ("allow", "ask", "repeated", "deny")
 _logger = logging.getLogger(__name__)
 _audit = logging.getLogger("diptych.audit")
-_RECORDS: Mapping[int, Mapping[str, Any]] = {
-    level: vars(
-        logging.makeLogRecord(
-            {"name": _audit.name, "levelno": level, "levelname": name, "may_wait": may_wait}
-        )
-    )
-    for level, name, may_wait in ((logging.INFO, "INFO", True), (logging.WARNING, "WARNING", False))
-}
-"""What records of the audit have in common, by their level (`serve.logs` for `may_wait`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule, for the calls that `glob` and `when` match.
+
+    `about` says whether it is about tools, by their names or long names, or agents. An approval
+    `expires` after so many seconds. With `is_dry_run` it decides nothing, and is audited. `repeat`
+    decides on a call that the rule allows and that would repeat its effect in consecutive steps;
+    with None the third is not made.
+    """
+
+    about: About
+    glob: str
+    do: Decided
+    when: Expression | None = None
+    reason: str = ""
+    expires: float = EXPIRES
+    is_dry_run: bool = False
+    repeat: Decided | None = None
+
+    def names(self, call: Call, tool: Tool | None) -> bool:
+        """Whether it is about calls of this name."""
+        if isinstance(call, Delegation):
+            return self.about == "agent" and fnmatchcase(call.agent, self.glob)
+        names = (tool.name, tool.long_name) if tool else (call.name,)
+        return self.about == "tool" and any(fnmatchcase(name, self.glob) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a policy says of a call, and why; `expires` is in seconds, for `ask`.
+    """A policy's decision on a call, and why; `expires` is in seconds, for `ask`.
 
     A call that is `repeated` is not made; its result says so.
     """
@@ -71,7 +85,7 @@ class RunCaller:
 
     @property
     def variables(self) -> dict[str, JSON]:
-        """Who it is; empty strings if nobody knows."""
+        """The fields of `caller`; empty strings if nobody knows."""
         kind, _, name = self.subject.partition(":")
         about: dict[str, JSON] = {"subject": self.subject, "kind": kind, "name": name}
         return about | {"onBehalfOf": self.on_behalf_of}
@@ -82,7 +96,6 @@ _NOT_AGAIN = "it is not made again. Use what came back, change the arguments, or
 REPEATED = Verdict(
     "repeated", f"this call was made with the same arguments in two steps in a row; {_NOT_AGAIN}"
 )
-_MOST_NAMES = 10_000  # of tools and agents, whose rules are remembered
 
 
 class Policy:
@@ -91,8 +104,6 @@ class Policy:
     def __init__(self, rules: tuple[Rule, ...] = (), owner: Owner = "agent") -> None:
         self._rules = rules
         self._owner = owner
-        self._by_name: dict[tuple[str, ...], Sequence[RuleGroup]] = {}
-        self._by_numbers: dict[tuple[int, ...], Sequence[RuleGroup]] = {}
 
     def verdict(
         self,
@@ -103,9 +114,9 @@ class Policy:
         is_approved: bool = False,
         repeats: int = 0,
     ) -> Verdict:
-        """Say what becomes of a call with filled arguments; one that no rule matches is allowed.
+        """Decide on a call with filled arguments; one that no rule matches is allowed.
 
-        What a person has approved is not asked about again, and can still be denied. `repeats` is
+        What a person has approved is not asked about again, and can still be denied. `repeats` says
         in how many steps just before this one the same effect was asked for. Each verdict is a line
         of the audit, if there are rules or the call is repeated.
         """
@@ -122,16 +133,8 @@ class Policy:
     def _evaluate(
         self, call: Call, catalog: Catalog, caller: RunCaller, is_approved: bool, repeats: int
     ) -> Verdict:
-        if isinstance(call, ToolCall):
-            tool = catalog.tool(call.name)
-            facts = CallFacts("tool", call.arguments, partial(_about_tool, call, tool, caller))
-        else:
-            tool = None
-            facts = CallFacts("agent", {"task": call.task}, partial(_about_agent, call, caller))
-        for number, rule in self._undecided(facts, call, tool):
-            verdict = self._verdict(rule, number, facts)
-            if verdict is None:
-                continue
+        for number, rule, found in self._matches(call, catalog, caller):
+            verdict = found
             if verdict.outcome == "ask" and is_approved:
                 verdict = Verdict("allow", "approved")
             elif verdict.outcome == "allow" and repeats and not is_approved:
@@ -143,36 +146,22 @@ class Policy:
         self._note(call, caller, verdict, None)
         return verdict
 
-    def _undecided(
-        self, facts: CallFacts, call: Call, tool: Tool | None
-    ) -> Iterator[tuple[int, Rule]]:
-        """Give the rules for what a call is called, but those that surely do not hold."""
-        for group in self._groups(call, tool):
-            if not group.is_surely_false(facts):
-                yield from group.rules
-
-    def _groups(self, call: Call, tool: Tool | None) -> Sequence[RuleGroup]:
-        """Give the rules for what a call is called, with their places; found once for a name."""
-        key: tuple[str, ...]
-        if isinstance(call, Delegation):
-            key = ("agent", call.agent)
+    def _matches(
+        self, call: Call, catalog: Catalog, caller: RunCaller
+    ) -> Iterator[tuple[int, Rule, Verdict]]:
+        if isinstance(call, ToolCall):
+            tool = catalog.tool(call.name)
+            facts = CallFacts("tool", call.arguments, partial(_about_tool, call, tool, caller))
         else:
-            key = ("tool", tool.name, tool.server) if tool else ("tool", call.name)
-        found = self._by_name.get(key)
-        if found is None:
-            kind: About = "agent" if isinstance(call, Delegation) else "tool"
-            names = (tool.name, tool.long_name) if tool else key[1:]
-            rules = enumerate(self._rules)
-            named = [(number, rule) for number, rule in rules if _is_named(rule, kind, names)]
-            numbers = tuple(number for number, _ in named)
-            found = self._by_numbers.get(numbers) or grouped(named)
-            if len(self._by_name) < _MOST_NAMES:
-                self._by_name[key] = self._by_numbers[numbers] = found
-        return found
+            tool = None
+            facts = CallFacts("agent", {"task": call.task}, partial(_about_agent, call, caller))
+        for number, rule in enumerate(self._rules, 1):
+            if rule.names(call, tool) and (verdict := self._verdict(rule, number, facts)):
+                yield number, rule, verdict
 
     def _verdict(self, rule: Rule, number: int, facts: CallFacts) -> Verdict | None:
-        """Say what a rule makes of a call of its name; None if its condition does not hold."""
-        failed = f"rule {number + 1} of the {self._owner}'s policy failed"
+        """Apply a rule to a call of its name; None if its condition does not hold."""
+        failed = f"rule {number} of the {self._owner}'s policy failed"
         try:
             if rule.when is not None and not rule.when.holds(facts):
                 return None
@@ -192,40 +181,45 @@ class Policy:
         *,
         is_dry_run: bool = False,
     ) -> None:
+        line = {
+            "subject": caller.subject or "anybody",
+            "outcome": ("would be " if is_dry_run else "") + _AUDITED[verdict.outcome],
+            "run": caller.run_id,
+            "call": call.id,
+            "what": f"tool {call.name}" if isinstance(call, ToolCall) else f"agent {call.agent}",
+            "policy": self._owner,
+            "rule": number,
+            "why": verdict.reason[:_MAX_WHY],
+        }
         level = logging.INFO if verdict.outcome == "allow" else logging.WARNING
-        if not _audit.isEnabledFor(level):
-            return
-        would = "would be " if is_dry_run else ""
-        what = f"tool {call.name}" if isinstance(call, ToolCall) else f"agent {call.agent}"
-        line = _LINE % (
-            _quoted(caller.subject or "anybody"),
-            would + _AUDITED[verdict.outcome],
-            _quoted(caller.run_id),
-            _quoted(call.id),
-            _quoted(what),
-            self._owner,
-            "null" if number is None else number + 1,
-            _quoted(verdict.reason[:_MAX_WHY]),
-        )
-        _audit.handle(_record(level, line))
+        _audit.log(level, json.dumps(line))
 
 
-def _record(level: int, line: str) -> logging.LogRecord:
-    """Give a record of the audit as `log` makes it, but without its place in the code, and thread.
+class LayeredPolicy(Policy):
+    """The platform's rules and the agent's own: the stricter verdict counts.
 
-    No line says that, and to look it up takes as long as all else.
+    So neither weakens the other. Each verdict of one with rules is a line of the audit.
     """
-    record, now = logging.LogRecord.__new__(logging.LogRecord), time.time()
-    vars(record).update(_RECORDS[level], msg=line, created=now, msecs=now % 1 * 1000)
-    return record
 
+    def __init__(self, platform: Policy, own: Policy) -> None:
+        super().__init__()
+        self._platform = platform
+        self._own = own
 
-def _is_named(rule: Rule, kind: About, names: tuple[str, ...]) -> bool:
-    return rule.about == kind and any(fnmatchcase(name, rule.glob) for name in names)
+    def verdict(self, call: Call, catalog: Catalog, caller: RunCaller, **facts: Any) -> Verdict:  # noqa: ANN401
+        """As `Policy.verdict`; if the platform denies, the agent's rules are not asked.
+
+        Repeated calls are the agent's affair; the platform's rules are silent on them.
+        """
+        first = self._platform.verdict(call, catalog, caller, **{**facts, "repeats": 0})
+        if first.outcome == "deny":
+            return first
+        second = self._own.verdict(call, catalog, caller, **facts)
+        return max(first, second, key=lambda verdict: _STRICTNESS.index(verdict.outcome))
 
 
 def _repeated(rule: Rule, repeats: int) -> Verdict:
-    """Say what a rule makes of a call that it allows, and that would repeat its effect."""
+    """Decide on a call that a rule allows, and that would repeat its effect."""
     match rule.repeat:
         case None:
             return REPEATED if repeats >= MOST_REPEATS else Verdict("allow", rule.reason)

@@ -5,9 +5,16 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import assert_never
 
-from diptych.core.approval_events import ApprovalDecided
-from diptych.core.events import Aborted, Event, Failed, Signal, Stop
-from diptych.core.queue_events import MessageQueued, QueueCleared
+from diptych.core.events import (
+    Aborted,
+    ApprovalDecided,
+    Event,
+    Failed,
+    MessageQueued,
+    QueueCleared,
+    Signal,
+    Stop,
+)
 from diptych.core.queues import clearing, takes
 from diptych.core.reducer import apply_all, closing_events
 from diptych.core.state import Phase, Run

@@ -16,13 +16,12 @@ import orjson
 
 from diptych.budgets.budget_notices import budget_notices
 from diptych.core import prompt
-from diptych.core.approval_events import ApprovalRequested, ChildApproval
 from diptych.core.budget import Budget
 from diptych.core.call_graph import failure
 from diptych.core.catalog import Tool
 from diptych.core.commands import MakeCall
 from diptych.core.errors import CallError, LoopError
-from diptych.core.events import Called, CallKind, Failed, Returned
+from diptych.core.events import ApprovalRequested, Called, CallKind, ChildApproval, Failed, Returned
 from diptych.core.messages import (
     JSON,
     NO_USE,
@@ -137,7 +136,7 @@ class CallMaker:
 
     def _still_due(self, commands: Sequence[MakeCall]) -> Sequence[MakeCall]:
         """Skip calls that a message has superseded while they were counted, and had not begun."""
-        if not self._writer.current.steering:
+        if not self._writer.current.queues.steering:
             return commands
         for command in commands:
             if not command.is_retry:

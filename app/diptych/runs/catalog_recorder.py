@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 
-from diptych.core.catalog import Catalog
+from diptych.core.catalog import SHARE, Catalog, shorter_catalogs
 from diptych.core.codec import catalog_blob
 from diptych.core.context_window import ContextWindow
 from diptych.core.events import CallFormat, Offered
 from diptych.core.prompt import native_system_prompt, system_prompt
 from diptych.core.run_settings import RunSettings
-from diptych.core.short_catalog import SHARE, shorter_catalogs
-from diptych.core.text_weight import weight
+from diptych.core.tokens import weight
 from diptych.ports import Clock, Model, refuses_tools
 from diptych.ports.event_log import EventLog
 from diptych.runs.backends import Backends

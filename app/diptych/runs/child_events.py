@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
-from diptych.core.approval_events import (
+from diptych.core.events import (
     ChildApproval,
     ChildApprovalDecided,
     ChildApprovalRequested,

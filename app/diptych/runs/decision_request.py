@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from diptych.core.approval_events import ApprovalDecided, ApprovalRequested, Decision
 from diptych.core.approval_records import Approval, approvals_of
 from diptych.core.catalog import Catalog
 from diptych.core.codec import Record, is_terminal
 from diptych.core.errors import AlreadyDecided, ApprovalNotFound, InvalidRequest, RunEnded
+from diptych.core.events import ApprovalDecided, ApprovalRequested, Decision
 from diptych.core.messages import Call, Delegation, JSONObject, ToolCall
 from diptych.core.reading.arguments import check_arguments
 from diptych.core.reading.strict_json import MAX_DEPTH, is_deep

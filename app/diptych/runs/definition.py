@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from diptych.core.hook_events import HookPoint
-from diptych.core.run_settings import RunSettings
+from diptych.core.run_settings import HookPoint, RunSettings
 from diptych.ports import ValueProvider
 
 HOOK_TIMEOUT: Final = 2.0  # of a hook's answer

@@ -5,8 +5,7 @@ import logging
 
 from diptych.core.commands import Judge, JudgeAnswer, JudgeCall, JudgeStep
 from diptych.core.errors import LoopError
-from diptych.core.events import Event, Failed
-from diptych.core.hook_events import AnswerJudged, StepJudged
+from diptych.core.events import AnswerJudged, Event, Failed, StepJudged
 from diptych.core.messages import JSON, Call, Message, Result
 from diptych.core.state import Run
 from diptych.runs.hooks import HookFailed, Hooks, call_value, result_value, with_context
@@ -75,7 +74,7 @@ class HookCaller:
         return AnswerJudged(problem, by)
 
     def _about(self, run: Run) -> dict[str, JSON]:
-        about: dict[str, JSON] = {"run_id": self._run_id, "question": run.question}
+        about: dict[str, JSON] = {"run_id": self._run_id, "question": run.asked.text}
         return {**about, "subject": run.subject} if run.subject else about
 
     def _failed(self, failed: HookFailed) -> Failed:

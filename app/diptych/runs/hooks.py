@@ -14,10 +14,11 @@ from typing import Any
 import orjson
 
 from diptych.core.catalog import Catalog
-from diptych.core.hook_events import CallJudged, HookPoint
+from diptych.core.events import CallJudged
 from diptych.core.messages import JSON, Call, Delegation, JSONObject, Message, Result, ToolCall
 from diptych.core.reading.arguments import check_arguments
 from diptych.core.reading.strict_json import MAX_DEPTH, is_deep
+from diptych.core.run_settings import HookPoint
 from diptych.core.text import bounded, well_formed
 
 MAX_REASON = 4_096  # characters, of what a hook tells the model

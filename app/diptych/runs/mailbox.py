@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from diptych.core.events import Signal
-from diptych.core.queue_events import MessageQueued, QueueCleared
+from diptych.core.events import MessageQueued, QueueCleared, Signal
 from diptych.core.state import MAX_MESSAGES_PER_RUN
 
 

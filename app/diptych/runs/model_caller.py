@@ -12,15 +12,13 @@ from dataclasses import replace
 from functools import partial
 
 from diptych.budgets.run_meter import BudgetRefused, ModelCall
-from diptych.core.answer import CHECKED_ANSWERS
-from diptych.core.answer_gate import AnswerGate
-from diptych.core.answer_reading import is_attempt, is_call
+from diptych.core.answer_gate import AnswerGate, is_attempt, is_call
+from diptych.core.asking import event_of_failure, event_of_reply
 from diptych.core.commands import AskModel
 from diptych.core.errors import ModelError
 from diptych.core.events import Event, Failed, Replied
 from diptych.core.messages import NativeCall, Usage
 from diptych.core.reading import strip_lead
-from diptych.core.reply_event import event_of_failure, event_of_reply
 from diptych.core.state import Run
 from diptych.ports import Notice, may_want_reasoning
 from diptych.runs.answer_filter import AnswerFilter
@@ -190,11 +188,9 @@ def _gate(command: AskModel, run: Run) -> Callable[[], AnswerGate] | None:
     request = command.request
     if request.output_schema is not None or "validateAnswer" in run.settings.hooks:
         return None
-    if run.settings.reply_rules < CHECKED_ANSWERS:  # version 0.1 told an answer as it came
-        return partial(AnswerGate, is_action=None)
-    reads_as_call = partial(is_call, catalog=run.catalog, rules=run.settings.rules)
+    reads_as_call = partial(is_call, catalog=run.catalog)
     is_direct = command.purpose == "either"
-    attempts = partial(is_attempt, catalog=run.catalog, rules=run.settings.rules)
+    attempts = partial(is_attempt, catalog=run.catalog)
     preamble = PREAMBLE_CHARS if is_direct and request.tools else 0
     return partial(
         AnswerGate,

@@ -8,10 +8,10 @@ call is made again. Only a run that ended before it began said nothing: its mess
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import cast
 
-from diptych.core.codec import Record, is_terminal
+from diptych.core.codec import Record, event_of, is_terminal
 from diptych.core.errors import NotResumable
-from diptych.core.event_rows import read_request_row
 from diptych.core.events import Origin, RunRequested
 from diptych.core.messages import Message
 from diptych.ports.entries import IdempotencyKey, RunEntry
@@ -74,7 +74,7 @@ def resuming_event(
     `max_steps` replaces its own, if given.
     """
     first, run_id = records[0], records[0].run_id
-    asked = read_request_row(str(first.content), first.metadata)
+    asked = cast("RunRequested", event_of(first))
     kept = replace(
         asked,
         origin=replace(origin, path=asked.origin.path),

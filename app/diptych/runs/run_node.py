@@ -6,7 +6,7 @@ from typing import Any
 from diptych.budgets.recorded_use import added_usage, child_usage, recorded_use
 from diptych.core.budget import decimal_text
 from diptych.core.codec import Record, is_terminal
-from diptych.core.delegation_rows import usage_value
+from diptych.core.json_values import usage_value
 from diptych.core.messages import JSON, Usage
 from diptych.runs.answers import end_code
 

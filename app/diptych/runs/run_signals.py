@@ -10,12 +10,19 @@ from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from diptych.core.approval_events import ApprovalDecided, ApprovalRequested
 from diptych.core.approval_records import may_close_approval
 from diptych.core.codec import TERMINAL, Record, decode, is_terminal
 from diptych.core.errors import LoopError, NotAnswered, RequestError, TooManyMessages
-from diptych.core.events import Aborted, Offered, Signal, Stop
-from diptych.core.queue_events import MessageQueued, QueueCleared
+from diptych.core.events import (
+    Aborted,
+    ApprovalDecided,
+    ApprovalRequested,
+    MessageQueued,
+    Offered,
+    QueueCleared,
+    Signal,
+    Stop,
+)
 from diptych.core.queues import queued_messages
 from diptych.core.text import well_formed
 from diptych.ports.entries import RunEntry

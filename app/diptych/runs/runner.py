@@ -13,23 +13,25 @@ from enum import Enum
 from functools import partial
 
 from diptych.budgets.budget_notices import budget_notices, budget_summary
-from diptych.core.approval_events import ApprovalDecided, ChildApprovalDecided
 from diptych.core.commands import AskModel, Command, Emit, Judge, MakeCall, Warn
 from diptych.core.errors import StoreError, StoreFull
 from diptych.core.events import (
     Aborted,
     AnswerReset,
+    ApprovalDecided,
+    ChildApprovalDecided,
     Event,
     Failed,
     FormatChanged,
+    MessageQueued,
     Offered,
+    QueueCleared,
     Replied,
     ReplyRejected,
     Returned,
     Stop,
     Streamed,
 )
-from diptych.core.queue_events import MessageQueued, QueueCleared
 from diptych.core.queues import clearing
 from diptych.core.reducer import advance, closing_events
 from diptych.core.state import Phase, Run
@@ -271,8 +273,8 @@ class Runner:
         run, events = self._writer.current, list[Event]()
         if run.phase not in (Phase.ACT, Phase.ANSWER):
             return
-        if is_void and run.answer:
-            events.append(AnswerReset(run.answer_seq, run.answer_attempts + 1))
+        if is_void and run.draft.text:
+            events.append(AnswerReset(run.draft.seq, run.draft.attempts + 1))
         if text:
             events.append(Streamed(text))
         if events:

@@ -9,10 +9,16 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, assert_never
 
-from diptych.core.approval_events import ApprovalDecided
 from diptych.core.errors import LeaseLost, LogTruncated, RunLost, RunNotFound, StoreError
-from diptych.core.events import Aborted, Failed, Signal, Stop
-from diptych.core.queue_events import MessageQueued, QueueCleared
+from diptych.core.events import (
+    Aborted,
+    ApprovalDecided,
+    Failed,
+    MessageQueued,
+    QueueCleared,
+    Signal,
+    Stop,
+)
 from diptych.core.state import Phase, Run
 from diptych.net.memory_budget import MemoryBudget
 from diptych.ports.entries import Lease

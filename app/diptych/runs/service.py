@@ -17,9 +17,8 @@ from diptych.core.errors import (
     Overloaded,
     RunNotFound,
 )
-from diptych.core.events import Aborted, Origin, RunRequested
+from diptych.core.events import Aborted, MessageQueued, Origin, RunRequested
 from diptych.core.messages import JSON, Message
-from diptych.core.queue_events import MessageQueued
 from diptych.core.state import conversation
 from diptych.net.memory_budget import MemoryBudget, text_size
 from diptych.ports import ChildRef

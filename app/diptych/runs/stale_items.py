@@ -1,13 +1,14 @@
 """Whether what arrives at a run is stale: it comes too late, or a second time."""
 
-from diptych.core.approval_events import (
+from diptych.core.decisions import may_take
+from diptych.core.events import (
     ApprovalDecided,
+    CallJudged,
     ChildApprovalDecided,
     ChildApprovalRequested,
+    MessageQueued,
+    QueueCleared,
 )
-from diptych.core.child_approvals import may_take
-from diptych.core.hook_events import CallJudged
-from diptych.core.queue_events import MessageQueued, QueueCleared
 from diptych.core.queues import takes
 from diptych.core.state import Run, calls_awaiting_decision
 
@@ -20,7 +21,7 @@ def is_stale(run: Run, item: object) -> bool:
         case ApprovalDecided(call_id):
             return call_id not in calls_awaiting_decision(run)
         case CallJudged(call_id):
-            return call_id not in run.awaiting_hooks
+            return call_id not in run.progress.awaiting_hooks
         case ChildApprovalRequested() | ChildApprovalDecided():
             return not may_take(run, item)
         case _:

@@ -3,11 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from diptych.core.codec import Record, is_terminal
+from diptych.core.codec import Record, event_of, is_terminal
 from diptych.core.errors import IdempotencyMismatch, RunEnded, TooManyMessages
-from diptych.core.events import Signal
-from diptych.core.queue_events import MessageQueued
-from diptych.core.queue_rows import read_steered
+from diptych.core.events import MessageQueued, Signal
 from diptych.core.state import MAX_MESSAGES_PER_RUN
 
 
@@ -35,7 +33,7 @@ def is_among(message: MessageQueued, others: Iterable[Signal]) -> bool:
 
 def recorded_messages(records: Sequence[Record]) -> list[MessageQueued]:
     """List the messages that were sent to a run after its start, as far as they are on record."""
-    return [read_steered(r.content, r.metadata) for r in records if "message_id" in r.metadata]
+    return [cast("MessageQueued", event_of(r)) for r in records if "message_id" in r.metadata]
 
 
 def cleared_messages(clear_id: str, records: Sequence[Record]) -> Sequence[MessageQueued] | None:

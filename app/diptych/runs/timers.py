@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeAlias
 
-from diptych.core.approval_events import ApprovalDecided, ChildApprovalDecided, approval_id
+from diptych.core.events import ApprovalDecided, ChildApprovalDecided, approval_id
 from diptych.core.state import Run
 from diptych.runs.deadline import Deadline
 

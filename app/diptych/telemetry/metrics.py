@@ -16,8 +16,8 @@ from prometheus_client.registry import Collector
 
 from diptych.core.budget import Prices
 from diptych.core.codec import TERMINAL, Record
-from diptych.core.delegation_rows import read_usage
 from diptych.core.errors import ModelCode
+from diptych.core.json_values import read_usage
 from diptych.core.messages import Used
 from diptych.ports import Notice
 from diptych.ports.budgets import Account

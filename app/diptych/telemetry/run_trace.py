@@ -18,8 +18,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from diptych.core.codec import TERMINAL, Record
 from diptych.core.commands import AskModel
-from diptych.core.delegation_rows import read_usage
 from diptych.core.events import Compacted, ContextRefused, Event, Failed, FormatChanged, Replied
+from diptych.core.json_values import read_usage
 from diptych.core.messages import NativeCall, Usage
 from diptych.ports.session_ids import public_id
 from diptych.telemetry import attributes as about

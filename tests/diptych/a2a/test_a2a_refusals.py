@@ -20,7 +20,7 @@ from diptych.core.errors import (
     StoreError,
     StoreFull,
 )
-from diptych.core.queue_events import MessageQueued
+from diptych.core.events import MessageQueued
 from diptych.http.agent_profile import AgentProfile
 from diptych.ports.entries import RunEntry
 from diptych.runs.request import RunRequest

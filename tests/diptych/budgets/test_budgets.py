@@ -22,14 +22,13 @@ from diptych.core.budget import Budget, Prices, SharedBudgets
 from diptych.core.codec import Record
 from diptych.core.commands import AskModel, MakeCall
 from diptych.core.errors import DelegationError, ModelError, StoreError
+from diptych.core.events import MessageQueued
 from diptych.core.messages import ChildRun, Delegation, Message, Result, Usage, Used
 from diptych.core.model_request import ModelRequest
-from diptych.core.queue_events import MessageQueued
 from diptych.core.reducer import replay
 from diptych.core.spending import used_by
 from diptych.core.state import Run
-from diptych.policy.rule_groups import Rule
-from diptych.policy.rules import Policy
+from diptych.policy.rules import Policy, Rule
 from diptych.ports import Delta, Notice, Reply
 from diptych.ports.budgets import RESERVED_SECONDS, Account
 from diptych.runs.request import RunRequest

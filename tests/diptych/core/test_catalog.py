@@ -18,19 +18,6 @@ def test_a_tool_is_found_by_its_long_name_and_by_its_short_one_if_that_is_unique
     assert [name for name, _ in tools.listed()] == ["add", "one__list", "two__list"]
 
 
-def test_an_agent_is_found_by_its_name():
-    found = catalog(agents=["researcher", "writer"]).agent("writer")
-    assert found
-    assert found.name == "writer"
-    assert catalog(agents=["researcher"]).agent("writer") is None
-
-
-def test_a_long_name_tells_which_missing_server_is_meant():
-    missing = catalog(unavailable=(away("server", "files"), away("server", "mail")))
-    assert missing.missing_for_tool("mail__send") == "mail"
-    assert missing.missing_for_tool("send") == "files, mail"
-
-
 def test_only_a_missing_server_may_have_had_a_tool():
     assert catalog("add").missing_for_tool("send") is None
     assert catalog(unavailable=(away("agent", "writer"),)).missing_for_tool("send") is None

@@ -1,17 +1,13 @@
 """Rows of the log: every event has one, and comes back from it."""
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
+from decimal import Decimal
 
 import pytest
 from support.doubles import catalog
 
-from diptych.core.approval_events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    ChildApprovalDecided,
-    ChildApprovalRequested,
-)
+from diptych.core.budget import Budget, Prices
 from diptych.core.catalog import Catalog, Tool, Unavailable
 from diptych.core.codec import (
     EVENT_TYPES,
@@ -26,24 +22,33 @@ from diptych.core.errors import LoopError
 from diptych.core.events import (
     Aborted,
     Answered,
+    AnswerJudged,
     AnswerReset,
+    ApprovalDecided,
+    ApprovalRequested,
     Called,
+    CallJudged,
+    ChildApprovalDecided,
+    ChildApprovalRequested,
     Compacted,
     Completed,
     ContextRefused,
     Failed,
     FormatChanged,
+    MessageQueued,
     Origin,
     OwnerChanged,
+    QueueCleared,
     Replied,
     ReplyRejected,
     Returned,
     RunRequested,
+    StepJudged,
     StepsExhausted,
     Streamed,
     Terminal,
 )
-from diptych.core.hook_events import AnswerJudged, CallJudged, StepJudged
+from diptych.core.json_values import decode_settings, encode_settings
 from diptych.core.messages import (
     ChildRun,
     Delegation,
@@ -54,7 +59,6 @@ from diptych.core.messages import (
     ToolCall,
     Usage,
 )
-from diptych.core.queue_events import MessageQueued, QueueCleared
 from diptych.core.reading import ActionError
 from diptych.core.run_settings import RunSettings
 
@@ -162,7 +166,7 @@ def test_an_event_comes_back_from_its_row(event):
 @pytest.mark.parametrize(
     ("event", "names"),
     [
-        pytest.param(RunRequested("hi"), set(), id="a request"),
+        pytest.param(RunRequested("hi"), {"format"}, id="a request"),
         pytest.param(Called(ToolCall("1", "add"), 1), {"call_id", "step"}, id="a call"),
         pytest.param(Returned(Result("1", ""), "tool", "add"), {"call_id", "tool"}, id="a result"),
     ],
@@ -185,22 +189,32 @@ def test_what_is_offered_is_kept_under_the_hash_of_its_content():
     assert again.key == OFFERED.key != other.key
 
 
-def test_a_server_whose_earlier_tools_are_not_known_is_kept_as_version_0_1_kept_it():
-    away = Catalog(unavailable=(Unavailable("server", "search", "connection refused"),))
-    offered, blob = catalog_blob(away, "SYSTEM", RunSettings())
-    kept = {"kind": "server", "name": "search", "reason": "connection refused"}
-    assert json.loads(blob)["offers"]["unavailable"] == [kept]
-    assert decode("offered", offered.key, {}, lambda _: blob) == offered
-
-
 def test_a_name_of_a_newer_version_is_refused():
     with pytest.raises(LoopError, match="does not know"):
         decode("teleported", None, {}, lambda _: b"")
 
 
-def test_metadata_of_a_newer_version_is_refused():
-    with pytest.raises(LoopError, match=r"'text\.anger', which this version does not know"):
-        decode("text", "Hel", {"mood": "good", "anger": 0}, lambda _: b"")
+@pytest.mark.parametrize("metadata", [{}, {"format": 2}])
+def test_another_format_is_refused_with_a_sentence(metadata):
+    with pytest.raises(LoopError, match=r"its format is (null|2), and this version reads format 1"):
+        decode("user_message", "hi", metadata)
+
+
+SETTINGS = RunSettings(
+    *(9, "answer", 0, 2, 1, 0, "direct", 0, {"type": "object"}, "auto", "all"),
+    hooks=("beforeCall", "validateAnswer"),
+    budget=Budget(tokens=7, cost=Decimal("0.50")),
+    prices=Prices(Decimal(1), Decimal("2.5")),
+)
+
+
+def test_settings_come_back_as_they_were_recorded():
+    changed = [f.name for f in fields(SETTINGS) if getattr(SETTINGS, f.name) != f.default]
+    assert changed == [f.name for f in fields(RunSettings)]
+    for settings in (SETTINGS, RunSettings()):
+        assert decode_settings(json.loads(json.dumps(encode_settings(settings)))) == settings
+    with pytest.raises(TypeError, match="mood"):
+        decode_settings(encode_settings(RunSettings()) | {"mood": "bad"})
 
 
 def test_what_is_no_event_has_no_row():

@@ -12,8 +12,8 @@ from diptych.core import prompt
 from diptych.core.context_window import ContextWindow
 from diptych.core.fitting import FULL, LARGEST, fit, summarised
 from diptych.core.messages import Message, NativeCall
-from diptych.core.state import Phase, Run
-from diptych.core.tokens import total_weight
+from diptych.core.state import Phase, Question, Run
+from diptych.core.tokens import message_weight
 
 TEXTS = st.builds(
     lambda unit, times: unit * times,
@@ -64,7 +64,9 @@ WINDOWS = st.builds(
 def runs(draw):
     history = chain(*draw(st.lists(PARTS, max_size=8)))
     own = [Message("user", draw(TEXTS)), *chain(*draw(st.lists(STEPS, max_size=5)))]
-    return Run(tuple(history), Phase.ACT, messages=tuple(own), asked_at=0, window=draw(WINDOWS))
+    return Run(
+        tuple(history), Phase.ACT, messages=tuple(own), asked=Question(at=0), window=draw(WINDOWS)
+    )
 
 
 def ties(messages):
@@ -90,7 +92,7 @@ def test_what_is_sent_fits_and_parts_no_call_from_its_result(run):
     assert calls == [m.call_id for m in sent if m.role == "tool"]
     for message in sent:
         if message != run.messages[0] and not message.results:
-            assert total_weight([message]) <= window.weight(LARGEST) * 1.2 + 450
+            assert message_weight(message) <= window.weight(LARGEST) * 1.2 + 450
         for call in message.calls:
             json.loads(call.arguments)
 
@@ -117,7 +119,7 @@ def test_a_summary_makes_it_smaller_and_keeps_the_newest(run):
 
 def test_without_a_window_everything_is_sent():
     said = (Message("user", "hi " * 100_000), Message("assistant", "hello"))
-    run = Run(said, Phase.ACT, messages=(Message("user", "so?"),), asked_at=0)
+    run = Run(said, Phase.ACT, messages=(Message("user", "so?"),), asked=Question(at=0))
     assert fit(run).messages == (*said, run.messages[0])
 
 
@@ -142,7 +144,7 @@ def test_a_long_history_is_looked_at_once(turns):
         history,
         Phase.ACT,
         messages=(Message("user", "so?"),),
-        asked_at=0,
+        asked=Question(at=0),
         window=ContextWindow(10_000_000),
     )
     fit(run)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from diptych.core.catalog import Catalog, Peer, Tool
-from diptych.core.form_hints import MOST_FORMS, FormHints, form_hints
+from diptych.core.prompt import MOST_FORMS, FormHints, form_hints
 
 SCHEMA = {
     "type": "object",

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.doubles import catalog, tool
 
-from diptych.core.catalog import Catalog, Peer
-from diptych.core.functions import function_name, make_functions
+from diptych.core.catalog import Catalog, make_functions
 
 
 def test_tools_and_agents_are_functions_in_the_catalog_s_order():
@@ -24,21 +23,6 @@ def test_a_function_has_the_tool_s_schema_and_always_properties():
     first, second = offered.functions.tools
     assert first.parameters == schema
     assert second.parameters == {"type": "object", "properties": {}}
-
-
-def test_tools_whose_names_clash_have_their_long_names():
-    offered = Catalog((tool("x", server="a"), tool("x", server="b")))
-    assert [f.name for f in offered.functions.tools] == ["a__x", "b__x"]
-
-
-def test_an_agent_is_described_with_its_skills():
-    offered = Catalog(agents=(Peer("p", "Finds\nthings.", ("search", "sum")),))
-    assert offered.functions.tools[0].description == "Finds things. (skills: search, sum)"
-
-
-def test_functions_are_made_once_for_a_catalog():
-    offered = catalog("echo")
-    assert offered.functions.tools is offered.functions.tools
 
 
 @pytest.mark.parametrize("name", ["fs/read.file", "größe", "x" * 65, "", "a b"])
@@ -62,7 +46,3 @@ def test_all_names_fit_and_each_leads_back_to_its_own(tools, agents):
     assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in made.targets)
     wanted = [*(("tool", name) for name in tools), *(("agent", name) for name in agents)]
     assert list(made.targets.values()) == wanted
-
-
-def test_a_name_that_fits_is_left_alone():
-    assert function_name("read_file-2") == "read_file-2"

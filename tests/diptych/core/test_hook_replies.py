@@ -5,14 +5,9 @@ from support.doubles import catalog
 from support.feeding import feed, made, returned, started
 
 from diptych.core.commands import AskModel, JudgeAnswer, JudgeCall, JudgeStep
-from diptych.core.errors import LoopError
-from diptych.core.events import Called, Replied
-from diptych.core.hook_events import AnswerJudged, CallJudged, StepJudged
-from diptych.core.hook_replies import take_judged_answer
+from diptych.core.events import AnswerJudged, Called, CallJudged, MessageQueued, Replied, StepJudged
 from diptych.core.messages import Message, ToolCall
-from diptych.core.queue_events import MessageQueued
 from diptych.core.run_settings import RunSettings
-from diptych.core.state import Run
 
 ECHO = '{"tool": "echo", "arguments": {"text": "hi"}}'
 
@@ -66,11 +61,6 @@ def test_a_call_is_made_denied_or_rewritten():
     other = ToolCall(call_id, "echo", {"text": "ho"})
     changed, commands = feed(run, CallJudged(call_id, other, hook="polite"))
     assert made(commands) == [other]
-    assert changed.rewritten == {call_id}
+    assert changed.progress.rewritten == {call_id}
     denied, _ = feed(run, CallJudged(call_id, denied="not now", hook="polite"))
     assert "denied: not now" in denied.messages[-1].content
-
-
-def test_a_judged_answer_that_was_not_given_is_a_bug():
-    with pytest.raises(LoopError, match="none was given"):
-        take_judged_answer(Run(), AnswerJudged())

@@ -4,14 +4,19 @@ import pytest
 from support.doubles import catalog, tool
 from support.feeding import feed, made, returned, started
 
-from diptych.core.approval_events import ApprovalDecided, ApprovalRequested
 from diptych.core.catalog import Catalog
-from diptych.core.commands import AskModel, Emit, MakeCall, Warn
-from diptych.core.events import Called, Offered, OwnerChanged, Replied, RunRequested, Streamed
+from diptych.core.commands import Emit, MakeCall
+from diptych.core.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    Called,
+    MessageQueued,
+    OwnerChanged,
+    Replied,
+    Streamed,
+)
 from diptych.core.prompt import OUTCOME_UNKNOWN
-from diptych.core.queue_events import MessageQueued
 from diptych.core.reducer import advance
-from diptych.core.state import Phase, Run
 
 CATALOG = Catalog((tool("charge"), tool("look", read_only=True), tool("put", idempotent=True)))
 CHARGE, LOOK, PUT = ('{"tool": "' + name + '"}' for name in ("charge", "look", "put"))
@@ -39,13 +44,6 @@ def test_the_model_is_asked_again():
     taken, again = feed(run, OwnerChanged())
     assert again == commands
     assert taken.pending == commands
-
-
-def test_an_answer_goes_on_after_its_text_on_record():
-    run, _ = feed(started()[0], Replied("{}"), Streamed("Hel"), Streamed("lo"))
-    _, (ask,) = feed(run, OwnerChanged())
-    assert ask.purpose == "answer"
-    assert ask.recorded == "Hello"
 
 
 def test_an_answer_that_is_asked_for_twice_goes_on_after_the_second_one_s_text():
@@ -140,13 +138,6 @@ def test_the_model_is_asked_again_with_the_message_that_came_meanwhile():
     assert run.pending == (ask,)
 
 
-def test_a_run_that_waits_for_its_turn_goes_on_waiting():
-    run, commands = feed(Run(), RunRequested("hi"), OwnerChanged(lost_tail=True))
-    assert run.phase is Phase.QUEUED
-    assert commands == ()
-    assert feed(run, Offered(CATALOG, "SYSTEM"))[1] == started(with_offers=CATALOG)[1]
-
-
 def test_a_rejection_that_is_not_on_record_is_recorded():
     run, commands = advance(started()[0], BAD)
     assert advance(run, OwnerChanged())[1] == commands
@@ -164,12 +155,6 @@ def test_of_two_results_that_are_to_be_written_each_is_pending_until_it_is_writt
     assert run.pending == (first, second)
     run, _ = advance(run, first.event)
     assert run.pending == (second,)
-
-
-def test_a_warning_needs_no_event():
-    run, commands = feed(started()[0], *[BAD] * 4)
-    assert [type(command) for command in commands] == [Warn, AskModel]
-    assert run.pending == commands[1:]
 
 
 # Calls that wait for a decision

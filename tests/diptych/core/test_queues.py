@@ -3,12 +3,20 @@
 from support.feeding import feed, made, returned, started
 
 from diptych.core.catalog import Catalog
-from diptych.core.events import Aborted, Offered, Replied, RunRequested, StepsExhausted, Streamed
-from diptych.core.queue_events import MessageQueued, QueueCleared
+from diptych.core.events import (
+    Aborted,
+    MessageQueued,
+    Offered,
+    QueueCleared,
+    Replied,
+    RunRequested,
+    StepsExhausted,
+    Streamed,
+)
 from diptych.core.queues import takes
 from diptych.core.reducer import closing_events
 from diptych.core.run_settings import RunSettings
-from diptych.core.state import MAX_MESSAGES_PER_RUN, Phase, Run, conversation
+from diptych.core.state import MAX_MESSAGES_PER_RUN, Phase, Queues, Run, conversation
 
 ONE, TWO, THREE = (MessageQueued(text, text) for text in ("one", "two", "three"))
 LATER, LAST = (MessageQueued(text, text, is_follow_up=True) for text in ("later", "last"))
@@ -83,12 +91,12 @@ def test_during_the_answer_what_steers_begins_a_turn_of_its_own_before_follow_up
 def test_before_the_run_begins_all_that_steers_belongs_to_the_question():
     run, (ask,) = feed(Run(), RunRequested("hi"), ONE, LATER, TWO, Offered(Catalog(), "SYSTEM"))
     assert [m.content for m in ask.request.messages][1:] == ["hi\n\none\n\ntwo"]
-    assert run.follow_ups == (LATER,)
+    assert run.queues.follow_ups == (LATER,)
 
 
 def test_what_is_cleared_never_joins():
     run, _ = feed(started()[0], ONE, LATER, QueueCleared("c", ("one", "later")))
-    assert (run.steering, run.follow_ups) == ((), ())
+    assert (run.queues.steering, run.queues.follow_ups) == ((), ())
     run, _ = feed(run, *ANSWER)
     assert (run.phase, heard(run)) == (Phase.DONE, [])
     run, _ = feed(started()[0], ONE, QueueCleared("c", ("one",)), TWO, Replied("{}"))
@@ -111,5 +119,5 @@ def test_at_max_steps_what_steers_stands_before_the_text_and_follow_ups_after_it
 
 def test_as_many_clears_are_taken_as_messages():
     ids = frozenset(map(str, range(MAX_MESSAGES_PER_RUN)))
-    assert takes(Run(clear_ids=ids - {"0"}), QueueCleared("new"))
-    assert not takes(Run(clear_ids=ids), QueueCleared("new"))
+    assert takes(Run(queues=Queues(clear_ids=ids - {"0"})), QueueCleared("new"))
+    assert not takes(Run(queues=Queues(clear_ids=ids)), QueueCleared("new"))

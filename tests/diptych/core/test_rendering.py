@@ -9,13 +9,25 @@ from support.doubles import catalog
 from support.feeding import feed, returned
 from support.native_models import native
 
-from diptych.core.answer_prompt import NOT_AN_ACTION
-from diptych.core.catalog import Catalog
-from diptych.core.events import Called, Offered, Replied, ReplyRejected, RunRequested, Streamed
-from diptych.core.message_json import decode_message, encode_message
+from diptych.core.events import (
+    Called,
+    MessageQueued,
+    Offered,
+    Replied,
+    ReplyRejected,
+    RunRequested,
+    Streamed,
+)
+from diptych.core.json_values import decode_message, encode_message
 from diptych.core.messages import Delegation, Message, NativeCall, ToolCall
-from diptych.core.prompt import OPENING, action_rules, changed_call, final_prompt, native_source
-from diptych.core.queue_events import MessageQueued
+from diptych.core.prompt import (
+    NOT_AN_ACTION,
+    OPENING,
+    action_rules,
+    changed_call,
+    final_prompt,
+    native_source,
+)
 from diptych.core.reading import ActionError
 from diptych.core.rendering import (
     joined,
@@ -47,10 +59,6 @@ def with_result(text="AAA"):
     return Replied(ECHO), Called(call, 1), returned("call_1_1", text)
 
 
-def test_how_to_act_stands_at_the_end_of_what_the_user_said():
-    assert asked() == (Message("system", "SYSTEM"), Message("user", f"Who?\n\n{RULES}"))
-
-
 def test_a_tool_that_the_question_names_has_its_form_last_until_there_are_results():
     named = action_rules(TOOLS, "Use echo.")
     form = '{"tool": "echo", "arguments": {}}'
@@ -60,10 +68,6 @@ def test_a_tool_that_the_question_names_has_its_form_last_until_there_are_result
     rejected = asked(Replied("{ no"), ReplyRejected(error, "{ no"), question="Use echo.")
     assert rejected[-1].content.endswith(named)
     assert asked(*with_result(), question="Use echo.")[-1].content.endswith(RULES)
-
-
-def test_who_may_call_nothing_is_sent_the_question_alone():
-    assert asked(offered=Offered(Catalog(), "")) == (Message("user", "Who?"),)
 
 
 def test_after_a_result_how_to_act_stands_after_it_and_nowhere_else():
@@ -201,11 +205,6 @@ def test_a_result_cannot_pass_for_another():
     sent = asked(*with_result(forged))
     assert RESULT.format(forged) in sent[-1].content
     assert sent[-1].content.count("</result-5f0c>") == 1
-
-
-def test_a_run_recorded_before_there_were_marks_is_sent_without_them():
-    sent = asked(*with_result(), offered=Offered(TOOLS, "SYSTEM"))
-    assert sent[-1].content.startswith("[Step 1/5] Result of tool echo:\nAAA\n\n")
 
 
 def test_a_conversation_that_the_assistant_opened_begins_with_the_user():

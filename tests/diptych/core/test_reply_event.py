@@ -2,12 +2,12 @@
 
 import pytest
 
+from diptych.core.asking import event_of_failure, event_of_reply
 from diptych.core.commands import AskModel
 from diptych.core.errors import ModelError
 from diptych.core.events import Compacted, ContextRefused, Failed, FormatChanged, Replied
 from diptych.core.messages import Message, Usage
 from diptych.core.model_request import ModelRequest
-from diptych.core.reply_event import event_of_failure, event_of_reply
 
 REQUEST = ModelRequest((Message("user", "hi"),), 0)
 ACTIONS = AskModel(REQUEST, "actions")

@@ -11,10 +11,10 @@ from support.doubles import catalog
 from support.feeding import feed, started
 
 from diptych.core.budget import Budget, Prices
-from diptych.core.catalog_json import decode_catalog, encode_catalog
 from diptych.core.codec import decode, encode
 from diptych.core.commands import MakeCall
 from diptych.core.events import Called, Replied, Returned
+from diptych.core.json_values import decode_catalog, encode_catalog
 from diptych.core.messages import ChildRun, Delegation, Result, ToolCall, Usage, Used
 from diptych.core.run_settings import RunSettings
 from diptych.core.spending import capped, child_use, denied_call, shares, used_by

@@ -2,9 +2,9 @@
 
 from support.doubles import catalog
 
-from diptych.core.approval_events import ApprovalRequested
 from diptych.core.commands import Emit
 from diptych.core.events import (
+    ApprovalRequested,
     Called,
     MessageQueued,
     Offered,

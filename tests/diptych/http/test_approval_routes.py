@@ -27,8 +27,7 @@ from diptych.access.bearer import Authenticator
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.core.reading.strict_json import MAX_DEPTH
 from diptych.http.access_guard import AccessPolicy
-from diptych.policy.rule_groups import Rule
-from diptych.policy.rules import Policy
+from diptych.policy.rules import Policy, Rule
 
 ASK = Policy((Rule("tool", "pay", "ask", reason="money"),))
 PAY = '{"tool": "pay", "arguments": {"amount": 5}}'

@@ -9,7 +9,7 @@ from support.shared_store import SharedStore
 from support.stack import frames, text_of
 from support.stories import begin, log, virtually
 
-from diptych.core.queue_events import MessageQueued
+from diptych.core.events import MessageQueued
 from diptych.http.chat import ChatReader
 from diptych.http.completion_format import CompletionFormat
 from diptych.http.errors import RunFailed

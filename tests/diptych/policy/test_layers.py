@@ -8,9 +8,7 @@ import pytest
 from support.doubles import catalog
 
 from diptych.core.messages import ToolCall
-from diptych.policy.layers import LayeredPolicy
-from diptych.policy.rule_groups import Rule
-from diptych.policy.rules import Policy, RunCaller
+from diptych.policy.rules import LayeredPolicy, Policy, Rule, RunCaller
 from diptych_cel.expressions import check_expression
 
 PAY = ToolCall("call_1_1", "pay", {"amount": 250})

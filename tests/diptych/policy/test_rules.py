@@ -8,8 +8,7 @@ from support.doubles import catalog, tool
 
 from diptych.core.catalog import Catalog
 from diptych.core.messages import Delegation, ToolCall
-from diptych.policy.rule_groups import Rule
-from diptych.policy.rules import Policy, RunCaller
+from diptych.policy.rules import Policy, Rule, RunCaller
 from diptych_cel.expressions import check_expression
 
 ADA = RunCaller("run-1", "user:ada")

@@ -7,8 +7,7 @@ from support.doubles import CountingClock
 from support.stories import now, virtually
 
 from diptych.core.catalog import Catalog
-from diptych.core.events import Aborted, Failed, Offered, RunRequested
-from diptych.core.queue_events import MessageQueued
+from diptych.core.events import Aborted, Failed, MessageQueued, Offered, RunRequested
 from diptych.core.reducer import replay
 from diptych.core.state import MAX_MESSAGES_PER_RUN, Phase, Run
 from diptych.runs.active_run import ActiveRun, Stage

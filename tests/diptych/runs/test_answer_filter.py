@@ -8,9 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.doubles import catalog, facts, house, types
 
-from diptych.core.answer_gate import AnswerGate
-from diptych.core.answer_reading import is_call
-from diptych.core.reading import Rules
+from diptych.core.answer_gate import AnswerGate, is_call
 from diptych.core.run_settings import RunSettings
 from diptych.ports import Delta, Notice, Reply
 from diptych.runs.answer_filter import AnswerFilter
@@ -22,7 +20,7 @@ PARTS = [ADD, "{}", "word ", "\n", "<think>", "</think>", "```json\n", "```", '{
 
 
 def gate():
-    return AnswerGate(lambda text: is_call(text, catalog("add"), Rules()))
+    return AnswerGate(lambda text: is_call(text, catalog("add")))
 
 
 async def streamed(pieces, recorded=""):

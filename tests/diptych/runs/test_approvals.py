@@ -8,15 +8,13 @@ from support.replicas import replica, told
 from support.shared_store import SharedStore
 from support.stories import begin, log, now, virtually
 
-from diptych.core.approval_events import ApprovalDecided
 from diptych.core.approval_records import open_approvals
 from diptych.core.codec import Record
 from diptych.core.errors import AlreadyDecided, ApprovalNotFound, InvalidRequest, RunEnded
+from diptych.core.events import ApprovalDecided, MessageQueued
 from diptych.core.messages import ChildRun
-from diptych.core.queue_events import MessageQueued
 from diptych.core.run_settings import RunSettings
-from diptych.policy.rule_groups import Rule
-from diptych.policy.rules import Policy
+from diptych.policy.rules import Policy, Rule
 from diptych.ports import ChildEvent
 from diptych.runs.decision_request import DecisionRequest, is_decided_by
 from diptych.runs.definition import AgentDefinition

@@ -7,7 +7,7 @@ from support.replicas import LOST, replica
 from support.shared_store import SharedStore
 from support.stories import TAKEN_UP, begin, log, virtually
 
-from diptych.core.origin import Origin
+from diptych.core.events import Origin
 
 LEASE = 60.0
 HOURS = {"content": "{}", "delay_ms": 10_000_000}

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diptych.core.approval_events import ChildApprovalDecided, ChildApprovalRequested
-from diptych.core.child_approvals import may_take, take
+from diptych.core.decisions import may_take, take
+from diptych.core.events import ChildApprovalDecided, ChildApprovalRequested
 from diptych.core.messages import ChildRun, Delegation
 from diptych.core.state import Run
 from diptych.ports import ChildEvent

@@ -13,11 +13,10 @@ from support.stories import begin, log, virtually
 from diptych.budgets.recorded_use import recorded_use
 from diptych.core.budget import Budget
 from diptych.core.catalog import Catalog
+from diptych.core.events import MessageQueued
 from diptych.core.messages import ChildRun, Message, ToolCall, Used
-from diptych.core.queue_events import MessageQueued
 from diptych.core.run_settings import RunSettings
-from diptych.policy.rule_groups import Rule
-from diptych.policy.rules import Policy
+from diptych.policy.rules import Policy, Rule
 from diptych.runs.decision_request import DecisionRequest
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.hooks import ContextProvider, Hook, Hooks

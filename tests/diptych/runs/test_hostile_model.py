@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.doubles import ListeningModel, catalog, house, types
 
-from diptych.core.answer_reading import is_call, is_only_no_op
+from diptych.core.answer_gate import is_call, is_only_no_op
 from diptych.core.codec import TERMINAL, Record
 from diptych.core.errors import ModelError
 from diptych.core.messages import NativeCall
-from diptych.core.reading import Calls, Rules, parse, strip_lead
+from diptych.core.reading import Calls, parse, strip_lead
 from diptych.core.reading.repetition import repetition_end
 from diptych.core.run_settings import RunSettings
 from diptych.ports import Delta, Notice, Reply
@@ -164,7 +164,7 @@ class Played:
             assert self.code in ERRORS
             return
         answer = self.answer or ""
-        assert not is_call(answer, OFFERED, Rules())
+        assert not is_call(answer, OFFERED)
         assert not is_only_no_op(answer)
         assert answer == self._told()
 
@@ -197,7 +197,7 @@ def meant(said: Said) -> tuple[str, str]:
 def is_answer(text: str, finish_reason: str) -> bool:
     if not text.strip():
         return finish_reason != "stop"
-    return not is_only_no_op(text) and not is_call(text, OFFERED, Rules())
+    return not is_only_no_op(text) and not is_call(text, OFFERED)
 
 
 @settings(deadline=None)

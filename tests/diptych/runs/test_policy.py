@@ -6,8 +6,7 @@ from support.doubles import facts, house
 from support.stories import virtually
 
 from diptych.core.run_settings import RunSettings
-from diptych.policy.rule_groups import Rule
-from diptych.policy.rules import Policy
+from diptych.policy.rules import Policy, Rule
 from diptych.runs.definition import AgentDefinition
 from diptych_cel.expressions import check_expression
 

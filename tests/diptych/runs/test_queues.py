@@ -12,8 +12,8 @@ from support.stories import begin, log, virtually
 from support.virtual_time import VirtualLoop, run_virtually
 
 from diptych.core.errors import RunEnded, StoreError
+from diptych.core.events import MessageQueued
 from diptych.core.messages import Message
-from diptych.core.queue_events import MessageQueued
 from diptych.core.run_settings import RunSettings
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.request import RunRequest

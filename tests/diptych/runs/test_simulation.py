@@ -20,13 +20,12 @@ from support.seeds import blocks
 from support.virtual_time import run_virtually
 from support.window_model import is_summary, words
 
-from diptych.core.answer_reading import is_call
+from diptych.core.answer_gate import is_call
 from diptych.core.catalog import Unavailable
 from diptych.core.codec import TERMINAL, Record
 from diptych.core.errors import DelegationError, ModelError, RunEnded, ToolError
-from diptych.core.events import Failed
+from diptych.core.events import Failed, MessageQueued
 from diptych.core.messages import Message, NativeCall, Usage
-from diptych.core.queue_events import MessageQueued
 from diptych.core.reducer import replay
 from diptych.core.rendering import with_whole_calls
 from diptych.core.run_settings import RunSettings
@@ -261,7 +260,7 @@ async def check(
     repairs = run.settings.answer_repairs if run.output_schema is not None else 0
     asked = run.settings.max_steps + 2 + repairs
     most = asked * 2  # each may need a summary before it
-    assert run.model_calls <= most + len(run.message_ids) * most  # each may begin a turn
+    assert run.model_calls <= most + len(run.queues.message_ids) * most  # each may begin a turn
     assert list(with_whole_calls(run.messages)) == list(run.messages)
     check_overlaps(records, run.settings.max_parallel_calls)
     told = ""
@@ -272,7 +271,7 @@ async def check(
             told = ""
         elif record.event_type == "agent_response":
             assert record.content == told
-            assert not is_call(told, run.catalog, run.settings.rules)
+            assert not is_call(told, run.catalog)
             if run.output_schema is not None:
                 assert "x" in json.loads(told)
             told = ""

@@ -17,7 +17,7 @@ from support.world import found
 from support.world_below import Workers
 
 from diptych.budgets.run_ledger import RunLedger
-from diptych.core.hook_events import CallJudged
+from diptych.core.events import CallJudged
 
 pytestmark = pytest.mark.no_cover
 

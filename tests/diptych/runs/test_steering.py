@@ -19,6 +19,7 @@ from diptych.core.events import (
     Answered,
     Called,
     Completed,
+    MessageQueued,
     Offered,
     Origin,
     Replied,
@@ -27,7 +28,6 @@ from diptych.core.events import (
     Streamed,
 )
 from diptych.core.messages import Message
-from diptych.core.queue_events import MessageQueued
 from diptych.core.reducer import closing_events, replay
 from diptych.core.run_settings import RunSettings
 from diptych.core.state import MAX_MESSAGES_PER_RUN, Phase, Run, conversation
@@ -55,7 +55,7 @@ def said(run):
 def test_before_the_run_begins_it_stands_behind_the_question():
     run, (ask,) = feed(Run(), RunRequested("hi"), MORE, Offered(Catalog(), "SYSTEM"))
     assert [m.content for m in ask.request.messages] == ["SYSTEM", "hi\n\nand in French"]
-    assert run.steering == ()
+    assert run.queues.steering == ()
 
 
 def test_calls_that_the_model_asks_for_without_having_heard_it_are_not_made():
@@ -109,7 +109,7 @@ def test_while_the_answer_is_told_it_waits_and_then_begins_the_next_turn():
     run, _ = feed(run, Replied("{}"), Streamed("Bonjour."), Replied(""))
     assert run.end == Completed("stop", run.usage)
     assert said(run) == ["hi", "Hello.", "and in French", "Bonjour."]
-    assert run.answer == "Bonjour."
+    assert run.draft.text == "Bonjour."
 
 
 def test_the_next_turn_has_steps_of_its_own_and_counts_on():
@@ -144,11 +144,11 @@ def test_a_run_is_replayed_with_all_that_it_heard():
     offered = Offered(Catalog(), "SYSTEM")
     events = [RunRequested("hi"), offered, Replied("{}"), Streamed("Hello."), MORE]
     run = replay(events)
-    assert run.steering == (MORE,)
+    assert run.queues.steering == (MORE,)
     events += [Replied(""), Answered("Hello.")]
     run = replay(events)
     assert [type(c) for c in run.pending] == [AskModel]
-    assert run.message_ids == {"m-1"}
+    assert run.queues.message_ids == {"m-1"}
 
 
 # Wherever the run is

@@ -29,8 +29,7 @@ from support.stories import (
 from diptych.core.codec import Record
 from diptych.core.events import Origin
 from diptych.core.messages import Message
-from diptych.policy.rule_groups import Rule
-from diptych.policy.rules import Policy
+from diptych.policy.rules import Policy, Rule
 from diptych.runs.decision_request import DecisionRequest
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.executor import MAX_OWNER_CHANGES

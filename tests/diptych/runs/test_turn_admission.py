@@ -12,7 +12,7 @@ from support.shared_store import LEASE_SECONDS, SharedStore
 from support.stories import SLOWLY, TAKEN_UP, Hung, begin, ends, log, virtually
 
 from diptych.core.errors import Overloaded, SubjectOverloaded
-from diptych.core.queue_events import MessageQueued
+from diptych.core.events import MessageQueued
 from diptych.net.memory_budget import ADMITTED, RUN_SIZE, MemoryBudget
 from diptych.runs.turn_admission import LOADED, ROOM_SECONDS, SUSPECT_DEATHS, UNREAD_DEATHS
 

@@ -9,10 +9,8 @@ import pytest
 from support.redis_server import RedisServer, redis_server
 from support.redis_stores import end, first, record, soon, stores
 
-from diptych.core.approval_events import ApprovalDecided
 from diptych.core.errors import RunNotFound, StoreError, StoreFull, TooManyMessages
-from diptych.core.events import Aborted, Failed
-from diptych.core.queue_events import MessageQueued
+from diptych.core.events import Aborted, ApprovalDecided, Failed, MessageQueued
 from diptych.core.state import MAX_MESSAGES_PER_RUN
 from diptych.ports import Gap, Notice
 from diptych.stores.redis.feed import RunChannel

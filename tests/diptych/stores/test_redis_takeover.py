@@ -10,8 +10,8 @@ from support.redis_server import redis_server
 from support.redis_stores import first, record, stores
 
 from diptych.core.errors import LeaseLost, StoreError
+from diptych.core.events import MessageQueued
 from diptych.core.messages import Message
-from diptych.core.queue_events import MessageQueued
 from diptych.ports.entries import Lease, RunEntry
 from diptych.stores.redis import RedisStore
 

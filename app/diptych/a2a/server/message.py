@@ -17,7 +17,7 @@ from google.protobuf.message import Message as ProtobufMessage
 
 from diptych.a2a import extension as a2a_extension
 from diptych.core import messages
-from diptych.core.queue_events import MessageQueued
+from diptych.core.events import MessageQueued
 from diptych.http.run_request import idempotency_key, origin, sha256
 from diptych.ports.entries import IdempotencyKey
 from diptych.runs.request import SESSION_ID, RunRequest

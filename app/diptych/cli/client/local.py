@@ -18,8 +18,8 @@ from diptych.cli.client.agent_client import (
     ignore_notice,
 )
 from diptych.core.errors import ConfigError
+from diptych.core.events import MessageQueued
 from diptych.core.messages import Message
-from diptych.core.queue_events import MessageQueued
 from diptych.core.text import well_formed
 from diptych.manifest.loader import LoadedAgents, LocalOptions, load_agents
 from diptych.manifest.telemetry import read_telemetry

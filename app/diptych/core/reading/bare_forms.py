@@ -10,11 +10,10 @@ from typing import Any
 
 from diptych.core.catalog import Catalog
 from diptych.core.messages import JSON, JSONObject
-from diptych.core.reading.brackets import blank_end
-from diptych.core.reading.code_calls import calls_in_code
-from diptych.core.reading.other_forms import calls_in, offered_name, to_own_form
+from diptych.core.reading.extraction import blank_end
+from diptych.core.reading.other_forms import calls_in, calls_in_code, offered_name, to_own_form
 from diptych.core.reading.strict_json import decode_at
-from diptych.core.reading.tag_table import TOKENS
+from diptych.core.reading.tagged import TOKENS
 
 _NAME = r"[^\s<>\[\]{}()\"'`]{1,128}+"
 _INPUT = re.compile(r"^[ \t*]*Action Input:", re.MULTILINE)
@@ -27,7 +26,7 @@ _TRUNCATED = '{"tool": '
 
 
 def rewrite_bare(text: str, catalog: Catalog) -> str:
-    """Give the text with its bare calls as JSON of our own form, each on a line of its own.
+    """Return the text with its bare calls as JSON of our own form, each on a line of its own.
 
     - a last line `Action: n` with `Action Input: {…}`, also cut off in the latter;
     - `n{…}` or `n`, a line break and `{…}`, alone or after `>>>` (Functionary; Mistral, Kimi and
@@ -49,7 +48,7 @@ def rewrite_bare(text: str, catalog: Catalog) -> str:
 
 
 def code_in_fence(text: str, catalog: Catalog) -> JSONObject | None:
-    """Give the right form of a call that stands as code in a fence at the end of a reply.
+    """Return the right form of a call that stands as code in a fence at the end of a reply.
 
     None if there is none, if it calls nothing that is offered, or if prose stands before a fence
     that is not tagged as a call.

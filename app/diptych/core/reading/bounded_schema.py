@@ -5,21 +5,23 @@ time, and a pattern any time. Here every keyword that is evaluated counts as a s
 every error with its message; a check that takes too many steps ends with `TooCostly`.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice
+from math import prod
 from typing import Any, cast
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.protocols import Validator
 from jsonschema.validators import extend, validator_for
+from pydantic_core import SchemaError, SchemaValidator, core_schema
 from referencing import Registry
 
 from diptych.core.messages import JSON
-from diptych.core.reading.linear_patterns import UnusablePattern, matches
 
 MAX_STEPS = 20_000
 """Of one check: some 0.1 s."""
@@ -28,6 +30,14 @@ MAX_CONTAINERS = 1_000
 """Of a schema: objects and lists in it. To check that it is one takes some 0.2 s at most."""
 
 CHARS_A_STEP = 1_000  # of an error's message
+
+MAX_PATTERN = 20_000
+"""Of a pattern: characters times the product of its counted repetitions."""
+
+MAX_WORK = 5_000_000
+"""Of a search: the above times the characters of the text; at most 0.1 s."""
+
+_REPEAT = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 
 _STANDARD = "json-schema.org"  # where the schemas are that jsonschema brings with it
 _ADDRESSES = ("$id", "id", "$ref", "$dynamicRef", "$recursiveRef")
@@ -53,7 +63,7 @@ _STEPS: ContextVar[_Steps] = ContextVar("schema_steps")
 
 
 def validator_of(schema: JSON) -> Validator:
-    """Give what checks against a schema, of the draft that the schema names.
+    """Return what checks against a schema, of the draft that the schema names.
 
     Raises `SchemaError` if it is no schema, `TooCostly` if it takes too long to tell.
     """
@@ -70,7 +80,7 @@ def errors_of(
     limit: int,
     is_wanted: Callable[[ValidationError], bool] = bool,
 ) -> list[ValidationError]:
-    """Give the first errors of an instance that are wanted. Raises `TooCostly`."""
+    """Return the first errors of an instance that are wanted. Raises `TooCostly`."""
     token = _STEPS.set(_Steps(MAX_STEPS))
     try:
         errors = (error for error in validator.iter_errors(instance) if is_wanted(error))
@@ -80,7 +90,7 @@ def errors_of(
 
 
 def _without_dialects(value: JSON, containers: _Steps) -> JSON:
-    """Give a copy without `$schema`, at which jsonschema would go on without our keywords.
+    """Return a copy without `$schema`, at which jsonschema would go on without our keywords.
 
     Raises `TooCostly` if there is too much of it, or if it refers to such a schema.
     """
@@ -128,11 +138,25 @@ def _pattern(_: object, pattern: str, instance: object, __: object) -> Iterator[
 
 
 def _matches(pattern: str, text: str, *, otherwise: bool) -> bool:
-    """Say whether a pattern matches; `otherwise` for one that no bounded search is known for."""
-    try:
-        return matches(pattern, text)
-    except UnusablePattern:
+    """Search with Rust's engine, which pydantic has in it; Python's may take exponential time.
+
+    Its time is at most the pattern, with its repetitions written out, times the text. Returns
+    `otherwise` where that is too much, and for what Rust has no pattern for (look-around).
+    """
+    counts = (int(most or least) for least, most in _REPEAT.findall(pattern))
+    size = len(pattern) * prod(max(count, 1) for count in counts)
+    if size > MAX_PATTERN or size * len(text) > MAX_WORK:
         return otherwise
+    compiled = _compiled(pattern)
+    return otherwise if compiled is None else compiled.isinstance_python(text)
+
+
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> SchemaValidator | None:
+    try:
+        return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
+    except SchemaError:
+        return None
 
 
 def _pattern_properties(
@@ -194,7 +218,7 @@ def _unique_items(
 
 
 def _comparable(value: object) -> object:
-    """Give what is equal, and hashed alike, for values that are equal in JSON Schema."""
+    """Return what is equal, and hashed alike, for values that are equal in JSON Schema."""
     match value:
         case bool():
             return ("bool", value)

@@ -4,12 +4,12 @@ Models answer in the form that they were trained on. Each such form is turned in
 own, `{"tool": …}` or `{"agent": …}`, before it is checked like any other call.
 """
 
+import ast
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from diptych.core.catalog import Catalog
-from diptych.core.functions import DELEGATE_PREFIX
+from diptych.core.catalog import DELEGATE_PREFIX, Catalog
 from diptych.core.messages import JSON, JSONObject
 from diptych.core.reading.strict_json import decode_json, is_deep
 
@@ -26,7 +26,7 @@ _NUMBER = re.compile(r":\d{1,4}\Z")  # the place of a call, as in Kimi's `functi
 def offered_name(
     name: str, catalog: Catalog, *, may_be_away: bool = False
 ) -> tuple[str, bool] | None:
-    """Give the tool's or agent's name that a model means, and whether it is an agent's.
+    """Return the tool's or agent's name that a model means, and whether it is an agent's.
 
     None if nothing of that name is offered. The prefixes `functions.` and `delegate_to_` and a
     number after a colon are taken off where the name is not offered with them. A name of both a
@@ -62,7 +62,7 @@ def to_own_form(name: str, arguments: JSON, catalog: Catalog) -> dict[str, Any]:
 def calls_in(
     value: JSON, catalog: Catalog, *, tagged: bool = False, labelled: bool = False
 ) -> list[JSONObject] | None:
-    """Give the calls of a JSON value in another form, in this loop's form; None if it has none.
+    """Return the calls of a JSON value in another form, in this loop's form; None if it has none.
 
     Untagged JSON is data unless everything in it is a call of something offered, and nothing in it
     speaks against that: a description, or a schema in the place of arguments. Between tags the
@@ -88,7 +88,7 @@ def calls_in(
 
 
 def with_arguments(call: dict[str, Any], catalog: Catalog) -> dict[str, Any]:
-    """Give a call in this loop's form whose arguments stand under `parameters` as one of ours."""
+    """Return a call in this loop's form whose arguments stand under `parameters` as one of ours."""
     name, given = call.get("tool"), call.get("parameters")
     if not isinstance(name, str) or given is None or call.get("arguments") is not None:
         return call
@@ -140,7 +140,7 @@ def _tagged(value: JSONObject, catalog: Catalog) -> list[JSONObject] | None:
 
 
 def _keys(value: JSONObject) -> tuple[list[str], list[str]]:
-    """Give the keys that hold a call's name and its arguments."""
+    """Return the keys that hold a call's name and its arguments."""
     names = [key for key in (*_NAMES, "function") if isinstance(value.get(key), str)]
     fields = [key for key in _ARGUMENTS if key in value]
     if value.get("type") == "tool_use" and "input" in value:
@@ -183,3 +183,93 @@ def _task(arguments: JSON) -> JSON:
     if "task" in arguments or len(arguments) != 1:
         return arguments.get("task")
     return next(iter(arguments.values()))
+
+
+MAX_CODE = 20_000
+"""Characters of code that are looked at; a longer text is no call."""
+
+
+def calls_in_code(code: str) -> list[tuple[str, dict[str, Any]]] | None:
+    """Return the names and arguments of one call, or of a list of calls, that is all of the code.
+
+    The arguments are literals with names. `print(…)` around a call is taken off, as Gemma writes
+    it, and so is `.call`, as Llama 3 writes it. Anything else is None; code is never run.
+    """
+    tree = _parsed(code)
+    if tree is None:
+        return None
+    body = tree.body
+    calls = body.elts if isinstance(body, ast.List) else [body]
+    found = [_call(node) for node in calls]
+    return [call for call in found if call] if found and None not in found else None
+
+
+def _parsed(code: str) -> ast.Expression | None:
+    source = code.strip()
+    if len(source) > MAX_CODE or not source.endswith((")", "]")):
+        return None
+    for tried in (source, source.replace("\n", "\\n")):  # LFM breaks lines inside its strings
+        try:
+            return ast.parse(tried, mode="eval")
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
+            continue
+    return None
+
+
+def _call(node: ast.expr) -> tuple[str, dict[str, Any]] | None:
+    if not isinstance(node, ast.Call):
+        return None
+    name = _name(node.func)
+    if name == "print" and len(node.args) == 1 and not node.keywords:
+        return _call(node.args[0])
+    if name is None or node.args:
+        return None
+    try:
+        return name, {str(k.arg): _literal(k.value) for k in node.keywords if _is_named(k)}
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def _is_named(keyword: ast.keyword) -> bool:
+    if keyword.arg is None:
+        raise ValueError("**arguments say nothing")
+    return True
+
+
+def _literal(node: ast.expr) -> Any:  # noqa: ANN401 - a value of Python
+    """Return the value of a literal that JSON has too; `true`, `false` and `null` are known.
+
+    Raises ValueError for others.
+    """
+    match node:
+        case ast.Name(id=word):
+            return {"true": True, "false": False, "null": None}[word] if word in _WORDS else _no()
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return [_literal(item) for item in items]
+        case ast.Dict(keys=keys, values=values):
+            return {_key(k): _literal(v) for k, v in zip(keys, values, strict=True)}
+    value = ast.literal_eval(node)
+    return value if isinstance(value, str | int | float | None) else _no()
+
+
+_WORDS = frozenset({"true", "false", "null"})
+
+
+def _key(node: ast.expr | None) -> str:
+    value = ast.literal_eval(node) if node else None
+    return value if isinstance(value, str) else str(_no())
+
+
+def _no() -> Any:  # noqa: ANN401 - it never returns
+    raise ValueError("no literal of JSON")
+
+
+def _name(node: ast.expr) -> str | None:
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return None
+    name = ".".join((node.id, *reversed(parts)))
+    return name.removesuffix(".call")

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from diptych.core.messages import JSON, Call, Delegation, ToolCall
-from diptych.core.reading.verdict import ActionError
-from diptych.core.reading.wording import quoted
+from diptych.core.reading.verdict import ActionError, quoted
 
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _READ = frozenset(
@@ -21,7 +20,7 @@ _FORMS = (
 
 
 def call_objects(values: Iterable[JSON]) -> Iterable[dict[str, Any] | ActionError]:
-    """Give the objects that should be calls; `{}` beside them is noise."""
+    """Return the objects that should be calls; `{}` beside them is noise."""
     for value in values:
         match value:
             case {"calls": calls, **others} if calls is not None:

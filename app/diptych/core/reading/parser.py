@@ -1,66 +1,112 @@
 """Reads a phase-1 reply: calls that may be run, a no-op, prose, or an error for the model.
 
-Implements loop.md §3. The whole reply is checked before anything of it runs.
+Implements loop.md §3 and §12. The whole reply is checked before anything of it runs.
 """
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
 
-from diptych.core.catalog import Catalog
-from diptych.core.messages import JSON, Call, Delegation, ToolCall
-from diptych.core.reading.arguments import check_arguments
+from diptych.core.catalog import DELEGATE_PREFIX, Catalog
+from diptych.core.messages import JSON, Call, Delegation, NativeCall, ToolCall
+from diptych.core.reading.arguments import check_arguments, typed_arguments
 from diptych.core.reading.bare_forms import code_in_fence, rewrite_bare
 from diptych.core.reading.extraction import find_values
-from diptych.core.reading.linking import linked_calls
-from diptych.core.reading.other_forms import calls_in, is_labelled, with_arguments
+from diptych.core.reading.leading_reasoning import strip_lead
+from diptych.core.reading.other_forms import calls_in, is_labelled, to_own_form, with_arguments
 from diptych.core.reading.own_form import call_objects, ignored_keys, read_call
+from diptych.core.reading.references import referenced_labels
+from diptych.core.reading.repetition import repetition_end
+from diptych.core.reading.strict_json import decode_json
 from diptych.core.reading.tagged import rewrite_tagged
-from diptych.core.reading.typed_arguments import typed_arguments
 from diptych.core.reading.verdict import (
     ActionError,
-    ActionErrorType,
     Calls,
     NoOp,
     Prose,
     Verdict,
+    cut,
+    listed,
+    quoted,
 )
-from diptych.core.reading.wording import cut, listed, quoted
 
+MAX_CALLS = 16
+"""Of one reply, unless the manifest says otherwise."""
+
+MALFORMED_CALL = "malformed_call"
+"""The finish reason of a reply with a native call that the model's server could not read."""
+
+_Found = TypeVar("_Found", bound=Verdict)
 _MAY_ACT = re.compile(r"[{\[<`~]|\A\s*\"")  # what each form has one of, and each error
+_CUT = {
+    "length": "your reply was cut off by the length limit; be brief",
+    "content_filter": "your reply was stopped by a content filter, and nothing of it was done; "
+    "ask for something else, or answer without it",
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """By which rules a reply is read.
+class Reading(NamedTuple):
+    """A reply without its reasoning, and what it asks for."""
 
-    `max_calls` bounds the calls of one reply. Without `other_forms` a reply is read as version 0.1
-    read it: only our own form is a call, each as often as it is asked for, its arguments as they
-    are. The records of its runs must be replayed so.
+    said: str
+    found: Verdict
+
+
+def read_reply(
+    text: str, finish_reason: str, catalog: Catalog, max_calls: int = MAX_CALLS
+) -> Reading:
+    """Read a reply's text. Never raises, and takes time in proportion to its length.
+
+    A reply that was cut off, or that repeats itself, never has its calls run: all are `truncated`.
+    One that only repeats whole calls is fine: the same call is made once.
     """
+    said, _ = strip_lead(text)
+    found = parse(said, catalog, max_calls)
+    end = repetition_end(said)
+    if end is not None and not _repeats_calls_only(found):
+        said = said[:end]
+        if isinstance(found, Calls | ActionError):
+            detail = "your reply repeated the same text again and again, and was cut; be brief"
+            return Reading(said, ActionError("truncated", detail))
+    return Reading(said, _unless_broken(found, finish_reason))
 
-    max_calls: int = 16
-    other_forms: bool = True
+
+def read_native(
+    calls: Sequence[NativeCall], finish_reason: str, catalog: Catalog, max_calls: int = MAX_CALLS
+) -> Calls | ActionError:
+    """Read at least one native call, as if it stood in the reply's text.
+
+    The ids that the API gives are no labels: nothing can refer to them. `Calls.places` says for
+    each native call which call's result it gets.
+    """
+    values: list[dict[str, Any]] = []
+    error: ActionError | None = None
+    for call in calls:
+        arguments = _native_arguments(call)
+        if isinstance(arguments, ActionError):
+            error = error or arguments
+        else:
+            values.append(_native_in_own_form(call.name, arguments, catalog))
+    found = error or check_calls(values, catalog, max_calls)
+    if isinstance(found, NoOp):  # which no call with a name is
+        found = ActionError("missing_field", "a call must name the function that it calls")
+    return _unless_broken(found, finish_reason)
 
 
-RULES_0_1 = Rules(max_calls=64, other_forms=False)
-
-
-def parse(reply: str, catalog: Catalog, rules: Rules = Rules()) -> Verdict:
-    """Read a phase-1 reply, after its lead (`strip_lead`). Never raises, whatever the text."""
+def parse(reply: str, catalog: Catalog, max_calls: int = MAX_CALLS) -> Verdict:
+    """Read a reply without its reasoning. Never raises, whatever the text."""
     if reply == "{}":  # as nearly every phase 1 ends
         return NoOp()
     if not _MAY_ACT.search(reply):  # as nearly every answer
         return Prose()
-    if not rules.other_forms:
-        found = find_values(reply)
-        return check_calls(found, catalog, rules) if isinstance(found, tuple) else found
     text = reply.replace("\r\n", "\n").replace("\r", "\n")
     text = rewrite_bare(rewrite_tagged(text, catalog), catalog)
     found = find_values(text, catalog)
     if isinstance(found, tuple):
-        return check_calls(found, catalog, rules)
+        return check_calls(found, catalog, max_calls)
     if isinstance(found, Prose) and (right := code_in_fence(text, catalog)):
         form = json.dumps(right, ensure_ascii=False, default=dict)
         return ActionError("json_syntax", f"a call is written as JSON, not as code: {cut(form)}")
@@ -68,27 +114,25 @@ def parse(reply: str, catalog: Catalog, rules: Rules = Rules()) -> Verdict:
 
 
 def check_calls(
-    values: Sequence[JSON], catalog: Catalog, rules: Rules = Rules()
+    values: Sequence[JSON], catalog: Catalog, max_calls: int = MAX_CALLS
 ) -> Calls | NoOp | ActionError:
     """Check values that are JSON already: calls, lists of calls, `{"calls": […]}`, or `{}`."""
     calls: list[Call] = []
-    own = list(_in_own_form(values, catalog)) if rules.other_forms else values
+    own = list(_in_own_form(values, catalog))
     for item in call_objects(own):
         if isinstance(item, ActionError):
             return item
-        written = with_arguments(item, catalog) if rules.other_forms else item
-        call = read_call(written, str(len(calls) + 1))
+        call = read_call(with_arguments(item, catalog), str(len(calls) + 1))
         if isinstance(call, ActionError):
             return call
-        calls.append(_typed(call, catalog) if rules.other_forms else call)
+        calls.append(_typed(call, catalog))
     if not calls:
         return NoOp()
-    merged = _merged(calls, catalog) if rules.other_forms else Calls(tuple(calls))
-    if len(merged.calls) > rules.max_calls:
-        detail = f"{len(merged.calls)} calls in one reply; ask for at most {rules.max_calls}"
-        kind: ActionErrorType = "too_many_calls" if rules.other_forms else "invalid_graph"
-        return ActionError(kind, f"{detail} at a time")
-    linked = linked_calls(list(merged.calls))
+    merged = _merged(calls, catalog)
+    if len(merged.calls) > max_calls:
+        detail = f"{len(merged.calls)} calls in one reply; ask for at most {max_calls} at a time"
+        return ActionError("too_many_calls", detail)
+    linked = _linked(merged.calls)
     if isinstance(linked, ActionError):
         return linked
     labelled = any(call.label is not None for call in linked)
@@ -98,8 +142,53 @@ def check_calls(
     return Calls(linked, merged.places, ignored_keys(own))
 
 
+def _unless_broken(found: _Found, finish_reason: str) -> _Found | ActionError:
+    """Return what was found, or why it does not count: a reply cut off, or an unreadable call."""
+    if finish_reason in _CUT and isinstance(found, Calls | ActionError):
+        return ActionError("truncated", _CUT[finish_reason])
+    if finish_reason == MALFORMED_CALL and not isinstance(found, Calls):
+        return ActionError("json_syntax", "your call could not be read; write it anew, as a whole")
+    return found
+
+
+def _repeats_calls_only(found: Verdict) -> bool:
+    """Whether calls repeat as a whole, and nothing inside one of them."""
+    if not isinstance(found, Calls) or not found.places:
+        return False
+    texts = (json.dumps(_references_in(c), ensure_ascii=False, default=dict) for c in found.calls)
+    return all(repetition_end(text) is None for text in texts)
+
+
+def _native_arguments(call: NativeCall) -> dict[str, Any] | ActionError:
+    value: JSON | ValueError = decode_json(call.arguments) if call.arguments.strip() else {}
+    if isinstance(value, str):  # written as JSON twice, as some servers do
+        value = decode_json(value) if value.strip() else {}
+    match value:
+        case ValueError():
+            problem = f"the arguments of {quoted(call.name)} are not JSON: {value}"
+            return ActionError("json_syntax", problem)
+        case None:
+            return {}
+        case dict():
+            return value
+        case _:
+            problem = f"the arguments of {quoted(call.name)} must be a JSON object"
+            return ActionError("invalid_arguments", problem)
+
+
+def _native_in_own_form(name: str, arguments: dict[str, Any], catalog: Catalog) -> dict[str, Any]:
+    match catalog.functions.targets.get(name):
+        case ("tool", tool):
+            return {"tool": tool, "arguments": arguments}
+        case ("agent", agent):
+            return {"agent": agent, "task": arguments.get("task")}
+    meant = to_own_form(name, arguments, catalog)
+    if name.startswith(DELEGATE_PREFIX) and "tool" in meant:  # an agent that is not offered
+        return {"agent": name.removeprefix(DELEGATE_PREFIX), "task": str(arguments.get("task"))}
+    return meant
+
+
 def _in_own_form(values: Sequence[JSON], catalog: Catalog) -> Iterable[JSON]:
-    """Give the values with calls in other forms as calls in ours."""
     labelled = is_labelled(values)
     for value in values:
         calls = calls_in(value, catalog, labelled=labelled)
@@ -116,8 +205,6 @@ def _typed(call: Call, catalog: Catalog) -> Call:
 
 def _merged(calls: list[Call], catalog: Catalog) -> Calls:
     """Merge calls of the same name and arguments that have no labels; ids count those kept."""
-    if len(calls) == 1:
-        return Calls((calls[0],))
     kept: list[Call] = []
     first: dict[str, int] = {}
     places: list[int] = []
@@ -138,6 +225,43 @@ def _identity(call: Call, catalog: Catalog) -> str:
             tool = catalog.tool(name)
             what = ["tool", tool.long_name if tool else name, arguments]
     return json.dumps([*what, list(call.after)], sort_keys=True, default=dict)
+
+
+def _linked(calls: Sequence[Call]) -> tuple[Call, ...] | ActionError:
+    """Return the calls with the labels that each waits for, references included, if a graph."""
+    times = Counter(call.label for call in calls if call.label is not None)
+    if twice := [label for label, count in times.items() if count > 1]:
+        return ActionError("invalid_graph", f"the id {quoted(twice[0])} is used twice")
+    linked: list[Call] = []
+    for call in calls:
+        implied = sorted(referenced_labels(_references_in(call))) if times else []
+        after = tuple(dict.fromkeys((*call.after, *implied)))
+        if unknown := [label for label in after if label not in times]:
+            problem = (
+                f"no call in this reply has the id {quoted(unknown[0])}; ids here: "
+                f"{listed(times)}. (A ${{ that is no reference is written $${{.)"
+            )
+            return ActionError("invalid_graph", problem)
+        linked.append(call if after == call.after else replace(call, after=after))
+    if cycle := _cycle(linked):
+        names = listed(quoted(label) for label in cycle)
+        return ActionError("invalid_graph", f"these calls wait for each other in a circle: {names}")
+    return tuple(linked)
+
+
+def _references_in(call: Call) -> JSON:
+    return call.task if isinstance(call, Delegation) else call.arguments
+
+
+def _cycle(calls: Sequence[Call]) -> list[str]:
+    """Return the labels of the calls that can never start."""
+    blocked = list(calls)
+    while True:
+        labels = {call.label for call in blocked}
+        still = [call for call in blocked if not labels.isdisjoint(call.after)]
+        if len(still) == len(blocked):
+            return [call.label or f"(call {call.id})" for call in blocked]
+        blocked = still
 
 
 def _catalog_problem(call: Call, catalog: Catalog, *, references_fit: bool) -> ActionError | None:

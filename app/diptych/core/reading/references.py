@@ -21,7 +21,7 @@ _SHOWN = 60  # characters of a path in an error
 
 
 def referenced_labels(value: JSON) -> set[str]:
-    """Give the ids that references in a value name, known or not."""
+    """Return the ids that references in a value name, known or not."""
     return {
         _split(match["path"])[0]
         for text in _strings(value)
@@ -36,7 +36,7 @@ def has_reference(value: JSON) -> bool:
 
 
 def reference_value(value: JSON, text: str) -> JSON:
-    """Give what a reference to a result inserts: its structured value, else its text.
+    """Return what a reference to a result inserts: its structured value, else its text.
 
     A value that is only MCP's wrapper `{"result": x}` counts as `x`. Such an `x`, or a text without
     a value, that is a JSON object or array as a whole counts as that.
@@ -50,7 +50,7 @@ def reference_value(value: JSON, text: str) -> JSON:
 
 
 def fill_references(call: Call, values: Mapping[str, JSON]) -> Call | str:
-    """Give the call with its references filled, or a sentence that says why that cannot be.
+    """Return the call with its references filled, or a sentence that says why that cannot be.
 
     `values` holds the value of each label (see `reference_value`). Only for calls of a reply in
     which some call has a label: elsewhere `${…}` is text.
@@ -116,7 +116,7 @@ class _Filling:
 
 
 def _structured(text: str) -> JSON:
-    """Give the object or array that a text is as a whole, else the text."""
+    """Return the object or array that a text is as a whole, else the text."""
     if not text.lstrip().startswith(("{", "[")):
         return text
     decoded = decode_json(text)

@@ -7,7 +7,7 @@ _REACH = _TIMES * _LONGEST + _LENGTH
 
 
 def repetition_end(text: str) -> int | None:
-    """Give the offset at which a text that repeats itself is to be cut, or None.
+    """Return the offset at which a text that repeats itself is to be cut, or None.
 
     It repeats itself where a unit of at most 4,000 characters follows on itself, so that the same
     200 characters or more stand there five times over, side by side. What is looked at are

@@ -1,9 +1,30 @@
 """What a reply is found to be: calls, a no-op, prose, or something that looks like an action."""
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from diptych.core.messages import Call
+
+_LISTED = 1000  # characters of the names that an error lists
+_SHOWN = 60  # characters of one name
+
+
+def cut(text: str) -> str:
+    """Return the text, shortened to 1,000 characters."""
+    return text if len(text) <= _LISTED else f"{text[:_LISTED]} …"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names as a list in words, `none` for none."""
+    return cut(", ".join(names)) or "none"
+
+
+def quoted(name: str) -> str:
+    """Return a name in quotation marks, shortened to 60 characters."""
+    return json.dumps(name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…", ensure_ascii=False)
+
 
 ActionErrorType = Literal[
     "json_syntax",
@@ -28,12 +49,7 @@ class ActionError:
 
 @dataclass(frozen=True, slots=True)
 class NoOp:
-    """A reply that says that no action is needed: `{}`, `{"tool": null}`, `[]` or `<>`.
-
-    `extraction` finds it where a text holds no call, `parser` in an empty list of calls. A text
-    that is nothing but one is found without reading it: in an answer by `loop.answer_reading`, in
-    a stream by `loop.answer_gate`.
-    """
+    """A reply that says that no action is needed: `{}`, `{"tool": null}`, `[]` or `<>`."""
 
 
 @dataclass(frozen=True, slots=True)

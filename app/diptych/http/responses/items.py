@@ -5,14 +5,14 @@ Items that only repeat what this agent said of itself (`reasoning`) are passed o
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import ValidationError
 
 from diptych.core import prompt
-from diptych.core.codec import Record
+from diptych.core.codec import Record, event_of
 from diptych.core.errors import InvalidRequest, RunNotFound
-from diptych.core.event_rows import read_request_row
+from diptych.core.events import RunRequested
 from diptych.core.messages import Message
 from diptych.http.errors import first_problem
 from diptych.http.guarded_runs import GuardedRuns
@@ -248,7 +248,7 @@ def input_items(records: Sequence[Record]) -> list[dict[str, Any]]:
     if not records:
         return []
     first = records[0]
-    asked = read_request_row(str(first.content), first.metadata)
+    asked = cast("RunRequested", event_of(first))
     said = [*asked.earlier]
     if asked.parts or asked.message not in ("", *_OUR_OWN):
         said.append(Message("user", asked.message, parts=asked.parts))

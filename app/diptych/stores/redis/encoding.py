@@ -13,7 +13,7 @@ import orjson
 from diptych.core.codec import Record, decode, encode
 from diptych.core.errors import LoopError
 from diptych.core.events import Signal
-from diptych.core.message_json import decode_message, encode_message
+from diptych.core.json_values import decode_message, encode_message
 from diptych.core.messages import Message
 from diptych.ports import Notice
 

@@ -5,11 +5,9 @@ Each decision is one script, so that no other process can decide in between.
 
 from collections.abc import Sequence
 
-from diptych.core.approval_events import ApprovalDecided
 from diptych.core.errors import TooManyMessages
-from diptych.core.events import Signal
+from diptych.core.events import ApprovalDecided, MessageQueued, QueueCleared, Signal
 from diptych.core.messages import Message
-from diptych.core.queue_events import MessageQueued, QueueCleared
 from diptych.core.state import MAX_MESSAGES_PER_RUN
 from diptych.ports.entries import Lease, QueueHead
 from diptych.stores.redis import scripts

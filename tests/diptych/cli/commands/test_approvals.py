@@ -12,8 +12,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from diptych.manifest.settings import AgentConfig, ToolServerConfig
-from diptych.policy.rule_groups import Rule
-from diptych.policy.rules import Policy
+from diptych.policy.rules import Policy, Rule
 from diptych.serve.process import ListenAddress, Sockets, serve_agents
 
 CALL = json.dumps({"tool": "pay", "arguments": {"amount": 5}})

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 
@@ -17,11 +16,6 @@ def problem(
     schema: JSONObject, arguments: JSONObject, *, references_fit: bool = False
 ) -> str | None:
     return check_arguments(Tool("s", "t", "", schema), arguments, references_fit=references_fit)
-
-
-def test_arguments_that_fit_are_no_problem() -> None:
-    assert problem({"type": "object", "properties": {"n": INTEGER}}, {"n": 1}) is None
-    assert problem({}, {"n": 1}) is None
 
 
 def test_the_model_is_told_what_is_wrong_where_and_what_is_expected() -> None:
@@ -46,23 +40,12 @@ def test_the_model_is_told_that_a_tool_takes_nothing() -> None:
     assert found.endswith("Expected: an object without fields")
 
 
-def test_a_schema_may_be_any_mapping() -> None:
-    assert problem(MappingProxyType({"properties": {"n": INTEGER}}), {"n": "x"}) is not None
-
-
 def test_a_long_value_is_cut_out_of_the_message() -> None:
     schema: JSONObject = {"properties": {"n": INTEGER}}
     found = problem(schema, {"n": "y" * 1_000_000})
     assert found
     assert len(found) < 500
     assert "is not of type 'integer'" in found
-
-
-def test_many_mistakes_make_one_short_message() -> None:
-    schema: JSONObject = {"properties": {"n": {"items": INTEGER}}}
-    found = problem(schema, {"n": ["x"] * 20_000})
-    assert found
-    assert len(found) < 500
 
 
 @pytest.mark.parametrize(
@@ -94,9 +77,7 @@ def test_draft_4_has_its_own_meaning() -> None:
         pytest.param({"properties": {"n": {"pattern": "(["}}}, id="a pattern that is none"),
         pytest.param({"properties": {"n": {"pattern": "\\p{L}"}}}, id="another dialect's pattern"),
         pytest.param({"$id": "http://[", "$ref": "x"}, id="an id that is no URL"),
-        pytest.param({"$schema": 5}, id="a draft that is a number"),
         pytest.param({"$schema": "http://["}, id="a draft that is no URL"),
-        pytest.param({"properties": []}, id="properties that are a list"),
         pytest.param({"x": object()}, id="no JSON at all"),
     ],
 )
@@ -111,27 +92,17 @@ def test_another_document_is_never_fetched(tmp_path: Path) -> None:
     assert problem({"properties": {"n": {"$ref": document.as_uri()}}}, {"n": "x"}) is None
 
 
-def test_a_local_reference_of_a_schema_is_followed() -> None:
-    schema: JSONObject = {"properties": {"n": {"$ref": "#/$defs/n"}}, "$defs": {"n": INTEGER}}
-    assert problem(schema, {"n": "x"}) is not None
-
-
 @pytest.mark.parametrize(
     ("schema", "value"),
     [
         pytest.param(INTEGER, "${a}", id="a type"),
-        pytest.param({"enum": ["x"]}, "a ${a}", id="an enum"),
         pytest.param({"type": "string", "maxLength": 3}, "${a.b.c}", id="a length"),
-        pytest.param({"type": "array", "items": INTEGER}, [1, "${a}"], id="in a list"),
-        pytest.param({"anyOf": [INTEGER, {"type": "null"}]}, "${a}", id="any of types"),
         pytest.param(
             {"anyOf": [{"properties": {"x": INTEGER}}, {"required": ["y"]}]},
             {"x": "${a}"},
             id="one of the branches",
         ),
         pytest.param({"oneOf": [{}, {"type": "object"}]}, {"x": "${a}"}, id="too many branches"),
-        pytest.param({"not": {"type": "object"}}, {"x": "${a}"}, id="not"),
-        pytest.param({"contains": {"const": 1}}, ["${a}"], id="contains"),
         pytest.param({"uniqueItems": True}, ["${a}", "${a}"], id="unique items"),
         pytest.param({"const": {"x": 1}}, {"x": "${a}"}, id="a constant"),
         pytest.param(
@@ -144,7 +115,6 @@ def test_a_local_reference_of_a_schema_is_followed() -> None:
             {"x": "${a}"},
             id="a condition that holds",
         ),
-        pytest.param({"const": {"x": 1, "y": "b"}}, {"x": "${a}", "y": "b"}, id="a text beside it"),
     ],
 )
 def test_what_depends_on_a_reference_fits_for_now(schema: JSONObject, value: object) -> None:
@@ -167,9 +137,6 @@ def test_what_depends_on_a_reference_fits_for_now(schema: JSONObject, value: obj
             {"properties": {"x": INTEGER, "y": INTEGER}}, {"x": "${a}", "y": "b"}, id="its sibling"
         ),
         pytest.param(
-            {"properties": {"x": {"type": "array"}}}, {"x": {"y": "${a}"}}, id="its container"
-        ),
-        pytest.param(
             {"anyOf": [{"required": ["y"]}, {"required": ["z"]}]}, {"x": "${a}"}, id="no branch"
         ),
         pytest.param(
@@ -178,7 +145,6 @@ def test_what_depends_on_a_reference_fits_for_now(schema: JSONObject, value: obj
             id="a part of a branch",
         ),
         pytest.param({"properties": {"x": {"minItems": 2}}}, {"x": ["${a}"]}, id="too few"),
-        pytest.param({"minProperties": 2}, {"x": "${a}"}, id="too few fields"),
     ],
 )
 def test_what_no_reference_can_mend_is_told_at_once(

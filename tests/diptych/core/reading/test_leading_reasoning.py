@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diptych.core.reading import reasoning_tags, strip_lead
-from diptych.core.reading.leading_reasoning import ReasoningFilter, ReasoningSplitter
+from diptych.core.reading import strip_lead
+from diptych.core.reading.leading_reasoning import ReasoningSplitter
 
 PIECES = st.sampled_from(
     [
@@ -157,47 +157,3 @@ def test_a_megabyte_is_split_in_no_time():
         begin = time.process_time()
         strip_lead(reply)
         assert time.process_time() - begin < 2
-
-
-def streamed(*pieces):
-    """Give the text that each piece lets through, what the end brings, and the reasoning."""
-    lead = ReasoningFilter()
-    texts = [lead.feed(piece) if lead.is_open else piece for piece in pieces]
-    return [*texts, *([lead.finish()] if lead.is_open else [])], lead.reasoning
-
-
-@pytest.mark.parametrize(
-    ("pieces", "texts", "reasoning"),
-    [
-        pytest.param(["Hel", "lo"], ["Hel", "lo"], "", id="text at once"),
-        pytest.param([" ", "\n", " Hi"], ["", "", " \n Hi"], "", id="blanks with the text"),
-        pytest.param([" ", "\n"], ["", "", ""], "", id="blanks alone are nothing"),
-        pytest.param([], [""], "", id="nothing"),
-        pytest.param(["<", "b>"], ["", "<b>"], "", id="another tag, when it shows"),
-        pytest.param(["<thi"], ["", "<thi"], "", id="half a tag, at the end"),
-        pytest.param(["a <", "b"], ["a <", "b"], "", id="half a tag in the text"),
-        pytest.param(
-            ["<think>hm", "hm", "</think>", "\n\nHi", " you"],
-            ["", "", "", "Hi", " you"],
-            "hmhm",
-            id="reasoning in pieces",
-        ),
-        pytest.param(["<th", "ink>hm</th", "ink>Hi"], ["", "", "Hi"], "hm", id="tags that are cut"),
-        pytest.param(
-            ["<think>a", "</think>", "<think>b", "</think>c"],
-            ["", "", "", "c"],
-            "a\n\nb",
-            id="reasoning twice",
-        ),
-        pytest.param(["\ufeff", "<think>a</think>", "b"], ["", "", "b"], "a", id="a mark"),
-        pytest.param(["<think>hm", "hm"], ["", "", ""], "hmhm", id="reasoning without end"),
-        pytest.param(["<think></think>", " ", "Hi"], ["", "", "Hi"], "", id="empty reasoning"),
-        pytest.param(["a<think>b</think>"], ["a<think>b</think>"], "", id="not at the front"),
-    ],
-)
-def test_an_answer_begins_after_its_reasoning(pieces, texts, reasoning):
-    assert streamed(*pieces) == (texts, reasoning)
-
-
-def test_every_tag_begins_with_a_character_that_is_looked_for() -> None:
-    assert {"<", "["} == reasoning_tags.FIRSTS

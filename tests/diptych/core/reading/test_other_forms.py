@@ -9,7 +9,7 @@ import pytest
 
 from diptych.core.catalog import Catalog, Peer, Tool, Unavailable
 from diptych.core.messages import Delegation, ToolCall
-from diptych.core.reading import ActionError, Calls, NoOp, Prose, parse
+from diptych.core.reading import ActionError, Calls, Prose, parse
 
 ADD = Tool(
     "calc",
@@ -35,7 +35,6 @@ def quoted(value):
     [
         pytest.param(A, id="arguments"),
         pytest.param(P, id="parameters"),
-        pytest.param(f"Let me see.\n\n{A}", id="after prose"),
         pytest.param(f"```json\n{A}\n```", id="in a fence"),
         pytest.param(f"[{A}]", id="in a list"),
         pytest.param(f'{{"name": "add", "arguments": {quoted({"a": 1})}}}', id="JSON in a text"),
@@ -57,33 +56,20 @@ def quoted(value):
         pytest.param(f"<tool_call>{A}</tool_call>", id="tags in a line"),
         pytest.param(f"<tool_call>\n{A}\n", id="tags that never close"),
         pytest.param(f"<tool_call>\n[{A}]\n</tool_call>", id="tags with a list"),
-        pytest.param(f"<tool_call>\n```json\n{A}\n```\n</tool_call>", id="tags with a fence"),
-        pytest.param(f"```\n<tool_call>\n{A}\n</tool_call>\n```", id="tags in a fence"),
         pytest.param(f"```xml\n<tool_call>{A}</tool_call>\n```", id="tags in a fence of XML"),
+        pytest.param(f"```\n<tool_call>\n{A}\n</tool_call>\n```", id="tags in a fence"),
         pytest.param(f"I add. <tool_call>{A}</tool_call>", id="tags after prose in a line"),
         pytest.param('<tool_call>{"tool": "add", "arguments": {"a": 1}}</tool_call>', id="own"),
         pytest.param('{"tool": "add", "parameters": {"a": 1}}', id="our own name for it"),
-        pytest.param(
-            '{"calls": [{"tool": "add", "parameters": "{\\"a\\": 1}"}]}', id="the same in a list"
-        ),
         pytest.param(f"[TOOL_CALLS][{A}]", id="Mistral"),
-        pytest.param(f"[TOOL_CALLS] {A}", id="Mistral without a list"),
         pytest.param('[TOOL_CALLS]add{"a": 1}', id="Mistral, another one"),
         pytest.param(f"<|python_tag|>{P}", id="Llama 3.1"),
-        pytest.param(f"<|python_tag|>{P}<|eom_id|>", id="Llama 3.1 with its token"),
         pytest.param("<|python_tag|>add.call(a=1)", id="Llama 3.1 as code"),
         pytest.param(f"<|python_start|>{P}<|python_end|>", id="Llama 4"),
         pytest.param("[add(a=1)]", id="Llama 4 as code"),
-        pytest.param("<|python_start|>[add(a=1)]<|python_end|>", id="Llama 4 as code, tagged"),
         pytest.param('<function=add>{"a": 1}</function>', id="Llama 3 with tags"),
         pytest.param('I look.\n<function=add>{"a": 1}', id="Llama 3 with half its tags"),
-        pytest.param(
-            "<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>",
-            id="Qwen3-coder",
-        ),
-        pytest.param("<function=add>\n<parameter=a>1</parameter>\n", id="half of Qwen3-coder"),
         pytest.param(f"<|tool_call|>[{A}]<|/tool_call|>", id="Phi-4 mini"),
-        pytest.param(f"<|tool_call|>[{A}]", id="Granite 3"),
         pytest.param(f"functools[{A}]", id="Phi-4 mini's older form"),
         pytest.param('add{"a": 1}', id="a server dropped Mistral's tokens"),
         pytest.param('functions.add:0{"a": 1}', id="a server dropped Kimi's tokens"),
@@ -91,13 +77,8 @@ def quoted(value):
             '<|channel|>commentary to=functions.add <|constrain|>json<|message|>{"a": 1}<|call|>',
             id="gpt-oss",
         ),
-        pytest.param(
-            '<|start|>assistant<|channel|>commentary to=functions.add<|message|>{"a": 1}',
-            id="gpt-oss after its reasoning",
-        ),
         pytest.param('Thought: I add.\nAction: add\nAction Input: {"a": 1}', id="ReAct"),
         pytest.param('Action: `add`\nAction Input: {"a": 1}\nObservation:', id="ReAct, and more"),
-        pytest.param('Action: add\nAction Input:\n```json\n{"a": 1}\n```', id="ReAct in a fence"),
         pytest.param('<invoke name="add"><parameter name="a">1</parameter></invoke>', id="MiniMax"),
         pytest.param(
             "<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>", id="GLM"
@@ -114,7 +95,6 @@ def test_one_call_is_read(reply):
     [
         pytest.param(f"{P}; {P.replace('1', '2')}", id="semicolons"),
         pytest.param(f"<|python_tag|>{P}; {P.replace('1', '2')}", id="semicolons after a tag"),
-        pytest.param("[add(a=1), add(a=2)]", id="code"),
         pytest.param(f"[TOOL_CALLS][{A}, {A.replace('1', '2')}]", id="a list"),
         pytest.param(
             f"Both:\n<tool_call>\n{A}\n</tool_call>\n<tool_call>\n{A.replace('1', '2')}\n"
@@ -136,7 +116,6 @@ def test_several_calls_are_read(reply):
         pytest.param('{"name": "writer", "arguments": {"task": "Do."}}', id="the agent's name"),
         pytest.param('{"name": "delegate_to_writer", "arguments": {"task": "Do."}}', id="prefixed"),
         pytest.param('{"name": "writer", "parameters": {"query": "Do."}}', id="another argument"),
-        pytest.param('<function=delegate_to_writer>{"task": "Do."}</function>', id="in tags"),
         pytest.param("[delegate_to_writer(task='Do.')]", id="as code"),
         pytest.param('Action: writer\nAction Input: {"input": "Do."}', id="ReAct"),
         pytest.param(
@@ -155,7 +134,6 @@ def test_an_agent_s_name_makes_a_delegation(reply):
         pytest.param(f"<tool_call>\n{NOPE}\n</tool_call>", id="tags"),
         pytest.param(f"[TOOL_CALLS][{NOPE}]", id="Mistral"),
         pytest.param(f"<|python_tag|>{NOPE_P}", id="Llama"),
-        pytest.param("<function=nope>{}</function>", id="functions"),
         pytest.param("<tool_call>nope\n</tool_call>", id="GLM"),
         pytest.param("<|channel|>commentary to=functions.nope<|message|>{}", id="gpt-oss"),
         pytest.param("[TOOL_CALLS]nope[ARGS]{}", id="Mistral, another one"),
@@ -175,7 +153,6 @@ def test_a_tagged_call_of_what_is_not_offered_is_unknown(reply):
         pytest.param('<tool_call>\n{"name": "add", "argu', "truncated", id="cut off"),
         pytest.param('[TOOL_CALLS]add[ARGS]{"a": ', "truncated", id="cut off arguments"),
         pytest.param("<function=add>\n<parameter=a>\n1", "truncated", id="a cut off argument"),
-        pytest.param("<|tool_call>call:add{a:1", "truncated", id="a cut off Gemma"),
         pytest.param('Action: add\nAction Input: {"a": 1', "truncated", id="a cut off ReAct"),
         pytest.param('{"name": "add", "parameters": {"a": 1', "truncated", id="cut off, no tags"),
         pytest.param('So:\n{"name": "add", "parameters": {"a": 1,}}', "json_syntax", id="a comma"),
@@ -185,8 +162,6 @@ def test_a_tagged_call_of_what_is_not_offered_is_unknown(reply):
             "json_syntax",
             id="an argument twice",
         ),
-        pytest.param('<tool_call>{"name": "add", "arguments": 5}</tool_call>', "invalid_arguments",
-                     id="a number"),
         pytest.param('<tool_call>{"name": "add", "arguments": {"a": "x"}}</tool_call>',
                      "invalid_arguments", id="a bad argument"),
         pytest.param('{"name": "writer", "arguments": {}}', "missing_field", id="no task"),
@@ -221,11 +196,9 @@ def test_code_is_told_the_right_form():
     "reply",
     [
         pytest.param(NOPE_P, id="a name that is not offered"),
-        pytest.param('{"function": {"name": "nope", "arguments": {}}}', id="nor as a function"),
         pytest.param('{"tool_calls": [{"name": "nope", "arguments": {}}]}', id="nor as calls"),
         pytest.param(f"[{P}, {NOPE_P}]", id="a call among data"),
         pytest.param('{"name": "add"}', id="a name alone"),
-        pytest.param('[{"name": "add"}, {"name": "search-web"}]', id="names"),
         pytest.param(
             '[{"name": "add", "description": "Adds.", "parameters": {"a": 1}}]', id="a description"
         ),
@@ -237,43 +210,29 @@ def test_code_is_told_the_right_form():
             '{"function": {"name": "add", "description": "", "parameters": {}}}',
             id="a function's description",
         ),
-        pytest.param('{"name": "add", "parameters": {"type": "object"}}', id="an empty schema"),
         pytest.param('{"name": "add", "parameters": ["a", "b"]}', id="a list of parameters"),
-        pytest.param('{"name": "add", "parameters": 2}', id="a number of parameters"),
         pytest.param('{"name": "add", "type": "person", "parameters": {}}', id="another type"),
-        pytest.param('{"result": {"name": "add", "parameters": {}}}', id="deeper inside"),
         pytest.param("Action: none\nAction Input: {}", id="an action that is none"),
         pytest.param('Action: add\nAction Input: {"a": 1}\nObservation: 2\nIt is 2.', id="a story"),
         pytest.param("Action: add\nAction Input: one and two", id="an input in words"),
         pytest.param('My Action: add\nAction Input: {"a": 1}', id="a line that is no action"),
         pytest.param("The <tool_call> tag opens a call.", id="a tag in prose"),
-        pytest.param("<function=add> is how Llama writes.", id="another tag in prose"),
         pytest.param("[TOOL_CALLS] is Mistral's token.", id="a token in prose"),
         pytest.param(f"```xml\n<x>{A}</x>\n```", id="a call in a fence of XML"),
         pytest.param(f"```python\nx = [\n<tool_call>\n{A}\n</tool_call>\n```\nSo.", id="code"),
         pytest.param("add(a=1) adds.", id="code in prose"),
         pytest.param("```python\nadd(a=1)\n```\nThis adds.", id="a fence that is not alone"),
-        pytest.param("So:\n```python\nadd(a=1)\n```", id="a fence after prose"),
         pytest.param("```python\nx = add(a=1)\n```", id="a statement"),
-        pytest.param("```python\nimport os\nadd(a=1)\n```", id="a program"),
         pytest.param("```python\nsub(a=1)\n```", id="code of something else"),
-        pytest.param("[sub(a=1)]", id="a list of something else"),
         pytest.param("[add(a=b)]", id="no literal"),
-        pytest.param("[1, 2, (3)]", id="a list of numbers"),
         pytest.param('Result {"a": 1}', id="a word and JSON"),
         pytest.param('add {"a": 1} is the call', id="a name and JSON and prose"),
-        pytest.param('the add {"a": 1}', id="two words and JSON"),
         pytest.param('>>> sub\n{"a": 1}', id="a Python prompt"),
-        pytest.param("function call", id="words"),
         pytest.param("to=functions.add", id="half a header"),
     ],
 )
 def test_data_code_and_prose_are_no_calls(reply):
     assert parse(reply, OFFERS) == Prose()
-
-
-def test_an_empty_call_in_tags_is_a_no_op():
-    assert parse("<tool_call>\n{}\n</tool_call>", OFFERS) == NoOp()
 
 
 def test_the_ids_of_an_api_are_no_labels():
@@ -299,12 +258,6 @@ def test_what_is_away_counts_as_offered():
     assert parse('{"name": "read", "parameters": {}}', catalog) == Calls((ToolCall("1", "read"),))
     task = '{"name": "delegate_to_lawyer", "arguments": {"task": "Sue."}}'
     assert parse(task, catalog) == Calls((Delegation("1", "lawyer", "Sue."),))
-
-
-def test_a_tool_that_is_named_like_a_prefix_keeps_its_name():
-    catalog = Catalog((Tool("s", "delegate_to_writer", "", {}),), (Peer("writer", ""),))
-    found = parse('{"name": "delegate_to_writer", "arguments": {}}', catalog)
-    assert found == Calls((ToolCall("1", "delegate_to_writer"),))
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 from diptych.core.catalog import Catalog, Peer, Tool
 from diptych.core.messages import JSON, Delegation, ToolCall
 from diptych.core.reading import (
-    RULES_0_1,
     ActionError,
     Calls,
     NoOp,
     Prose,
-    Rules,
     parse,
     parser,
     read_reply,
@@ -81,10 +79,9 @@ def test_any_reply_can_be_read(reply: str) -> None:
     elif isinstance(found, ActionError):
         assert found.detail.encode()
         assert len(found.detail) < 2000
-    said, read = read_reply(reply, "stop", OFFERS, Rules())
+    said, read = read_reply(reply, "stop", OFFERS)
     assert said == strip_lead(reply)[0]
     assert read == parse(said, OFFERS)
-    assert read_reply(reply, "length", OFFERS, RULES_0_1).said in reply
 
 
 @example(['~~~\n"tool": "echo"\n~~~'], "~")
@@ -93,11 +90,10 @@ def test_a_text_that_no_form_can_be_in_is_prose(parts: list[str], kept: str) -> 
     """The whole reading gives what the first look gives, which most answers end at."""
     stripped = re.sub(rf"[^\S\n]*[{re.escape('{[<`~'.replace(kept, ''))}]", "", "".join(parts))
     for text in (stripped, re.sub(re.escape(kept), "", stripped)):
-        for rules in (Rules(), RULES_0_1):
-            found = parse(text, OFFERS, rules)
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(parser, "_MAY_ACT", re.compile(""))
-                assert parse(text, OFFERS, rules) == found
+        found = parse(text, OFFERS)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(parser, "_MAY_ACT", re.compile(""))
+            assert parse(text, OFFERS) == found
 
 
 @given(prose, prose)

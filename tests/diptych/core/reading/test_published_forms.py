@@ -9,7 +9,7 @@ import pytest
 from support.chat_templates import CALLS, FORMS, TYPES, folder, published_forms
 
 from diptych.core.catalog import Catalog, Tool
-from diptych.core.reading import Calls, Prose, Rules, read_reply
+from diptych.core.reading import Calls, Prose, read_reply
 
 OFFERS = Catalog(
     tuple(
@@ -37,7 +37,7 @@ REFUSES_TWO_CALLS = {
 
 
 def read(reply):
-    return read_reply(reply, "stop", OFFERS, Rules()).found
+    return read_reply(reply, "stop", OFFERS).found
 
 
 def asked_for(reply):
