@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import orjson
 
-from diptych.budgets.budget_notices import budget_notices
+from diptych.budgets.run_meter import budget_notices
 from diptych.core import prompt
 from diptych.core.approval_events import ApprovalRequested, ChildApproval
 from diptych.core.budget import Budget

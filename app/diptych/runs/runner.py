@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from enum import Enum
 from functools import partial
 
-from diptych.budgets.budget_notices import budget_notices, budget_summary
+from diptych.budgets.run_meter import budget_notices, budget_summary
 from diptych.core.approval_events import ApprovalDecided, ChildApprovalDecided
 from diptych.core.commands import AskModel, Command, Emit, Judge, MakeCall, Warn
 from diptych.core.errors import StoreError, StoreFull

@@ -17,7 +17,7 @@ from support.doubles import (
 from support.stories import virtually
 
 from diptych.budgets.agent_budgets import AgentBudgets, BudgetTerms
-from diptych.budgets.agent_ledger import day_key
+from diptych.budgets.shared_budget_meter import day_key
 from diptych.core.budget import Budget, Prices, SharedBudgets
 from diptych.core.codec import Record
 from diptych.core.commands import AskModel, MakeCall

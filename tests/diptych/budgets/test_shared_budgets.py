@@ -12,9 +12,9 @@ from support.doubles import FunctionAgents, FunctionTools
 from support.redis_server import RedisServer, redis_server
 from support.redis_stores import soon, stores
 
-from diptych.budgets import run_ledger
+from diptych.budgets import shared_budget_meter
 from diptych.budgets.agent_budgets import AgentBudgets, BudgetTerms
-from diptych.budgets.agent_ledger import day_key, session_key
+from diptych.budgets.shared_budget_meter import day_key, session_key
 from diptych.core.budget import Budget, SharedBudgets
 from diptych.core.errors import StoreError
 from diptych.core.messages import Message, Usage, Used
@@ -132,7 +132,7 @@ async def test_model_calls_are_never_more_than_the_day_has(server: RedisServer) 
 async def test_redis_lost_in_between_fails_closed_and_says_so(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_ledger, "AWAY_SECONDS", 1.0)
+    monkeypatch.setattr(shared_budget_meter, "AWAY_SECONDS", 1.0)
     async with replicas(server.url, 1, tokens=10_000) as [one]:
         one.model.may_reply.clear()
         run_id = await one.start()
@@ -172,7 +172,7 @@ async def test_what_a_dead_owner_did_not_settle_of_a_run_that_has_ended_is_count
         return []
 
     async with replicas(server.url, 2, tokens=10_000) as (dead, heir):
-        ledger = dead.budgets._agent_ledger.store
+        ledger = dead.budgets._ledger.store
         ledger.settle = lose  # type: ignore[method-assign]
         ledger.end_run = hang  # type: ignore[method-assign] # it dies when the end is on record
         assert (await dead.ask("talk")).event_type == "completed"
@@ -192,7 +192,7 @@ async def _die_in_the_answer(dead: Replica) -> str:
     async def lose(*_: Any) -> list[Used]:
         return []
 
-    dead.budgets._agent_ledger.store.settle = lose  # type: ignore[method-assign] # it dies before
+    dead.budgets._ledger.store.settle = lose  # type: ignore[method-assign] # it dies before
     dead.model.free = 1
     dead.model.may_reply.clear()
     run_id = await dead.start()
@@ -235,7 +235,7 @@ async def test_what_was_reserved_when_redis_and_its_pod_were_killed_is_free_agai
         dead.model.may_reply.clear()
         run_id = await dead.start()
         await soon(lambda: dead.model.asked == 1)
-        for task in (*dead.runs._lease_keeper._tasks, *dead.budgets._agent_ledger._tasks):
+        for task in (*dead.runs._lease_keeper._tasks, *dead.budgets._ledger._tasks):
             task.cancel()
         saving.kill()
         saving.start()
@@ -257,7 +257,7 @@ async def test_what_was_reserved_when_redis_and_its_pod_were_killed_is_free_agai
 async def test_a_redis_that_is_killed_and_loses_its_data_is_closed_meanwhile_and_begins_anew(
     saving: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_ledger, "AWAY_SECONDS", 1.0)
+    monkeypatch.setattr(shared_budget_meter, "AWAY_SECONDS", 1.0)
     async with replicas(saving.url, 1, tokens=10_000) as [one]:
         one.model.may_reply.clear()
         await one.start()
@@ -305,6 +305,7 @@ async def test_a_run_that_crosses_midnight_counts_for_the_day_on_which_it_asked(
         one.model.may_reply.clear()
         run_id = await one.start()
         await soon(lambda: one.model.asked == 1)
+        await asyncio.sleep(0.1)  # until it is on record that the run has begun
         clock.ahead = 24 * 3600.0
         one.model.may_reply.set()
         *_, end = [i async for batch in one.runs.subscribe(run_id) for i in batch]
