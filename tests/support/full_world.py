@@ -25,7 +25,7 @@ from diptych.core.errors import Overloaded, RunEnded, StoreError
 from diptych.core.queue_events import MessageQueued
 from diptych.policy.rules import Rule
 from diptych.ports.budgets import RESERVED_SECONDS
-from diptych.runs.decision_request import DecisionRequest
+from diptych.runs.approvals import DecisionRequest
 from diptych.stores.memory.budgets import MemoryLedger
 
 

@@ -33,8 +33,8 @@ from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
 from diptych.ports import Notice
 from diptych.ports.entries import IdempotencyKey
+from diptych.runs.approvals import DecisionRequest
 from diptych.runs.backends import Backends
-from diptych.runs.decision_request import DecisionRequest
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.service import RunService
 

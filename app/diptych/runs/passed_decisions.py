@@ -12,7 +12,7 @@ from diptych.core.approval_records import approvals_of
 from diptych.core.codec import Record
 from diptych.core.errors import NotAnswered
 from diptych.ports import Agents, ChildDecision
-from diptych.runs.decision_request import DecisionRequest
+from diptych.runs.approvals import DecisionRequest
 from diptych.runs.stores import Stores
 
 RECORD_SECONDS = 15.0  # for which we wait until what was decided below is on record here, too

@@ -19,7 +19,7 @@ from diptych.core.queue_events import MessageQueued, QueueCleared
 from diptych.core.queues import queued_messages
 from diptych.core.text import well_formed
 from diptych.ports.entries import RunEntry
-from diptych.runs.decision_request import (
+from diptych.runs.approvals import (
     DecisionRequest,
     decision_event,
     find_approval,

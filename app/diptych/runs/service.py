@@ -28,9 +28,9 @@ from diptych.ports.run_ids import run_id_of
 from diptych.ports.session_ids import owned_session
 from diptych.runs.active_run import Stage
 from diptych.runs.answers import whole_answer
+from diptych.runs.approvals import DecisionRequest, find_approval
 from diptych.runs.attendance import attend
 from diptych.runs.backends import Backends
-from diptych.runs.decision_request import DecisionRequest, find_approval
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.lease_keeper import LeaseKeeper
 from diptych.runs.passed_decisions import PassedDecisions, is_below

@@ -18,7 +18,7 @@ from diptych.core.run_settings import RunSettings
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
 from diptych.ports import ChildEvent
-from diptych.runs.decision_request import DecisionRequest, is_decided_by
+from diptych.runs.approvals import DecisionRequest, is_decided_by
 from diptych.runs.definition import AgentDefinition
 
 ASK = Policy((Rule("tool", "pay", "ask", reason="money"), Rule("agent", "*", "ask")))

@@ -18,7 +18,7 @@ from diptych.core.queue_events import MessageQueued
 from diptych.core.run_settings import RunSettings
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
-from diptych.runs.decision_request import DecisionRequest
+from diptych.runs.approvals import DecisionRequest
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.hooks import ContextProvider, Hook, Hooks
 from diptych.runs.request import RunRequest

@@ -31,7 +31,7 @@ from diptych.core.events import Origin
 from diptych.core.messages import Message
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
-from diptych.runs.decision_request import DecisionRequest
+from diptych.runs.approvals import DecisionRequest
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.executor import MAX_OWNER_CHANGES
 from diptych.runs.turn_admission import MAX_DEATHS
