@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from diptych.access.grants import Right
 from diptych.access.subject import Subject
-from diptych.ports.session_ids import OWNER_END, owned_session, owner_key, owner_of
+from diptych.ports.ids import OWNER_END, owned_session, owner_key, owner_of
 
 
 class Forbidden(Exception):

@@ -9,6 +9,7 @@ from diptych.core.errors import LoopError
 from diptych.core.hook_events import AnswerJudged, CallJudged, StepJudged
 from diptych.core.pending import Next, issue
 from diptych.core.state import Run, updated
+from diptych.core.stuck import note_asked
 
 _APPROVED = "would change what was approved"
 
@@ -21,7 +22,7 @@ def take_judged_call(run: Run, event: CallJudged) -> Next:
     if reason is None and event.call and event.call_id in run.approved:
         reason = f"the hook {event.hook} {_APPROVED}"
     if reason is not None:
-        run = updated(run, issued=run.issued | {call.id})
+        run = note_asked(updated(run, issued=run.issued | {call.id}), call)
         return issue(run, Emit(failure(call, "denied", f"denied: {reason}")))
     if event.call:
         changed = event.call

@@ -11,7 +11,7 @@ from diptych.core.delegation_rows import usage_value
 from diptych.core.queue_events import MessageQueued
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry, SessionEntry
-from diptych.ports.session_ids import public_id, subject_of
+from diptych.ports.ids import public_id, subject_of
 from diptych.runs.answers import TURN, answers_so_far, whole_answer
 
 

@@ -66,9 +66,9 @@ class RunTasks:
         task.add_done_callback(self._on_done)
 
     async def start_eagerly(self, work: Coroutine[Any, Any, Item]) -> Item | None:
-        """Do some work in a task of its own, and give what it returns if it waits for nothing.
+        """Do some work in a task of its own, and return its result if it waits for nothing.
 
-        Else this gives None, and what it returns comes into the inbox.
+        Else the result comes into the inbox.
         """
         task = asyncio.create_task(work)
         self._tasks.add(task)

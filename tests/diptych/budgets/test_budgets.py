@@ -30,7 +30,7 @@ from diptych.core.spending import used_by
 from diptych.core.state import Run
 from diptych.policy.rule_groups import Rule
 from diptych.policy.rules import Policy
-from diptych.ports import Delta, Notice, Reply
+from diptych.ports import Delta, Model, Notice, Reply
 from diptych.ports.budgets import RESERVED_SECONDS, Account
 from diptych.runs.request import RunRequest
 from diptych.stores.memory.budgets import MemoryLedger
@@ -216,7 +216,7 @@ async def test_a_warning_comes_for_a_day_too():
     assert len(warned) == 1
 
 
-class Slow:
+class Slow(Model):
     """A model that takes a second and uses 100 tokens; counts how often it was asked."""
 
     def __init__(self, tokens=100):
@@ -284,7 +284,7 @@ async def test_money_is_counted_in_decimals():
 
 @virtually
 async def test_a_failed_request_uses_nothing_and_holds_nothing():
-    class Broken:
+    class Broken(Model):
         async def complete(self, request):
             raise ModelError("model_unreachable", "no connection")
 

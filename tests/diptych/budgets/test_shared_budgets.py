@@ -12,6 +12,7 @@ from support.doubles import FunctionAgents, FunctionTools
 from support.redis_server import RedisServer, redis_server
 from support.redis_stores import soon, stores
 
+from diptych import ports
 from diptych.budgets import shared_budget_meter
 from diptych.budgets.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.budgets.shared_budget_meter import day_key, session_key
@@ -21,18 +22,18 @@ from diptych.core.messages import Message, Usage, Used
 from diptych.core.run_settings import RunSettings
 from diptych.ports import Delta, Reply
 from diptych.ports.budgets import Account
+from diptych.ports.stores import Stores
 from diptych.runs.backends import Backends
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.request import RunRequest
 from diptych.runs.service import RunService
-from diptych.runs.stores import Stores
 from diptych.serve.system_clock import SystemClock
 from diptych.stores.redis import RedisStore
 
 CALL = 100  # tokens
 
 
-class Model:
+class Model(ports.Model):
     """Takes a moment, and 100 tokens for each request; hangs after `free` of them if it must."""
 
     def __init__(self) -> None:

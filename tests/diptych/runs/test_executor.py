@@ -9,12 +9,12 @@ from support.shared_store import SharedStore
 from support.stories import TAKEN_UP, Hung, begin, content, ends, log, now, virtually
 
 from diptych.core.events import Aborted, Origin
+from diptych.ports.stores import Stores
 from diptych.runs.active_run import ActiveRun
 from diptych.runs.backends import Backends
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.executor import Executor
 from diptych.runs.run_log import RunLog
-from diptych.runs.stores import Stores
 
 HANG = {"content": "{}", "delay_ms": 1e9}
 ENOUGH = Aborted("enough")

@@ -25,7 +25,7 @@ from diptych.core.messages import NativeCall
 from diptych.core.reading import Calls, Rules, parse, strip_lead
 from diptych.core.reading.repetition import repetition_end
 from diptych.core.run_settings import RunSettings
-from diptych.ports import Delta, Notice, Reply
+from diptych.ports import Delta, Model, Notice, Reply
 from diptych.runs.answers import whole_answer
 from diptych.runs.definition import AgentDefinition
 
@@ -98,7 +98,7 @@ def replies(draw: st.DrawFn, *, breaks: bool = False, more: Sequence[str] = ()) 
     return Said(pieces, draw(reasons), breaks_at)
 
 
-class HostileModel:
+class HostileModel(Model):
     """Says these replies in turn, and then "Fine." for good."""
 
     def __init__(self, *said: Said) -> None:

@@ -151,7 +151,7 @@ async def test_a_lease_is_surely_held_from_when_it_was_asked_for():
     run_id = await begin(a, session_id="s")
     b.trouble = lambda call: 4.0 if call.name == "claim" and call.is_done else None
     a.kill()
-    while (session := b.runs._scheduler.owned.get("s")) is None:  # noqa: ASYNC110 - a moment
+    while (session := b.runs._scheduler._sessions.get("s")) is None:  # noqa: ASYNC110 - a moment
         await asyncio.sleep(0.01)
     now = asyncio.get_running_loop().time()
     assert session.owned_until - now < LEASE_SECONDS - 3.9

@@ -9,8 +9,8 @@ from diptych.core.errors import LogTruncated
 from diptych.core.events import Aborted, OwnerChanged, RunRequested, Streamed
 from diptych.ports import Notice
 from diptych.ports.entries import IdempotencyKey
+from diptych.ports.stores import Stores
 from diptych.runs.run_log import PROGRESS, RunLog
-from diptych.runs.stores import Stores
 from diptych.stores.memory.leases import NullFeed
 from diptych.stores.memory.store import MemoryStore
 

@@ -19,14 +19,13 @@ from diptych.core.events import Aborted, Offered, OwnerChanged, Replied, RunRequ
 from diptych.core.reducer import replay
 from diptych.core.state import Phase
 from diptych.ports import Delta
+from diptych.ports.stores import Stores
 from diptych.runs.backends import Backends
 from diptych.runs.catalog_recorder import CatalogRecorder
-from diptych.runs.deadline import Deadline
 from diptych.runs.definition import AgentDefinition
-from diptych.runs.run_log import RunLog
-from diptych.runs.run_writer import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS
+from diptych.runs.run_log import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS, RunLog
 from diptych.runs.runner import Runner
-from diptych.runs.stores import Stores
+from diptych.runs.timers import Deadline
 from diptych.stores.memory.leases import NullFeed
 from diptych.stores.memory.store import MemoryStore
 

@@ -30,12 +30,11 @@ from diptych.core.reducer import replay
 from diptych.core.run_settings import RunSettings
 from diptych.ports import Gap, Notice
 from diptych.ports.entries import IdempotencyKey, Lease
+from diptych.ports.stores import Stores
 from diptych.runs.backends import Backends
-from diptych.runs.buffer import MAX_BUFFERED_CHARS, MAX_BUFFERED_ITEMS, SubscriberBuffer
 from diptych.runs.definition import AgentDefinition
-from diptych.runs.run_log import RunLog
+from diptych.runs.run_log import MAX_BUFFERED_CHARS, MAX_BUFFERED_ITEMS, RunLog, SubscriberBuffer
 from diptych.runs.service import RunService
-from diptych.runs.stores import Stores
 from diptych.stores.memory.leases import NullFeed
 from diptych.stores.memory.store import MemoryStore
 

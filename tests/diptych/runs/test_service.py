@@ -19,7 +19,7 @@ from diptych.core.errors import (
 from diptych.core.messages import CallOutput, Message
 from diptych.core.reducer import replay
 from diptych.core.run_settings import RunSettings
-from diptych.ports import Delta, Notice, Reply
+from diptych.ports import Delta, Model, Notice, Reply
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.request import RunRequest
 from diptych.stores.memory.store import Bounds
@@ -335,7 +335,7 @@ async def test_a_script_that_is_used_up_fails_the_run():
 
 
 async def test_a_model_that_fails_in_the_middle_of_its_answer_fails_the_run():
-    class Cut:
+    class Cut(Model):
         async def complete(self, request):
             return Reply("{}")
 
@@ -359,7 +359,7 @@ async def test_a_bug_in_a_tool_adapter_is_a_result_too(caplog):
 
 
 async def test_a_bug_in_the_model_adapter_ends_the_run_and_not_the_process(caplog):
-    class Buggy:
+    class Buggy(Model):
         async def complete(self, request):
             raise ZeroDivisionError
 

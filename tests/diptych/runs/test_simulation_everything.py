@@ -127,7 +127,7 @@ def lost_messages(patch):
 
 def doubled_messages(patch):
     """A message that is sent again counts again."""
-    patch.setattr("diptych.runs.stale_items.takes", lambda run, item: True)
+    patch.setattr("diptych.runs.runner.takes", lambda run, item: True)
 
 
 def sent_again(patch):

@@ -30,7 +30,7 @@ from diptych.core.codec import Record
 from diptych.core.errors import RunLost, StoreError
 from diptych.core.events import Origin
 from diptych.core.messages import ChildRun, Message, Used
-from diptych.ports import Delta, Notice, Reply
+from diptych.ports import Delta, Model, Notice, Reply
 
 # Ends that are asked for elsewhere
 
@@ -372,7 +372,7 @@ async def test_a_process_that_can_read_it_takes_it_up(caplog):
 async def test_reasons_for_a_reply_are_kept_over_owners():
     """A model call that is on record is not made again, whatever its number."""
 
-    class Numbered:
+    class Numbered(Model):
         def __init__(self):
             self.asked = []
 

@@ -16,7 +16,7 @@ from diptych.core.errors import LoopError, RunLost, RunNotFound
 from diptych.core.events import Aborted
 from diptych.core.messages import Message
 from diptych.core.run_settings import RunSettings
-from diptych.runs.stores import Stores
+from diptych.ports.stores import Stores
 from diptych.runs.subscription import Subscriptions
 
 PREFIX = "diptych:team:clerk"
