@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from diptych.budgets.run_meter import EstimatingMeter, RunMeter
+from diptych.budgets.run_meter import RunMeter
 from diptych.budgets.shared_budget_meter import (
     AgentLedger,
     CountedLog,
@@ -51,17 +51,11 @@ class AgentBudgets:
         """What is used of the day's account, as this process knows it; None before the first."""
         return self._ledger.of_day
 
-    def of_run(self, log: CountedLog, asked: Budget) -> RunMeter:
-        """Return the meter of a run whose request asked for this budget.
-
-        Beyond its request, `log` has what a former owner did.
-        """
-        settings = self._terms.settings
+    def of_run(self, log: CountedLog) -> RunMeter:
+        """Return the meter of a run; beyond its request, `log` has what a former owner did."""
         if not self._terms.shared:
-            budget = settings.budget.tightened(asked)
-            is_limited = budget.tokens is not None or budget.cost is not None
-            return EstimatingMeter() if is_limited else RunMeter()
-        return SharedBudgetMeter(self._ledger, self._clock, log, settings.prices)
+            return RunMeter()
+        return SharedBudgetMeter(self._ledger, self._clock, log, self._terms.settings.prices)
 
     async def used(self, session_id: str) -> Mapping[str, tuple[Budget, Used]]:
         """Return what is used of the budgets that a session's runs share, by their scope.

@@ -1,4 +1,4 @@
-"""The meter of one run: asked before each call, and told what it used. And notices of budgets."""
+"""The meter of one run, which counts its calls, and the notices about its budget."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from diptych.ports.budgets import Account
 
 BUDGET_WARNING = "budget_warning"
 BUDGET = "budget"
-"""The notice before a run's end: what it has used of its budget."""
+"""The notice before a run's end: the use of its budget."""
 STEPS = ("actions", "either")
 """The purposes of requests that are steps of phase 1."""
 
@@ -72,17 +72,16 @@ class ModelCall:
 class RunMeter:
     """Counts nothing: the reducer counts a run's own budget (`core.spending`).
 
-    `AgentBudgets.of_run` chooses: this one, `EstimatingMeter` for a run with limited tokens or
-    money, or `SharedBudgetMeter`. `shares` has the budgets of admitted delegations, by call id.
+    `SharedBudgetMeter` takes its place where budgets are shared. `shares` has the budgets of
+    admitted delegations, by call id.
     """
 
     def __init__(self) -> None:
         self.shares: dict[str, Budget] = {}
 
-    async def begin(self, command: AskModel) -> ModelCall | None:
+    async def begin(self, command: AskModel) -> ModelCall:
         """Begin to count a request to the model; `end` takes the result. Raises `BudgetRefused`."""
-        del command
-        return None
+        return ModelCall(command)
 
     async def end(self, call: ModelCall, error: BaseException | None) -> None:
         """Count what a request has used; `error` is what broke it off."""
@@ -103,13 +102,6 @@ class RunMeter:
 
     async def close(self, *, has_ended: bool) -> None:
         """End the counting: the run has ended, or another process goes on with it."""
-
-
-class EstimatingMeter(RunMeter):
-    """For a run that shares no budget: estimates usage that an endpoint does not report."""
-
-    async def begin(self, command: AskModel) -> ModelCall | None:
-        return ModelCall(command)
 
 
 def budget_notices(before: Run, after: Run) -> list[Notice]:

@@ -1,7 +1,7 @@
-"""Meters what runs use of budgets that they share: their session's, and the day's (decision 145).
+"""Meters the budgets that runs share: their session's, and the day's (decision 145).
 
-Before a call an upper estimate of its use is reserved in the ledger; its end settles that. Without
-anything left, or without an answer of the ledger, no call is made.
+Before a call an upper estimate of its use is reserved in the ledger; its end settles that. If
+nothing is left, or the ledger does not answer, no call is made.
 """
 
 import asyncio
@@ -142,10 +142,7 @@ class AgentLedger:
         self._renewed.pop(entry, None)
 
     def note_use(self, account: Account, used: Used) -> list[Limit]:
-        """Note what is used of an account; returns the limits that reach 80 % for the first time.
-
-        The first time is that of this process.
-        """
+        """Note an account's use; returns the limits that this process first sees at 80 %."""
         if account.scope == "perDay" and (not self.of_day or account.key >= self.of_day[0].key):
             self.of_day = account, used
         if not account.budget.is_warned(used):
@@ -281,7 +278,7 @@ class SharedBudgetMeter(RunMeter):
                 await asyncio.wait([counting], timeout=AWAY_SECONDS)
             elif self._settling:
                 await asyncio.wait(tuple(self._settling), timeout=_SETTLE_SECONDS)
-        finally:  # whoever cancels this: the next owner renews it, or it is free in a while
+        finally:  # the next owner renews them, or they run out
             for _, entry in self._reserved.values():
                 self._ledger.stop_renewing(entry)
 
@@ -298,7 +295,7 @@ class SharedBudgetMeter(RunMeter):
         *,
         waits: bool = True,
     ) -> Reserved:
-        """Reserve or spend; `waits` for what others have reserved. Raises `BudgetRefused`."""
+        """Reserve or spend; `waits` while others hold the rest. Raises `BudgetRefused`."""
         loop = asyncio.get_running_loop()
         backoff, away_until = Backoff(_FIRST_WAIT, _LONGEST_WAIT), loop.time() + AWAY_SECONDS
         while True:
@@ -322,8 +319,8 @@ class SharedBudgetMeter(RunMeter):
     ) -> asyncio.Task[None]:
         """Replace a reservation, if there is one, by what was used and the time since the last.
 
-        It is tried until the store takes it, whoever cancels the run. What is on no record is
-        settled as of no run: what is settled of a run counts as a part of its record.
+        It is tried until the store takes it, though the run is cancelled. Use that is on no record
+        is settled without a run, as a run's settled use counts as a part of its record.
         """
         run_id = self._log.run_id if is_recorded else ""
         if self._ledger.is_timed:
@@ -340,7 +337,7 @@ class SharedBudgetMeter(RunMeter):
         return task
 
     async def _spend(self, accounts: Sequence[Account], used: Used) -> None:
-        """Count what is about to be used, in one step. Raises `BudgetRefused`."""
+        """Reserve and settle in one step. Raises `BudgetRefused`."""
         entry = next(self._ledger.new_entries)
         spend = partial(self._ledger.store.spend, accounts, entry, self._log.run_id, used)
         found = await self._ask(accounts, spend, waits=not self._reserved)
@@ -408,7 +405,7 @@ class SharedBudgetMeter(RunMeter):
         await self._ledger.store.end_run(tuple(self._touched.values()), self._log.run_id)
 
     async def _count_record(self) -> None:
-        """Count what is on record and not settled: a dead owner's use, and that of children."""
+        """Count unsettled use from the record: a dead owner's, and that of children."""
         recorded = self._recorded()
         for account in self._accounts():
             if account.scope == "perDay":
@@ -422,7 +419,7 @@ class SharedBudgetMeter(RunMeter):
 
     def _recorded(self) -> list[tuple[str, Used]]:
         """Return what is on record, by the accounts of the days on which it was asked for."""
-        use, before, found = RecordedUse(self._prices), NO_USE, dict[str, Used]()
+        use, before, found = RecordedUse(prices=self._prices), NO_USE, dict[str, Used]()
         timed = with_times_asked(self._log.records)
         for day, of_day in groupby(timed, key=lambda pair: pair[1] // SECONDS_OF_A_DAY):
             for record, _ in of_day:

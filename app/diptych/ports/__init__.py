@@ -279,6 +279,6 @@ class Tracing(Protocol):
     ) -> AbstractContextManager[RunTrace]:
         """Trace a run while the block lasts; its span ends with the run's end on record.
 
-        `records` gives those on record. A run that another process goes on with is left to it.
+        `records` gives those on record. A run that goes on at another process is left to it.
         """
         ...

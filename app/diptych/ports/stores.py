@@ -21,7 +21,7 @@ from diptych.ports.entries import (
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What subscribers are told live and nobody records (loop.md §1)."""
+    """A live message to subscribers that is not recorded (loop.md §1)."""
 
     type: str
     fields: JSONObject = field(default_factory=dict)
@@ -175,7 +175,7 @@ class SessionLeases(Protocol):
         ...
 
     async def claim(self, session_id: str, token: str) -> Lease | None:
-        """Own a session that has unfinished runs and no owner; None if it cannot be had."""
+        """Own a session with unfinished runs and no owner; None if that fails."""
         ...
 
     async def queue_head(self, session_id: str) -> QueueHead | None:
@@ -205,7 +205,7 @@ class SessionLeases(Protocol):
     async def release(self, lease: Lease, *, hand_over: bool = False) -> None:
         """Give up a session whose runs have not ended, so that another process can claim it.
 
-        With `hand_over` the other processes are told at once.
+        With `hand_over` other processes learn of it at once.
         """
         ...
 
@@ -247,7 +247,7 @@ class Feed(Protocol):
     """
 
     def publish_notice(self, run_id: str, notice: Notice) -> None:
-        """Tell a notice to subscribers at other processes. Never waits; may lose it."""
+        """Send a notice to subscribers at other processes. Never waits; may lose it."""
         ...
 
     async def subscribe(self, run_id: str, put: Callable[[FeedItem], None]) -> Callable[[], None]:

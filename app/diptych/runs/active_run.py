@@ -111,7 +111,7 @@ class ActiveRun:
         return True
 
     def attend(self) -> None:
-        """Note that somebody waits for the run now; `attended_at` is by the event loop's clock."""
+        """Note that the run's caller waits now, by the event loop's clock."""
         self.attended_at = asyncio.get_running_loop().time()
 
     def hand_over(self) -> None:
@@ -122,7 +122,7 @@ class ActiveRun:
                 self._runner.hand_over()
 
     def release(self) -> None:
-        """Have nothing to do with the run any more, and end its local subscriptions."""
+        """Forget the run, and end its local subscriptions."""
         self.stage = Stage.RELEASED
         if self._deadline:
             self._deadline.cancel()

@@ -102,12 +102,12 @@ class Executor:
             await active.log.append(truncated)
             run = apply_all(run, truncated)
         ended = await active.finish(run, stop)
-        await self._metered_backends(active.log, run).meter.close(has_ended=True)
+        await self._meter(active.log).close(has_ended=True)
         return ended
 
     async def _found_ended(self, active: ActiveRun, run: Run) -> Run:
         """Count what a dead owner had on record, with the end, and did not count."""
-        await self._metered_backends(active.log, run).meter.close(has_ended=True)
+        await self._meter(active.log).close(has_ended=True)
         return run
 
     async def _restore(self, active: ActiveRun) -> Run:
@@ -126,9 +126,7 @@ class Executor:
             return await self._end(active, run, stop)
         log = active.log
         deadline = self._deadline(active, run)
-        backends = self._metered_backends(log, run)
-        if trace:
-            backends = replace(backends, trace=trace)
+        backends = replace(self._backends, meter=self._meter(log), trace=trace)
         runner = Runner(run, backends, log, deadline, self._catalogs)
         first: list[Event] = []
         if run.phase is Phase.QUEUED:
@@ -155,11 +153,9 @@ class Executor:
             return nullcontext()
         return tracing.of_run(log.run_id, log.session_id, lambda: log.records)
 
-    def _metered_backends(self, log: RunLog, run: Run) -> Backends:
-        """Return the backends of one run, with its meter."""
-        if (budgets := self._backends.budgets) is None:
-            return replace(self._backends, meter=RunMeter())
-        return replace(self._backends, meter=budgets.of_run(log, run.budget))
+    def _meter(self, log: RunLog) -> RunMeter:
+        budgets = self._backends.budgets
+        return budgets.of_run(log) if budgets else RunMeter()
 
     async def _may_be_truncated(self, log: RunLog) -> bool:
         return log.was_loaded and await self._stores.leases.may_be_truncated(log.run_id)

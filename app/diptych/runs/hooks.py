@@ -25,7 +25,7 @@ from diptych.core.state import Run
 from diptych.core.text import bounded, well_formed
 from diptych.runs.run_log import RunLog
 
-MAX_REASON = 4_096  # characters, of what a hook tells the model
+MAX_REASON = 4_096  # characters of a hook's reason
 MAX_CONTEXT = 65_536  # characters, of all that providers add to one request
 _STRICTLY = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
 _REPLY_FIELDS: Mapping[str, frozenset[str]] = {
@@ -188,7 +188,7 @@ def call_value(call: Call) -> dict[str, JSON]:
 
 
 def result_value(result: Result) -> dict[str, JSON]:
-    """Write a result as hooks are shown it; what it does not have is left out."""
+    """Write a result as hooks see it, without empty fields."""
     value: dict[str, JSON] = {"text": result.text}
     if result.value is not None:
         value["value"] = result.value
@@ -207,7 +207,7 @@ def with_context(messages: tuple[Message, ...], context: str) -> tuple[Message, 
     return (*messages, Message("user", context))
 
 
-async def _asked(hook: Hook | ContextProvider, question: JSONObject) -> Any:  # noqa: ANN401 - what it gives
+async def _asked(hook: Hook | ContextProvider, question: JSONObject) -> Any:  # noqa: ANN401 - JSON
     """Ask within its time. Raises `HookFailed` whatever it raises."""
     try:
         async with asyncio.timeout(hook.timeout):
@@ -217,7 +217,7 @@ async def _asked(hook: Hook | ContextProvider, question: JSONObject) -> Any:  # 
     except TimeoutError:
         raise HookFailed(hook.name, f"did not answer within {hook.timeout:g} s") from None
     except (KeyboardInterrupt, GeneratorExit):
-        raise  # whoever ends the process, or closes the coroutine, means us
+        raise  # the process ends, or the coroutine is closed
     except BaseException as error:  # what else it raises ends neither process nor task
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
@@ -237,7 +237,7 @@ async def _reply(hook: Hook, question: JSONObject) -> Mapping[str, Any]:
 
 
 def _rewritten(name: str, call: Call, arguments: Any, catalog: Catalog) -> Call:  # noqa: ANN401
-    """Give a call with other arguments; of a delegation these are its `task`."""
+    """Return a call with other arguments; of a delegation these are its `task`."""
     if not isinstance(arguments, Mapping):
         raise HookFailed(name, "gave arguments that are no JSON object")
     if isinstance(call, Delegation):
@@ -263,7 +263,7 @@ def _replaced(name: str, result: Result, given: Any) -> Result:  # noqa: ANN401
 
 
 def _json(name: str, what: str, given: Any) -> Any:  # noqa: ANN401
-    """Give what a function gave as it will be on record. Raises `HookFailed` if it cannot be."""
+    """Return a value as a record will have it. Raises `HookFailed` if none can."""
     try:
         found = orjson.loads(orjson.dumps(given, default=_plain, option=_STRICTLY))
     except TypeError as error:  # of another type, larger than 64 bits, or nested too deeply

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import cast
 
-from diptych.budgets.run_meter import BudgetRefused, ModelCall
+from diptych.budgets.run_meter import BudgetRefused
 from diptych.core.answer import CHECKED_ANSWERS
 from diptych.core.answer_gate import AnswerGate
 from diptych.core.answer_reading import is_attempt, is_call
@@ -31,7 +31,7 @@ from diptych.runs.inbox import TextBatcher
 from diptych.runs.run_log import RunLog
 from diptych.runs.timers import Deadline
 
-PREAMBLE_CHARS = 160  # that native calls may follow without any of it having been told
+PREAMBLE_CHARS = 160  # of text that are held back, as native calls may follow
 MODEL_WAIT = "model_wait"
 """The type of the notice that a reply is waited for; its fields are `ModelRequest.on_wait`'s."""
 MAX_KEPT_REASONING = 100_000  # characters, of one reply
@@ -88,23 +88,18 @@ class ModelCaller:
         except BudgetRefused as refused:
             return refused.end
         try:
-            replied = await self._send(command, run)
-            if call:
-                replied = call.with_usage(replied, self._written)
-            elif replied.finish_reason == "length":  # we may have left it before its usage
-                replied = ModelCall(command).with_usage(replied, self._written)
+            replied = call.with_usage(await self._send(command, run), self._written)
             return event_of_reply(command, replied)
         except ModelError as error:
             event = event_of_failure(command, redacted_failure(error))
-            if call and isinstance(event, Replied):
+            if isinstance(event, Replied):
                 return call.with_usage(event, event.text)
             return event
         except BaseException as error:
             broken = error
             raise
         finally:
-            if call:
-                await meter.end(call, broken)
+            await meter.end(call, broken)
             broken = None  # its traceback leads here
 
     async def _send(self, command: AskModel, run: Run) -> Replied:
@@ -140,10 +135,10 @@ class ModelCaller:
         redaction = RedactedDeltas()
         trace = self._backends.trace
         async with aclosing(self._model.stream(command.request)) as deltas:
-            async for heard in deltas:
+            async for piece in deltas:
                 if trace and not texts:
                     trace.reply_began()
-                delta = redaction.redacted(heard)
+                delta = redaction.redacted(piece)
                 answer_filter.feed(delta.text, delta.reasoning)
                 texts.append(delta.text)
                 reasoning.append(delta.reasoning)
@@ -181,7 +176,7 @@ class ModelCaller:
 
 
 def _gate(command: AskModel, run: Run) -> Callable[[], AnswerGate] | None:
-    """Give what makes the gate of a reply; None if all of it is to be held."""
+    """Return what makes the gate of a reply; None if all of it is held."""
     request = command.request
     if request.output_schema is not None or "validateAnswer" in run.settings.hooks:
         return None

@@ -96,7 +96,7 @@ def continues_answer(request: RunRequest) -> bool:
 def run_requested(
     request: RunRequest, *, is_known: bool, last_answer: str | None = None
 ) -> RunRequested:
-    """Make a run's first event of what is new in a request. Raises `InvalidRequest`.
+    """Make a run's first event of the new messages of a request. Raises `InvalidRequest`.
 
     In a known session that is what follows the last answer. `last_answer` is the session's, for a
     request that `continues_answer`: then that message of the request is not new either.
@@ -147,7 +147,7 @@ def _with_question(new: tuple[Message, ...], request: RunRequest) -> tuple[Messa
 def _after_last_answer(
     messages: tuple[Message, ...], last_answer: str | None
 ) -> tuple[Message, ...]:
-    """Return what is not on record yet.
+    """Return the messages that are not on record yet.
 
     The last answer may be on record as a text where the caller has it as a call, so results of it
     become text.

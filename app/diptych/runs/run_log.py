@@ -1,4 +1,4 @@
-"""One run's record at the process that owns it: the log, when it is written, whom it tells."""
+"""One run's record at the process that owns it: its log, its writer, its local subscribers."""
 
 import asyncio
 from bisect import bisect_right
@@ -40,8 +40,8 @@ async def rebuild(
 ) -> Run:
     """Rebuild a run: what its record does not show did not happen (loop.md §9).
 
-    `history` is what its session had said before; None has it read. Raises `UnreadableRecord`, and
-    `BlobMissing` or another `StoreError`.
+    `history` is its session's conversation before it; None has it read. Raises `UnreadableRecord`
+    and `StoreError`, of which `BlobMissing` is one.
     """
     if history is None:
         history = await stores.sessions.conversation(records[0].session_id)
@@ -167,7 +167,7 @@ class RunLog:
         return opened
 
     def load(self, records: Sequence[Record]) -> None:
-        """Continue from what is on record."""
+        """Continue from the store's records."""
         self.records = list(records)
         self._open_approvals = {approval.call_id for approval in open_approvals(self.records)}
         self.was_loaded = True
@@ -197,7 +197,7 @@ class RunLog:
             await self._stores.log.append(missing, self.lease, awaits_input=is_asking)
 
     def notify(self, notice: Notice) -> None:
-        """Tell subscribers, here and at other processes, what is not recorded."""
+        """Send a notice to subscribers, here and at other processes."""
         if notice.type == PROGRESS:
             self._progress.append((self.seq, notice))
         self._tell(notice)
@@ -337,7 +337,7 @@ class RunWriter:
         self._unwritten += items
 
     async def write(self, *items: Event | Notice) -> None:
-        """Write what was deferred, and then these; one write follows the other."""
+        """Write the deferred items, and then these."""
         self._unwritten += items
         async with self._lock:
             due, run = list(self._unwritten), self.current
@@ -362,12 +362,12 @@ class RunWriter:
             self._deferred = asyncio.create_task(self._write_after(seconds))
 
     async def wait_written(self) -> None:
-        """Let a write that is under way end, so that `recorded` matches the log."""
+        """Wait for a write that is under way, so that `recorded` matches the log."""
         async with self._lock:
             pass
 
     def cancel(self) -> None:
-        """Drop the deferred write; what it would have written is left out of the record."""
+        """Drop the deferred write, and what it would have recorded."""
         if self._deferred:
             self._deferred.cancel()
             self._deferred = None

@@ -1,7 +1,7 @@
 """Signals to runs, wherever they run: ends, messages and decisions.
 
-A signal counts once it is on record, and its sender is told only then: an owner may die with it. A
-message to a queued run counts once the store keeps it (decision 47).
+A signal counts once it is on record: its owner may die before. A message to a queued run counts
+once the store keeps it (decision 47).
 """
 
 import asyncio
@@ -269,7 +269,7 @@ class RunSignals:
     ) -> None:
         """Send a signal to the run's owner, and look for a record that is due for a while."""
         await self._stores.leases.send_signal(run_id, signal)
-        active = self._scheduler.find(run_id)  # it hears of it by the store, too, and later
+        active = self._scheduler.find(run_id)  # the store delivers it, too, but later
         if active and not active.signal(signal):
             raise TooManyMessages
         await self._wait_for(run_id, after, seconds, is_due)

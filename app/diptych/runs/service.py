@@ -222,7 +222,7 @@ class RunService:
         return self._subscriptions.subscribe(run_id, after)
 
     def has_subscribers(self, run_id: str) -> bool:
-        """Whether somebody is subscribed to a run at this process."""
+        """Whether a run has subscribers at this process."""
         return self._subscriptions.has_subscribers(run_id)
 
     async def cancel(self, run_id: str, reason: str = "cancelled by request") -> RunEntry:

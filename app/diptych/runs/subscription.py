@@ -1,7 +1,7 @@
 """Subscriptions: a run's record from some position on, then what happens live, at any process.
 
-A subscriber may be as slow as it likes: what it has not taken is not kept for it without bound.
-One that falls behind reads on from the record, a batch at a time, until it has caught up.
+A subscriber may be as slow as it likes: one that falls behind reads on from the record, a batch at
+a time, until it has caught up.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ class Position:
             self._restarts += filter(_is_restart, records)
 
     def move_to(self, record: Record | None) -> None:
-        """Be after this record; with None, at the beginning."""
+        """Move behind this record; None is the beginning."""
         self.seq = record.seq if record else 0
         self._newest = _mark(record) if record else None
         self.is_at_end = record is not None and is_terminal(record)

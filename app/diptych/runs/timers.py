@@ -32,7 +32,7 @@ class Deadline:
 
     @property
     def seconds_left(self) -> float | None:
-        """What is left, at least 0; None for no limit."""
+        """Seconds until then, at least 0; None for no limit."""
         at = self.at
         return None if at is None else max(at - asyncio.get_running_loop().time(), 0.0)
 

@@ -239,14 +239,6 @@ def test_only_what_reads_as_calls_is_called(said: Said, mode: Any, action_format
 
 
 @settings(deadline=None)
-@given(replies(breaks=True))
-def test_a_direct_answer_that_breaks_off_is_an_error(said: Said) -> None:
-    run = Played(said, answer_mode="direct")
-    assert run.code == "model_cut"
-    assert not run.called
-
-
-@settings(deadline=None)
 @given(replies(), MODES)
 def test_native_calls_beside_any_text_run_once_or_are_refused(said: Said, mode: Any) -> None:
     said.calls = (NativeCall("c", "add", '{"a": 1}'),)

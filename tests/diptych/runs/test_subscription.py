@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from support.doubles import EPOCH, CountingClock
 from support.face import Face, Speaker, replicas
-from support.guarded import guarded
 from support.replicas import replica, told
 from support.shared_store import SharedStore
 from support.stack import until
@@ -19,13 +18,11 @@ from support.world import found
 
 from diptych.core.codec import Record, record_chars
 from diptych.core.errors import StoreError
-from diptych.http.run_reader import cancel_if_abandoned
 from diptych.ports import Item, Notice
 from diptych.ports.entries import Lease
 from diptych.ports.stores import Stores
 from diptych.runs.run_log import MAX_BUFFERED_CHARS
 from diptych.runs.subscription import (
-    FIRST_BATCH,
     HANDED_OVER,
     MAX_BATCH,
     STORE_WAIT_SECONDS,
@@ -128,41 +125,6 @@ async def test_who_has_seen_the_most_of_a_record_has_the_rest_read_and_no_more(b
     assert room.store.reads == [(len(records) - behind - 1, behind + 1)]
 
 
-async def test_who_hangs_up_has_no_more_than_the_beginning_read() -> None:
-    async with elsewhere() as (owner, other):
-        entry = (await owner.house.runs.entries())[0]
-        owner.house.model.go.set()
-        await until(lambda: owner.house.runs.active_count == 0)
-        reads: list[Any] = []
-        store = other.house.store
-        read = store.read
-
-        async def noted(*asked: Any) -> Any:
-            reads.append(asked)
-            return await read(*asked)
-
-        store.read = noted  # type: ignore[method-assign]
-        await cancel_if_abandoned(guarded(other.house.runs), entry.run_id)
-        assert len(reads) == 1
-        assert reads[0][2] < 100
-
-
-@virtually
-async def test_a_reader_that_saw_more_than_the_run_now_has_is_told_its_end() -> None:
-    store = SharedStore()
-    a, b = (replica(store, n, "{}", SLOWLY) for n in "ab")
-    run_id = await begin(a)
-    await asyncio.sleep(4)
-    a.kill()
-    seen = len(log(store, run_id))
-    store.lose_tail(run_id, 3)
-    left = [*log(store, run_id)]
-    end = replace(left[-1], seq=left[-1].seq + 1, event_type="failed", metadata={"code": "x"})
-    store.runs[run_id].records.append(end)
-    reset, *rest = await told(b, run_id, seen)
-    assert (reset.fields["last_seq"], rest) == (left[-1].seq, [end])
-
-
 @virtually
 async def test_a_loss_after_what_a_reader_has_seen_is_not_told_it() -> None:
     store = SharedStore()
@@ -199,35 +161,6 @@ async def test_a_reader_goes_back_no_further_than_what_the_last_loss_took() -> N
     c.runs._lease_keeper.takes_over = True
     resets = [item for item in await reading if isinstance(item, Notice)]
     assert [reset.fields["last_seq"] for reset in resets] == [first, second]
-
-
-@virtually
-async def test_a_reader_of_a_long_record_goes_back_no_further_either() -> None:
-    store = SharedStore()
-    a, b, c = (replica(store, n, "{}", LONG) for n in "abc")
-    c.runs.stop_admitting()
-    run_id = await begin(a)
-    reading = asyncio.create_task(told(c, run_id))
-    await asyncio.sleep(10)
-    a.kill()
-    store.lose_tail(run_id, 2)
-    left = len(log(store, run_id))
-    assert left > 3 * FIRST_BATCH
-    resets = [item for item in await reading if isinstance(item, Notice)]
-    assert [reset.fields["last_seq"] for reset in resets] == [left]
-    assert b.runs.active_count == 0
-
-
-@virtually
-async def test_a_reader_at_the_owner_has_nothing_read_from_the_store() -> None:
-    store = SharedStore()
-    a = replica(store, "a", "{}", SLOWLY)
-    run_id = await begin(a)
-    await asyncio.sleep(3)
-    names: list[str] = []
-    a.trouble = lambda call: names.append(call.name)
-    assert await told(a, run_id, 2) == log(store, run_id)[2:]
-    assert not {"read", "entry"} & set(names)
 
 
 @virtually
@@ -354,16 +287,6 @@ async def test_no_batch_is_empty_and_who_has_read_to_the_end_is_no_subscriber_an
 
 
 @virtually
-async def test_who_follows_elsewhere_gets_no_empty_batch() -> None:
-    store = SharedStore()
-    a, b = replica(store, "a", "{}", SLOWLY), replica(store, "b")
-    run_id = await begin(a)
-    batches = [batch async for batch in b.runs.subscribe(run_id)]
-    assert all(batches)
-    assert [item for batch in batches for item in batch] == log(store, run_id)
-
-
-@virtually
 async def test_who_follows_before_the_store_has_answered_once_is_told_at_once_that_it_is_away() -> (
     None
 ):
@@ -424,7 +347,6 @@ async def test_a_reader_that_falls_behind_gets_all_records_once_and_in_order(
         assert heard == list(await owner.store.read(entry.run_id))
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("losing", [False, True])
 def test_readers_who_fall_behind_at_every_step_are_told_what_others_are(
     losing: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -438,12 +360,3 @@ def test_readers_who_fall_behind_at_every_step_are_told_what_others_are(
     monkeypatch.setattr("diptych.runs.subscription.MAX_BATCH", 3)
     wrong = {seed: found(seed, losing=losing) for seed in range(100)}
     assert {seed: what for seed, what in wrong.items() if what} == {}
-
-
-async def test_a_slow_reader_of_what_is_on_record_counts_as_a_reader() -> None:
-    room = Room()
-    await room.fill(*["word"] * 500)
-    async with aclosing(room.following.subscribe(RUN)) as batches:
-        await anext(batches)
-        assert room.following.has_subscribers(RUN)
-    assert not room.following.has_subscribers(RUN)
