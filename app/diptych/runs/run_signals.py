@@ -210,11 +210,13 @@ class RunSignals:
     ) -> T:
         """Attempt something with the run's records until it returns a value.
 
-        Raises `NotAnswered` after 15 s, or when this process leaves.
+        Raises `NotAnswered` after 15 s, or after a last attempt when this process leaves.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(SIGNAL_SECONDS):
-                while not self._is_closed:
+                is_last = False
+                while not is_last:
+                    is_last = self._is_closed
                     found = await attempt(await self._stores.log.read(run_id))
                     if found is not None:
                         return found
@@ -280,7 +282,7 @@ class RunSignals:
         """Look for a record that is due, or for the run's end, at most so long."""
         loop, pause = asyncio.get_running_loop(), 0.01
         until = loop.time() + seconds
-        while loop.time() < until:
+        while loop.time() < until and not self._is_closed:
             await asyncio.sleep(pause)
             pause = min(2 * pause, POLL_SECONDS)
             fresh = await self._stores.log.read(run_id, after)
