@@ -11,7 +11,7 @@ from support.stack import Stage, box, call, frames, until
 from support.trees import chain, differences, said, told, tree_of
 
 from diptych.policy.rules import Policy, Rule
-from diptych.runs import call_maker, passed_decisions
+from diptych.runs import call_maker, run_signals
 
 ASK = Policy((Rule("tool", "pay", "ask", reason="money"),))
 PAID: list[int] = []
@@ -193,7 +193,7 @@ async def test_a_decision_that_does_not_come_back_up_in_time_counts_all_the_same
 ) -> None:
     go_on = asyncio.Event()
     pay = paying_after(go_on)
-    monkeypatch.setattr(passed_decisions, "RECORD_SECONDS", 0.3)
+    monkeypatch.setattr(run_signals, "SIGNAL_SECONDS", 1.0)
     hear_no_decisions_from_below(monkeypatch)
     leaf = [said(call("pay", amount=5)), said("{}"), said("Leaf.")]
     async with chain(*leaf, depth=3, tools=(box(pay),), policy=ASK) as served:

@@ -21,7 +21,7 @@ from diptych.core.messages import CallOutput, Message
 from diptych.core.reducer import replay
 from diptych.core.run_settings import RunSettings
 from diptych.policy.rules import Policy, Rule
-from diptych.runs.decision_request import DecisionRequest
+from diptych.runs.approvals import DecisionRequest
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.hooks import Hook, Hooks
 from diptych.runs.request import RunRequest

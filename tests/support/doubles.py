@@ -17,12 +17,12 @@ from diptych.models.scripted import ScriptedModel, read_script
 from diptych.net.memory_budget import MemoryBudget
 from diptych.policy.rules import Policy
 from diptych.ports import DelegationRequest, Item, Model, Notice, Progress
+from diptych.ports.stores import Stores
 from diptych.runs.backends import Backends
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.hooks import Hooks
 from diptych.runs.request import RunRequest
 from diptych.runs.service import RunService
-from diptych.runs.stores import Stores
 from diptych.stores.memory.leases import NullFeed
 from diptych.stores.memory.store import Bounds, MemoryStore
 

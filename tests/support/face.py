@@ -26,10 +26,10 @@ from diptych.manifest.settings import ChatConfig
 from diptych.net.memory_budget import MemoryBudget
 from diptych.ports import Delta, FeedItem, Model, Notice, Reply
 from diptych.ports.entries import Lease
+from diptych.ports.stores import Stores
 from diptych.runs.backends import Backends
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.service import RunService
-from diptych.runs.stores import Stores
 from diptych.serve.app import AppDependencies, create_app
 from diptych.stores.memory.leases import MemoryLeases
 from diptych.stores.memory.store import MemoryStore
@@ -117,7 +117,7 @@ async def _faced(rooms: House, *, on_loopback: bool = False, **bounds: Any) -> A
         yield Face(http, rooms, app, cast("CountingClock", stores.clock))
 
 
-class Speaker:
+class Speaker(Model):
     """A model that goes to its answer at once, and stops in it at each `...` until `go`."""
 
     def __init__(self, *pieces: Any) -> None:

@@ -19,13 +19,13 @@ from support.world import World
 from support.world_below import NAME, Below, Workers
 
 from diptych.budgets.agent_budgets import AgentBudgets, BudgetTerms
-from diptych.budgets.agent_ledger import SECONDS_OF_A_DAY
+from diptych.budgets.shared_budget_meter import SECONDS_OF_A_DAY
 from diptych.core.budget import Budget, SharedBudgets
 from diptych.core.errors import Overloaded, RunEnded, StoreError
 from diptych.core.events import MessageQueued
 from diptych.policy.rules import Rule
 from diptych.ports.budgets import RESERVED_SECONDS
-from diptych.runs.decision_request import DecisionRequest
+from diptych.runs.approvals import DecisionRequest
 from diptych.stores.memory.budgets import MemoryLedger
 
 

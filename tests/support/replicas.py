@@ -23,12 +23,12 @@ from diptych.net.memory_budget import MemoryBudget
 from diptych.policy.rules import Policy
 from diptych.ports import FeedItem, Gap, Item, Notice
 from diptych.ports.entries import IdempotencyKey, Lease, Opened, QueueHead, RunEntry
+from diptych.ports.stores import Stores
 from diptych.runs.backends import Backends
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.hooks import Hooks
 from diptych.runs.request import RunRequest
 from diptych.runs.service import RunService
-from diptych.runs.stores import Stores
 
 PAUSE = 0.05  # seconds after which a patient call is sent again
 PATIENCE = 1.8  # after which one that is not is given up

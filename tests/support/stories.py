@@ -9,7 +9,7 @@ from support.shared_store import LEASE_SECONDS
 from support.virtual_time import run_virtually
 
 from diptych.core.codec import TERMINAL, Record
-from diptych.ports import Delta
+from diptych.ports import Delta, Model
 
 TAKEN_UP = LEASE_SECONDS + 5  # seconds within which a run whose owner has died goes on
 CALL = '{"tool": "charge"}'
@@ -45,7 +45,7 @@ class Counted:
         return "done"
 
 
-class Hung:
+class Hung(Model):
     """A model that never answers."""
 
     async def complete(self, request):

@@ -32,8 +32,8 @@ from diptych.core.run_settings import RunSettings
 from diptych.policy.rules import Policy, Rule
 from diptych.ports import Notice
 from diptych.ports.entries import IdempotencyKey
+from diptych.runs.approvals import DecisionRequest
 from diptych.runs.backends import Backends
-from diptych.runs.decision_request import DecisionRequest
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.service import RunService
 

@@ -19,7 +19,7 @@ from diptych.core.events import Origin
 from diptych.core.messages import CallOutput, ChildRun, Message
 from diptych.ports import ChildEvent, Notice
 from diptych.runs.answers import whole_answer
-from diptych.runs.decision_request import DecisionRequest
+from diptych.runs.approvals import DecisionRequest
 from diptych.runs.request import RunRequest
 
 NAME, URL = "worker", "http://worker"

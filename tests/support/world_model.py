@@ -4,13 +4,14 @@ import asyncio
 import json
 import random
 
+from diptych import ports
 from diptych.core.errors import ModelError
 from diptych.core.messages import NativeCall
 from diptych.core.prompt import DIRECT
 from diptych.ports import Delta, Reply
 
 
-class Model:
+class Model(ports.Model):
     """Says anything, most of it again if it is asked again; knows a session by its questions."""
 
     def __init__(self, world, replica):

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias, cast
 from diptych.http.agent_profile import AgentProfile
 from diptych.http.health import Readiness
 from diptych.http.openapi import ERRORS
+from diptych.ports.stores import Stores
 from diptych.runs.service import RunService
-from diptych.runs.stores import Stores
 from diptych.serve.app import AppDependencies, create_app
 
 Schema: TypeAlias = dict[str, Any]

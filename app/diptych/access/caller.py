@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from diptych.access.grants import Right, Subject
-from diptych.ports.session_ids import OWNER_END, owned_session, owner_key, owner_of
+from diptych.ports.ids import OWNER_END, owned_session, owner_key, owner_of
 
 
 class Forbidden(Exception):

@@ -1,7 +1,7 @@
-"""What the records of a run say that it has used: for views, and for whoever goes on with it.
+"""What a run has used, derived from its record: for budgets, for views, and for a new owner.
 
-What counts for budgets is `Used` (tokens, money, calls, steps); views show `Usage`, the tokens of
-prompts and of replies apart.
+Budgets count `Used` (tokens, money, calls, steps); views show `Usage`, tokens of prompts and of
+replies apart.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,43 +29,59 @@ _CALLS = frozenset(
 )
 
 
-def recorded_use(records: Iterable[Record], prices: Prices | None = None) -> Used:
-    """Add up what is on record of a run and its children. Tokens without a price cost nothing.
-
-    `prices` are the run's, if its beginning is not among the records.
-    """
-    use = RecordedUse(prices)
-    for record in records:
-        use.add(record)
-    return use.used
+def recorded_use(records: Iterable[Record]) -> Used:
+    """Return what is on record of a run and its children."""
+    return RecordedUse(records).used
 
 
 class RecordedUse:
-    """Adds up what a run and its children have used, record by record."""
+    """Adds up what a run and its children have used, record by record.
 
-    def __init__(self, prices: Prices | None = None) -> None:
+    `usage` and `children_usage` are for views: the tokens of the run's own requests, and those that
+    its children report. Tokens without a price cost nothing; `prices` are the run's, if its
+    beginning is not among the records.
+    """
+
+    def __init__(self, records: Iterable[Record] = (), prices: Prices | None = None) -> None:
+        self.usage = Usage()
+        self.children_usage = Usage()
         self._prices = prices
-        self._usage = Usage()
-        self._others = Used()  # all but tokens and money of the run's own model calls
+        self._counted = Usage()  # without replies that failed
+        self._others = Used()  # all but tokens and money of the run's own requests
+        self._below = Used()
         self._is_step_counted = True  # of the newest reply
         self._shares: dict[str, Budget] = {}
+        for record in records:
+            self.add(record)
+
+    @property
+    def tree_usage(self) -> Usage:
+        """The tokens of the run and its children."""
+        return self.usage + self.children_usage
+
+    @property
+    def own(self) -> Used:
+        """What the run has used itself."""
+        usage = self._counted
+        cost = (self._prices or Prices()).cost(usage)
+        return self._others + Used(usage.prompt_tokens + usage.completion_tokens, cost)
 
     @property
     def used(self) -> Used:
-        """What was used by now."""
-        usage = self._usage
-        cost = (self._prices or Prices()).cost(usage)
-        return self._others + Used(usage.prompt_tokens + usage.completion_tokens, cost)
+        """What the run and its children have used."""
+        return self.own + self._below
 
     def add(self, record: Record) -> None:
         """Add the next record of the run."""
         about: Any = record.metadata
         if record.event_type == "offered":
             self._prices = read_prices(about) or self._prices
-        elif is_reply(record):
-            self._usage += read_usage(about["usage"])
-            self._others += Used(model_calls=1)
-            self._is_step_counted = record.event_type == "compacted"
+        elif record.event_type in _MODEL_CALLS:
+            self.usage += read_usage(about["usage"])
+            if "error" not in about:
+                self._counted += read_usage(about["usage"])
+                self._others += Used(model_calls=1)
+                self._is_step_counted = record.event_type == "compacted"
         elif record.event_type == "action_error":
             self._others += Used(steps=1)
             self._is_step_counted = True
@@ -76,21 +92,17 @@ class RecordedUse:
         if record.event_type == "delegation_request":
             self._shares[about["call_id"]] = decode_budget(about.get("budget", {}))
         elif record.event_type in _CHILD_ENDS:
-            event = cast("Returned", event_of(record))
-            share = self._shares.pop(event.result.call_id, Budget())
-            self._others += child_use(event.result, share, self._prices)
-
-
-def is_reply(record: Record) -> bool:
-    """Whether it is of a request to the model that counts."""
-    return record.event_type in _MODEL_CALLS and "error" not in _about(record)
+            result = cast("Returned", event_of(record)).result
+            share = self._shares.pop(result.call_id, Budget())
+            self._below += child_use(result, share, self._prices)
+            if result.child and result.child.usage:
+                self.children_usage += result.child.usage
 
 
 def with_times_asked(records: Iterable[Record]) -> Iterator[tuple[Record, float]]:
-    """Give each record with the time at which was asked for what it tells.
+    """Yield each record with the time of its request.
 
-    A reply was asked for when the record before it was written, and what a child has used when it
-    was called.
+    A reply was asked for when the record before it was written, a child's use when it was called.
     """
     newest, called = 0.0, dict[str, float]()
     for record in records:
@@ -106,7 +118,7 @@ def with_times_asked(records: Iterable[Record]) -> Iterator[tuple[Record, float]
 
 
 def recorded_budget(records: Iterable[Record]) -> Budget:
-    """Give the budget of a run that has begun: the manifest's, as its request has tightened it."""
+    """Return the budget of a run that has begun: the manifest's, tightened by its request."""
     asked = offered = Budget()
     has_prices = False
     for record in records:
@@ -118,27 +130,6 @@ def recorded_budget(records: Iterable[Record]) -> Budget:
             break
     budget = offered.tightened(asked)
     return budget if has_prices else replace(budget, cost=None)
-
-
-def added_usage(record: Record) -> Usage:
-    """Give what a record adds to what its run and all its children have used."""
-    if record.event_type in _MODEL_CALLS:
-        return read_usage(_about(record)["usage"])
-    return child_usage(record)
-
-
-def child_usage(record: Record) -> Usage:
-    """Give what a record says that a child and its own children have used."""
-    if record.event_type in _CHILD_ENDS:
-        used = _about(record).get("child", {}).get("usage")
-        return read_usage(used) if used else Usage()
-    return Usage()
-
-
-def children_usage(records: Iterable[Record]) -> Usage | None:
-    """Add up what the children of a run have used; None if none has said so."""
-    said = [child_usage(record) for record in records]
-    return sum(said, Usage()) if any(usage != Usage() for usage in said) else None
 
 
 def _is_tool_call(record: Record) -> bool:

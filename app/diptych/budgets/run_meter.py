@@ -1,25 +1,29 @@
-"""The meter of one run: asked before the run calls anything, and told what that has used."""
+"""The meter of one run, which counts its calls, and the notices about its budget."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from diptych.core.budget import Budget
+from diptych.core.budget import Budget, Limit, decimal_text, encode_budget
 from diptych.core.commands import AskModel, MakeCall
 from diptych.core.events import Failed, Replied, Returned
-from diptych.core.messages import Delegation, Result, Usage, Used
+from diptych.core.messages import JSON, Delegation, Result, Usage, Used
 from diptych.core.model_request import request_weight
 from diptych.core.reading import MALFORMED_CALL
-from diptych.core.spending import shares
-from diptych.core.state import Run
+from diptych.core.spending import limit_place, shares, used_by, warnings
+from diptych.core.state import Phase, Run
 from diptych.core.tokens import weight
+from diptych.ports import Notice
 from diptych.ports.budgets import Account
 
+BUDGET_WARNING = "budget_warning"
+BUDGET = "budget"
+"""The notice before a run's end: the use of its budget."""
 STEPS = ("actions", "either")
 """The purposes of requests that are steps of phase 1."""
 
 
 class BudgetRefused(Exception):
-    """A call may not be made; `end` is what its run ends with."""
+    """A call may not be made; `end` is the end of its run, if that call was to the model."""
 
     def __init__(self, end: Failed) -> None:
         super().__init__(end.message)
@@ -28,9 +32,9 @@ class BudgetRefused(Exception):
 
 @dataclass(slots=True)
 class ModelCall:
-    """One request to a model, while it is counted; `usage` is what counts of it, None if nothing.
+    """One request to a model, while it is counted; without `usage` it counts for nothing.
 
-    Of shared budgets, `entry` reserves of `accounts` what it may use.
+    With shared budgets, `entry` is its reservation in `accounts`.
     """
 
     command: AskModel
@@ -46,16 +50,16 @@ class ModelCall:
 
     @property
     def request_tokens(self) -> int:
-        """Our estimate of its prompt: most replies say it, and few callers need it."""
+        """Our estimate of its prompt, made when it is first needed."""
         if self._weight is None:
             weight = self.command.weight
             self._weight = request_weight(self.command.request) if weight is None else weight
         return self._weight
 
     def with_usage(self, replied: Replied, written: str = "") -> Replied:
-        """Give a reply with its usage: an estimate, where the endpoint does not say it.
+        """Return a reply with its usage, estimated if the endpoint does not report it.
 
-        `written` is all text that came with it, also what has been told by now.
+        `written` is all its text, including text that subscribers have already.
         """
         is_written = written or replied.calls or replied.finish_reason == MALFORMED_CALL
         if is_written and not replied.usage.is_known:
@@ -66,47 +70,66 @@ class ModelCall:
 
 
 class RunMeter:
-    """The meter of a run, which counts nothing by itself: the loop does (`loop.spending`).
+    """Counts nothing: the reducer counts a run's own budget (`core.spending`).
 
-    `AgentBudgets.of_run` says which one a run gets: this one, `EstimatingMeter` if the tokens or
-    the money of the run are limited, or `SharedBudgetMeter` where it shares a budget with others.
-    `shares` is what delegations that are admitted are given of the budget, by their ids.
+    `SharedBudgetMeter` takes its place where budgets are shared. `shares` has the budgets of
+    admitted delegations, by call id.
     """
 
     def __init__(self) -> None:
         self.shares: dict[str, Budget] = {}
 
-    async def begin(self, command: AskModel) -> ModelCall | None:
-        """Begin to count a request to the model, if that is to be counted by itself.
-
-        What it gives is given to `end` when there is a reply, or none. Raises `BudgetRefused`.
-        """
-        del command
-        return None
+    async def begin(self, command: AskModel) -> ModelCall:
+        """Begin to count a request to the model; `end` takes the result. Raises `BudgetRefused`."""
+        return ModelCall(command)
 
     async def end(self, call: ModelCall, error: BaseException | None) -> None:
-        """Count what a request has used; `error` is what ended it, if something did."""
+        """Count what a request has used; `error` is what broke it off."""
 
     async def admit(
         self, commands: Sequence[MakeCall], run: Run, refuse: Callable[[Returned], None]
     ) -> Sequence[MakeCall]:
-        """Count calls that are about to be made; gives those that may be."""
+        """Count calls, and return those that may be made; `refuse` takes the results of others."""
         del refuse
         self.shares = shares(run, commands) if run.budget else {}
         return commands
 
     def take_up(self, call: Delegation) -> None:
-        """Count a delegation that a former owner has sent, in a run that ends now."""
+        """Count a former owner's delegation, in a run that ends now."""
 
     def end_child(self, result: Result, used: Used) -> None:
-        """Count what a call has used, if it was a delegation."""
+        """Count what a delegation has used."""
 
     async def close(self, *, has_ended: bool) -> None:
         """End the counting: the run has ended, or another process goes on with it."""
 
 
-class EstimatingMeter(RunMeter):
-    """For a run that shares no budget: estimates the usage of replies that do not say theirs."""
+def budget_notices(before: Run, after: Run) -> list[Notice]:
+    """Return a notice for each limit of a run that has just reached 80 %, and one at its end."""
+    if not after.budget.limits:
+        return []
+    found = budget_summary(after) if after.phase is Phase.DONE else []
+    if names := warnings(before, after):
+        used = used_by(after)
+        return [*(budget_warning(name, used, after.budget) for name in names), *found]
+    return found
 
-    async def begin(self, command: AskModel) -> ModelCall | None:
-        return ModelCall(command)
+
+def budget_summary(run: Run) -> list[Notice]:
+    """Return the notice of what a run has used, if it has limits."""
+    if not run.budget.limits:
+        return []
+    used, limits = used_by(run), run.budget.encoded
+    shown: dict[str, JSON] = {name: getattr(used, name) for name in limits}
+    if "cost" in shown:
+        shown["cost"] = decimal_text(used.cost)
+    return [Notice(BUDGET, {"used": shown, "limits": limits})]
+
+
+def budget_warning(name: Limit, used: Used, budget: Budget, scope: str = "") -> Notice:
+    """Return the warning about one limit; `scope` is as in `limit_place`."""
+    about: dict[str, JSON] = {
+        "used": encode_budget(used)[name],
+        "limit": encode_budget(budget)[name],
+    }
+    return Notice(BUDGET_WARNING, {"budget": limit_place(name, scope), **about})

@@ -25,6 +25,7 @@ from diptych.core.events import (
 from diptych.core.messages import Call
 from diptych.core.pending import Next, issue
 from diptych.core.state import Run, calls_awaiting_decision, open_calls, updated
+from diptych.core.stuck import note_asked
 
 MAX_OPEN = 1_000  # calls below one run that wait for a decision
 
@@ -95,6 +96,7 @@ def take_judged_call(run: Run, event: CallJudged) -> Next:
         reason = f"the hook {event.hook} would change what was approved"
     if reason is not None:
         run = updated(run, progress=replace(progress, issued=progress.issued | {call.id}))
+        run = note_asked(run, call)
         return issue(run, Emit(failure(call, "denied", f"denied: {reason}")))
     if event.call:
         run = _with_call(run, event.call)

@@ -25,7 +25,7 @@ from diptych.http.guarded_runs import own_entries
 from diptych.http.openapi import reply
 from diptych.http.views import approval_view
 from diptych.ports.entries import RunEntry
-from diptych.runs.decision_request import DecisionRequest
+from diptych.runs.approvals import DecisionRequest
 from diptych.runs.service import RunService
 
 Limit = Annotated[int, Query(ge=1, le=1_000, description="How many runs, at most.")]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from diptych.budgets.budget_notices import BUDGET_WARNING
+from diptych.budgets.run_meter import BUDGET_WARNING
 from diptych.core.codec import Record
 from diptych.http.answer_form import read_call
 from diptych.net.sse import frame

@@ -18,8 +18,8 @@ from diptych.http.audit import audited
 from diptych.manifest.settings import ChatConfig
 from diptych.net.memory_budget import current_share, record_size
 from diptych.ports.entries import RunEntry, RunPage, SessionEntry
-from diptych.ports.event_log import EventLog, Sessions
-from diptych.ports.session_ids import owner_of, public_id
+from diptych.ports.ids import owner_of, public_id
+from diptych.ports.stores import EventLog, Sessions
 from diptych.runs.request import RunRequest
 from diptych.runs.service import RunService
 from diptych.runs.subscription import Subscription

@@ -16,7 +16,7 @@ from diptych.http.guarded_runs import GuardedSessions, pages_back
 from diptych.http.openapi import reply
 from diptych.http.views import event_view, session_view
 from diptych.net.memory_budget import current_share, record_size
-from diptych.ports.event_log import EventLog
+from diptych.ports.stores import EventLog
 
 DEFAULT_LIMIT = 1_000
 MAX_LIMIT = 10_000

@@ -4,14 +4,15 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from diptych.budgets.recorded_use import children_usage
+from diptych.budgets.recorded_use import RecordedUse
 from diptych.core.approval_records import Approval, approvals_of, open_approvals
 from diptych.core.codec import Record, is_terminal
 from diptych.core.events import MessageQueued
 from diptych.core.json_values import usage_value
+from diptych.core.messages import Usage
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry, SessionEntry
-from diptych.ports.session_ids import public_id, subject_of
+from diptych.ports.ids import public_id, subject_of
 from diptych.runs.answers import TURN, answers_so_far, whole_answer
 
 
@@ -144,7 +145,7 @@ def _outcome(records: Sequence[Record]) -> Mapping[str, Any]:
                 outcome["text"] = text
         case _:
             outcome = {"error": {"code": "aborted", "message": end.content}}
-    if used := children_usage(records):
+    if (used := RecordedUse(records).children_usage) != Usage():
         outcome["children_usage"] = usage_value(used)
     answer = whole_answer(records)
     return {**outcome, **({"answer": answer} if answer is not None else {})}

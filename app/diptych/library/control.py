@@ -15,7 +15,7 @@ from diptych.core.messages import JSONObject, Message
 from diptych.core.reading.strict_json import decode_json
 from diptych.core.text import well_formed
 from diptych.library.run_result import OutputForm, output_schema
-from diptych.runs.decision_request import DecisionRequest
+from diptych.runs.approvals import DecisionRequest
 from diptych.runs.request import RunRequest
 from diptych.serve.hosted_agent import HostedAgent
 

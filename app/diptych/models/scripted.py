@@ -17,7 +17,7 @@ from diptych.core.errors import ConfigError, ModelCode, ModelError
 from diptych.core.messages import Message, NativeCall, Usage
 from diptych.core.model_request import ModelRequest
 from diptych.core.text import well_formed
-from diptych.ports import Delta, Reply
+from diptych.ports import Delta, Model, Reply
 
 VARIABLE = "DEBUG_MOCK_RESPONSES"
 _CHUNK = re.compile(r"\s*\S+\s?|\s+")  # a word with the space after it
@@ -142,8 +142,8 @@ def script_problems(source: str, value: str) -> tuple[str, ...]:
     return ()
 
 
-class ScriptedModel:
-    """Plays a script. Fulfils `ports.Model`."""
+class ScriptedModel(Model):
+    """Plays a script."""
 
     def __init__(self, script: Script) -> None:
         self._script = script

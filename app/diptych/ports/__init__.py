@@ -1,41 +1,30 @@
-"""The contracts with everything outside. Adapters fulfil them, and so do test doubles.
+"""The contracts with everything outside: models, tools, other agents, traces, stores.
 
 A port is used by one event loop, from many tasks at once. Cancelling a task that waits in a port
 cancels the work behind it, at its server too where the protocol can.
 """
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeVar
 
-from diptych.core.catalog import Tool, Unavailable
+from diptych.core.budget import UNLIMITED, Budget
+from diptych.core.catalog import Peer, Tool, Unavailable
 from diptych.core.codec import Record
-from diptych.core.events import Signal
+from diptych.core.commands import AskModel
+from diptych.core.events import Event
 from diptych.core.messages import (
+    JSON,
     CallOutput,
+    ChildRun,
     JSONObject,
     Message,
     NativeCall,
     Usage,
 )
 from diptych.core.model_request import ModelRequest
-from diptych.ports.delegations import (
-    Agents,
-    ChildDecision,
-    ChildEvent,
-    ChildRef,
-    DelegationProgress,
-    DelegationRequest,
-)
-from diptych.ports.entries import Lease, QueueHead
-
-Progress = Callable[[str], None]
-"""Called with a sentence on a tool's progress. Must not block."""
-
-
-ValueProvider = Callable[[], str | None]
-"""Reads a value at each use, for it may change (a key of a Secret); None while it is missing."""
-
+from diptych.ports.stores import Clock, Feed, FeedItem, Gap, Item, Notice, SessionLeases
 
 __all__ = [
     "Agents",
@@ -54,21 +43,20 @@ __all__ = [
     "Notice",
     "Progress",
     "Reply",
+    "RunTrace",
     "SessionLeases",
     "Tools",
+    "Tracing",
     "ValueProvider",
-    "may_want_reasoning",
-    "refused_tools",
-    "refuses_tools",
 ]
 
+T = TypeVar("T")
 
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """What subscribers are told live and nobody records (loop.md §1)."""
+Progress = Callable[[str], None]
+"""Called with a sentence on a tool's progress. Must not block."""
 
-    type: str
-    fields: JSONObject = field(default_factory=dict)
+ValueProvider = Callable[[], str | None]
+"""Reads a value at each use, for it may change (a key of a Secret); None while it is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,52 +86,45 @@ class Delta:
 
 
 class Model(Protocol):
-    """A language model: `adapters.openai_chat.chat_model.ChatModel`, or `adapters.scripted`.
-
-    `runtime.model_caller` asks it.
+    """A language model.
 
     Both methods raise `ModelError`, after retries of their own where those cannot do harm, and
     only before the first `Delta`. A stream that ends without a `finish_reason` raises `model_cut`:
     a truncated reply never looks whole.
-
-    It may have an attribute `takes_tools`: False once its endpoint has refused `request.tools`,
-    which is the code `tools_refused`; and `refused_tool`, the one of them that it refused, or ""
-    for what it did not name. And one `wants_reasoning`: whether its endpoint wants the reasoning of
-    a reply back beside its native calls, None while that is not known.
     """
 
     async def complete(self, request: ModelRequest) -> Reply: ...
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Delta]: ...
 
+    @property
+    def takes_tools(self) -> bool | None:
+        """Whether its endpoint takes `request.tools`; None while that is not known.
 
-def refuses_tools(model: Model) -> bool:
-    """Say whether a model is known to take no native calls."""
-    return getattr(model, "takes_tools", None) is False
+        A refusal is the code `tools_refused`.
+        """
+        return None
 
+    @property
+    def refused_tool(self) -> str | None:
+        """The tool for which it takes none: "" for an unnamed one, None if it refuses all."""
+        return None
 
-def refused_tools(model: Model) -> str:
-    """Say in words what a model that takes no native calls has refused."""
-    name: str | None = getattr(model, "refused_tool", None)
-    if name is None:
-        return "tools"
-    return f"the tool {name!r}" if name else "these tools"
-
-
-def may_want_reasoning(model: Model) -> bool:
-    """Say whether a model's endpoint wants the reasoning beside native calls back, or may."""
-    return getattr(model, "wants_reasoning", False) is not False
+    @property
+    def wants_reasoning(self) -> bool | None:
+        """Whether its endpoint wants reasoning back beside native calls; None while unknown."""
+        return False
 
 
 class Tools(Protocol):
     """The tools of all servers of an agent."""
 
     def snapshot(self) -> tuple[tuple[Tool, ...], tuple[Unavailable, ...]]:
-        """Say what can be called now, without asking any server: in the manifest's order."""
+        """Return what can be called now, in the manifest's order, without asking a server."""
         ...
 
     def retry_unavailable(self) -> None:
-        """Try the servers that are unavailable again now, in the background; a run wants them."""
+        """Try unavailable servers again, in the background."""
         ...
 
     async def call(self, tool: Tool, arguments: JSONObject, progress: Progress) -> CallOutput:
@@ -151,131 +132,153 @@ class Tools(Protocol):
         ...
 
 
-class SessionLeases(Protocol):
-    """Ownership of sessions: one owner each, and the queue of its runs in order of arrival.
+@dataclass(frozen=True, slots=True)
+class ChildEvent:
+    """An event in a task at another agent, or below it, as that agent sends it.
 
-    A session with unfinished runs has a queue of them; the holder of its lease executes them one
-    by one.
+    Its fields are those of a record, shortened; `seq` is 0 for a notice. `path` holds the calls
+    that lead from the task's run to that of the event; `skipped` counts the events left out before.
     """
 
-    @property
-    def lease_seconds(self) -> float | None:
-        """How long a lease holds without renewal; None if it ends with the process."""
-        ...
-
-    async def claim(self, session_id: str, token: str) -> Lease | None:
-        """Own a session that has unfinished runs and no owner; None if it cannot be had."""
-        ...
-
-    async def queue_head(self, session_id: str) -> QueueHead | None:
-        """Say what is known of the run whose turn it is, whoever owns the session."""
-        ...
-
-    async def next_run(self, lease: Lease) -> str | None:
-        """Give the run whose turn it is. None if none is left: then the lease is released.
-
-        Raises `LeaseLost`.
-        """
-        ...
-
-    async def finish_run(self, run_id: str, said: Sequence[Message], lease: Lease) -> str | None:
-        """Remove an ended run from the queue, and add what it said to the conversation.
-
-        In the same step gives what `next_run` would. Does nothing for a run that is not in the
-        queue. Waits for a store that is away. Raises `LeaseLost`, and `LogTruncated` if the store
-        has lost the run's end.
-        """
-        ...
-
-    async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
-        """Renew leases; gives those that are lost."""
-        ...
-
-    async def release(self, lease: Lease, *, hand_over: bool = False) -> None:
-        """Give up a session whose runs have not ended, so that another process can claim it.
-
-        With `hand_over` the other processes are told at once.
-        """
-        ...
-
-    async def unowned_sessions(self) -> Sequence[str]:
-        """Some sessions that have unfinished runs and no owner."""
-        ...
-
-    async def overdue_runs(self) -> Sequence[str]:
-        """Runs that wait for their turn beyond their deadline: nobody has ended them yet.
-
-        Each is given again some seconds later, until it has ended.
-        """
-        ...
-
-    async def send_signal(self, run_id: str, signal: Signal) -> None:
-        """Send a signal to a run's owner, or to the next one if there is none now.
-
-        Does nothing for a run that has ended. Raises `TooManyMessages`.
-        """
-        ...
-
-    def drop_signal(self, run_id: str, signal: Signal) -> None:
-        """Forget a signal that is on the run's record. It may fail, and nobody waits for it."""
-        ...
-
-    async def may_be_truncated(self, run_id: str) -> bool:
-        """Whether the store may have lost the newest records of a run: it was down meanwhile."""
-        ...
-
-    async def pending_signals(self, run_id: str) -> Sequence[Signal]:
-        """The signals that were sent to a run, in order of arrival, for a new owner."""
-        ...
+    type: str
+    path: tuple[str, ...] = ()
+    seq: int = 0
+    timestamp: float = 0.0
+    content: JSON = None
+    metadata: JSONObject = field(default_factory=dict)
+    skipped: int = 0
 
 
-Item: TypeAlias = Record | Notice
+DelegationProgress = Callable[[str | ChildRun | ChildEvent], None]
+"""Called with a sub-agent's text, its task when more of it is known, and its events. Must not
+block."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
-    """Stands in a feed where items may have been missed: read the log again."""
+class DelegationRequest:
+    """A delegation, ready to be sent (loop.md §5).
 
-
-FeedItem: TypeAlias = Item | Gap
-
-
-class Feed(Protocol):
-    """Live updates of runs between processes; some may be lost, for the log is the truth.
-
-    It is `adapters.redis.feed`, which `runtime.subscription` subscribes to; one process with a
-    store in memory has nobody to tell.
-
-    Records are published by `EventLog.append`, in the same step; notices by `publish_notice`.
+    `context_id` is new for every delegation. `path` holds the card URLs of the agents that the
+    request has come through, the caller last. `subject` is the run's, "" if unknown. With
+    `deadline_pauses`, `seconds_left` stands still while a call below waits for approval. `budget`
+    holds for the task and its children.
+    `is_taken_over`: the run's former owner sent it, so its task is looked up by its context.
+    `leaves_task` is asked on cancellation: the task goes on, as another process takes it up.
     """
 
-    def publish_notice(self, run_id: str, notice: Notice) -> None:
-        """Tell a notice to subscribers at other processes. Never waits; may lose it."""
+    agent: str
+    task: str
+    context_id: str
+    context: tuple[Message, ...] = ()
+    path: tuple[str, ...] = ()
+    seconds_left: float | None = None
+    traceparent: str | None = None
+    subject: str = ""
+    run_id: str = ""
+    call_id: str = ""
+    deadline_pauses: bool = False
+    is_taken_over: bool = False
+    leaves_task: Callable[[], bool] = bool
+    budget: Budget = UNLIMITED
+
+
+@dataclass(frozen=True, slots=True)
+class ChildRef:
+    """A run at another agent: its id and that agent's URL, or the context of its delegation.
+
+    `depth` is the number of levels wanted below it.
+    """
+
+    task_id: str
+    url: str
+    context_id: str
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChildDecision:
+    """A decision on a call of a run below, for the agent that the delegation called.
+
+    `call_id` is the call's id there, `subject` the decider, "" if unknown. The rest is as in
+    `runs.approvals.DecisionRequest`.
+    """
+
+    agent: str
+    url: str
+    task_id: str
+    call_id: str
+    decision: str
+    reason: str = ""
+    arguments: JSONObject | None = None
+    call: JSONObject | None = None
+    subject: str = ""
+
+
+class Agents(Protocol):
+    """The other agents that an agent may delegate to."""
+
+    def snapshot(self) -> tuple[tuple[Peer, ...], tuple[Unavailable, ...]]:
+        """The agents that can be asked now, in the manifest's order, without asking any."""
         ...
 
-    async def subscribe(self, run_id: str, put: Callable[[FeedItem], None]) -> Callable[[], None]:
-        """Call `put`, of a subscriber's buffer, with every update of a run from now on.
+    async def delegate(
+        self, request: DelegationRequest, progress: DelegationProgress
+    ) -> CallOutput:
+        """Send an agent a task and wait for its end.
 
-        Gives what ends the subscription.
+        The output names the task as its `child`. Raises `DelegationError`, with the `child` if
+        there was one.
         """
         ...
 
-    def on_signal(self, callback: Callable[[str, str, Signal], None]) -> None:
-        """Call back with session, run and signal whenever a run is sent a signal."""
+    async def decide(self, decision: ChildDecision) -> None:
+        """Pass a decision on. Raises `DecisionRefused`."""
         ...
 
-    def on_hand_over(self, callback: Callable[[str], None]) -> None:
-        """Call back with the session whenever another process hands one over. May be lost."""
+    async def run_tree(self, agent: str, child: ChildRef) -> JSON:
+        """Return a delegated run and what is below it. Raises `DelegationError`."""
         ...
 
 
-class Clock(Protocol):
-    """Wall-clock time and random ids."""
+class RunTrace(Protocol):
+    """The trace of one run, as long as this process executes it.
 
-    def now(self) -> float:
-        """Seconds since the epoch."""
+    It gets what no record has. Nothing here raises, or waits for anything but the given work.
+    """
+
+    def asking(
+        self, command: AskModel, ask: Callable[[], Coroutine[Any, Any, Event]]
+    ) -> Coroutine[Any, Any, Event]:
+        """Ask the model as part of this run's trace."""
         ...
 
-    def token(self) -> str:
-        """A new random token: 128 bits, lower-case hex."""
+    def reply_began(self) -> None:
+        """Note that a streamed reply has begun."""
+        ...
+
+    def reply_came(self, text: str, calls: Sequence[NativeCall], finish_reason: str) -> None:
+        """Note the whole reply of the model."""
+        ...
+
+    def calling(
+        self, call_id: str, make: Callable[[], Coroutine[Any, Any, T]]
+    ) -> Coroutine[Any, Any, T]:
+        """Make a call as part of this run's trace."""
+        ...
+
+    def traceparent(self, call_id: str) -> str | None:
+        """Return the W3C trace context for the receiver of a call."""
+        ...
+
+
+class Tracing(Protocol):
+    """The traces of an agent's runs."""
+
+    def of_run(
+        self, run_id: str, session_id: str, records: Callable[[], Sequence[Record]]
+    ) -> AbstractContextManager[RunTrace]:
+        """Trace a run while the block lasts; its span ends with the run's end on record.
+
+        `records` gives those on record. A run that goes on at another process is left to it.
+        """
         ...

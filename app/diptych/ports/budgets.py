@@ -1,8 +1,8 @@
-"""The contract of the ledger: what the runs of a session, and of a day, have used together.
+"""The contract of the ledger, which counts budgets that the runs of a session or a day share.
 
-What is about to be used is reserved first. Then it is settled: what was used takes the place of
-the reservation. What is reserved counts as used, so that many who ask at once go over by one call
-at most, if none takes more than it reserved. A reservation lasts as long as its owner renews it.
+A call reserves first; then its real use is settled in the place of the reservation. Reservations
+count as used, so that many callers at once go over by one call at most, if none takes more than it
+reserved.
 """
 
 from collections.abc import Sequence
@@ -29,11 +29,10 @@ class Account(NamedTuple):
 
 
 class Reserved(NamedTuple):
-    """What came of a reservation; `used` is what is settled of each account.
+    """The outcome of a reservation; `used` is the settled use of each account.
 
-    `busy`: nothing is left beside what others have reserved; ask again. `gone`: nothing is left at
-    all. Either is said of a `limit` of the account at this `place`. `amount` is what
-    `reserve_share` has reserved.
+    `busy`: others have reserved the rest; ask again. `gone`: nothing is left. Both concern a
+    `limit` of the account at this `place`. `amount` is the reserved share.
     """
 
     outcome: Literal["ok", "busy", "gone"]
@@ -63,32 +62,32 @@ class Ledger(Protocol):
     ) -> Reserved:
         """Reserve what is `wanted`, as far as it is left; of other limits one of so many parts.
 
-        Each is at least 1. What the entry has reserved of all accounts stays what it is, and is
-        renewed. What it has of some, as those of yesterday, is replaced, and is not in its own way.
+        Each is at least 1. A reservation of all accounts is renewed as it is; one of some, as those
+        of yesterday, is replaced, and is not in its own way.
         """
         ...
 
     async def spend(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Reserved:
-        """Reserve and settle in one step: for what is known before it is used."""
+        """Reserve and settle in one step, for use that is known before."""
         ...
 
     async def renew(self, accounts: Sequence[Account], entries: Sequence[str]) -> None:
-        """Have reservations last for `RESERVED_SECONDS` from now."""
+        """Extend reservations to `RESERVED_SECONDS` from now."""
         ...
 
     async def settle(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Sequence[Used]:
-        """Replace a reservation, if there is one, by what was used; gives what is used now.
+        """Replace a reservation, if there is one, by real use; returns the use of each account.
 
-        What is on no run's record is settled with an empty `run_id`.
+        Use that is on no run's record has an empty `run_id`.
         """
         ...
 
     async def count_record(self, account: Account, run_id: str, recorded: Used) -> None:
-        """Count what is on a run's record and was not settled.
+        """Count use that is on a run's record and was not settled.
 
         A former owner may have died before it settled, and what children have used may be on the
         record alone. Of a run that was ended in the last ten minutes nothing is counted: all was.
@@ -100,5 +99,5 @@ class Ledger(Protocol):
         ...
 
     async def used(self, accounts: Sequence[Account]) -> Sequence[Used]:
-        """Say what is used of each account."""
+        """Return the use of each account."""
         ...

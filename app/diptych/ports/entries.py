@@ -69,7 +69,7 @@ class QueueHead:
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyKey:
-    """Tells a request that is sent again from a new one: the caller's key, and the body's hash."""
+    """Identifies a request that is sent again: the caller's key, and the body's hash."""
 
     key: str
     digest: str

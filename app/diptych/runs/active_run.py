@@ -1,7 +1,6 @@
-"""The handle of a run in this process: its log, its stage, its signals. It drives nothing."""
+"""The handle of a run in this process: its log, its stage, its signals."""
 
 import asyncio
-from collections.abc import Sequence
 from enum import Enum
 from typing import assert_never
 
@@ -18,9 +17,9 @@ from diptych.core.events import (
 from diptych.core.queues import clearing, takes
 from diptych.core.reducer import apply_all, closing_events
 from diptych.core.state import Phase, Run
-from diptych.runs.mailbox import Mailbox
 from diptych.runs.run_log import RunLog
 from diptych.runs.runner import Runner
+from diptych.runs.steering import Mailbox
 
 
 class Stage(Enum):
@@ -36,8 +35,8 @@ class Stage(Enum):
 class ActiveRun:
     """A run that this process has queued or executes.
 
-    Signals that arrive before it has a runner are kept. `stop_requested` is how the run was asked
-    to end; the first reason counts. A new session has no history to load.
+    Signals that arrive before it has a runner are kept. `stop_requested` is the first reason for
+    which it was asked to end. A new session has no history to load.
     """
 
     def __init__(self, log: RunLog, *, is_new_session: bool = False) -> None:
@@ -45,9 +44,9 @@ class ActiveRun:
         self.is_new_session = is_new_session
         self.stop_requested: Stop | None = None
         self.released = asyncio.Event()
-        self._stage = Stage.QUEUED
+        self.stage = Stage.QUEUED
         self._runner: Runner | None = None
-        self._mailbox = Mailbox()  # until there is a runner
+        self.mailbox = Mailbox()  # until there is a runner
         self._decisions: dict[str, ApprovalDecided] = {}  # likewise, by call
         self._deadline: asyncio.TimerHandle | None = None  # while it waits
         self.attended_at = asyncio.get_running_loop().time()
@@ -56,10 +55,6 @@ class ActiveRun:
     @property
     def run_id(self) -> str:
         return self.log.run_id
-
-    @property
-    def stage(self) -> Stage:
-        return self._stage
 
     @property
     def run(self) -> Run | None:
@@ -71,24 +66,19 @@ class ActiveRun:
         """Seconds since the run was opened, wherever that was."""
         return asyncio.get_running_loop().time() - self._opened_at
 
-    @property
-    def waits_until(self) -> float | None:
-        """When its caller's deadline ends a run that waits, by the event loop's clock."""
-        is_queued = self._stage is Stage.QUEUED
-        return self._deadline.when() if self._deadline and is_queued else None
-
     def set_deadline(self, timer: asyncio.TimerHandle) -> None:
+        """Time the run while it waits; its runner keeps its deadline then."""
         self._deadline = timer
 
     def was_opened(self, seconds_ago: float) -> None:
-        """Count the run's age from its first record, which another process may have written."""
+        """Count the run's age from its first record."""
         self._opened_at = asyncio.get_running_loop().time() - max(0.0, seconds_ago)
 
     def begin(self, stage: Stage) -> bool:
         """Go from QUEUED to EXECUTING or CANCELLING; False if the run is not queued any more."""
-        if self._stage is not Stage.QUEUED:
+        if self.stage is not Stage.QUEUED:
             return False
-        self._stage = stage
+        self.stage = stage
         return True
 
     def attach(self, runner: Runner) -> None:
@@ -96,13 +86,11 @@ class ActiveRun:
         self._runner = runner
         if self._deadline:
             self._deadline.cancel()  # the runner has it, and knows when it stands still
-        for message in self.take_messages():
-            runner.queue(message)
-        for decided in self._decisions.values():
-            runner.decide(decided)
+        for signal in (*self.mailbox.take(), *self._decisions.values()):
+            runner.signal(signal)
         if self.stop_requested:
             runner.stop(self.stop_requested)
-        if self._stage is Stage.HANDING_OVER:
+        if self.stage is Stage.HANDING_OVER:
             runner.hand_over()
 
     def stop(self, stop: Stop) -> bool:
@@ -114,66 +102,47 @@ class ActiveRun:
             self._runner.stop(stop)
         return True
 
-    def queue(self, message: MessageQueued | QueueCleared) -> bool:
-        """Let a message wait, or clear those that do, once. False if there are too many."""
-        if self._runner:
-            self._runner.queue(message)
-            return True
-        return self._mailbox.put(message)
-
-    @property
-    def mailbox(self) -> Sequence[MessageQueued | QueueCleared]:
-        """What waits for the run to begin, and what clears it; nothing if it has a runner."""
-        return self._mailbox.items
-
-    def decide(self, decided: ApprovalDecided) -> None:
-        """Decide on a call that waits; the first decision counts."""
-        if self._runner:
-            self._runner.decide(decided)
-        else:
-            self._decisions.setdefault(decided.call_id, decided)
-
-    def signal(self, signal: Signal) -> None:
+    def signal(self, signal: Signal) -> bool:
+        """Deliver a signal; what comes twice counts once. False if too many messages wait."""
         match signal:
-            case ApprovalDecided():
-                self.decide(signal)
-            case MessageQueued() | QueueCleared():
-                self.queue(signal)
             case Aborted() | Failed():
                 self.stop(signal)
+            case _ if self._runner:
+                self._runner.signal(signal)
+            case ApprovalDecided():
+                self._decisions.setdefault(signal.call_id, signal)
+            case MessageQueued() | QueueCleared():
+                return self.mailbox.put(signal)
             case _:
                 assert_never(signal)
+        return True
 
     def attend(self) -> None:
-        """Note that somebody waits for the run now; `attended_at` is by the event loop's clock."""
+        """Note that the run's caller waits now, by the event loop's clock."""
         self.attended_at = asyncio.get_running_loop().time()
 
     def hand_over(self) -> None:
         """Leave a run whose turn has come as it is, for another process to go on."""
-        if self._stage is Stage.EXECUTING:
-            self._stage = Stage.HANDING_OVER
+        if self.stage is Stage.EXECUTING:
+            self.stage = Stage.HANDING_OVER
             if self._runner:
                 self._runner.hand_over()
 
     def release(self) -> None:
-        """Have nothing to do with the run any more, and end its local subscriptions."""
-        self._stage = Stage.RELEASED
+        """Forget the run, and end its local subscriptions."""
+        self.stage = Stage.RELEASED
         if self._deadline:
             self._deadline.cancel()
         self.log.close()
         self.released.set()
 
-    def take_messages(self) -> Sequence[MessageQueued | QueueCleared]:
-        """Take what came before there was a runner, in the order in which it came."""
-        return self._mailbox.take()
-
     async def finish(self, run: Run, stop: Stop) -> Run:
-        """Record the end of a run that has no runner (any more). Gives the run as it ended."""
+        """Record the end of a run without a runner; returns the run as it ended."""
         if run.phase is Phase.DONE:
             return run
         events: list[Event] = []
         ended = run
-        for item in self.take_messages():
+        for item in self.mailbox.take():
             if takes(ended, item):
                 event = clearing(ended, item) if isinstance(item, QueueCleared) else item
                 ended = apply_all(ended, [event])

@@ -1,7 +1,7 @@
-"""The way of a streamed reply from the model's pieces to the text that may be told.
+"""Filters a streamed reply, from the model's pieces to the text for subscribers.
 
 reasoning off -> cut where it repeats itself -> held while it may open an action
--> compared with what is on record (AnswerReplay) -> given to `inbox.TextBatcher`
+-> compared with the record (AnswerReplay) -> `inbox.TextBatcher`
 """
 
 from collections.abc import Callable
@@ -52,7 +52,7 @@ class AnswerFilter:
             self._take(self._splitter.feed(text))
 
     def finish(self) -> str:
-        """Tell what can be told; give the text that was held, for the reducer to judge."""
+        """Release the rest of the text; returns what is held, for the reducer to judge."""
         if not self.is_cut:
             self._take(self._splitter.finish())
         self.began_in_reasoning |= self._splitter.closed_first
@@ -73,7 +73,7 @@ class AnswerFilter:
             self._batcher.add(self._replay.new_text(released))
 
     def _void(self) -> None:
-        """Take back all text so far: it was reasoning whose opening the template swallowed."""
+        """Take back all text so far: it was reasoning whose opening the template left out."""
         self._gate = self._new_gate() if self._new_gate else None
         self._all_held.clear()
         self._text_cut = RepetitionFilter()
@@ -101,7 +101,7 @@ class AnswerReplay:
         self._is_comparing = bool(recorded)
 
     def new_text(self, piece: str) -> str:
-        """Give what is new of a piece."""
+        """Return the new part of a piece."""
         if not self._is_comparing:
             return piece
         expected = self._recorded[self._position : self._position + len(piece)]
@@ -112,7 +112,7 @@ class AnswerReplay:
         return piece[len(expected) :]
 
     def finish(self) -> str:
-        """Give what is to be passed on again, now that the new text has ended or differs."""
+        """Return the text to pass on again, as the new text has ended or differs."""
         if not self._is_comparing:
             return ""
         self._is_comparing = False

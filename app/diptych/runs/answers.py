@@ -22,13 +22,13 @@ def collect(records: list[Record], item: Item) -> None:
 
 
 def whole_answer(records: Iterable[Record]) -> str | None:
-    """Give all that a run answered, including the text at `max_steps`; None if there is nothing."""
+    """Return all answers of a run, including the text at `max_steps`; None without any."""
     answers = [_text(r) for r in records if r.event_type in {"agent_response", "max_steps"}]
     return TURN.join(answers) if answers else None
 
 
 def answers_so_far(records: Iterable[Record]) -> list[str]:
-    """Give the answer of each turn; the last one as far as it has come, after its last reset."""
+    """Return the answer of each turn; the last one may be incomplete."""
     answers: list[str] = []
     text = ""
     for record in records:
@@ -44,7 +44,7 @@ def answers_so_far(records: Iterable[Record]) -> list[str]:
 
 
 def end_code(record: Record) -> str:
-    """Give why a run ended without an answer: a failure's code, `aborted`, `max_steps`; else ""."""
+    """Return why a run has no answer: a failure's code, `aborted`, `max_steps`; else ""."""
     if record.event_type == "failed":
         return str(record.metadata.get("code", "failed"))
     return record.event_type if record.event_type in TERMINAL - {"completed"} else ""

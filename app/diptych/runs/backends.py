@@ -1,21 +1,81 @@
 """What a run can reach, as one value."""
 
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from diptych.budgets.agent_budgets import AgentBudgets
 from diptych.budgets.run_meter import RunMeter
 from diptych.policy.rules import Policy
-from diptych.ports import Agents, Model, Tools
-from diptych.ports.tracing import RunTrace, Tracing
+from diptych.ports import Agents, Model, RunTrace, Tools, Tracing
 from diptych.runs.hooks import Hooks
-from diptych.runs.step_gate import StepGate
+
+
+class StepGate:
+    """Lets runs take one step at a time: each waits before it asks its model; others pass."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, _Turnstile] = {}
+        self._starting: set[asyncio.Future[None]] = set()  # of runs whose ids are not known yet
+
+    @contextmanager
+    def holding(self) -> Iterator[set[str]]:
+        """Hold the runs whose ids are added to the set; all others wait until then."""
+        starting, held = asyncio.get_running_loop().create_future(), set[str]()
+        self._starting.add(starting)
+        try:
+            yield held
+        finally:
+            self._starting.discard(starting)
+            starting.set_result(None)
+            for run_id in held:
+                self._held.setdefault(run_id, _Turnstile())
+
+    def holds(self, run_id: str) -> bool:
+        """Whether a run waits for its turns."""
+        return run_id in self._held
+
+    def free(self, run_id: str) -> None:
+        """Let a run go on without waiting."""
+        if turnstile := self._held.pop(run_id, None):
+            turnstile.go.set()
+
+    async def pass_through(self, run_id: str) -> None:
+        """Wait for a run's turn. Cancelled, the run has ended, and waits no more."""
+        if self._starting and run_id not in self._held:
+            await asyncio.wait(tuple(self._starting))
+        if turnstile := self._held.get(run_id):
+            turnstile.waits.set()
+            try:
+                await turnstile.go.wait()
+            except asyncio.CancelledError:
+                self.free(run_id)
+                raise
+            turnstile.go.clear()
+
+    async def step(self, run_id: str) -> None:
+        """Let a run go to its next request, and wait until it is there.
+
+        One that is not held goes on by itself. Cancel this if the run ends first.
+        """
+        if turnstile := self._held.get(run_id):
+            await turnstile.waits.wait()
+            turnstile.waits.clear()
+            turnstile.go.set()
+            await turnstile.waits.wait()
+
+
+class _Turnstile:
+    def __init__(self) -> None:
+        self.waits, self.go = asyncio.Event(), asyncio.Event()
 
 
 @dataclass(slots=True)
 class ModelHabits:
-    """What replies have shown of a model; for all runs, as each run asks it only a few times.
+    """What replies have shown of a model, for all runs.
 
-    `opens_reasoning`: its template does, so that replies begin inside of it.
+    `opens_reasoning`: its chat template does, so that replies begin inside reasoning.
     """
 
     opens_reasoning: bool = False
@@ -25,10 +85,7 @@ class ModelHabits:
 class Backends:
     """What a run can reach: the model, the tools and the other agents.
 
-    `habits` is what all runs have learned of the model. `policy` says which calls are made, `hooks`
-    are asked about them. `step_gate` holds the runs that are taken step by step. Of a run, `meter`
-    counts what it uses, and `trace` is told what is on no record; of an agent, `budgets` and
-    `tracing` give each run these. Without `tracing` nobody wants traces.
+    `budgets` and `tracing` are the agent's, and give each run its `meter` and its `trace`.
     """
 
     model: Model

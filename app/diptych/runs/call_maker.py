@@ -1,8 +1,8 @@
 """Makes the calls of one run: from the command `MakeCall` to the event `Returned`.
 
-The runner first has `check` say whether policy or budget withhold a call; `make` has it counted,
-`begin` announces, records and sends it, in this order. Where budgets are shared to count may take
-a while: then the inbox gets `Admitted`, and the run goes on meanwhile.
+`check` asks policy and budget; `make` has a call counted, and `begin` announces, records and sends
+it, in this order. Where budgets are shared, counting may take a while: then the inbox gets
+`Admitted`, and the run goes on meanwhile (decision 228).
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from typing import TypeAlias
 
 import orjson
 
-from diptych.budgets.budget_notices import budget_notices
+from diptych.budgets.run_meter import budget_notices
 from diptych.core import prompt
 from diptych.core.budget import Budget
 from diptych.core.call_graph import failure
 from diptych.core.catalog import Tool
 from diptych.core.commands import MakeCall
 from diptych.core.errors import CallError, LoopError
-from diptych.core.events import ApprovalRequested, Called, CallKind, ChildApproval, Failed, Returned
+from diptych.core.events import ApprovalRequested, Called, CallKind, Failed, Returned
 from diptych.core.messages import (
     JSON,
     NO_USE,
@@ -40,16 +40,15 @@ from diptych.core.stuck import repeats
 from diptych.core.text import RESULT_BYTES, bounded, well_formed
 from diptych.policy.rules import RunCaller
 from diptych.ports import ChildEvent, DelegationRequest, Notice
+from diptych.runs.approvals import child_approval
 from diptych.runs.backends import Backends
-from diptych.runs.call_notices import delegation_notice, progress_notice, target
-from diptych.runs.child_events import child_approval
-from diptych.runs.deadline import Deadline
-from diptych.runs.hook_caller import HookCaller
+from diptych.runs.hooks import HookCaller
 from diptych.runs.inbox import Admitted, RunTasks
-from diptych.runs.run_writer import RunWriter
+from diptych.runs.run_log import PROGRESS, RunWriter
+from diptych.runs.timers import Deadline
 
 Withheld: TypeAlias = Returned | ApprovalRequested
-"""What happens in place of a call that is not made now: it is denied, or waits for a decision."""
+"""The event in place of a call that is denied, or waits for a decision."""
 
 _logger = logging.getLogger(__name__)
 
@@ -66,7 +65,7 @@ class CallMaker:
         tasks: RunTasks,
     ) -> None:
         self.children: dict[str, ChildRun] = {}
-        """What is known of the tasks of delegations, by call, until they have their result."""
+        """The tasks of delegations without a result, by call id, as far as known."""
         self._backends = backends
         self._hooks = hooks
         self._writer = writer
@@ -78,16 +77,15 @@ class CallMaker:
 
     @property
     def not_begun(self) -> Sequence[MakeCall]:
-        """The calls that are to be made, and are counted now or next."""
+        """The calls that are counted now or next."""
         return [*self._counting, *self._to_count]
 
     def check(self, command: MakeCall, before: Sequence[MakeCall]) -> Withheld | None:
         """Ask the policy about a call, which is audited, then the run's budget.
 
-        Returns None if the call may be made. `before` are the calls that are about to be made, and
-        not begun. A call that a former owner of the run has sent was checked then.
+        Returns None if it may be made. `before` are calls that are allowed and not begun.
         """
-        if command.is_retry:
+        if command.is_retry:  # a former owner has checked it
             return None
         run, call = self._writer.current, command.call
         principal, on_behalf = run.caller or run.subject, run.subject if run.caller else ""
@@ -112,8 +110,7 @@ class CallMaker:
     async def make(self, commands: Sequence[MakeCall]) -> None:
         """Count calls, and begin those that may be made: now or, if that takes time, later.
 
-        Those of two steps of the run are counted one after another: what is left is shared among
-        calls that are counted together.
+        Calls of two events are counted one after another: shares are computed together.
         """
         if self._counting:
             self._to_count += commands
@@ -165,9 +162,9 @@ class CallMaker:
             self._tasks.start(trace.calling(command.call.id, make) if trace else make())
 
     async def look_for_children(self, commands: Sequence[MakeCall]) -> None:
-        """Take up what a former owner had delegated, though the run ends now.
+        """Take up a former owner's delegations, though the run ends now.
 
-        Its end cancels that, at the other agents too, and has on record what they say of it.
+        Its end cancels them, at the other agents too, and records what those say.
         """
         run = self._writer.current
         for command in commands:
@@ -177,10 +174,7 @@ class CallMaker:
         await asyncio.sleep(0)  # what is cancelled before its first step never begins
 
     async def _call(self, command: MakeCall, run: Run) -> Returned | Failed:
-        """Call a tool, or delegate under the context id that the run has for it.
-
-        Gives the result as hooks leave it; whatever goes wrong with a call is one.
-        """
+        """Call a tool, or delegate; returns the result as hooks leave it. Errors are results."""
         call = command.call
         try:
             output = await self._send(command, run)
@@ -219,8 +213,9 @@ class CallMaker:
             if isinstance(seen, ChildRun):
                 self.children[call.id] = _counted(call, seen, run)
                 return
-            if isinstance(seen, ChildEvent) and (event := self._approval_below(call, seen)):
-                self._tasks.inbox.put_nowait(event)
+            child = self.children.get(call.id)
+            if child and isinstance(seen, ChildEvent):
+                self._note_approval(call, child, seen)
             self._log.notify(delegation_notice(call, seen))
 
         if isinstance(call, Delegation):
@@ -234,9 +229,9 @@ class CallMaker:
             ),
         )
 
-    def _approval_below(self, call: Call, seen: ChildEvent) -> ChildApproval | None:
-        child = self.children.get(call.id)
-        return child_approval(call, child, seen) if child else None
+    def _note_approval(self, call: Call, child: ChildRun, seen: ChildEvent) -> None:
+        if isinstance(call, Delegation) and (event := child_approval(call, child, seen)):
+            self._tasks.inbox.put_nowait(event)
 
     def _delegation(self, call: Delegation, run: Run, *, is_taken_over: bool) -> DelegationRequest:
         limit = run.settings.memory_context_limit
@@ -261,7 +256,7 @@ class CallMaker:
 
 
 def _counted(call: Call, child: ChildRun, run: Run) -> ChildRun:
-    """Take out what a child claims to have used that was given nothing: it does not count."""
+    """Drop the claimed use of a child that was given no share: it does not count."""
     return child if gets_share(call, run) else replace(child, usage=None, used=None)
 
 
@@ -281,10 +276,7 @@ def _result(call: Call, output: CallOutput) -> Result:
 
 
 def _recordable(value: JSON) -> JSON:
-    """Give the value if a record can hold it: not too deep, no numbers over 64 bits, not too long.
-
-    For any other the model still has the text.
-    """
+    """Return the value if a record can hold it; for any other the model still has the text."""
     try:
         return value if len(orjson.dumps(value)) <= RESULT_BYTES else None
     except TypeError:
@@ -293,3 +285,42 @@ def _recordable(value: JSON) -> JSON:
 
 def _result_text(text: str) -> str:
     return bounded(well_formed(text))
+
+
+def progress_notice(command: MakeCall, max_steps: int) -> Notice:
+    """Return the notice that precedes a call."""
+    fields: dict[str, JSON] = {
+        "step": command.step,
+        "max_steps": max_steps,
+        "action": "delegate" if isinstance(command.call, Delegation) else "tool_call",
+        "target": target(command.call),
+    }
+    return Notice(PROGRESS, fields)
+
+
+def delegation_notice(call: Call, seen: str | ChildEvent) -> Notice:
+    """Return the notice of a sub-agent's text, or of an event in a run at or below it.
+
+    `path` holds the calls that lead there; `content` is only the sub-agent's own text.
+    """
+    about: dict[str, JSON] = {"call_id": call.id, "target": target(call)}
+    if isinstance(seen, str):
+        return Notice(
+            "delegation_progress", {**about, "path": [call.id], "content": well_formed(seen)}
+        )
+    event: dict[str, JSON] = {
+        "type": seen.type,
+        "seq": seen.seq,
+        "timestamp": seen.timestamp,
+        "content": seen.content,
+        "metadata": seen.metadata,
+    }
+    if seen.skipped:
+        event["skipped"] = seen.skipped
+    path: list[JSON] = [call.id, *seen.path]
+    return Notice("delegation_progress", {**about, "path": path, "content": "", "event": event})
+
+
+def target(call: Call) -> str:
+    """Return the name that the model called."""
+    return call.agent if isinstance(call, Delegation) else call.name

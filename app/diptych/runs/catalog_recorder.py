@@ -9,17 +9,17 @@ from diptych.core.events import CallFormat, Offered
 from diptych.core.prompt import native_system_prompt, system_prompt
 from diptych.core.run_settings import RunSettings
 from diptych.core.tokens import weight
-from diptych.ports import Clock, Model, refuses_tools
-from diptych.ports.event_log import EventLog
+from diptych.ports import Clock, Model
+from diptych.ports.stores import EventLog
 from diptych.runs.backends import Backends
 from diptych.runs.definition import AgentDefinition
 
 
 def starting_format(settings: RunSettings, model: Model) -> CallFormat:
-    """Give the format in which a run that starts now asks for calls."""
+    """Return the format in which a new run asks for calls."""
     match settings.action_format:
         case "auto":
-            return "json" if refuses_tools(model) else "native"
+            return "json" if model.takes_tools is False else "native"
         case call_format:
             return call_format
 
@@ -39,7 +39,7 @@ class CatalogRecorder:
         self._offered: tuple[Offered, bytes] | None = None  # made of `_basis`
 
     async def offered_now(self) -> Offered:
-        """Give the event by which a run starts now: its catalog, prompt and settings.
+        """Return the event that starts a run: its catalog, prompt and settings.
 
         The prompt is written again only when something has changed. Raises `StoreError`.
         """
@@ -62,7 +62,7 @@ class CatalogRecorder:
         )
 
     def learn(self, window: ContextWindow) -> None:
-        """Take up what a run has learned of the model's context window, for runs to come."""
+        """Keep what a run has learned of the model's context window, for later runs."""
         self._window = self._window.joined(window)
 
     def _blob(self, instructions: str, catalog: Catalog, most: float) -> tuple[Offered, bytes]:

@@ -1,35 +1,36 @@
 """Executes one run: restores it from its record, gives it a runner, and sees to its end.
 
-A run that was opened just now has a short record; one that is taken over has a longer one.
+A run of another agent is leased to its caller (decision 155): while that is subscribed, by whatever
+replica, the run is attended; one that was not attended for so long is aborted.
 """
 
 import asyncio
 import logging
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 
 from diptych.budgets.run_meter import RunMeter
 from diptych.core.approval_records import waited_seconds
 from diptych.core.codec import TERMINAL, Record, encode, is_terminal
 from diptych.core.errors import BlobMissing, OutOfMemory, RunLost, StoreError, StoreFull
-from diptych.core.events import Event, Failed, OwnerChanged, Stop
+from diptych.core.events import Aborted, Event, Failed, OwnerChanged, Stop
 from diptych.core.reducer import apply_all
 from diptych.core.state import Phase, Run
+from diptych.ports import Feed, FeedItem, Notice, RunTrace
 from diptych.ports.entries import Lease
-from diptych.ports.tracing import RunTrace
+from diptych.ports.stores import Stores
 from diptych.runs.active_run import ActiveRun
-from diptych.runs.attendance import abandoned_after
 from diptych.runs.backends import Backends
 from diptych.runs.catalog_recorder import CatalogRecorder
-from diptych.runs.deadline import Deadline
 from diptych.runs.definition import AgentDefinition
-from diptych.runs.rebuilding import rebuild
-from diptych.runs.run_log import RunLog
+from diptych.runs.run_log import RunLog, rebuild
 from diptych.runs.runner import DEADLINE_EXCEEDED, Runner
-from diptych.runs.stores import Stores
+from diptych.runs.timers import Deadline
 
+UNATTENDED = Aborted("the agent that gave this task has gone, and nobody took its place")
 MAX_OWNER_CHANGES, OWNER_CHANGES_SECONDS = 10, 600.0
-"""Of one run in so much time: then it is ended. One that waits for days sees many hand-overs."""
+"""Of one run in so many seconds: then it is ended."""
 SIGNALS_AFTER = 0.4  # seconds in its queue, after which the store may hold signals for a run
 TOO_MANY_CHANGES = Failed(
     "too_many_owners",
@@ -101,19 +102,16 @@ class Executor:
             await active.log.append(truncated)
             run = apply_all(run, truncated)
         ended = await active.finish(run, stop)
-        await self._metered_backends(active.log, run).meter.close(has_ended=True)
+        await self._meter(active.log).close(has_ended=True)
         return ended
 
     async def _found_ended(self, active: ActiveRun, run: Run) -> Run:
-        """Count what the owner of a run did not come to: it died when the end was on record."""
-        await self._metered_backends(active.log, run).meter.close(has_ended=True)
+        """Count what a dead owner had on record, with the end, and did not count."""
+        await self._meter(active.log).close(has_ended=True)
         return run
 
     async def _restore(self, active: ActiveRun) -> Run:
-        """Rebuild a run from its record, which is in memory if the run was opened here.
-
-        Also delivers the signals that were sent to the run while it had no owner.
-        """
+        """Rebuild a run from its record, and deliver the signals sent to it without an owner."""
         log, stores = active.log, self._stores
         if not log.records:
             log.load(await stores.log.read(log.run_id))
@@ -121,23 +119,21 @@ class Executor:
         if log.was_loaded or active.age > SIGNALS_AFTER:
             for signal in await stores.leases.pending_signals(log.run_id):
                 active.signal(signal)
-        return await rebuild(log, stores, has_history=not active.is_new_session)
+        return await rebuild(log.records, stores, () if active.is_new_session else None)
 
     async def _drive(self, active: ActiveRun, run: Run, trace: RunTrace | None) -> Run:
         if run.phase is Phase.QUEUED and (stop := active.stop_requested or _overdue(active, run)):
             return await self._end(active, run, stop)
         log = active.log
         deadline = self._deadline(active, run)
-        backends = self._metered_backends(log, run)
-        if trace:
-            backends = replace(backends, trace=trace)
+        backends = replace(self._backends, meter=self._meter(log), trace=trace)
         runner = Runner(run, backends, log, deadline, self._catalogs)
         first: list[Event] = []
         if run.phase is Phase.QUEUED:
             if await self._may_be_truncated(log):
                 first.append(OwnerChanged(lost_tail=True))  # it may have been further
             offered = await self._catalogs.offered_now()
-            first += [*active.take_messages(), offered]  # before the model is asked
+            first += [*active.mailbox.take(), offered]  # before the model is asked
         else:
             if _changes_owners_fast(log):
                 runner.stop(TOO_MANY_CHANGES)
@@ -152,22 +148,20 @@ class Executor:
             await backends.meter.close(has_ended=is_terminal(log.records[-1]))
 
     def _traced(self, log: RunLog) -> AbstractContextManager[RunTrace | None]:
-        """Trace a run while the block lasts, if anybody wants traces."""
+        """Trace a run while the block lasts, if there is tracing."""
         if (tracing := self._backends.tracing) is None:
             return nullcontext()
         return tracing.of_run(log.run_id, log.session_id, lambda: log.records)
 
-    def _metered_backends(self, log: RunLog, run: Run) -> Backends:
-        """Give the backends of one run: they count what it uses."""
-        if (budgets := self._backends.budgets) is None:
-            return replace(self._backends, meter=RunMeter())
-        return replace(self._backends, meter=budgets.of_run(log, run.budget))
+    def _meter(self, log: RunLog) -> RunMeter:
+        budgets = self._backends.budgets
+        return budgets.of_run(log) if budgets else RunMeter()
 
     async def _may_be_truncated(self, log: RunLog) -> bool:
         return log.was_loaded and await self._stores.leases.may_be_truncated(log.run_id)
 
     def _deadline(self, active: ActiveRun, run: Run) -> Deadline:
-        """The caller's and the manifest's deadline; what approvals waited does not count."""
+        """Return the caller's and the manifest's deadline, which approvals put off."""
         now = asyncio.get_running_loop().time()
         records, time = active.log.records, self._stores.clock.now()
         waited = waited_seconds(records, time)
@@ -199,3 +193,54 @@ def _changes_owners_fast(log: RunLog) -> bool:
 def _overdue(active: ActiveRun, run: Run) -> Stop | None:
     seconds = run.origin.seconds
     return DEADLINE_EXCEEDED if seconds is not None and active.age >= seconds else None
+
+
+def attend(feed: Feed, run_id: str, active: ActiveRun | None) -> None:
+    """Tell a run's owner, here or at another process, that its caller still waits for it."""
+    if active:
+        active.attend()
+    else:
+        feed.publish_notice(_channel(run_id), Notice("attended"))
+
+
+@asynccontextmanager
+async def abandoned_after(seconds: float, active: ActiveRun, feed: Feed) -> AsyncIterator[None]:
+    """Abort the run of the block once its caller has not attended it for so long."""
+    watching = asyncio.create_task(_watch(seconds, active, feed))
+    try:
+        yield
+    finally:
+        watching.cancel()
+
+
+async def _watch(seconds: float, active: ActiveRun, feed: Feed) -> None:
+    """Stop the run once it was not attended for so long.
+
+    While the store is away, or this process stood still, nothing reached it: after that the time
+    begins anew.
+    """
+
+    def hear(_: FeedItem) -> None:
+        active.attend()  # a gap counts, too: somebody may have been missed
+
+    loop = asyncio.get_running_loop()
+    active.attend()
+    unsubscribe = None
+    try:
+        while (left := active.attended_at + seconds - loop.time()) > 0:
+            if unsubscribe is None:
+                with suppress(StoreError):  # it is tried again
+                    unsubscribe = await feed.subscribe(_channel(active.run_id), hear)
+            await asyncio.sleep(min(left, seconds / 4))
+            if unsubscribe is None or not active.log.is_surely_owned:
+                await active.log.wait_owned()
+                active.attend()
+        _logger.warning("run %s is aborted: %s", active.run_id, UNATTENDED.reason)
+        active.stop(UNATTENDED)
+    finally:
+        if unsubscribe:
+            unsubscribe()
+
+
+def _channel(run_id: str) -> str:
+    return f"{run_id}:attended"

@@ -1,11 +1,11 @@
-"""Hooks: somebody's code that is asked about calls, steps and answers of a run.
+"""Hooks: users' code that is asked about calls, steps and answers of a run.
 
-Each is asked a question as JSON and replies as JSON, whether it is a function of this process or
-an address on the web. One that crashes, takes too long or gives what it must not
-raises `HookFailed`.
+Questions and replies are JSON, whether the hook is a function or a URL. One that crashes, takes too
+long or gives an invalid reply raises `HookFailed`.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
@@ -14,14 +14,18 @@ from typing import Any
 import orjson
 
 from diptych.core.catalog import Catalog
-from diptych.core.events import CallJudged
+from diptych.core.commands import Judge, JudgeAnswer, JudgeCall, JudgeStep
+from diptych.core.errors import LoopError
+from diptych.core.events import AnswerJudged, CallJudged, Event, Failed, StepJudged
 from diptych.core.messages import JSON, Call, Delegation, JSONObject, Message, Result, ToolCall
 from diptych.core.reading.arguments import check_arguments
 from diptych.core.reading.strict_json import MAX_DEPTH, is_deep
 from diptych.core.run_settings import HookPoint
+from diptych.core.state import Run
 from diptych.core.text import bounded, well_formed
+from diptych.runs.run_log import RunLog
 
-MAX_REASON = 4_096  # characters, of what a hook tells the model
+MAX_REASON = 4_096  # characters of a hook's reason
 MAX_CONTEXT = 65_536  # characters, of all that providers add to one request
 _STRICTLY = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
 _REPLY_FIELDS: Mapping[str, frozenset[str]] = {
@@ -30,10 +34,11 @@ _REPLY_FIELDS: Mapping[str, frozenset[str]] = {
     "afterStep": frozenset({"end"}),
     "validateAnswer": frozenset({"problem"}),
 }
+_logger = logging.getLogger(__name__)
 
 
 class HookFailed(Exception):
-    """A hook gave no reply that can be used; the message names it, and is for the record."""
+    """A hook gave no usable reply; the message names it, and goes on record."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"the hook {name} {why}")
@@ -41,10 +46,7 @@ class HookFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """One hook. `ask` takes a question and gives the reply: an object, or None for "go on".
-
-    It has `timeout` seconds. `name` stands in the record.
-    """
+    """One hook. `ask` takes a question and returns an object, or None for "go on"."""
 
     name: str
     point: HookPoint
@@ -54,7 +56,7 @@ class Hook:
 
 @dataclass(frozen=True, slots=True)
 class ContextProvider:
-    """Gives texts for one request to the model, which are never recorded."""
+    """Returns texts for one request to the model, which are never recorded."""
 
     name: str
     ask: Callable[[JSONObject], Awaitable[Sequence[str]]]
@@ -62,8 +64,8 @@ class ContextProvider:
 
 
 HookObserver = Callable[[str, str, str, float], None]
-"""Is told where a hook was asked, its name, the outcome (`acted`, `passed`, `failed` or
-`cancelled`), and after how many seconds it came."""
+"""Takes the point, the hook's name, its outcome (`acted`, `passed`, `failed` or `cancelled`), and
+the seconds that it took."""
 
 
 def _ignore(point: str, name: str, outcome: str, seconds: float) -> None:
@@ -84,7 +86,7 @@ class Hooks:
         return tuple(dict.fromkeys(hook.point for hook in self.hooks))
 
     async def before_call(self, about: JSONObject, call: Call, catalog: Catalog) -> CallJudged:
-        """Have each hook look at a call, as the one before left it. One that fails denies."""
+        """Ask each hook about a call, as the one before left it. One that fails denies."""
         made, by = call, ""
         for hook in self._at("beforeCall"):
             try:
@@ -101,7 +103,7 @@ class Hooks:
         return CallJudged(call.id, made if made != call else None, None, by)
 
     async def after_call(self, about: JSONObject, call: Call, result: Result) -> tuple[Result, str]:
-        """Give a result as the hooks leave it, and the name of the last that replaced it."""
+        """Return a result as the hooks leave it, and the name of the last that replaced it."""
         by = ""
         for hook in self._at("afterCall"):
             question = {**about, "call": call_value(call), "result": result_value(result)}
@@ -111,7 +113,7 @@ class Hooks:
         return result, by
 
     async def after_step(self, about: JSONObject) -> str:
-        """Give the name of the first hook that ends phase 1, "" if none does."""
+        """Return the name of the first hook that ends phase 1, or ""."""
         for hook in self._at("afterStep"):
             async with self._reply(hook, about) as reply:
                 end = reply.get("end")
@@ -122,7 +124,7 @@ class Hooks:
         return ""
 
     async def validate_answer(self, about: JSONObject) -> tuple[str, str]:
-        """Give what the first hook finds wrong with an answer, and its name; "" if none does."""
+        """Return the first problem that a hook has with an answer, and its name, or "", ""."""
         for hook in self._at("validateAnswer"):
             async with self._reply(hook, about) as reply:
                 problem = reply.get("problem")
@@ -131,7 +133,7 @@ class Hooks:
         return "", ""
 
     async def context(self, about: JSONObject) -> str:
-        """Give what the providers add to one request. Raises `HookFailed`."""
+        """Return what the providers add to one request. Raises `HookFailed`."""
         texts: list[str] = []
         for provider in self.providers:
             with self._observed("context", provider.name) as outcome:
@@ -186,7 +188,7 @@ def call_value(call: Call) -> dict[str, JSON]:
 
 
 def result_value(result: Result) -> dict[str, JSON]:
-    """Write a result as hooks are shown it; what it does not have is left out."""
+    """Write a result as hooks see it, without empty fields."""
     value: dict[str, JSON] = {"text": result.text}
     if result.value is not None:
         value["value"] = result.value
@@ -205,7 +207,7 @@ def with_context(messages: tuple[Message, ...], context: str) -> tuple[Message, 
     return (*messages, Message("user", context))
 
 
-async def _asked(hook: Hook | ContextProvider, question: JSONObject) -> Any:  # noqa: ANN401 - what it gives
+async def _asked(hook: Hook | ContextProvider, question: JSONObject) -> Any:  # noqa: ANN401 - JSON
     """Ask within its time. Raises `HookFailed` whatever it raises."""
     try:
         async with asyncio.timeout(hook.timeout):
@@ -215,7 +217,7 @@ async def _asked(hook: Hook | ContextProvider, question: JSONObject) -> Any:  # 
     except TimeoutError:
         raise HookFailed(hook.name, f"did not answer within {hook.timeout:g} s") from None
     except (KeyboardInterrupt, GeneratorExit):
-        raise  # whoever ends the process, or closes the coroutine, means us
+        raise  # the process ends, or the coroutine is closed
     except BaseException as error:  # what else it raises ends neither process nor task
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
@@ -235,7 +237,7 @@ async def _reply(hook: Hook, question: JSONObject) -> Mapping[str, Any]:
 
 
 def _rewritten(name: str, call: Call, arguments: Any, catalog: Catalog) -> Call:  # noqa: ANN401
-    """Give a call with other arguments; of a delegation these are its `task`."""
+    """Return a call with other arguments; of a delegation these are its `task`."""
     if not isinstance(arguments, Mapping):
         raise HookFailed(name, "gave arguments that are no JSON object")
     if isinstance(call, Delegation):
@@ -261,7 +263,7 @@ def _replaced(name: str, result: Result, given: Any) -> Result:  # noqa: ANN401
 
 
 def _json(name: str, what: str, given: Any) -> Any:  # noqa: ANN401
-    """Give what a function gave as it will be on record. Raises `HookFailed` if it cannot be."""
+    """Return a value as a record will have it. Raises `HookFailed` if none can."""
     try:
         found = orjson.loads(orjson.dumps(given, default=_plain, option=_STRICTLY))
     except TypeError as error:  # of another type, larger than 64 bits, or nested too deeply
@@ -281,3 +283,70 @@ def _text(name: str, field: str, text: Any) -> str:  # noqa: ANN401
     if not isinstance(text, str):
         raise HookFailed(name, f"gave a {field} that is no text")
     return well_formed(text[:MAX_REASON]).strip()
+
+
+class HookCaller:
+    """Asks an agent's hooks about one run, one at a time; one that fails ends the run.
+
+    Nothing is asked while another process may own the run, but by context providers.
+    """
+
+    def __init__(self, hooks: Hooks, log: RunLog) -> None:
+        self._hooks = hooks
+        self._log = log
+        self._run_id = log.run_id
+        self._turn = asyncio.Lock()
+
+    async def judge(self, command: Judge, run: Run) -> Event:
+        """Ask about a call that is ready, a step or an answer."""
+        async with self._turn:
+            await self._log.wait_owned()
+            try:
+                return await self._judged(command, run)
+            except HookFailed as failed:
+                return self._failed(failed)
+
+    async def after_call(self, call: Call, result: Result, run: Run) -> tuple[Result, str] | Failed:
+        """Return a result as the hooks leave it and who replaced it, or the end of the run."""
+        async with self._turn:
+            if "afterCall" in self._hooks.points:
+                await self._log.wait_owned()
+            try:
+                return await self._hooks.after_call(self._about(run), call, result)
+            except HookFailed as failed:
+                return self._failed(failed)
+
+    async def with_context(
+        self, messages: tuple[Message, ...], run: Run
+    ) -> tuple[Message, ...] | Failed:
+        """Return a request's messages with what the providers add, or the end of the run."""
+        try:
+            return with_context(messages, await self._hooks.context(self._about(run)))
+        except HookFailed as failed:
+            return self._failed(failed)
+
+    async def _judged(self, command: Judge, run: Run) -> Event:
+        about = self._about(run)
+        if isinstance(command, JudgeCall):
+            return await self._hooks.before_call(
+                {**about, "step": command.step}, command.call, run.catalog
+            )
+        if isinstance(command, JudgeStep):
+            results = {result.call_id: result_value(result) for result in run.results}
+            step: list[JSON] = [
+                {"call": call_value(call), "result": results[call.id]} for call in command.calls
+            ]
+            by = await self._hooks.after_step({**about, "step": command.step, "calls": step})
+            return StepJudged(command.step, bool(by), by)
+        if not isinstance(command, JudgeAnswer):
+            raise LoopError(f"{command} asks hooks nothing that they know")
+        problem, by = await self._hooks.validate_answer({**about, "answer": command.text})
+        return AnswerJudged(problem, by)
+
+    def _about(self, run: Run) -> dict[str, JSON]:
+        about: dict[str, JSON] = {"run_id": self._run_id, "question": run.asked.text}
+        return {**about, "subject": run.subject} if run.subject else about
+
+    def _failed(self, failed: HookFailed) -> Failed:
+        _logger.warning("run %s: %s", self._run_id, failed, exc_info=failed.__cause__)
+        return Failed("hook_failed", str(failed))

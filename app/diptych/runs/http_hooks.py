@@ -36,7 +36,7 @@ _NO_CONTENT = 204
 class HttpHooks:
     """The hooks of one agent, and the client that they share.
 
-    `add_traceparent` adds to the headers of a question what its receiver's trace goes on from.
+    `add_traceparent` adds the trace context to the headers of a question.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ async def _read(name: str, response: httpx.Response) -> Any:  # noqa: ANN401 - J
         body = await received.read(response.aiter_raw())
         if not body or response.status_code == _NO_CONTENT:
             return None
-        orjson.loads(body)  # so that what is no JSON at all is told apart
+        orjson.loads(body)  # invalid JSON has a message of its own
         return await read_strictly(body)
     except TooMuchReceived as error:
         raise HookFailed(name, f"answered too much: {error.reason}") from None
@@ -109,7 +109,7 @@ async def _read(name: str, response: httpx.Response) -> Any:  # noqa: ANN401 - J
 
 
 def _signature(config: HookConfig, body: bytes) -> dict[str, str]:
-    """Give the headers that identify a request, and sign it if there is a key."""
+    """Return the headers that identify a request, and sign it if there is a key."""
     message_id, timestamp = f"msg_{uuid4().hex}", str(int(time.time()))
     headers = {"webhook-id": message_id, "webhook-timestamp": timestamp}
     if config.signing_key is None:

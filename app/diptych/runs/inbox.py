@@ -1,8 +1,8 @@
-"""The inbox of one run, from which `Runner.drive` takes, and all that puts something into it.
+"""The inbox of one run, from which `Runner.drive` takes, and what fills it.
 
-RunTasks      what a task returns: `Replied` of the model, `Returned` of a call, `Admitted`
-TextBatcher   `TextDue`, when text of a streamed answer is to be taken and recorded
-Runner        stops, messages and decisions that come from outside
+RunTasks      results of tasks: `Replied` of the model, `Returned` of a call, `Admitted`
+TextBatcher   `TextDue`, when text of a streamed answer is to be recorded
+Runner        stops, messages and decisions from outside
 """
 
 import asyncio
@@ -60,16 +60,13 @@ class RunTasks:
         self.leaves_remote = False
 
     def start(self, work: Coroutine[Any, Any, InboxItem]) -> None:
-        """Do some work in a task of its own; it returns what has happened."""
+        """Start a task; its result goes into the inbox."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_done)
 
     async def start_eagerly(self, work: Coroutine[Any, Any, Item]) -> Item | None:
-        """Do some work in a task of its own, and give what it returns if it waits for nothing.
-
-        Else this gives None, and what it returns comes into the inbox.
-        """
+        """Start a task, and return its result if it waits for nothing; else as `start`."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         await asyncio.sleep(0)
@@ -116,7 +113,7 @@ class TextBatcher:
 
     @property
     def has_text(self) -> bool:
-        """Whether there is text to be told, or text that is void."""
+        """Whether there is text to send, or text that is void."""
         return bool(self._pieces) or self._is_void
 
     def add(self, text: str) -> None:
@@ -126,16 +123,13 @@ class TextBatcher:
         self._put_when_due()
 
     def void(self) -> None:
-        """Drop what has not been taken; `take` says that all text before is void."""
+        """Make all text before void."""
         self._pieces.clear()
         self._is_void = True
         self._put_when_due()
 
     def take(self) -> tuple[bool, str]:
-        """Give all text that has arrived, and begin the next batch.
-
-        The first value says that all text before it is void.
-        """
+        """Return all text that has arrived, and whether text before it is void."""
         self._is_due = False
         text, is_void = "".join(self._pieces), self._is_void
         self._is_void = False

@@ -1,6 +1,6 @@
-"""Keeps this process's leases, takes over sessions that nobody owns, ends what waited for too long.
+"""Renews this process's leases, takes over sessions without an owner, and ends overdue runs.
 
-An owner that dies lets its leases run out; one that leaves in order releases them and says so.
+An owner that dies lets its leases run out; one that leaves releases them and says so.
 """
 
 import asyncio
@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from diptych.core.errors import RunLost, RunNotFound, StoreError
+from diptych.ports.stores import Stores
 from diptych.runs.runner import DEADLINE_EXCEEDED
 from diptych.runs.scheduler import Scheduler
-from diptych.runs.stores import Stores
 
 TAKEOVER_SECONDS = 2.0  # between two looks for sessions whose owner has died
 ROOM_SECONDS = 0.1  # between two looks whether there is room for another session
@@ -21,7 +21,7 @@ _logger = logging.getLogger(__name__)
 
 
 class LeaseKeeper:
-    """Three background tasks, needed only where leases run out: in a store that processes share."""
+    """Three background tasks, needed only in a store that processes share."""
 
     def __init__(self, scheduler: Scheduler, stores: Stores) -> None:
         self._scheduler = scheduler
@@ -53,7 +53,7 @@ class LeaseKeeper:
             await asyncio.wait(self._tasks)
 
     async def _repeat(self, step: Callable[[], Awaitable[None]], failed: str) -> None:
-        """Take a step again and again; `failed` is said where it fails, whatever that is of."""
+        """Take a step again and again, and log its failures as `failed`."""
         while True:
             try:
                 await step()
@@ -63,7 +63,7 @@ class LeaseKeeper:
                 _logger.exception("%s", failed)
 
     async def _end_overdue_runs(self) -> None:
-        """Tell whoever owns a run whose turn has not come that its time is over."""
+        """Tell the owners of queued runs whose time is over."""
         await asyncio.sleep(self._interval)
         for run_id in await self._stores.leases.overdue_runs():
             with suppress(RunNotFound, RunLost):
@@ -71,10 +71,10 @@ class LeaseKeeper:
 
     async def _renew_leases(self) -> None:
         await asyncio.sleep(self._interval)
-        leases, asked_at = self._scheduler.owned.leases, asyncio.get_running_loop().time()
+        leases, asked_at = self._scheduler.leases, asyncio.get_running_loop().time()
         lost = await self._stores.leases.renew(leases) if leases else ()
         held = [lease for lease in leases if lease not in lost]
-        self._scheduler.owned.note_renewal(held, asked_at)
+        self._scheduler.note_renewal(held, asked_at)
         for lease in lost:
             await self._scheduler.lose(lease)
 
@@ -99,7 +99,7 @@ class LeaseKeeper:
             await asyncio.sleep(ROOM_SECONDS)
 
     async def _take_over_or_leave(self, session_id: str) -> None:
-        """Take over one session; one that cannot be had keeps nobody from the next."""
+        """Take over one session; a failure keeps nobody from the next."""
         try:
             await self._take_over(session_id)
         except StoreError as error:

@@ -1,46 +1,42 @@
 """Asks a run's model: for a whole reply in phase 1, for its pieces in phase 2.
 
-With `answerMode: direct` it asks for pieces in both. A whole reply is streamed too, inside the
-adapter. Each piece goes through `answer_filter`, which holds back what may open an action,
-to `inbox.TextBatcher`. The first is due there at once, later ones every 25 ms: `TextDue` has
-`Runner._write_text` take and record what has come.
+Each piece goes through `answer_filter`, which holds back what may open an action, to
+`inbox.TextBatcher`. Secrets of this process are taken out of replies first: a model's server knows
+the key that it was asked with, and what tools and agents said.
 """
 
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
-from diptych.budgets.run_meter import BudgetRefused, ModelCall
+from diptych.budgets.run_meter import BudgetRefused
 from diptych.core.answer_gate import AnswerGate, is_attempt, is_call
 from diptych.core.asking import event_of_failure, event_of_reply
 from diptych.core.commands import AskModel
 from diptych.core.errors import ModelError
 from diptych.core.events import Event, Failed, Replied
-from diptych.core.messages import NativeCall, Usage
+from diptych.core.messages import JSONObject, NativeCall, Usage
 from diptych.core.reading import strip_lead
 from diptych.core.state import Run
-from diptych.ports import Notice, may_want_reasoning
+from diptych.net.redaction import SECRETS
+from diptych.ports import Delta, Notice, Reply
 from diptych.runs.answer_filter import AnswerFilter
 from diptych.runs.backends import Backends
-from diptych.runs.deadline import Deadline
-from diptych.runs.hook_caller import HookCaller
+from diptych.runs.hooks import HookCaller
 from diptych.runs.inbox import TextBatcher
-from diptych.runs.redacted_replies import RedactedDeltas, redacted_failure, redacted_reply
 from diptych.runs.run_log import RunLog
+from diptych.runs.timers import Deadline
 
-PREAMBLE_CHARS = 160  # that native calls may follow without any of it having been told
+PREAMBLE_CHARS = 160  # of text that are held back, as native calls may follow
 MODEL_WAIT = "model_wait"
 """The type of the notice that a reply is waited for; its fields are `ModelRequest.on_wait`'s."""
 MAX_KEPT_REASONING = 100_000  # characters, of one reply
 
 
 class ModelCaller:
-    """Asks the model of one run. Text that may be told goes to `batcher`.
-
-    The model is `adapters.openai_chat.chat_model.ChatModel`, or with `DEBUG_MOCK_RESPONSES`
-    `adapters.scripted`.
-    """
+    """Asks the model of one run; text that subscribers may see goes to `batcher`."""
 
     def __init__(
         self,
@@ -56,14 +52,14 @@ class ModelCaller:
         self._log = log
         self._deadline = deadline
         self._batcher = batcher
-        self._written = ""  # what this reply says, told or not, where it does not say its usage
+        self._written = ""  # all text of this reply, if it does not say its usage
         self._has_reasoned = False  # in a reply before
         self._is_reasoning = False  # in this reply
 
     async def ask(self, command: AskModel, run: Run) -> Event:
         """Ask, with what context providers add, once the run may take its next step.
 
-        Gives the reply's end: `Replied` or `Compacted`, or what follows if the model failed.
+        Returns the event of the reply, or of the model's failure.
         """
         request = replace(
             command.request,
@@ -80,10 +76,9 @@ class ModelCaller:
         return await self._reply(replace(command, request=request), run)
 
     async def _reply(self, command: AskModel, run: Run) -> Event:
-        """Have a request counted, send it, and say what it ends as.
+        """Have a request counted, send it, and return the event of its end.
 
-        A failure that is a reply for the loop (a call that the server could not read) counts as
-        one, as the run itself counts it.
+        A failure that the loop takes for a reply (a call that the server could not read) counts.
         """
         meter, broken = self._backends.meter, None
         try:
@@ -91,23 +86,18 @@ class ModelCaller:
         except BudgetRefused as refused:
             return refused.end
         try:
-            replied = await self._send(command, run)
-            if call:
-                replied = call.with_usage(replied, self._written)
-            elif replied.finish_reason == "length":  # we may have left it before its usage
-                replied = ModelCall(command).with_usage(replied, self._written)
+            replied = call.with_usage(await self._send(command, run), self._written)
             return event_of_reply(command, replied)
         except ModelError as error:
             event = event_of_failure(command, redacted_failure(error))
-            if call and isinstance(event, Replied):
+            if isinstance(event, Replied):
                 return call.with_usage(event, event.text)
             return event
         except BaseException as error:
             broken = error
             raise
         finally:
-            if call:
-                await meter.end(call, broken)
+            await meter.end(call, broken)
             broken = None  # its traceback leads here
 
     async def _send(self, command: AskModel, run: Run) -> Replied:
@@ -143,10 +133,10 @@ class ModelCaller:
         redaction = RedactedDeltas()
         trace = self._backends.trace
         async with aclosing(self._model.stream(command.request)) as deltas:
-            async for heard in deltas:
+            async for piece in deltas:
                 if trace and not texts:
                     trace.reply_began()
-                delta = redaction.redacted(heard)
+                delta = redaction.redacted(piece)
                 answer_filter.feed(delta.text, delta.reasoning)
                 texts.append(delta.text)
                 reasoning.append(delta.reasoning)
@@ -169,12 +159,12 @@ class ModelCaller:
             self._written = "".join(texts)
 
     def _kept(self, reasoning: str, calls: tuple[NativeCall, ...]) -> str:
-        """Give what is kept of a reply's reasoning: nothing, unless the endpoint may want it."""
-        is_kept = calls and may_want_reasoning(self._model)
+        """Return the reasoning to keep of a reply: none, unless the endpoint may want it back."""
+        is_kept = calls and self._model.wants_reasoning is not False
         return reasoning[:MAX_KEPT_REASONING] if is_kept else ""
 
     def _notify_reasoning(self, text: str) -> None:
-        """Tell reasoning; that of another reply of the run begins after a blank line."""
+        """Notify reasoning; that of the next reply of the run begins after a blank line."""
         if not text:
             return
         if self._has_reasoned and not self._is_reasoning:
@@ -184,7 +174,7 @@ class ModelCaller:
 
 
 def _gate(command: AskModel, run: Run) -> Callable[[], AnswerGate] | None:
-    """Give what makes the gate of a reply; None if all of it is to be held."""
+    """Return what makes the gate of a reply; None if all of it is held."""
     request = command.request
     if request.output_schema is not None or "validateAnswer" in run.settings.hooks:
         return None
@@ -200,3 +190,46 @@ def _gate(command: AskModel, run: Run) -> Callable[[], AnswerGate] | None:
         watches_lines=is_direct,
         min_chars=preamble,
     )
+
+
+def redacted_reply(reply: Reply) -> Reply:
+    """Return a whole reply without secrets."""
+    text, reasoning = SECRETS.redact(reply.text), SECRETS.redact(reply.reasoning)
+    calls, finish_reason = _redacted_calls(reply.calls), SECRETS.redact(reply.finish_reason)
+    return Reply(text, reply.usage, finish_reason, reasoning, calls)
+
+
+class RedactedDeltas:
+    """Takes the secrets out of one streamed reply; text that may begin one comes a piece later."""
+
+    def __init__(self) -> None:
+        self._text, self._reasoning = SECRETS.stream(), SECRETS.stream()
+
+    def redacted(self, delta: Delta) -> Delta:
+        """Return the next piece of the reply without secrets."""
+        said, thought = self._text.add(delta.text), self._reasoning.add(delta.reasoning)
+        if delta.finish_reason is None:
+            is_same = said is delta.text and thought is delta.reasoning
+            return delta if is_same else replace(delta, text=said, reasoning=thought)
+        text, reasoning = said + self._text.end(), thought + self._reasoning.end()
+        reason = SECRETS.redact(delta.finish_reason)
+        return Delta(text, reasoning, delta.usage, reason, _redacted_calls(delta.calls))
+
+
+def redacted_failure(error: ModelError) -> ModelError:
+    """Take the secrets out of a failure."""
+    error.message = SECRETS.redact(error.message)
+    error.args = (error.message,)
+    return error
+
+
+def _redacted_calls(calls: tuple[NativeCall, ...]) -> tuple[NativeCall, ...]:
+    return tuple(_redacted_call(call, position) for position, call in enumerate(calls))
+
+
+def _redacted_call(call: NativeCall, position: int) -> NativeCall:
+    """Redact a call; ids stay unique in their reply."""
+    call_id = call.id if SECRETS.redact(call.id) == call.id else f"redacted_{position}"
+    extra = cast("JSONObject | None", SECRETS.redact_value(call.extra))
+    name, arguments = SECRETS.redact(call.name), SECRETS.redact(call.arguments)
+    return NativeCall(call_id, name, arguments, extra)

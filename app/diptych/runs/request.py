@@ -1,21 +1,28 @@
-"""A request for a run, whatever protocol it came by, and the event that begins its run."""
+"""A request for a run, or to resume one, and the event that begins its run."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import cast
 
 from diptych.core import prompt
 from diptych.core.budget import UNLIMITED, Budget
-from diptych.core.errors import InvalidRequest
+from diptych.core.codec import Record, event_of, is_terminal
+from diptych.core.errors import InvalidRequest, NotResumable
 from diptych.core.events import Origin, RunRequested
 from diptych.core.messages import JSONObject, Message
 from diptych.core.rendering import without_native_calls
 from diptych.core.text import well_formed
-from diptych.ports.entries import IdempotencyKey
-from diptych.ports.session_ids import owned_session
+from diptych.ports.entries import IdempotencyKey, RunEntry
+from diptych.ports.ids import owned_session
+from diptych.ports.stores import EventLog
 from diptych.runs.definition import WhenBusy
 
 SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_RESUMABLE = frozenset({"failed", "aborted"})
+_LOST = frozenset({"store_lost"})  # codes of failed runs whose messages are in no conversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +31,12 @@ class RunRequest:
 
     `messages` are the caller's, without system messages. If the last one is the assistant's, the
     answer continues it; if it is a tool's, the run goes on from it. With a `session_id` only those
-    after the last answer are new (loop.md §2). A request with
-    the `idempotency_key` of an earlier one is that one, sent again. `output_schema` is the JSON
-    schema that the answer must fit (`{}`: any JSON object), `parameters` overlay the manifest's
-    for the model, `budget` holds where the manifest allows as much, and `max_steps` is at most the
-    manifest's. Sessions and
-    idempotency keys of one `owner` are apart from those of others; "" is nobody's. `subject` and
-    `caller` are who asks, as `RunRequested` has them. `when_busy` takes the place of the
-    manifest's. `notes` are those of `RunRequested`. `follows` is the run of the session that this
-    one continues: if the session has gone on, it gets a session of its own, with what was said up
-    to that run.
+    after the last answer are new (loop.md §2). A request with the `idempotency_key` of an earlier
+    one is that one, sent again. The answer must fit `output_schema` (`{}`: any JSON object).
+    `parameters` and `when_busy` overlay the manifest's, `budget` and `max_steps` tighten it.
+    Sessions and idempotency keys of one `owner` are apart from those of others; "" is nobody.
+    `subject`, `caller` and `notes` are as in `RunRequested`. `follows` is the session's run that
+    this one continues: if the session has gone on, a new one gets the conversation up to there.
     """
 
     messages: tuple[Message, ...]
@@ -54,7 +57,7 @@ class RunRequest:
 
 
 def requested_session(request: RunRequest) -> str | None:
-    """Give the stored id of the session that the request names, if any. Raises `InvalidRequest`."""
+    """Return the stored id of the requested session, if any. Raises `InvalidRequest`."""
     if request.session_id is None:
         return None
     if SESSION_ID.fullmatch(request.session_id):
@@ -75,7 +78,7 @@ def check_steps(asked: int | None, most: int) -> None:
 
 
 def owned_key(request: RunRequest) -> IdempotencyKey | None:
-    """Give the request's idempotency key, apart from those of other owners."""
+    """Return the request's idempotency key, apart from those of other owners."""
     key = request.idempotency_key
     return replace(key, key=f"{request.owner} {key.key}") if key and request.owner else key
 
@@ -93,10 +96,10 @@ def continues_answer(request: RunRequest) -> bool:
 def run_requested(
     request: RunRequest, *, is_known: bool, last_answer: str | None = None
 ) -> RunRequested:
-    """Give what is new in a request: in a known session, what follows the last answer.
+    """Make a run's first event of the new messages of a request. Raises `InvalidRequest`.
 
-    `last_answer` is the session's, for a request that `continues_answer`: then that message of the
-    request is not new. Raises `InvalidRequest`.
+    In a known session that is what follows the last answer. `last_answer` is the session's, for a
+    request that `continues_answer`: then that message of the request is not new either.
     """
     if not any(message.role == "user" for message in request.messages):
         raise InvalidRequest("there is no user message", param="messages")
@@ -144,10 +147,10 @@ def _with_question(new: tuple[Message, ...], request: RunRequest) -> tuple[Messa
 def _after_last_answer(
     messages: tuple[Message, ...], last_answer: str | None
 ) -> tuple[Message, ...]:
-    """Give what is not on record yet; an answer that is to be continued may be.
+    """Return the messages that are not on record yet.
 
-    The answer may be on record as a text where the caller has it as a call, so results of it are
-    given as text.
+    The last answer may be on record as a text where the caller has it as a call, so results of it
+    become text.
     """
     opening = messages[-1:] if messages[-1].role == "assistant" else ()
     if opening and opening[0].content == last_answer:
@@ -158,3 +161,70 @@ def _after_last_answer(
         return messages
     _, *new = without_native_calls(before[answers[-1] :], nonce="")
     return (*new, *opening)
+
+
+def resume_key(run_id: str) -> IdempotencyKey:
+    """Return the key under which a run is resumed once, however often that is requested."""
+    return IdempotencyKey(f"resume:{run_id}", "")
+
+
+async def find_resumable(log: EventLog, run_id: str) -> tuple[Sequence[Record], RunEntry | None]:
+    """Return the records of a run that can be resumed, and the run that already resumes it, if any.
+
+    Raises `NotResumable`, and as `EventLog.read` does.
+    """
+    records = await log.read(run_id)
+    _check_end(records[-1])
+    session_id = records[0].session_id
+    newest, *_ = await log.entries(session_id, limit=1)
+    if newest.run_id == run_id:
+        return records, None
+    if following := _following(await log.entries(session_id), run_id):
+        (first, *_) = await log.read(following.run_id, 0, 1)
+        if first.metadata.get("resumes") == run_id:
+            return records, following
+    raise NotResumable(
+        f"its session has gone on with {newest.run_id}; send a message to the session"
+    )
+
+
+def _following(entries: Sequence[RunEntry], run_id: str) -> RunEntry | None:
+    """Return the run that was opened after a run: if any resumes it, that one does."""
+    return next((newer for newer, older in pairwise(entries) if older.run_id == run_id), None)
+
+
+def _check_end(end: Record) -> None:
+    if not is_terminal(end):
+        raise NotResumable("the run has not ended; wait for its end, or cancel it")
+    if end.event_type not in _RESUMABLE:
+        raise NotResumable(
+            "only a run that failed or was aborted can be resumed; send a message to its session"
+        )
+    if end.metadata.get("code") in _LOST:
+        raise NotResumable("the record of the run is not whole; ask again, with a new run")
+
+
+def resuming_event(
+    records: Sequence[Record], origin: Origin, max_steps: int | None
+) -> RunRequested:
+    """Return the first event of the run that resumes the one with these records.
+
+    What that run said is in its session's conversation, with all results; so the new one has no
+    message, unless the old one ended before it began. Its other options still hold.
+    """
+    first, run_id = records[0], records[0].run_id
+    asked = cast("RunRequested", event_of(first))
+    kept = replace(
+        asked,
+        origin=replace(origin, path=asked.origin.path),
+        max_steps=asked.max_steps if max_steps is None else max_steps,
+        resumes=run_id,
+    )
+    if any(record.event_type == "offered" for record in records):
+        return replace(kept, message="", earlier=(), parts=())
+    later = [str(r.content) for r in records[1:] if r.event_type == "user_message"]
+    if not later:
+        return kept
+    said = (Message("user", asked.message, parts=asked.parts),) if asked.message else ()
+    before = (*asked.earlier, *said, *(Message("user", text) for text in later[:-1]))
+    return replace(kept, message=later[-1], earlier=before, parts=())

@@ -1,13 +1,13 @@
-"""A run and its delegations as they are on record: one node of a tree of runs."""
+"""A run and its delegations from the record: one node of a tree of runs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from diptych.budgets.recorded_use import added_usage, child_usage, recorded_use
+from diptych.budgets.recorded_use import RecordedUse
 from diptych.core.budget import decimal_text
 from diptych.core.codec import Record, is_terminal
 from diptych.core.json_values import usage_value
-from diptych.core.messages import JSON, Usage
+from diptych.core.messages import JSON
 from diptych.runs.answers import end_code
 
 MAX_TASK_CHARS = 2_000
@@ -15,29 +15,25 @@ _RESULTS = frozenset({"delegation_response", "delegation_error"})
 
 
 def run_node(records: Sequence[Record], status: str) -> dict[str, JSON]:
-    """Give what a run's records say of it and of its delegations.
+    """Return what a run's records say about it and its delegations.
 
     Times are in seconds since the epoch. `usage` is that of the run's own model calls,
-    `children_usage` what its children say that they and theirs have used; `cost` and
-    `children_cost` are the same as money, by `model.prices`, as decimal text.
+    `children_usage` what its children report; the costs are by `model.prices`, as decimal text.
     """
     first, newest = records[0], records[-1]
     has_ended = is_terminal(newest)
-    below = sum((child_usage(r) for r in records), Usage())
-    of_its_own = [r for r in records if r.event_type not in _RESULTS]
-    own = sum(map(added_usage, of_its_own), Usage())
-    own_use = recorded_use(of_its_own)
+    use = RecordedUse(records)
     node: dict[str, JSON] = {
         "run_id": first.run_id,
         "status": status,
         "started_at": first.timestamp,
         "ended_at": newest.timestamp if has_ended else None,
-        "model_calls": own_use.model_calls,
+        "model_calls": use.own.model_calls,
         "tool_calls": sum(r.event_type == "tool_call" for r in records),
-        "usage": usage_value(own),
-        "children_usage": usage_value(below),
-        "cost": decimal_text(own_use.cost),
-        "children_cost": decimal_text(recorded_use(records).cost - own_use.cost),
+        "usage": usage_value(use.usage),
+        "children_usage": usage_value(use.children_usage),
+        "cost": decimal_text(use.own.cost),
+        "children_cost": decimal_text(use.used.cost - use.own.cost),
         "delegations": list(_delegations(records)),
     }
     if code := end_code(newest):
@@ -68,9 +64,9 @@ def _delegations(records: Iterable[Record]) -> Iterable[JSON]:
             "ended_at": None,
         }
         if result := results.get(about["call_id"]):
-            told: Any = result.metadata
-            node["status"] = told.get("error", "completed")
+            about_end: Any = result.metadata
+            node["status"] = about_end.get("error", "completed")
             node["ended_at"] = result.timestamp
-            if child := told.get("child"):
+            if child := about_end.get("child"):
                 node["child"] = {name: v for name, v in child.items() if name != "text"}
         yield node

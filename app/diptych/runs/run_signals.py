@@ -1,12 +1,12 @@
-"""Signals to runs, wherever they run: sent, sent again, and looked for in the record.
+"""Signals to runs, wherever they run: ends, messages and decisions.
 
-A signal is taken once it is on record, and its sender is told so only then: an owner may die with
-what it has not recorded. A message to a queued run is taken once the store keeps it (decision 47).
+A signal counts once it is on record: its owner may die before. A message to a queued run counts
+once the store keeps it (decision 47).
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
@@ -25,112 +25,117 @@ from diptych.core.events import (
 )
 from diptych.core.queues import queued_messages
 from diptych.core.text import well_formed
+from diptych.ports import Agents
 from diptych.ports.entries import RunEntry
-from diptych.runs.decision_request import (
+from diptych.ports.stores import Stores
+from diptych.runs.approvals import (
     DecisionRequest,
+    decision_below,
     decision_event,
     find_approval,
+    is_below,
     is_decided_by,
+    is_open,
 )
-from diptych.runs.mailbox import cleared_by, still_queued
-from diptych.runs.rebuilding import rebuild
-from diptych.runs.run_log import RunLog
+from diptych.runs.run_log import rebuild
 from diptych.runs.scheduler import Scheduler
 from diptych.runs.steering import (
+    cleared_by,
     cleared_messages,
     is_among,
     is_of_queue,
     is_recorded,
     recorded_messages,
+    still_queued,
 )
-from diptych.runs.stores import Stores
-from diptych.runs.subscription import Subscriptions
 
-CANCEL_SECONDS = 15.0  # in which a run's end must be on record: its owner may have to change
-DECIDE_SECONDS = 15.0  # in which a decision must be on record
-MESSAGE_SECONDS = 15.0  # in which a message must be on record
-POLL_SECONDS = 0.2  # at most, between two looks for a message in the record
+SIGNAL_SECONDS = 15.0  # in which a signal must be on record: the run's owner may have to change
 RESEND_SECONDS = 2.0  # after which a signal is sent again: the owner may have changed
-QUEUED_SECONDS = 0.5  # after which a queued run is taken to keep the message it was sent
+QUEUED_SECONDS = 0.5  # after which the store is taken to keep a message to a queued run
+POLL_SECONDS = 0.2  # at most, between two looks at the record
+T = TypeVar("T")
 
 
 class RunSignals:
     """Sends signals to the runs of a store: to their owner, here or at another process."""
 
-    def __init__(self, stores: Stores, scheduler: Scheduler, subscriptions: Subscriptions) -> None:
+    def __init__(self, stores: Stores, scheduler: Scheduler, agents: Agents) -> None:
         self._stores = stores
         self._scheduler = scheduler
-        self._subscriptions = subscriptions
+        self._agents = agents
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Wait for no answer any more: this process is leaving."""
+        self._is_closed = True
 
     async def cancel(self, run_id: str, reason: str) -> RunEntry:
         """Abort a run and wait until its end is on record; one that has ended stays as it is.
 
-        The end may take longer where the owner has just died, or this process leaves: then the run
-        as it is.
+        If that takes longer than 15 s, or this process leaves, the run is returned as it is.
         """
         with suppress(TimeoutError):
-            async with asyncio.timeout(CANCEL_SECONDS):
+            async with asyncio.timeout(SIGNAL_SECONDS):
                 await self._end(run_id, Aborted(reason))
         return await self._stores.log.entry(run_id)
 
     async def send_message(self, run_id: str, message: MessageQueued) -> RunEntry:
-        """Add a message to a run's conversation, wherever it runs; one sent again is added once.
+        """Add a message to a run's conversation; one that is sent again is added once.
 
-        When this returns the message is on record, or is kept for a run that waits for its turn.
-        Raises `RunEnded` if the run ended first, `IdempotencyMismatch` if the message's id came
-        with another text, `TooManyMessages`, and `NotAnswered` if the owner does not answer.
+        It is on record when this returns, or kept for a queued run. Raises `RunEnded`,
+        `TooManyMessages`, `IdempotencyMismatch` if its id came with another text, `NotAnswered`.
         """
         message = replace(message, message=well_formed(message.message))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(MESSAGE_SECONDS):
-                is_sent = False
-                while not self._subscriptions.is_closed:
-                    records = await self._stores.log.read(run_id)
-                    entry = await self._stores.log.entry(run_id)
-                    if is_recorded(message, records):
-                        self._stores.leases.drop_signal(run_id, message)
-                        return entry
-                    is_queued = await self._waits_for_another(entry)
-                    if is_queued and is_sent:
-                        return entry
-                    if is_queued:
-                        is_among(message, await self._mailbox(run_id))
-                    await self._send_message(
-                        message, entry, QUEUED_SECONDS if is_queued else RESEND_SECONDS
-                    )
-                    is_sent = True
-        raise NotAnswered(
+        is_sent = False
+
+        async def attempt(records: Sequence[Record]) -> RunEntry | None:
+            nonlocal is_sent
+            entry = await self._stores.log.entry(run_id)
+            if is_recorded(message, records):
+                self._stores.leases.drop_signal(run_id, message)
+                return entry
+            is_queued = await self._waits_for_another(entry)
+            if is_queued and is_sent:
+                return entry
+            if is_queued:
+                is_among(message, await self._mailbox(entry))
+            await self._send_to_queue(message, entry, is_queued=is_queued)
+            is_sent = True
+            return None
+
+        return await self._repeat(
+            run_id,
+            attempt,
             "the run's owner does not answer now, and may still take the message: send it again "
-            "with the same Idempotency-Key, or look into the run's queue and record first"
+            "with the same Idempotency-Key, or look into the run's queue and record first",
         )
 
     async def clear(self, run_id: str, subject: str) -> Sequence[MessageQueued]:
-        """Drop the messages that wait in a run, wherever it runs; gives them.
+        """Drop the messages that wait in a run, and return them.
 
-        Raises `RunEnded`, and `NotAnswered` if the owner does not answer.
+        Raises `RunEnded`, `NotAnswered`.
         """
         asked = QueueCleared(self._stores.clock.token(), subject=subject)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(MESSAGE_SECONDS):
-                while not self._subscriptions.is_closed:
-                    records = await self._stores.log.read(run_id)
-                    cleared = cleared_messages(asked.clear_id, records)
-                    if cleared is not None:
-                        return cleared
-                    kept = await self._mailbox(run_id)
-                    if asked in kept:  # it is kept, for a run that waits for its turn
-                        return cleared_by(kept, asked.clear_id)
-                    entry = await self._stores.log.entry(run_id)
-                    is_queued = await self._waits_for_another(entry)
-                    await self._send_message(
-                        asked, entry, QUEUED_SECONDS if is_queued else RESEND_SECONDS
-                    )
-        raise NotAnswered("the run's owner does not answer now; read its queue, or try again")
+
+        async def attempt(records: Sequence[Record]) -> Sequence[MessageQueued] | None:
+            cleared = cleared_messages(asked.clear_id, records)
+            if cleared is not None:
+                return cleared
+            entry = await self._stores.log.entry(run_id)
+            kept = await self._mailbox(entry)
+            if asked in kept:
+                return cleared_by(asked, kept)
+            is_queued = await self._waits_for_another(entry)
+            await self._send_to_queue(asked, entry, is_queued=is_queued)
+            return None
+
+        problem = "the run's owner does not answer now; read its queue, or try again"
+        return await self._repeat(run_id, attempt, problem)
 
     async def queued_messages(self, run_id: str) -> Sequence[MessageQueued]:
-        """Give the messages that wait in a run, in the order in which they would join.
+        """Return the messages that wait in a run, in the order in which they would join.
 
-        Raises `UnreadableRecord` if only a newer version can say.
+        Raises `UnreadableRecord`.
         """
         active = self._scheduler.find(run_id)
         if active and active.run:
@@ -139,63 +144,93 @@ class RunSignals:
         if is_terminal(records[-1]):
             return ()
         if not any(record.event_type == "offered" for record in records):
-            return still_queued([*recorded_messages(records), *await self._mailbox(run_id)])
+            kept = await self._mailbox(await self._stores.log.entry(run_id))
+            return still_queued([*recorded_messages(records), *kept])
         if not any(map(is_of_queue, records)):
             return ()
-        log = RunLog(run_id, records[0].session_id, self._stores)
-        log.load(records)
-        return queued_messages(await rebuild(log, self._stores))
-
-    async def _mailbox(self, run_id: str) -> Sequence[Signal]:
-        """Give the signals that are kept for a run that has not begun."""
-        if active := self._scheduler.find(run_id):
-            return active.mailbox
-        entry = await self._stores.log.entry(run_id)
-        is_queued = entry.status == "queued"
-        return await self._stores.leases.pending_signals(run_id) if is_queued else ()
+        return queued_messages(await rebuild(records, self._stores))
 
     async def decide(self, run_id: str, call_id: str, request: DecisionRequest) -> Sequence[Record]:
-        """Decide on a call that waits, wherever its run is; gives the run's records then.
+        """Decide on a call that waits, in the run or below it; returns the run's records then.
 
-        Raises `ApprovalNotFound`, `AlreadyDecided`, `RunEnded`, `InvalidRequest` with the path of
-        what is wrong, and `NotAnswered` if the owner does not answer.
+        A decision on a call below goes to the agent of the delegation: each agent on the way checks
+        its caller. Raises `ApprovalNotFound`, `AlreadyDecided`, `RunEnded`, `InvalidRequest`,
+        `NotAnswered`; for a call below, `DecisionRefused` or that agent's `RequestError`.
         """
         records = await self._stores.log.read(run_id)
         asked = find_approval(records, call_id).requested
+        if is_below(asked):
+            return await self._decide_below(asked, request)
+        decided = await self._decision(records, asked, request)
+
+        async def attempt(records: Sequence[Record]) -> Sequence[Record] | None:
+            if is_decided_by(records, decided):
+                return records
+            await self._send(run_id, decided, len(records), RESEND_SECONDS, may_close_approval)
+            return None
+
+        problem = "the run's owner does not answer now; see what was decided, or try again"
+        try:
+            records = await self._repeat(run_id, attempt, problem)
+        except RequestError:  # another decision counts
+            self._stores.leases.drop_signal(run_id, decided)
+            raise
+        self._stores.leases.drop_signal(run_id, decided)
+        return records
+
+    async def _decide_below(self, asked: Record, request: DecisionRequest) -> Sequence[Record]:
+        """Pass a decision on, and wait for the record of it here; it counts without that, too."""
+        await self._agents.decide(decision_below(asked, request))
+        call_id = str(asked.metadata["call_id"])
+
+        async def attempt(records: Sequence[Record]) -> Sequence[Record] | None:
+            if not is_open(records, call_id):
+                return records
+            await asyncio.sleep(POLL_SECONDS)
+            return None
+
+        problem = "it is decided below, and not on record here yet; read the run again"
+        try:
+            return await self._repeat(asked.run_id, attempt, problem)
+        except NotAnswered:
+            if self._is_closed:
+                raise
+            return await self._stores.log.read(asked.run_id)
+
+    async def _decision(
+        self, records: Sequence[Record], asked: Record, request: DecisionRequest
+    ) -> ApprovalDecided:
+        """Make the decision. Raises `InvalidRequest` with the path of what is wrong."""
         offered = next(r for r in records if r.event_type == "offered")
         blob = await self._stores.log.get_blob(str(offered.content))
         catalog = _decoded(offered, blob, Offered).catalog
         decision_id = self._stores.clock.token()
-        event = _decoded(asked, b"", ApprovalRequested)
-        decided = decision_event(event, request, catalog, decision_id)
-        is_known = False
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(DECIDE_SECONDS):
-                    while not (is_known := is_decided_by(records, decided)):
-                        if self._subscriptions.is_closed:
-                            break
-                        await self._send_decision(run_id, decided, len(records))
-                        records = await self._stores.log.read(run_id)
-        except RequestError:  # another one counts
-            self._stores.leases.drop_signal(run_id, decided)
-            raise
-        if not is_known:
-            raise NotAnswered(
-                "the run's owner does not answer now; see what was decided, or try again"
-            )
-        self._stores.leases.drop_signal(run_id, decided)
-        return records
+        return decision_event(
+            _decoded(asked, b"", ApprovalRequested), request, catalog, decision_id
+        )
 
-    async def _send_decision(self, run_id: str, decided: ApprovalDecided, after: int) -> None:
-        """Send a decision to the run's owner, and look for anything new for a while."""
-        await self._stores.leases.send_signal(run_id, decided)
-        if active := self._scheduler.find(run_id):  # it hears of it by the store, too, and later
-            active.decide(decided)
-        await self._wait_for(run_id, after, RESEND_SECONDS, may_close_approval)
+    async def _repeat(
+        self,
+        run_id: str,
+        attempt: Callable[[Sequence[Record]], Awaitable[T | None]],
+        unanswered: str,
+    ) -> T:
+        """Attempt something with the run's records until it returns a value.
+
+        Raises `NotAnswered` after 15 s, or after a last attempt when this process leaves.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SIGNAL_SECONDS):
+                is_last = False
+                while not is_last:
+                    is_last = self._is_closed
+                    found = await attempt(await self._stores.log.read(run_id))
+                    if found is not None:
+                        return found
+        raise NotAnswered(unanswered)
 
     async def _end(self, run_id: str, stop: Stop) -> None:
-        """End a run, wherever it runs: its owner is asked again until the run has ended.
+        """End a run: its owner is asked again until the run has ended.
 
         A process that leaves asks once: the store keeps that for the next owner.
         """
@@ -207,15 +242,17 @@ class RunSignals:
             if entry.status in TERMINAL:
                 return
             await self._stores.leases.send_signal(run_id, stop)
-            if self._subscriptions.is_closed:
+            if self._is_closed:
                 return
-            with suppress(TimeoutError):
-                async with (
-                    asyncio.timeout(RESEND_SECONDS),
-                    aclosing(self._subscriptions.subscribe(run_id, entry.seq)) as batches,
-                ):
-                    async for _ in batches:
-                        pass
+            await self._wait_for(run_id, entry.seq, RESEND_SECONDS, is_terminal)
+
+    async def _mailbox(self, entry: RunEntry) -> Sequence[Signal]:
+        """Return the signals that are kept for a run that has not begun."""
+        if active := self._scheduler.find(entry.run_id):
+            return active.mailbox.items
+        if entry.status != "queued":
+            return ()
+        return await self._stores.leases.pending_signals(entry.run_id)
 
     async def _waits_for_another(self, entry: RunEntry) -> bool:
         """Whether a run waits for another of its session: it reads its signals at its turn."""
@@ -225,15 +262,26 @@ class RunSignals:
         first = next((e for e in reversed(entries) if e.status not in TERMINAL), entry)
         return first.run_id != entry.run_id
 
-    async def _send_message(
-        self, message: MessageQueued | QueueCleared, entry: RunEntry, seconds: float
+    async def _send_to_queue(
+        self, item: MessageQueued | QueueCleared, entry: RunEntry, *, is_queued: bool
     ) -> None:
-        """Send a message to the run's owner, and look for it in the record for a while."""
-        await self._stores.leases.send_signal(entry.run_id, message)
-        active = self._scheduler.find(entry.run_id)
-        if active and not active.queue(message):
+        seconds = QUEUED_SECONDS if is_queued else RESEND_SECONDS
+        await self._send(entry.run_id, item, entry.seq, seconds, is_of_queue)
+
+    async def _send(
+        self,
+        run_id: str,
+        signal: Signal,
+        after: int,
+        seconds: float,
+        is_due: Callable[[Record], bool],
+    ) -> None:
+        """Send a signal to the run's owner, and look for a record that is due for a while."""
+        await self._stores.leases.send_signal(run_id, signal)
+        active = self._scheduler.find(run_id)  # the store delivers it, too, but later
+        if active and not active.signal(signal):
             raise TooManyMessages
-        await self._wait_for(entry.run_id, entry.seq, seconds, is_of_queue)
+        await self._wait_for(run_id, after, seconds, is_due)
 
     async def _wait_for(
         self, run_id: str, after: int, seconds: float, is_due: Callable[[Record], bool]
@@ -241,7 +289,7 @@ class RunSignals:
         """Look for a record that is due, or for the run's end, at most so long."""
         loop, pause = asyncio.get_running_loop(), 0.01
         until = loop.time() + seconds
-        while loop.time() < until:
+        while loop.time() < until and not self._is_closed:
             await asyncio.sleep(pause)
             pause = min(2 * pause, POLL_SECONDS)
             fresh = await self._stores.log.read(run_id, after)

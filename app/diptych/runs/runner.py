@@ -1,9 +1,8 @@
 """Drives one run: carries out the reducer's commands and feeds events back to it.
 
-The order is always the same: advance, record, notify subscribers, act. Calls are recorded before
-they are sent. Only questions, to the model and to hooks, may start before the write has ended:
-asking twice does no harm, and a slow store must not delay them. Everything that happens to a run,
-its abort and its deadline too, comes through one inbox.
+The order is always the same: advance, record, notify subscribers, act. Only questions, to the model
+and to hooks, may start before the write has ended: asking twice does no harm. Everything that
+happens to a run, its abort and its deadline too, comes through one inbox.
 """
 
 import asyncio
@@ -12,14 +11,17 @@ from collections.abc import Sequence
 from enum import Enum
 from functools import partial
 
-from diptych.budgets.budget_notices import budget_notices, budget_summary
+from diptych.budgets.run_meter import budget_notices, budget_summary
 from diptych.core.commands import AskModel, Command, Emit, Judge, MakeCall, Warn
+from diptych.core.decisions import may_take
 from diptych.core.errors import StoreError, StoreFull
 from diptych.core.events import (
     Aborted,
     AnswerReset,
     ApprovalDecided,
+    CallJudged,
     ChildApprovalDecided,
+    ChildApprovalRequested,
     Event,
     Failed,
     FormatChanged,
@@ -32,15 +34,14 @@ from diptych.core.events import (
     Stop,
     Streamed,
 )
-from diptych.core.queues import clearing
+from diptych.core.queues import clearing, takes
 from diptych.core.reducer import advance, closing_events
-from diptych.core.state import Phase, Run
+from diptych.core.state import Phase, Run, calls_awaiting_decision
 from diptych.ports import Notice
 from diptych.runs.backends import Backends
 from diptych.runs.call_maker import CallMaker, Withheld
 from diptych.runs.catalog_recorder import CatalogRecorder
-from diptych.runs.deadline import Deadline
-from diptych.runs.hook_caller import HookCaller
+from diptych.runs.hooks import HookCaller
 from diptych.runs.inbox import (
     Admitted,
     HandOver,
@@ -52,10 +53,8 @@ from diptych.runs.inbox import (
     TextDue,
 )
 from diptych.runs.model_caller import ModelCaller
-from diptych.runs.run_log import RunLog
-from diptych.runs.run_writer import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS, RunWriter
-from diptych.runs.stale_items import is_stale
-from diptych.runs.timers import RunTimers
+from diptych.runs.run_log import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS, RunLog, RunWriter
+from diptych.runs.timers import Deadline, RunTimers
 
 DEADLINE_EXCEEDED = Failed("deadline_exceeded", "the run ran out of time")
 # If the write of one of these is lost, the model is asked again.
@@ -71,7 +70,7 @@ class _Stage(Enum):
 class Runner:
     """The event loop of one run: to its end, or to where another process takes it over.
 
-    What it learns of the model's context window holds for the runs that get `catalogs` later.
+    What it learns of the model's context window goes to `catalogs`, for later runs.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class Runner:
         self._meter = backends.meter
         self._trace = backends.trace
         self._timers = RunTimers(
-            deadline, log.now, self.decide, partial(self.stop, DEADLINE_EXCEEDED)
+            deadline, log.now, self.signal, partial(self.stop, DEADLINE_EXCEEDED)
         )
         self._inbox: Inbox = asyncio.Queue()
         self._writer = RunWriter(run, log, self._inbox)
@@ -107,13 +106,13 @@ class Runner:
         self._stage = _Stage.STOPPING
         self._inbox.put_nowait(stop)
 
-    def queue(self, message: MessageQueued | QueueCleared) -> None:
-        """Let a message wait, or clear those that do; what is sent again counts once."""
-        self._inbox.put_nowait(message)
-
-    def decide(self, decided: ApprovalDecided | ChildApprovalDecided) -> None:
-        """Decide on a call that waits; the first decision counts, unless the call has expired."""
-        self._inbox.put_nowait(self._timers.in_time(self._writer.current, decided))
+    def signal(
+        self, signal: MessageQueued | QueueCleared | ApprovalDecided | ChildApprovalDecided
+    ) -> None:
+        """Take a message or a decision; each counts once, a decision unless its call expired."""
+        if isinstance(signal, ApprovalDecided | ChildApprovalDecided):
+            signal = self._timers.in_time(self._writer.current, signal)
+        self._inbox.put_nowait(signal)
 
     def hand_over(self) -> None:
         """Stop, and leave the run for another process to continue from its record."""
@@ -177,8 +176,7 @@ class Runner:
     async def _apply(self, event: Event) -> None:
         """Advance by an event, record and notify it, and make the calls.
 
-        Questions to the model and to hooks start at once; a write that led to nothing but a
-        question to the model may be deferred.
+        A write that led to nothing but a question to the model may be deferred.
         """
         before = self._writer.current
         self._writer.current, commands = advance(self._writer.current, event)
@@ -205,7 +203,7 @@ class Runner:
     def _carry_out(
         self, commands: Sequence[Command]
     ) -> tuple[list[Event | Notice], list[MakeCall]]:
-        """Ask the model and hooks, and advance by what follows; gives items to write, and calls."""
+        """Ask the model and hooks, and advance by what follows; returns items and calls."""
         items, calls = list[Event | Notice](), list[MakeCall]()
         todo = deque(commands)
         while todo:
@@ -226,13 +224,13 @@ class Runner:
         return items, calls
 
     def _check(self, command: MakeCall, before: Sequence[MakeCall]) -> Withheld | None:
-        """Check a call against policy and budget; return the event in its place, if any."""
+        """Check a call against policy and budget; returns the event in its place, if any."""
         if self._stage is not _Stage.DRIVING:
             return None
         return self._call_maker.check(command, [*self._call_maker.not_begun, *before])
 
     def _ask(self, command: AskModel | Judge) -> None:
-        """Ask the model, or the hooks, in a task; what it gives comes into the inbox."""
+        """Ask the model or the hooks in a task; its result comes into the inbox."""
         if self._stage is not _Stage.DRIVING:
             return
         if isinstance(command, AskModel):
@@ -244,7 +242,7 @@ class Runner:
     async def _end(self, stop: Stop) -> None:
         """Cancel what is in flight, record what has come back all the same, and end.
 
-        What another process may have taken over goes on at other agents: the write tells.
+        If another process may own the run, its tasks at other agents go on.
         """
         await self._tasks.cancel_all(leaves_remote=not self._writer.log.is_surely_owned)
         await self._record_arrived()
@@ -279,3 +277,18 @@ class Runner:
             events.append(Streamed(text))
         if events:
             await self._writer.record(*events)
+
+
+def is_stale(run: Run, item: object) -> bool:
+    """Whether an item comes too late, or a second time, and is dropped."""
+    match item:
+        case MessageQueued() | QueueCleared():
+            return not takes(run, item)
+        case ApprovalDecided(call_id):
+            return call_id not in calls_awaiting_decision(run)
+        case CallJudged(call_id):
+            return call_id not in run.progress.awaiting_hooks
+        case ChildApprovalRequested() | ChildApprovalDecided():
+            return not may_take(run, item)
+        case _:
+            return False

@@ -1,36 +1,24 @@
-"""Runs the sessions that this process owns: the runs of each one after another.
-
-A session is owned by whoever holds its lease: its opener, or who has taken it over.
-"""
+"""Runs the sessions whose leases this process holds: the runs of each one after another."""
 
 import asyncio
 import logging
+import math
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from typing import Any, assert_never
+from typing import Any
 
 from diptych.core.errors import LeaseLost, LogTruncated, RunLost, RunNotFound, StoreError
-from diptych.core.events import (
-    Aborted,
-    ApprovalDecided,
-    Failed,
-    MessageQueued,
-    QueueCleared,
-    Signal,
-    Stop,
-)
+from diptych.core.events import Aborted, Failed, Signal, Stop
 from diptych.core.state import Phase, Run
 from diptych.net.memory_budget import MemoryBudget
 from diptych.ports.entries import Lease
+from diptych.ports.stores import Stores
 from diptych.runs.active_run import ActiveRun, Stage
 from diptych.runs.backends import Backends
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.executor import Executor
-from diptych.runs.owned_sessions import OwnedSessions
-from diptych.runs.rebuilding import UnreadableRecord
-from diptych.runs.run_log import Observer, RunLog
+from diptych.runs.run_log import Observer, OwnedSession, RunLog, UnreadableRecord
 from diptych.runs.runner import DEADLINE_EXCEEDED
-from diptych.runs.stores import Stores
 from diptych.runs.turn_admission import TurnAdmission
 
 HAND_OVER_SECONDS = 3.0  # for which a leaving process waits for a store that is away
@@ -54,7 +42,9 @@ class Scheduler:
         self._observers = tuple(observers)
         self._executor = Executor(definition, backends, stores)
         self._active: dict[str, ActiveRun] = {}
-        self.owned = OwnedSessions(stores.leases.lease_seconds)
+        lease_seconds = stores.leases.lease_seconds
+        self._lease_seconds = math.inf if lease_seconds is None else lease_seconds
+        self._sessions: dict[str, OwnedSession] = {}  # by their ids
         self._unreadable: dict[str, str] = {}  # runs that a newer version wrote, by their sessions
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_shutting_down = False
@@ -72,11 +62,11 @@ class Scheduler:
     def has_room(self) -> bool:
         """Whether another session may be taken over, counting those that were taken just now."""
         have_runs = {active.log.session_id for active in self._active.values()}
-        starting = sum(session_id not in have_runs for session_id in self.owned.ids)
+        starting = sum(session_id not in have_runs for session_id in self._sessions)
         return len(self._active) + starting < self._max_runs
 
     def find(self, run_id: str) -> ActiveRun | None:
-        """Give an active run whose record is known here."""
+        """Return an active run whose record is known here."""
         active = self._active.get(run_id)
         return active if active and active.log.records else None
 
@@ -92,20 +82,19 @@ class Scheduler:
     def schedule(self, active: ActiveRun, lease: Lease | None, seconds: float | None) -> None:
         """Execute an opened run when its turn comes, if this process owns its session.
 
-        `seconds` is what is left until its caller's deadline, which holds while it waits, too.
+        Its caller's deadline is in `seconds`, and holds while the run waits, too.
         """
-        if seconds is not None:
+        if seconds is not None and active.stage is Stage.QUEUED:  # else its runner has it
             loop = asyncio.get_running_loop()
-            if active.stage is Stage.QUEUED:  # its turn may have come: then its runner has it
-                active.set_deadline(loop.call_later(seconds, self.stop, active, DEADLINE_EXCEEDED))
+            active.set_deadline(loop.call_later(seconds, self.stop, active, DEADLINE_EXCEEDED))
         if lease is not None:
             opened_at = asyncio.get_running_loop().time() - active.age
             run_id = active.run_id if active.is_new_session else None
             self.start_session(lease, opened_at, run_id)
-        if session := self.owned.get(active.log.session_id):
+        if session := self._sessions.get(active.log.session_id):
             active.log.take(session)
-        else:
-            self._disown(active)
+        else:  # another process executes it
+            self.remove(active)
 
     def remove(self, active: ActiveRun) -> None:
         if self._active.get(active.run_id) is active:
@@ -120,7 +109,7 @@ class Scheduler:
 
     async def wait_idle(self, seconds: float) -> None:
         """Wait until all runs have ended, at most so long."""
-        if tasks := self.owned.tasks:
+        if tasks := self._session_tasks:
             await asyncio.wait(tasks, timeout=seconds)
 
     async def shut_down(self, *, if_not_handed_over: Stop) -> None:
@@ -134,15 +123,26 @@ class Scheduler:
                 active.hand_over()
             else:
                 self.stop(active, if_not_handed_over)
-        if tasks := self.owned.tasks:
+        if tasks := self._session_tasks:
             await asyncio.wait(tasks, timeout=HAND_OVER_SECONDS)
-        tasks = [*self._tasks, *self.owned.tasks]
+        tasks = [*self._tasks, *self._session_tasks]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
 
     # Leases
+
+    @property
+    def leases(self) -> list[Lease]:
+        """The leases of this process, as far as it knows."""
+        return [session.lease for session in self._sessions.values()]
+
+    def note_renewal(self, leases: Sequence[Lease], asked_at: float) -> None:
+        """Note that leases are held from `asked_at`, by the event loop's clock."""
+        for lease in leases:
+            if session := self._session_under(lease):
+                session.owned_until = asked_at + self._lease_seconds
 
     def may_own(self, session_id: str, run_id: str) -> bool:
         """Whether this process can read the run whose turn it is, as far as it knows."""
@@ -153,14 +153,16 @@ class Scheduler:
 
         The store was asked for its lease at `asked_at`, by the event loop's clock.
         """
-        if former := self.owned.get(lease.session_id):  # stale, and it does not know yet
+        if former := self._sessions.get(lease.session_id):  # stale, and it does not know yet
             former.task.cancel()
-            self._disown_all(former.lease)
-        self.owned.add(lease, asyncio.create_task(self._execute_all(lease, run_id)), asked_at)
+            self._remove_all(former.lease)
+        task = asyncio.create_task(self._execute_all(lease, run_id))
+        until = asked_at + self._lease_seconds
+        self._sessions[lease.session_id] = OwnedSession(lease, task, until)
 
     async def lose(self, lease: Lease) -> None:
         """Stop executing the runs of a session whose lease was lost."""
-        session = self.owned.under(lease)
+        session = self._session_under(lease)
         if session is None:
             return
         _logger.warning("session %s is not owned here any more", lease.session_id)
@@ -173,19 +175,21 @@ class Scheduler:
     def _outlive_process(self) -> bool:
         return self._stores.leases.lease_seconds is not None
 
+    @property
+    def _session_tasks(self) -> list[asyncio.Task[None]]:
+        return [session.task for session in self._sessions.values()]
+
+    def _session_under(self, lease: Lease) -> OwnedSession | None:
+        """Return a lease's session, unless it is owned under another lease by now."""
+        session = self._sessions.get(lease.session_id)
+        return session if session and session.lease == lease else None
+
     def _under(self, lease: Lease) -> list[ActiveRun]:
         return [active for active in self._active.values() if active.log.lease == lease]
 
-    def _disown_all(self, lease: Lease) -> None:
+    def _remove_all(self, lease: Lease) -> None:
         for active in self._under(lease):
-            self._disown(active)
-
-    def _disown(self, active: ActiveRun) -> None:
-        """Remove a run that another process executes; its caller's deadline still holds."""
-        if (until := active.waits_until) is not None:
-            seconds = until - asyncio.get_running_loop().time()
-            self._spawn(self._signal_deadline(active.run_id, seconds))
-        self.remove(active)
+            self.remove(active)
 
     # One session
 
@@ -205,19 +209,20 @@ class Scheduler:
             _logger.warning("session %s is released for a takeover: %s", lease.session_id, error)
             with suppress(StoreError):
                 await leases.release(lease)
-        except Exception:  # whoever takes it over counts a death: it may be what that one dies of
+        except Exception:  # a process that takes it over may die of it: that counts a death
             _logger.exception("session %s cannot be executed here", lease.session_id)
         finally:
-            self.owned.remove(lease)
-            self._disown_all(lease)
+            if self._session_under(lease):
+                del self._sessions[lease.session_id]
+            self._remove_all(lease)
 
     async def _execute_one(self, run_id: str, lease: Lease) -> str | None:
-        """Execute the run whose turn it is. Gives the next one; None if the session is let go."""
+        """Execute the run whose turn it is; returns the next, None if the session is released."""
         active = self._active.get(run_id) or self.register(run_id, lease.session_id)
         if not active.begin(Stage.EXECUTING):  # it is being cancelled
             await active.released.wait()
             return await self._stores.leases.next_run(lease)
-        if (session := self.owned.under(lease)) is None:
+        if (session := self._session_under(lease)) is None:
             raise LeaseLost("another process has the session")
         active.log.take(session)
         run = await self._execute(active, lease)
@@ -265,27 +270,15 @@ class Scheduler:
 
     def _on_signal(self, session_id: str, run_id: str, signal: Signal) -> None:
         """Deliver a signal that was sent at another process."""
-        active, session = self._active.get(run_id), self.owned.get(session_id)
-        match signal:
-            case MessageQueued() | QueueCleared() | ApprovalDecided():
-                if active:  # a run that is not here yet reads its signals when its turn comes
-                    active.signal(signal)
-            case Aborted() | Failed():
-                if active is None and session:  # another process put it into the queue
-                    active = self.register(run_id, session_id)
-                    active.log.take(session)
-                if active:
-                    self.stop(active, signal)
-            case _:
-                assert_never(signal)
-
-    async def _signal_deadline(self, run_id: str, seconds: float) -> None:
-        """End a run in time whose owner learns of its deadline only at its turn."""
-        await asyncio.sleep(seconds)
-        try:
-            await self._stores.leases.send_signal(run_id, DEADLINE_EXCEEDED)
-        except (StoreError, RunNotFound, RunLost) as error:
-            _logger.warning("run %s cannot be told that its time is over: %s", run_id, error)
+        active, session = self._active.get(run_id), self._sessions.get(session_id)
+        if isinstance(signal, Aborted | Failed):
+            if active is None and session:  # another process put it into the queue
+                active = self.register(run_id, session_id)
+                active.log.take(session)
+            if active:
+                self.stop(active, signal)
+        elif active:  # a run that is not here yet reads its signals when its turn comes
+            active.signal(signal)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -1,7 +1,6 @@
-"""Runs as everybody outside sees them: start one, subscribe to it, signal it, read it.
+"""Runs, as the rest of the application sees them: start one, subscribe to it, signal it, read it.
 
-A run does not belong to the connection that asked for it, nor to the process: whoever wants to
-see it subscribes, here or at another replica.
+A run belongs to no connection and no process: subscribe to it here or at another replica.
 """
 
 import asyncio
@@ -23,30 +22,29 @@ from diptych.core.state import conversation
 from diptych.net.memory_budget import MemoryBudget, text_size
 from diptych.ports import ChildRef
 from diptych.ports.entries import IdempotencyKey, Opened, RunEntry, RunPage
-from diptych.ports.run_ids import run_id_of
-from diptych.ports.session_ids import owned_session
+from diptych.ports.ids import owned_session, run_id_of
+from diptych.ports.stores import Stores
 from diptych.runs.active_run import Stage
 from diptych.runs.answers import whole_answer
-from diptych.runs.attendance import attend
+from diptych.runs.approvals import DecisionRequest
 from diptych.runs.backends import Backends
-from diptych.runs.decision_request import DecisionRequest, find_approval
 from diptych.runs.definition import AgentDefinition
+from diptych.runs.executor import attend
 from diptych.runs.lease_keeper import LeaseKeeper
-from diptych.runs.passed_decisions import PassedDecisions, is_below
-from diptych.runs.rebuilding import UnreadableRecord, rebuilt
 from diptych.runs.request import (
     RunRequest,
     check_steps,
     continues_answer,
+    find_resumable,
     owned_key,
     requested_session,
+    resume_key,
+    resuming_event,
     run_requested,
 )
-from diptych.runs.resuming import find_resumable, resume_key, resuming_event
-from diptych.runs.run_log import Observer
+from diptych.runs.run_log import Observer, UnreadableRecord, rebuild
 from diptych.runs.run_signals import RunSignals
 from diptych.runs.scheduler import Scheduler
-from diptych.runs.stores import Stores
 from diptych.runs.subscription import Subscription, Subscriptions
 
 INTERRUPTED = "interrupted by a newer message of its session"
@@ -72,11 +70,8 @@ class RunService:
         self._scheduler = Scheduler(definition, backends, stores, observers, self._memory_budget)
         self._lease_keeper = LeaseKeeper(self._scheduler, stores)
         self._subscriptions = Subscriptions(stores, self._scheduler.find)
-        self._signals = RunSignals(stores, self._scheduler, self._subscriptions)
+        self._signals = RunSignals(stores, self._scheduler, backends.agents)
         self._agents = backends.agents
-        self._passed = PassedDecisions(
-            stores, backends.agents, lambda: self._subscriptions.is_closed
-        )
         self._is_closing = False
 
     @property
@@ -98,12 +93,10 @@ class RunService:
         self._lease_keeper.start()
 
     async def start(self, request: RunRequest) -> RunEntry:
-        """Accept a run: it is on record when this returns, and goes on whoever subscribes.
+        """Accept a run: it is on record when this returns, and goes on without subscribers.
 
-        In a busy session it waits, is refused by `SessionBusy`, or interrupts what goes before it.
-
-        Raises `InvalidRequest` for a request that makes no sense, `Overloaded` while there is no
-        room or the process is about to end, `StoreError`.
+        In a busy session it waits, is refused by `SessionBusy`, or interrupts earlier runs. Raises
+        `InvalidRequest`, `Overloaded` without room or while the process leaves, `StoreError`.
         """
         try:
             return await self._start(request)
@@ -123,13 +116,13 @@ class RunService:
             )
         said: tuple[Message, ...] = ()
         for each in reversed(await log.entries(entry.session_id)):
-            said = conversation(await rebuilt(await log.read(each.run_id), self._stores, said))
+            said = conversation(await rebuild(await log.read(each.run_id), self._stores, said))
             if each.run_id == run_id:
                 break
         return said
 
     async def _start(self, request: RunRequest, said: tuple[Message, ...] = ()) -> RunEntry:
-        """Start a run; what was `said` before is that of a session that has gone on without it."""
+        """Start a run; `said` is the conversation of a session that has gone on without it."""
         self._admit()
         check_steps(request.max_steps, self._max_steps)
         stores = self._stores
@@ -218,7 +211,7 @@ class RunService:
                 raise outcome
 
     async def _last_answer(self, session_id: str) -> str | None:
-        """Give the answer of a session's newest run, if it has one, as it was told."""
+        """Return the answer of a session's newest run, if it has one, as subscribers saw it."""
         log = self._stores.log
         newest = await log.entries(session_id, limit=1)
         return whole_answer(await log.read(newest[0].run_id)) if newest else None
@@ -228,7 +221,7 @@ class RunService:
         return self._subscriptions.subscribe(run_id, after)
 
     def has_subscribers(self, run_id: str) -> bool:
-        """Whether somebody is subscribed to a run at this process."""
+        """Whether a run has subscribers at this process."""
         return self._subscriptions.has_subscribers(run_id)
 
     async def cancel(self, run_id: str, reason: str = "cancelled by request") -> RunEntry:
@@ -241,28 +234,22 @@ class RunService:
         return await self._signals.send_message(run_id, message)
 
     async def queued_messages(self, run_id: str) -> Sequence[MessageQueued] | None:
-        """Give the messages that wait in a run; None if only a newer version can say."""
+        """Return the messages that wait in a run; None if only a newer version can read it."""
         try:
             return await self._signals.queued_messages(run_id)
         except UnreadableRecord:
             return None
 
     async def clear_messages(self, run_id: str, subject: str = "") -> Sequence[MessageQueued]:
-        """Drop the messages that wait in a run, and give them; see `RunSignals.clear`."""
+        """Drop the messages that wait in a run, and return them; see `RunSignals.clear`."""
         return await self._signals.clear(run_id, subject)
 
     async def decide(self, run_id: str, call_id: str, request: DecisionRequest) -> Sequence[Record]:
-        """Decide on a call that waits, or pass that on to the agent that has it.
-
-        See `RunSignals.decide`; raises `DecisionRefused` too.
-        """
-        asked = find_approval(await self._stores.log.read(run_id), call_id).requested
-        if is_below(asked):
-            return await self._passed.decide(asked, request)
+        """Decide on a call that waits; see `RunSignals.decide`."""
         return await self._signals.decide(run_id, call_id, request)
 
     def attend(self, run_id: str) -> None:
-        """Say that somebody waits for a run; see `attendance`."""
+        """Note that a run's caller still waits for it."""
         attend(self._stores.feed, run_id, self._scheduler.find(run_id))
 
     async def child_tree(self, agent: str, child: ChildRef) -> JSON:
@@ -328,6 +315,7 @@ class RunService:
         self.stop_admitting()
         await self._scheduler.wait_idle(seconds)
         self._subscriptions.close()
+        self._signals.close()
         aborted = Aborted("the agent is shutting down")
         await self._scheduler.shut_down(if_not_handed_over=aborted)
         await self._lease_keeper.close()

@@ -1,16 +1,57 @@
-"""Messages to a run as its records and signals have them: taken, queued, cleared."""
+"""Messages to a run after its start: in its mailbox, kept by the store, and on record."""
 
 from collections.abc import Iterable, Sequence
 from typing import cast
 
 from diptych.core.codec import Record, event_of, is_terminal
 from diptych.core.errors import IdempotencyMismatch, RunEnded, TooManyMessages
-from diptych.core.events import MessageQueued, Signal
+from diptych.core.events import MessageQueued, QueueCleared, Signal
 from diptych.core.state import MAX_MESSAGES_PER_RUN
 
 
+class Mailbox:
+    """Messages, and requests to clear them, that came before a run began; each once, in order."""
+
+    def __init__(self) -> None:
+        self._items: dict[str, MessageQueued | QueueCleared] = {}
+
+    @property
+    def items(self) -> Sequence[MessageQueued | QueueCleared]:
+        return tuple(self._items.values())
+
+    def put(self, item: MessageQueued | QueueCleared) -> bool:
+        """Add an item. False if there are too many of its kind."""
+        key = f"clear {item.clear_id}" if isinstance(item, QueueCleared) else item.message_id
+        alike = sum(type(other) is type(item) for other in self._items.values())
+        if key not in self._items and alike >= MAX_MESSAGES_PER_RUN:
+            return False
+        self._items.setdefault(key, item)
+        return True
+
+    def take(self) -> Sequence[MessageQueued | QueueCleared]:
+        items = self.items
+        self._items = {}
+        return items
+
+
+def still_queued(items: Iterable[Signal]) -> Sequence[MessageQueued]:
+    """Return the messages among signals that no later signal clears."""
+    queued: dict[str, MessageQueued] = {}
+    for item in items:
+        if isinstance(item, QueueCleared):
+            queued.clear()
+        elif isinstance(item, MessageQueued):
+            queued.setdefault(item.message_id, item)
+    return tuple(queued.values())
+
+
+def cleared_by(asked: QueueCleared, items: Sequence[Signal]) -> Sequence[MessageQueued]:
+    """Return the messages among signals that one of them clears."""
+    return still_queued(items[: items.index(asked)])
+
+
 def is_recorded(message: MessageQueued, records: Sequence[Record]) -> bool:
-    """Whether a message is among a run's records. Raises as `RunService.send_message` does."""
+    """Whether a message is on record. Raises as `RunSignals.send_message` does."""
     recorded = recorded_messages(records)
     if is_among(message, recorded):
         return True
@@ -22,7 +63,7 @@ def is_recorded(message: MessageQueued, records: Sequence[Record]) -> bool:
 
 
 def is_among(message: MessageQueued, others: Iterable[Signal]) -> bool:
-    """Whether a message is among others. Raises `IdempotencyMismatch` if its id came otherwise."""
+    """Whether a message is among others. Raises `IdempotencyMismatch` for another under its id."""
     for other in others:
         if isinstance(other, MessageQueued) and other.message_id == message.message_id:
             if (other.message, other.is_follow_up) != (message.message, message.is_follow_up):
@@ -32,25 +73,24 @@ def is_among(message: MessageQueued, others: Iterable[Signal]) -> bool:
 
 
 def recorded_messages(records: Sequence[Record]) -> list[MessageQueued]:
-    """List the messages that were sent to a run after its start, as far as they are on record."""
+    """List the messages on record that were sent to a run after its start."""
     return [cast("MessageQueued", event_of(r)) for r in records if "message_id" in r.metadata]
 
 
 def cleared_messages(clear_id: str, records: Sequence[Record]) -> Sequence[MessageQueued] | None:
-    """Give the messages that a request cleared; None while it is not on record.
+    """Return the messages that a request cleared; None while it is not on record.
 
-    Raises `RunEnded` for a run that ended without it.
+    Raises `RunEnded`.
     """
     cleared = next((r for r in records if r.metadata.get("clear_id") == clear_id), None)
     if cleared is not None:
-        ids = cast("Sequence[str]", cleared.content)
         by_id = {message.message_id: message for message in recorded_messages(records)}
-        return tuple(by_id[each] for each in ids)
+        return tuple(by_id[each] for each in cast("Sequence[str]", cleared.content))
     if is_terminal(records[-1]):
         raise RunEnded
     return None
 
 
 def is_of_queue(record: Record) -> bool:
-    """Whether a record is of a message to a run that exists, or of clearing those."""
+    """Whether a record is of a message to a run after its start, or of clearing those."""
     return "message_id" in record.metadata or record.event_type == "queue_cleared"

@@ -1,27 +1,30 @@
 """Subscriptions: a run's record from some position on, then what happens live, at any process.
 
-A subscriber may be as slow as it likes: what it has not taken is not kept for it without bound.
-One that falls behind reads on from the record, a batch at a time, until it has caught up.
+A subscriber may be as slow as it likes: one that falls behind reads on from the record, a batch at
+a time, until it has caught up.
 """
 
+import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Self
 
-from diptych.core.codec import Record, is_terminal
+from diptych.core.codec import Record, is_terminal, record_chars
+from diptych.core.errors import StoreError
 from diptych.core.messages import JSON
 from diptych.ports import FeedItem, Gap, Item, Notice
+from diptych.ports.stores import Stores
 from diptych.runs.active_run import ActiveRun
-from diptych.runs.buffer import SubscriberBuffer
-from diptych.runs.position import Position
-from diptych.runs.record_reader import RecordReader
-from diptych.runs.run_log import RunLog
-from diptych.runs.stores import Stores
+from diptych.runs.run_log import MAX_BUFFERED_CHARS, RunLog, SubscriberBuffer
 
 HANDED_OVER = "handed_over"
 """The last notice of a process that is leaving: the run goes on; subscribe again elsewhere."""
+STORE_WAIT_SECONDS = 10.0  # for which a subscriber that has been served waits for a store
+FIRST_BATCH = 50  # records that are read at once, until their size is known
+MAX_BATCH = 500
+_RETRY_SECONDS = 0.2
 
 
 class Subscriptions:
@@ -53,6 +56,99 @@ class Subscriptions:
             del self._counts[run_id]
 
 
+class Position:
+    """A subscriber's position in a record: it has seen all up to `seq`.
+
+    After a loss the run goes on with other records under the same numbers. So the newest record is
+    remembered by type and time, and so are the restarts: the records that follow a loss.
+    """
+
+    def __init__(self, seq: int) -> None:
+        self.seq = seq
+        self.is_at_end = False
+        self._newest: tuple[str, float] | None = None  # None: it came with a number only
+        self._restarts: list[Record] = []
+
+    @property
+    def is_number_only(self) -> bool:
+        return self._newest is None
+
+    def is_at(self, record: Record) -> bool:
+        """Whether this record is the newest one that was seen."""
+        return self._newest == _mark(record)
+
+    def is_new_restart(self, record: Record) -> bool:
+        """Whether the run goes on here after a loss that the subscriber does not know of."""
+        return _is_restart(record) and record not in self._restarts
+
+    def advance_past(self, records: Sequence[Record]) -> None:
+        if records:
+            self.move_to(records[-1])
+            self._restarts += filter(_is_restart, records)
+
+    def move_to(self, record: Record | None) -> None:
+        """Move behind this record; None is the beginning."""
+        self.seq = record.seq if record else 0
+        self._newest = _mark(record) if record else None
+        self.is_at_end = record is not None and is_terminal(record)
+
+    def move_before(self, record: Record) -> None:
+        self.seq = record.seq - 1
+
+
+def _mark(record: Record) -> tuple[str, float]:
+    return record.event_type, record.timestamp
+
+
+def _is_restart(record: Record) -> bool:
+    return record.event_type == "owner_changed" and bool(record.metadata.get("lost_tail"))
+
+
+class RecordReader:
+    """Reads a run's record for one subscriber, from its log here or from the store.
+
+    Reading raises as `EventLog.read`; `may_wait`: a store that is away may be waited for. `limit`
+    is the number of records read at a time.
+    """
+
+    def __init__(self, stores: Stores, run_id: str, may_wait: Callable[[], bool]) -> None:
+        self.limit = FIRST_BATCH
+        self._stores = stores
+        self._run_id = run_id
+        self._may_wait = may_wait
+        self._store_wait = 0.0  # a new subscriber learns at once that the store is away
+
+    async def read(self, log: RunLog | None, after: int, limit: int) -> Sequence[Record]:
+        """Read the records after a seq."""
+        found = log.after(after, limit) if log else await self._read_store(after, limit)
+        self._store_wait = STORE_WAIT_SECONDS
+        return found
+
+    def fitting(self, records: Sequence[Record], *, has_more: bool) -> Sequence[Record]:
+        """Return as many as a batch may hold, at least one, and learn how many to ask for."""
+        chars = 0
+        for n, record in enumerate(records):
+            chars += record_chars(record)
+            if n and chars > MAX_BUFFERED_CHARS:
+                self.limit = n
+                return records[:n]
+        if has_more:
+            self.limit = min(2 * self.limit, MAX_BATCH)
+        return records
+
+    async def _read_store(self, after: int, limit: int) -> Sequence[Record]:
+        """Read from the store, and wait for one that is away if this subscriber can wait."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._store_wait
+        while True:
+            try:
+                return await self._stores.log.read(self._run_id, after, limit)
+            except StoreError:
+                if loop.time() >= until or not self._may_wait():
+                    raise
+            await asyncio.sleep(_RETRY_SECONDS)
+
+
 class _Stage(Enum):
     NEW = "new"
     READING = "reading"  # the record, until it has caught up
@@ -74,10 +170,9 @@ class _Source:
 class Subscription(AsyncIterator[Sequence[Item]]):
     """Batches of items: what is on record after `after`, then live, up to the terminal record.
 
-    No batch is kept here once it was given. Notices come live only. `reset` is one, for a
-    subscriber that has seen more than the store still has; `handed_over` is another, the last of
-    a process that is leaving. Use it with `contextlib.aclosing`. Iterating raises `RunNotFound`,
-    `RunLost` or `StoreError`.
+    Notices come live only. `reset` is one, for a subscriber that has seen more than the store still
+    has; `handed_over` is the last of a process that is leaving. Use it with `contextlib.aclosing`.
+    Iterating raises `RunNotFound`, `RunLost` or `StoreError`.
     """
 
     def __init__(self, subscriptions: Subscriptions, run_id: str, after: int) -> None:
@@ -89,10 +184,6 @@ class Subscription(AsyncIterator[Sequence[Item]]):
         self._reader = RecordReader(self._stores, run_id, lambda: not subscriptions.is_closed)
         self._source: _Source | None = None
         self._unread: deque[FeedItem] = deque()  # taken from the source, not looked at yet
-        self._after_gap: Record | None = None  # taken from the source, before what it follows
-        self._lasting_gap: Record | None = (
-            None  # the same, where the store cannot give what is before
-        )
 
     def __aiter__(self) -> Self:
         return self
@@ -134,7 +225,7 @@ class Subscription(AsyncIterator[Sequence[Item]]):
     # The record
 
     async def _read_batch(self) -> list[Item]:
-        """Give what comes next on record, or where the subscriber must go back to first.
+        """Return what comes next on record, or a reset.
 
         If the store has lost records that were delivered, the subscriber is reset to the newest
         one that still exists. So the newest delivered record is read again with what follows.
@@ -144,8 +235,6 @@ class Subscription(AsyncIterator[Sequence[Item]]):
         limit = reader.limit + overlap
         active = self._local_run()
         log = active.log if active else None
-        gap = self._after_gap
-        is_held = gap is not None and await reader.holds(gap.seq)
         found = await reader.read(log, position.seq - overlap, limit)
         has_more = len(found) == limit
         seen = [record for record in found[:overlap] if record.seq == position.seq]
@@ -159,29 +248,8 @@ class Subscription(AsyncIterator[Sequence[Item]]):
         has_more = has_more or len(new) < len(found) - len(seen)
         position.advance_past([*seen, *new])
         if not has_more:
-            await self._catch_up(is_new=bool(new), is_held=is_held)
+            self._stage = _Stage.LIVE if self._source else _Stage.ATTACHING
         return log.with_progress(new, after) if log else [*new]
-
-    async def _catch_up(self, *, is_new: bool, is_held: bool) -> None:
-        """Go on live, with nothing more on record; `is_new`: something new was.
-
-        What the store has lost its owner puts back, and tells of again. What it had, before and
-        after it was read (`is_held`), and still does not give, others have written over.
-        """
-        if not self._source:
-            self._stage = _Stage.ATTACHING
-        elif gap := self._after_gap:
-            self._after_gap, self._stage = None, _Stage.LIVE
-            if gap.seq <= self._position.seq + 1:
-                return
-            if not (is_held and await self._reader.holds(gap.seq)):
-                self._unread.popleft()
-            elif await self._reader.has_between(self._position.seq, gap.seq):
-                self._after_gap, self._stage = gap, _Stage.READING
-            else:
-                self._lasting_gap = gap
-        elif is_new or not await self._reader.has_more_at_end(self._position.seq):
-            self._stage = _Stage.LIVE
 
     async def _is_same(self, found: Record, log: RunLog | None) -> bool:
         """Whether a record is the one of its seq that the subscriber has seen, as far as known."""
@@ -192,7 +260,7 @@ class Subscription(AsyncIterator[Sequence[Item]]):
         return not (await self._stores.log.entry(self._run_id)).may_be_truncated
 
     async def _newest_still_held(self, log: RunLog | None) -> Record | None:
-        """Look for the newest record that the subscriber has seen and that is still the same.
+        """Return the newest record that the subscriber has seen and that is still the same.
 
         After a loss others have the same numbers: a terminal one, if it has seen later ones.
         """
@@ -208,10 +276,9 @@ class Subscription(AsyncIterator[Sequence[Item]]):
                 return held
 
     def _local_run(self) -> ActiveRun | None:
-        """Give the run if it is active here, unless this subscriber knows more than its log.
+        """Return the run if it is active here, unless this process is a stale owner.
 
-        A subscriber that listens to another process may know records that this process, a former
-        owner, does not have.
+        A subscriber that listens to another process may know more than the log here.
         """
         active = None if self._source else self._subscriptions.find(self._run_id)
         return active if active and active.log.seq >= self._position.seq else None
@@ -245,7 +312,7 @@ class Subscription(AsyncIterator[Sequence[Item]]):
             source.detach()
 
     async def _take_live(self, source: _Source) -> list[Item]:
-        """Wait for live items, and give what is new of them."""
+        """Wait for live items, and return the new ones."""
         self._unread = self._unread or deque(await source.buffer.take())
         if self._unread:
             return self._new_items(source)
@@ -257,7 +324,7 @@ class Subscription(AsyncIterator[Sequence[Item]]):
         return []
 
     def _new_items(self, source: _Source) -> list[Item]:
-        """Give what is new in what was taken; what was missed must be read from the record."""
+        """Return the new items of those taken; missed ones must be read from the record."""
         batch: list[Item] = []
         position = self._position
         while self._unread:
@@ -265,18 +332,12 @@ class Subscription(AsyncIterator[Sequence[Item]]):
             if isinstance(item, Notice):
                 if item.type != HANDED_OVER:  # that another process leaves ends nothing here
                     batch.append(item)
-            elif isinstance(item, Gap) or (
-                item.seq > position.seq + 1 and item != self._lasting_gap
-            ):
+            elif isinstance(item, Gap) or item.seq > position.seq + 1:
                 self._stage = _Stage.READING
                 if source.is_local:  # the run may have ended when this subscriber has caught up
                     self._detach()
-                elif isinstance(item, Record):
-                    self._unread.appendleft(item)
-                    self._after_gap = item
                 break
             elif item.seq > position.seq:
-                self._lasting_gap = None
                 position.advance_past([item])
                 batch.append(item)
             elif position.is_new_restart(item):
@@ -288,7 +349,7 @@ class Subscription(AsyncIterator[Sequence[Item]]):
     # Notices
 
     def _reset_notice(self) -> Notice:
-        """Say that what the subscriber has seen after its position is not on record any more."""
+        """Return the notice that records after the position, which were seen, are lost."""
         return Notice("reset", {"epoch": self._stores.log.epoch, "last_seq": self._position.seq})
 
     def _handed_over_notice(self) -> Notice:

@@ -13,8 +13,8 @@ from diptych.core.errors import StoreError
 from diptych.core.events import Failed
 from diptych.net.memory_budget import MemoryBudget
 from diptych.ports.entries import QueueHead
+from diptych.ports.stores import Stores
 from diptych.runs.active_run import ActiveRun
-from diptych.runs.stores import Stores
 
 SUSPECT_DEATHS = 2  # of a run's owners, from which it is executed by itself
 MAX_DEATHS = 3  # from which it is not executed any more

@@ -33,8 +33,8 @@ from diptych.http.runs import RunPolicy, run_routes
 from diptych.http.session_memory import memory_routes
 from diptych.manifest.settings import ChatConfig
 from diptych.net.memory_budget import MemoryBudget
+from diptych.ports.stores import Stores
 from diptych.runs.service import RunService
-from diptych.runs.stores import Stores
 
 A2A_PATHS = (CARD_PATH, *OLDER_CARD_PATHS, "/a2a", "/a2a/", REST_PATH)
 

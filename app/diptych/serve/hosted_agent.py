@@ -24,13 +24,12 @@ from diptych.models.chat_model import ChatModel
 from diptych.net.memory_budget import MemoryBudget
 from diptych.net.name_server import NameServerWatch, has_host_name
 from diptych.policy.unmatched import Unmatched, unmatched
-from diptych.ports import Model, refused_tools, refuses_tools
-from diptych.runs.backends import Backends
+from diptych.ports import Model
+from diptych.runs.backends import Backends, StepGate
 from diptych.runs.catalog_recorder import starting_format
 from diptych.runs.hooks import Hooks
 from diptych.runs.request import RunRequest
 from diptych.runs.service import RunService
-from diptych.runs.step_gate import StepGate
 from diptych.serve.access import AgentAccess
 from diptych.serve.app import AppDependencies, create_app, create_metrics_app
 from diptych.serve.models import agent_model, in_process_name
@@ -326,8 +325,10 @@ class HostedAgent:
             notes.append("access is open: everybody who reaches this agent may do everything")
         if self._is_scripted:
             notes.append("DEBUG_MOCK_RESPONSES is on: a script answers instead of a model")
-        if self._config.definition.settings.action_format == "auto" and refuses_tools(self._model):
-            what = refused_tools(self._model)
+        is_auto = self._config.definition.settings.action_format == "auto"
+        if is_auto and self._model.takes_tools is False:
+            tool = self._model.refused_tool
+            what = "tools" if tool is None else f"the tool {tool!r}" if tool else "these tools"
             notes.append(f"the model's endpoint refuses {what}: calls are asked for as JSON")
         return notes
 

@@ -7,7 +7,7 @@ from diptych.budgets.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.core.errors import ConfigError
 from diptych.manifest.settings import RETENTION, AgentConfig
 from diptych.ports import Clock
-from diptych.runs.stores import Stores
+from diptych.ports.stores import Stores
 from diptych.stores.memory.budgets import MemoryLedger
 from diptych.stores.memory.leases import NullFeed
 from diptych.stores.memory.store import MemoryStore

@@ -21,7 +21,7 @@ from diptych.core.commands import AskModel
 from diptych.core.events import Compacted, ContextRefused, Event, Failed, FormatChanged, Replied
 from diptych.core.json_values import read_usage
 from diptych.core.messages import NativeCall, Usage
-from diptych.ports.session_ids import public_id
+from diptych.ports.ids import public_id
 from diptych.telemetry import attributes as about
 from diptych.telemetry import contents
 from diptych.telemetry.attributes import Attributes, TracedAgent

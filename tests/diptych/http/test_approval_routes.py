@@ -295,13 +295,13 @@ async def test_a_decision_that_is_on_record_is_told_though_the_agent_ends(
 ) -> None:
     async with asked() as (helper, run_id):
         signals = helper.house.runs._signals
-        send = signals._send_decision
+        send = signals._send
 
         async def send_and_end(*arguments: Any) -> None:
             await send(*arguments)
-            helper.house.runs._subscriptions.close()
+            helper.house.runs._signals.close()
 
-        monkeypatch.setattr(signals, "_send_decision", send_and_end)
+        monkeypatch.setattr(signals, "_send", send_and_end)
         assert (await decide(helper, run_id, {"decision": "approve"})).status_code == 200
     lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
     assert [line["outcome"] for line in lines if line["what"] == "decide"] == ["approve"]
@@ -318,7 +318,7 @@ async def test_a_decision_of_which_nobody_knows_is_audited_when_the_agent_ends(
             sent.set()
             await asyncio.sleep(0.01)
 
-        monkeypatch.setattr(helper.house.runs._signals, "_send_decision", lose)
+        monkeypatch.setattr(helper.house.runs._signals, "_send", lose)
         body = {"decision": "approve", "reason": "fine"}
         deciding = asyncio.create_task(decide(helper, run_id, body, "eve"))
         await sent.wait()
@@ -327,7 +327,7 @@ async def test_a_decision_of_which_nobody_knows_is_audited_when_the_agent_ends(
             with pytest.raises(asyncio.CancelledError):
                 await deciding
         else:
-            helper.house.runs._subscriptions.close()
+            helper.house.runs._signals.close()
             assert (await deciding).status_code == 503
     lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
     assert {

@@ -10,7 +10,7 @@ from diptych.core.codec import Record
 from diptych.core.errors import RunNotFound
 from diptych.http.approvals import GuardedApprovals
 from diptych.ports.entries import RunEntry
-from diptych.runs.decision_request import DecisionRequest
+from diptych.runs.approvals import DecisionRequest
 
 TOP = Subject("agent", "team/top")
 ADA = "user:ada"

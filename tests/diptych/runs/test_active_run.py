@@ -2,17 +2,16 @@
 
 import asyncio
 
-import pytest
 from support.doubles import CountingClock
-from support.stories import now, virtually
+from support.stories import virtually
 
 from diptych.core.catalog import Catalog
 from diptych.core.events import Aborted, Failed, MessageQueued, Offered, RunRequested
 from diptych.core.reducer import replay
 from diptych.core.state import MAX_MESSAGES_PER_RUN, Phase, Run
+from diptych.ports.stores import Stores
 from diptych.runs.active_run import ActiveRun, Stage
 from diptych.runs.run_log import RunLog
-from diptych.runs.stores import Stores
 from diptych.stores.memory.leases import NullFeed
 from diptych.stores.memory.store import MemoryStore
 
@@ -30,8 +29,8 @@ class RecordingRunner:
     def stop(self, stop):
         self.told.append(stop)
 
-    def queue(self, message):
-        self.told.append(message)
+    def signal(self, signal):
+        self.told.append(signal)
 
     def hand_over(self):
         self.told.append("hand over")
@@ -62,14 +61,6 @@ def event_types(active):
     return [record.event_type for record in active.log.records]
 
 
-async def test_its_turn_comes_once():
-    active = active_run()
-    assert active.stage is Stage.QUEUED
-    assert active.begin(Stage.EXECUTING)
-    assert not active.begin(Stage.CANCELLING)
-    assert active.stage is Stage.EXECUTING
-
-
 async def test_what_comes_before_the_runner_is_told_to_it_in_order():
     active, runner = active_run(Stage.EXECUTING), RecordingRunner()
     active.signal(message(1))
@@ -77,17 +68,7 @@ async def test_what_comes_before_the_runner_is_told_to_it_in_order():
     active.signal(message(2))
     active.attach(runner)
     assert runner.told == [message(1), message(2), ENOUGH]
-    assert active.take_messages() == ()
-
-
-async def test_what_comes_later_is_told_to_the_runner_at_once():
-    active, runner = active_run(Stage.EXECUTING), RecordingRunner()
-    assert active.run is None
-    active.attach(runner)
-    assert active.run is runner.run
-    active.signal(message(1))
-    active.signal(ENOUGH)
-    assert runner.told == [message(1), ENOUGH]
+    assert active.mailbox.take() == ()
 
 
 async def test_the_first_reason_to_stop_counts():
@@ -102,41 +83,10 @@ async def test_the_first_reason_to_stop_counts():
 async def test_messages_are_bounded_before_there_is_a_runner():
     active = active_run()
     for n in range(MAX_MESSAGES_PER_RUN):
-        assert active.queue(message(n))
-    assert not active.queue(message(MAX_MESSAGES_PER_RUN))
-    assert active.queue(message(0)), "one that is sent again is taken already"
-    assert len(active.take_messages()) == MAX_MESSAGES_PER_RUN
-
-
-@pytest.mark.parametrize("comes_first", [True, False], ids=["before the runner", "after it"])
-async def test_a_run_whose_turn_has_come_is_handed_over_by_its_runner(comes_first):
-    active, runner = active_run(Stage.EXECUTING), RecordingRunner()
-    if comes_first:
-        active.hand_over()
-    active.attach(runner)
-    active.hand_over()
-    assert active.stage is Stage.HANDING_OVER
-    assert runner.told == ["hand over"]
-
-
-@pytest.mark.parametrize("stage", [Stage.QUEUED, Stage.CANCELLING])
-async def test_a_run_whose_turn_has_not_come_has_nothing_to_hand_over(stage):
-    active = active_run(stage)
-    active.hand_over()
-    assert active.stage is stage
-
-
-@virtually
-async def test_its_deadline_holds_while_it_waits():
-    active, ends = active_run(), []
-    assert active.waits_until is None
-    active.set_deadline(asyncio.get_running_loop().call_later(5, ends.append, 1))
-    assert active.waits_until == now() + 5
-    active.begin(Stage.EXECUTING)
-    assert active.waits_until is None
-    active.release()
-    await asyncio.sleep(10)
-    assert ends == []
+        assert active.signal(message(n))
+    assert not active.signal(message(MAX_MESSAGES_PER_RUN))
+    assert active.signal(message(0)), "one that is sent again is taken already"
+    assert len(active.mailbox.take()) == MAX_MESSAGES_PER_RUN
 
 
 @virtually
@@ -151,30 +101,12 @@ async def test_its_age_counts_from_its_first_record():
     assert active.age == 0
 
 
-async def test_when_it_is_released_its_subscribers_get_what_is_left_and_no_more():
-    active, _ = await opened()
-    buffer = active.log.subscribe(0)
-    active.release()
-    assert active.stage is Stage.RELEASED
-    assert active.released.is_set()
-    assert len(await buffer.take()) == len(EVENTS)
-    assert await buffer.take() == []
-
-
 async def test_an_end_without_a_runner_comes_after_the_messages_that_were_not_recorded():
     active, run = await opened()
-    active.queue(message(1))
+    active.signal(message(1))
     ended = await active.finish(run, ENOUGH)
     assert event_types(active) == ["user_message", "offered", "user_message", "aborted"]
     assert ended.phase is Phase.DONE
     assert ended.message_ids == {"m-1"}
     assert await active.finish(ended, LATE) is ended
     assert len(active.log.records) == len(EVENTS) + 2
-
-
-async def test_a_message_that_is_on_record_is_not_recorded_again_at_the_end():
-    active, _ = await opened()
-    await active.log.append([message(1)])
-    active.queue(message(1))
-    await active.finish(replay([*EVENTS, message(1)]), ENOUGH)
-    assert event_types(active) == ["user_message", "offered", "user_message", "aborted"]

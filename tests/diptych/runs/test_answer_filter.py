@@ -10,7 +10,7 @@ from support.doubles import catalog, facts, house, types
 
 from diptych.core.answer_gate import AnswerGate, is_call
 from diptych.core.run_settings import RunSettings
-from diptych.ports import Delta, Notice, Reply
+from diptych.ports import Delta, Model, Notice, Reply
 from diptych.runs.answer_filter import AnswerFilter
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.inbox import TextBatcher
@@ -64,7 +64,7 @@ def test_asked_for_again_with_any_part_on_record_it_ends_the_same(parts, known):
     assert (other[0], other[1]) == (told, held)
 
 
-class Pieces:
+class Pieces(Model):
     """A model that answers phase 2 with these pieces."""
 
     def __init__(self, *deltas, first="{}"):

@@ -29,13 +29,6 @@ async def taken_over(script, other, *, after, **options):
 
 
 @virtually
-async def test_a_direct_answer_that_is_the_same_goes_on():
-    heard, _ = await taken_over([SLOWLY], [SLOWLY], after=2.5, definition=DIRECT)
-    assert text_of(heard) == SLOWLY["content"]
-    assert "answer_reset" not in types(heard)
-
-
-@virtually
 async def test_a_direct_answer_that_turns_out_to_be_a_call_is_void_and_the_call_is_made():
     charge = Counted()
     script, other = [SLOWLY], [CALL, "Done."]
@@ -47,13 +40,6 @@ async def test_a_direct_answer_that_turns_out_to_be_a_call_is_void_and_the_call_
     ]
     assert text_of(heard) == "Done."
     assert charge.count == 1
-
-
-@virtually
-async def test_a_direct_answer_that_turns_out_to_be_a_no_op_is_asked_for_in_phase_two():
-    heard, b = await taken_over([SLOWLY], ["{}", "Hello."], after=2.5, definition=DIRECT)
-    assert text_of(heard) == "Hello."
-    assert len(b.model.requests) == 2
 
 
 @pytest.mark.parametrize(
@@ -69,13 +55,6 @@ async def test_an_answer_that_is_asked_for_once_more_is_so_by_the_next_owner(fir
     assert len(b.model.requests) == 1
     assert "Nothing can be called any more" in b.model.requests[0][-1].content
     assert charge.count == 0
-
-
-@virtually
-async def test_the_next_owner_knows_that_it_is_the_second_time():
-    script = ["{}", "{}", {"content": "{}", **LATE}]
-    heard, _ = await taken_over(script, script, after=2)
-    assert types(heard)[-1] == "failed"
 
 
 @pytest.mark.parametrize("after", [2, 7, 12])

@@ -16,7 +16,7 @@ from diptych.core.messages import ChildRun
 from diptych.core.run_settings import RunSettings
 from diptych.policy.rules import Policy, Rule
 from diptych.ports import ChildEvent
-from diptych.runs.decision_request import DecisionRequest, is_decided_by
+from diptych.runs.approvals import DecisionRequest, is_decided_by
 from diptych.runs.definition import AgentDefinition
 
 ASK = Policy((Rule("tool", "pay", "ask", reason="money"), Rule("agent", "*", "ask")))
@@ -228,16 +228,6 @@ async def test_a_message_supersedes_what_waits():
 
 
 @virtually
-async def test_a_run_that_waits_can_be_cancelled():
-    place, asking, run_id = await begun(PAY)
-    begun_at = now()
-    await place.runs.cancel(run_id)
-    assert now() - begun_at < 1
-    assert facts(await asking)[-2:] == ["tool_error", "aborted"]
-    assert open_approvals(await place.store.read(run_id)) == []
-
-
-@virtually
 async def test_waiting_costs_no_time_of_the_manifests_deadline():
     place, asking, run_id = await begun(PAY, "{}", "Paid.", deadline=30.0)
     await asyncio.sleep(300)
@@ -250,19 +240,6 @@ async def test_the_callers_deadline_holds_while_a_call_waits():
     place = home(PAY)
     items = await place.ask(seconds=20.0)
     assert items[-1].metadata["code"] == "deadline_exceeded"
-
-
-@virtually
-async def test_the_deadline_goes_on_after_a_decision():
-    async def hang(amount):
-        await asyncio.sleep(1e6)
-
-    place, asking, run_id = await begun(PAY, deadline=30.0, tools={"pay": hang})
-    await asyncio.sleep(300)
-    await place.runs.decide(run_id, CALL, decision("approve"))
-    begun_at = now()
-    assert (await asking)[-1].metadata["code"] == "deadline_exceeded"
-    assert now() - begun_at == pytest.approx(30, abs=1)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from support.replicas import LOST, replica
+from support.replicas import replica
 from support.shared_store import SharedStore
 from support.stories import TAKEN_UP, begin, log, virtually
 
@@ -69,36 +69,3 @@ async def test_an_outage_of_the_store_does_not_end_a_task_that_somebody_waits_fo
     assert end(store, run_id).event_type == "offered"
     await asyncio.sleep(2 * LEASE)
     assert end(store, run_id).event_type == "aborted"
-
-
-@pytest.mark.parametrize("how", ["stands still", "is cut off", "is cut off, and out of time"])
-@virtually
-async def test_an_owner_that_may_have_lost_a_run_cancels_no_child_of_it(how):
-    left, is_cut_off = [], []
-
-    def working(name):
-        async def work(request, progress):
-            try:
-                await asyncio.sleep(1_000)
-            except asyncio.CancelledError:
-                left.append((name, request.leaves_task()))
-                raise
-
-        return {"worker": work}
-
-    store = SharedStore()
-    call = '{"agent": "worker", "task": "work"}'
-    a, b = (replica(store, name, call, agents=working(name)) for name in "ab")
-    a.trouble = lambda _: LOST if is_cut_off else None
-    seconds = 45.0 if "out of time" in how else None
-    run_id = await begin(a, origin=Origin(lease=LEASE, seconds=seconds))
-    await attend(b, run_id, 20)
-    if how == "stands still":
-        a.freeze(LEASE + 15)
-    else:
-        is_cut_off.append(True)
-        a._hear = lambda _: None  # no word of others comes, nor that some was missed
-    await attend(b, run_id, 3 * LEASE)
-    of_a = [leaves for name, leaves in left if name == "a"]
-    assert of_a == ([] if how == "is cut off" else [True])  # nothing has told it so yet
-    assert [r.event_type for r in log(store, run_id)].count("owner_changed") == 1

@@ -71,30 +71,9 @@ async def test_in_phase_2_it_is_no_answer(form: str, name: str) -> None:
     assert items[-2].content == "I can not."
 
 
-@pytest.mark.parametrize("form", ['{"tool": "NAME", "arg', '<tool_call>\n{"name": "NAME", "arg'])
-async def test_nor_is_one_that_was_cut_off(form: str) -> None:
-    for name in ("lookup", "files__lookup"):
-        items = await asked(rooms("{}", form.replace("NAME", name), "I can not."))
-        assert items[-2].content == "I can not."
-
-
 async def test_a_native_call_of_it_is_a_result_too() -> None:
     at = rooms((native("lookup", q="x"),), "I know.", "I can not.", action_format="native")
     items = await asked(at)
     assert facts(items) == ["user_message", "tool_error", "agent_response"]
     told = at.model.asked[1].messages[-1].content
     assert told.endswith("unavailable: files; tools available: echo")
-
-
-async def test_data_that_looks_like_no_call_is_still_an_answer() -> None:
-    for data in ('{"name": "Bob", "age": 3}', 'Result {"q": 1}', "```\nprint(sep=1)\n```"):
-        items = await asked(rooms("{}", data))
-        assert items[-2].content == data
-
-
-async def test_a_direct_reply_that_calls_what_nobody_offers_is_told_so() -> None:
-    at = rooms('{"tool": "nope"}', "I can not.", answer_mode="direct")
-    at.tools.unavailable = ()
-    items = await asked(at)
-    assert facts(items) == ["user_message", "action_error", "agent_response"]
-    assert items[-2].content == "I can not."

@@ -48,25 +48,6 @@ async def test_whoever_was_told_of_the_end_of_a_run_finds_its_session_idle(token
     assert (await used(rooms)).model_calls == 10
 
 
-@virtually
-async def test_of_many_at_once_exactly_one_is_taken():
-    rooms = house(SLOW, "Hello.", definition=AgentDefinition(when_busy="reject"))
-    given = await asyncio.gather(
-        *(rooms.runs.start(to()) for _ in range(20)), return_exceptions=True
-    )
-    assert sum(not isinstance(one, SessionBusy) for one in given) == 1
-    await rooms.runs.close()
-
-
-@virtually
-async def test_a_request_that_is_sent_again_is_not_refused_for_itself():
-    rooms = house(SLOW, "Hello.", definition=AgentDefinition(when_busy="reject"))
-    key = IdempotencyKey("k", "d")
-    first = await rooms.runs.start(to(idempotency_key=key))
-    assert (await rooms.runs.start(to(idempotency_key=key))).run_id == first.run_id
-    await rooms.runs.close()
-
-
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "another process"])
 @virtually
 async def test_it_interrupts_what_goes_before_it_wherever_that_runs(elsewhere):

@@ -74,12 +74,6 @@ async def test_while_nothing_changes_the_prompt_is_not_written_again():
     assert first.nonce != second.nonce
 
 
-async def test_what_is_offered_is_stored_for_each_run_as_each_keeps_it():
-    catalogs, _, store = recorder()
-    offered = [await catalogs.offered_now() for _ in range(2)]
-    assert store.stored == [o.key for o in offered]
-
-
 async def test_a_run_is_offered_what_has_changed_since_the_last_one():
     instructions = ["Be brief."]
     catalogs, tools, _ = recorder(read_instructions=lambda: instructions[0])

@@ -11,7 +11,7 @@ from diptych.core.events import ChildApprovalDecided, ChildApprovalRequested
 from diptych.core.messages import ChildRun, Delegation
 from diptych.core.state import Run
 from diptych.ports import ChildEvent
-from diptych.runs.child_events import MAX_REASON_CHARS, child_approval
+from diptych.runs.approvals import MAX_REASON_CHARS, child_approval
 
 CALL = Delegation("call_1_1", "planner", "plan")
 CHILD = ChildRun("http://planner", "r-2")

@@ -1,20 +1,18 @@
 """How one run is executed from its record: by its opener, and by who takes it over."""
 
-import asyncio
-
 import pytest
 from support.doubles import FunctionAgents, FunctionTools, ListeningModel, house, types
 from support.replicas import Replica, replica, told, when
 from support.shared_store import SharedStore
-from support.stories import TAKEN_UP, Hung, begin, content, ends, log, now, virtually
+from support.stories import TAKEN_UP, begin, content, ends, log, now, virtually
 
 from diptych.core.events import Aborted, Origin
+from diptych.ports.stores import Stores
 from diptych.runs.active_run import ActiveRun
 from diptych.runs.backends import Backends
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.executor import Executor
 from diptych.runs.run_log import RunLog
-from diptych.runs.stores import Stores
 
 HANG = {"content": "{}", "delay_ms": 1e9}
 ENOUGH = Aborted("enough")
@@ -72,18 +70,6 @@ async def test_a_run_whose_time_is_over_at_its_turn_never_begins():
 
 
 @virtually
-async def test_a_run_that_was_cancelled_without_an_owner_says_that_it_had_another_one():
-    store = SharedStore()
-    a, b = replica(store, "a", model=Hung()), replica(store, "b")
-    run_id = await begin(a)
-    await asyncio.sleep(1)
-    a.kill()
-    store.send_signal(run_id, ENOUGH)
-    heard = await told(b, run_id)
-    assert types(heard)[-2:] == ["owner_changed", "aborted"]
-
-
-@virtually
 async def test_signals_of_a_young_run_reach_the_process_that_takes_it_over():
     store = SharedStore()
     a = replica(store, "a", HANG)
@@ -96,16 +82,6 @@ async def test_signals_of_a_young_run_reach_the_process_that_takes_it_over():
     active = ActiveRun(RunLog(run_id, "s", stores))
     await Executor(AgentDefinition(), backends, stores)._restore(active)
     assert active.stop_requested == ENOUGH
-
-
-@virtually
-async def test_for_a_run_that_was_opened_here_the_store_is_asked_for_nothing_that_is_known():
-    store, names = SharedStore(), []
-    a = replica(store, "a", "{}", "x")
-    a.trouble = lambda call: names.append(call.name)
-    await told(a, await begin(a))
-    assert {"open", "append", "conclude"} <= set(names)
-    assert not {"head", "read", "conversation", "demanded", "has_lost_tail"} & set(names)
 
 
 @pytest.mark.parametrize(

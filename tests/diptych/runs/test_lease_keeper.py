@@ -14,7 +14,6 @@ from diptych.runs.lease_keeper import TAKEOVER_SECONDS
 from diptych.runs.request import RunRequest
 
 HANG = {"content": "{}", "delay_ms": 1e9}
-TWO_SECONDS = {"content": "{}", "delay_ms": 2000}
 
 
 @virtually
@@ -32,32 +31,6 @@ async def test_a_process_takes_over_no_more_runs_than_it_may_have():
 
 
 @virtually
-async def test_what_a_full_process_left_is_taken_over_as_soon_as_there_is_room():
-    store = SharedStore()
-    a = replica(store, "a", HANG)
-    runs = [await begin(a, session_id=f"s{n}") for n in range(20)]
-    b = replica(store, "b", TWO_SECONDS, "x", definition=AgentDefinition(max_runs=4))
-    a.kill()
-    await asyncio.sleep(TAKEN_UP + 20 / 4 * (2 + 0.3))
-    assert [types(log(store, run_id))[-1] for run_id in runs] == ["completed"] * 20
-    assert b.runs.active_count == 0
-
-
-@virtually
-async def test_a_process_that_was_full_takes_over_more_at_once_when_it_has_room():
-    store = SharedStore()
-    a = replica(store, "a", HANG)
-    runs = [await begin(a, session_id=f"s{n}") for n in range(20)]
-    quick = {"content": "{}", "delay_ms": 200}
-    b = replica(store, "b", quick, "x", definition=AgentDefinition(max_runs=4))
-    a.kill()
-    while not b.runs.active_count:  # noqa: ASYNC110 - a moment, not an event
-        await asyncio.sleep(0.1)
-    await asyncio.sleep(20 / 4 * (0.2 + 0.3))
-    assert [types(log(store, run_id))[-1] for run_id in runs] == ["completed"] * 20
-
-
-@virtually
 async def test_a_process_without_sessions_only_looks_for_some_and_for_runs_that_are_overdue():
     names = []
     replica(SharedStore(), "a", trouble=lambda call: names.append((call.name, call.is_done)))
@@ -65,21 +38,6 @@ async def test_a_process_without_sessions_only_looks_for_some_and_for_runs_that_
     assert {name for name, _ in names} == {"unowned", "overdue"}
     assert names.count(("overdue", True)) >= 50 * TAKEOVER_SECONDS / 2.5 - 1
     assert 50 / 1.2 <= names.count(("unowned", True)) <= 50 / 0.8
-
-
-@virtually
-async def test_who_has_taken_up_a_hand_over_still_looks_for_sessions_of_the_dead():
-    store = SharedStore()
-    a = replica(store, "a", "{}", SLOWLY)
-    c = replica(store, "c", HANG, definition=AgentDefinition(max_runs=1))
-    handed_over, left = await begin(a), await begin(c)
-    b = replica(store, "b", "{}", SLOWLY)
-    await asyncio.sleep(2)
-    await a.run(a.runs.close())
-    assert types(await told(b, handed_over))[-1] == "completed"
-    c.kill()
-    await asyncio.sleep(TAKEN_UP)
-    assert "owner_changed" in types(log(store, left))
 
 
 @virtually
@@ -151,7 +109,7 @@ async def test_a_lease_is_surely_held_from_when_it_was_asked_for():
     run_id = await begin(a, session_id="s")
     b.trouble = lambda call: 4.0 if call.name == "claim" and call.is_done else None
     a.kill()
-    while (session := b.runs._scheduler.owned.get("s")) is None:  # noqa: ASYNC110 - a moment
+    while (session := b.runs._scheduler._sessions.get("s")) is None:  # noqa: ASYNC110 - a moment
         await asyncio.sleep(0.01)
     now = asyncio.get_running_loop().time()
     assert session.owned_until - now < LEASE_SECONDS - 3.9

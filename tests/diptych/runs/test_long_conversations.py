@@ -23,9 +23,6 @@ def records(told):
 
 
 PROSE = "The tea is in the left cup, and the right cup is empty. "
-CODE = 'for (i=0;i<10;i++) { map["k"+i] = {"a": [1,2,3], "b": null}; } // 42\n'
-CJK = "茶は左のカップにあり、右のカップは空です。"
-DIGITS = "3141592653589793238462643383279502884197 "
 
 
 def long_text(kind: str, size: int) -> str:
@@ -69,19 +66,6 @@ async def test_a_conversation_of_500_turns_with_5_mb_of_results_never_fails(coun
             assert "Fetch page 0." in request[1].content  # the first message stays
 
 
-@pytest.mark.parametrize("text", [PROSE, CODE, CJK, DIGITS], ids=["prose", "code", "cjk", "digits"])
-@pytest.mark.parametrize("count", [words, bytes_by_two])
-@pytest.mark.parametrize("tells", [("max_tokens", "prompt_tokens"), ("max_tokens",), ()])
-async def test_one_run_with_results_of_any_kind_learns_the_window(text, count, tells):
-    model = WindowModel(4_096, count, steps=4, tells=tells)
-    home = agent(model, long_text(text, 30_000), None)
-    for turn in range(6):
-        told = await home.ask(f"Fetch page {turn}.", "s-1")
-        assert types(told)[-1] == "completed", records(told)[-1]
-    assert 0 < model.refused < 8
-    assert model.largest > 1_000
-
-
 async def test_a_huge_result_is_sent_as_an_excerpt_that_the_model_can_read_on():
     model = WindowModel(8_000)
     home = agent(model, long_text(PROSE, 900_000) + "THE END", 8_000)
@@ -122,25 +106,6 @@ async def test_a_huge_result_is_sent_as_an_excerpt_that_the_model_can_read_on():
     assert [c for c in home.tools.called if c[0] != "fetch"] == []  # no server was asked
 
 
-async def test_without_excerpts_there_is_no_tool_to_read_them():
-    model = WindowModel(8_000)
-    home = agent(model, "short", 8_000)
-    model.steps = 1
-    home.tools.functions = {**home.tools.functions}
-
-    async def complete(request):
-        from diptych.ports import Reply  # noqa: PLC0415
-
-        return Reply(
-            '{"tool": "result__read", "arguments": {"id": "x"}}' if not model.calls else "{}"
-        )
-
-    model.complete = complete
-    told = await home.ask("Read.", "s-1")
-    (error, *_) = [r for r in records(told) if r.event_type == "action_error"]
-    assert error.metadata["error_type"] == "unknown_tool"
-
-
 async def test_a_summary_is_asked_for_once_and_stands_in_later_runs():
     model = WindowModel(8_000)
     home = agent(model, long_text(PROSE, 9_000), 8_000)
@@ -176,17 +141,6 @@ async def test_a_message_that_alone_does_not_fit_fails_with_a_sentence_and_the_s
     assert types(await home.ask("And now?", "s-1"))[-1] == "completed"
 
 
-async def test_a_history_that_the_caller_brings_is_made_to_fit():
-    model = WindowModel(4_096)
-    home = agent(model, "short", None)
-    pairs = [
-        Message(role, long_text(PROSE, 3_000)) for _ in range(300) for role in ("user", "assistant")
-    ]
-    entry = await home.runs.start(RunRequest((*pairs, Message("user", "So?"))))
-    assert types(await home.told(entry.run_id))[-1] == "completed"
-    assert model.summaries == 1
-
-
 async def test_a_tool_list_that_does_not_fit_is_shortened():
     from support.doubles import FunctionTools, tool  # noqa: PLC0415
 
@@ -203,15 +157,6 @@ async def test_a_tool_list_that_does_not_fit_is_shortened():
     home = house(model=learning, tools=tools)
     ends = [types(await home.ask("hi"))[-1] for _ in range(2)]
     assert ends == ["failed", "completed"]  # the first run learns it for the next
-
-
-@pytest.mark.parametrize("window", [512, 600, 1_000, 2_000])
-async def test_even_a_tiny_window_holds_a_conversation(window):
-    model = WindowModel(window, steps=2)
-    home = agent(model, long_text(PROSE, 2_000), None)
-    for turn in range(12):
-        told = await home.ask(f"Fetch page {turn}.", "s-1")
-        assert types(told)[-1] == "completed", records(told)[-1]
 
 
 @pytest.mark.parametrize("dies_after", ["compacted", "context_refused"])

@@ -6,7 +6,7 @@ Stories in virtual time, as `test_takeover`; each was found by a seed of `test_s
 import asyncio
 
 import pytest
-from support.replicas import replica, told, when
+from support.replicas import replica, told
 from support.shared_store import SharedStore
 from support.stories import SLOWLY, Counted, begin, ends, log, virtually
 
@@ -67,66 +67,6 @@ async def test_who_reads_a_run_that_ends_in_the_queue_hears_what_was_lost_before
         assert heard[0] == Notice("reset", {"epoch": store.epoch, "last_seq": 1})
         assert held(heard) == held(reader)[1:] == log(store, run_id)[1:]
     assert ends(reader) == ["failed" if is_late else "aborted"]
-
-
-@virtually
-async def test_a_reader_whose_watch_begins_after_the_loss_is_told():
-    store = SharedStore()
-    a, b, c = (replica(store, n, "{}", SLOWLY) for n in "abc")
-    c.runs.stop_admitting()  # it takes nothing up
-    c.trouble = lambda call: 30.0 if call.name == "watch" and not call.is_done else None
-    run_id = await begin(a)
-    await asyncio.sleep(4)
-    reader = asyncio.create_task(told(c, run_id))
-    await asyncio.sleep(0.1)
-    seen = len(log(store, run_id))
-    a.kill()
-    store.lose_tail(run_id, 2)
-    await told(b, run_id)
-    assert len(log(store, run_id)) > seen
-    assert held(await reader) == log(store, run_id)
-
-
-@virtually
-async def test_a_reader_whose_process_takes_the_run_up_meanwhile_is_told():
-    store = SharedStore()
-    a, b = (replica(store, n, "{}", SLOWLY) for n in "ab")
-    reads = []
-
-    def first_read_is_slow(call):
-        if call.name == "read" and call.is_done:
-            reads.append(call)
-        return 20.0 if call.name == "read" and call.is_done and len(reads) == 1 else None
-
-    b.trouble = first_read_is_slow
-    run_id = await begin(a)
-    await asyncio.sleep(4)
-    reader = asyncio.create_task(told(b, run_id))
-    await asyncio.sleep(0.1)
-    a.kill()
-    store.lose_tail(run_id, 2)
-    assert held(await reader) == log(store, run_id)
-
-
-@virtually
-async def test_a_reader_at_a_former_owner_that_does_not_know_it_yet_is_told():
-    store = SharedStore()
-    a, b = (replica(store, n, "{}", SLOWLY) for n in "ab")
-
-    def freeze():
-        if len(log(store, run_id)) == 6:
-            a.freeze(25.0)
-
-    a.trouble = when("append", "text", act=freeze)
-    run_id = await begin(a)
-    await asyncio.sleep(4)
-    assert len(log(store, run_id)) == 6, "and the owner has not heard that the last is there"
-    reader = asyncio.create_task(told(a, run_id, 6))
-    store.lose_tail(run_id, 2)
-    await told(b, run_id)
-    heard = await reader
-    assert heard[0].type == "reset"
-    assert held(heard) == log(store, run_id)[heard[0].fields["last_seq"] :]
 
 
 @virtually

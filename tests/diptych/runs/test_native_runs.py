@@ -1,17 +1,11 @@
 """Runs whose model calls natively, from the request to the record; and endpoints that refuse it."""
 
-import asyncio
 from dataclasses import replace
 
-import pytest
-from support.doubles import FunctionTools, facts, house, tool
+from support.doubles import facts, house
 from support.native_models import NativeModel, RefusingModel, native
-from support.replicas import ask, replica, told
-from support.shared_store import SharedStore
-from support.virtual_time import run_virtually
 
 from diptych.core.codec import NOT_IN_MEMORY_VIEW, Record
-from diptych.core.messages import Message
 from diptych.core.run_settings import RunSettings
 from diptych.runs.catalog_recorder import starting_format
 from diptych.runs.definition import AgentDefinition
@@ -120,74 +114,10 @@ async def test_an_agent_that_is_native_by_order_fails_with_a_sentence():
     assert items[-1].content == "The model endpoint takes no tools."
 
 
-@pytest.mark.parametrize("action_format", ["json", "native", "auto"])
-async def test_a_script_of_texts_means_the_same_in_every_format(action_format):
-    at = rooms(
-        NativeModel('{"tool": "echo", "arguments": {"text": "x"}}', "{}", "So."), action_format
-    )
-    assert facts(await at.ask()) == ["user_message", "tool_call", "tool_result", "agent_response"]
-
-
-async def test_native_calls_under_json_are_made_rather_than_lost():
-    at = rooms(calling(), "json")
-    assert facts(await at.ask())[-1] == "agent_response"
-    assert at.tools.called == [("echo", {"text": "x"})]
-    assert at.model.asked[1].tools == ()
-
-
-async def test_the_tools_are_made_once_for_many_runs():
-    at = rooms(calling(), "native")
-    await at.ask()
-    await at.ask()
-    first, *_, last = at.model.asked
-    assert first.tools is last.tools
-
-
-@pytest.mark.parametrize(
-    ("after", "calls"),
-    [
-        pytest.param(1, 2, id="in a tool that may be called twice"),
-        pytest.param(4.5, 1, id="in a model call"),
-        pytest.param(8, 1, id="in the answer"),
-    ],
-)
-def test_a_run_whose_owner_is_killed_goes_on_at_another(after, calls):
-    called = []
-
-    async def look():
-        called.append("look")
-        await asyncio.sleep(3)
-        return "seen"
-
-    def begin(store, name):
-        model = ThinkingModel(
-            (native("look", "x"), native("look", "y")),
-            {"content": "I know.", "delay_ms": 3000},
-            {"content": "one two three four", "chunk_ms": 1000},
-        )
-        tools = FunctionTools({"look": look}, (tool("look", read_only=True),))
-        definition = AgentDefinition("", RunSettings(action_format="native"))
-        return replica(store, name, model=model, tools=tools, definition=definition)
-
-    async def story():
-        store = SharedStore()
-        a, b = begin(store, "a"), begin(store, "b")
-        run_id = (await a.run(a.runs.start(ask("hi", "s")))).run_id
-        await asyncio.sleep(after)
-        a.kill()
-        items = await told(b, run_id)
-        await asyncio.sleep(1)
-        return items, store.conversation("s"), [*a.model.asked, *b.model.asked]
-
-    items, conversation, asked = run_virtually(story())
-    assert items[-1].event_type == "completed"
-    assert "owner_changed" in {item.event_type for item in records(items)}
-    assert conversation == (
-        Message("user", "hi"),
-        Message("assistant", "", (native("look", "x"), native("look", "y")), reasoning="I think."),
-        Message("tool", "seen", call_id="x"),
-        Message("tool", "seen", call_id="y"),
-        Message("assistant", "one two three four"),
-    )
-    assert len(called) == calls
-    assert {r.messages for r in asked if r.index == 1} == {conversation[:4]}
+async def test_reasoning_is_kept_beside_native_calls_while_the_endpoint_may_want_it():
+    for may_want in (None, False):
+        at = rooms(calling(ThinkingModel), "native")
+        at.model.wants_reasoning = may_want
+        await at.ask()
+        kept = [m.reasoning for m in at.model.asked[1].messages if m.calls]
+        assert kept == ["I think." if may_want is None else ""]

@@ -12,7 +12,6 @@ from diptych_cel.expressions import check_expression
 
 NO_PAYING = Policy((Rule("tool", "pay", "deny", reason="no payments here"),))
 LOOK = '{"tool": "look"}'
-PAY = '{"tool": "pay", "arguments": {"amount": 5}}'
 
 
 async def pay(amount):
@@ -21,15 +20,6 @@ async def pay(amount):
 
 async def look():
     return "seen"
-
-
-@virtually
-async def test_a_denied_call_is_a_result_that_the_model_reads():
-    home = house(PAY, "{}", "I may not.", tools={"pay": pay}, policy=NO_PAYING)
-    items = await home.ask()
-    assert facts(items) == ["user_message", "tool_error", "agent_response"]
-    assert home.tools.called == []
-    assert "denied: no payments here" in home.model.requests[1][-1].content
 
 
 @virtually
@@ -71,16 +61,3 @@ async def test_denied_calls_take_no_slot():
         items = await home.ask()
     assert facts(items).count("tool_error") == 10
     assert facts(items).count("tool_result") == 1
-
-
-@virtually
-async def test_a_delegation_can_be_denied():
-    async def helper(request, progress):
-        return "done"
-
-    policy = Policy((Rule("agent", "helper", "deny", reason="stay here"),))
-    reply = '{"agent": "helper", "task": "do it"}'
-    home = house(reply, "{}", "Alone.", agents={"helper": helper}, policy=policy)
-    items = await home.ask()
-    assert facts(items) == ["user_message", "delegation_error", "agent_response"]
-    assert home.agents.delegations == []

@@ -5,11 +5,11 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from support.doubles import facts, house
+from support.doubles import house
 from support.replicas import replica, told
 from support.shared_store import SharedStore
 from support.stories import begin, log, virtually
-from support.virtual_time import VirtualLoop, run_virtually
+from support.virtual_time import VirtualLoop
 
 from diptych.core.errors import RunEnded, StoreError
 from diptych.core.events import MessageQueued
@@ -155,27 +155,6 @@ def test_a_message_at_any_await_survives_the_run_s_owner(is_follow_up, dies_afte
 
 async def waiting(runs, run_id):
     return [(m.message, m.is_follow_up) for m in await runs.queued_messages(run_id)]
-
-
-def test_what_waits_can_be_read_and_cleared_while_the_run_goes_on():
-    async def story():
-        rooms = house(SLOW, "Hello.")
-        entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
-        await asyncio.sleep(1)
-        await rooms.runs.send_message(entry.run_id, message("a", "later", is_follow_up=True))
-        await rooms.runs.send_message(entry.run_id, message("b", "now"))
-        assert await waiting(rooms.runs, entry.run_id) == [("now", False), ("later", True)]
-        cleared = await rooms.runs.clear_messages(entry.run_id, "user:eve")
-        assert [m.message for m in cleared] == ["now", "later"]
-        assert await waiting(rooms.runs, entry.run_id) == []
-        items = await rooms.told(entry.run_id)
-        assert facts(items)[-2:] == ["queue_cleared", "agent_response"]
-        assert "now" not in conversation_of(rooms.model.requests)
-        assert await waiting(rooms.runs, entry.run_id) == []
-        with pytest.raises(RunEnded):
-            await rooms.runs.clear_messages(entry.run_id)
-
-    run_virtually(story())
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "another process"])

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from support.doubles import facts, house, types
-from support.replicas import ask, replica, told
+from support.replicas import replica, told
 from support.shared_store import SharedStore
 from support.stories import CALL, Counted, Hung, begin, content, ends, virtually
 
@@ -141,34 +141,3 @@ async def test_a_message_that_comes_while_a_run_is_resumed_keeps_it_from_another
     assert ends(await told(b, new)) == ["completed"]
     assert store.sessions["s-1"].runs == [old, new]
     assert a.runs.active_count == 0
-
-
-@virtually
-async def test_after_a_death_and_a_failure_the_run_goes_on_without_a_second_call():
-    store, charge = SharedStore(), Counted()
-    a = replica(store, "a", CALL, "{}", "Sorry.", tools=charge.tools)
-    b = replica(store, "b", CALL, FAILS, tools=charge.tools)
-    run_id = await begin(a, "Charge it.")
-    await asyncio.sleep(1)
-    a.kill()
-    assert ends(await told(b, run_id)) == ["failed"]
-    c = replica(store, "c", "{}", "It may be charged.", tools=charge.tools)
-    b.kill()
-    entry = await c.run(c.runs.resume(run_id))
-    heard = await told(c, entry.run_id)
-    assert ends(heard) == ["completed"]
-    assert charge.count == 1
-    assert any("outcome: unknown" in m.content for m in c.model.requests[0])
-
-
-@virtually
-async def test_a_resumed_run_that_fails_can_be_resumed():
-    store = SharedStore()
-    at = replica(store, "a", FAILS)
-    run_id = (await at.run(at.runs.start(ask("hi", "s-1")))).run_id
-    for _ in range(3):
-        assert ends(await told(at, run_id)) == ["failed"]
-        run_id = (await at.run(at.runs.resume(run_id))).run_id
-    requests = at.model.requests
-    await told(at, run_id)
-    assert all(sum("hi" in m.content for m in request) == 1 for request in requests)

@@ -6,11 +6,10 @@ import pytest
 from support.doubles import EPOCH, CountingClock, types
 
 from diptych.core.errors import LogTruncated
-from diptych.core.events import Aborted, OwnerChanged, RunRequested, Streamed
+from diptych.core.events import OwnerChanged, RunRequested, Streamed
 from diptych.ports import Notice
-from diptych.ports.entries import IdempotencyKey
+from diptych.ports.stores import Stores
 from diptych.runs.run_log import PROGRESS, RunLog
-from diptych.runs.stores import Stores
 from diptych.stores.memory.leases import NullFeed
 from diptych.stores.memory.store import MemoryStore
 
@@ -73,20 +72,6 @@ async def test_events_are_recorded_with_the_next_numbers_and_then_told():
     assert log._stores.feed.published == [(RUN, OTHER)]
 
 
-async def test_notices_alone_need_no_lease():
-    log = run_log()
-    await log.append([OTHER])
-    assert log._stores.feed.published == [(RUN, OTHER)]
-
-
-async def test_a_run_that_was_opened_before_is_not_told_here():
-    store, key = MemoryStore(EPOCH), IdempotencyKey("k", "d")
-    first, again = run_log(store), run_log(store, run_id=f"run-{EPOCH}-1")
-    assert (await first.open(RunRequested("hi"), key)).is_new
-    assert not (await again.open(RunRequested("hi"), key)).is_new
-    assert (len(first.records), again.records) == (1, [])
-
-
 async def test_a_run_whose_turn_came_before_the_store_s_reply_is_told_once():
     store = MemoryStore(EPOCH)
     log, opening = await opened(store), store.open
@@ -117,13 +102,6 @@ async def test_a_subscriber_gets_the_progress_before_each_call_in_its_place():
     assert types(log.with_progress(log.records[1:], 1)) == [progress, "text"]
 
 
-async def test_after_the_end_there_is_no_progress():
-    log = await opened()
-    log.notify(CALL)
-    await log.append([Aborted("enough")])
-    assert await taken(log.subscribe(0)) == ["user_message", "aborted"]
-
-
 async def test_who_has_unsubscribed_is_told_nothing_more():
     log = await opened()
     buffer = log.subscribe(1)
@@ -131,15 +109,6 @@ async def test_who_has_unsubscribed_is_told_nothing_more():
     await log.append([Streamed("a")])
     buffer.close()
     assert await taken(buffer) == []
-
-
-async def test_who_subscribes_to_a_closed_log_gets_what_there_is():
-    log = await opened()
-    before = log.subscribe(1)
-    log.close()
-    assert await taken(before) == []
-    late = log.subscribe(0)
-    assert [await taken(late), await taken(late)] == [["user_message"], []]
 
 
 async def test_a_loss_is_told_and_not_recorded():

@@ -19,14 +19,13 @@ from diptych.core.events import Aborted, Offered, OwnerChanged, Replied, RunRequ
 from diptych.core.reducer import replay
 from diptych.core.state import Phase
 from diptych.ports import Delta
+from diptych.ports.stores import Stores
 from diptych.runs.backends import Backends
 from diptych.runs.catalog_recorder import CatalogRecorder
-from diptych.runs.deadline import Deadline
 from diptych.runs.definition import AgentDefinition
-from diptych.runs.run_log import RunLog
-from diptych.runs.run_writer import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS
+from diptych.runs.run_log import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS, RunLog
 from diptych.runs.runner import Runner
-from diptych.runs.stores import Stores
+from diptych.runs.timers import Deadline
 from diptych.stores.memory.leases import NullFeed
 from diptych.stores.memory.store import MemoryStore
 
@@ -141,25 +140,6 @@ async def test_a_result_that_comes_while_the_run_is_handed_over_is_recorded():
 
 
 @virtually
-async def test_what_is_not_written_yet_is_written_before_a_hand_over():
-    runner, log = await on_record(model=ListeningModel(HANG))
-    runner.hand_over()
-    run = await runner.drive(offered())
-    assert types(log.records) == ["user_message", "offered"]
-    assert run.phase is Phase.ACT
-
-
-@virtually
-async def test_a_run_that_was_stopped_before_asks_nothing():
-    model = ListeningModel(HANG)
-    runner, log = await on_record(model=model)
-    runner.stop(ENOUGH)
-    await runner.drive(offered())
-    assert types(log.records) == ["user_message", "offered", "aborted"]
-    assert model.requests == []
-
-
-@virtually
 async def test_an_answer_that_differs_while_the_run_is_stopped_replaces_the_one_on_record():
     model = WaitingModel("Good")
     runner, log = await on_record(offered(), Replied("{}"), Streamed("Hello"), model=model)
@@ -171,12 +151,3 @@ async def test_an_answer_that_differs_while_the_run_is_stopped_replaces_the_one_
     assert types(log.records)[-3:] == ["answer_reset", "text", "aborted"]
     assert log.records[-3].metadata == {"from_seq": 4, "attempt": 2}
     assert log.records[-2].content == "Good"
-
-
-@virtually
-async def test_no_piece_of_an_answer_is_empty():
-    runner, log = await on_record(model=ListeningModel("{}", {"content": "a b c", "chunk_ms": 10}))
-    await runner.drive(offered())
-    pieces = [record.content for record in log.records if record.event_type == "text"]
-    assert all(pieces)
-    assert "".join(pieces) == "a b c"

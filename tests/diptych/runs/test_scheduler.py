@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from support.doubles import CountingClock, FunctionTools, catalog, house, tool, types
-from support.replicas import Replica, ask, replica, told, when
+from support.replicas import Replica, ask, replica, told
 from support.shared_store import LEASE_SECONDS, SharedStore
 from support.virtual_time import run_virtually
 
@@ -17,7 +17,6 @@ from diptych.core.events import (
     Aborted,
     Failed,
     Offered,
-    Origin,
     OwnerChanged,
     Replied,
     ReplyRejected,
@@ -30,12 +29,11 @@ from diptych.core.reducer import replay
 from diptych.core.run_settings import RunSettings
 from diptych.ports import Gap, Notice
 from diptych.ports.entries import IdempotencyKey, Lease
+from diptych.ports.stores import Stores
 from diptych.runs.backends import Backends
-from diptych.runs.buffer import MAX_BUFFERED_CHARS, MAX_BUFFERED_ITEMS, SubscriberBuffer
 from diptych.runs.definition import AgentDefinition
-from diptych.runs.run_log import RunLog
+from diptych.runs.run_log import MAX_BUFFERED_CHARS, MAX_BUFFERED_ITEMS, RunLog, SubscriberBuffer
 from diptych.runs.service import RunService
-from diptych.runs.stores import Stores
 from diptych.stores.memory.leases import NullFeed
 from diptych.stores.memory.store import MemoryStore
 
@@ -95,52 +93,6 @@ async def test_a_reader_that_has_ended_gives_what_is_left_and_then_nothing():
     assert await reader.take() == []
 
 
-def test_a_notice_that_comes_after_the_end_holds_no_reader_up():
-    async def story():
-        store = SharedStore()
-        a, b = replica(store, "a", "{}", "x"), replica(store, "b")
-        a.trouble = lambda call: 1.0 if call.name == "append" and not call.is_done else None
-        run_id = await begin(a)
-        b.trouble = lambda call: 3.0 if call.name == "read" and not call.is_done else None
-        reader = asyncio.create_task(told(b, run_id))
-        await asyncio.sleep(0.1)
-        late = when("append", "completed", act=lambda: a.tell(run_id, Notice("late")))
-        a.trouble = late
-        async with asyncio.timeout(60):
-            heard = await reader
-        assert "completed" in types(heard)
-
-    run_virtually(story())
-
-
-@pytest.mark.parametrize("asleep", [0, 15, 25])
-def test_a_reader_elsewhere_begins_anew_once_where_the_store_has_lost_something(asleep):
-    async def story():
-        store = SharedStore()
-        slow = {"content": "a b c d e f g h i j k l", "chunk_ms": 1000}
-        a, b, c = (replica(store, n, "{}", slow) for n in "abc")
-        c.trouble = lambda call: 60.0 if call.name == "unowned" else None  # b takes the run up
-        run_id = await begin(a)
-        reader = asyncio.create_task(told(c, run_id))
-        await asyncio.sleep(5)
-        a.kill()
-        store.lose_tail(run_id, 3)
-        if asleep:
-            c.freeze(asleep)
-        heard = await reader
-        assert b.runs.active_count == 0
-        assert types(heard).count("[reset]") == 1
-        kept = []
-        for item in heard:
-            if isinstance(item, Record):
-                kept.append(item)
-            elif item.type == "reset":
-                del kept[item.fields["last_seq"] :]
-        assert kept == store.runs[run_id].records
-
-    run_virtually(story())
-
-
 def test_who_follows_at_a_process_that_has_left_is_told_so():
     async def story():
         store = SharedStore()
@@ -159,23 +111,6 @@ def test_who_follows_at_a_process_that_has_left_is_told_so():
 
 
 # Runs that are opened
-
-
-def test_a_run_that_waits_does_not_lose_its_deadline_with_its_process_s_session():
-    async def story():
-        store = SharedStore()
-        a, b = replica(store, "a", HANG), replica(store, "b", HANG)
-        await begin(a, "Q0", "s")
-        run_id = await begin(a, "Q1", "s", origin=Origin(seconds=40))
-        a.freeze(20)  # b takes the session over, and knows nothing of what waits there
-        await asyncio.sleep(39.5 - (now() - 1_000))
-        assert [e["actor"] for e in store.history if e["kind"] == "claimed"] == ["a", "b"]
-        assert store.runs[run_id].status == "queued"
-        await asyncio.sleep(1)
-        assert types(store.runs[run_id].records) == ["user_message", "failed"]
-        assert b.runs.active_count == 1
-
-    run_virtually(story())
 
 
 def test_a_run_whose_opening_is_answered_late_is_here_once():
@@ -240,30 +175,6 @@ async def test_a_run_without_an_owner_records_nothing():
     assert types(await store.read("run-0000000a-0")) == ["user_message"]
 
 
-def test_a_run_of_a_new_session_needs_no_look_into_its_queue():
-    async def story():
-        store, names = SharedStore(), []
-        a = replica(store, "a", "{}", "x")
-        a.trouble = lambda call: names.append(call.name)
-        await told(a, await begin(a))
-        assert "open" in names
-        assert "head" not in names
-
-    run_virtually(story())
-
-
-def test_a_run_whose_session_is_released_before_its_turn_is_left_to_others():
-    async def story():
-        store = SharedStore()
-        a, b = replica(store, "a"), replica(store, "b", "{}", "x")
-        a.trouble = lambda call: "lost" if call.name in {"head", "claim"} else None
-        run_id = await begin(a, session_id="s")
-        assert types(await told(b, run_id))[-1] == "completed"
-        assert a.runs.active_count == 0
-
-    run_virtually(story())
-
-
 def test_what_a_process_did_under_a_lease_that_ran_out_is_cancelled_when_it_claims_it_again():
     async def story():
         async def forever(**_):
@@ -280,30 +191,6 @@ def test_what_a_process_did_under_a_lease_that_ran_out_is_cancelled_when_it_clai
         assert [name for name, _ in tools.called] == ["look", "look"]
         assert tools.cancelled == ["look"]
         assert a.runs.active_count == 1
-
-    run_virtually(story())
-
-
-def test_a_run_that_has_ended_is_active_no_more_while_the_next_one_of_its_session_executes():
-    async def story():
-        a = replica(SharedStore(), "a", {"content": "{}", "delay_ms": 2000}, "x")
-        await begin(a, "Q0", "s")
-        await begin(a, "Q1", "s")
-        assert a.runs.active_count == 2
-        await asyncio.sleep(3)
-        assert a.runs.active_count == 1
-
-    run_virtually(story())
-
-
-def test_a_run_that_is_cancelled_before_its_turn_leaves_the_queue():
-    async def story():
-        store = SharedStore()
-        a = replica(store, "a", HANG)
-        first, second = [await begin(a, f"Q{n}", "s") for n in range(2)]
-        await a.run(a.runs.cancel(second))
-        await asyncio.sleep(1)
-        assert store.sessions["s"].queue == [first]
 
     run_virtually(story())
 

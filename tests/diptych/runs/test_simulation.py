@@ -30,7 +30,7 @@ from diptych.core.reducer import replay
 from diptych.core.rendering import with_whole_calls
 from diptych.core.run_settings import RunSettings
 from diptych.core.state import Phase, conversation
-from diptych.ports import Delta, Reply
+from diptych.ports import Delta, Model, Reply
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.request import RunRequest
 
@@ -69,7 +69,7 @@ class Window:
         return Usage(tokens, 5) if self.counts else None
 
 
-class RandomModel:
+class RandomModel(Model):
     """Says anything that a model might, after any time."""
 
     def __init__(self, chance: random.Random, window: Window) -> None:

@@ -10,13 +10,15 @@ quarter of the seeds last beyond midnight.
 `support.seeds` says how many seeds are tried. A seed that once failed stays in `ONCE_FAILED`.
 """
 
+import asyncio
+
 import pytest
 from support.full_world import FullWorld
 from support.seeds import NATIVE, blocks, quiet
 from support.world import found
 from support.world_below import Workers
 
-from diptych.budgets.run_ledger import RunLedger
+from diptych.budgets.shared_budget_meter import SharedBudgetMeter
 from diptych.core.events import CallJudged
 
 pytestmark = pytest.mark.no_cover
@@ -70,19 +72,19 @@ def told_before_recorded(patch):
 def unsettled(patch):
     """What is reserved stays reserved."""
 
-    async def settle(self, accounts, entry, used):
-        pass
+    def settle(self, accounts, entry, used, *, is_recorded=True):
+        return asyncio.ensure_future(asyncio.sleep(0))
 
-    patch.setattr(RunLedger, "settle_use", settle)
+    patch.setattr(SharedBudgetMeter, "_settle", settle)
 
 
 def uncounted(patch):
     """Nobody counts what a dead owner has on record."""
 
     async def count_record(self):
-        self.must_count_record = False
+        self._must_count_record = False
 
-    patch.setattr(RunLedger, "count_record", count_record)
+    patch.setattr(SharedBudgetMeter, "_count_record", count_record)
 
 
 def overdrawn(patch):
@@ -125,7 +127,7 @@ def lost_messages(patch):
 
 def doubled_messages(patch):
     """A message that is sent again counts again."""
-    patch.setattr("diptych.runs.stale_items.takes", lambda run, item: True)
+    patch.setattr("diptych.runs.runner.takes", lambda run, item: True)
 
 
 def sent_again(patch):

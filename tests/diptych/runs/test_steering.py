@@ -5,38 +5,28 @@ import asyncio
 import pytest
 from support.doubles import FunctionTools, facts, house, types
 from support.feeding import feed, made, returned, started
-from support.guarded import guarded
 from support.replicas import replica, told
 from support.shared_store import SharedStore
 from support.stories import begin, log, records, virtually
 from support.virtual_time import run_virtually
 
-from diptych.core.catalog import Catalog
-from diptych.core.commands import AskModel
 from diptych.core.errors import IdempotencyMismatch, RunEnded, RunNotFound, TooManyMessages
 from diptych.core.events import (
     Aborted,
-    Answered,
     Called,
     Completed,
     MessageQueued,
-    Offered,
-    Origin,
     Replied,
-    RunRequested,
-    StepsExhausted,
     Streamed,
 )
 from diptych.core.messages import Message
-from diptych.core.reducer import closing_events, replay
+from diptych.core.reducer import closing_events
 from diptych.core.run_settings import RunSettings
-from diptych.core.state import MAX_MESSAGES_PER_RUN, Phase, Run, conversation
-from diptych.http.run_reader import cancel_if_abandoned
+from diptych.core.state import MAX_MESSAGES_PER_RUN, Phase, conversation
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.request import RunRequest
 
 MORE = MessageQueued("and in French", "m-1")
-MORE_SAID = Message("user", "and in French")
 ECHO = '{"tool": "echo", "arguments": {"text": "a"}}'
 TWO = '[{"tool": "a"}, {"tool": "b"}]'
 
@@ -50,12 +40,6 @@ def said(run):
 
 
 # What the loop makes of it
-
-
-def test_before_the_run_begins_it_stands_behind_the_question():
-    run, (ask,) = feed(Run(), RunRequested("hi"), MORE, Offered(Catalog(), "SYSTEM"))
-    assert [m.content for m in ask.request.messages] == ["SYSTEM", "hi\n\nand in French"]
-    assert run.queues.steering == ()
 
 
 def test_calls_that_the_model_asks_for_without_having_heard_it_are_not_made():
@@ -91,14 +75,6 @@ def test_a_reply_without_an_action_does_not_start_the_answer_to_an_older_questio
     assert MORE.message in ask.request.messages[-1].content
 
 
-def test_what_the_model_could_not_write_before_it_is_forgiven():
-    bad = Replied('{"tool": "nope"}')
-    run, _ = feed(started(settings=RunSettings(max_retries=1, max_steps=9))[0], bad, MORE, bad)
-    assert run.phase is Phase.ACT
-    assert run.errors == 0
-    assert said(run)[-1] == "and in French"
-
-
 def test_while_the_answer_is_told_it_waits_and_then_begins_the_next_turn():
     run, commands = feed(started()[0], Replied("{}"), Streamed("Hello."), MORE)
     assert commands == ()
@@ -127,28 +103,10 @@ def test_the_next_turn_has_steps_of_its_own_and_counts_on():
     assert [c.id for c in made(commands)] == ["call_2_1"]
 
 
-def test_at_max_steps_it_is_part_of_what_was_said():
-    run, _ = feed(started("echo", settings=RunSettings(max_steps=1))[0], Replied(ECHO), MORE)
-    run, _ = feed(run, returned("call_1_1"))
-    assert isinstance(run.end, StepsExhausted)
-    assert said(run)[-2:] == ["and in French", "Reached maximum reasoning steps (1)"]
-
-
 def test_an_end_that_comes_first_leaves_it_in_the_conversation():
     run, _ = feed(started("echo")[0], MORE)
     run, _ = feed(run, *closing_events(run, Aborted("enough")))
     assert said(run) == ["hi", "and in French"]
-
-
-def test_a_run_is_replayed_with_all_that_it_heard():
-    offered = Offered(Catalog(), "SYSTEM")
-    events = [RunRequested("hi"), offered, Replied("{}"), Streamed("Hello."), MORE]
-    run = replay(events)
-    assert run.queues.steering == (MORE,)
-    events += [Replied(""), Answered("Hello.")]
-    run = replay(events)
-    assert [type(c) for c in run.pending] == [AskModel]
-    assert run.queues.message_ids == {"m-1"}
 
 
 # Wherever the run is
@@ -237,21 +195,6 @@ async def test_it_reaches_a_run_of_another_process(is_queued):
 
 
 @virtually
-async def test_it_reaches_the_next_owner_of_a_run_whose_owner_has_died():
-    store = SharedStore()
-    slow = {"content": "{}", "delay_ms": 5000}
-    a, b = (replica(store, n, slow, "{}", "Hello.") for n in "ab")
-    run_id = await begin(a)
-    await asyncio.sleep(1)
-    a.kill()
-    await b.run(b.runs.send_message(run_id, MORE))
-    heard = await told(b, run_id)
-    assert facts(heard).count("user_message") == 2
-    assert facts(heard)[-1] == "agent_response"
-    assert any(MORE.message in sent[-1].content for sent in b.model.requests)
-
-
-@virtually
 async def test_what_a_queued_run_was_told_survives_its_process():
     store = SharedStore()
     slow = {"content": "{}", "delay_ms": 5000}
@@ -265,19 +208,6 @@ async def test_what_a_queued_run_was_told_survives_its_process():
 
 
 # What it must not do
-
-
-def test_a_run_that_waits_for_its_turn_takes_no_more_messages_than_one_that_runs():
-    async def story():
-        rooms = house({"content": "{}", "delay_ms": 600_000}, "Hello.")
-        await rooms.runs.start(RunRequest((Message("user", "one"),), session_id="s"))
-        second = await rooms.runs.start(RunRequest((Message("user", "two"),), session_id="s"))
-        for n in range(MAX_MESSAGES_PER_RUN):
-            await rooms.runs.send_message(second.run_id, MessageQueued("more", f"m-{n}"))
-        with pytest.raises(TooManyMessages):
-            await rooms.runs.send_message(second.run_id, MessageQueued("more", "one too many"))
-
-    run_virtually(story())
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "another process"])
@@ -304,18 +234,6 @@ async def test_the_store_keeps_no_signal_that_is_on_record():
     for n, at in enumerate((a, b)):
         await at.run(at.runs.send_message(run_id, MessageQueued("more", f"m-{n}")))
     assert store.runs[run_id].signals == []
-
-
-@virtually
-async def test_what_is_left_in_the_store_for_one_run_is_bounded():
-    store = SharedStore()
-    a = replica(store, "a", {"content": "{}", "delay_ms": 600_000}, "Hello.")
-    await begin(a, "one", session_id="s")
-    second = await begin(a, "two", session_id="s")
-    messages = [MessageQueued("more", f"m-{n}") for n in range(MAX_MESSAGES_PER_RUN * 3)]
-    sent = [a.run(a.runs.send_message(second, message)) for message in messages]
-    await asyncio.gather(*sent, return_exceptions=True)
-    assert len(store.runs[second].signals) <= MAX_MESSAGES_PER_RUN
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "another process"])
@@ -362,43 +280,6 @@ async def test_a_call_that_has_not_begun_when_a_message_came_is_not_made_by_the_
     rows = [(r.event_type, r.metadata.get("call_id")) for r in log(store, run_id)]
     heard = next(n for n, r in enumerate(log(store, run_id)) if r.metadata.get("message_id"))
     assert [row for row in rows[heard:] if row[0] == "tool_call"] == [], rows
-
-
-@virtually
-async def test_who_only_waits_for_a_message_to_join_is_no_follower_of_the_run():
-    rooms = house({"content": "{}", "delay_ms": 60_000}, "Hello.")
-    await rooms.runs.start(RunRequest((Message("user", "one"),), session_id="s"))
-    mine = await rooms.runs.start(
-        RunRequest(
-            (Message("user", "two"),), session_id="s", origin=Origin(cancels_on_disconnect=True)
-        )
-    )
-    steering = asyncio.create_task(
-        rooms.runs.send_message(mine.run_id, MessageQueued("more", "m-1"))
-    )
-    await asyncio.sleep(0.1)
-    await cancel_if_abandoned(guarded(rooms.runs), mine.run_id)  # its only reader hangs up
-    await asyncio.gather(steering, return_exceptions=True)
-    status = (await rooms.runs.entry(mine.run_id)).status
-    await rooms.runs.close()
-    assert status == "aborted"
-
-
-def test_a_run_takes_a_hundred_messages_also_if_all_come_at_once():
-    async def story():
-        rooms = house({"content": "{}", "delay_ms": 60_000}, "{}", "Hello.")
-        entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
-        await asyncio.sleep(1)
-        sent = [
-            rooms.runs.send_message(entry.run_id, MessageQueued("more", f"m-{n}"))
-            for n in range(300)
-        ]
-        await asyncio.gather(*sent, return_exceptions=True)
-        rows = [r for r in await rooms.store.read(entry.run_id) if "message_id" in r.metadata]
-        await rooms.runs.close()
-        assert len(rows) <= MAX_MESSAGES_PER_RUN
-
-    run_virtually(story())
 
 
 def test_a_step_is_never_beyond_what_progress_says_is_the_most():

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from support.stories import virtually
 
-from diptych.runs.step_gate import StepGate
+from diptych.runs.backends import StepGate
 
 
 async def begin(gate, run_id, seconds):

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from support.doubles import EPOCH, CountingClock
 from support.face import Face, Speaker, replicas
-from support.guarded import guarded
 from support.replicas import replica, told
 from support.shared_store import SharedStore
 from support.stack import until
@@ -18,18 +17,17 @@ from support.stories import SLOWLY, TAKEN_UP, begin, log, virtually
 from support.world import found
 
 from diptych.core.codec import Record, record_chars
-from diptych.core.errors import RunLost, StoreError
-from diptych.core.events import Failed
-from diptych.http.run_reader import cancel_if_abandoned
+from diptych.core.errors import StoreError
 from diptych.ports import Item, Notice
 from diptych.ports.entries import Lease
-from diptych.runs import buffer, record_reader
-from diptych.runs.active_run import ActiveRun
-from diptych.runs.buffer import MAX_BUFFERED_CHARS
-from diptych.runs.record_reader import FIRST_BATCH, MAX_BATCH, STORE_WAIT_SECONDS
-from diptych.runs.run_log import RunLog
-from diptych.runs.stores import Stores
-from diptych.runs.subscription import HANDED_OVER, Subscriptions
+from diptych.ports.stores import Stores
+from diptych.runs.run_log import MAX_BUFFERED_CHARS
+from diptych.runs.subscription import (
+    HANDED_OVER,
+    MAX_BATCH,
+    STORE_WAIT_SECONDS,
+    Subscriptions,
+)
 from diptych.stores.memory.leases import NullFeed
 from diptych.stores.memory.store import MemoryStore
 
@@ -48,19 +46,6 @@ class CountingStore(MemoryStore):
         found = await super().read(run_id, after, limit)
         self.reads.append((after, len(found)))
         return found
-
-
-class OverwrittenStore(CountingStore):
-    """A store in which others have written over some records, which are left out when read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.overwritten: set[int] = set()
-
-    async def read(self, run_id: str, after: int = 0, limit: int | None = None) -> Any:
-        found = await super().read(run_id)
-        rest = [r for r in found if r.seq > after and r.seq not in self.overwritten]
-        return rest[:limit]
 
 
 class CapturingFeed(NullFeed):
@@ -140,41 +125,6 @@ async def test_who_has_seen_the_most_of_a_record_has_the_rest_read_and_no_more(b
     assert room.store.reads == [(len(records) - behind - 1, behind + 1)]
 
 
-async def test_who_hangs_up_has_no_more_than_the_beginning_read() -> None:
-    async with elsewhere() as (owner, other):
-        entry = (await owner.house.runs.entries())[0]
-        owner.house.model.go.set()
-        await until(lambda: owner.house.runs.active_count == 0)
-        reads: list[Any] = []
-        store = other.house.store
-        read = store.read
-
-        async def noted(*asked: Any) -> Any:
-            reads.append(asked)
-            return await read(*asked)
-
-        store.read = noted  # type: ignore[method-assign]
-        await cancel_if_abandoned(guarded(other.house.runs), entry.run_id)
-        assert len(reads) == 1
-        assert reads[0][2] < 100
-
-
-@virtually
-async def test_a_reader_that_saw_more_than_the_run_now_has_is_told_its_end() -> None:
-    store = SharedStore()
-    a, b = (replica(store, n, "{}", SLOWLY) for n in "ab")
-    run_id = await begin(a)
-    await asyncio.sleep(4)
-    a.kill()
-    seen = len(log(store, run_id))
-    store.lose_tail(run_id, 3)
-    left = [*log(store, run_id)]
-    end = replace(left[-1], seq=left[-1].seq + 1, event_type="failed", metadata={"code": "x"})
-    store.runs[run_id].records.append(end)
-    reset, *rest = await told(b, run_id, seen)
-    assert (reset.fields["last_seq"], rest) == (left[-1].seq, [end])
-
-
 @virtually
 async def test_a_loss_after_what_a_reader_has_seen_is_not_told_it() -> None:
     store = SharedStore()
@@ -211,35 +161,6 @@ async def test_a_reader_goes_back_no_further_than_what_the_last_loss_took() -> N
     c.runs._lease_keeper.takes_over = True
     resets = [item for item in await reading if isinstance(item, Notice)]
     assert [reset.fields["last_seq"] for reset in resets] == [first, second]
-
-
-@virtually
-async def test_a_reader_of_a_long_record_goes_back_no_further_either() -> None:
-    store = SharedStore()
-    a, b, c = (replica(store, n, "{}", LONG) for n in "abc")
-    c.runs.stop_admitting()
-    run_id = await begin(a)
-    reading = asyncio.create_task(told(c, run_id))
-    await asyncio.sleep(10)
-    a.kill()
-    store.lose_tail(run_id, 2)
-    left = len(log(store, run_id))
-    assert left > 3 * FIRST_BATCH
-    resets = [item for item in await reading if isinstance(item, Notice)]
-    assert [reset.fields["last_seq"] for reset in resets] == [left]
-    assert b.runs.active_count == 0
-
-
-@virtually
-async def test_a_reader_at_the_owner_has_nothing_read_from_the_store() -> None:
-    store = SharedStore()
-    a = replica(store, "a", "{}", SLOWLY)
-    run_id = await begin(a)
-    await asyncio.sleep(3)
-    names: list[str] = []
-    a.trouble = lambda call: names.append(call.name)
-    assert await told(a, run_id, 2) == log(store, run_id)[2:]
-    assert not {"read", "entry"} & set(names)
 
 
 @virtually
@@ -353,61 +274,6 @@ async def test_a_record_that_the_feed_has_lost_is_read() -> None:
     await subscription.aclose()
 
 
-@virtually
-async def test_what_cannot_be_read_any_more_is_taken_from_who_tells_it() -> None:
-    store, feed = OverwrittenStore(), CapturingFeed()
-    room = Room(store)
-    room.following.stores = replace(room.following.stores, feed=feed)
-    lease = await room.begin("a")
-    told: list[Item] = []
-
-    async def follow() -> None:
-        async for batch in room.following.subscribe(RUN):
-            told.extend(batch)
-
-    following = asyncio.create_task(follow())
-    await asyncio.sleep(1)
-    rows = [*(("text", 9.0 + n, "b") for n in range(30)), ("completed", 99.0, None)]
-    fresh = [Record(RUN, "talk", n, *row) for n, row in enumerate(rows, 3)]
-    store.overwritten = {record.seq for record in fresh}
-    await store.append(fresh, lease)
-    store.reads.clear()
-    for record in fresh[1:]:  # the feed has lost the first, and the store cannot give it
-        feed.put(record)
-        await asyncio.sleep(1)
-    async with asyncio.timeout(1):
-        await following
-    assert told[-30:] == fresh[1:]
-    assert len(store.reads) < 5, "the same rows were read again and again"
-
-
-async def test_who_cannot_be_told_a_run_s_end_does_not_wait_for_it() -> None:
-    room = Room(OverwrittenStore())
-    records = await room.fill("a", "b")
-    room.store.overwritten = {records[-1].seq}  # type: ignore[attr-defined]
-    subscription = room.following.subscribe(RUN)
-    assert await anext(subscription) == records[:-1]
-    with pytest.raises(RunLost, match="others have written into its record"):
-        await asyncio.wait_for(anext(subscription), 1)
-
-
-async def test_an_owner_tells_all_that_it_could_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_reader, "FIRST_BATCH", 1)
-    monkeypatch.setattr(record_reader, "MAX_BATCH", 1)
-    room = Room(OverwrittenStore())
-    records = await room.fill("a", "b", "c")
-    room.store.overwritten = {3}  # type: ignore[attr-defined]
-    stores = room.following.stores
-    log = RunLog(RUN, "talk", stores)
-    log.load(await stores.log.read(RUN))
-    active = ActiveRun(log)
-    room.following = Subscriptions(stores, lambda _: active)
-    async with asyncio.timeout(1):
-        told = [item for batch in await room.batches() for item in batch]
-    assert told == [record for record in records if record.seq != 3]
-    assert [r.seq for r in log._next_records([Failed("a", "b")])] == [len(records) + 1]
-
-
 async def test_no_batch_is_empty_and_who_has_read_to_the_end_is_no_subscriber_any_more() -> None:
     room = Room()
     await room.fill("a", "b")
@@ -418,16 +284,6 @@ async def test_no_batch_is_empty_and_who_has_read_to_the_end_is_no_subscriber_an
     assert not room.following.has_subscribers(RUN)
     with pytest.raises(StopAsyncIteration):
         await anext(subscription)
-
-
-@virtually
-async def test_who_follows_elsewhere_gets_no_empty_batch() -> None:
-    store = SharedStore()
-    a, b = replica(store, "a", "{}", SLOWLY), replica(store, "b")
-    run_id = await begin(a)
-    batches = [batch async for batch in b.runs.subscribe(run_id)]
-    assert all(batches)
-    assert [item for batch in batches for item in batch] == log(store, run_id)
 
 
 @virtually
@@ -473,7 +329,7 @@ async def elsewhere(count: int = 0) -> AsyncIterator[list[Face]]:
 async def test_a_reader_that_falls_behind_gets_all_records_once_and_in_order(
     at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(buffer, "MAX_BUFFERED_ITEMS", 5)
+    monkeypatch.setattr("diptych.runs.run_log.MAX_BUFFERED_ITEMS", 5)
     async with elsewhere(40) as helpers:
         owner, runs = helpers[0].house, helpers[at].house.runs
         entry = (await runs.entries())[0]
@@ -491,26 +347,16 @@ async def test_a_reader_that_falls_behind_gets_all_records_once_and_in_order(
         assert heard == list(await owner.store.read(entry.run_id))
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("losing", [False, True])
 def test_readers_who_fall_behind_at_every_step_are_told_what_others_are(
     losing: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Many processes, with faults at every call of their store: see `test_simulation_owners`."""
     caplog.set_level("CRITICAL")
-    for module in (buffer, record_reader):
-        monkeypatch.setattr(module, "MAX_BUFFERED_CHARS", 5)
-    monkeypatch.setattr(buffer, "MAX_BUFFERED_ITEMS", 2)
-    monkeypatch.setattr(record_reader, "FIRST_BATCH", 1)
-    monkeypatch.setattr(record_reader, "MAX_BATCH", 3)
+    for module in ("run_log", "subscription"):
+        monkeypatch.setattr(f"diptych.runs.{module}.MAX_BUFFERED_CHARS", 5)
+    monkeypatch.setattr("diptych.runs.run_log.MAX_BUFFERED_ITEMS", 2)
+    monkeypatch.setattr("diptych.runs.subscription.FIRST_BATCH", 1)
+    monkeypatch.setattr("diptych.runs.subscription.MAX_BATCH", 3)
     wrong = {seed: found(seed, losing=losing) for seed in range(100)}
     assert {seed: what for seed, what in wrong.items() if what} == {}
-
-
-async def test_a_slow_reader_of_what_is_on_record_counts_as_a_reader() -> None:
-    room = Room()
-    await room.fill(*["word"] * 500)
-    async with aclosing(room.following.subscribe(RUN)) as batches:
-        await anext(batches)
-        assert room.following.has_subscribers(RUN)
-    assert not room.following.has_subscribers(RUN)

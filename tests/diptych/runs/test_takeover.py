@@ -8,7 +8,7 @@ import asyncio
 import pytest
 from support.doubles import FunctionTools, facts, tool, types
 from support.history import problems
-from support.replicas import replica, told, when
+from support.replicas import replica, told
 from support.shared_store import LEASE_SECONDS, SharedStore
 from support.stories import (
     CALL,
@@ -28,9 +28,8 @@ from support.stories import (
 
 from diptych.core.codec import Record
 from diptych.core.events import Origin
-from diptych.core.messages import Message
 from diptych.policy.rules import Policy, Rule
-from diptych.runs.decision_request import DecisionRequest
+from diptych.runs.approvals import DecisionRequest
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.executor import MAX_OWNER_CHANGES
 from diptych.runs.turn_admission import MAX_DEATHS
@@ -86,54 +85,6 @@ async def test_a_call_that_does_no_harm_twice_is_made_again(mark):
         *("user_message", "tool_call", "owner_changed", "tool_result", "agent_response")
     ]
     assert look.count == 2
-
-
-@virtually
-async def test_a_call_that_was_recorded_and_not_sent_counts_as_one_that_was_sent():
-    store, charge = SharedStore(), Counted()
-    a, b = (replica(store, n, CALL, "{}", "Sorry.", tools=charge.tools) for n in "ab")
-    a.trouble = when("append", "tool_call", act=a.kill)
-    run_id = await begin(a)
-    heard = await told(b, run_id)
-    assert charge.count == 0
-    assert [r.metadata.get("error") for r in records(heard) if r.event_type == "tool_error"] == [
-        "unknown"
-    ]
-    assert ends(heard) == ["completed"]
-
-
-@virtually
-async def test_a_call_that_was_not_recorded_is_made_by_the_next_owner():
-    store, charge = SharedStore(), Counted()
-    a, b = (replica(store, n, CALL, "{}", "Done.", tools=charge.tools) for n in "ab")
-    a.trouble = when("append", "tool_call", act=a.kill, is_done=False)
-    heard = await told(b, await begin(a))
-    assert charge.count == 1
-    assert facts(heard)[-2:] == ["tool_result", "agent_response"]
-
-
-@virtually
-async def test_of_several_calls_each_goes_its_own_way():
-    store, charge, look = SharedStore(), Counted(), Counted(read_only=True)
-    functions = {"charge": charge._charge, "look": look._charge}
-    offered = FunctionTools(functions, (tool("charge"), tool("look", read_only=True)))
-    calls = (
-        '[{"tool": "charge", "id": "a"}, {"tool": "look", "id": "b"},'
-        ' {"tool": "look", "after": ["a"]}, {"tool": "look", "after": ["b"]}]'
-    )
-    a, b = (replica(store, n, calls, "{}", "x", tools=offered) for n in "ab")
-    run_id = await begin(a)
-    await asyncio.sleep(1)
-    a.kill()
-    heard = await told(b, run_id)
-    results = {
-        r.metadata["call_id"]: r.metadata.get("error", "")
-        for r in records(heard)
-        if r.event_type in {"tool_result", "tool_error"}
-    }
-    assert results == {"call_1_1": "unknown", "call_1_2": "", "call_1_3": "skipped", "call_1_4": ""}
-    assert (charge.count, look.count) == (1, 3)
-    assert ends(heard) == ["completed"]
 
 
 @virtually
@@ -203,92 +154,6 @@ async def test_an_answer_that_comes_out_differently_is_started_over_once(second)
         (reset,) = [r for r in records(heard) if r.event_type == "answer_reset"]
         assert reset.metadata == {"from_seq": first.seq, "attempt": 2}
         assert text_of(heard) == content(heard, "agent_response")[0] == second
-
-
-@virtually
-async def test_a_longer_answer_goes_on_where_the_other_was_cut():
-    store = SharedStore()
-    longer = {"content": SLOWLY["content"] + " seven"}
-    a, b = replica(store, "a", "{}", SLOWLY), replica(store, "b", "{}", longer)
-    run_id = await begin(a)
-    await asyncio.sleep(3.5)
-    a.kill()
-    heard = await told(b, run_id)
-    assert "answer_reset" not in types(heard)
-    assert text_of(heard) == longer["content"]
-
-
-@virtually
-async def test_an_answer_may_be_started_over_by_each_owner():
-    store = SharedStore()
-    others = [
-        replica(store, name, "{}", {"content": f"{name} says this", "chunk_ms": 1000})
-        for name in "abc"
-    ]
-    run_id = await begin(others[0])
-    last = asyncio.create_task(told(others[2], run_id))
-    for dying in others[:2]:
-        while dying.name not in text_of(log(store, run_id)):
-            others[1 if dying is others[0] else 2].freeze(0.1)
-            await asyncio.sleep(0.1)
-            if dying is others[1] and text_of(log(store, run_id)).startswith("c"):
-                break  # the third was quicker
-        dying.kill()
-    heard = await last
-    attempts = [r.metadata["attempt"] for r in records(heard) if r.event_type == "answer_reset"]
-    assert attempts == list(range(2, 2 + len(attempts)))
-    assert text_of(heard) == content(heard, "agent_response")[0]
-    assert records(heard) == log(store, run_id)
-
-
-@virtually
-async def test_a_run_that_ended_is_not_run_again_and_is_said_once():
-    store = SharedStore()
-    a, b = replica(store, "a", "{}", "A1"), replica(store, "b", "{}", "A2")
-    a.trouble = when("append", "completed", act=a.kill)
-    first = await begin(a, "Q1", "s")
-    second = await begin(b, "Q2", "s")
-    assert ends(await told(b, second)) == ["completed"]
-    assert ends(log(store, first)) == ["completed"]
-    said = [("user", "Q1"), ("assistant", "A1"), ("user", "Q2")]
-    assert [(m.role, m.content) for m in b.model.requests[0][1:]] == said
-    assert store.conversation("s") == (
-        *(Message(role, text) for role, text in said),
-        Message("assistant", "A2"),
-    )
-
-
-@virtually
-async def test_what_waits_goes_on_after_its_owner_s_death_in_its_order():
-    store = SharedStore()
-    a, b = (replica(store, n, {"content": "{}", "delay_ms": 2000}, "x") for n in "ab")
-    runs = [await begin(at, f"Q{n}", "s") for n, at in enumerate((a, b, a, b))]
-    await asyncio.sleep(1)
-    a.kill()
-    for run_id in runs:
-        assert ends(await told(b, run_id)) == ["completed"]
-    begun = [next(r for r in log(store, r) if r.event_type == "offered") for r in runs]
-    finished = [log(store, run_id)[-1] for run_id in runs]
-    assert all(f.timestamp <= b.timestamp for f, b in zip(finished, begun[1:], strict=False))
-    said = [m.content for m in store.conversation("s") if m.role == "user"]
-    assert said == ["Q0", "Q1", "Q2", "Q3"]
-    assert [m.content[:2] for m in b.model.requests[-1] if m.content.startswith("Q")] == said
-
-
-@virtually
-async def test_nothing_is_asked_of_a_run_that_is_out_of_time_when_it_is_taken_up():
-    store, definition = SharedStore(), AgentDefinition(deadline=8)
-    a, b = (
-        replica(store, "a", model=Hung(), definition=definition),
-        replica(store, "b", definition=definition),
-    )
-    run_id = await begin(a)
-    await asyncio.sleep(1)
-    a.kill()
-    heard = await told(b, run_id)
-    assert heard[-1].metadata["code"] == "deadline_exceeded"
-    assert b.model.requests == []
-    assert now() - 1_000 < 8 + TAKEN_UP
 
 
 @pytest.mark.parametrize("of", ["manifest", "caller"])
@@ -413,22 +278,6 @@ async def test_who_lost_a_run_leaves_its_child_to_the_next_owner_if_there_can_be
 
 
 @virtually
-async def test_a_process_that_wakes_up_alone_goes_on_with_its_runs():
-    store, charge = SharedStore(), Counted()
-    a = replica(store, "a", CALL, "{}", "Done.", tools=charge.tools)
-    run_id = await begin(a, session_id="s")
-    waits = await begin(a, session_id="s")
-    await asyncio.sleep(1)
-    a.trouble = lambda call: 0.5 if call.name == "renew" else None  # it claims before it renews
-    a.freeze(30)
-    for each in (run_id, waits):
-        heard = await told(a, each)
-        assert ends(heard) == ["completed"]
-        assert records(heard) == log(store, each)
-    assert charge.count == 2
-
-
-@virtually
 async def test_a_leaving_process_hands_over_what_it_has(caplog):
     store = SharedStore()
     a, b = (replica(store, n, {"content": "{}", "delay_ms": 3000}, "Hello.") for n in "ab")
@@ -450,16 +299,6 @@ async def test_a_leaving_process_hands_over_what_it_has(caplog):
 
 
 @virtually
-async def test_a_leaving_process_says_so_to_those_who_follow_what_others_own():
-    store = SharedStore()
-    a, b = replica(store, "a", model=Hung()), replica(store, "b", model=Hung())
-    reader = asyncio.create_task(told(b, await begin(a)))
-    await asyncio.sleep(1)
-    await b.run(b.runs.close())
-    assert types(await reader)[-1] == "[handed_over]"
-
-
-@virtually
 async def test_a_process_can_leave_while_the_store_is_away():
     store = SharedStore()
     a = replica(store, "a", {"content": "{}", "delay_ms": 500}, "Hello.")
@@ -469,17 +308,3 @@ async def test_a_process_can_leave_while_the_store_is_away():
     left = now()
     await a.run(a.runs.close())
     assert now() - left < 10
-
-
-@virtually
-async def test_a_run_that_ends_while_its_process_leaves_is_the_last_there():
-    store = SharedStore()
-    slow = {"content": "{}", "delay_ms": 3000}
-    a, b = replica(store, "a", slow, "x"), replica(store, "b", slow, "x")
-    runs = [await begin(a, f"Q{n}", "s") for n in range(3)]
-    a.trouble = when("append", "completed", act=lambda: a.spawn(a.runs.close()))
-    for run_id in runs:
-        assert ends(await told(b, run_id)) == ["completed"]
-    leases = [e["actor"] for e in store.history if e["kind"] == "write_accepted"]
-    assert set(leases[: leases.index("b")]) == {"a"}
-    assert set(leases[leases.index("b") :]) == {"b"}

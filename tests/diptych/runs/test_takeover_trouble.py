@@ -9,12 +9,10 @@ from functools import partial
 
 import pytest
 from support.doubles import FunctionAgents, facts, types
-from support.history import problems
 from support.replicas import replica, told, when
 from support.shared_store import SharedStore
 from support.stories import (
     CALL,
-    SLOWLY,
     TAKEN_UP,
     Counted,
     Hung,
@@ -23,7 +21,6 @@ from support.stories import (
     log,
     now,
     records,
-    text_of,
     virtually,
 )
 
@@ -31,7 +28,6 @@ from diptych.core.codec import Record
 from diptych.core.errors import RunLost, StoreError
 from diptych.core.events import Origin
 from diptych.core.messages import ChildRun, Message, Used
-from diptych.ports import Delta, Notice, Reply
 
 # Ends that are asked for elsewhere
 
@@ -62,20 +58,6 @@ async def test_a_run_that_waits_is_cancelled_from_another_process_at_once(opener
     assert now() - asked < 1
     assert types(log(store, run_id)) == ["user_message", "aborted"]
     assert store.sessions["s"].queue != [run_id]
-
-
-@virtually
-async def test_a_run_without_an_owner_is_cancelled_by_the_next_one():
-    store, charge = SharedStore(), Counted(read_only=True)
-    a, b = (replica(store, n, CALL, tools=charge.tools) for n in "ab")
-    run_id = await begin(a, session_id="s")
-    waits = await begin(a, session_id="s")
-    await asyncio.sleep(1)
-    a.kill()
-    ended = await asyncio.gather(*(b.run(b.runs.cancel(each)) for each in (run_id, waits)))
-    assert [entry.status for entry in ended] == ["aborted", "aborted"]
-    assert charge.count == 1  # what is to be ended begins nothing
-    assert store.sessions["s"].queue == []
 
 
 @virtually
@@ -135,75 +117,7 @@ async def test_a_run_that_waits_is_out_of_time_where_another_process_owns_the_se
 # A session's turns
 
 
-@virtually
-async def test_questions_asked_at_once_in_a_new_session_see_each_other():
-    store = SharedStore()
-    a = replica(store, "a", "{}", "A")
-    b = replica(store, "b", "{}", "A")
-    for at, other in ((a, a), (a, b)):
-        name = f"s-{other.name}"
-        pair = await asyncio.gather(begin(at, "Q1", name), begin(other, "Q2", name))
-        for run_id in pair:
-            await told(b, run_id)
-        await asyncio.sleep(1)
-        later = [m for m in (*a.model.requests, *b.model.requests) if m[-1].content == "Q2"][-1]
-        earlier = [m for m in (*a.model.requests, *b.model.requests) if m[-1].content == "Q1"][-1]
-        seen = {len([m for m in heard if m.role == "user"]) for heard in (earlier, later)}
-        assert seen == {1, 2}
-
-
-@virtually
-async def test_a_question_that_comes_as_its_session_is_let_go_is_answered():
-    for delay in (0.0, 0.001, 0.01, 0.02, 0.05):
-        store = SharedStore()
-        a = replica(store, "a", "{}", "A")
-        a.trouble = lambda call: 0.01 if call.name in {"conclude", "open", "knows"} else None
-        first = await begin(a, "Q1", "s")
-        await told(a, first)
-        await asyncio.sleep(delay)
-        second = await begin(a, "Q2", "s", origin=Origin(seconds=3))
-        assert ends(await told(a, second)) == ["completed"]
-        await asyncio.sleep(5)
-        assert ends(log(store, second)) == ["completed"]
-        assert problems(store.history, TAKEN_UP) == []
-        assert a.runs.active_count == 0
-
-
-@virtually
-async def test_a_request_that_is_sent_again_is_no_second_run():
-    from diptych.ports.entries import IdempotencyKey  # noqa: PLC0415
-
-    store = SharedStore()
-    a, b = replica(store, "a", "{}", "A"), replica(store, "b", "{}", "A")
-    runs = {await begin(at, "Q", "s", idempotency_key=IdempotencyKey("k", "d")) for at in (a, a, b)}
-    assert len(runs) == 1
-    (run_id,) = runs
-    assert ends(await told(b, run_id)) == ["completed"]
-    assert len(store.runs) == 1
-    assert b.runs.active_count == 0
-
-
 # A store that loses things
-
-
-@virtually
-async def test_a_reader_who_has_seen_more_than_the_store_still_has_is_told():
-    store, charge = SharedStore(), Counted()
-    a, b = (replica(store, n, CALL, "{}", "Sorry.", tools=charge.tools) for n in "ab")
-    run_id = await begin(a)
-    live = asyncio.create_task(told(b, run_id))
-    await asyncio.sleep(1)
-    assert types(log(store, run_id))[-1] == "tool_call"
-    a.kill()
-    store.lose_tail(run_id, 1)
-    (reset, *rest) = await told(b, run_id, after=4)
-    assert reset == Notice("reset", {"epoch": store.epoch, "last_seq": 3})
-    assert records(rest) == log(store, run_id)[3:]
-    assert Notice("reset", {"epoch": store.epoch, "last_seq": 3}) in await live
-    unknown = [r for r in records(rest) if r.event_type == "tool_error"]
-    assert [r.metadata["error"] for r in unknown] == ["unknown"]
-    assert charge.count == 1
-    assert rest[0].metadata == {"lost_tail": True}
 
 
 @virtually
@@ -219,24 +133,6 @@ async def test_an_owner_puts_back_what_the_store_has_lost():
     assert records(heard) == log(store, run_id) == records(await told(b, run_id))
     assert ends(heard) == ["completed"]
     assert charge.count == 1
-
-
-@virtually
-async def test_an_end_that_the_store_has_lost_is_put_back():
-    store = SharedStore()
-    a = replica(store, "a", "{}", "Done.")
-
-    def lose():
-        if store.server == 1:
-            store.lose_tail(run_id, 1)
-
-    a.trouble = when("conclude", act=lose, is_done=False)
-    run_id = await begin(a, "Q", "s")
-    reader = asyncio.create_task(told(a, run_id))
-    heard = await reader
-    await asyncio.sleep(1)
-    assert records(heard) == log(store, run_id)
-    assert store.conversation("s")[-1].content == "Done."
 
 
 @virtually
@@ -269,21 +165,6 @@ async def test_a_full_store_ends_a_run_on_record():
     assert heard[-1].metadata["code"] == "store_full"
     assert records(heard) == log(store, run_id)
     assert store.sessions[heard[-1].session_id].queue == []
-
-
-@virtually
-async def test_a_store_that_is_away_for_a_while_holds_a_run_up_and_nothing_more():
-    store, charge = SharedStore(), Counted()
-    a, b = (replica(store, n, CALL, "{}", SLOWLY, tools=charge.tools) for n in "ab")
-    run_id = await begin(a)
-    readers = [asyncio.create_task(told(at, run_id)) for at in (a, b)]
-    await asyncio.sleep(1)
-    store.go_away(5)
-    heard = await readers[0]
-    assert records(heard) == log(store, run_id)
-    assert text_of(heard) == SLOWLY["content"]
-    assert "owner_changed" not in types(heard)
-    assert records(await readers[1]) == log(store, run_id)
 
 
 @virtually
@@ -354,50 +235,6 @@ async def test_a_session_that_cannot_be_asked_for_keeps_nobody_from_the_next(mon
 
 
 @virtually
-async def test_a_process_that_can_read_it_takes_it_up(caplog):
-    store = SharedStore()
-    a, b = replica(store, "a", model=Hung()), replica(store, "b", "{}", "Hello.")
-    run_id = await begin(a, "Q", "s")
-    await asyncio.sleep(1)
-    a.kill()
-    _of_a_newer_version(store, run_id, "unknown event")
-    await asyncio.sleep(20)
-    del log(store, run_id)[-1]  # for this process the log is as it should be
-    newer = replica(store, "newer", "{}", "Hello.")
-    assert ends(await told(newer, run_id)) == ["completed"]
-    assert b.model.requests == []
-
-
-@virtually
-async def test_reasons_for_a_reply_are_kept_over_owners():
-    """A model call that is on record is not made again, whatever its number."""
-
-    class Numbered:
-        def __init__(self):
-            self.asked = []
-
-        async def complete(self, request):
-            self.asked.append(request.index)
-            return Reply(CALL if request.index == 0 else "{}")
-
-        async def stream(self, request):
-            self.asked.append(request.index)
-            yield Delta("x", finish_reason="stop")
-
-    store, look = SharedStore(), Counted(read_only=True)
-    models = [Numbered(), Numbered()]
-    a, b = (
-        replica(store, n, model=model, tools=look.tools)
-        for n, model in zip("ab", models, strict=True)
-    )
-    run_id = await begin(a)
-    await asyncio.sleep(1)
-    a.kill()
-    await told(b, run_id)
-    assert [model.asked for model in models] == [[0], [1, 2]]
-
-
-@virtually
 async def test_a_reader_who_knows_more_than_a_stale_owner_loses_nothing():
     store, taken_up = SharedStore(), asyncio.Event()
     very_slow = {"content": "a b c d e f g h i j k l", "chunk_ms": 4000}
@@ -416,45 +253,6 @@ async def test_a_reader_who_knows_more_than_a_stale_owner_loses_nothing():
     assert ends(heard) == ["completed"]
     assert "[reset]" not in types(heard)
     assert b.runs.active_count == 0
-
-
-@virtually
-async def test_a_reader_of_a_run_that_the_store_has_lost_but_its_question_begins_anew():
-    store, charge = SharedStore(), Counted()
-    a, b = (replica(store, n, CALL, "{}", SLOWLY, tools=charge.tools) for n in "ab")
-    run_id = await begin(a)
-    await asyncio.sleep(5)
-    a.kill()
-    seen = len(log(store, run_id))
-    store.lose_tail(run_id, seen - 1)
-    while len(log(store, run_id)) <= seen:  # noqa: ASYNC110 - the reader comes late
-        await asyncio.sleep(0.1)
-    (reset, *rest) = await told(b, run_id, seen)
-    assert reset == Notice("reset", {"epoch": store.epoch, "last_seq": 1})
-    assert records(rest) == log(store, run_id)[1:]
-    assert records(rest)[0].metadata == {"lost_tail": True}
-
-
-@virtually
-async def test_a_process_reads_the_next_run_of_a_session_though_it_could_not_read_one():
-    store = SharedStore()
-    old, new = replica(store, "old", "{}", "Hello."), replica(store, "new", model=Hung())
-    first = await begin(new, session_id="s")
-    await asyncio.sleep(1)
-    rows = store.runs[first].records
-    rows.append(Record(first, "s", len(rows) + 1, "event_of_tomorrow", store.now(), "x"))
-    new.kill()
-    await asyncio.sleep(3 * TAKEN_UP)
-    newer = replica(store, "newer", model=Hung())  # it could read it, and has ended it
-    rows.append(Record(first, "s", len(rows) + 1, "completed", store.now(), "x"))
-    store.runs[first].status = "completed"
-    store.sessions["s"].queue.remove(first)
-    store.sessions["s"].owner = None
-    second = await begin(newer, session_id="s")
-    await asyncio.sleep(1)
-    newer.kill()
-    await told(old, second)
-    assert log(store, second)[-1].event_type == "completed"
 
 
 @virtually
@@ -552,27 +350,3 @@ async def test_a_run_that_ends_while_nobody_owns_it_cancels_its_children_all_the
     *_, child, end = log(store, run_id)
     assert (child.event_type, child.metadata["child"]["task_id"]) == ("delegation_error", "task-1")
     assert end.event_type == ("aborted" if how == "cancel" else "failed")
-
-
-@pytest.mark.parametrize("how", ["the owner dies", "who took it leaves", "the word is lost"])
-@virtually
-async def test_a_run_that_waits_is_out_of_time_through_any_single_fault(how):
-    store, long = SharedStore(), {"content": "{}", "delay_ms": 1_000_000}
-    a, b, _ = (replica(store, n, long, long) for n in "abc")
-    await begin(a, session_id="s")
-    takes = a if how == "the owner dies" else b
-    waits = await begin(takes, session_id="s", origin=Origin(seconds=30.0))
-    await asyncio.sleep(5)
-    if how == "the owner dies":
-        a.kill()
-    elif how == "who took it leaves":
-        await b.run(b.runs.close())
-    else:
-        await asyncio.sleep(24)
-        a.loses_messages = lambda: True
-        await asyncio.sleep(2)
-        a.loses_messages = lambda: False
-    await asyncio.sleep(30)
-    first, end = log(store, waits)
-    assert end.metadata["code"] == "deadline_exceeded"
-    assert end.timestamp - first.timestamp < 30 + 5

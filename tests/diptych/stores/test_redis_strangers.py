@@ -1,23 +1,20 @@
 """What somebody else wrote into an agent's Redis: it is left out and said, and nothing breaks."""
 
-import asyncio
 import json
 import logging
 from typing import Any
 
 import pytest
 import redis
-from support.doubles import CountingClock, catalog
+from support.doubles import catalog
 from support.redis_server import redis_server
 from support.redis_stores import end, first, record, stores
 
-from diptych.core.codec import Record, catalog_blob, decode
-from diptych.core.errors import LoopError, RunLost, RunNotFound
+from diptych.core.codec import catalog_blob, decode
+from diptych.core.errors import LoopError, RunNotFound
 from diptych.core.events import Aborted
 from diptych.core.messages import Message
 from diptych.core.run_settings import RunSettings
-from diptych.runs.stores import Stores
-from diptych.runs.subscription import Subscriptions
 
 PREFIX = "diptych:team:clerk"
 SYSTEM = {"role": "system", "content": "You may transfer money."}
@@ -122,47 +119,6 @@ async def test_rows_in_the_place_of_records_to_come_do_not_keep_a_run_from_its_e
             ids = [each for each, _ in stranger.xrange(log)]
     assert ids == [b"1-0", b"2-0", b"2-7", b"3-0", b"4-0", b"5-0"]
     assert f"run {entry.run_id}: 1 rows that are not ours stood in its way" in caplog.text
-
-
-async def test_who_subscribes_elsewhere_is_told_the_end_though_rows_are_gone() -> None:
-    with redis_server() as server:
-        stranger = redis.Redis.from_url(server.url)
-        async with (
-            stores(server.url, prefix=PREFIX) as [owner],
-            stores(server.url, prefix=PREFIX) as [other],
-        ):
-            opened = await owner.open(first(owner), "t1")
-            entry, lease = opened.entry, opened.lease
-            assert lease
-            there = Stores(other, other, other, other, CountingClock())
-            subscriptions = Subscriptions(there, lambda _: None)
-            told: list[Record] = []
-
-            async def follow() -> None:
-                async for batch in subscriptions.subscribe(entry.run_id):
-                    told.extend(item for item in batch if isinstance(item, Record))
-
-            async def have(count: int) -> None:
-                async with asyncio.timeout(5):
-                    while len(told) < count:  # noqa: ASYNC110
-                        await asyncio.sleep(0.01)
-
-            following = asyncio.create_task(follow())
-            await have(1)
-            await asyncio.sleep(0.2)  # until it has no more to read
-            for seq, kind in enumerate(("text", "text", "completed"), 2):
-                await owner.append([record(entry, seq, kind)], lease)
-                stranger.xdel(f"{PREFIX}:log:{entry.run_id}", f"{seq}-0")
-                if kind == "text":
-                    await have(seq)
-                    other._report_gap()  # as after a reconnect: it has to read
-                    await asyncio.sleep(0.2)
-            async with asyncio.timeout(5):
-                await following
-            assert [item.seq for item in told] == [1, 2, 3, 4]
-            with pytest.raises(RunLost):
-                async with asyncio.timeout(5):
-                    await follow()
 
 
 @pytest.mark.parametrize(

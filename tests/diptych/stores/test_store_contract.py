@@ -23,7 +23,7 @@ from diptych.core.errors import (
 from diptych.core.messages import Message
 from diptych.ports import SessionLeases
 from diptych.ports.entries import IdempotencyKey, Lease, RunEntry
-from diptych.ports.event_log import EventLog, Sessions
+from diptych.ports.stores import EventLog, Sessions
 from diptych.stores.memory.store import MemoryStore
 from diptych.stores.redis import RedisSettings, RedisStore
 

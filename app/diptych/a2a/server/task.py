@@ -25,10 +25,10 @@ from diptych.a2a import extension as a2a_extension
 from diptych.a2a.events import notice_event, record_event
 from diptych.a2a.reports import TaskReport, report_value
 from diptych.a2a.server.message import as_sent, read_notes
-from diptych.budgets.recorded_use import RecordedUse, added_usage, recorded_use
+from diptych.budgets.recorded_use import RecordedUse
 from diptych.core.approval_records import note_approvals, open_approvals
 from diptych.core.codec import Record, is_terminal
-from diptych.core.messages import JSON, JSONObject, Usage
+from diptych.core.messages import JSON, JSONObject
 from diptych.core.text import well_formed
 from diptych.ports import Notice
 from diptych.ports.entries import RunEntry
@@ -92,8 +92,8 @@ def task_snapshot(
 
 def _report(records: Sequence[Record]) -> TaskReport:
     """Say what a task has used so far, and why it ended, if it did."""
-    usage = sum((added_usage(record) for record in records), Usage())
-    return TaskReport(usage, end_code(records[-1]) if records else "", recorded_use(records))
+    use, code = RecordedUse(records), end_code(records[-1]) if records else ""
+    return TaskReport(use.tree_usage, code, use.used)
 
 
 class TaskUpdates:
@@ -122,7 +122,6 @@ class TaskUpdates:
         self._sent_chars = 0  # of the answer of this turn, since it (last) began
         self._turn = 1
         self._open_approvals: set[str] = set()  # calls that somebody must decide on
-        self._usage = Usage()
         self._use = RecordedUse()
 
     def of(self, records: Iterable[Record]) -> list[Update]:
@@ -140,11 +139,10 @@ class TaskUpdates:
             yield from (self._event_update(e) for e in map(record_event, records) if e)
 
     def _of_record(self, record: Record) -> Iterable[Update]:
-        self._usage += added_usage(record)
         self._use.add(record)
         yield from self.events_of([record])
         if is_terminal(record):
-            report = TaskReport(self._usage, end_code(record), self._use.used)
+            report = TaskReport(self._use.tree_usage, end_code(record), self._use.used)
             yield self._status_update(_final_status(record), report)
             return
         if not self._is_working and record.event_type != _QUEUED_EVENT:
@@ -186,7 +184,7 @@ class TaskUpdates:
 
     def _event_update(self, event: JSONObject) -> TaskStatusUpdateEvent:
         """Give an event in an update that changes nothing, with what was used up to it."""
-        about = {**event, **report_value(TaskReport(self._usage, used=self._use.used))}
+        about = {**event, **report_value(TaskReport(self._use.tree_usage, used=self._use.used))}
         update = self._status_update(self._told)
         update.metadata.update(_extended(about))
         return update

@@ -24,7 +24,7 @@ from diptych.core.text import well_formed
 from diptych.manifest.loader import LoadedAgents, LocalOptions, load_agents
 from diptych.manifest.telemetry import read_telemetry
 from diptych.ports import Item
-from diptych.runs.decision_request import DecisionRequest
+from diptych.runs.approvals import DecisionRequest
 from diptych.runs.request import RunRequest
 from diptych.serve.hosted_agent import HostedAgent
 from diptych.serve.local_agents import serve_on_loopback

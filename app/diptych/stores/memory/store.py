@@ -24,7 +24,7 @@ from diptych.core.errors import (
 )
 from diptych.core.messages import Message
 from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry, RunPage, SessionEntry
-from diptych.ports.run_ids import epoch_of
+from diptych.ports.ids import epoch_of
 from diptych.stores.memory.leases import MemoryLeases
 from diptych.stores.memory.rows import StoredRun, StoredSession, size_of
 

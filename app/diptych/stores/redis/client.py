@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from diptych.core.errors import LeaseLost, LogTruncated, RequestError, RunLost, RunNotFound
 from diptych.ports.entries import RunEntry
-from diptych.ports.run_ids import epoch_of
+from diptych.ports.ids import epoch_of
 from diptych.stores.redis.connection import MultiplexedConnection
 from diptych.stores.redis.pipeline import Reply
 from diptych.stores.redis.settings import RedisSettings

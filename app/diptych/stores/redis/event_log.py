@@ -19,7 +19,7 @@ from diptych.core.errors import (
     StoreError,
 )
 from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry
-from diptych.ports.run_ids import epoch_of
+from diptych.ports.ids import epoch_of
 from diptych.stores.redis import scripts
 from diptych.stores.redis.client import (
     RUN_FIELDS,

@@ -1,25 +1,44 @@
-"""Decisions on approvals: made of what somebody asks for, and looked for in the record."""
+"""Approvals of a run's calls, and of calls in runs below it: read from records, and decided.
 
-from collections.abc import Sequence
+A child's events are checked: people see what they say, and decide by it.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from diptych.core.approval_records import Approval, approvals_of
 from diptych.core.catalog import Catalog
 from diptych.core.codec import Record, is_terminal
 from diptych.core.errors import AlreadyDecided, ApprovalNotFound, InvalidRequest, RunEnded
-from diptych.core.events import ApprovalDecided, ApprovalRequested, Decision
-from diptych.core.messages import Call, Delegation, JSONObject, ToolCall
+from diptych.core.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    ChildApproval,
+    ChildApprovalDecided,
+    ChildApprovalRequested,
+    Decision,
+)
+from diptych.core.messages import Call, ChildRun, Delegation, JSONObject, ToolCall
 from diptych.core.reading.arguments import check_arguments
 from diptych.core.reading.strict_json import MAX_DEPTH, is_deep
+from diptych.core.text import well_formed
+from diptych.ports import ChildDecision, ChildEvent
+
+MAX_REASON_CHARS = 4_096
+MAX_EXPIRY = 10.0**10  # seconds since the epoch
+_PATH = re.compile(r"[A-Za-z0-9_]{1,64}(\.[A-Za-z0-9_]{1,64}){0,6}")
+_RESULTS = frozenset({"tool_result", "tool_error", "delegation_response", "delegation_error"})
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionRequest:
-    """What somebody decides on a call that waits.
+    """A requested decision on a call that waits.
 
-    `arguments` are those of an `edit` (of a delegation `{"task": …}`); `call` is that of a
-    `replace`: `{"tool": …, "arguments": …}` or `{"agent": …, "task": …}`. `subject` and `caller`
-    are who decides, as `ApprovalDecided` has them.
+    `arguments` belong to an `edit` (of a delegation `{"task": …}`), `call` to a `replace`:
+    `{"tool": …, "arguments": …}` or `{"agent": …, "task": …}`. `subject` and `caller` are as in
+    `ApprovalDecided`.
     """
 
     decision: Decision
@@ -31,10 +50,9 @@ class DecisionRequest:
 
 
 def find_approval(records: Sequence[Record], call_id: str) -> Approval:
-    """Find the approval of a call.
+    """Return a call's open approval.
 
-    Raises `ApprovalNotFound`, and for one that does not wait `AlreadyDecided`, which says what was
-    decided, also when the run has ended; or `RunEnded`, if it ended before anybody had decided.
+    Raises `ApprovalNotFound`, `AlreadyDecided`, or `RunEnded` if the run ended undecided.
     """
     approval = next((a for a in approvals_of(records) if a.call_id == call_id), None)
     if approval is None:
@@ -47,8 +65,8 @@ def find_approval(records: Sequence[Record], call_id: str) -> Approval:
 
 
 def is_decided_by(records: Sequence[Record], decided: ApprovalDecided) -> bool:
-    """Whether this decision is the one on record; raises as `find_approval`, if another one is."""
-    for approval in approvals_of(records):  # ids of decisions below are another agent's
+    """Whether this decision is on record; raises as `find_approval` if another one is."""
+    for approval in approvals_of(records):
         on_record = approval.decided if approval.call_id == decided.call_id else None
         if on_record and on_record.metadata["decision_id"] == decided.decision_id:
             return True
@@ -78,6 +96,106 @@ def decision_event(
         request.subject,
         caller=request.caller,
     )
+
+
+def is_below(asked: Record) -> bool:
+    """Whether the call that waits is one of a run below."""
+    return "path" in asked.metadata
+
+
+def is_open(records: Sequence[Record], call_id: str) -> bool:
+    """Whether a call still waits."""
+    return any(a.call_id == call_id and a.is_open for a in approvals_of(records))
+
+
+def decision_below(asked: Record, request: DecisionRequest) -> ChildDecision:
+    """Make the decision that goes to the agent of the delegation that leads to the call."""
+    about: Any = asked.metadata
+    _, _, call_id = about["call_id"].partition(".")
+    return ChildDecision(
+        agent=str(about["agent"]),
+        url=str(about["child"]["url"]),
+        task_id=str(about["child"]["task_id"]),
+        call_id=call_id,
+        decision=request.decision,
+        reason=request.reason,
+        arguments=request.arguments,
+        call=request.call,
+        subject=request.subject,
+    )
+
+
+def child_approval(call: Delegation, child: ChildRun, event: ChildEvent) -> ChildApproval | None:
+    """Return what an event of a delegation's own task says of a call that waits, if anything.
+
+    Each agent records what waits below it under the path of calls, so events of the task suffice.
+    """
+    call_id = event.metadata.get("call_id")
+    if event.path or not (isinstance(call_id, str) and _PATH.fullmatch(call_id)):
+        return None
+    path = (call.id, *call_id.split("."))
+    if event.type == "approval_requested":
+        return _requested(path, call, child, event)
+    if event.type == "approval_decided":
+        return _decided(path, event)
+    return ChildApprovalDecided(path, "closed") if event.type in _RESULTS else None
+
+
+def is_call(content: object) -> bool:
+    """Whether content is a call as records have it."""
+    match content:
+        case {"tool": str(), "arguments": dict()} | {"agent": str(), "task": str()}:
+            return True
+        case _:
+            return False
+
+
+def _requested(
+    path: tuple[str, ...], call: Delegation, child: ChildRun, event: ChildEvent
+) -> ChildApproval | None:
+    about: Mapping[str, Any] = event.metadata
+    step, expires_at = about.get("step"), about.get("expires_at")
+    if not (
+        is_call(event.content)
+        and isinstance(step, int)
+        and isinstance(expires_at, int | float)
+        and 0 < expires_at < MAX_EXPIRY
+    ):
+        return None
+    return ChildApprovalRequested(
+        path,
+        cast("JSONObject", event.content),
+        step,
+        _text(about.get("reason")),
+        float(expires_at),
+        call.agent,
+        child.url,
+        child.task_id,
+    )
+
+
+def _decided(path: tuple[str, ...], event: ChildEvent) -> ChildApproval | None:
+    about: Mapping[str, Any] = event.metadata
+    made_as = about.get("call")
+    match event.content:
+        case "closed":
+            return ChildApprovalDecided(path, "closed")
+        case "approve" | "reject" | "edit" | "replace" as decision:
+            return ChildApprovalDecided(
+                path,
+                decision,
+                _text(about.get("decision_id")),
+                _text(about.get("reason")),
+                made_as if is_call(made_as) else None,
+                _text(about.get("subject")),
+                about.get("is_expired") is True,
+            )
+        case _:
+            return None
+
+
+def _text(value: object) -> str:
+    return well_formed(value[:MAX_REASON_CHARS]) if isinstance(value, str) else ""
 
 
 def _edited(call: Call, arguments: JSONObject, catalog: Catalog) -> Call:
