@@ -19,14 +19,14 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class AccountState:
-    """What is used of an account, what entries have reserved until when, what runs settled."""
+    """An account: its use, the reservations of entries with their ends, the settled use of runs."""
 
     used: Used = NO_USE
     reserved: dict[str, tuple[float, Used]] = field(default_factory=dict)
     runs: dict[str, Used] = field(default_factory=dict)
 
     def claimed_beside(self, entry: str) -> Used:
-        """Return what is used, or reserved by others than an entry."""
+        """Return the use, and the reservations of all entries but this one."""
         others = (amount for name, (_, amount) in self.reserved.items() if name != entry)
         return sum(others, self.used)
 
@@ -189,7 +189,7 @@ def _first_gone(
 
 
 def _share(accounts: Sequence[Account], taken: Sequence[Used], wanted: Budget, parts: int) -> Used:
-    """Return what is wanted as far as it is left; of what is not limited, one of the parts."""
+    """Return the wanted amounts as far as they are left; where none is wanted, one of the parts."""
     amounts: dict[str, Any] = dict(wanted.limits)
     own = set(amounts)
     for account, used in zip(accounts, taken, strict=True):

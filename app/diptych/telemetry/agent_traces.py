@@ -48,7 +48,7 @@ class AgentTraces:
             trace.end_recorded(records()[-1])
 
     def observe(self, item: Record | Notice) -> None:
-        """Take what is new on record. What goes wrong here must not touch the run."""
+        """Take a new record. An error here must not touch the run."""
         if isinstance(item, Record) and (trace := self._traces.get(item.run_id)):
             try:
                 trace.observe(item)
@@ -70,7 +70,7 @@ class AgentTraces:
         inject(headers)
 
     def current_traceparent(self) -> str | None:
-        """Give what a run goes on from that is started now: a span of the program, if any."""
+        """Return what a run goes on from that is started now: a span of the program, if any."""
         headers: dict[str, str] = {}
         inject(headers)
         return headers.get("traceparent")
@@ -94,7 +94,7 @@ class AgentTraces:
 
 
 def http_spans() -> aiohttp.TraceConfig:
-    """Give what watches the requests of a session of aiohttp."""
+    """Return what watches the requests of a session of aiohttp."""
     config = aiohttp.TraceConfig()
     config.on_request_start.append(_start)
     config.on_request_end.append(_end)

@@ -166,7 +166,7 @@ class Metrics:
         self._registry.register(_LostSpans(read))
 
     def render(self) -> tuple[bytes, str]:
-        """Give the metrics as text, and the text's media type."""
+        """Return the metrics as text, and the text's media type."""
         if of_day := self._of_day():
             account, used = of_day
             for name, limit in account.budget.limits:

@@ -80,7 +80,7 @@ class CollectorExporter(OTLPSpanExporter):
 
 
 class ProcessTraces:
-    """What sends the spans of a process. Raises `ValueError` for settings that the SDK refuses."""
+    """Sends the spans of a process. Raises `ValueError` for settings that the SDK refuses."""
 
     def __init__(self, settings: TelemetrySettings) -> None:
         for name in _HEADERS:
@@ -98,7 +98,7 @@ class ProcessTraces:
         self._processors = [BatchSpanProcessor(each) for each in (*exporters, *console)]
 
     def of_agent(self, agent: TracedAgent) -> AgentTraces:
-        """Give what traces the runs of an agent."""
+        """Return what traces the runs of an agent."""
         ids = PlannedIds()
         provider = TracerProvider(
             resource=self._resource(agent),
@@ -119,11 +119,11 @@ class ProcessTraces:
         return self._collector.lost if self._collector else 0
 
     def http_spans(self) -> aiohttp.TraceConfig:
-        """Give what watches the requests to models."""
+        """Return what watches the requests to models."""
         return http_spans()
 
     def current_ids(self) -> dict[str, str]:
-        """Give trace and span of what happens now, for the log; nothing outside of runs."""
+        """Return trace and span of what happens now, for the log; nothing outside of runs."""
         span = get_current_span().get_span_context()
         if not span.is_valid:
             return {}
@@ -136,7 +136,7 @@ class ProcessTraces:
         def flush() -> None:
             for processor in self._processors:
                 processor.shutdown()  # type: ignore[no-untyped-call]
-            with suppress(RuntimeError):  # the loop has ended, as nobody waits any more
+            with suppress(RuntimeError):  # the loop has ended without waiting
                 loop.call_soon_threadsafe(done.set)
 
         # No executor's thread: the interpreter waits for those when it ends.

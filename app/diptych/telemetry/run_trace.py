@@ -40,12 +40,12 @@ _SHORT = 0.1  # seconds in its queue that need no span
 
 
 def trace_id_of(run_id: str) -> int:
-    """Give the trace of a run that nobody has begun one for. A run's id is random, so this is."""
+    """Return the trace of a run without a caller's. A run's id is random, so this is."""
     return _number(f"trace {run_id}", _TRACE_BYTES)
 
 
 def span_id_of(run_id: str, what: str = "") -> int:
-    """Give the span of a run, or of `what` in it: the id of a call, or as `RunTrace` names it."""
+    """Return the span of a run, or of `what` in it: the id of a call, or as `RunTrace` names it."""
     return _number(f"span {run_id} {what}", _SPAN_BYTES)
 
 
@@ -76,7 +76,7 @@ class PlannedIds(RandomIdGenerator):
 
 @dataclass(frozen=True, slots=True)
 class SpanSource:
-    """What the spans of an agent are made with."""
+    """The tracer and settings for the spans of an agent."""
 
     tracer: Tracer
     ids: PlannedIds
@@ -211,7 +211,7 @@ class RunTrace:
         )
 
     def _parent(self, metadata: Mapping[str, Any]) -> Context:
-        """Give what the run's caller says of its trace; an empty context if that is nothing."""
+        """Return what the run's caller says of its trace; an empty context if that is nothing."""
         header = metadata.get("traceparent")
         if header is None or not self._source.reads_parents:
             return Context()
@@ -274,7 +274,7 @@ class RunTrace:
         return {**given, about.RUN_ID: self._run_id}
 
     def _call_context(self, call_id: str) -> Context:
-        """Give the context of a call whose span is made when it has ended."""
+        """Return the context of a call whose span is made when it has ended."""
         run = self._span.get_span_context()
         span_id = span_id_of(self._run_id, call_id)
         call = SpanContext(run.trace_id, span_id, False, run.trace_flags, run.trace_state)  # noqa: FBT003
@@ -310,7 +310,7 @@ def _fail(span: Span, error: str) -> None:
 def _call_span(
     agent: TracedAgent, begun: Record | None, result: Record
 ) -> tuple[str, SpanKind, Attributes]:
-    """Give name, kind and attributes of a call's span; `begun` is None if it was never made."""
+    """Return name, kind and attributes of a call's span; `begun` is None if it was never made."""
     data = result.metadata
     kind = "tool" if "tool" in data else "agent"
     target = str(data[kind])
@@ -326,7 +326,7 @@ def _call_span(
 
 
 def _call_contents(begun: Record | None, result: Record) -> Attributes:
-    """Give arguments and result of a call, or task and answer of a delegation."""
+    """Return arguments and result of a call, or task and answer of a delegation."""
     content = begun.content if begun and isinstance(begun.content, Mapping) else {}
     if "agent" in result.metadata:
         task = contents.question_attributes(str(content.get("task", "")))
@@ -338,16 +338,16 @@ def _call_contents(begun: Record | None, result: Record) -> Attributes:
 
 
 def _answer_contents(record: Record) -> dict[str, str]:
-    """Give the answer of a run, or of another agent."""
+    """Return the answer of a run, or of another agent."""
     reason = about.word(record.metadata.get("finish_reason", "stop"))
     return contents.output_attributes(str(record.content), reason)
 
 
 def _start_time(record: Record) -> int:
-    """Give when something was recorded, in nanoseconds."""
+    """Return when something was recorded, in nanoseconds."""
     return int(record.timestamp * _NANOSECONDS)
 
 
 def _end_time(begun: Record, ended: Record) -> int:
-    """Give when something ended: not before it began, though owners' clocks differ."""
+    """Return when something ended: not before it began, though owners' clocks differ."""
     return max(_start_time(begun), _start_time(ended))

@@ -1,4 +1,4 @@
-"""What the ports of the store share: the connection, the settings, and what refusals mean."""
+"""Shared by the ports of the store: connection, settings, and the errors of refusals."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from diptych.stores.redis.settings import RedisSettings
 
 
 class StoreClient:
-    """What `event_log`, `leases` and `feed` inherit."""
+    """The base of `event_log`, `leases` and `feed`."""
 
     def __init__(self, settings: RedisSettings, connection: RedisConnection) -> None:
         self._settings = settings

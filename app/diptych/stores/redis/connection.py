@@ -44,7 +44,7 @@ HEALTH_CHECK_SECONDS = 1.0
 HEALTH_TIMEOUT_SECONDS = 2.0
 SENTINEL_TIMEOUT_SECONDS = 1.0
 GRACE_SECONDS = 1.0  # for which a store that is lost is not reported yet
-SEND_SECONDS = 0.025  # what is sent without a reply goes together
+SEND_SECONDS = 0.025  # between two batches of commands without a reply
 MAX_UNSENT = 1_000  # commands; beyond that the oldest are dropped
 
 Argument: TypeAlias = str | bytes | int
