@@ -19,8 +19,8 @@ Keys, all under the prefix; `R` stands for a run's id, `S` for a session's:
     due             sorted set of queued runs with a deadline, by that
     index           sorted set of all runs, by the order in which they were opened
     status:X        sorted set of the runs with this status, by the ms of their last record
-    budget:A, reserved:A, settled:E, ended:A:R
-                    the ledger: see scripts/budget.lua
+    budget:A, settled:E, ended:A:R
+                    accounts of the ledger, and what is known for a while: see budgets.py
     blob:H          what many runs share, by its hash
     once:K          hash: run and digest of the body for an idempotency key, for a day
 
