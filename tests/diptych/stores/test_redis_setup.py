@@ -143,7 +143,7 @@ async def test_a_user_with_few_rights_is_enough():
 
 
 async def test_a_redis_in_cluster_mode_is_named_at_once():
-    with redis_server("--cluster-enabled", "yes") as server:
+    with redis_server("--cluster-enabled", "yes", "--cluster-port", str(free_port())) as server:
         async with stores(server.url) as [store]:
             assert "cluster mode" in store.unavailable_reason()
 
