@@ -12,10 +12,6 @@ from support.history import Event
 from support.pods import now
 from support.redis_server import RedisServer
 
-from diptych.stores.redis.scripts import APPEND, APPEND_END
-
-_APPENDS = {APPEND.sha.decode(), APPEND_END.sha.decode()}
-_SOURCE_MARK = "Adds the next records of one run"  # in the source of both
 _LINE = re.compile(rb'\+[\d.]+ \[\d+ (\S+)\] "([^"]+)" ?(.*)', re.DOTALL)
 _ARGUMENT = re.compile(rb'"((?:[^"\\]|\\.)*)"')
 _MAX_ARGUMENTS = 8  # of a script's call that are read
@@ -82,11 +78,11 @@ async def monitored(server: RedisServer, history: list[Event]) -> AsyncIterator[
 def _append_event(client: str, command: str, rest: bytes) -> Event | None:
     if command not in {"EVALSHA", "EVAL"}:
         return None
-    script, _, _, run, session, token, *_ = [
+    _, _, _, method, run, session, token, *_ = [
         *_arguments(rest, _MAX_ARGUMENTS),
         *[""] * _MAX_ARGUMENTS,
     ]
-    if script not in _APPENDS and _SOURCE_MARK not in script:
+    if method != "append":
         return None
     return {"t": now(), "actor": client, "run": run, "session": session, "token": token}
 

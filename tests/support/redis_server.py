@@ -91,7 +91,7 @@ class RedisServer:
 
     @contextmanager
     def watched(self) -> Iterator[list[str]]:
-        """Collect the commands that clients send meanwhile, without probes and what scripts do."""
+        """Collect the commands of clients meanwhile, without health checks and those of scripts."""
         seen: list[str] = []
         with redis.Redis(port=self.port, protocol=2) as client, client.monitor() as monitor:
             yield seen
@@ -99,9 +99,10 @@ class RedisServer:
             for command in monitor.listen():
                 if command["command"].endswith("that was all"):
                     break
-                name = command["command"].split()[0].upper()
-                if command["client_type"] != "lua" and name not in {"EVAL", "PING"}:  # the probe's
-                    seen.append(name)
+                name, *words = command["command"].split()
+                is_check = name.upper() == "INFO" or "epoch" in words or words[1:] == ["1", "XX"]
+                if command["client_type"] != "lua" and not is_check:
+                    seen.append(name.upper())
 
     @property
     def _process(self) -> subprocess.Popen[bytes]:

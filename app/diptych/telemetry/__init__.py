@@ -1,5 +1,4 @@
-"""Traces of runs, for OpenTelemetry: what happened in a run as spans, sent by OTLP.
+"""Traces of runs for OpenTelemetry, sent by OTLP, and Prometheus metrics.
 
-`ProcessTraces` loads the SDK, for all agents of a process; nobody imports it unless the environment
-asks for traces. Metrics stay Prometheus' (`adapters.metrics`), logs stay logs.
+The SDK is imported only if the environment asks for traces (`process_traces`).
 """

@@ -1,28 +1,33 @@
-"""The traces of one agent's runs, by their ids.
+"""The traces of one agent's runs, and the spans of its requests to models, one per attempt."""
 
-It fulfils `ports.tracing.Tracing`, and observes what is recorded (`runtime.run_log.Observer`).
-"""
-
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 
+import aiohttp
 from opentelemetry import trace as otel
 from opentelemetry.context import attach, detach, get_value
 from opentelemetry.propagate import inject
 from opentelemetry.trace import SpanKind, StatusCode, Tracer
+from yarl import URL
 
 from diptych.core.codec import Record
 from diptych.ports import Notice
 from diptych.telemetry import attributes as about
 from diptych.telemetry.run_trace import TRACER, RunTrace, SpanSource
 
+_FIRST_ERROR = 400
 _logger = logging.getLogger(__name__)
 
 
 class AgentTraces:
-    """Traces any number of runs at a time: those that this process executes."""
+    """Traces the runs that this process executes.
+
+    Fulfils `ports.tracing.Tracing`, and observes records (`runs.run_log.Observer`).
+    """
 
     def __init__(self, source: SpanSource) -> None:
         self._source = source
@@ -43,7 +48,7 @@ class AgentTraces:
             trace.end_recorded(records()[-1])
 
     def observe(self, item: Record | Notice) -> None:
-        """Take what is new on record. What goes wrong here must not touch the run."""
+        """Take a new record. An error here must not touch the run."""
         if isinstance(item, Record) and (trace := self._traces.get(item.run_id)):
             try:
                 trace.observe(item)
@@ -51,7 +56,7 @@ class AgentTraces:
                 _logger.exception("run %s: a span could not be made", item.run_id)
 
     def observe_model(self, model: str, endpoint: str, outcome: str) -> None:
-        """Count an attempt at a model's endpoint (see `openai_chat.ModelObserver`)."""
+        """Count an attempt at a model's endpoint (see `models.chat_model.ModelObserver`)."""
         span = otel.get_current_span()
         if not span.is_recording():
             return
@@ -65,13 +70,13 @@ class AgentTraces:
         inject(headers)
 
     def current_traceparent(self) -> str | None:
-        """Give what a run goes on from that is started now: a span of the program, if any."""
+        """Return what a run goes on from that is started now: a span of the program, if any."""
         headers: dict[str, str] = {}
         inject(headers)
         return headers.get("traceparent")
 
     def observe_hook(self, point: str, name: str, outcome: str, seconds: float) -> None:
-        """Make the span of a question to a hook (see `runtime.hooks.HookObserver`)."""
+        """Make the span of a question to a hook (see `runs.hooks.HookObserver`)."""
         if not isinstance(tracer := get_value(TRACER), Tracer):
             return
         end = time.time_ns()
@@ -86,3 +91,58 @@ class AgentTraces:
             span.set_attribute(about.ERROR, "hook_failed")
             span.set_status(StatusCode.ERROR)
         span.end(end)
+
+
+def http_spans() -> aiohttp.TraceConfig:
+    """Return what watches the requests of a session of aiohttp."""
+    config = aiohttp.TraceConfig()
+    config.on_request_start.append(_start)
+    config.on_request_end.append(_end)
+    config.on_request_exception.append(_fail)
+    return config
+
+
+async def _start(
+    _: aiohttp.ClientSession, request: SimpleNamespace, params: aiohttp.TraceRequestStartParams
+) -> None:
+    request.span = None
+    tracer = get_value(TRACER)
+    if not isinstance(tracer, Tracer):
+        return
+    given = _attributes(params.method, params.url)
+    request.span = tracer.start_span(params.method, kind=SpanKind.CLIENT, attributes=given)
+    inject(params.headers, otel.set_span_in_context(request.span))
+
+
+async def _end(
+    _: aiohttp.ClientSession, request: SimpleNamespace, params: aiohttp.TraceRequestEndParams
+) -> None:
+    if request.span is None:
+        return
+    status = params.response.status
+    request.span.set_attribute("http.response.status_code", status)
+    if status >= _FIRST_ERROR:
+        request.span.set_attribute(about.ERROR, str(status))
+        request.span.set_status(StatusCode.ERROR)
+    request.span.end()
+
+
+async def _fail(
+    _: aiohttp.ClientSession, request: SimpleNamespace, params: aiohttp.TraceRequestExceptionParams
+) -> None:
+    if request.span is None:
+        return
+    if isinstance(params.exception, asyncio.CancelledError):  # a time limit, or the run's end
+        request.span.set_attribute(about.ERROR, "cancelled")
+    else:
+        request.span.set_attribute(about.ERROR, type(params.exception).__name__)
+        request.span.set_status(StatusCode.ERROR)
+    request.span.end()
+
+
+def _attributes(method: str, url: URL) -> about.Attributes:
+    """Say where a request goes; a path, a query or a user in the URL may be a key."""
+    given: about.Attributes = {"http.request.method": method, "url.scheme": url.scheme}
+    if url.host:
+        given["server.address"] = url.host
+    return {**given, "server.port": url.port} if url.port else given

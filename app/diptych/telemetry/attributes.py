@@ -73,7 +73,7 @@ _WHOLE_NUMBERS = {
 
 @dataclass(frozen=True, slots=True)
 class TracedAgent:
-    """What the spans of an agent say of it. `servers` are the URLs of tools and agents by name.
+    """An agent, as its spans describe it. `servers` are the URLs of tools and agents by name.
 
     `endpoint` is the model's, "" if it is in this process; `parameters` are the manifest's.
     """
@@ -131,14 +131,14 @@ def call_attributes(kind: str, target: str, call_id: str, url: str = "") -> Attr
 
 
 def usage_attributes(usage: Usage) -> Attributes:
-    """Give the tokens; nothing where nobody said any."""
+    """Return the tokens, if their number is known."""
     if not usage.is_known:
         return {}
     return {INPUT_TOKENS: usage.prompt_tokens, OUTPUT_TOKENS: usage.completion_tokens}
 
 
 def server_attributes(url: str) -> Attributes:
-    """Give host and port of a URL."""
+    """Return host and port of a URL."""
     try:
         parts = urlsplit(url)
         port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
@@ -151,7 +151,7 @@ def server_attributes(url: str) -> Attributes:
 
 
 def provider(endpoint: str) -> str:
-    """Give the provider of an endpoint by its host; `openai` is also who speaks its API.
+    """Return the provider of an endpoint by its host; `openai` is also who speaks its API.
 
     A model in this process has none of the conventions' providers.
     """

@@ -1,4 +1,4 @@
-"""What was said, as attributes: of messages, arguments and results, if somebody asks for it.
+"""Messages, arguments and results as attributes, if the settings ask for them.
 
 Secrets that this process has read are taken out, and JSON Web Tokens. Each attribute is bounded:
 what waits to be sent is in memory, and a collector may be away.
@@ -22,7 +22,7 @@ _LONGEST_SECRET = 20_000  # characters
 
 
 def input_attributes(messages: tuple[Message, ...]) -> dict[str, str]:
-    """Give what a model is asked with: instructions, and the newest messages that fit."""
+    """Return what a model is asked with: instructions, and the newest messages that fit."""
     system = [_text_part(m.content) for m in messages if m.role == "system"]
     others = [_message(m) for m in messages[-_MAX_MESSAGES:] if m.role != "system"]
     found = {"gen_ai.input.messages": _newest(others)}
@@ -32,19 +32,19 @@ def input_attributes(messages: tuple[Message, ...]) -> dict[str, str]:
 def output_attributes(
     text: str, finish_reason: str, calls: Sequence[NativeCall] = ()
 ) -> dict[str, str]:
-    """Give what a model, or a run, has said."""
+    """Return what a model, or a run, has said."""
     parts = ([_text_part(text)] if text else []) + [_call_part(call) for call in calls]
     said: JSON = {"role": "assistant", "parts": parts, "finish_reason": finish_reason}
     return {"gen_ai.output.messages": _newest([said])}
 
 
 def question_attributes(text: str) -> dict[str, str]:
-    """Give what a run was asked."""
+    """Return what a run was asked."""
     return {"gen_ai.input.messages": _newest([{"role": "user", "parts": [_text_part(text)]}])}
 
 
 def value_text(value: JSON) -> str:
-    """Give arguments or a result as text."""
+    """Return arguments or a result as text."""
     try:
         text = value if isinstance(value, str) else _json(SECRETS.redact_value(value))
     except RecursionError:

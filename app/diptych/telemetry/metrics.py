@@ -6,7 +6,6 @@ name is its function's or its place and host.
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -36,7 +35,7 @@ _CALL_OUTCOMES = {
 
 
 class Metrics:
-    """An observer of all runs (`runtime.run_log.Observer`), with a registry of its own.
+    """An observer of all runs (`runs.run_log.Observer`), with a registry of its own.
 
     `in_process_model` names a model that reports no attempts, a script or a Python object: its
     replies are counted as they are recorded. `prices` are those of the model, if it has any.
@@ -56,7 +55,6 @@ class Metrics:
         self._of_day = of_day
         self._in_process_model = in_process_model
         self._registry = CollectorRegistry()
-        self._labelled = cache(_labelled)  # to look one up takes as long as to count
         self._runs = self._counter("diptych_runs", "Runs that have ended.", "status")
         self._model_calls = self._counter(
             "diptych_model_calls",
@@ -142,7 +140,7 @@ class Metrics:
             case "action_error":
                 self._action_errors.labels(item.metadata["error_type"]).inc()
             case event_type if event_type in _CALL_OUTCOMES:
-                self._labelled(self._calls, *_CALL_OUTCOMES[event_type]).inc()
+                self._calls.labels(*_CALL_OUTCOMES[event_type]).inc()
             case event_type if event_type in TERMINAL:
                 self._observe_end(item)
                 self._observe_failure(item.metadata.get("code"))
@@ -150,12 +148,12 @@ class Metrics:
     def observe_model(self, model: str, endpoint: str, outcome: str) -> None:
         """Count an attempt that ended as `ok`, as `cancelled` or by an error of that code."""
         is_error = outcome not in _GOOD_OUTCOMES
-        self._labelled(self._model_calls, model, endpoint, "error" if is_error else outcome).inc()
+        self._model_calls.labels(model, endpoint, "error" if is_error else outcome).inc()
         if is_error:
             self._model_errors.labels(outcome).inc()
 
     def observe_hook(self, point: str, name: str, outcome: str, seconds: float) -> None:
-        """Count a question to a hook (see `runtime.hooks.HookObserver`)."""
+        """Count a question to a hook (see `runs.hooks.HookObserver`)."""
         self._hooks.labels(point, name, outcome).inc()
         self._hook_seconds.labels(point, name).observe(seconds)
 
@@ -168,7 +166,7 @@ class Metrics:
         self._registry.register(_LostSpans(read))
 
     def render(self) -> tuple[bytes, str]:
-        """Give the metrics as text, and the text's media type."""
+        """Return the metrics as text, and the text's media type."""
         if of_day := self._of_day():
             account, used = of_day
             for name, limit in account.budget.limits:
@@ -192,8 +190,8 @@ class Metrics:
         usage = metadata["usage"]
         if self._in_process_model is not None:
             self.observe_model(self._in_process_model, "", "ok")
-        self._labelled(self._tokens, "prompt").inc(usage["prompt_tokens"])
-        self._labelled(self._tokens, "completion").inc(usage["completion_tokens"])
+        self._tokens.labels("prompt").inc(usage["prompt_tokens"])
+        self._tokens.labels("completion").inc(usage["completion_tokens"])
         if self._prices:
             self._cost.inc(float(self._prices.cost(read_usage(usage))))
 
@@ -204,7 +202,7 @@ class Metrics:
             self.observe_model(self._in_process_model, "", str(code))
 
     def _observe_end(self, end: Record) -> None:
-        self._labelled(self._runs, end.event_type).inc()
+        self._runs.labels(end.event_type).inc()
         self._without_text.discard(end.run_id)
         if (started_at := self._started_at.pop(end.run_id, None)) is not None:
             self._duration.observe(time.monotonic() - started_at)
@@ -225,7 +223,3 @@ class _LostSpans(Collector):
     def collect(self) -> Iterator[Metric]:
         about = "Spans that the process could not send."
         yield CounterMetricFamily("diptych_lost_spans", about, self._read())
-
-
-def _labelled(counter: Counter, *labels: str) -> Counter:
-    return counter.labels(*labels)

@@ -8,25 +8,30 @@ import logging
 import os
 import platform
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from urllib.parse import unquote
 from uuid import uuid4
 
 import aiohttp
+import requests
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.propagate import get_global_textmap
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import SpanLimits, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
+from opentelemetry.sdk.trace.export import (
+    BatchSpanProcessor,
+    ConsoleSpanExporter,
+    SpanExportResult,
+)
 from opentelemetry.trace import get_current_span
 
 from diptych.manifest.telemetry import TelemetrySettings
+from diptych.net.proxies import proxy_for, through
 from diptych.net.redaction import SECRETS
-from diptych.telemetry.agent_traces import AgentTraces
+from diptych.telemetry.agent_traces import AgentTraces, http_spans
 from diptych.telemetry.attributes import TracedAgent
-from diptych.telemetry.collector import CollectorExporter
-from diptych.telemetry.http_spans import http_spans
-from diptych.telemetry.run_trace import SpanSource
-from diptych.telemetry.span_ids import PlannedIds
+from diptych.telemetry.run_trace import PlannedIds, SpanSource
 
 FLUSH_SECONDS = 3.0  # for what has not been sent when the process ends
 _HEADERS = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS")
@@ -34,8 +39,48 @@ _SCOPE = "diptych"
 _logger = logging.getLogger(__name__)
 
 
+class CollectorExporter(OTLPSpanExporter):
+    """The SDK's exporter, as the environment configures it; `lost` counts spans not taken."""
+
+    def __init__(self, origin: str) -> None:
+        session = requests.Session()
+        proxy = proxy_for(origin)
+        session.trust_env = False
+        session.proxies = {"http": proxy, "https": proxy} if proxy else {}
+        session.hooks["response"].append(self._note_status)
+        super().__init__(session=session)
+        self._origin = origin
+        self._is_away = False
+        self._away = through(proxy, "cannot be reached")
+        self._said = self._away
+        self.lost = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self._said = self._away
+        result = super().export(spans)
+        is_away = result is not SpanExportResult.SUCCESS
+        self.lost += len(spans) * is_away
+        if is_away and not self._is_away:
+            _logger.warning(
+                "the collector at %s takes no traces (it %s): runs go on, spans are lost",
+                self._origin,
+                self._said,
+            )
+        elif self._is_away and not is_away:
+            _logger.warning(
+                "the collector at %s takes traces again; %d spans were lost in all",
+                self._origin,
+                self.lost,
+            )
+        self._is_away = is_away
+        return result
+
+    def _note_status(self, response: requests.Response, **_options: object) -> None:
+        self._said = f"answers {response.status_code}"
+
+
 class ProcessTraces:
-    """What sends the spans of a process. Raises `ValueError` for settings that the SDK refuses."""
+    """Sends the spans of a process. Raises `ValueError` for settings that the SDK refuses."""
 
     def __init__(self, settings: TelemetrySettings) -> None:
         for name in _HEADERS:
@@ -53,7 +98,7 @@ class ProcessTraces:
         self._processors = [BatchSpanProcessor(each) for each in (*exporters, *console)]
 
     def of_agent(self, agent: TracedAgent) -> AgentTraces:
-        """Give what traces the runs of an agent."""
+        """Return what traces the runs of an agent."""
         ids = PlannedIds()
         provider = TracerProvider(
             resource=self._resource(agent),
@@ -74,11 +119,11 @@ class ProcessTraces:
         return self._collector.lost if self._collector else 0
 
     def http_spans(self) -> aiohttp.TraceConfig:
-        """Give what watches the requests to models."""
+        """Return what watches the requests to models."""
         return http_spans()
 
     def current_ids(self) -> dict[str, str]:
-        """Give trace and span of what happens now, for the log; nothing outside of runs."""
+        """Return trace and span of what happens now, for the log; nothing outside of runs."""
         span = get_current_span().get_span_context()
         if not span.is_valid:
             return {}
@@ -91,7 +136,7 @@ class ProcessTraces:
         def flush() -> None:
             for processor in self._processors:
                 processor.shutdown()  # type: ignore[no-untyped-call]
-            with suppress(RuntimeError):  # the loop has ended, as nobody waits any more
+            with suppress(RuntimeError):  # the loop has ended without waiting
                 loop.call_soon_threadsafe(done.set)
 
         # No executor's thread: the interpreter waits for those when it ends.

@@ -1,10 +1,11 @@
 """The trace of one run: one span for it, and below that one for each request, call and approval.
 
-Spans of calls and approvals are made of the record when their end is on record; only requests to
-the model are watched while they last. The span of the run ends with the run, wherever that is:
-a process that leaves it to another drops its own (decision 221).
+Spans of calls and approvals are made from the record when it has their end; only requests to the
+model are watched while they last. Ids are made from those of run and call, so that a process that
+takes the run over goes on in its trace (docs/decisions/0221).
 """
 
+import hashlib
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,9 +14,11 @@ from typing import Any, TypeVar
 from opentelemetry import trace as otel
 from opentelemetry.context import Context, attach, detach, set_value
 from opentelemetry.propagate import inject
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from diptych.core.catalog import SEPARATOR
 from diptych.core.codec import TERMINAL, Record
 from diptych.core.commands import AskModel
 from diptych.core.events import Compacted, ContextRefused, Event, Failed, FormatChanged, Replied
@@ -25,27 +28,55 @@ from diptych.ports.ids import public_id
 from diptych.telemetry import attributes as about
 from diptych.telemetry import contents
 from diptych.telemetry.attributes import Attributes, TracedAgent
-from diptych.telemetry.recorded_calls import (
-    CALLS,
-    RESULTS,
-    answer_contents,
-    call_contents,
-    call_span,
-    end_time,
-    start_time,
-)
-from diptych.telemetry.span_ids import PlannedIds, span_id_of, trace_id_of
 
 T = TypeVar("T")
 TRACER = "diptych-tracer"
 """The key of a context's tracer, for spans below what happens in it."""
+_TRACE_BYTES, _SPAN_BYTES = 16, 8
+_CALLS = frozenset({"tool_call", "delegation_request"})
+_RESULTS = frozenset({"tool_result", "tool_error", "delegation_response", "delegation_error"})
 _NANOSECONDS = 1_000_000_000
 _SHORT = 0.1  # seconds in its queue that need no span
 
 
+def trace_id_of(run_id: str) -> int:
+    """Return the trace of a run without a caller's. A run's id is random, so this is."""
+    return _number(f"trace {run_id}", _TRACE_BYTES)
+
+
+def span_id_of(run_id: str, what: str = "") -> int:
+    """Return the span of a run, or of `what` in it: the id of a call, or as `RunTrace` names it."""
+    return _number(f"span {run_id} {what}", _SPAN_BYTES)
+
+
+def _number(text: str, size: int) -> int:
+    found = hashlib.sha256(text.encode()).digest()[:size]
+    return int.from_bytes(found, "big") or 1  # 0 is no id
+
+
+class PlannedIds(RandomIdGenerator):
+    """Gives the next span the ids that are planned for it, and all others random ones."""
+
+    def __init__(self) -> None:
+        self._trace_id: int | None = None
+        self._span_id: int | None = None
+
+    def plan(self, span_id: int, trace_id: int | None = None) -> None:
+        """Set the ids of the next span; with a parent it has the parent's trace."""
+        self._span_id, self._trace_id = span_id, trace_id
+
+    def generate_span_id(self) -> int:
+        planned, self._span_id = self._span_id, None
+        return super().generate_span_id() if planned is None else planned
+
+    def generate_trace_id(self) -> int:
+        planned, self._trace_id = self._trace_id, None
+        return super().generate_trace_id() if planned is None else planned
+
+
 @dataclass(frozen=True, slots=True)
 class SpanSource:
-    """What the spans of an agent are made with."""
+    """The tracer and settings for the spans of an agent."""
 
     tracer: Tracer
     ids: PlannedIds
@@ -127,17 +158,17 @@ class RunTrace:
     def observe(self, record: Record) -> None:
         """Take a new record of the run."""
         match record.event_type:
-            case kind if kind in RESULTS:
+            case kind if kind in _RESULTS:
                 self._end_call(record)
             case "approval_decided" if "path" not in record.metadata:
                 self._end_approval(record)
             case "offered" if record.timestamp - self._newest.timestamp > _SHORT:
-                self._start_span("queued", "queued", self._newest, {}).end(start_time(record))
+                self._start_span("queued", "queued", self._newest, {}).end(_start_time(record))
             case "owner_changed":
                 what = f"owner {self._owner_changes}"
-                self._start_span("taken over", what, self._newest, {}).end(start_time(record))
+                self._start_span("taken over", what, self._newest, {}).end(_start_time(record))
             case "agent_response" if self._has_content:
-                self._span.set_attributes(answer_contents(record))
+                self._span.set_attributes(_answer_contents(record))
             case kind if kind in TERMINAL:
                 self._end(record)
         self._remember(record)
@@ -152,9 +183,9 @@ class RunTrace:
         self._newest = record
         data: Mapping[str, Any] = record.metadata
         match record.event_type:
-            case kind if kind in CALLS:
+            case kind if kind in _CALLS:
                 self._begun[str(data["call_id"])] = record
-            case kind if kind in RESULTS:
+            case kind if kind in _RESULTS:
                 self._begun.pop(str(data["call_id"]), None)
             case "approval_requested" if "path" not in data:
                 self._approvals[str(data["call_id"])] = record
@@ -176,11 +207,11 @@ class RunTrace:
             f"invoke_agent {source.agent.name}",
             self._parent(first.metadata),
             attributes=given,
-            start_time=start_time(first),
+            start_time=_start_time(first),
         )
 
     def _parent(self, metadata: Mapping[str, Any]) -> Context:
-        """Give what the run's caller says of its trace; an empty context if that is nothing."""
+        """Return what the run's caller says of its trace; an empty context if that is nothing."""
         header = metadata.get("traceparent")
         if header is None or not self._source.reads_parents:
             return Context()
@@ -190,13 +221,13 @@ class RunTrace:
         """Make the span of a call: from when it was begun, wherever that was, to its result."""
         call_id = str(result.metadata["call_id"])
         begun = self._begun.get(call_id)
-        name, kind, given = call_span(self._source.agent, begun, result)
+        name, kind, given = _call_span(self._source.agent, begun, result)
         if self._has_content:
-            given |= call_contents(begun, result)
+            given |= _call_contents(begun, result)
         span = self._start_span(name, call_id, begun or result, given, kind)
         if error := result.metadata.get("error"):
             _fail(span, about.word(error))
-        span.end(end_time(begun or result, result))
+        span.end(_end_time(begun or result, result))
 
     def _end_approval(self, decided: Record) -> None:
         """Make the span of the time for which a call waited for a decision."""
@@ -207,7 +238,7 @@ class RunTrace:
             decision = "expired" if decided.metadata.get("is_expired") else decided.content
             given: Attributes = {about.CALL_ID: call_id, about.DECISION: str(decision)}
             span = self._start_span(f"approval {target}", f"{call_id} approval", asked, given)
-            span.end(end_time(asked, decided))
+            span.end(_end_time(asked, decided))
 
     def _end(self, end: Record) -> None:
         span, data = self._span, end.metadata
@@ -219,7 +250,7 @@ class RunTrace:
             span.set_attribute(about.FINISH_REASONS, (about.word(reason),))
         if end.event_type == "failed":
             _fail(span, about.word(data["code"]))
-        span.end(end_time(self._first, end))
+        span.end(_end_time(self._first, end))
 
     def _start_span(
         self,
@@ -232,7 +263,7 @@ class RunTrace:
         """Start a span at the time of a record, to be ended; `what` its id is made of."""
         self._source.ids.plan(span_id_of(self._run_id, what))
         return self._source.tracer.start_span(
-            name, self.context, kind, self._with_run_id(given), start_time=start_time(begun)
+            name, self.context, kind, self._with_run_id(given), start_time=_start_time(begun)
         )
 
     @property
@@ -243,7 +274,7 @@ class RunTrace:
         return {**given, about.RUN_ID: self._run_id}
 
     def _call_context(self, call_id: str) -> Context:
-        """Give the context of a call whose span is made when it has ended."""
+        """Return the context of a call whose span is made when it has ended."""
         run = self._span.get_span_context()
         span_id = span_id_of(self._run_id, call_id)
         call = SpanContext(run.trace_id, span_id, False, run.trace_flags, run.trace_state)  # noqa: FBT003
@@ -274,3 +305,49 @@ def _say_end(span: Span, event: Event) -> None:
 def _fail(span: Span, error: str) -> None:
     span.set_attribute(about.ERROR, error)
     span.set_status(StatusCode.ERROR)
+
+
+def _call_span(
+    agent: TracedAgent, begun: Record | None, result: Record
+) -> tuple[str, SpanKind, Attributes]:
+    """Return name, kind and attributes of a call's span; `begun` is None if it was never made."""
+    data = result.metadata
+    kind = "tool" if "tool" in data else "agent"
+    target = str(data[kind])
+    server = target.partition(SEPARATOR)[0] if kind == "tool" else target
+    given = about.call_attributes(kind, target, str(data["call_id"]), agent.servers.get(server, ""))
+    if begun and isinstance(step := begun.metadata.get("step"), int):
+        given[about.STEP] = step
+    if isinstance(child := data.get("child"), Mapping) and child.get("task_id"):
+        given[about.CHILD_RUN] = about.word(child["task_id"])
+    if kind == "tool":
+        return f"execute_tool {target}", SpanKind.INTERNAL, given
+    return f"invoke_agent {target}", SpanKind.CLIENT, given
+
+
+def _call_contents(begun: Record | None, result: Record) -> Attributes:
+    """Return arguments and result of a call, or task and answer of a delegation."""
+    content = begun.content if begun and isinstance(begun.content, Mapping) else {}
+    if "agent" in result.metadata:
+        task = contents.question_attributes(str(content.get("task", "")))
+        return {**task, **_answer_contents(result)}
+    given: Attributes = {"gen_ai.tool.call.result": contents.value_text(result.content)}
+    if "arguments" in content:
+        given["gen_ai.tool.call.arguments"] = contents.value_text(content["arguments"])
+    return given
+
+
+def _answer_contents(record: Record) -> dict[str, str]:
+    """Return the answer of a run, or of another agent."""
+    reason = about.word(record.metadata.get("finish_reason", "stop"))
+    return contents.output_attributes(str(record.content), reason)
+
+
+def _start_time(record: Record) -> int:
+    """Return when something was recorded, in nanoseconds."""
+    return int(record.timestamp * _NANOSECONDS)
+
+
+def _end_time(begun: Record, ended: Record) -> int:
+    """Return when something ended: not before it began, though owners' clocks differ."""
+    return max(_start_time(begun), _start_time(ended))

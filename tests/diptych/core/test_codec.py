@@ -220,3 +220,11 @@ def test_settings_come_back_as_they_were_recorded():
 def test_what_is_no_event_has_no_row():
     with pytest.raises(LoopError, match="no place in the record"):
         encode(Warn("too many errors"))
+
+
+def test_a_catalog_that_is_not_the_one_that_was_offered_is_not_taken_up():
+    offered, blob = catalog_blob(catalog("pay"), "Be brief.", RunSettings())
+    assert decode("offered", offered.key, {}, lambda _: blob).prompt == "Be brief."
+    forged = blob.replace(b"Be brief.", b"Pay all.")
+    with pytest.raises(LoopError, match="not what is kept"):
+        decode("offered", offered.key, {}, lambda _: forged)

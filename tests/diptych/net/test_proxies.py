@@ -25,7 +25,7 @@ from diptych.net.proxies import proxy_for, proxy_notices
 from diptych.runs.definition import HookConfig
 from diptych.runs.hooks import HookFailed
 from diptych.runs.http_hooks import HttpHooks
-from diptych.telemetry.collector import CollectorExporter
+from diptych.telemetry.process_traces import CollectorExporter
 
 TARGET = "http://outside.example"
 PROXY = "http://127.0.0.1:3128"

@@ -90,7 +90,7 @@ def uncounted(patch):
 def overdrawn(patch):
     """The ledger lets everything be reserved."""
 
-    patch.setattr("diptych.stores.memory.budgets._refusal", lambda *_: None)
+    patch.setattr("diptych.stores.ledger._refusal", lambda *_: None)
 
 
 def unasked(patch):

@@ -16,6 +16,7 @@ from support.redis_stores import end, first, record, soon, stores
 
 from diptych.core.errors import LeaseLost, LogTruncated, RunLost
 from diptych.ports import Gap
+from diptych.stores.redis import RedisStore
 
 BACK_SECONDS = 15.0  # faults.md R5
 
@@ -77,6 +78,13 @@ def raw_info(server: RedisServer) -> bytes:
         return it.recv(65_536)
 
 
+def server_of(store: RedisStore) -> str:
+    """Name the server of the store's connections."""
+    client = store._connection._client
+    host, port = client.connection_pool.master_address if client else ("", 0)
+    return f"{host}:{port}"
+
+
 def wait(claim: Callable[[], bool]) -> None:
     until = time.monotonic() + BACK_SECONDS
     while not claim():
@@ -134,22 +142,26 @@ async def test_a_master_that_is_replaced_while_it_lives_is_left():
         async with stores(servers.url) as [store]:
             opened = await store.open(first(store), "t1")
             assert servers.master.ask("WAIT", 1, 1_000) == 1
-            before = store._connection.server.instance_id
             servers.sentinels[0].ask("SENTINEL", "FAILOVER", "mymaster")
-            await soon(lambda: store._connection.server.instance_id != before, BACK_SECONDS)
+            new_master = f"127.0.0.1:{servers.replica.port}"
+            await soon(lambda: server_of(store) == new_master, BACK_SECONDS)
             await store.append([record(opened.entry, 2)], opened.lease)
-            log = f"{store._settings.prefix}:log:{opened.entry.run_id}"
-            assert servers.replica.ask("XLEN", log) == 2
+            assert servers.replica.ask("XLEN", store._key("log", opened.entry.run_id)) == 2
 
 
 async def test_without_sentinels_or_their_master_the_store_says_so():
     with group() as servers:
         url = servers.url.replace("mymaster", "another")
         async with stores(url) as [store]:
-            assert "know no master of the name" in store.unavailable_reason()
+            assert "know no master of the name in its URL" in store.unavailable_reason()
         url = f"redis+sentinel://127.0.0.1:{free_port()}/mymaster"
         async with stores(url) as [store]:
-            assert store.unavailable_reason() == "the store cannot be reached"
+            assert "sentinels cannot be reached" in store.unavailable_reason()
         url = servers.url.replace("127.0.0.1", f"127.0.0.1:{free_port()},127.0.0.1", 1)
         async with stores(url) as [store]:  # the first of four is not there
             assert store.unavailable_reason() == ""
+            for each in servers.sentinels:
+                each.kill()
+            await asyncio.sleep(2.5)
+            assert store.unavailable_reason() == "", "the master is still there"
+            assert await store.open(first(store), "t1")

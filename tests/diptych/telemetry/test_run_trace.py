@@ -11,8 +11,7 @@ from diptych.core.codec import Record
 from diptych.ports import Notice
 from diptych.telemetry.agent_traces import AgentTraces
 from diptych.telemetry.attributes import TracedAgent, provider
-from diptych.telemetry.run_trace import SpanSource
-from diptych.telemetry.span_ids import PlannedIds, span_id_of, trace_id_of
+from diptych.telemetry.run_trace import PlannedIds, SpanSource, span_id_of, trace_id_of
 
 RUN = "run-0000000a-" + "1" * 32
 USAGE = {"prompt_tokens": 10, "completion_tokens": 2}

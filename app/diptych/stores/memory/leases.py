@@ -32,7 +32,7 @@ class MemoryLeases:
         return self._claim(session_id, token)
 
     def queued(self, session_id: str) -> Collection[str]:
-        """Give the runs of a session's queue."""
+        """Return the runs of a session's queue."""
         return self._queues.get(session_id, ())
 
     def check(self, lease: Lease) -> None:
@@ -74,7 +74,7 @@ class MemoryLeases:
         return [name for name in self._queues if name not in self._leases]
 
     async def overdue_runs(self) -> Sequence[str]:
-        return ()  # who put them into their queue lives as long as they do
+        return ()  # the caller that queued them lives as long as they do
 
     async def send_signal(self, run_id: str, signal: Signal) -> None:
         """Do nothing: the caller is the owner, and acts on the signal itself."""

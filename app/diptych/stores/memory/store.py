@@ -8,11 +8,13 @@ logged.
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import nlargest
 from itertools import islice
 
-from diptych.core.codec import NOT_IN_MEMORY_VIEW, Record
+import orjson
+
+from diptych.core.codec import NOT_IN_MEMORY_VIEW, TERMINAL, Record
 from diptych.core.errors import (
     BlobMissing,
     IdempotencyMismatch,
@@ -26,8 +28,8 @@ from diptych.core.messages import Message
 from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry, RunPage, SessionEntry
 from diptych.ports.ids import epoch_of
 from diptych.stores.memory.leases import MemoryLeases
-from diptych.stores.memory.rows import StoredRun, StoredSession, size_of
 
+_RECORD_BYTES = 400  # that a record takes beside its content, roughly
 _LOG_EVERY = 100  # dropped runs
 _MAX_IDEMPOTENCY_KEYS = 10_000
 _logger = logging.getLogger(__name__)
@@ -42,6 +44,45 @@ class Bounds:
     size: int = 64 * 2**20  # bytes
 
 
+@dataclass(slots=True)
+class _Run:
+    """A run, its records and their size in bytes; `blob` is the key of its offers."""
+
+    session_id: str
+    created: float
+    records: list[Record] = field(default_factory=list)
+    size: int = 0
+    blob: str | None = None
+    awaits_input: bool = False
+    messages: tuple[Message, ...] = ()  # that it adds to the conversation
+
+    @property
+    def is_finished(self) -> bool:
+        return bool(self.records) and self.records[-1].event_type in TERMINAL
+
+    @property
+    def status(self) -> str:
+        if self.is_finished:
+            return self.records[-1].event_type
+        if self.awaits_input:
+            return "input-required"
+        return "running" if len(self.records) > 1 else "queued"
+
+    def entry(self, run_id: str) -> RunEntry:
+        seq, updated = len(self.records), self.records[-1].timestamp
+        return RunEntry(run_id, self.session_id, self.created, self.status, seq, updated)
+
+
+@dataclass(slots=True)
+class _Session:
+    """A session and its runs, the oldest first."""
+
+    created: float
+    updated: float
+    runs: list[str] = field(default_factory=list)
+    events: int = 0  # that `/memory/events` shows
+
+
 class MemoryStore:
     """Fulfils `EventLog` and `Sessions` of `ports.event_log`; no method waits for anything.
 
@@ -52,8 +93,8 @@ class MemoryStore:
         self.epoch = epoch
         self.dropped = 0  # runs, for the metrics
         self._bounds = bounds or Bounds()
-        self._runs: OrderedDict[str, StoredRun] = OrderedDict()
-        self._sessions: dict[str, StoredSession] = {}
+        self._runs: OrderedDict[str, _Run] = OrderedDict()
+        self._sessions: dict[str, _Session] = {}
         self._blobs: dict[str, tuple[bytes, set[str]]] = {}
         self._dropped_ids: deque[str] = deque(maxlen=10_000)
         self._idempotency_keys: OrderedDict[str, tuple[str, str]] = OrderedDict()  # digest, run
@@ -80,8 +121,8 @@ class MemoryStore:
         if if_idle and self._is_busy(session_id):
             raise SessionBusy
         self._make_room(sessions=0 if session_id in self._sessions else 1)
-        self._runs[run_id] = run = StoredRun(session_id, created)
-        self._sessions.setdefault(session_id, StoredSession(created, created)).runs.append(run_id)
+        self._runs[run_id] = run = _Run(session_id, created)
+        self._sessions.setdefault(session_id, _Session(created, created)).runs.append(run_id)
         if idempotency_key:
             self._idempotency_keys[idempotency_key.key] = (idempotency_key.digest, run_id)
         self._add(run, [first])
@@ -96,7 +137,7 @@ class MemoryStore:
         self._add(run, records)
 
     def _earlier_run(self, idempotency_key: IdempotencyKey) -> str | None:
-        """Give the run that a request opened when it came first, if it is still stored."""
+        """Return the run that a request opened when it came first, if it is still stored."""
         while len(self._idempotency_keys) > _MAX_IDEMPOTENCY_KEYS:
             self._idempotency_keys.popitem(last=False)
         digest, run_id = self._idempotency_keys.get(idempotency_key.key, ("", ""))
@@ -106,11 +147,11 @@ class MemoryStore:
             raise IdempotencyMismatch
         return run_id
 
-    def _add(self, run: StoredRun, records: Sequence[Record]) -> None:
+    def _add(self, run: _Run, records: Sequence[Record]) -> None:
         session = self._sessions[run.session_id]
         session.updated = records[-1].timestamp
         for record in records:
-            size = size_of(record)
+            size = _size_of(record)
             run.records.append(record)
             run.size += size
             self._size += size
@@ -155,7 +196,8 @@ class MemoryStore:
         positions = [
             position
             for run_id, run in self._runs.items()
-            if run.status in statuses and (position := (run.updated_ms, run_id))[0] >= since
+            if run.status in statuses
+            and (position := (int(run.records[-1].timestamp * 1000), run_id))[0] >= since
         ]
         page = nlargest(limit, (p for p in positions if before is None or p < before))
         return RunPage([self._runs[run_id].entry(run_id) for _, run_id in page], len(positions))
@@ -180,7 +222,10 @@ class MemoryStore:
         return session_id in self._sessions
 
     async def sessions(self, limit: int | None = None) -> Sequence[SessionEntry]:
-        entries = [session.entry(name) for name, session in self._sessions.items()]
+        entries = [
+            SessionEntry(name, len(each.runs), each.events, each.created, each.updated)
+            for name, each in self._sessions.items()
+        ]
         if limit is not None:
             entries = nlargest(limit, entries, key=lambda entry: entry.updated)
         return sorted(entries, key=lambda entry: entry.created)
@@ -214,7 +259,7 @@ class MemoryStore:
         return True
 
     def _is_busy(self, session_id: str) -> bool:
-        """Whether a run has not ended; one that has is queued until what it used is counted."""
+        """Whether a run has not ended; one that has is queued until its use is counted."""
         queued = map(self._runs.get, self.leases.queued(session_id))
         return any(run is not None and not run.is_finished for run in queued)
 
@@ -266,7 +311,7 @@ class MemoryStore:
         if not session.runs:
             del self._sessions[run.session_id]
 
-    def _add_blob_user(self, run: StoredRun, record: Record) -> None:
+    def _add_blob_user(self, run: _Run, record: Record) -> None:
         key = str(record.content)
         if key in self._blobs:
             run.blob = key
@@ -279,7 +324,7 @@ class MemoryStore:
             del self._blobs[key]
             self._size -= len(blob)
 
-    def _run(self, run_id: str) -> StoredRun:
+    def _run(self, run_id: str) -> _Run:
         if run := self._runs.get(run_id):
             return run
         if run_id in self._dropped_ids:
@@ -287,3 +332,11 @@ class MemoryStore:
         if epoch_of(run_id) not in ("", self.epoch):
             raise RunLost("this run ended with the process that ran it; start it again")
         raise RunNotFound
+
+
+def _size_of(record: Record) -> int:
+    """Estimate the size of a record, in bytes."""
+    content = record.content
+    text = content.encode() if isinstance(content, str) else orjson.dumps(content)
+    metadata = len(orjson.dumps(record.metadata)) if record.metadata else 0
+    return _RECORD_BYTES + len(text) + metadata

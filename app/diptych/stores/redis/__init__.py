@@ -1,20 +1,10 @@
 """Runs that survive their process: the event log, sessions, leases and feed in Redis 7.
 
-    store         all ports, as one object
-      event_log  sessions  leases  feed    a port each
-        lists         pages of runs and sessions, for the first two
-          client        what all share
-            connection    the one for commands     pubsub       the one for messages
-            pipeline      commands in flight       scripts      what runs inside Redis
-              locator       where the master is    encoding     how values look there
-              server_info   what it says of itself
-                settings      what a URL means
-
 Keys, all under the prefix; `R` stands for a run's id, `S` for a session's:
 
     epoch           the name of this store's life; gone when the store was emptied
     log:R           stream of records, ids `<seq>-0`; expires with its session
-    run:R           hash: session, created, updated, status, seq, server, lost, blob;
+    run:R           hash: session, created, updated, status, seq, server, lost, deaths, blob;
                     outlives the stream by a day, so that *expired* and *never was* differ
     asked:R         list of the signals that its owner has not seen the end of
     session:S       hash: created, updated, events, refreshed
@@ -26,8 +16,11 @@ Keys, all under the prefix; `R` stands for a run's id, `S` for a session's:
     order           how many runs were opened so far
     sessions        sorted set of sessions, by the last time a run was opened or finished
     active          set of sessions that have unfinished runs
-    index, ended:X, counts, lists
-                    lists of runs, and how many events there are: see scripts/lists.lua
+    due             sorted set of queued runs with a deadline, by that
+    index           sorted set of all runs, by the order in which they were opened
+    status:X        sorted set of the runs with this status, by the ms of their last record
+    budget:A, settled:E, ended:A:R
+                    accounts of the ledger, and what is known for a while: see budgets.py
     blob:H          what many runs share, by its hash
     once:K          hash: run and digest of the body for an idempotency key, for a day
 

@@ -1,89 +1,94 @@
-"""The ledger in Redis: budgets that the runs of all replicas share. Each use is one script."""
+"""The ledger in Redis: budgets that the runs of all replicas share.
 
+The accounts of a step are read, changed here, and written back if nobody else has changed them
+meanwhile; else that is done again.
+"""
+
+import asyncio
 import json
-from collections.abc import Sequence
-from typing import Literal, NamedTuple, cast
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
-from diptych.core.budget import LIMITS, Budget, from_integers, to_integers
-from diptych.core.messages import NO_USE, Used
-from diptych.ports.budgets import RESERVED_SECONDS, Account, Reserved
-from diptych.stores.redis import scripts
-from diptych.stores.redis.client import StoreClient
-from diptych.stores.redis.pipeline import Reply
-from diptych.stores.redis.write_buffer import Argument
+from diptych.core.budget import from_integers, to_integers
+from diptych.ports.budgets import Account
+from diptych.stores.ledger import (
+    ENDED_SECONDS,
+    SETTLED_SECONDS,
+    AccountState,
+    Page,
+    RuledLedger,
+)
+from diptych.stores.redis.connection import RedisConnection
+from diptych.stores.redis.scripts import BUDGETS
 
-_MOST = 2**62  # of an amount: Redis counts in 64 bits
-_RESERVED_MS = round(RESERVED_SECONDS * 1000)
-_KNOWN_MS = 120_000  # for which an entry is known as settled: it may be settled again
-_ENDED_MS = 600_000  # for which it is known that all of a run was counted
-_What = Literal["reserve", "share", "spend", "renew", "settle", "count_record", "end", "read"]
-
-
-class _Step(NamedTuple):
-    """What is done; a share is one of so many `parts`. Of `renew`, `entry` is a list in JSON."""
-
-    what: _What
-    entry: str = ""
-    run_id: str = ""
-    parts: int = 1
+T = TypeVar("T")
 
 
-class RedisLedger(StoreClient):
+class RedisLedger(RuledLedger):
     """Fulfils `ports.budgets.Ledger`."""
 
-    async def reserve(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
-        return _reserved(await self._run(_Step("reserve", entry), accounts, amount))
+    def __init__(self, connection: RedisConnection) -> None:
+        self._connection = connection
+        self._lock = asyncio.Lock()  # steps of one process need not disturb each other
 
-    async def reserve_share(
-        self, accounts: Sequence[Account], entry: str, wanted: Budget, parts: int
-    ) -> Reserved:
-        return _reserved(await self._run(_Step("share", entry, parts=parts), accounts, wanted))
-
-    async def spend(
-        self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
-    ) -> Reserved:
-        return _reserved(await self._run(_Step("spend", entry, run_id), accounts, used))
-
-    async def renew(self, accounts: Sequence[Account], entries: Sequence[str]) -> None:
-        await self._run(_Step("renew", json.dumps(entries)), accounts)
-
-    async def settle(
-        self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
-    ) -> Sequence[Used]:
-        return _sums((await self._run(_Step("settle", entry, run_id), accounts, used))[3])
-
-    async def count_record(self, account: Account, run_id: str, recorded: Used) -> None:
-        await self._run(_Step("count_record", run_id=run_id), [account], recorded)
-
-    async def end_run(self, accounts: Sequence[Account], run_id: str) -> None:
-        await self._run(_Step("end", run_id=run_id), accounts)
-
-    async def used(self, accounts: Sequence[Account]) -> Sequence[Used]:
-        return _sums((await self._run(_Step("read"), accounts))[3])
-
-    async def _run(
-        self, step: _Step, accounts: Sequence[Account], amount: Used | Budget = NO_USE
-    ) -> Sequence[Reply]:
-        if isinstance(amount, Budget):
-            amounts: list[Argument] = [
-                "" if n is None else min(n, _MOST) for n in amount.in_integers
-            ]
-        else:
-            amounts = [min(number, _MOST) for number in to_integers(amount)]
-        arguments: list[Argument] = [*step[:3], _RESERVED_MS, _KNOWN_MS, _ENDED_MS, step.parts]
-        for account in accounts:
-            limits = ["" if each is None else each for each in account.budget.in_integers]
-            arguments += [account.key, round(account.seconds * 1000), *limits, *amounts]
-        reply: Sequence[Reply] = await self._connection.run_script(scripts.BUDGET, *arguments)
-        return reply
+    async def _apply(
+        self,
+        accounts: Sequence[Account],
+        change: Callable[[Page], T],
+        entry: str = "",
+        run_id: str = "",
+    ) -> T:
+        keys = [account.key for account in accounts]
+        async with self._lock:
+            while True:
+                ms, is_settled, ended, versions, stored = await self._connection.run(
+                    BUDGETS, "read", entry, run_id, *keys
+                )
+                states = [_decoded(each) for each in stored]
+                page = Page(accounts, states, ms / 1000, bool(is_settled), list(map(bool, ended)))
+                result = change(page)
+                encoded = [_encoded(state) for state in states]
+                if not (page.settles or page.ends or encoded != stored):
+                    return result
+                rows = zip(accounts, versions, encoded, strict=True)
+                is_written = await self._connection.run(
+                    BUDGETS,
+                    "write",
+                    secrets.token_hex(8),
+                    "" if is_settled or not page.settles else entry,
+                    round(SETTLED_SECONDS * 1000),
+                    run_id if page.ends else "",
+                    round(ENDED_SECONDS * 1000),
+                    *(
+                        argument
+                        for account, version, text in rows
+                        for argument in (account.key, round(account.seconds * 1000), version, text)
+                    ),
+                )
+                if is_written:
+                    return result
 
 
-def _reserved(reply: Sequence[Reply]) -> Reserved:
-    outcome = cast("Literal['ok', 'busy', 'gone']", reply[0].decode())
-    place, limit = max(0, reply[1] - 1), LIMITS[max(0, reply[2] - 1)]
-    amount = from_integers(map(int, reply[4])) if reply[4] else NO_USE
-    return Reserved(outcome, _sums(reply[3]), place, limit, amount)
+def _encoded(state: AccountState) -> bytes:
+    """Encode an account, money as a whole number: sums may have more than 64 bits."""
+    row: dict[str, Any] = {
+        "used": to_integers(state.used),
+        "reserved": {
+            entry: [until, *to_integers(amount)]
+            for entry, (until, amount) in state.reserved.items()
+        },
+        "runs": {run_id: to_integers(used) for run_id, used in state.runs.items()},
+    }
+    return json.dumps(row).encode()
 
 
-def _sums(rows: Reply) -> list[Used]:
-    return [from_integers(map(int, row)) for row in rows]
+def _decoded(text: bytes) -> AccountState:
+    if not text:
+        return AccountState()
+    row = json.loads(text)
+    return AccountState(
+        from_integers(row["used"]),
+        {entry: (each[0], from_integers(each[1:])) for entry, each in row["reserved"].items()},
+        {run_id: from_integers(used) for run_id, used in row["runs"].items()},
+    )

@@ -1,92 +1,111 @@
-"""The connection that all commands to the store share; it reconnects by itself.
+"""Redis as the store uses it: redis-py's client, commands that are tried again, and its health.
 
-When it is lost, nobody knows which of the commands in flight were executed. Each is sent again, so
-each must have the same effect when it is executed twice.
+When a connection is lost, nobody knows whether its command was executed. It is sent again, so each
+must have the same effect when it is executed twice.
 """
 
 import asyncio
 import logging
 import math
+import re
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from enum import Enum
+from typing import Any, TypeAlias, TypeVar
 
+from redis.asyncio import Redis
+from redis.asyncio.sentinel import MasterNotFoundError, SentinelConnectionPool
 from redis.exceptions import (
-    ClusterDownError,
-    MasterDownError,
+    AuthenticationError,
+    BusyLoadingError,
+    NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
+    ReadOnlyError,
     RedisError,
     ResponseError,
-    TryAgainError,
 )
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from diptych.core.errors import StoreError, StoreFull
-from diptych.stores.redis.locator import (
-    MasterLocator,
-    RawConnection,
-    Unreachable,
-    reconnect_backoff,
-    unreachable,
-)
-from diptych.stores.redis.pipeline import ConnectionLost, Pipeline, Reply
-from diptych.stores.redis.scripts import ALL, EPOCH, PROBE, Script
-from diptych.stores.redis.server_info import ServerInfo, read_info
-from diptych.stores.redis.tasks import cancel
-from diptych.stores.redis.write_buffer import Argument, Command
+from diptych.core.errors import ConfigError, StoreError, StoreFull
+from diptych.net.backoff import Backoff
+from diptych.net.redaction import SECRETS
+from diptych.ports import ValueProvider
+from diptych.stores.redis.scripts import RUNS_WHEN_FULL, Script
+from diptych.stores.redis.settings import COMMAND_TIMEOUT_SECONDS, read_url
 
-COMMAND_TIMEOUT_SECONDS = 1.8  # of callers that do not wait for a store that is away
+MIN_VERSION = 7
 FIRST_CONNECT_SECONDS = 2.0
 HEALTH_CHECK_SECONDS = 1.0
-REPLY_TIMEOUT_SECONDS = 2.0  # of a health check, after which the connection counts as dead
-RECONNECT_GRACE_SECONDS = 1.0  # for which a lost connection is not reported yet
+HEALTH_TIMEOUT_SECONDS = 2.0
+SENTINEL_TIMEOUT_SECONDS = 1.0
+GRACE_SECONDS = 1.0  # for which a store that is lost is not reported yet
+SEND_SECONDS = 0.025  # between two batches of commands without a reply
+MAX_UNSENT = 1_000  # commands; beyond that the oldest are dropped
 
+Argument: TypeAlias = str | bytes | int
+Command: TypeAlias = tuple[Argument, ...]
+Reply: TypeAlias = Any
+T = TypeVar("T")
+_SECTIONS = ("server", "replication", "persistence", "memory")  # of INFO
+_CONNECTION_ERRORS = (RedisConnectionError, RedisTimeoutError, OSError)
 _logger = logging.getLogger(__name__)
 
 
-class ConnectionState(Enum):
-    """The stages of the connection; `MultiplexedConnection._enter` changes it."""
+class Unreachable(Exception):
+    """The store cannot be used; the message tells people why, and what to do.
 
-    CONNECTING = "connecting"  # for the first time
-    CONNECTED = "connected"
-    RECONNECTING = "reconnecting"
-    CLOSED = "closed"  # for good
+    With `is_settled` waiting a moment will not help: something is set up wrongly.
+    """
+
+    def __init__(self, message: str, *, is_settled: bool = False) -> None:
+        super().__init__(message)
+        self.is_settled = is_settled
 
 
-class MultiplexedConnection:
-    """One connection for all callers; `prefix` stands before each key of the store."""
+class RedisConnection:
+    """The store's client for all callers; `prefix` stands before each key."""
 
-    def __init__(self, locator: MasterLocator, prefix: str) -> None:
+    def __init__(self, url: ValueProvider, prefix: str) -> None:
         self.prefix = prefix
-        self.server = ServerInfo()
-        self._locator = locator
-        self._pipeline = Pipeline()
-        self._state = ConnectionState.CONNECTING
-        self._may_execute = (
-            asyncio.Event()
-        )  # callers need not wait: CONNECTED, or CLOSED, which raises
-        self._has_tried = asyncio.Event()  # to connect
-        self._silent_since = -math.inf  # by the event loop's clock; inf while CONNECTED
-        self._last_error = Unreachable("the store has not been reached yet")
+        self.notes: Sequence[str] = ()
+        self.losses = 0  # connections that broke: what was written last may be gone
+        self._url = url
+        self._current_url = ""
+        self._client: Redis | None = None
+        self._problem: Unreachable | None = Unreachable("the store has not been reached yet")
+        self._failing_since = -math.inf  # by the event loop's clock
         self._full_since: float | None = None  # a Unix time
         self._epoch = ""
         self._epoch_listeners: list[Callable[[], None]] = []
-        self._task: asyncio.Task[None] | None = None
+        self._is_well = asyncio.Event()
+        self._check_now = asyncio.Event()
+        self._has_tried = asyncio.Event()
+        self._closing = False
+        self._unsent: deque[Command] = deque(maxlen=MAX_UNSENT)
+        self._has_unsent = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Start to connect, and wait a moment for it; a store that is away is no error."""
-        self._task = asyncio.create_task(self._stay_connected(), name="redis-connection")
+        self._tasks = [
+            asyncio.create_task(self._watch(), name="redis-health"),
+            asyncio.create_task(self._send_forever(), name="redis-send"),
+        ]
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_CONNECT_SECONDS):
                 await self._has_tried.wait()
 
     async def aclose(self) -> None:
-        await cancel(self._task)
-        self._last_error = Unreachable("the store's connection is closed", is_settled=True)
-        self._enter(ConnectionState.CLOSED)
+        self._closing = True
+        self._problem = Unreachable("the store's connection is closed", is_settled=True)
+        for task in self._tasks:
+            await cancel(task)
+        await self._drop_client()
 
     def on_new_epoch(self, listener: Callable[[], None]) -> None:
         """Call `listener` each time the store turns out to have been emptied."""
@@ -95,18 +114,16 @@ class MultiplexedConnection:
     @property
     def epoch(self) -> str:
         if not self._epoch:
-            raise StoreError(self.unavailable_reason() or str(self._last_error))
+            raise StoreError(self.unavailable_reason() or str(self._problem))
         return self._epoch
 
     def unavailable_reason(self) -> str:
         """Say why the store cannot be used now, and what to do; empty if it can."""
-        if self._state is ConnectionState.CONNECTED:
+        if self._problem is None:
             return ""
-        if self._state is ConnectionState.RECONNECTING and not self._last_error.is_settled:
-            silence = asyncio.get_running_loop().time() - self._silent_since
-            if silence < RECONNECT_GRACE_SECONDS:
-                return ""
-        return str(self._last_error)
+        since = asyncio.get_running_loop().time() - self._failing_since
+        is_new = not self._problem.is_settled and since < GRACE_SECONDS
+        return "" if is_new else str(self._problem)
 
     def full_reason(self) -> str:
         """Return since when the store is full; empty while it has room for new runs."""
@@ -118,177 +135,291 @@ class MultiplexedConnection:
     # Commands
 
     async def execute(self, *commands: Command) -> Sequence[Reply]:
-        """Send commands together and give their replies.
+        """Send commands together, and return their replies.
 
         Raises `StoreError` within 2 seconds, at once while the store is known to be away.
         """
-        try:
-            async with asyncio.timeout(COMMAND_TIMEOUT_SECONDS):
-                replies = await self._execute(commands, waits=False)
-        except TimeoutError:
-            raise self._timeout_error() from None
-        for reply in replies:
-            _raise_if_error(reply)
-        return replies
 
-    async def run_script(self, script: Script, *arguments: Argument) -> Reply:
-        """Run a script. Raises as `execute` does."""
-        try:
-            async with asyncio.timeout(COMMAND_TIMEOUT_SECONDS):
-                return await self._run_script(script, arguments, waits=False)
-        except TimeoutError:
-            raise self._timeout_error() from None
-
-    async def run_script_when_available(self, script: Script, *arguments: Argument) -> Reply:
-        """Run a script, and wait for as long as the store is away. The caller sets a limit."""
-        return await self._run_script(script, arguments, waits=True)
-
-    def send(self, *commands: Command) -> None:
-        """Send commands if that is possible now; their replies are not read."""
-        if self._state is ConnectionState.CONNECTED:
+        async def ask(client: Redis) -> Sequence[Reply]:
+            if len(commands) == 1:
+                return [await _ask(client, *commands[0])]
+            pipeline = client.pipeline(transaction=False)
             for command in commands:
-                self._pipeline.send(command)
+                pipeline.execute_command(*command)
+            return await pipeline.execute()
+
+        return await self._promptly(ask)
+
+    async def run(self, script: Script, method: str, *arguments: Argument) -> Reply:
+        """Run a method of a script. Raises as `execute` does."""
+        return await self._promptly(self._script(script, method, arguments))
+
+    async def run_when_available(self, script: Script, method: str, *arguments: Argument) -> Reply:
+        """Run a method, and wait for as long as the store is away. The caller sets a limit."""
+        return await self._try(self._script(script, method, arguments), waits=True)
+
+    def send(self, *command: Argument) -> None:
+        """Send a command soon, without a reply; it may be lost."""
+        self._unsent.append(command)
+        self._has_unsent.set()
 
     async def refresh_epoch(self) -> str:
         """Read the store's epoch now; it is another one after the store was emptied."""
-        found = await self.run_script(EPOCH, secrets.token_hex(4))
-        return self._update_epoch(found)
+        return self._update_epoch(await self.run(RUNS_WHEN_FULL, "epoch", secrets.token_hex(4)))
 
-    async def _run_script(
-        self, script: Script, arguments: Sequence[Argument], *, waits: bool
-    ) -> Reply:
-        rest = (0, self.prefix, *arguments)
-        [reply] = await self._execute([("EVALSHA", script.sha, *rest)], waits=waits)
-        if isinstance(reply, NoScriptError):
-            [reply] = await self._execute([("EVAL", script.source, *rest)], waits=waits)
-        _raise_if_error(reply)
-        return reply
+    async def client(self) -> Redis:
+        """Return redis-py's client, once the store is well."""
+        while self._client is None or not self._is_well.is_set():
+            await self._is_well.wait()
+        return self._client
 
-    async def _execute(self, commands: Sequence[Command], *, waits: bool) -> Sequence[Reply]:
-        backoff = reconnect_backoff()
-        while True:
-            if not waits and (reason := self.unavailable_reason()):
-                raise StoreError(f"{reason}; try again later")
-            await self._may_execute.wait()
-            if self._state is ConnectionState.CLOSED:
-                raise StoreError(str(self._last_error))
+    def check_now(self) -> None:
+        """Look at the store's health at once: somebody met an error."""
+        self._check_now.set()
+
+    def _script(
+        self, script: Script, method: str, arguments: Sequence[Argument]
+    ) -> Callable[[Redis], Awaitable[Reply]]:
+        rest = (0, self.prefix, method, *arguments)
+
+        async def ask(client: Redis) -> Reply:
             try:
-                replies = await self._pipeline.execute(commands)
-            except ConnectionLost:
-                continue
-            if not (waits and any(map(_is_temporary, replies))):
-                return replies
-            await asyncio.sleep(backoff.next_delay())
+                return await _ask(client, "EVALSHA", script.sha, *rest)
+            except NoScriptError:
+                return await _ask(client, "EVAL", script.source, *rest)
 
-    def _timeout_error(self) -> StoreError:
-        reason = self.unavailable_reason() or "the store does not answer"
-        return StoreError(f"{reason}; try again later")
+        return ask
 
-    # The connection
-
-    def _enter(self, state: ConnectionState) -> None:
-        """Change the state, and what follows from it; whoever left CONNECTED fails its callers."""
-        self._state = state
-        if state is ConnectionState.CONNECTED:
-            self._silent_since = math.inf
-        else:
-            now = asyncio.get_running_loop().time()
-            self._silent_since = min(now, self._silent_since)
-            self._pipeline.fail_all()
-        if state in {ConnectionState.CONNECTED, ConnectionState.CLOSED}:
-            self._may_execute.set()
-        else:
-            self._may_execute.clear()
-
-    async def _stay_connected(self) -> None:
-        backoff = reconnect_backoff()
-        while True:
-            try:
-                await self._use_until_lost(await self._locator.connect())
-            except Unreachable as error:
-                if self._state is ConnectionState.CONNECTED or not self._has_tried.is_set():
-                    _logger.warning("the store is lost: %s", error)  # once, until it is back
-                self._last_error = error
-            if self._state is ConnectionState.CONNECTED:
-                backoff.reset()
-                self._enter(ConnectionState.RECONNECTING)
-            else:
-                self._enter(self._state)
-            self._has_tried.set()
-            await asyncio.sleep(backoff.next_delay())
-
-    async def _use_until_lost(self, connection: RawConnection) -> None:
-        """Use a connection until it is lost. Raises `Unreachable`."""
+    async def _promptly(self, ask: Callable[[Redis], Awaitable[T]]) -> T:
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._pipeline.write_forever(connection))
-                group.create_task(self._pipeline.read_forever(connection))
-                group.create_task(self._check_health())
-                group.create_task(self._locator.watch_master())
-        except ExceptionGroup as errors:
-            error = errors.exceptions[0]
-            if not isinstance(error, Unreachable | RedisError | OSError | ConnectionLost):
-                _logger.error("the store's connection broke", exc_info=error)
-            raise unreachable(error) from errors
-        finally:
-            await connection.disconnect(nowait=True)
-
-    async def _check_health(self) -> None:
-        """Look at the server and try it once, then ask it for the epoch for ever.
-
-        Raises `Unreachable`.
-        """
-        [found] = await self._execute_promptly(("INFO",))
-        self.server = read_info(found)
-        await self._execute_promptly(*(("SCRIPT", "LOAD", script.source) for script in ALL))
-        await self._execute_promptly(("EVAL", PROBE.source, 0, self.prefix))
-        while True:
-            command: Command = ("EVAL", EPOCH.source, 0, self.prefix, secrets.token_hex(4))
-            # A write that changes nothing, and that a full store refuses all the same.
-            room: Command = ("SET", f"{self.prefix}:full", "1", "XX")
-            epoch, reply = await self._execute_promptly(command, room)
-            self._update_epoch(epoch)
-            is_full = isinstance(reply, OutOfMemoryError)
-            self._full_since = (self._full_since or time.time()) if is_full else None
-            self._enter(ConnectionState.CONNECTED)
-            self._has_tried.set()
-            await asyncio.sleep(HEALTH_CHECK_SECONDS)
-
-    async def _execute_promptly(self, *commands: Command) -> Sequence[Reply]:
-        loop = asyncio.get_running_loop()
-        sent_at = loop.time()
-        try:
-            async with asyncio.timeout(REPLY_TIMEOUT_SECONDS):
-                replies = await self._pipeline.execute(commands)
+            async with asyncio.timeout(COMMAND_TIMEOUT_SECONDS):
+                return await self._try(ask, waits=False)
         except TimeoutError:
-            self._silent_since = min(sent_at, self._silent_since)
-            raise Unreachable("the store does not answer") from None
-        for reply in replies:
-            if isinstance(reply, ResponseError) and not isinstance(reply, OutOfMemoryError):
-                raise unreachable(reply) from reply
-        return replies
+            reason = self.unavailable_reason() or "the store does not answer"
+            raise StoreError(f"{reason}; try again later") from None
+
+    async def _try(self, ask: Callable[[Redis], Awaitable[T]], *, waits: bool) -> T:
+        """Ask until there is an answer: connections get lost, and masters are replaced."""
+        backoff = _backoff()
+        while True:
+            reason = self.unavailable_reason()
+            if reason and (self._closing or not waits):
+                raise StoreError(f"{reason}; try again later")
+            if self._client and not reason:
+                try:
+                    return await ask(self._client)
+                except _CONNECTION_ERRORS:
+                    self.losses += 1
+                    self.check_now()
+                except OutOfMemoryError as error:
+                    raise StoreFull("the store is full; try again later") from error
+                except ResponseError as error:
+                    found = unreachable(error)
+                    if isinstance(error, ReadOnlyError):
+                        self.check_now()
+                    elif not waits or found.is_settled or not _is_temporary(error):
+                        raise StoreError(f"{found}; try again later") from error
+            await asyncio.sleep(backoff.next_delay())
+
+    async def _send_forever(self) -> None:
+        while True:
+            await self._has_unsent.wait()
+            self._has_unsent.clear()
+            commands, self._unsent = self._unsent, deque(maxlen=MAX_UNSENT)
+            if self._client and self._problem is None:
+                pipeline = self._client.pipeline(transaction=False)
+                for command in commands:
+                    pipeline.execute_command(*command)
+                with suppress(RedisError, OSError):
+                    await pipeline.execute(raise_on_error=False)
+            await asyncio.sleep(SEND_SECONDS)
+
+    # Health
+
+    async def _watch(self) -> None:
+        """Check the store's health every second, and at once when a caller has met an error."""
+        backoff = _backoff()
+        while True:
+            began = asyncio.get_running_loop().time()
+            try:
+                async with asyncio.timeout(HEALTH_TIMEOUT_SECONDS):
+                    await self._check(await self._configured())
+            except Exception as error:  # noqa: BLE001 - of any kind: nothing else would reconnect
+                self._fail(unreachable(error), began)
+                await self._disconnect()
+            else:
+                self._problem, self._failing_since = None, math.inf
+                self._is_well.set()
+                backoff.reset()
+            self._has_tried.set()
+            self._check_now.clear()
+            if self._problem:
+                await asyncio.sleep(backoff.next_delay())
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HEALTH_CHECK_SECONDS):
+                    await self._check_now.wait()
+
+    def _fail(self, problem: Unreachable, since: float) -> None:
+        if self._problem is None or not self._has_tried.is_set():
+            _logger.warning("the store is lost: %s", problem)  # once, until it is back
+        self._failing_since = min(self._failing_since, since)
+        self._problem = problem
+        self._is_well.clear()
+
+    async def _configured(self) -> Redis:
+        """Return the client that the URL describes; the URL may appear or change."""
+        url = self._url() or self._current_url
+        if not url:
+            raise Unreachable("the store's URL is not there yet", is_settled=True)
+        if self._client is None or url != self._current_url:
+            SECRETS.remember(url)
+            await self._drop_client()
+            self._client = read_url(url).client()
+            self._current_url = url
+        return self._client
+
+    async def _check(self, client: Redis) -> None:
+        """Look whether this server can be used, and is the master. Raises errors of many kinds."""
+        pool = client.connection_pool
+        if isinstance(pool, SentinelConnectionPool):
+            before, found = pool.master_address, None
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SENTINEL_TIMEOUT_SECONDS):
+                    found = await pool.get_master_address()  # type: ignore[no-untyped-call]
+            if before and found and found != before:
+                await self._disconnect()
+        self.notes = read_info(await client.info(*_SECTIONS))
+        epoch = await self._script(RUNS_WHEN_FULL, "epoch", (secrets.token_hex(4),))(client)
+        self._update_epoch(epoch)
+        try:  # a write that changes nothing, and that a full store refuses all the same
+            await _ask(client, "SET", f"{self.prefix}:full", "1", "XX")
+            self._full_since = None
+        except OutOfMemoryError:
+            self._full_since = self._full_since or time.time()
 
     def _update_epoch(self, found: bytes) -> str:
         epoch = found.decode()
         was_emptied = self._epoch not in {"", epoch}
         self._epoch = epoch
         if was_emptied:
+            self.losses += 1
             _logger.error("the store was emptied: the runs that were in it are lost")
             for listener in self._epoch_listeners:
                 listener()
         return epoch
 
+    async def _disconnect(self) -> None:
+        """Close all connections, those in use too: what waits on them is tried again."""
+        self.losses += 1
+        if self._client:
+            with suppress(Exception):  # of any kind: the next check connects anew
+                await self._client.connection_pool.disconnect()
 
-def _is_temporary(reply: Reply) -> bool:
+    async def _drop_client(self) -> None:
+        client, self._client = self._client, None
+        if client:
+            with suppress(Exception):
+                await client.connection_pool.disconnect()
+                if isinstance(client.connection_pool, SentinelConnectionPool):
+                    await client.connection_pool.sentinel_manager.aclose()
+
+
+async def _ask(client: Redis, *command: Argument) -> Reply:
+    return await client.execute_command(*command)  # type: ignore[no-untyped-call] # theirs
+
+
+async def cancel(task: asyncio.Task[None] | None) -> None:
+    """Cancel a task, and wait for its end.
+
+    One `Task.cancel` may not be enough: `asyncio.wait_for` of Python 3.11, which redis-py uses,
+    forgets it if what it waits for is done at the same moment.
+    """
+    while task is not None and not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=0.1)
+
+
+def _backoff() -> Backoff:
+    return Backoff(initial=0.05, maximum=1.0)
+
+
+def read_info(facts: Mapping[str, Any]) -> Sequence[str]:
+    """Read the reply to INFO; return notes on unsafe settings.
+
+    Raises `Unreachable` for a server that cannot be used.
+    """
+    version = str(facts.get("redis_version", "of no version"))
+    number = re.match(r"\d+", version)
+    if not number or int(number[0]) < MIN_VERSION:
+        raise Unreachable(
+            f"the store is Redis {version}; Redis {MIN_VERSION} or newer is needed",
+            is_settled=True,
+        )
+    if facts.get("redis_mode") == "cluster":
+        raise Unreachable(_CLUSTER, is_settled=True)
+    if facts.get("loading"):
+        raise Unreachable("the store is still loading what it had saved")
+    if facts.get("role") == "slave":
+        raise Unreachable("the store is a replica, which takes no writes: name its master")
+    notes = []
+    policy = facts.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        notes.append(f"maxmemory-policy is {policy}: Redis may drop runs; set it to noeviction")
+    if facts.get("aof_enabled") == 0:
+        notes.append("appendonly is off: runs are lost when Redis restarts; set it to yes")
+    return tuple(notes)
+
+
+def _is_temporary(error: ResponseError) -> bool:
     """Whether the server refuses a command because of a state that will pass."""
-    if isinstance(reply, ClusterDownError | MasterDownError | TryAgainError):
-        return True
-    is_error = isinstance(reply, ResponseError)
-    return is_error and str(reply).startswith(("MISCONF", "NOREPLICAS", "BUSY "))
+    return str(error).startswith(("MISCONF", "NOREPLICAS", "BUSY ", "MASTERDOWN"))
 
 
-def _raise_if_error(reply: Reply) -> None:
-    if isinstance(reply, OutOfMemoryError):
-        raise StoreFull("the store is full; try again later") from reply
-    if isinstance(reply, ResponseError):
-        raise StoreError(f"{unreachable(reply)}; try again later") from reply
+def unreachable(error: Exception) -> Unreachable:  # noqa: C901 - a table
+    """Translate an error of redis-py; the message holds nothing of the server's text or the URL."""
+    match error:
+        case Unreachable():
+            return error
+        case ConfigError():
+            return Unreachable(str(error), is_settled=True)
+        case AuthenticationError():
+            message = "the store refuses the login: check user and password in its URL"
+            return Unreachable(message, is_settled=True)
+        case NoPermissionError():
+            return Unreachable(_MISSING_PERMISSION, is_settled=True)
+        case BusyLoadingError():
+            return Unreachable("the store is still loading what it had saved")
+        case MasterNotFoundError():
+            return Unreachable(
+                "the store's sentinels cannot be reached, or know no master of the name in its URL"
+            )
+        case ReadOnlyError():
+            return Unreachable("the store is a replica, which takes no writes: name its master")
+        case TimeoutError() | RedisTimeoutError():
+            return Unreachable("the store does not answer")
+    for part, message, is_settled in _KNOWN_ERRORS:
+        if part in str(error):
+            return Unreachable(message, is_settled=is_settled)
+    if isinstance(error, ResponseError):
+        return Unreachable(f"the store refuses a command ({error.status_code or 'ERR'})")
+    if not isinstance(error, RedisError | OSError):
+        _logger.error("the store's connection broke", exc_info=error)
+    return Unreachable("the store cannot be reached")
+
+
+_CLUSTER = (
+    "the store is a Redis in cluster mode, which spreads the keys of a run over its nodes: "
+    "name a Redis without cluster mode, or with Sentinel"
+)
+_MISSING_PERMISSION = "the store's user may not do all that is needed: see its ACL rules"
+_KNOWN_ERRORS = (  # part of the server's or the TLS library's text, message, is_settled
+    ("DENIED", "the store is in protected mode: give it a password, and the URL", True),
+    ("DB index", "the store has no database of the number in its URL", True),
+    ("Invalid Database", "the store has no database of the number in its URL", True),
+    ("script can't", _MISSING_PERMISSION, True),  # of a command inside a script
+    ("CERTIFICATE", "the store's TLS certificate is not trusted: set ssl_ca_certs", True),
+    ("MISCONF", "the store takes no writes, for it cannot save to its disk", False),
+    ("NOREPLICAS", "the store takes no writes, for it has too few replicas", False),
+    ("BUSY ", "the store is busy with a script", False),
+)

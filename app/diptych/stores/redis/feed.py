@@ -1,36 +1,37 @@
 """The feed over Redis pub/sub: records and notices of runs that other processes own.
 
-Signals to runs come by it too, and word of sessions that are handed over.
-
-Messages are lost whenever the connection is. Subscribers are told of such a gap, and read the
-record again. They are told the same when records begin to come from another owner.
+Signals to runs come by it too, and word of sessions that are handed over. Messages are lost
+whenever the connection is. Subscribers are told of such a gap, and read the record again; so they
+are when records begin to come from another owner.
 """
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVarTuple
+
+from redis.asyncio.client import PubSub
+from redis.exceptions import RedisError
 
 from diptych.core.errors import StoreError
 from diptych.core.events import Signal
+from diptych.net.backoff import Backoff
 from diptych.ports import FeedItem, Gap, Notice
-from diptych.stores.redis.client import StoreClient
-from diptych.stores.redis.connection import MultiplexedConnection
-from diptych.stores.redis.encoding import (
+from diptych.stores.encoding import (
     decode_notice,
     decode_record,
     decode_signal,
     encode_notice,
     loads,
 )
-from diptych.stores.redis.pubsub import Channel, PubSubConnection
+from diptych.stores.redis.client import StoreClient
+from diptych.stores.redis.connection import RedisConnection
 from diptych.stores.redis.settings import RedisSettings
 
 SUBSCRIBE_TIMEOUT_SECONDS = 1.8
-PUBLISH_SECONDS = 0.025  # notices of this time are published together
-MAX_UNPUBLISHED = 1_000  # notices; beyond that the oldest are dropped
-_NOTICES = b"notices"  # the first line of a message that holds notices; else it names the owner
+_NOTICE = b"notice"  # the first line of a message that holds a notice; else it names the owner
 _logger = logging.getLogger(__name__)
 
 ItemCallback = Callable[[FeedItem], None]
@@ -38,46 +39,87 @@ SignalCallback = Callable[[str, str, Signal], None]
 About = TypeVarTuple("About")
 
 
+class RunChannel:
+    """The records and notices of one run; `callbacks` are its subscribers in this process."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.callbacks: list[ItemCallback] = []
+        self.confirmed = asyncio.Event()  # no message is missed from now on
+        self.was_confirmed = False
+        self._token: str | None = None  # of the owner whose records came last
+
+    def confirm(self) -> None:
+        """Take Redis' word that messages come; the second time there was a gap."""
+        self.confirmed.set()
+        if self.was_confirmed:
+            self.put_all([Gap()])
+        self.was_confirmed = True
+
+    def take(self, message: bytes) -> None:
+        """Take a message that was published to the channel."""
+        head, *lines = message.split(b"\n")
+        try:
+            items = self._decode(head, lines)
+        except (ValueError, TypeError, KeyError):
+            _logger.warning("ignored a message that this version cannot read")
+            items = [Gap()]
+        self.put_all(items)
+
+    def put_all(self, items: list[FeedItem]) -> None:
+        for put in tuple(self.callbacks):
+            for item in items:
+                if not _deliver(put, item):
+                    _deliver(put, Gap())  # it reads the record instead
+
+    def _decode(self, head: bytes, lines: list[bytes]) -> list[FeedItem]:
+        if head == _NOTICE:
+            return [decode_notice(line) for line in lines]
+        session_id, token, *_ = loads(head)
+        records: list[FeedItem] = [decode_record(line, self.run_id, session_id) for line in lines]
+        has_new_owner = self._token not in {None, token}
+        self._token = token
+        return [Gap(), *records] if has_new_owner else records
+
+
 class RedisFeed(StoreClient):
     """Fulfils `ports.Feed`."""
 
-    def __init__(
-        self, settings: RedisSettings, connection: MultiplexedConnection, pubsub: PubSubConnection
-    ) -> None:
+    def __init__(self, settings: RedisSettings, connection: RedisConnection) -> None:
         super().__init__(settings, connection)
-        self._pubsub = pubsub
-        self._channels_by_run: dict[str, RunChannel] = {}
+        self._pubsub: PubSub | None = None  # while it is connected
+        self._channels: dict[str, RunChannel] = {}  # by name
+        self._unconfirmed: Counter[str] = Counter()  # SUBSCRIBE commands without a reply yet
+        self._unsubscribing: set[asyncio.Task[None]] = set()
+        self._control = f"{settings.prefix}:control"
         self._signal_callbacks: list[SignalCallback] = []
         self._hand_over_callbacks: list[Callable[[str], None]] = []
-        self._unpublished: deque[tuple[str, bytes]] = deque(maxlen=MAX_UNPUBLISHED)
-        self._has_unpublished = asyncio.Event()
-        name = f"{settings.prefix}:control".encode()
-        control = _ControlChannel(name, self._signal_callbacks, self._hand_over_callbacks)
-        pubsub.subscribe(control)
         connection.on_new_epoch(self._report_gap)
 
     def publish_notice(self, run_id: str, notice: Notice) -> None:
-        self._unpublished.append((run_id, encode_notice(notice)))
-        self._has_unpublished.set()
+        message = _NOTICE + b"\n" + encode_notice(notice)
+        self._connection.send("PUBLISH", self._key("told", run_id), message)
 
     async def subscribe(self, run_id: str, put: ItemCallback) -> Callable[[], None]:
         if reason := self._connection.unavailable_reason():
             raise StoreError(f"{reason}; try again later")
-        channel = self._channels_by_run.get(run_id)
+        name = self._key("told", run_id)
+        channel = self._channels.get(name)
+        is_new = channel is None
         if channel is None:
-            channel = RunChannel(run_id, self._key("told", run_id).encode())
-            self._channels_by_run[run_id] = channel
-            self._pubsub.subscribe(channel)
+            channel = self._channels[name] = RunChannel(run_id)
         channel.callbacks.append(put)
         try:
             async with asyncio.timeout(SUBSCRIBE_TIMEOUT_SECONDS):
+                if is_new:
+                    await self._send_subscribe(name)
                 await channel.confirmed.wait()
         except BaseException as error:
-            self._unsubscribe(channel, put)
+            self._unsubscribe(name, put)
             if isinstance(error, TimeoutError):
                 raise StoreError("the store does not answer; try again later") from None
             raise
-        return lambda: self._unsubscribe(channel, put)
+        return lambda: self._unsubscribe(name, put)
 
     def on_signal(self, callback: SignalCallback) -> None:
         self._signal_callbacks.append(callback)
@@ -85,53 +127,46 @@ class RedisFeed(StoreClient):
     def on_hand_over(self, callback: Callable[[str], None]) -> None:
         self._hand_over_callbacks.append(callback)
 
-    async def publish_notices_forever(self) -> None:
-        """Publish the notices: one message for each run every 25 ms."""
+    async def receive_forever(self) -> None:
+        """Receive messages; after a lost connection, subscribe again on a new one."""
+        backoff = Backoff(initial=0.05, maximum=1.0)
         while True:
-            await self._has_unpublished.wait()
-            self._has_unpublished.clear()
-            by_run: dict[str, list[bytes]] = {}
-            while self._unpublished:
-                run_id, notice = self._unpublished.popleft()
-                by_run.setdefault(run_id, [_NOTICES]).append(notice)
-            self._connection.send(
-                *(
-                    ("PUBLISH", self._key("told", run_id), b"\n".join(lines))
-                    for run_id, lines in by_run.items()
-                )
-            )
-            await asyncio.sleep(PUBLISH_SECONDS)
+            client = await self._connection.client()
+            pubsub = client.pubsub()
+            try:
+                await pubsub.subscribe(self._control)
+                self._pubsub = pubsub
+                await self._send_subscribe(*self._channels)
+                backoff.reset()
+                while True:
+                    await self._receive(await pubsub.get_message(timeout=None))
+            except (RedisError, OSError):
+                self._connection.check_now()
+            except Exception:
+                _logger.exception("the feed's connection broke")
+            finally:
+                self._pubsub = None
+                self._unconfirmed.clear()
+                for channel in self._channels.values():
+                    channel.confirmed.clear()
+                await pubsub.aclose()  # type: ignore[no-untyped-call] # theirs
+            await asyncio.sleep(backoff.next_delay())
 
-    def _unsubscribe(self, channel: "RunChannel", put: ItemCallback) -> None:
-        run_id = channel.run_id
-        if put in channel.callbacks:
-            channel.callbacks.remove(put)
-        if not channel.callbacks and self._channels_by_run.get(run_id) is channel:
-            del self._channels_by_run[run_id]
-            self._pubsub.unsubscribe(channel)
+    async def _receive(self, message: dict[str, object] | None) -> None:
+        match message:
+            case {"type": "message", "channel": bytes(name), "data": bytes(data)}:
+                if name.decode() == self._control:
+                    self._take_control(data)
+                elif channel := self._channels.get(name.decode()):
+                    channel.take(data)
+            case {"type": "subscribe", "channel": bytes(name)}:
+                self._unconfirmed[name.decode()] -= 1
+                channel = self._channels.get(name.decode())
+                # While one is unconfirmed, it was unsubscribed and subscribed again.
+                if channel and self._unconfirmed[name.decode()] <= 0:
+                    channel.confirm()
 
-    def _report_gap(self) -> None:
-        for channel in tuple(self._channels_by_run.values()):
-            channel.on_gap()
-
-
-class _ControlChannel(Channel):
-    """Where signals to runs come, and word of sessions that are handed over."""
-
-    def __init__(
-        self,
-        name: bytes,
-        signal_callbacks: Sequence[SignalCallback],
-        hand_over_callbacks: Sequence[Callable[[str], None]],
-    ) -> None:
-        super().__init__(name)
-        self._signal_callbacks = signal_callbacks
-        self._hand_over_callbacks = hand_over_callbacks
-
-    def on_gap(self) -> None:
-        """Signals that were missed are not lost: they are stored with the run as well."""
-
-    def on_message(self, message: bytes) -> None:
+    def _take_control(self, message: bytes) -> None:
         try:
             match loads(message):
                 case {"released": str(session_id)}:
@@ -148,42 +183,31 @@ class _ControlChannel(Channel):
             for signal_received in tuple(self._signal_callbacks):
                 _deliver(signal_received, session_id, run_id, signal)
 
+    async def _send_subscribe(self, *names: str) -> None:
+        """Subscribe; if the connection is lost meanwhile, the next one does it."""
+        if self._pubsub and names:
+            self._unconfirmed.update(names)
+            with suppress(RedisError, OSError):
+                await self._pubsub.subscribe(*names)
 
-class RunChannel(Channel):
-    """Where the records and notices of one run come; `callbacks` are its subscribers here."""
+    async def _send_unsubscribe(self, name: str) -> None:
+        if self._pubsub and name not in self._channels:  # nobody has subscribed again
+            with suppress(RedisError, OSError):
+                await self._pubsub.unsubscribe(name)
 
-    def __init__(self, run_id: str, name: bytes) -> None:
-        super().__init__(name)
-        self.run_id = run_id
-        self.callbacks: list[ItemCallback] = []
-        self._token: str | None = None  # of the owner whose records came last
+    def _unsubscribe(self, name: str, put: ItemCallback) -> None:
+        channel = self._channels.get(name)
+        if channel and put in channel.callbacks:
+            channel.callbacks.remove(put)
+        if channel and not channel.callbacks:
+            del self._channels[name]
+            task = asyncio.create_task(self._send_unsubscribe(name))
+            self._unsubscribing.add(task)
+            task.add_done_callback(self._unsubscribing.discard)
 
-    def on_gap(self) -> None:
-        self._put_all([Gap()])
-
-    def on_message(self, message: bytes) -> None:
-        head, *lines = message.split(b"\n")
-        try:
-            items = self._decode(head, lines)
-        except (ValueError, TypeError, KeyError):
-            _logger.warning("ignored a message that this version cannot read")
-            items = [Gap()]
-        self._put_all(items)
-
-    def _decode(self, head: bytes, lines: list[bytes]) -> list[FeedItem]:
-        if head == _NOTICES:
-            return [decode_notice(line) for line in lines]
-        session_id, token, *_ = loads(head)
-        records: list[FeedItem] = [decode_record(line, self.run_id, session_id) for line in lines]
-        has_new_owner = self._token not in {None, token}
-        self._token = token
-        return [Gap(), *records] if has_new_owner else records
-
-    def _put_all(self, items: list[FeedItem]) -> None:
-        for put in tuple(self.callbacks):
-            for item in items:
-                if not _deliver(put, item):
-                    _deliver(put, Gap())  # what it has missed is on record
+    def _report_gap(self) -> None:
+        for channel in tuple(self._channels.values()):
+            channel.put_all([Gap()])
 
 
 def _deliver(callback: Callable[[*About], None], *about: *About) -> bool:
@@ -191,6 +215,6 @@ def _deliver(callback: Callable[[*About], None], *about: *About) -> bool:
     try:
         callback(*about)
     except Exception:  # of any kind: it is the callback's, and not the connection's
-        _logger.exception("what came over the feed was not taken")
+        _logger.exception("a subscriber failed at what came over the feed")
         return False
     return True

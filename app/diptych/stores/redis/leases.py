@@ -1,6 +1,6 @@
 """The leases of sessions: one owner may write its runs. A lease expires; its fence does not.
 
-Each decision is one script, so that no other process can decide in between.
+Each decision is one script (`scripts/leases.lua`), so that no other process can decide in between.
 """
 
 from collections.abc import Sequence
@@ -10,20 +10,21 @@ from diptych.core.events import ApprovalDecided, MessageQueued, QueueCleared, Si
 from diptych.core.messages import Message
 from diptych.core.state import MAX_MESSAGES_PER_RUN
 from diptych.ports.entries import Lease, QueueHead
-from diptych.stores.redis import scripts
+from diptych.stores.encoding import decode_signal, dumps, encode_messages, encode_signal
 from diptych.stores.redis.client import StoreClient, expired_run, raise_if_refused
-from diptych.stores.redis.encoding import decode_signal, dumps, encode_messages, encode_signal
+from diptych.stores.redis.scripts import RUNS, RUNS_WHEN_FULL
 
 _MAX_UNOWNED = 50  # sessions in one reply
 _MAX_OVERDUE, _AGAIN_MS = 100, 4_000  # runs in one reply, and after how long they are given again
+_LEASES_PER_CALL = 1_000
 _MOST_SIGNALS = {
     MessageQueued: MAX_MESSAGES_PER_RUN,
     QueueCleared: 2 * MAX_MESSAGES_PER_RUN,
     ApprovalDecided: 2 * MAX_MESSAGES_PER_RUN,
 }
-"""How many signals a run may have that are not on record when one of these is added; those that end
-it always fit."""
-_TOO_MANY = 2  # a reply of send_signal.lua
+"""How many unrecorded signals a run may have when one of these is added; those that end it always
+fit."""
+_TOO_MANY = 2  # a reply of the script
 
 
 class RedisLeases(StoreClient):
@@ -34,28 +35,32 @@ class RedisLeases(StoreClient):
         return self._settings.lease_seconds
 
     async def claim(self, session_id: str, token: str) -> Lease | None:
-        server = self._connection.server.instance_id
-        is_claimed = await self._connection.run_script(
-            scripts.CLAIM, session_id, token, server, self._lease_ms
+        is_claimed = await self._connection.run(
+            RUNS_WHEN_FULL, "claim", session_id, token, self._lease_ms
         )
         return Lease(session_id, token) if is_claimed else None
 
     async def queue_head(self, session_id: str) -> QueueHead | None:
-        reply = await self._connection.run_script(scripts.QUEUE_HEAD, session_id)
+        reply = await self._connection.run(RUNS_WHEN_FULL, "queue_head", session_id)
         if not reply:
             return None
         run_id, size, deaths = reply
         return QueueHead(run_id.decode(), size, deaths)
 
     async def next_run(self, lease: Lease) -> str | None:
-        reply = await self._connection.run_script(scripts.NEXT_RUN, *self._arguments(lease))
+        reply = await self._connection.run(
+            RUNS_WHEN_FULL, "next_run", lease.session_id, lease.token, self._lease_ms
+        )
         raise_if_refused(reply)
         return reply[1].decode() if reply[1] else None
 
     async def finish_run(self, run_id: str, said: Sequence[Message], lease: Lease) -> str | None:
-        reply = await self._connection.run_script_when_available(
-            scripts.FINISH_RUN,
-            *self._arguments(lease),
+        reply = await self._connection.run_when_available(
+            RUNS_WHEN_FULL,
+            "finish_run",
+            lease.session_id,
+            lease.token,
+            self._lease_ms,
             run_id,
             encode_messages(said),
             self._retention_ms,
@@ -65,26 +70,30 @@ class RedisLeases(StoreClient):
         return reply[1].decode() if reply[1] else None
 
     async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
-        if not leases:
-            return ()
-        pairs = [argument for lease in leases for argument in (lease.session_id, lease.token)]
-        lost = await self._connection.run_script(
-            scripts.RENEW, self._lease_ms, self._retention_ms, self._blob_ms, *pairs
-        )
-        return [leases[number] for number in lost]
+        lost: list[Lease] = []
+        for start in range(0, len(leases), _LEASES_PER_CALL):
+            some = leases[start : start + _LEASES_PER_CALL]
+            pairs = [argument for lease in some for argument in (lease.session_id, lease.token)]
+            numbers = await self._connection.run(
+                RUNS_WHEN_FULL, "renew", self._lease_ms, self._retention_ms, self._blob_ms, *pairs
+            )
+            lost += [some[number] for number in numbers]
+        return lost
 
     async def release(self, lease: Lease, *, hand_over: bool = False) -> None:
         message = dumps({"released": lease.session_id}) if hand_over else b""
-        await self._connection.run_script(scripts.RELEASE, lease.session_id, lease.token, message)
+        await self._connection.run(
+            RUNS_WHEN_FULL, "release", lease.session_id, lease.token, message
+        )
 
     async def unowned_sessions(self) -> Sequence[str]:
-        names = await self._connection.run_script(
-            scripts.UNOWNED_SESSIONS, _MAX_UNOWNED, self._retention_ms
+        names = await self._connection.run(
+            RUNS_WHEN_FULL, "unowned_sessions", _MAX_UNOWNED, self._retention_ms
         )
         return [name.decode() for name in names]
 
     async def overdue_runs(self) -> Sequence[str]:
-        names = await self._connection.run_script(scripts.OVERDUE_RUNS, _MAX_OVERDUE, _AGAIN_MS)
+        names = await self._connection.run(RUNS_WHEN_FULL, "overdue_runs", _MAX_OVERDUE, _AGAIN_MS)
         return [name.decode() for name in names]
 
     async def send_signal(self, run_id: str, signal: Signal) -> None:
@@ -93,8 +102,9 @@ class RedisLeases(StoreClient):
             raise await self._missing_run(run_id)
         most = _MOST_SIGNALS.get(type(signal))
         encoded = encode_signal(signal)
-        reply = await self._connection.run_script(
-            scripts.SEND_SIGNAL if most else scripts.SEND_STOP,
+        reply = await self._connection.run(
+            RUNS if most else RUNS_WHEN_FULL,
+            "signal",
             run_id,
             encoded,
             dumps([session_id.decode(), run_id, encoded.decode()]),
@@ -106,7 +116,7 @@ class RedisLeases(StoreClient):
             raise TooManyMessages
 
     def drop_signal(self, run_id: str, signal: Signal) -> None:
-        self._connection.send(("LREM", self._key("asked", run_id), 1, encode_signal(signal)))
+        self._connection.send("LREM", self._key("asked", run_id), 1, encode_signal(signal))
 
     async def pending_signals(self, run_id: str) -> Sequence[Signal]:
         [encoded] = await self._connection.execute(("LRANGE", self._key("asked", run_id), 0, -1))
@@ -118,13 +128,7 @@ class RedisLeases(StoreClient):
         It may if the run was last driven on another server, or before this one's restart, and has
         no new records since.
         """
-        [fields] = await self._connection.execute(
-            ("HMGET", self._key("run", run_id), "lost", "seq", "server")
-        )
-        lost, seq, server = fields
-        if seq is None:
+        found = await self._connection.run(RUNS_WHEN_FULL, "may_be_truncated", run_id)
+        if found is None:
             raise await self._missing_run(run_id)
-        return self._has_moved(server) or (lost is not None and lost == seq)
-
-    def _arguments(self, lease: Lease) -> tuple[str, str, str, int]:
-        return lease.session_id, lease.token, self._connection.server.instance_id, self._lease_ms
+        return bool(found)

@@ -1,4 +1,4 @@
-"""The settings of a Redis store, and what its URL means.
+"""The settings of a Redis store, and the client of redis-py that its URL describes.
 
 A URL is one of `redis://`, `rediss://` and `unix://`, with the options of redis-py's `from_url`
 (`ssl_ca_certs=…` and the like), or `redis+sentinel://[user:pass@]host:port,host:port/name[/db]`
@@ -10,33 +10,53 @@ A user with an ACL needs `~<prefix>:* &<prefix>:* +@read +@write +@scripting +@p
 """
 
 import re
+import socket
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
-from redis.asyncio.connection import Connection, parse_url
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.connection import (
+    Connection,
+    SSLConnection,
+    UnixDomainSocketConnection,
+    parse_url,
+)
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import MasterNotFoundError, Sentinel, SentinelConnectionPool
+from redis.backoff import NoBackoff
 
 from diptych.core.errors import ConfigError
 from diptych.manifest.settings import RETENTION
 from diptych.ports import ValueProvider
 
-_POOL_OPTIONS = ("max_connections", "timeout", "retry_on_timeout", "health_check_interval")
-_FIXED_OPTIONS = (
-    "socket_timeout",
-    "socket_connect_timeout",
-    "protocol",
-    "decode_responses",
-    "encoding",
-)
+CONNECT_TIMEOUT_SECONDS = 1.0
+COMMAND_TIMEOUT_SECONDS = 1.8  # of callers that do not wait for a store that is away
+MAX_CONNECTIONS = 64
+_SENTINEL_SECONDS = 0.5
 _SENTINEL_PORT = 26379
 _SCHEME = re.compile(r"(rediss?|unix|rediss?\+sentinel)://")
+_OUR_OPTIONS = (
+    *("max_connections", "timeout", "retry_on_timeout", "health_check_interval"),
+    *("socket_timeout", "socket_connect_timeout", "protocol", "decode_responses", "encoding"),
+)
+_KEEPALIVE = {  # a peer that is gone without a word is noticed within 3 seconds
+    getattr(socket, name): value
+    for name, value in (
+        ("TCP_KEEPIDLE", 1),
+        ("TCP_KEEPINTVL", 1),
+        ("TCP_KEEPCNT", 2),
+        ("TCP_USER_TIMEOUT", 3_000),
+    )
+    if hasattr(socket, name)
+}
 
 
 @dataclass(frozen=True, slots=True)
 class RedisSettings:
     """Where the store is and how long it keeps things; times in seconds.
 
-    `url` is read again for each connection; None while it is missing.
+    `url` is read again every second; None while it is missing.
     `prefix` stands before each key: stores with the same prefix share their runs. A session is
     kept for `retention` after its last run, and up to a tenth longer. A lease that its owner has
     not renewed for `lease_seconds` can be claimed by others. The queue of a session holds at most
@@ -50,17 +70,63 @@ class RedisSettings:
     max_queued_runs: int = 1_000
 
 
+class _MasterPool(SentinelConnectionPool, BlockingConnectionPool):
+    """Connections to the master that sentinels name; while they are away, to the one they named."""
+
+    async def get_master_address(self) -> tuple[str, int]:
+        try:
+            found = await super().get_master_address()  # type: ignore[no-untyped-call] # theirs
+        except MasterNotFoundError:
+            if self.master_address is None:
+                raise
+            found = self.master_address
+        return cast("tuple[str, int]", found)
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """What a URL means: a server, or sentinels that know where the server `master` is.
+    """A server, or sentinels that know where the server `master` is.
 
-    `server` and `sentinels` are options of `connection_class`.
+    `server` and `sentinels` are options of redis-py's connections.
     """
 
     server: dict[str, Any] = field(repr=False)
-    connection_class: type[Any]
+    connection_class: type[Any] = Connection
     master: str | None = None
     sentinels: tuple[dict[str, Any], ...] = field(default=(), repr=False)
+
+    def client(self) -> Redis:
+        """Make a client; it connects when it is used. Retries are the caller's."""
+        fixed: dict[str, Any] = {
+            "protocol": 2,
+            "driver_info": None,
+            "retry": Retry(NoBackoff(), 0),
+            "socket_timeout": COMMAND_TIMEOUT_SECONDS,
+            "socket_connect_timeout": CONNECT_TIMEOUT_SECONDS,
+        }
+        if self.connection_class is not UnixDomainSocketConnection:
+            fixed |= {"socket_keepalive": True, "socket_keepalive_options": _KEEPALIVE}
+        pool: dict[str, Any] = {
+            "max_connections": MAX_CONNECTIONS,
+            "timeout": COMMAND_TIMEOUT_SECONDS,
+        }
+        if self.master is None:
+            options = {**fixed, **self.server, **pool}
+            return Redis.from_pool(
+                BlockingConnectionPool(connection_class=self.connection_class, **options)
+            )
+        short = {"socket_timeout": _SENTINEL_SECONDS, "socket_connect_timeout": _SENTINEL_SECONDS}
+        is_tls = self.connection_class is SSLConnection
+        sentinel = Sentinel([])  # type: ignore[no-untyped-call] # theirs
+        for each in self.sentinels:
+            sentinel.sentinels.append(Redis(**{**fixed, **short, **each, "ssl": is_tls}))
+        server = {
+            name: value for name, value in self.server.items() if name not in {"host", "port"}
+        }
+        client: Redis = sentinel.master_for(
+            self.master, connection_pool_class=_MasterPool, ssl=is_tls, **fixed, **server, **pool
+        )
+        return client
 
 
 def read_url(url: str) -> Endpoint:
@@ -81,7 +147,7 @@ def read_url(url: str) -> Endpoint:
 def _endpoint(url: str) -> Endpoint:
     found: dict[str, Any] = dict(parse_url(url))
     connection_class = found.pop("connection_class", Connection)
-    if connection_class.__name__.startswith("Unix"):
+    if connection_class is UnixDomainSocketConnection:
         if not found.get("path"):
             raise ConfigError("the store's URL names no socket: unix:///path/to/redis.sock")
     else:
@@ -89,18 +155,13 @@ def _endpoint(url: str) -> Endpoint:
         path = urlsplit(url).path.strip("/")
         if path and not path.isdigit():
             raise ConfigError("the store's URL must end with the number of a database, or nothing")
-    for name in (*_POOL_OPTIONS, *_FIXED_OPTIONS):
+    for name in _OUR_OPTIONS:
         found.pop(name, None)
-    endpoint = Endpoint(found, connection_class)
-    _check_options(endpoint)
-    return endpoint
-
-
-def _check_options(endpoint: Endpoint) -> None:
     try:
-        endpoint.connection_class(**endpoint.server)
+        connection_class(**found)
     except Exception as error:  # redis-py refuses options with errors of many kinds
         raise ConfigError("the store's URL has an option that is not known or not valid") from error
+    return Endpoint(found, connection_class)
 
 
 def _sentinel_endpoint(url: str) -> Endpoint:

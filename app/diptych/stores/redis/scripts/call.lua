@@ -1,0 +1,1 @@
+return methods[ARGV[2]](unpack(ARGV, 3))
