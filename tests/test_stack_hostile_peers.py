@@ -13,8 +13,8 @@ from support.hostile_peer import HostilePeer, event, status
 from support.stack import Stage, agent, stages
 from support.trees import delegates_to, recorded, said
 
-from diptych.a2a.client import event_gate
-from diptych.a2a.client.event_gate import MAX_APPROVAL_BYTES
+from diptych.a2a import event_gate
+from diptych.a2a.event_gate import MAX_APPROVAL_BYTES
 from diptych.a2a.tree import MAX_NODES
 from diptych.core.budget import Budget
 from diptych.core.child_approvals import MAX_OPEN

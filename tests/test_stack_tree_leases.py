@@ -7,15 +7,14 @@ import pytest
 from support.stack import Stage, box, call, stage, until
 from support.trees import said
 
-from diptych.a2a import extension as a2a_extension
-from diptych.a2a.server import attending
+from diptych.a2a import attending, extension
 
 LEASE = 0.6
 
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(a2a_extension, "MIN_LEASE", 0.1)
+    monkeypatch.setattr(extension, "MIN_LEASE", 0.1)
     monkeypatch.setattr(attending, "SECONDS", 0.1)
 
 
@@ -53,7 +52,7 @@ async def stream(leaf: Stage, method: str, params: Any, seconds: float) -> None:
 def message(lease: float | None) -> Any:
     about = {"lease": lease} if lease else {}
     said_ = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "go"}]}
-    return {"message": {**said_, "metadata": {a2a_extension.URI: about}}}
+    return {"message": {**said_, "metadata": {extension.URI: about}}}
 
 
 async def run_of(leaf: Stage) -> dict[str, Any]:

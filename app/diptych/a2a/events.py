@@ -1,7 +1,7 @@
 """What happens in a task, told to its caller while it happens (loop.md §5 "Delegation").
 
 Each record of the task's run, and what its own children tell of theirs, travels as an *event* in
-the metadata of a status update, under `a2a_extension.URI`:
+the metadata of a status update, under `extension.URI`:
 
     {"event": {"type": "tool_call", "seq": 4, "timestamp": 1.5, "path": ["call_1_1"],
                "content": {"tool": "add", "arguments": {}}, "metadata": {"callId": "call_2_1"}}}

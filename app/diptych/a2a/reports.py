@@ -4,7 +4,7 @@
 
 `usage` adds up the model calls of the task's run and of all its children, as far as they are on
 record; `used` all that budgets limit. `code` says why the run ended, if it has no answer. All stand
-under `a2a_extension.URI`.
+under `extension.URI`.
 
 Others may send anything: what is not of this form is left out, and what is too long is cut.
 """

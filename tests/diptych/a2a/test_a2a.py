@@ -18,8 +18,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from support.a2a_agents import running
 
-from diptych.a2a import extension as a2a_extension
-from diptych.a2a.client import A2aAgents, delegation
+from diptych.a2a import delegation, extension
+from diptych.a2a.agents import A2aAgents
 from diptych.core.catalog import Peer, Unavailable
 from diptych.core.errors import DelegationError
 from diptych.core.messages import ChildRun, Message, Usage
@@ -55,7 +55,7 @@ def ended(state: str, words: str = "") -> dict[str, Any]:
 def cut_piece(text: str, reason: str) -> dict[str, Any]:
     update = piece(text)
     about = {"finish_reason": reason}
-    update["artifactUpdate"]["artifact"]["metadata"] = {a2a_extension.URI: about}
+    update["artifactUpdate"]["artifact"]["metadata"] = {extension.URI: about}
     return update
 
 
@@ -109,7 +109,7 @@ class ScriptedPeer:
             "supportedInterfaces": [interface],
             "capabilities": {
                 "streaming": self.streaming,
-                "extensions": [{"uri": a2a_extension.URI}] if self.speaks_extension else [],
+                "extensions": [{"uri": extension.URI}] if self.speaks_extension else [],
             },
             "skills": [{"id": "s", "name": "adding", "description": "adds", "tags": ["t"]}],
         }
@@ -162,7 +162,7 @@ async def test_streamed_text_is_told_as_it_comes_and_given_whole() -> None:
 def reported(update: dict[str, Any], report: Any) -> dict[str, Any]:
     """Give an event with what the agent says of the task under our extension."""
     (kind,) = update
-    return {kind: {**update[kind], "metadata": {a2a_extension.URI: report}}}
+    return {kind: {**update[kind], "metadata": {extension.URI: report}}}
 
 
 USED = {"prompt_tokens": 7, "completion_tokens": 2}
@@ -177,7 +177,7 @@ async def test_the_task_of_a_delegation_is_told_and_given_with_what_it_used() ->
     assert answer.child == ChildRun(f"{base}/rpc", "t-1", "completed", usage=Usage(7, 2))
     assert ChildRun(f"{base}/rpc", "t-1", "submitted") in told
     _, sent, _ = next(seen for seen in peer.seen if seen[0] == "SendStreamingMessage")
-    about = sent["message"]["metadata"][a2a_extension.URI]
+    about = sent["message"]["metadata"][extension.URI]
     assert about["parent"] == {"agent": "asker", "runId": "r-1", "callId": "call_1_1"}
 
 
@@ -334,7 +334,7 @@ async def test_an_agent_without_shared_context_gets_the_task_alone() -> None:
 
 async def test_an_agent_with_shared_context_gets_context_path_deadline_and_trace() -> None:
     peer, trace = ScriptedPeer(), f"00-{'a' * 32}-{'b' * 16}-01"
-    uri = a2a_extension.URI
+    uri = extension.URI
     async with delegating_to(peer) as agents:
         await agents.delegate(request_to(seconds_left=30.0, traceparent=trace), print)
     _, params, headers = peer.seen[-1]
@@ -449,7 +449,7 @@ async def test_a_decision_that_comes_with_the_cancelled_task_is_told() -> None:
     """The stream was cut before it came; that it was taken is a fact all the same."""
     decided = {**EVENT, "type": "approval_decided", "seq": 5, "path": [], "content": "approve"}
     events = [EVENT, {**EVENT, "type": "tool_error", "seq": 6}, decided, 7, None]
-    about = {"metadata": {a2a_extension.URI: {"events": events}}}
+    about = {"metadata": {extension.URI: {"events": events}}}
     peer, told = ScriptedPeer([STARTED, happens(EVENT), ...]), list[Any]()
     peer.replies["CancelTask"] = {"result": task("CANCELED") | about}
     async with delegating_to(peer) as agents:

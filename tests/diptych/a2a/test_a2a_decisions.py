@@ -7,8 +7,8 @@ import httpx
 import orjson
 import pytest
 
-from diptych.a2a.client.decisions import MAX_REPLY_BYTES, send_decision
-from diptych.a2a.client.peer import ResolvedPeer
+from diptych.a2a.children import MAX_REPLY_BYTES, send_decision
+from diptych.a2a.peer import ResolvedPeer
 from diptych.core.errors import DecisionRefused
 from diptych.ports import ChildDecision
 

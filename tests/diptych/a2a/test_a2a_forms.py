@@ -6,8 +6,8 @@ import pytest
 from a2a.types import Message, Part, StreamResponse, Task, TaskState
 from google.protobuf.json_format import ParseDict
 
-from diptych.a2a.client.content import Content, last_words
-from diptych.a2a.client.transport import in_newer_form
+from diptych.a2a.content import Content, last_words
+from diptych.a2a.transport import in_newer_form
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from a2a.client.errors import A2AClientError
 from a2a.types import SendMessageRequest, StreamResponse, Task
 from google.protobuf.json_format import ParseDict
 
-from diptych.a2a.client import delegation
-from diptych.a2a.client.delegation import DelegationTask
-from diptych.a2a.client.transport import client_factory
+from diptych.a2a import delegation
+from diptych.a2a.delegation import DelegationTask
+from diptych.a2a.transport import client_factory
 from diptych.core.errors import DelegationError
 from diptych.core.prompt import OUTCOME_UNKNOWN, outcome_unknown
 from diptych.ports import DelegationRequest

@@ -7,8 +7,8 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from diptych.a2a import extension as a2a_extension
-from diptych.a2a.server.routes import a2a_routes
+from diptych.a2a import extension
+from diptych.a2a.routes import a2a_routes
 from diptych.core.codec import Record
 from diptych.core.errors import (
     InvalidRequest,
@@ -104,7 +104,7 @@ async def test_a_history_of_less_than_nothing_is_refused(method: str) -> None:
     assert (await post(FewRuns(), method, asked))["error"]["code"] == -32602
 
 
-TERMS = a2a_extension.URI
+TERMS = extension.URI
 
 
 @pytest.mark.parametrize(
@@ -149,13 +149,13 @@ async def test_a_message_of_the_wrong_form_is_refused(changes: dict[str, Any], c
     ],
 )
 async def test_context_of_the_wrong_form_is_refused(data: Any) -> None:
-    part = {"data": data, "metadata": {a2a_extension.URI: {}}}
+    part = {"data": data, "metadata": {extension.URI: {}}}
     runs = FewRuns()
     reply = await post(
         runs, "SendMessage", {"message": {**MESSAGE, "parts": [{"text": "hi"}, part]}}
     )
     assert reply["error"]["code"] == -32602
-    assert a2a_extension.URI in reply["error"]["message"]
+    assert extension.URI in reply["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from support.a2a_agents import running
 
-from diptych.a2a.client import A2aAgents
+from diptych.a2a.agents import A2aAgents
 from diptych.core.errors import DelegationError
 from diptych.core.prompt import OUTCOME_UNKNOWN, outcome_unknown
 from diptych.manifest.settings import PeerConfig

@@ -6,8 +6,8 @@ import pytest
 from a2a.types import StreamResponse
 from google.protobuf.json_format import ParseDict
 
-from diptych.a2a.client.http_client import card_url, identity, may_lead_to
-from diptych.a2a.client.task_progress import MAX_ANSWER_CHARS, MAX_ARTIFACTS, TaskProgress
+from diptych.a2a.http_client import card_url, identity, may_lead_to
+from diptych.a2a.progress import MAX_ANSWER_CHARS, MAX_ARTIFACTS, TaskProgress
 from diptych.core.messages import JSON, CallOutput
 
 CARD = "/.well-known/agent-card.json"

@@ -33,9 +33,9 @@ from google.protobuf.json_format import ParseDict
 from starlette.applications import Starlette
 from support.a2a_wires import Wire, client_over, over_each_wire
 
-from diptych.a2a import extension as a2a_extension
-from diptych.a2a.client import A2aAgents
-from diptych.a2a.server.routes import a2a_routes
+from diptych.a2a import extension
+from diptych.a2a.agents import A2aAgents
+from diptych.a2a.routes import a2a_routes
 from diptych.core import messages
 from diptych.core.codec import TERMINAL, Record
 from diptych.core.errors import RunLost, RunNotFound
@@ -355,14 +355,14 @@ async def test_cancel_ends_a_running_task_and_its_stream(wire: Wire) -> None:
 async def test_a_cancelled_task_has_its_events_for_who_activates_the_extension(
     activates: bool,
 ) -> None:
-    extension = {"A2A-Extensions": a2a_extension.URI} if activates else {}
+    activated = {"A2A-Extensions": extension.URI} if activates else {}
     runs = ScriptedRuns(("text", "one "), ...)
     async with serving(runs) as base, httpx.AsyncClient() as http:
         body = call("SendMessage", asking("hi", returnImmediately=True))
         await http.post(f"{base}/a2a", json=body, headers=HEADERS)
         body = call("CancelTask", {"id": "run-1"})
-        reply = await http.post(f"{base}/a2a", json=body, headers=HEADERS | extension)
-    about = reply.json()["result"].get("metadata", {}).get(a2a_extension.URI, {})
+        reply = await http.post(f"{base}/a2a", json=body, headers=HEADERS | activated)
+    about = reply.json()["result"].get("metadata", {}).get(extension.URI, {})
     types = [event["type"] for event in about.get("events", [])]
     assert types == (["user_message", "aborted"] if activates else [])
 
@@ -462,7 +462,7 @@ async def test_crewai_gets_each_word_once(modes: list[str], pieces: int) -> None
 
 async def test_what_we_add_to_a_task_is_in_camel_case() -> None:
     runs, spent = ScriptedRuns(...), {"prompt_tokens": 7, "completion_tokens": 2}
-    extended = {**HEADERS, "A2A-Extensions": a2a_extension.URI}
+    extended = {**HEADERS, "A2A-Extensions": extension.URI}
     async with httpx.AsyncClient(transport=asgi(runs), base_url="http://clerk") as http:
         sent = call("SendMessage", asking("hi", returnImmediately=True))
         await http.post("/a2a", json=sent, headers=HEADERS)
@@ -533,7 +533,7 @@ async def test_the_card_tells_where_it_was_asked_and_what_the_agent_can_do(path:
         "1.2.3",
     )
     assert card["capabilities"]["streaming"] is True
-    assert card["capabilities"]["extensions"][0]["uri"] == a2a_extension.URI
+    assert card["capabilities"]["extensions"][0]["uri"] == extension.URI
     assert card["skills"][0]["id"] == "clerk"
     assert again.status_code == 304
     assert "/b c" not in forged.text
@@ -613,9 +613,9 @@ async def test_a_delegation_of_ours_arrives_with_context_path_and_deadline() -> 
 
 async def test_a_caller_that_activates_the_extension_is_told_so() -> None:
     async with httpx.AsyncClient(transport=asgi(ScriptedRuns()), base_url="http://x") as http:
-        headers = {**HEADERS, "A2A-Extensions": f"urn:other, {a2a_extension.URI}"}
+        headers = {**HEADERS, "A2A-Extensions": f"urn:other, {extension.URI}"}
         response = await http.post("/a2a", json=call("GetTask", {"id": "x"}), headers=headers)
-    assert response.headers["A2A-Extensions"] == a2a_extension.URI
+    assert response.headers["A2A-Extensions"] == extension.URI
 
 
 @over_each_wire

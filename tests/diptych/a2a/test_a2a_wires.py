@@ -16,8 +16,8 @@ from support.a2a_wires import WIRES, Wire, over_each_wire
 from support.face import HI, Face, error_of, face
 from support.stack import frames
 
-from diptych.a2a import extension as a2a_extension
-from diptych.a2a.server.routes import a2a_routes
+from diptych.a2a import extension
+from diptych.a2a.routes import a2a_routes
 from diptych.access.bearer import Authenticator
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.access.limits import Limits
@@ -43,7 +43,7 @@ REST_PATHS = {
     "cancel": ("POST", "tasks/{}:cancel"),
     "subscribe": ("POST", "tasks/{}:subscribe"),
 }
-TERMS = a2a_extension.URI
+TERMS = extension.URI
 
 
 def said(wire: Wire, text: str = "hi", message_id: str = "m-1", **more: Any) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Events of a task are let in once each, and no more than can be looked at."""
 
-from diptych.a2a.client.event_gate import BURST, MAX_EVENTS, MAX_PATHS, EventGate
+from diptych.a2a.event_gate import BURST, MAX_EVENTS, MAX_PATHS, EventGate
 from diptych.ports import ChildEvent
 
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from support.a2a_agents import running
 
-from diptych.a2a.client import A2aAgents
+from diptych.a2a.agents import A2aAgents
 from diptych.core.errors import DelegationError
 from diptych.core.messages import CallOutput
 from diptych.manifest.settings import PeerConfig

@@ -9,7 +9,7 @@ from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extension
 from starlette.requests import Request
 from starlette.responses import Response
 
-from diptych.a2a import extension as a2a_extension
+from diptych.a2a import extension
 from diptych.http.repeated_keys import repeated_key_problem
 
 _MAX_VALUES = 5_000
@@ -84,5 +84,5 @@ def name_extension(request: Request, response: Response, *, is_older: bool) -> N
     """
     names = (HTTP_EXTENSION_HEADER, LEGACY_HTTP_EXTENSION_HEADER)
     for name in names if is_older else names[:1]:
-        if a2a_extension.URI in get_requested_extensions(request.headers.getlist(name)):
-            response.headers[name] = a2a_extension.URI
+        if extension.URI in get_requested_extensions(request.headers.getlist(name)):
+            response.headers[name] = extension.URI

@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from diptych.a2a import extension as a2a_extension
+from diptych.a2a import extension
 from diptych.http.agent_profile import CARD_PATH, OLDER_CARD_PATHS, AgentProfile
 from diptych.http.rest_errors import REST_PATH
 
@@ -83,7 +83,7 @@ def agent_card(profile: AgentProfile, base: str, versions: Sequence[str]) -> Age
             extended_agent_card=False,
             extensions=[
                 AgentExtension(
-                    uri=a2a_extension.URI,
+                    uri=extension.URI,
                     description="Takes the caller's last messages, its deadline, its call path and "
                     "whom it works for.",
                     required=False,

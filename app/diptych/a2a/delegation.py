@@ -18,11 +18,13 @@ from a2a.types import (
 )
 from a2a.utils.errors import A2AError, MethodNotFoundError, UnsupportedOperationError
 
-from diptych.a2a.client.claimed_use import ClaimedUse
-from diptych.a2a.client.event_gate import EventGate
-from diptych.a2a.client.http_client import MALFORMED_ANSWER_ERRORS
-from diptych.a2a.client.metadata import events_with, extension_value
-from diptych.a2a.client.send_errors import (
+from diptych.a2a.claimed_use import ClaimedUse
+from diptych.a2a.event_gate import EventGate
+from diptych.a2a.events import ENDS_WAIT, read_event
+from diptych.a2a.http_client import MALFORMED_ANSWER_ERRORS
+from diptych.a2a.metadata import events_with, extension_value
+from diptych.a2a.progress import Stage, TaskProgress
+from diptych.a2a.send_errors import (
     explain,
     is_busy,
     is_lost,
@@ -30,9 +32,7 @@ from diptych.a2a.client.send_errors import (
     reason_of,
     unknown,
 )
-from diptych.a2a.client.task_progress import Stage, TaskProgress
-from diptych.a2a.client.time_limit import TimeLimit
-from diptych.a2a.events import ENDS_WAIT, read_event
+from diptych.a2a.time_limit import TimeLimit
 from diptych.core import prompt
 from diptych.core.errors import DelegationError
 from diptych.core.messages import JSON, CallOutput, ChildRun, Usage, Used

@@ -5,10 +5,10 @@ from enum import Enum, auto
 from a2a.types import Artifact, Message, StreamResponse, Task, TaskState, TaskStatus
 from google.protobuf.struct_pb2 import Struct
 
-from diptych.a2a import extension as a2a_extension
-from diptych.a2a.client.claimed_use import ClaimedUse
-from diptych.a2a.client.content import MAX_ANSWER_CHARS, Content, content_of, last_words
-from diptych.a2a.client.metadata import extension_value
+from diptych.a2a import extension
+from diptych.a2a.claimed_use import ClaimedUse
+from diptych.a2a.content import MAX_ANSWER_CHARS, Content, content_of, last_words
+from diptych.a2a.metadata import extension_value
 from diptych.a2a.reports import TaskReport, read_report
 from diptych.core.errors import DelegationError
 from diptych.core.messages import CallOutput, ChildRun, Usage, Used
@@ -233,7 +233,7 @@ class TaskProgress:
             before = known.text if known else ""
         content = self._artifacts[artifact.artifact_id]
         if (about := extension_value(artifact.metadata)) is not None:
-            content.finish_reason = a2a_extension.read_finish_reason(about)
+            content.finish_reason = extension.read_finish_reason(about)
         return content.add(artifact.parts, as_pieces=as_pieces).removeprefix(before)
 
     def _size(self) -> int:

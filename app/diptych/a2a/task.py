@@ -21,10 +21,10 @@ from a2a.types import (
 )
 from google.protobuf.json_format import ParseDict
 
-from diptych.a2a import extension as a2a_extension
+from diptych.a2a import extension
 from diptych.a2a.events import notice_event, record_event
+from diptych.a2a.message import as_sent, read_notes
 from diptych.a2a.reports import TaskReport, report_value
-from diptych.a2a.server.message import as_sent, read_notes
 from diptych.budgets.recorded_use import RecordedUse, added_usage, recorded_use
 from diptych.core.approval_records import note_approvals, open_approvals
 from diptych.core.codec import Record, is_terminal
@@ -216,15 +216,15 @@ def _artifact(turn: int, text: str, end: Record | None) -> Artifact:
         ParseDict(orjson.loads(_text(end.content)), part.data)
         artifact.parts.append(part)
     if end is not None and (reason := end.metadata.get("finish_reason", "stop")) != "stop":
-        artifact.extensions.append(a2a_extension.URI)
-        about = a2a_extension.answer_metadata(str(reason))
+        artifact.extensions.append(extension.URI)
+        about = extension.answer_metadata(str(reason))
         artifact.metadata.update(_extended(about))
     return artifact
 
 
 def _extended(about: JSONObject) -> dict[str, Any]:
     """Give metadata that hold what our extension says."""
-    return {a2a_extension.URI: a2a_extension.to_wire(about)}
+    return {extension.URI: extension.to_wire(about)}
 
 
 def _latest_status(entry: RunEntry, records: Sequence[Record]) -> TaskStatus:

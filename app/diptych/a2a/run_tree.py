@@ -6,7 +6,7 @@ from urllib.parse import quote
 import httpx
 import orjson
 
-from diptych.a2a.client.peer import ResolvedPeer
+from diptych.a2a.peer import ResolvedPeer
 from diptych.a2a.tree import read_tree
 from diptych.core.errors import DelegationError
 from diptych.core.messages import JSON

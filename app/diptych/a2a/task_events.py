@@ -6,7 +6,7 @@ import orjson
 from a2a.types import Task
 from google.protobuf.json_format import MessageToDict
 
-from diptych.a2a import extension as a2a_extension
+from diptych.a2a import extension
 from diptych.a2a.events import record_event
 from diptych.core.codec import Record
 from diptych.core.messages import JSON
@@ -25,7 +25,7 @@ def add_events(task: Task, records: Sequence[Record]) -> Task:
         if size > MAX_BYTES:
             break
         events.append(told["event"])
-    about = MessageToDict(task.metadata).get(a2a_extension.URI, {})
-    told_events = a2a_extension.to_wire(events[::-1])
-    task.metadata.update({a2a_extension.URI: {**about, "events": told_events}})
+    about = MessageToDict(task.metadata).get(extension.URI, {})
+    told_events = extension.to_wire(events[::-1])
+    task.metadata.update({extension.URI: {**about, "events": told_events}})
     return task

@@ -8,12 +8,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from diptych.a2a.server.bindings import Endpoint, json_problem, name_extension
-from diptych.a2a.server.card import RPC_PATH, card_routes
-from diptych.a2a.server.handler import TaskHandler
-from diptych.a2a.server.older import OlderRpc
-from diptych.a2a.server.parameters import read_state
-from diptych.a2a.server.rest import rest_routes
+from diptych.a2a.bindings import Endpoint, json_problem, name_extension
+from diptych.a2a.card import RPC_PATH, card_routes
+from diptych.a2a.handler import TaskHandler
+from diptych.a2a.older import OlderRpc
+from diptych.a2a.parameters import read_state
+from diptych.a2a.rest import rest_routes
 from diptych.http.agent_profile import AgentProfile
 from diptych.http.guarded_runs import GuardedRuns
 

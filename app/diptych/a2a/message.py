@@ -15,7 +15,7 @@ from a2a.utils.proto_utils import validate_proto_required_fields
 from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message import Message as ProtobufMessage
 
-from diptych.a2a import extension as a2a_extension
+from diptych.a2a import extension
 from diptych.core import messages
 from diptych.core.queue_events import MessageQueued
 from diptych.http.run_request import idempotency_key, origin, sha256
@@ -43,8 +43,8 @@ def read_a2a_request(request: SendMessageRequest, headers: Mapping[str, str]) ->
     task = "\n".join(texts)
     if not task.strip():
         raise InvalidParamsError("the message has no text; send the task as a text part")
-    metadata = _json(message.metadata).get(a2a_extension.URI)
-    about = a2a_extension.read_metadata(a2a_extension.from_wire(metadata))
+    metadata = _json(message.metadata).get(extension.URI)
+    about = extension.read_metadata(extension.from_wire(metadata))
     comes_from = origin(headers, path=about.path, seconds=about.seconds)
     return RunRequest(
         messages=(*context, messages.Message("user", task)),
@@ -79,7 +79,7 @@ def as_sent(message: Message) -> Message:
     shown.CopyFrom(message)
     del shown.parts[:]
     shown.parts.extend(part for part in message.parts if part.HasField("text"))
-    shown.metadata.fields.pop(a2a_extension.URI, None)
+    shown.metadata.fields.pop(extension.URI, None)
     if not shown.metadata.fields:
         shown.ClearField("metadata")
     return shown
@@ -148,8 +148,8 @@ def _read_parts(message: Message) -> tuple[tuple[messages.Message, ...], list[st
         match part.WhichOneof("content"):
             case "text":
                 texts.append(part.text)
-            case "data" if a2a_extension.URI in part.metadata:
-                context += a2a_extension.read_context(_json(part.data))
+            case "data" if extension.URI in part.metadata:
+                context += extension.read_context(_json(part.data))
             case "data" if part.media_type == _AG2_HISTORY:
                 continue
             case kind:
@@ -161,7 +161,7 @@ def _unsupported_part(kind: str | None, part: Part) -> str:
     media_type = f" ({part.media_type[:100]})" if part.media_type else ""
     return (
         f"a part of kind {kind or 'none'}{media_type} is not accepted: send text parts; "
-        f"data is accepted only under the extension {a2a_extension.URI}"
+        f"data is accepted only under the extension {extension.URI}"
     )
 
 

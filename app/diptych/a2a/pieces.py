@@ -19,8 +19,8 @@ from a2a.types import (
     TaskStatusUpdateEvent,
 )
 
-from diptych.a2a.client.content import Content, last_words
-from diptych.a2a.client.task_progress import INTERRUPTED_STATES, TERMINAL_STATES
+from diptych.a2a.content import Content, last_words
+from diptych.a2a.progress import INTERRUPTED_STATES, TERMINAL_STATES
 
 _ARTIFACT_ID = "messages"
 _SETTLED_STATES = TERMINAL_STATES | INTERRUPTED_STATES

@@ -25,8 +25,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from diptych.a2a.server.bindings import Endpoint
-from diptych.a2a.server.handler import TaskHandler
+from diptych.a2a.bindings import Endpoint
+from diptych.a2a.handler import TaskHandler
 
 _MAX_TEXT = 300  # characters of what is said about a wrong form
 _INVALID_REQUEST, _INVALID_PARAMS = -32600, -32602

@@ -17,7 +17,7 @@ from a2a.utils.task import (
     validate_page_size,
 )
 
-from diptych.a2a.server.task import TASK_STATES, milliseconds, task_snapshot
+from diptych.a2a.task import TASK_STATES, milliseconds, task_snapshot
 from diptych.core.errors import RunLost, RunNotFound
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.ports.entries import RunEntry, RunPage

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import httpx
 import orjson
 
-from diptych.a2a.client.peer import ResolvedPeer
+from diptych.a2a.peer import ResolvedPeer
 from diptych.core.errors import DecisionRefused
 from diptych.core.messages import JSON
 from diptych.core.text import one_line

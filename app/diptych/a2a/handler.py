@@ -30,18 +30,18 @@ from a2a.utils.errors import (
 from a2a.utils.proto_utils import validate_proto_required_fields
 from a2a.utils.task import validate_history_length
 
-from diptych.a2a import extension as a2a_extension
-from diptych.a2a.server.attending import attending
-from diptych.a2a.server.errors import ErrorTranslation
-from diptych.a2a.server.listing import list_tasks
-from diptych.a2a.server.message import (
+from diptych.a2a import extension
+from diptych.a2a.attending import attending
+from diptych.a2a.errors import ErrorTranslation
+from diptych.a2a.listing import list_tasks
+from diptych.a2a.message import (
     joins_by_blanks,
     read_a2a_request,
     read_steering,
     takes_last_update_for_whole,
 )
-from diptych.a2a.server.task import TaskUpdates, Update, submitted_task, task_snapshot
-from diptych.a2a.server.task_events import add_events
+from diptych.a2a.task import TaskUpdates, Update, submitted_task, task_snapshot
+from diptych.a2a.task_events import add_events
 from diptych.access.caller import current_caller
 from diptych.access.grants import Right
 from diptych.core.approval_records import open_approvals
@@ -227,7 +227,7 @@ def _updates_for(
 
 
 def _wants_events(context: ServerCallContext) -> bool:
-    return a2a_extension.URI in context.requested_extensions
+    return extension.URI in context.requested_extensions
 
 
 def _history_length(params: GetTaskRequest | SendMessageConfiguration) -> int | None:

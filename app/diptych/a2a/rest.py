@@ -24,10 +24,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from diptych.a2a.server.bindings import Endpoint, json_problem, name_extension
-from diptych.a2a.server.handler import TaskHandler
-from diptych.a2a.server.older import older_rest_routes
-from diptych.a2a.server.parameters import read_query
+from diptych.a2a.bindings import Endpoint, json_problem, name_extension
+from diptych.a2a.handler import TaskHandler
+from diptych.a2a.older import older_rest_routes
+from diptych.a2a.parameters import read_query
 from diptych.http.errors import STATUS_OF_CODE
 from diptych.http.rest_errors import REST_PATH, status_name
 

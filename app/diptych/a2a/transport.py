@@ -29,7 +29,7 @@ def client_factory(http: httpx.AsyncClient) -> ClientFactory:
 
     def transport(card: AgentCard, url: str, _: ClientConfig) -> ClientTransport:
         if _is_older(card, url):
-            from diptych.a2a.client.older_transport import OlderTransport  # noqa: PLC0415 - heavy
+            from diptych.a2a.older_transport import OlderTransport  # noqa: PLC0415 - heavy
 
             return OlderTransport(http, card, url, is_shared_httpx=True)
         return _NewerTransport(http, card, url, is_shared_httpx=True)

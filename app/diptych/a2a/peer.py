@@ -16,8 +16,8 @@ from a2a.client import Client
 from a2a.client.card_resolver import parse_agent_card
 from a2a.types import AgentCard
 
-from diptych.a2a import extension as a2a_extension
-from diptych.a2a.client.http_client import (
+from diptych.a2a import extension
+from diptych.a2a.http_client import (
     MALFORMED_ANSWER_ERRORS,
     card_url,
     identity,
@@ -25,7 +25,7 @@ from diptych.a2a.client.http_client import (
     origin,
     reachable,
 )
-from diptych.a2a.client.transport import JSONRPC, client_factory
+from diptych.a2a.transport import JSONRPC, client_factory
 from diptych.core.catalog import Peer, Unavailable
 from diptych.core.errors import DelegationError
 from diptych.core.text import one_line
@@ -190,7 +190,7 @@ class PeerMonitor:
             identities=frozenset(identity(url) for url in (configured, *urls)),
             takes_headers=all(origin(configured) == origin(url) for url in urls),
             base_url=identity(urls[0]),
-            speaks_extension=any(e.uri == a2a_extension.URI for e in card.capabilities.extensions),
+            speaks_extension=any(e.uri == extension.URI for e in card.capabilities.extensions),
         )
         return None
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Struct
 
-from diptych.a2a import extension as a2a_extension
+from diptych.a2a import extension
 from diptych.core.messages import JSON
 
 UNREADABLE: JSON = {"event": "", "used": ""}
@@ -14,13 +14,13 @@ UNREADABLE: JSON = {"event": "", "used": ""}
 
 def extension_value(metadata: Struct) -> JSON:
     """Give what stands under our URI; None if nothing does."""
-    if a2a_extension.URI not in metadata.fields:
+    if extension.URI not in metadata.fields:
         return None
     try:
-        value: JSON = MessageToDict(metadata.fields[a2a_extension.URI])
+        value: JSON = MessageToDict(metadata.fields[extension.URI])
     except ValueError:
         return UNREADABLE
-    found: JSON = a2a_extension.from_wire(value)
+    found: JSON = extension.from_wire(value)
     return found
 
 

@@ -16,8 +16,8 @@ from a2a.compat.v0_3.jsonrpc_transport import CompatJsonRpcTransport
 from a2a.types import SendMessageRequest, SendMessageResponse, StreamResponse
 from a2a.utils.constants import PROTOCOL_VERSION_0_3, VERSION_HEADER
 
-from diptych.a2a.client.pieces import joined
-from diptych.a2a.client.transport import drop_time
+from diptych.a2a.pieces import joined
+from diptych.a2a.transport import drop_time
 
 _TEXT = "text/plain"
 _MAX_MODES = 20  # of a card that a message names again

@@ -17,13 +17,13 @@ from a2a.extensions.common import HTTP_EXTENSION_HEADER
 from a2a.types import Message, Part, Role, SendMessageConfiguration, SendMessageRequest
 from google.protobuf.json_format import ParseDict
 
-from diptych.a2a import extension as a2a_extension
-from diptych.a2a.client.decisions import send_decision
-from diptych.a2a.client.delegation import RECONNECT_SECONDS, DelegationTask
-from diptych.a2a.client.http_client import card_url, http_client, identity
-from diptych.a2a.client.peer import PeerMonitor, ResolvedPeer
-from diptych.a2a.client.run_tree import fetch_tree
-from diptych.a2a.client.send_errors import is_unreached, unknown
+from diptych.a2a import extension
+from diptych.a2a.children import send_decision
+from diptych.a2a.delegation import RECONNECT_SECONDS, DelegationTask
+from diptych.a2a.http_client import card_url, http_client, identity
+from diptych.a2a.peer import PeerMonitor, ResolvedPeer
+from diptych.a2a.run_tree import fetch_tree
+from diptych.a2a.send_errors import is_unreached, unknown
 from diptych.core import prompt
 from diptych.core.catalog import Peer, Unavailable
 from diptych.core.errors import DecisionRefused, DelegationError
@@ -153,13 +153,13 @@ class A2aAgents:
             raise DelegationError("timeout", "there was no time left to ask another agent")
         context = _call_context(request, monitor, peer)
         task = DelegationTask(request, peer.base_url, peer.client, context, progress)
-        about = a2a_extension.DelegationMetadata(
+        about = extension.DelegationMetadata(
             path,
             seconds,
             request.subject,
             self._parent(request),
             deadline_pauses=request.deadline_pauses,
-            lease=a2a_extension.LEASE_SECONDS if _is_followed(peer) else None,
+            lease=extension.LEASE_SECONDS if _is_followed(peer) else None,
             budget=request.budget,
         )
         message = _send_request(request, monitor.config, about)
@@ -262,14 +262,14 @@ def _call_context(
 ) -> ClientCallContext:
     headers = monitor.headers_for(peer)
     if monitor.config.share_context and peer.speaks_extension:
-        headers[HTTP_EXTENSION_HEADER] = a2a_extension.URI
+        headers[HTTP_EXTENSION_HEADER] = extension.URI
     if request.traceparent:
         headers["traceparent"] = request.traceparent
     return ClientCallContext(service_parameters=headers)
 
 
 def _send_request(
-    request: DelegationRequest, config: PeerConfig, about: a2a_extension.DelegationMetadata
+    request: DelegationRequest, config: PeerConfig, about: extension.DelegationMetadata
 ) -> SendMessageRequest:
     """Make one message of a delegation; an agent without shared context gets only the task."""
     message = Message(
@@ -279,11 +279,11 @@ def _send_request(
         parts=[Part(text=well_formed(request.task))],
     )
     if config.share_context:
-        uri = a2a_extension.URI
+        uri = extension.URI
         message.extensions.append(uri)
-        message.metadata.update({uri: a2a_extension.to_wire(a2a_extension.metadata_value(about))})
+        message.metadata.update({uri: extension.to_wire(extension.metadata_value(about))})
         if request.context:
             part = Part(media_type="application/json", metadata={uri: {"content": "messages"}})
-            ParseDict(dict(a2a_extension.context_value(request.context)), part.data)
+            ParseDict(dict(extension.context_value(request.context)), part.data)
             message.parts.append(part)
     return SendMessageRequest(message=message, configuration=SendMessageConfiguration())
