@@ -32,8 +32,6 @@ _NOT_ANSWERED = (
     "the task's owner does not answer now, and may still take the message: send it again with the "
     "same messageId, or read the task first"
 )
-_STORE_FULL_SECONDS = 10
-_NOT_ANSWERED_SECONDS = 2
 
 _logger = logging.getLogger(__name__)
 
@@ -41,51 +39,51 @@ _logger = logging.getLogger(__name__)
 class ErrorTranslation:
     """Turns exceptions that leave its block into errors of A2A; cancellation passes through.
 
-    The SDK sends the text of any other exception to the caller. Callers learn of our own bugs only
-    that there was one. A `code` says what A2A has no error for; over REST it decides the status.
+    The SDK would send the text of any other exception to the caller. A `code` says what A2A has no
+    error for; over REST it decides the status.
     """
 
     def __enter__(self) -> None: ...
 
-    def __exit__(  # noqa: C901, PLR0912 - a table
+    def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        match error:
-            case None | A2AError():
-                return
-            case RunNotFound() | RunLost():
-                raise TaskNotFoundError(error.message) from error
-            case Forbidden():
-                raise UnsupportedOperationError(str(error), {"code": "forbidden"}) from error
-            case LimitExceeded():
-                retry = _retry("too_many_runs", error.retry_after)
-                raise InternalError(error.message, retry) from error
-            case Overloaded():
-                raise InternalError(str(error), _retry(error.code, error.retry_after)) from error
-            case RunEnded():
-                raise UnsupportedOperationError(_TASK_ENDED) from error
-            case SessionBusy():
-                raise UnsupportedOperationError(_CONTEXT_BUSY) from error
-            case RequestError(code="idempotency_mismatch"):
-                raise InvalidParamsError(_SAME_ID) from error
-            case RequestError():
-                raise InvalidParamsError(error.message) from error
-            case StoreFull():
-                retry = _retry("store_full", _STORE_FULL_SECONDS)
-                raise InternalError("the store of tasks has no room now", retry) from error
-            case NotAnswered():
-                retry = _retry("not_answered", _NOT_ANSWERED_SECONDS)
-                raise InternalError(_NOT_ANSWERED, retry) from error
-            case StoreError():
-                data = {"code": "store_away"}
-                raise InternalError("the record of tasks cannot be reached now", data) from error
-            case Exception():
-                _logger.error("an A2A request failed unexpectedly", exc_info=error)
-                raise InternalError("internal error") from error
+        if isinstance(error, Exception) and not isinstance(error, A2AError):
+            raise _translated(error) from error
 
 
-def _retry(code: str, seconds: int) -> dict[str, str]:
-    return {"code": code, "retryAfterSeconds": str(seconds)}
+def _translated(error: Exception) -> A2AError:  # noqa: C901 - a table
+    match error:
+        case RunNotFound() | RunLost():
+            return TaskNotFoundError(error.message)
+        case Forbidden():
+            return UnsupportedOperationError(str(error), {"code": "forbidden"})
+        case LimitExceeded():
+            return _retry(error.message, "too_many_runs", error.retry_after)
+        case Overloaded():
+            return _retry(str(error), error.code, error.retry_after)
+        case RunEnded():
+            return UnsupportedOperationError(_TASK_ENDED)
+        case SessionBusy():
+            return UnsupportedOperationError(_CONTEXT_BUSY)
+        case RequestError(code="idempotency_mismatch"):
+            return InvalidParamsError(_SAME_ID)
+        case RequestError():
+            return InvalidParamsError(error.message)
+        case StoreFull():
+            return _retry("the store of tasks has no room now", "store_full", 10)
+        case NotAnswered():
+            return _retry(_NOT_ANSWERED, "not_answered", 2)
+        case StoreError():
+            message = "the record of tasks cannot be reached now"
+            return InternalError(message, {"code": "store_away"})
+        case _:
+            _logger.error("an A2A request failed unexpectedly", exc_info=error)
+            return InternalError("internal error")
+
+
+def _retry(message: str, code: str, seconds: int) -> InternalError:
+    return InternalError(message, {"code": code, "retryAfterSeconds": str(seconds)})

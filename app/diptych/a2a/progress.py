@@ -1,24 +1,21 @@
-"""What another agent has sent of a task so far, as the result of a delegation."""
+"""Another agent's task, put together from what it sends, as the result of a delegation."""
 
-from enum import Enum, auto
+import json
+from collections.abc import Iterable
 
-from a2a.types import Artifact, Message, StreamResponse, Task, TaskState, TaskStatus
-from google.protobuf.struct_pb2 import Struct
+from a2a.types import Artifact, Message, Part, Role, StreamResponse, Task, TaskState, TaskStatus
 
-from diptych.a2a import extension
-from diptych.a2a.claimed_use import ClaimedUse
-from diptych.a2a.content import MAX_ANSWER_CHARS, Content, content_of, last_words
-from diptych.a2a.metadata import extension_value
-from diptych.a2a.reports import TaskReport, read_report
+from diptych.a2a.extension import TaskReport, json_of, metadata_under_uri, read_finish_reason
 from diptych.core.errors import DelegationError
-from diptych.core.messages import CallOutput, ChildRun, Usage, Used
+from diptych.core.messages import JSON, CallOutput, ChildRun, FinishReason
 from diptych.core.text import one_line, well_formed
 from diptych.net.redaction import SECRETS
 
-MAX_ARTIFACTS = 100  # of a task; what comes after is not kept
+MAX_ANSWER_CHARS = 4 * 2**20  # kept of one artifact or message; the runner cuts the result further
+MAX_ARTIFACTS = 100  # of a task; later ones are not kept
 MAX_REASON_CHARS = 2_000
-MAX_PARTIAL_CHARS = 64 * 1024  # of what a task had said that did not complete
-MAX_TOLD_PARTIAL_CHARS = 2_000  # of these, that the model reads
+MAX_PARTIAL_CHARS = 64 * 1024  # recorded of what a task had said that did not complete
+MAX_QUOTED_PARTIAL_CHARS = 2_000  # of these, that the model reads
 MAX_TASK_ID_CHARS = 256
 
 TERMINAL_STATES = frozenset(
@@ -32,91 +29,161 @@ TERMINAL_STATES = frozenset(
 INTERRUPTED_STATES = frozenset(
     {TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED}
 )
+_PROBLEMS = {
+    TaskState.TASK_STATE_REJECTED: "rejected the task",
+    TaskState.TASK_STATE_CANCELED: "canceled the task",
+    TaskState.TASK_STATE_INPUT_REQUIRED: "asked for input",
+    TaskState.TASK_STATE_AUTH_REQUIRED: "asked for authorization",
+}
 
 
-class Stage(Enum):
-    """How far a delegation is, in A2A's terms (section 4.1.3)."""
+class Content:
+    """The parts of one artifact or message, each text on a line of its own.
 
-    SENT = auto()
-    """The agent has named no task."""
-    RUNNING = auto()
-    INTERRUPTED = auto()
-    """The agent wants something from us before it goes on, which a delegation never gives.
-
-    An approval that an agent of ours tells us of is none such: somebody else gives that.
+    Pieces of a streamed text, which are added later, are joined as they are. In `text` the values
+    of data parts stand below the texts, as JSON; `value` is the last one.
     """
-    ENDED = auto()
+
+    def __init__(self, parts: Iterable[Part] = ()) -> None:
+        self.value: JSON = None
+        self.finish_reason: FinishReason = "stop"
+        self.size = 0  # of all texts and values, in characters
+        self._texts: list[str] = []
+        self._values: list[JSON] = []
+        self.add(parts)
+
+    @property
+    def text(self) -> str:
+        said = "".join(self._texts)
+        if not self._values or (said and _is_written_out(said, self._values)):
+            return said
+        return "\n".join(filter(None, (said, *map(_as_text, self._values))))
+
+    def add(self, parts: Iterable[Part], *, as_pieces: bool = False) -> str:
+        """Add parts, up to the limit; return the added text, without the values.
+
+        With `as_pieces` the parts may be those of a streamed text, each as it came.
+        """
+        new: list[str] = []
+        for part in parts:
+            if part.HasField("data"):
+                self._add_value(json_of(part.data))
+            elif (text := _part_text(part)) and self.size <= MAX_ANSWER_CHARS:
+                before = "".join(self._texts[-1:] + new[-1:])[-1:]
+                is_file = not part.HasField("text")
+                if (is_file and before.strip()) or (new and not as_pieces and before != "\n"):
+                    text = f"\n{text}"
+                self.size += len(text)
+                new.append(text)
+        self._texts += new
+        return "".join(new)
+
+    def _add_value(self, value: JSON) -> None:
+        self.value = value
+        size = len(_as_text(value))
+        if value is not None and (not self._values or self.size + size <= MAX_ANSWER_CHARS):
+            self.size += size
+            self._values.append(value)
+
+
+def _as_text(value: JSON) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def _is_written_out(text: str, values: list[JSON]) -> bool:
+    """Whether a text is JSON of the type of the one value beside it, as our own agents write it.
+
+    The two are not compared further: a value's numbers are doubles, those of a text are exact.
+    """
+    if len(values) > 1:
+        return False
+    try:
+        return isinstance(json.loads(text), type(values[0]))
+    except (ValueError, RecursionError):
+        return False
+
+
+def _part_text(part: Part) -> str:
+    match part.WhichOneof("content"):
+        case "text":
+            return str(part.text)
+        case "url":
+            return f"[{part.filename or 'a file'}: {part.url}]"
+        case "raw":
+            return f"[{part.filename or 'a file'} of {len(part.raw)} bytes, not shown]"
+        case _:
+            return ""
+
+
+def last_words(history: Iterable[Message]) -> str:
+    """Return what the agent said last in a task's history, if nothing was said to it since.
+
+    Agents that do not stream may leave their answer there alone (Microsoft's Agent Framework).
+    """
+    words = ""
+    for message in history:
+        is_agent = message.role == Role.ROLE_AGENT
+        words = (Content(message.parts).text or words) if is_agent else ""
+    return words
 
 
 class TaskProgress:
-    """The task of one delegation, put together from what its agent sends.
+    """The task of one delegation; `url` is the base URL of its agent.
 
-    `url` is the base URL of that agent, `claims` holds what it says to have used against what is
-    known. A task that `has_pieces` may hold an artifact as the pieces in which it was streamed.
+    `report` is the newest that the agent gave of it. While it `waits_for_approval`, of a call at or
+    below the agent, it may ask for input and goes on later. A task that `has_pieces` may hold an
+    artifact as the pieces in which it was streamed.
     """
 
-    def __init__(self, url: str = "", claims: ClaimedUse | None = None) -> None:
+    def __init__(self, url: str = "") -> None:
         self.task_id = ""
-        self._url = url
         self.has_pieces = False
-        self._claims = claims
         self.report = TaskReport()
-        self.waits_for_approval = False  # a call of it or below it, as its events say
+        self.waits_for_approval = False
+        self._url = url
         self._state = TaskState.TASK_STATE_UNSPECIFIED
-        self._status_text = ""  # the newest; not each status has one
-        self._is_status_said = False  # whether the newest status has one
+        self._newest_words = ""  # of the newest status
+        self._status_words = ""  # of the newest status that had any
         self._last_words = ""  # of the agent, in the task's history
         self._message: Content | None = None
         self._artifacts: dict[str, Content] = {}
 
     @property
-    def stage(self) -> Stage:
-        if self._message is not None or self._state in TERMINAL_STATES:
-            return Stage.ENDED
-        if self._state in INTERRUPTED_STATES and not self._awaits_decision:
-            return Stage.INTERRUPTED
-        return Stage.RUNNING if self.task_id else Stage.SENT
+    def is_completed(self) -> bool:
+        return self._message is not None or self._state == TaskState.TASK_STATE_COMPLETED
 
     @property
-    def _awaits_decision(self) -> bool:
-        """Whether it is interrupted by an approval only: somebody decides, and it goes on."""
-        is_asking = self._state == TaskState.TASK_STATE_INPUT_REQUIRED
-        return is_asking and self.waits_for_approval
+    def has_ended(self) -> bool:
+        return self._message is not None or self._state in TERMINAL_STATES
 
     @property
     def is_settled(self) -> bool:
-        """Whether there is nothing more to wait for: the task has ended or is interrupted."""
-        return self.stage in (Stage.ENDED, Stage.INTERRUPTED)
-
-    @property
-    def is_completed(self) -> bool:
-        """Whether it has ended with its answer."""
-        return self._message is not None or self._state == TaskState.TASK_STATE_COMPLETED
+        """Whether there is nothing more to wait for: it has ended, or wants something from us."""
+        is_asking = self._state in INTERRUPTED_STATES
+        is_approval = self._state == TaskState.TASK_STATE_INPUT_REQUIRED and self.waits_for_approval
+        return self.has_ended or (is_asking and not is_approval)
 
     def apply(self, event: StreamResponse) -> str:
-        """Apply an event; give the new text of the answer."""
+        """Apply an event; return the new text of the answer."""
         match event.WhichOneof("payload"):
             case "task":
                 return self.apply_task(event.task)
             case "message":
-                return self._apply_message(event.message)
+                self._message = Content(event.message.parts)
+                return self._message.text
             case "status_update":
                 self.task_id = self.task_id or event.status_update.task_id
                 self._apply_status(event.status_update.status)
-                self.apply_report(event.status_update.metadata)
-                return ""
             case "artifact_update":
                 update = event.artifact_update
                 self.task_id = self.task_id or update.task_id
                 return self._apply_artifact(update.artifact, appends=update.append)
-            case _:
-                return ""
+        return ""
 
     def apply_task(self, task: Task) -> str:
-        """Apply a whole task, which replaces all that came before; give the new text."""
+        """Apply a whole task, which replaces all that came before; return the new text."""
         self.task_id = task.id
         self._apply_status(task.status)
-        self.apply_report(task.metadata)
         before = self._text()
         self._artifacts.clear()
         for artifact in task.artifacts:
@@ -125,126 +192,79 @@ class TaskProgress:
         return self._text().removeprefix(before)
 
     def call_output(self, agent: str) -> CallOutput:
-        """Give the result of a task that is settled; `agent` is the name of who had it.
+        """Return the result of a settled task; `agent` is its agent's name.
 
         Raises `DelegationError` if the task is not completed.
         """
         if self._message is not None:
             message = self._message
             return CallOutput(message.text, message.value, message.finish_reason, self.child())
-        match self._state:
-            case TaskState.TASK_STATE_COMPLETED:
-                values = [a.value for a in self._artifacts.values() if a.value is not None]
-                reasons = [a.finish_reason for a in self._artifacts.values()]
-                return CallOutput(
-                    self._text() or self._words(),
-                    values[-1] if values else None,
-                    next((reason for reason in reasons if reason != "stop"), "stop"),
-                    self.child(),
-                )
-            case TaskState.TASK_STATE_REJECTED:
-                problem = "rejected the task"
-            case TaskState.TASK_STATE_CANCELED:
-                problem = "canceled the task"
-            case TaskState.TASK_STATE_INPUT_REQUIRED:
-                problem = "asked for input"
-            case TaskState.TASK_STATE_AUTH_REQUIRED:
-                problem = "asked for authorization"
-            case _:
-                problem = "failed"
-        raise DelegationError("failed", f"agent {agent} {problem}: {self._reason()}")
-
-    @property
-    def used(self) -> tuple[Usage | None, Used | None]:
-        """What the agent says that the task has used by now, with its children."""
-        return self.report.usage, self._used
-
-    @property
-    def _used(self) -> Used | None:
-        if self._claims is None:
-            return self.report.used
-        return self._claims.counted(self.report, has_ended=self.is_settled)
+        if self._state != TaskState.TASK_STATE_COMPLETED:
+            problem = _PROBLEMS.get(self._state, "failed")
+            raise DelegationError("failed", f"agent {agent} {problem}: {self._reason()}")
+        contents = self._artifacts.values()
+        return CallOutput(
+            self._text() or self._newest_words or self._last_words or self._status_words,
+            next((c.value for c in reversed(contents) if c.value is not None), None),
+            next((c.finish_reason for c in contents if c.finish_reason != "stop"), "stop"),
+            self.child(),
+        )
 
     def child(self) -> ChildRun:
-        """Say what is known of the task by now."""
-        state = "" if self._state == TaskState.TASK_STATE_UNSPECIFIED else _state_name(self._state)
-        if self._message is not None:
-            state = "completed"
+        """Return what is known of the task by now."""
         has_answer = self.is_completed
+        partial = SECRETS.redact(well_formed(self._text()))[:MAX_PARTIAL_CHARS]
         return ChildRun(
             self._url,
             one_line(self.task_id, MAX_TASK_ID_CHARS),
-            state,
+            "completed" if self._message is not None else _state_name(self._state),
             "" if has_answer else self.report.code,
             self.report.usage,
-            "" if has_answer else SECRETS.redact(well_formed(self._text()))[:MAX_PARTIAL_CHARS],
-            self._used,
+            "" if has_answer else partial,
+            self.report.used,
         )
 
     def _reason(self) -> str:
-        """Say why a task did not complete; what is asked for may stand in an artifact alone."""
-        is_asking = self._state in INTERRUPTED_STATES
-        if is_asking and not self._text_at_end() and (asked := self._text()):
-            return asked[:MAX_REASON_CHARS]
-        unsaid = "it did not say what" if is_asking else "it gave no reason"
-        return f"{self._status_text[:MAX_REASON_CHARS] or unsaid}{self._said()}"
-
-    def _words(self) -> str:
-        """Give the answer of a task without artifacts."""
-        return self._text_at_end() or self._last_words or self._status_text
-
-    def _text_at_end(self) -> str:
-        """Give what the newest status says: one from before may say no more than that it works."""
-        return self._status_text if self._is_status_said else ""
-
-    def _said(self) -> str:
-        """Quote what a task had said that did not complete."""
+        """Say why a task did not complete; a question may stand in an artifact alone."""
         text = self._text()
+        is_asking = self._state in INTERRUPTED_STATES
+        if is_asking and text and not self._newest_words:
+            return text[:MAX_REASON_CHARS]
+        unsaid = "it did not say what" if is_asking else "it gave no reason"
+        reason = self._status_words[:MAX_REASON_CHARS] or unsaid
         if not text.strip():
-            return ""
-        more = "…" if len(text) > MAX_TOLD_PARTIAL_CHARS else ""
-        return f"\nUntil then it had said: {text[:MAX_TOLD_PARTIAL_CHARS]}{more}"
-
-    def apply_report(self, metadata: Struct) -> None:
-        """Keep what the agent says of the task, if it speaks our extension."""
-        if (about := extension_value(metadata)) is not None:
-            report = read_report(about)
-            known = self.report
-            usage, used = report.usage or known.usage, report.used or known.used
-            self.report = TaskReport(usage, report.code, used, report.is_unreadable)
+            return reason
+        more = "…" if len(text) > MAX_QUOTED_PARTIAL_CHARS else ""
+        return f"{reason}\nUntil then it had said: {text[:MAX_QUOTED_PARTIAL_CHARS]}{more}"
 
     def _apply_status(self, status: TaskStatus) -> None:
         self._state = status.state
-        self._is_status_said = status.HasField("message")
-        if self._is_status_said:
-            self._status_text = content_of(status.message.parts).text
-
-    def _apply_message(self, message: Message) -> str:
-        self._message = content_of(message.parts)
-        return self._message.text
+        self._newest_words = Content(status.message.parts).text
+        if status.HasField("message"):
+            self._status_words = self._newest_words
 
     def _apply_artifact(self, artifact: Artifact, *, appends: bool, as_pieces: bool = False) -> str:
         self.has_pieces |= appends
         known, before = self._artifacts.get(artifact.artifact_id), ""
         if not appends or known is None:
-            if len(self._artifacts) >= MAX_ARTIFACTS or self._size() > MAX_ANSWER_CHARS:
+            size = sum(content.size for content in self._artifacts.values())
+            if len(self._artifacts) >= MAX_ARTIFACTS or size > MAX_ANSWER_CHARS:
                 return ""
             self._artifacts[artifact.artifact_id] = Content()
             before = known.text if known else ""
         content = self._artifacts[artifact.artifact_id]
-        if (about := extension_value(artifact.metadata)) is not None:
-            content.finish_reason = extension.read_finish_reason(about)
+        if (about := metadata_under_uri(artifact.metadata)) is not None:
+            content.finish_reason = read_finish_reason(about)
         return content.add(artifact.parts, as_pieces=as_pieces).removeprefix(before)
-
-    def _size(self) -> int:
-        return sum(content.size for content in self._artifacts.values())
 
     def _text(self) -> str:
         return "\n\n".join(text for a in self._artifacts.values() if (text := a.text))
 
 
 def _state_name(state: int) -> str:
-    """Give the word of A2A for a state; a number that it does not know is none of its words."""
+    """Return A2A's word for a state: "" for none, "unknown" for a number that it does not have."""
+    if state == TaskState.TASK_STATE_UNSPECIFIED:
+        return ""
     try:
         return TaskState.Name(state).removeprefix("TASK_STATE_").lower().replace("_", "-")
     except ValueError:

@@ -15,7 +15,7 @@ class ChildEvent:
 
     `type`, `seq`, `timestamp`, `content` and `metadata` are those of a record, cut where they are
     long; `seq` is 0 for what is on no record. `path` holds the calls that lead from the task's run
-    to that of the event, and `skipped` is how many events before this one were not let in.
+    to that of the event.
     """
 
     type: str
@@ -24,7 +24,6 @@ class ChildEvent:
     timestamp: float = 0.0
     content: JSON = None
     metadata: JSONObject = field(default_factory=dict)
-    skipped: int = 0
 
 
 DelegationProgress = Callable[[str | ChildRun | ChildEvent], None]

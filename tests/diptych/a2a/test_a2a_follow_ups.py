@@ -23,7 +23,7 @@ from a2a.types import (
     Task,
     TaskState,
 )
-from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
+from a2a.utils.errors import InvalidParamsError
 from support.a2a_wires import Wire, client_over, over_each_wire
 from support.doubles import ListeningModel
 from support.face import LOCAL, Face, Speaker, replicas
@@ -146,37 +146,6 @@ async def watched(client: Client, task: Task) -> dict[str, str]:
 
 
 @over_each_wire
-async def test_a_stream_for_a_message_to_a_task_begins_with_the_task_as_it_is(wire: Wire) -> None:
-    async with agents(wire, ListeningModel(SLOW, "{}", "Done."), Speaker()) as (
-        [here, there],
-        client,
-    ):
-        task = await begun(await client(here))
-        streaming = await client(there, streaming=True)
-        events = [e async for e in streaming.send_message(asking("more", "m-2", task))]
-    first, *_, last = events
-    assert first.task.id == task.id
-    assert [m.message_id for m in first.task.history][1:] == ["m-2"]
-    assert last.status_update.status.state == TaskState.TASK_STATE_COMPLETED
-
-
-@over_each_wire
-async def test_adk_gets_the_whole_answer_of_a_task_that_it_sends_a_message_to(wire: Wire) -> None:
-    async with agents(wire, ListeningModel(SLOW, "{}", "All of it."), Speaker()) as (
-        [here, there],
-        client,
-    ):
-        task = await begun(await client(here))
-        asked = asking("more", "m-2", task)
-        asked.message.parts[0].metadata["is_user_input"] = True
-        streaming = await client(there, streaming=True)
-        events = [e async for e in streaming.send_message(asked)]
-    *before, end = [e.artifact_update for e in events if e.HasField("artifact_update")]
-    assert before, "it was not streamed"
-    assert (end.artifact.parts[0].text, end.append, end.last_chunk) == ("All of it.", False, True)
-
-
-@over_each_wire
 async def test_a_message_that_is_sent_again_joins_once(wire: Wire) -> None:
     async with agents(wire, ListeningModel(SLOW, "{}", "Done."), Speaker()) as (
         [here, there],
@@ -193,30 +162,6 @@ async def test_a_message_that_is_sent_again_joins_once(wire: Wire) -> None:
         await task_of((await client(there)).send_message(at_once(asking("more", "m-3", task))))
         with pytest.raises(InvalidParamsError, match="messageId"):
             await task_of((await client(there)).send_message(other))
-
-
-@over_each_wire
-async def test_a_task_that_has_ended_takes_no_message_and_one_that_never_was_is_not_found(
-    wire: Wire,
-) -> None:
-    async with agents(wire, ListeningModel("{}", "Done."), Speaker()) as ([here, there], client):
-        task = await task_of((await client(here)).send_message(asking("hi", "m-1")))
-        with pytest.raises(UnsupportedOperationError, match="contextId and no taskId"):
-            await task_of((await client(there)).send_message(asking("more", "m-2", task)))
-        task.id = "never-was"
-        with pytest.raises(TaskNotFoundError):
-            await task_of((await client(there)).send_message(asking("more", "m-2", task)))
-
-
-@over_each_wire
-async def test_a_message_that_names_another_context_than_its_tasks_is_refused(wire: Wire) -> None:
-    async with agents(wire, ListeningModel(SLOW, "{}"), Speaker()) as ([here, there], client):
-        task = await begun(await client(here))
-        wrong = asking("more", "m-2", task, context_id="another")
-        with pytest.raises(InvalidParamsError, match="contextId"):
-            await task_of((await client(there)).send_message(wrong))
-        right = asking("more", "m-2", task, context_id=task.context_id)
-        await task_of((await client(there)).send_message(at_once(right)))
 
 
 @over_each_wire

@@ -6,7 +6,7 @@ import pytest
 from a2a.types import Message, Part, StreamResponse, Task, TaskState
 from google.protobuf.json_format import ParseDict
 
-from diptych.a2a.content import Content, last_words
+from diptych.a2a.progress import Content, last_words
 from diptych.a2a.transport import in_newer_form
 
 

@@ -120,10 +120,6 @@ def test_what_the_last_status_says_is_the_answer_of_a_task_without_artifacts() -
     assert output_after(WORKING, task).text == "Sunny."
 
 
-def test_nothing_said_is_an_empty_answer() -> None:
-    assert output_after(DONE) == CallOutput("")
-
-
 @pytest.mark.parametrize(
     "url",
     [
@@ -179,13 +175,9 @@ def test_a_strangers_card_leads_only_to_its_own_host_or_over_https(
     assert may_lead_to("http://a", interface, is_trusted=False) is expected
 
 
-def test_localhost_has_many_names() -> None:
-    assert may_lead_to("http://127.0.0.1:1", "http://localhost:1/a2a", is_trusted=False)
-
-
 def test_no_number_of_artifacts_is_kept() -> None:
     progress = TaskProgress()
-    for n in range(1_000):
+    for n in range(200):
         progress.apply(ParseDict(piece(str(n), {"text": "x" * 60_000}), StreamResponse()))
     progress.apply(ParseDict(DONE, StreamResponse()))
     text = progress.call_output("peer").text

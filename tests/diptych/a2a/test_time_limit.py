@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from support.stories import now, virtually
 
-from diptych.a2a.time_limit import TimeLimit
+from diptych.a2a.delegation import TimeLimit
 
 
 @virtually
