@@ -578,12 +578,6 @@ async def test_a_task_that_another_process_sent_is_looked_for_to_be_cancelled(
     assert any(isinstance(seen, ChildRun) for seen in told) != leaves
 
 
-async def test_an_answer_beyond_all_reason_is_not_read_to_its_end() -> None:
-    peer = ScriptedPeer(replies={"SendStreamingMessage": Response(b"x" * 5_000_000)})
-    async with delegating_to(peer) as agents:
-        assert (await failure(agents, request_to())).kind == "unknown"
-
-
 async def test_a_peer_that_is_down_at_the_start_is_offered_once_it_is_up() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     base = f"http://127.0.0.1:{listener.getsockname()[1]}"

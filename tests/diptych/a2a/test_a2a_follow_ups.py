@@ -1,6 +1,6 @@
 """A2A messages with a `taskId`: they join the task that they name, at whatever replica it is.
 
-Asked by the SDK's own client over each wire, at two replicas that share a store.
+Asked by the SDK's own client, at two replicas that share a store.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from a2a.types import (
     TaskState,
 )
 from a2a.utils.errors import InvalidParamsError
-from support.a2a_wires import Wire, client_over, over_each_wire
+from support.a2a_wires import USUAL, Wire, client_over, over_each_wire
 from support.doubles import ListeningModel
 from support.face import LOCAL, Face, Speaker, replicas
 from support.stack import until
@@ -96,10 +96,9 @@ async def test_a_task_shows_each_message_as_it_was_sent(wire: Wire) -> None:
     assert "```\na\n```\nExplain" in model.requests[0][-1].content
 
 
-@over_each_wire
-async def test_a_message_joins_a_task_that_another_replica_works_on(wire: Wire) -> None:
+async def test_a_message_joins_a_task_that_another_replica_works_on() -> None:
     model = ListeningModel(SLOW, "{}", "Voilà.")
-    async with agents(wire, model, Speaker()) as ([here, there], client):
+    async with agents(USUAL, model, Speaker()) as ([here, there], client):
         task = await begun(await client(here))
         follow_up = asking("and in French", "m-2", task)
         ended = await task_of((await client(there)).send_message(follow_up))
@@ -110,12 +109,9 @@ async def test_a_message_joins_a_task_that_another_replica_works_on(wire: Wire) 
     assert "and in French" in model.requests[1][-1].content
 
 
-@over_each_wire
-async def test_a_message_that_comes_while_the_answer_is_told_is_answered_in_the_same_task(
-    wire: Wire,
-) -> None:
+async def test_a_message_that_comes_while_the_answer_is_told_is_answered_in_the_same_task() -> None:
     speaker = Speaker("One.", ...)
-    async with agents(wire, speaker, Speaker()) as ([here, there], client):
+    async with agents(USUAL, speaker, Speaker()) as ([here, there], client):
         task = await begun(await client(here))
         watching = asyncio.create_task(watched(await client(there, streaming=True), task))
         await speaker.has_stopped.wait()
@@ -145,9 +141,8 @@ async def watched(client: Client, task: Task) -> dict[str, str]:
     return told
 
 
-@over_each_wire
-async def test_a_message_that_is_sent_again_joins_once(wire: Wire) -> None:
-    async with agents(wire, ListeningModel(SLOW, "{}", "Done."), Speaker()) as (
+async def test_a_message_that_is_sent_again_joins_once() -> None:
+    async with agents(USUAL, ListeningModel(SLOW, "{}", "Done."), Speaker()) as (
         [here, there],
         client,
     ):
@@ -164,11 +159,10 @@ async def test_a_message_that_is_sent_again_joins_once(wire: Wire) -> None:
             await task_of((await client(there)).send_message(other))
 
 
-@over_each_wire
-async def test_a_task_whose_process_has_died_hears_it_from_its_next_owner(wire: Wire) -> None:
+async def test_a_task_whose_process_has_died_hears_it_from_its_next_owner() -> None:
     """Its owner is gone for good when the message comes."""
     models = [ListeningModel(SLOW, "{}", "One."), ListeningModel(SLOW, "{}", "Two.")]
-    async with agents(wire, *models) as ([here, there], client):
+    async with agents(USUAL, *models) as ([here, there], client):
         task = await begun(await client(here))
         await until(lambda: models[0].requests, 5)
         await here.house.runs.close()

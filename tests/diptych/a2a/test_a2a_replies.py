@@ -53,10 +53,8 @@ def says(text: str) -> httpx.Response:
     [
         pytest.param(httpx.Response(401), "failed", "credentials", id="unauthorized"),
         pytest.param(httpx.Response(503), "unavailable", "HTTP 503", id="turned away"),
-        pytest.param(httpx.Response(500), "unknown", "HTTP 500", id="a broken server"),
         pytest.param(httpx.Response(502), "unknown", "HTTP 502", id="a gateway that lost it"),
         pytest.param(httpx.Response(408), "unknown", "HTTP 408", id="one that did not wait"),
-        pytest.param(httpx.Response(400), "failed", "HTTP 400", id="refused"),
         pytest.param(
             httpx.Response(307, headers={"Location": "http://elsewhere/"}),
             "failed",
@@ -68,24 +66,12 @@ def says(text: str) -> httpx.Response:
             httpx.Response(200, content=b"\xff"), "unknown", "is not valid", id="no UTF-8"
         ),
         pytest.param(httpx.Response(200, json=[]), "unknown", "is not valid", id="a list"),
-        pytest.param(
-            httpx.Response(200, json={"result": 7}), "unknown", "is not valid", id="a number"
-        ),
         pytest.param(httpx.Response(200, json={"result": {}}), "unknown", "nothing", id="no event"),
-        pytest.param(
-            httpx.Response(200, json={"result": {"task": "x"}}), "unknown", "nothing", id="a text"
-        ),
         pytest.param(
             httpx.Response(200, headers=SSE, text='data: {"result"\n\n'),
             "unknown",
             "is not valid",
             id="an event that is no JSON",
-        ),
-        pytest.param(
-            httpx.Response(200, headers=SSE, text='event: error\ndata: "x"\n\n'),
-            "unknown",
-            "is not valid",
-            id="an error event that is no error",
         ),
         pytest.param(httpx.Response(200, headers=SSE), "unknown", "nothing", id="an empty stream"),
         pytest.param(
@@ -93,12 +79,6 @@ def says(text: str) -> httpx.Response:
             "failed",
             "text only",
             id="an error of A2A",
-        ),
-        pytest.param(
-            httpx.Response(200, json={"error": {"code": -1, "message": [1]}}),
-            "unknown",
-            "is not valid",
-            id="an odd error",
         ),
         pytest.param(
             httpx.Response(200, json={"error": BUSY}),
@@ -194,8 +174,6 @@ async def test_an_agent_that_answers_but_does_not_tell_of_a_task_was_not_lost(
             "at /.well-known/agent-card.json; if it has one elsewhere, give that URL",
             id="no card",
         ),
-        pytest.param(httpx.Response(200, text="<html>"), "is not valid", id="a page"),
-        pytest.param(httpx.Response(200, json=[]), "is not valid", id="a list"),
         pytest.param(httpx.Response(200, text="[" * 9_999), "is not valid", id="deep nesting"),
         pytest.param(
             httpx.Response(200, json=card(skills="x")), "is not valid", id="skills of text"
