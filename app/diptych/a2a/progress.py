@@ -212,15 +212,16 @@ class TaskProgress:
 
     def child(self) -> ChildRun:
         """Return what is known of the task by now."""
-        has_answer = self.is_completed
-        partial = SECRETS.redact(well_formed(self._text()))[:MAX_PARTIAL_CHARS]
+        partial = ""
+        if not self.is_completed:
+            partial = SECRETS.redact(well_formed(self._text()))[:MAX_PARTIAL_CHARS]
         return ChildRun(
             self._url,
             one_line(self.task_id, MAX_TASK_ID_CHARS),
             "completed" if self._message is not None else _state_name(self._state),
-            "" if has_answer else self.report.code,
+            "" if self.is_completed else self.report.code,
             self.report.usage,
-            "" if has_answer else partial,
+            partial,
             self.report.used,
         )
 
