@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.agents import agent, child, observed, service
 from support.doubles import catalog
 
-from diptych.a2a.client.peer import MAX_JITTER, REFRESH_INTERVAL
+from diptych.a2a.peer import MAX_JITTER, REFRESH_INTERVAL
 from diptych.access.grants import Subject, rights_of
 from diptych.core.errors import ConfigError
 from diptych.core.messages import ToolCall

@@ -54,12 +54,11 @@ def answer_of(task: Task) -> str:
     return "".join(part.text for artifact in task.artifacts for part in artifact.parts)
 
 
-@over_each_wire
-async def test_a_blocking_client_gets_a_whole_task(wire: Wire) -> None:
+async def test_a_blocking_client_gets_a_whole_task() -> None:
     replies = (call("echo", text="hello"), "{}", ANSWER)
     async with (
         stage(*replies, tools=(box(echo),)) as helper,
-        client_of(helper, wire, streaming=False) as client,
+        client_of(helper, streaming=False) as client,
     ):
         (event,) = await heard(client, message())
         assert event.task.status.state == TaskState.TASK_STATE_COMPLETED
@@ -118,12 +117,11 @@ async def test_a_model_that_breaks_off_is_a_failed_task_and_says_why(streaming: 
         assert "broke off" in status.message.parts[0].text
 
 
-@over_each_wire
-async def test_a_cancelled_task_stops_the_model_too(wire: Wire) -> None:
+async def test_a_cancelled_task_stops_the_model_too() -> None:
     async with (
         model_server(silence) as model,
         stage(model=model, timeouts=PATIENT) as helper,
-        client_of(helper, wire, streaming=True) as client,
+        client_of(helper, streaming=True) as client,
     ):
         asking = asyncio.create_task(heard(client, message()))
         await asyncio.wait_for(model.asked.wait(), 5)

@@ -1,21 +1,20 @@
-"""Agents below that lie: about what they have used, what waits at them, and what is below them."""
+"""Agents below that lie: about what they have used, what waits at them, and what is below them.
 
-import json
-import logging
-from collections.abc import AsyncIterator, Mapping
+Children are trusted; what a lie can cost is bounded all the same.
+"""
+
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from starlette.responses import StreamingResponse
 from support.hostile import serving
-from support.hostile_peer import HostilePeer, event, status
+from support.hostile_peer import HostilePeer, event
 from support.stack import Stage, agent, stages
 from support.trees import delegates_to, recorded, said
 
-from diptych.a2a.client import event_gate
-from diptych.a2a.client.event_gate import MAX_APPROVAL_BYTES
-from diptych.a2a.tree import MAX_NODES
+from diptych.a2a import delegation
 from diptych.core.budget import Budget
 from diptych.core.decisions import MAX_OPEN
 from diptych.core.run_settings import RunSettings
@@ -37,210 +36,63 @@ async def asking(peer: HostilePeer, **fields: Any) -> AsyncIterator[Stage]:
             yield top
 
 
-def audited(caplog: pytest.LogCaptureFixture) -> list[Mapping[str, Any]]:
-    lines = [r.getMessage() for r in caplog.records if r.name == "diptych.audit"]
-    return [line for line in map(json.loads, lines) if "claimed" in line]
-
-
-def replied(tokens: int) -> Any:
-    return event("model_reply", 2, usage={"prompt_tokens": tokens, "completion_tokens": 0})
-
-
-SHOWN = [replied(300)]
-OVER = "claims more than it could use of what it was given"
+async def used_by_the_child(peer: HostilePeer, own_calls: int) -> int:
+    """Give the tokens that a run has used beside those of its own model calls."""
+    async with asking(peer, loop=RunSettings(budget=Budget(tokens=TOKENS))) as top:
+        run = await top.ended(await top.start())
+    used: int = run["budget"]["run"]["used"]["tokens"]
+    return used - own_calls * OWN
 
 
 @pytest.mark.parametrize(
-    ("says", "claim", "counted", "why"),
+    ("report", "own_calls", "counted"),
     [
-        pytest.param([], {"tokens": 10**9}, 2 * GIVEN, OVER, id="huge"),
-        pytest.param([], {"tokens": 10**15}, GIVEN, "names amounts that are none", id="too huge"),
-        pytest.param([], {"tokens": -(10**6)}, GIVEN, "names amounts that are none", id="negative"),
-        pytest.param([], {"tokens": "all"}, GIVEN, "names amounts that are none", id="a word"),
-        pytest.param([], ["much"], GIVEN, "names amounts that are none", id="a list"),
-        pytest.param(SHOWN, {"tokens": 5}, 300, "claims less than its events show", id="less"),
-        pytest.param(SHOWN, {"tokens": 400}, 400, "claims more than its events show", id="more"),
-        pytest.param(SHOWN, {"tokens": 300, "model_calls": 1}, 300, "", id="the truth"),
-        pytest.param(SHOWN, None, 300, "claims nothing, and its events show use", id="nothing"),
+        ({"used": {"tokens": 300}}, 3, 300),
+        ({"used": {"tokens": 10**9}}, 1, 2 * GIVEN),
+        ({"usage": {"prompt_tokens": 10**12, "completion_tokens": 10**12}}, 1, 2 * GIVEN),
+        ({"used": {"tokens": -(10**6)}}, 3, 0),
+        ({"used": {"tokens": float("nan")}}, 3, 0),
+        ({"used": {"tokens": "all"}}, 3, 0),
+        ({"used": {"tokens": 5, "cost": "-1"}}, 3, 0),
+        ({"usage": {"prompt_tokens": 2**63, "completion_tokens": 1}}, 3, 0),
+        (float("inf"), 3, 0),
     ],
 )
-async def test_a_child_counts_for_what_it_could_use_at_most_and_for_what_it_shows_at_least(
-    says: Any, claim: Any, counted: int, why: str, caplog: pytest.LogCaptureFixture
+async def test_a_child_counts_for_what_it_says_up_to_what_it_was_given(
+    report: Any, own_calls: int, counted: int
 ) -> None:
-    caplog.set_level(logging.WARNING)
-    peer = HostilePeer(says, {"used": claim})
-    async with asking(peer, loop=RunSettings(budget=Budget(tokens=TOKENS))) as top:
-        run = await top.ended(await top.start())
-        (result,) = [e for e in await top.memory() if e["event_type"] == "delegation_response"]
-    assert result["metadata"]["child"]["used"]["tokens"] == counted
-    model_calls = 3 if counted < GIVEN else 1
-    assert run["budget"]["run"]["used"]["tokens"] == model_calls * OWN + counted
-    assert [line["why"] for line in audited(caplog)] == [why] * bool(why)
-    if why:
-        (line,) = audited(caplog)
-        assert (line["subject"], line["given"]) == ("agent evil", {"tokens": GIVEN})
-        assert why in caplog.text
-
-
-NAN, INFINITY = float("nan"), float("inf")  # on the wire as Python writes them
+    assert await used_by_the_child(HostilePeer([], report), own_calls) == counted
 
 
 @pytest.mark.parametrize(
-    "report",
-    [
-        pytest.param({"used": {"tokens": NAN}}, id="NaN"),
-        pytest.param({"used": {"tokens": INFINITY}}, id="infinity"),
-        pytest.param({"used": {"tokens": -INFINITY}}, id="less than nothing"),
-        pytest.param({"used": {"tokens": 1e300}}, id="huge"),
-        pytest.param({"used": {"tokens": "NaN"}}, id="a text"),
-        pytest.param({"used": {"tokens": {}}}, id="an object"),
-        pytest.param({"used": {"tokens": 1.5}}, id="a part of a token"),
-        pytest.param({"used": {"tokens": True}}, id="a truth"),
-        pytest.param({"used": {"tokens": 5, "cost": NAN}}, id="money that is none"),
-        pytest.param({"used": {"tokens": 5, "cost": "1e5"}}, id="money with an exponent"),
-        pytest.param({"usage": {"prompt_tokens": NAN, "completion_tokens": 1}}, id="usage"),
-        pytest.param({"used": NAN}, id="not even an object"),
-        pytest.param({"code": NAN}, id="another field"),
-        pytest.param(NAN, id="no report"),
-    ],
+    "broken", [{"result": {"task": {"id": 7}}}, {"error": {"code": -32000, "message": "no"}}]
 )
-@pytest.mark.parametrize("before", [[], SHOWN], ids=["in silence", "after events"])
-async def test_amounts_that_are_none_count_as_all_that_was_given(
-    report: Any, before: Any, caplog: pytest.LogCaptureFixture
+async def test_a_task_that_is_broken_off_counts_as_all_that_was_given(broken: Any) -> None:
+    peer = HostilePeer([{"used": {"tokens": 5}}], breaks_off_with=broken)
+    assert await used_by_the_child(peer, 1) == GIVEN
+
+
+async def test_calls_that_wait_below_and_events_are_bounded_in_number(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    caplog.set_level(logging.WARNING)
-    peer = HostilePeer(before, report)
-    async with asking(peer, loop=RunSettings(budget=Budget(tokens=TOKENS))) as top:
-        run = await top.ended(await top.start())
-        (result,) = [e for e in await top.memory() if e["event_type"].startswith("delegation_r")][
-            1:
-        ]
-    assert (result["event_type"], result["metadata"]["child"]["state"]) == (
-        "delegation_response",
-        "completed",
-    )
-    assert run["budget"]["run"]["used"]["tokens"] == OWN + GIVEN
-    assert [line["why"] for line in audited(caplog)] == ["names amounts that are none"]
-
-
-EARLIER = {"used": {"tokens": 5}}
-
-
-@pytest.mark.parametrize("before", [[], SHOWN, [EARLIER]], ids=["silence", "events", "a claim"])
-@pytest.mark.parametrize(
-    "broken",
-    [
-        pytest.param({"result": "word"}, id="no object"),
-        pytest.param({"result": {"task": {"id": 7}}}, id="a wrong type"),
-        pytest.param({"error": {"code": -32000, "message": "no"}}, id="an error"),
-        pytest.param({"result": status("WORKING", 10**400)}, id="more than a float holds"),
-    ],
-)
-async def test_a_task_that_is_broken_off_counts_as_all_that_was_given(
-    before: Any, broken: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.WARNING)
-    peer = HostilePeer(before, {"used": {"tokens": 1}}, breaks_off_with=broken)
-    async with asking(peer, loop=RunSettings(budget=Budget(tokens=TOKENS))) as top:
-        run = await top.ended(await top.start())
-        (error,) = [e for e in await top.memory() if e["event_type"] == "delegation_error"]
-    assert error["metadata"]["child"]["used"]["tokens"] == GIVEN
-    assert run["budget"]["run"]["used"]["tokens"] == OWN + GIVEN
-    assert ["broke off" in line["why"] for line in audited(caplog)] == [True]
-
-
-async def test_a_task_that_asks_for_input_counts_for_what_it_has_shown() -> None:
-    peer = HostilePeer(SHOWN, ends_as="INPUT_REQUIRED")
-    async with asking(peer, loop=RunSettings(budget=Budget(tokens=TOKENS))) as top:
-        run = await top.ended(await top.start())
-    assert run["budget"]["run"]["used"]["tokens"] == 3 * OWN + 300
-
-
-async def test_a_claim_counts_no_more_once_amounts_that_are_none_have_followed() -> None:
-    peer = HostilePeer([EARLIER], {"used": {"tokens": NAN}})
-    async with asking(peer, loop=RunSettings(budget=Budget(tokens=TOKENS))) as top:
-        run = await top.ended(await top.start())
-    assert run["budget"]["run"]["used"]["tokens"] == OWN + GIVEN
-
-
-@pytest.mark.parametrize(
-    "says",
-    [
-        pytest.param([], id="nothing is shown"),
-        pytest.param([*SHOWN, event("delegation_request", 3)], id="children of its own"),
-        pytest.param([*SHOWN, {"event": {"type": "?"}}], id="an event that cannot be read"),
-        pytest.param(
-            [*SHOWN, *(event("tool_result", n) for n in range(3, 20))],
-            id="events that were dropped",
-        ),
-    ],
-)
-async def test_nobody_is_accused_where_not_all_was_shown(
-    says: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    caplog.set_level(logging.WARNING)
-    monkeypatch.setattr(event_gate, "BURST", 5)
-    monkeypatch.setattr(event_gate, "EVENTS_PER_SECOND", 0.0)
-    peer = HostilePeer(says, {"used": {"tokens": 400}})
-    async with asking(peer, loop=RunSettings(budget=Budget(tokens=TOKENS))) as top:
-        await top.ended(await top.start())
-    assert audited(caplog) == []
-
-
-async def test_tokens_that_are_no_amount_count_as_all_that_was_given() -> None:
-    usage = {"prompt_tokens": 2**63, "completion_tokens": 1}
-    async with asking(
-        HostilePeer([], {"usage": usage}), loop=RunSettings(budget=Budget(tokens=TOKENS))
-    ) as top:
-        run = await top.ended(await top.start())
-    assert run["budget"]["run"]["used"]["tokens"] == OWN + GIVEN
-
-
-async def test_tool_calls_that_are_shown_and_not_claimed_count() -> None:
-    about = {"arguments": {}}
-    says = [event("tool_call", n, {"tool": "pay", **about}, call_id=f"call_{n}") for n in (2, 3)]
-    says.append(event("tool_call", 4, {"tool": "result__read", **about}, call_id="call_4"))
-    async with asking(
-        HostilePeer(says, {"used": {"tokens": 1}}),
-        loop=RunSettings(budget=Budget(tokens=TOKENS, tool_calls=9)),
-    ) as top:
-        run = await top.ended(await top.start())
-    assert run["budget"]["run"]["used"]["tool_calls"] == 2
-
-
-async def test_tokens_that_are_claimed_without_a_price_cost_no_more_than_was_given() -> None:
-    usage = {"prompt_tokens": 10**12, "completion_tokens": 10**12}
-    async with asking(
-        HostilePeer([], {"usage": usage}), loop=RunSettings(budget=Budget(tokens=TOKENS))
-    ) as top:
-        run = await top.ended(await top.start())
-    assert run["budget"]["run"]["used"]["tokens"] == OWN + 2 * GIVEN
-
-
-@pytest.mark.parametrize(("size", "most"), [(10, MAX_OPEN), (20_000, 208)])
-async def test_calls_that_wait_below_are_bounded_in_number_and_bytes(size: int, most: int) -> None:
-    call = {"tool": "pay", "arguments": {"text": "x" * size}}
+    monkeypatch.setattr(delegation, "MAX_EVENTS", 1_500)
+    call = {"tool": "pay", "arguments": {"text": "x"}}
     about = {"step": 1, "expires_at": 9e9, "reason": "x"}
-    says = [
-        event("approval_requested", n, call, call_id=f"call_{n}", **about) for n in range(1, 3_001)
-    ]
+    says = [event("approval_requested", n, call, call_id=f"c_{n}", **about) for n in range(1, 1401)]
+    says += [event("tool_call", n, call) for n in range(1_401, 1_601)]
     async with asking(HostilePeer(says)) as top:
-        top.http.timeout = 60  # thousands of records are written, and read
+        top.http.timeout = 60
         run_id = await top.start()
+        notices = (await top.http.get(f"/v1/runs/{run_id}/events")).text
         assert (await top.ended(run_id))["status"] == "completed"
         events = await recorded(top, run_id)
-    asked = [e for e in events if e["event_type"] == "approval_requested"]
-    assert len(asked) == most
-    assert len(json.dumps([e["content"] for e in asked])) <= MAX_APPROVAL_BYTES
+    assert len([e for e in events if e["event_type"] == "approval_requested"]) == MAX_OPEN
+    assert notices.count('"type":"tool_call","seq":') <= 100
 
 
 def node(*below: Any, **fields: Any) -> dict[str, Any]:
     calls = [{"call_id": f"c{n}", "agent": "b", "run": each} for n, each in enumerate(below)]
     return {"run_id": "r", "status": "completed", "delegations": calls, **fields}
-
-
-def count(run: Any) -> int:
-    return 1 + sum(count(call["run"]) for call in run["delegations"] if "run" in call)
 
 
 async def tree_over(tree: Any) -> Any:
@@ -262,12 +114,10 @@ async def test_a_tree_of_a_million_runs_is_not_read() -> None:
     found = await tree_over(StreamingResponse(endless(), media_type="application/json"))
     assert "run" not in found
     # By its length, or before, by what holding so many pieces takes.
-    assert found["problem"] in {"the agent's tree is too large", "the agent cannot be reached"}
-
-
-async def test_a_tree_of_very_many_runs_is_cut() -> None:
-    found = await tree_over(node(*(node(*(node() for _ in range(100))) for _ in range(100))))
-    assert count(found["run"]) == MAX_NODES
+    assert found["problem"] in {
+        "the agent gave no tree, or one that is too large",
+        "the agent cannot be reached",
+    }
 
 
 async def test_a_tree_that_would_hide_those_beside_it_by_its_size_is_left_out() -> None:

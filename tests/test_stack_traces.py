@@ -445,7 +445,7 @@ async def test_without_settings_nothing_is_made() -> None:
 
 def test_without_settings_nothing_is_loaded() -> None:
     code = (
-        "import sys, diptych.library.agent, diptych.a2a.client, diptych.serve.process\n"
+        "import sys, diptych.library.agent, diptych.a2a.agents, diptych.serve.process\n"
         "print([name for name in sys.modules if name.startswith('opentelemetry.sdk')])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

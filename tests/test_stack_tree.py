@@ -32,8 +32,11 @@ async def test_each_record_names_the_run_above_and_the_run_below() -> None:
         run_id = await top.start()
         run = await top.ended(run_id)
         assert run["status"] == "completed"
+        assert run["usage"] == {"prompt_tokens": 30, "completion_tokens": 6}
         (down,) = await records(top, "delegation_response")
         child = down["metadata"]["child"]
+        assert child["usage"] == run["children_usage"]
+        assert child["usage"] == {"prompt_tokens": 50, "completion_tokens": 10}
         (asked,) = await records(middle, "user_message")
         assert child["url"] == middle.url
         assert child["task_id"] == asked["run_id"]
@@ -42,17 +45,6 @@ async def test_each_record_names_the_run_above_and_the_run_below() -> None:
         assert asked["metadata"]["parent"] == parent
         (below,) = await records(middle, "delegation_response")
         assert below["metadata"]["child"]["url"] == leaf.url
-
-
-async def test_what_children_used_stands_beside_what_the_run_used_itself() -> None:
-    async with chain(said("{}"), said("Leaf.")) as (top, middle, _):
-        run = await top.ended(await top.start())
-        assert run["usage"] == {"prompt_tokens": 30, "completion_tokens": 6}
-        assert run["children_usage"] == {"prompt_tokens": 50, "completion_tokens": 10}
-        (down,) = await records(top, "delegation_response")
-        assert down["metadata"]["child"]["usage"] == run["children_usage"]
-        (below,) = await records(middle, "delegation_response")
-        assert below["metadata"]["child"]["usage"] == {"prompt_tokens": 20, "completion_tokens": 4}
 
 
 async def test_a_child_that_fails_leaves_what_it_used_said_and_why() -> None:
@@ -85,18 +77,16 @@ FAULTS = [
     pytest.param([said(call("broken")), said("{}"), said("Leaf.")], {}, id="error in a leaf"),
     pytest.param([said("{}"), said("Half", finish_reason="length")], {}, id="cut answer"),
     pytest.param([said(call("hangs")), said("{}"), said("Leaf.")], {"deadline": 0.5}, id="timeout"),
-    pytest.param([said("{}"), {"error": "gone"}], {}, id="the model fails"),
-    pytest.param([said(call("nobody")), said("{}"), said("Leaf.")], {}, id="no such tool"),
 ]
 
 
 @pytest.mark.parametrize(("leaf", "fields"), FAULTS)
 async def test_what_the_tops_caller_is_told_is_what_is_on_each_record(leaf, fields) -> None:
-    async with chain(*leaf, depth=5, tools=(box(broken, hangs),), **fields) as served:
+    async with chain(*leaf, depth=4, tools=(box(broken, hangs),), **fields) as served:
         run_id = await served[0].start()
         seen = await told(served[0], run_id)
         records = await tree_of(served, run_id)
-        assert len(records) == 4
+        assert len(records) == 3
         assert differences(seen, records) == []
         # the checker sees what is wrong
         assert differences(seen[:-1], records)

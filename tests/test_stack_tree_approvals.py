@@ -124,9 +124,9 @@ async def test_what_is_decided_below_is_known_at_the_top() -> None:
 
 
 async def test_the_deadlines_of_all_stand_still_while_a_call_waits_below() -> None:
-    async with paying(deadline=3.0) as served:
+    async with paying(deadline=2.0) as served:
         run_id = await waiting_at_the_top(served[0])
-        await asyncio.sleep(3.5)
+        await asyncio.sleep(2.2)
         assert (await served[0].run(run_id))["status"] == "input-required"
         await decide(served[0], run_id, decision="approve")
         assert (await served[0].ended(run_id))["status"] == "completed"

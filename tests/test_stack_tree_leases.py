@@ -7,16 +7,15 @@ import pytest
 from support.stack import Stage, box, call, stage, until
 from support.trees import said
 
-from diptych.a2a import extension as a2a_extension
-from diptych.a2a.server import attending
+from diptych.a2a import extension, handler
 
 LEASE = 0.6
 
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(a2a_extension, "MIN_LEASE", 0.1)
-    monkeypatch.setattr(attending, "SECONDS", 0.1)
+    monkeypatch.setattr(extension, "MIN_LEASE", 0.1)
+    monkeypatch.setattr(handler, "ATTEND_SECONDS", 0.1)
 
 
 async def hang() -> str:
@@ -53,7 +52,7 @@ async def stream(leaf: Stage, method: str, params: Any, seconds: float) -> None:
 def message(lease: float | None) -> Any:
     about = {"lease": lease} if lease else {}
     said_ = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "go"}]}
-    return {"message": {**said_, "metadata": {a2a_extension.URI: about}}}
+    return {"message": {**said_, "metadata": {extension.URI: about}}}
 
 
 async def run_of(leaf: Stage) -> dict[str, Any]:
@@ -80,15 +79,6 @@ async def test_a_task_that_is_followed_goes_on_and_one_that_is_left_is_cancelled
 
 async def test_a_task_without_a_lease_goes_on_alone() -> None:
     async with hanging() as leaf:
-        await stream(leaf, "SendStreamingMessage", message(None), 0.3)
-        await asyncio.sleep(3 * LEASE)
+        await stream(leaf, "SendStreamingMessage", message(None), 0.1)
+        await asyncio.sleep(2 * LEASE)
         assert (await run_of(leaf))["status"] == "running"
-
-
-@pytest.mark.parametrize("lease", [0.01, 1e9, "60", True, [60]])
-async def test_a_lease_that_is_none_is_refused(lease: Any) -> None:
-    async with hanging() as leaf:
-        reply = await leaf.http.post(
-            "/a2a", json=asking("SendMessage", message(lease)), headers={"A2A-Version": "1.0"}
-        )
-        assert "lease" in reply.json()["error"]["message"]

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from diptych.a2a.client import A2aAgents
+from diptych.a2a.agents import A2aAgents
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from diptych.a2a import extension as a2a_extension
+from diptych.a2a import extension
 
 TASK = "t-1"
 
@@ -53,7 +53,7 @@ class HostilePeer:
                 "supportedInterfaces": [interface],
                 "capabilities": {
                     "streaming": True,
-                    "extensions": [{"uri": a2a_extension.URI}],
+                    "extensions": [{"uri": extension.URI}],
                 },
                 "skills": [],
             }
@@ -89,7 +89,7 @@ def status(state: str, about: Any = None) -> dict[str, Any]:
     """Give an update of the task's status, with metadata under our extension's URI."""
     update: dict[str, Any] = {"taskId": TASK, "status": {"state": f"TASK_STATE_{state}"}}
     if about is not None:
-        update["metadata"] = {a2a_extension.URI: about}
+        update["metadata"] = {extension.URI: about}
     return {"statusUpdate": update}
 
 

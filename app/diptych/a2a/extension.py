@@ -1,26 +1,34 @@
-"""The project's own A2A extension: what a delegation holds besides its task (loop.md §5).
+"""The project's own A2A extension: what our agents tell each other beside a task (loop.md §5).
 
-The newest messages of the caller's conversation are one data part; the call path, the seconds that
-are left, the subject that the caller works for and the call that the task comes from are metadata
-of the message. All are marked with `URI`, so that an agent that does not know the extension ignores
-them.
-
-The metadata of an answer's artifact say so under `URI` if it was cut off or filtered.
-
-On the wire all names are in camel case, as A2A's own (specification, 5.5); see `to_wire`.
+A caller sends its newest messages as a data part; its call path, deadline, subject, call and budget
+stand in the metadata of the message. An agent reports what a task has used, and why it failed, in
+the metadata of the task and its statuses. All of it is marked with `URI`, so that other agents
+ignore it. Names on the wire are in camel case, as A2A's own are (specification, 5.5).
 """
 
-import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from decimal import Decimal
+from typing import Annotated, Any
 
-from diptych.a2a.amounts import read_amounts
-from diptych.core.budget import UNLIMITED, Budget, encode_budget
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message as ProtobufMessage
+from google.protobuf.struct_pb2 import Struct
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
+
+from diptych.core.budget import MAX_COUNT, UNLIMITED, Budget, encode_budget
 from diptych.core.errors import InvalidRequest
-from diptych.core.json_values import parent_value
-from diptych.core.messages import JSON, FinishReason, JSONObject, Message, ParentCall
+from diptych.core.json_values import parent_value, usage_value
+from diptych.core.messages import (
+    JSON,
+    FinishReason,
+    JSONObject,
+    Message,
+    ParentCall,
+    Usage,
+    Used,
+)
 from diptych.core.text import well_formed
 
 URI = "https://diptych.dev/a2a/extensions/delegation/v1"
@@ -29,32 +37,87 @@ MAX_MESSAGES = 50
 MAX_CONTEXT_CHARS = 200_000  # well inside the 1 MiB that a pod takes as a body, even as UTF-8
 MAX_PATH = 16
 MAX_URL_CHARS = 2048
+MAX_LINE_CHARS = 512
 
-LEASE_SECONDS = 60.0  # that callers of ours ask for: a takeover takes some 15
-MIN_LEASE, MAX_LEASE = 30.0, 86_400.0  # seconds; who waits says so every 10
+LEASE_SECONDS = 60.0  # of our own delegations; a takeover takes some 15
+MIN_LEASE, MAX_LEASE = 30.0, 86_400.0  # seconds
 
-MAX_SUBJECT_CHARS = 512
-MAX_ID_CHARS = 256  # of the names by which a caller speaks of itself, its run and its call
+
+def _one_line(text: str) -> str:
+    if not text.isprintable() or len(text) > MAX_LINE_CHARS:
+        raise ValueError(f"must be one line of at most {MAX_LINE_CHARS} characters")
+    return text
+
+
+def _one_line_each(parent: ParentCall) -> ParentCall:
+    for text in (parent.agent, parent.run_id, parent.call_id):
+        _one_line(text)
+    return parent
+
+
+def _in_bounds(lease: float) -> float:
+    if not MIN_LEASE <= lease <= MAX_LEASE:
+        raise ValueError(f"must be from {MIN_LEASE:g} to {MAX_LEASE:g} seconds")
+    return lease
+
+
+_Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+_Url = Annotated[str, Field(min_length=1, max_length=MAX_URL_CHARS)]
+
+
+class _Amounts(BaseModel):
+    """What may be used or was used: counts, and money as a decimal string."""
+
+    tokens: _Count | None = None
+    cost: Annotated[Decimal, Field(ge=0, max_digits=21, decimal_places=12)] | None = None
+    model_calls: _Count | None = None
+    tool_calls: _Count | None = None
+    steps: _Count | None = None
+
+
+class _Tokens(BaseModel):
+    prompt_tokens: _Count
+    completion_tokens: _Count
+
+
+def _read_amounts(value: object) -> dict[str, Any]:
+    return _Amounts.model_validate(value).model_dump(exclude_none=True)
 
 
 @dataclass(frozen=True, slots=True)
 class DelegationMetadata:
     """What a caller says of a task beside its text.
 
-    `path` is the call path (card URLs, the caller last), `seconds` what the caller has left, None
-    for no limit; `subject` is whom it works for, "" if it does not say, and `parent` its call. With
-    `deadline_pauses` what the caller has left stands still while a call waits for approval.
-    The task is to be cancelled when nobody is subscribed to it for `lease` seconds.
-    `budget` is what the task may use, with its own children.
+    `path` holds card URLs, the caller's last. `deadline` is how many seconds the caller has left;
+    with `deadline_pauses` it stands still while a call waits for approval. The task is cancelled
+    when nobody has been subscribed to it for `lease` seconds. `budget` includes its own children.
     """
 
-    path: tuple[str, ...] = ()
-    seconds: float | None = None
-    subject: str = ""
-    parent: ParentCall | None = None
+    path: Annotated[tuple[_Url, ...], Field(max_length=MAX_PATH)] = ()
+    deadline: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] | None = None
+    subject: Annotated[str, AfterValidator(_one_line)] = ""
+    parent: Annotated[ParentCall, AfterValidator(_one_line_each)] | None = None
     deadline_pauses: bool = False
-    lease: float | None = None
-    budget: Budget = UNLIMITED
+    lease: Annotated[float, Field(strict=True), AfterValidator(_in_bounds)] | None = None
+    budget: Annotated[Budget, BeforeValidator(lambda value: Budget(**_read_amounts(value)))] = (
+        UNLIMITED
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """What a task and its children have used so far; and why it ended without an answer.
+
+    `usage` is the tokens of all model calls, `used` everything that budgets limit.
+    """
+
+    usage: Usage | None = None
+    code: str = ""
+    used: Used | None = None
+
+
+_CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_METADATA = TypeAdapter(DelegationMetadata)
 
 
 def to_wire(value: JSON) -> Any:  # noqa: ANN401 - JSON
@@ -80,8 +143,43 @@ def _renamed(value: JSON, rename: Callable[[str], str]) -> JSON:
             return value
 
 
+def json_of(message: ProtobufMessage) -> Any:  # noqa: ANN401 - JSON
+    """Convert a protobuf message to JSON; its whole numbers, which are floats, become integers.
+
+    Raises `ValueError` for NaN and infinity.
+    """
+    return _with_integers(MessageToDict(message))
+
+
+def _with_integers(value: Any) -> Any:  # noqa: ANN401 - JSON
+    match value:
+        case float() if value.is_integer() and abs(value) < 2**53:
+            return int(value)
+        case list():
+            return [_with_integers(item) for item in value]
+        case dict():
+            return {key: _with_integers(item) for key, item in value.items()}
+        case _:
+            return value
+
+
+def metadata_under_uri(metadata: Struct) -> Any:  # noqa: ANN401 - JSON
+    """Return what the metadata of a message, task or status hold under `URI`; None for nothing."""
+    if URI not in metadata.fields:
+        return None
+    try:
+        return from_wire(json_of(metadata.fields[URI]))
+    except ValueError:
+        return None
+
+
+def under_uri(about: JSONObject) -> dict[str, Any]:
+    """Return metadata that hold `about` under `URI`."""
+    return {URI: to_wire(about)}
+
+
 def context_value(messages: Sequence[Message]) -> JSONObject:
-    """Give the newest messages that fit the extension's limits, oldest first, as JSON.
+    """Return the newest messages that fit the extension's limits, oldest first, as JSON.
 
     `system` messages are left out: they are meant for the caller alone.
     """
@@ -95,136 +193,80 @@ def context_value(messages: Sequence[Message]) -> JSONObject:
     return {"messages": newest[::-1]}
 
 
+def read_context(value: JSON) -> tuple[Message, ...]:
+    """Read a data part that is marked with `URI`. Raises `InvalidRequest`."""
+    match value:
+        case {"messages": list(entries)} if len(entries) <= MAX_MESSAGES:
+            return tuple(map(_read_message, entries))
+    raise _invalid(f'its data part must be {{"messages": [...]}}, at most {MAX_MESSAGES}')
+
+
+def _read_message(entry: JSON) -> Message:
+    match entry:
+        case {"role": "user" | "assistant" as role, "content": str(content)}:
+            return Message("user" if role == "user" else "assistant", content)
+    raise _invalid('a message must be {"role": "user" | "assistant", "content": text}')
+
+
 def metadata_value(metadata: DelegationMetadata) -> JSONObject:
-    """Give the extension's metadata of a message as JSON; what is not known is left out."""
-    value: dict[str, JSON] = {"path": list(metadata.path)}
-    if metadata.subject:
-        value["subject"] = metadata.subject
-    if metadata.seconds is not None:
-        value["deadline"] = metadata.seconds
-        if metadata.deadline_pauses:
-            value["deadline_pauses"] = True
-    if metadata.lease is not None:
-        value["lease"] = metadata.lease
-    if metadata.parent is not None:
-        value["parent"] = parent_value(metadata.parent)
-    if metadata.budget:
-        value["budget"] = encode_budget(metadata.budget)
+    """Return the metadata of a message as JSON; what is not known is left out."""
+    value: dict[str, JSON] = {
+        "path": list(metadata.path),
+        "subject": metadata.subject or None,
+        "deadline": metadata.deadline,
+        "deadline_pauses": metadata.deadline_pauses or None,
+        "lease": metadata.lease,
+        "parent": parent_value(metadata.parent) if metadata.parent else None,
+        "budget": encode_budget(metadata.budget) or None,
+    }
+    return {name: field for name, field in value.items() if field is not None}
+
+
+def read_metadata(value: JSON) -> DelegationMetadata:
+    """Read the metadata of a message, in snake case. Raises `InvalidRequest`."""
+    if value is None:
+        return DelegationMetadata()
+    try:
+        return _METADATA.validate_python(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "its metadata"
+        raise _invalid(f"`{where}`: {first['msg']}") from error
+
+
+def report_value(report: TaskReport) -> JSONObject:
+    """Return a report as JSON; what is not known is left out."""
+    value: dict[str, JSON] = {}
+    if report.usage is not None:
+        value["usage"] = usage_value(report.usage)
+    if report.code:
+        value["code"] = report.code
+    if report.used is not None:
+        value["used"] = {k: v for k, v in encode_budget(report.used).items() if v not in (0, "0")}
     return value
 
 
-def answer_metadata(finish_reason: str) -> JSONObject:
-    """Give the metadata of an answer that was cut off (`length`) or filtered (`content_filter`)."""
-    return {"finish_reason": finish_reason}
+def read_report(value: Any) -> TaskReport:  # noqa: ANN401 - JSON
+    """Read the report in the metadata of a task or status; fields that are wrong are left out."""
+    about = value if isinstance(value, dict) else {}
+    usage, code, used = about.get("usage"), about.get("code"), about.get("used")
+    try:
+        return TaskReport(
+            None if usage is None else Usage(**_Tokens.model_validate(usage).model_dump()),
+            code if isinstance(code, str) and _CODE.fullmatch(code) else "",
+            None if used is None else Used(**_read_amounts(used)),
+        )
+    except ValidationError:
+        return TaskReport()
 
 
 def read_finish_reason(value: JSON) -> FinishReason:
-    """Read what the metadata of an artifact hold under `URI`; anything unknown is `stop`."""
+    """Read whether an artifact was cut off or filtered; anything unknown is `stop`."""
     match value:
         case {"finish_reason": "length" | "content_filter" as reason}:
             return "length" if reason == "length" else "content_filter"
         case _:
             return "stop"
-
-
-def read_context(value: JSON) -> tuple[Message, ...]:
-    """Read a data part that is marked with `URI`. Raises `InvalidRequest`."""
-    match value:
-        case {"messages": list(entries)} if len(entries) <= MAX_MESSAGES:
-            return tuple(_message(entry) for entry in entries)
-        case {"messages": list(_)}:
-            raise _invalid(f"it holds more than {MAX_MESSAGES} messages")
-        case _:
-            raise _invalid('its data part must be {"messages": [...]}')
-
-
-def read_metadata(value: JSON) -> DelegationMetadata:
-    """Read what the metadata of a message holds under `URI`. Raises `InvalidRequest`."""
-    match value:
-        case None:
-            return DelegationMetadata()
-        case {}:
-            return DelegationMetadata(
-                _path(value.get("path")),
-                _seconds(value.get("deadline")),
-                _subject(value.get("subject")),
-                _parent(value.get("parent")),
-                value.get("deadline_pauses") is True,
-                _lease(value.get("lease")),
-                _budget(value.get("budget")),
-            )
-        case _:
-            raise _invalid("its metadata must be an object")
-
-
-def _message(entry: JSON) -> Message:
-    match entry:
-        case {"role": "user" | "assistant" as role, "content": str(content)}:
-            return Message("user" if role == "user" else "assistant", content)
-        case _:
-            raise _invalid('a message must be {"role": "user" | "assistant", "content": text}')
-
-
-def _path(value: JSON) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list) or len(value) > MAX_PATH:
-        raise _invalid(f"`path` must be a list of at most {MAX_PATH} card URLs")
-    urls = tuple(url for url in value if isinstance(url, str) and 0 < len(url) <= MAX_URL_CHARS)
-    if len(urls) != len(value):
-        raise _invalid(f"each entry of `path` must be a URL of at most {MAX_URL_CHARS} characters")
-    return urls
-
-
-def _budget(value: JSON) -> Budget:
-    if value is None:
-        return Budget()
-    amounts = read_amounts(value)
-    if amounts is None:
-        raise _invalid("`budget` must hold whole numbers, and `cost` as a decimal string")
-    return Budget(**amounts)
-
-
-def _seconds(value: JSON) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _invalid("`deadline` must be a number of seconds")
-    if not math.isfinite(value) or value <= 0:
-        raise _invalid("`deadline` must be more than 0 seconds")
-    return float(value)
-
-
-def _lease(value: JSON) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _invalid("`lease` must be a number of seconds")
-    if not MIN_LEASE <= value <= MAX_LEASE:
-        raise _invalid(f"`lease` must be from {MIN_LEASE:g} to {MAX_LEASE:g} seconds")
-    return float(value)
-
-
-def _subject(value: JSON) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str) or not value.isprintable() or len(value) > MAX_SUBJECT_CHARS:
-        raise _invalid(f"`subject` must be one line of at most {MAX_SUBJECT_CHARS} characters")
-    return value
-
-
-def _parent(value: JSON) -> ParentCall | None:
-    match value:
-        case None:
-            return None
-        case {"agent": str(agent), "run_id": str(run_id), "call_id": str(call_id)}:
-            names = (agent, run_id, call_id)
-            if all(name.isprintable() and len(name) <= MAX_ID_CHARS for name in names):
-                return ParentCall(*names)
-    raise _invalid(
-        '`parent` must be {"agent": …, "run_id": …, "call_id": …}, each one line of at most '
-        f"{MAX_ID_CHARS} characters"
-    )
 
 
 def _invalid(problem: str) -> InvalidRequest:

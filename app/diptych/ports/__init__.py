@@ -137,7 +137,7 @@ class ChildEvent:
     """An event in a task at another agent, or below it, as that agent sends it.
 
     Its fields are those of a record, shortened; `seq` is 0 for a notice. `path` holds the calls
-    that lead from the task's run to that of the event; `skipped` counts the events left out before.
+    that lead from the task's run to that of the event.
     """
 
     type: str
@@ -146,7 +146,6 @@ class ChildEvent:
     timestamp: float = 0.0
     content: JSON = None
     metadata: JSONObject = field(default_factory=dict)
-    skipped: int = 0
 
 
 DelegationProgress = Callable[[str | ChildRun | ChildEvent], None]

@@ -315,8 +315,6 @@ def delegation_notice(call: Call, seen: str | ChildEvent) -> Notice:
         "content": seen.content,
         "metadata": seen.metadata,
     }
-    if seen.skipped:
-        event["skipped"] = seen.skipped
     path: list[JSON] = [call.id, *seen.path]
     return Notice("delegation_progress", {**about, "path": path, "content": "", "event": event})
 

@@ -139,6 +139,6 @@ def create_metrics_app(metrics: Callable[[], tuple[bytes, str]], *, on_loopback:
 
 
 def _a2a_routes(runs: GuardedRuns, profile: AgentProfile) -> Sequence[BaseRoute]:
-    from diptych.a2a.server.routes import a2a_routes  # noqa: PLC0415 - see `LazyRoutes`
+    from diptych.a2a.routes import a2a_routes  # noqa: PLC0415 - see `LazyRoutes`
 
     return a2a_routes(runs, profile)

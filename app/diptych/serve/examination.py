@@ -158,7 +158,7 @@ async def _examine_server(
 
 async def _reasons(peers: Sequence[PeerConfig]) -> dict[str, str]:
     """Read the agents' cards; say for each that cannot be used why."""
-    from diptych.a2a.client import A2aAgents  # noqa: PLC0415 - heavy, and only needed here
+    from diptych.a2a.agents import A2aAgents  # noqa: PLC0415 - heavy, and only needed here
 
     agents = A2aAgents(peers, "")
     await agents.start()

@@ -4,22 +4,22 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import EllipsisType
 from typing import Any
 
 import pytest
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from support.a2a_agents import running
+from support.in_process_server import InProcessServer, in_process
 
-from diptych.a2a import extension as a2a_extension
-from diptych.a2a.client import A2aAgents, delegation
+from diptych.a2a import delegation, extension
+from diptych.a2a.agents import A2aAgents
 from diptych.core.catalog import Peer, Unavailable
 from diptych.core.errors import DelegationError
 from diptych.core.messages import ChildRun, Message, Usage
@@ -55,7 +55,7 @@ def ended(state: str, words: str = "") -> dict[str, Any]:
 def cut_piece(text: str, reason: str) -> dict[str, Any]:
     update = piece(text)
     about = {"finish_reason": reason}
-    update["artifactUpdate"]["artifact"]["metadata"] = {a2a_extension.URI: about}
+    update["artifactUpdate"]["artifact"]["metadata"] = {extension.URI: about}
     return update
 
 
@@ -83,6 +83,7 @@ class ScriptedPeer:
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     seen: list[tuple[str, dict[str, Any], Mapping[str, str]]] = field(default_factory=list)
     callers: list[Any] = field(default_factory=list)
+    server: InProcessServer | None = None
 
     @property
     def methods(self) -> list[str]:
@@ -109,7 +110,7 @@ class ScriptedPeer:
             "supportedInterfaces": [interface],
             "capabilities": {
                 "streaming": self.streaming,
-                "extensions": [{"uri": a2a_extension.URI}] if self.speaks_extension else [],
+                "extensions": [{"uri": extension.URI}] if self.speaks_extension else [],
             },
             "skills": [{"id": "s", "name": "adding", "description": "adds", "tags": ["t"]}],
         }
@@ -162,7 +163,7 @@ async def test_streamed_text_is_told_as_it_comes_and_given_whole() -> None:
 def reported(update: dict[str, Any], report: Any) -> dict[str, Any]:
     """Give an event with what the agent says of the task under our extension."""
     (kind,) = update
-    return {kind: {**update[kind], "metadata": {a2a_extension.URI: report}}}
+    return {kind: {**update[kind], "metadata": {extension.URI: report}}}
 
 
 USED = {"prompt_tokens": 7, "completion_tokens": 2}
@@ -177,7 +178,7 @@ async def test_the_task_of_a_delegation_is_told_and_given_with_what_it_used() ->
     assert answer.child == ChildRun(f"{base}/rpc", "t-1", "completed", usage=Usage(7, 2))
     assert ChildRun(f"{base}/rpc", "t-1", "submitted") in told
     _, sent, _ = next(seen for seen in peer.seen if seen[0] == "SendStreamingMessage")
-    about = sent["message"]["metadata"][a2a_extension.URI]
+    about = sent["message"]["metadata"][extension.URI]
     assert about["parent"] == {"agent": "asker", "runId": "r-1", "callId": "call_1_1"}
 
 
@@ -194,30 +195,15 @@ async def test_a_child_that_failed_leaves_what_it_had_said() -> None:
     )
 
 
-async def test_a_task_that_was_cut_off_is_named_all_the_same() -> None:
-    async with (
-        serving(ScriptedPeer([STARTED, piece("Half"), ConnectionError])) as base,
-        agents_of(base) as agents,
-    ):
-        error = await failure(agents)
-    assert error.kind == "unknown"
-    assert error.child == ChildRun(f"{base}/rpc", "t-1", "submitted", text="Half")
-
-
 @pytest.mark.parametrize(
     "report",
     [
         pytest.param("much", id="no object"),
-        pytest.param({"usage": 7}, id="usage that is no object"),
         pytest.param({"usage": {"prompt_tokens": 7}}, id="usage without completion"),
         pytest.param({"usage": {**USED, "prompt_tokens": -1}}, id="less than nothing"),
-        pytest.param({"usage": {**USED, "prompt_tokens": 1.5}}, id="half a token"),
-        pytest.param({"usage": {**USED, "prompt_tokens": 1e300}}, id="more than there are"),
-        pytest.param({"usage": {**USED, "prompt_tokens": True}}, id="a claim"),
-        pytest.param({"usage": {**USED, "prompt_tokens": "7"}}, id="a text"),
-        pytest.param({"code": "x" * 100}, id="a long code"),
+        pytest.param({"usage": {**USED, "prompt_tokens": float("nan")}}, id="no number"),
+        pytest.param({"used": {"cost": "-1"}}, id="money that comes back"),
         pytest.param({"code": "a\x1b[31m"}, id="a code that is none"),
-        pytest.param({"code": 7}, id="a code that is a number"),
     ],
 )
 async def test_a_report_that_is_none_says_nothing(report: Any) -> None:
@@ -227,7 +213,14 @@ async def test_a_report_that_is_none_says_nothing(report: Any) -> None:
     assert error.child == ChildRun(f"{base}/rpc", "t-1", "failed")
 
 
-EVENT = {"type": "tool_call", "seq": 3, "timestamp": 1.5, "path": ["call_1_1"], "content": "x"}
+EVENT: dict[str, Any] = {
+    "type": "tool_call",
+    "seq": 3,
+    "timestamp": 1.5,
+    "path": ["call_1_1"],
+    "content": "x",
+    "metadata": {},
+}
 
 
 def happens(event: Any) -> dict[str, Any]:
@@ -274,12 +267,6 @@ async def test_an_agent_that_does_not_stream_is_asked_again_until_it_is_done() -
     assert peer.seen[1][1]["configuration"] == {"returnImmediately": True}
 
 
-async def test_a_plain_message_is_an_answer_too() -> None:
-    reply = {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "hello"}]}
-    async with delegating_to(ScriptedPeer([{"message": reply}])) as agents:
-        assert (await agents.delegate(request_to(), print)).text == "hello"
-
-
 @pytest.mark.parametrize("reason", ["length", "content_filter"])
 async def test_an_answer_that_says_it_is_not_whole_is_told_so(reason: str) -> None:
     peer = ScriptedPeer([STARTED, piece("Half "), cut_piece("an ans", reason), DONE])
@@ -288,26 +275,14 @@ async def test_an_answer_that_says_it_is_not_whole_is_told_so(reason: str) -> No
     assert (answer.text, answer.finish_reason) == ("Half an ans", reason)
 
 
-async def test_a_finish_reason_that_nobody_knows_says_nothing() -> None:
-    peer = ScriptedPeer([STARTED, cut_piece("All", "tired"), DONE])
-    async with delegating_to(peer) as agents:
-        assert (await agents.delegate(request_to(), print)).text == "All"
-
-
-async def test_words_of_the_last_status_answer_when_there_is_no_artifact() -> None:
-    peer = ScriptedPeer([STARTED, ended("COMPLETED", "done it")])
-    async with delegating_to(peer) as agents:
-        assert (await agents.delegate(request_to(), print)).text == "done it"
-
-
 @pytest.mark.parametrize(
     ("state", "words", "is_called_off"),
     [
-        pytest.param("FAILED", "failed", False, id="a task that failed"),
-        pytest.param("REJECTED", "rejected the task", False, id="a task that was rejected"),
-        pytest.param("CANCELED", "canceled the task", False, id="a task canceled over there"),
-        pytest.param("INPUT_REQUIRED", "asked for input", True, id="a task that wants input"),
-        pytest.param("AUTH_REQUIRED", "asked for authorization", True, id="one that wants a login"),
+        ("FAILED", "failed", False),
+        ("REJECTED", "rejected the task", False),
+        ("CANCELED", "canceled the task", False),
+        ("INPUT_REQUIRED", "asked for input", True),
+        ("AUTH_REQUIRED", "asked for authorization", True),
     ],
 )
 async def test_every_other_end_is_a_failure_in_words(
@@ -334,7 +309,7 @@ async def test_an_agent_without_shared_context_gets_the_task_alone() -> None:
 
 async def test_an_agent_with_shared_context_gets_context_path_deadline_and_trace() -> None:
     peer, trace = ScriptedPeer(), f"00-{'a' * 32}-{'b' * 16}-01"
-    uri = a2a_extension.URI
+    uri = extension.URI
     async with delegating_to(peer) as agents:
         await agents.delegate(request_to(seconds_left=30.0, traceparent=trace), print)
     _, params, headers = peer.seen[-1]
@@ -400,8 +375,6 @@ async def test_each_delegation_is_a_message_of_its_own_on_one_connection() -> No
     "spelling",
     [
         pytest.param("{base}", id="its base URL"),
-        pytest.param("{base}/", id="its base URL with a slash"),
-        pytest.param("{base}/.well-known/agent-card.json", id="its card"),
         pytest.param("{base}/rpc", id="its endpoint"),
     ],
 )
@@ -411,13 +384,6 @@ async def test_an_agent_on_the_path_is_not_asked_again(spelling: str) -> None:
         path = (spelling.format(base=base).replace("http://127", "HTTP://127"), "http://other")
         error = await failure(agents, request_to(path=path))
     assert error.kind == "refused"
-    assert peer.methods == ["card"]
-
-
-async def test_an_agent_does_not_delegate_to_itself() -> None:
-    peer = ScriptedPeer()
-    async with serving(peer) as base, agents_of(base, own_url=lambda: base) as agents:
-        assert (await failure(agents, request_to())).kind == "refused"
     assert peer.methods == ["card"]
 
 
@@ -448,8 +414,8 @@ async def test_a_cancelled_delegation_is_cancelled_at_its_agent() -> None:
 async def test_a_decision_that_comes_with_the_cancelled_task_is_told() -> None:
     """The stream was cut before it came; that it was taken is a fact all the same."""
     decided = {**EVENT, "type": "approval_decided", "seq": 5, "path": [], "content": "approve"}
-    events = [EVENT, {**EVENT, "type": "tool_error", "seq": 6}, decided, 7, None]
-    about = {"metadata": {a2a_extension.URI: {"events": events}}}
+    events = [EVENT, {**EVENT, "type": "tool_error", "seq": 6}, decided, 7]
+    about = {"metadata": {extension.URI: {"events": events}}}
     peer, told = ScriptedPeer([STARTED, happens(EVENT), ...]), list[Any]()
     peer.replies["CancelTask"] = {"result": task("CANCELED") | about}
     async with delegating_to(peer) as agents:
@@ -533,7 +499,8 @@ async def test_a_task_of_an_agent_that_died_has_an_unknown_end(
     async with serving(peer) as base, agents_of(base) as agents:
         waiting = asyncio.create_task(agents.delegate(request_to(), lambda _: told.set()))
         await told.wait()
-        await peer_dies(base)
+        assert peer.server
+        await peer.server.die()
         began = time.monotonic()
         with pytest.raises(DelegationError) as caught:
             await waiting
@@ -558,16 +525,6 @@ async def test_a_task_that_another_process_sent_is_found_by_its_context_and_gone
     assert listed["contextId"] == "c-1"
 
 
-async def test_a_task_that_ended_meanwhile_is_read_and_not_followed() -> None:
-    peer = ScriptedPeer()
-    peer.replies["ListTasks"] = {"result": {"tasks": [task("COMPLETED")]}}
-    peer.replies["GetTask"] = {"result": task("COMPLETED", "It is 4")}
-    async with delegating_to(peer) as agents:
-        answer = await agents.delegate(replace(request_to(), **TAKEN_OVER), print)
-    assert answer.text == "It is 4"
-    assert "SubscribeToTask" not in peer.methods
-
-
 @pytest.mark.parametrize(
     "reply",
     [
@@ -577,7 +534,6 @@ async def test_a_task_that_ended_meanwhile_is_read_and_not_followed() -> None:
         ),
         pytest.param({"error": {"code": -32601, "message": "no"}}, id="it keeps no list"),
         pytest.param({"result": {"tasks": 7}}, id="nonsense"),
-        pytest.param({"result": None}, id="nothing"),
     ],
 )
 async def test_a_task_that_nobody_knows_is_unknown_and_not_sent_again(reply: Any) -> None:
@@ -622,17 +578,6 @@ async def test_a_task_that_another_process_sent_is_looked_for_to_be_cancelled(
     assert any(isinstance(seen, ChildRun) for seen in told) != leaves
 
 
-async def test_a_request_that_is_lost_before_a_task_is_named_has_an_unknown_end() -> None:
-    async with delegating_to(ScriptedPeer([ConnectionError])) as agents:
-        assert (await failure(agents, request_to())).kind == "unknown"
-
-
-async def test_an_answer_beyond_all_reason_is_not_read_to_its_end() -> None:
-    peer = ScriptedPeer(replies={"SendStreamingMessage": Response(b"x" * 5_000_000)})
-    async with delegating_to(peer) as agents:
-        assert (await failure(agents, request_to())).kind == "unknown"
-
-
 async def test_a_peer_that_is_down_at_the_start_is_offered_once_it_is_up() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     base = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -644,14 +589,6 @@ async def test_a_peer_that_is_down_at_the_start_is_offered_once_it_is_up() -> No
             while not agents.snapshot()[0]:  # noqa: ASYNC110 - what is offered is a snapshot
                 await asyncio.sleep(0.02)
             assert (await agents.delegate(request_to(), print)).text == "It is 4"
-
-
-async def test_a_peer_that_went_away_is_unavailable_from_the_first_failure_on() -> None:
-    async with serving(ScriptedPeer()) as base, agents_of(base) as agents:
-        await peer_dies(base)
-        error = await failure(agents, request_to())
-        assert error.kind == "unavailable"
-        assert agents.snapshot()[0] == ()
 
 
 def request_to(
@@ -693,50 +630,9 @@ async def agents_of(
         yield agents
 
 
-class InProcessServer(uvicorn.Server):
-    def __init__(self, app: Starlette) -> None:
-        super().__init__(uvicorn.Config(app, log_level=60, lifespan="off", ws="none"))
-        self.up, self.leaving = asyncio.Event(), asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.up.set()
-
-    async def main_loop(self) -> None:
-        await self.leaving.wait()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    def die(self) -> None:
-        """Take every connection down at once, as a killed process would."""
-        for listener in self.servers:
-            listener.close()
-        for connection in tuple(self.server_state.connections):
-            with suppress(AttributeError):
-                connection.transport.abort()
-
-
-SERVERS: dict[str, InProcessServer] = {}
-
-
-async def peer_dies(base: str) -> None:
-    SERVERS[base].die()
-    await asyncio.sleep(0.01)
-
-
 @asynccontextmanager
 async def serving(peer: ScriptedPeer, base: str = "http://127.0.0.1:0") -> AsyncIterator[str]:
-    listener = socket.create_server(("127.0.0.1", int(base.rpartition(":")[2])))
-    base = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    SERVERS[base] = server = InProcessServer(peer.app())
-    serving_task = asyncio.create_task(server.serve([listener]))
-    await server.up.wait()
-    try:
-        yield base
-    finally:
+    async with in_process(peer.app(), int(base.rpartition(":")[2])) as server:
+        peer.server = server
+        yield server.url
         peer.go.set()
-        server.leaving.set()
-        await serving_task
-        del SERVERS[base]

@@ -7,8 +7,8 @@ import httpx
 import orjson
 import pytest
 
-from diptych.a2a.client.decisions import MAX_REPLY_BYTES, send_decision
-from diptych.a2a.client.peer import ResolvedPeer
+from diptych.a2a.children import send_decision
+from diptych.a2a.peer import ResolvedPeer
 from diptych.core.errors import DecisionRefused
 from diptych.ports import ChildDecision
 
@@ -26,10 +26,6 @@ async def decide(status: int, body: bytes) -> None:
 @pytest.mark.parametrize("status", [200, 202])
 async def test_an_approval_says_that_it_is_decided(status: int) -> None:
     await decide(status, orjson.dumps(APPROVAL))
-
-
-async def test_an_approval_that_is_too_large_to_be_read_does_too() -> None:
-    await decide(200, orjson.dumps({**APPROVAL, "call": "x" * MAX_REPLY_BYTES}))
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>Sign in</html>", b"[]", b"{}", b'{"object": "run"}'])

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diptych.a2a.events import (
+    MAX_APPROVAL_BYTES,
     MAX_EVENT_BYTES,
-    MAX_TEXT_CHARS,
     notice_event,
     read_event,
     record_event,
@@ -22,7 +22,14 @@ anything = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
     max_leaves=8,
 )
-GOOD: dict[str, Any] = {"type": "tool_call", "path": ["call_1_1"], "seq": 3.0, "timestamp": 1.5}
+GOOD: dict[str, Any] = {
+    "type": "tool_call",
+    "path": ["call_1_1"],
+    "seq": 3,
+    "timestamp": 1.5,
+    "content": None,
+    "metadata": {},
+}
 
 
 def record(event_type: str, content: Any = None, **metadata: Any) -> Record:
@@ -74,41 +81,24 @@ def test_what_is_long_is_cut_and_still_told(content: Any) -> None:
     assert told.metadata["call_id"] == "c"
 
 
-def test_a_text_within_the_limit_is_told_whole() -> None:
-    told = read_event(record_event(record("tool_result", "x" * MAX_TEXT_CHARS)))
-    assert told is not None
-    assert told.content == "x" * MAX_TEXT_CHARS
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        pytest.param({"type": 7}, id="a type that is none"),
-        pytest.param({"type": "A\x1b[0m"}, id="a type with controls"),
-        pytest.param({"path": "call_1_1"}, id="a path that is no list"),
-        pytest.param({"path": ["a/../b"]}, id="a path with other characters"),
-        pytest.param({"path": ["c"] * 9}, id="a path too deep"),
-        pytest.param({"path": [["c"]]}, id="a path of lists"),
-        pytest.param({"content": ["x"]}, id="content that is a list"),
-        pytest.param({"content": "x" * 20_000}, id="content too long"),
-        pytest.param({"metadata": "x"}, id="metadata that are none"),
-        pytest.param({"metadata": {"a": "x" * 20_000}}, id="metadata too long"),
-    ],
-)
-def test_what_is_no_event_is_left_out(changes: dict[str, Any]) -> None:
-    assert read_event({"event": {**GOOD, **changes}}) is None
-    assert read_event({"event": GOOD}) is not None
-
-
-@pytest.mark.parametrize("number", [-1, 1e300, float("nan"), float("inf"), True, "7", [7]])
-def test_numbers_that_are_none_are_zero(number: Any) -> None:
-    told = read_event({"event": {**GOOD, "seq": number, "timestamp": number}})
-    assert told is not None
-    assert (told.seq, told.timestamp) == (0, 0)
-
-
 @given(anything)
 def test_nothing_that_is_sent_breaks_the_reader(value: Any) -> None:
     read_event(value)
     read_event({"event": value})
     read_event({"event": {**GOOD, "content": value, "metadata": {"a": value}}})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"type": 7},
+        {"path": "call_1_1"},
+        {"seq": "7"},
+        {"metadata": "x"},
+        {"content": "x" * 2 * MAX_APPROVAL_BYTES},
+    ],
+    ids=str,
+)
+def test_what_is_no_event_or_a_huge_one_is_left_out(changes: dict[str, Any]) -> None:
+    assert read_event({"event": {**GOOD, **changes}}) is None
+    assert read_event({"event": GOOD}) is not None

@@ -1,6 +1,6 @@
 """A2A messages with a `taskId`: they join the task that they name, at whatever replica it is.
 
-Asked by the SDK's own client over each wire, at two replicas that share a store.
+Asked by the SDK's own client, at two replicas that share a store.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ from a2a.types import (
     Task,
     TaskState,
 )
-from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
-from support.a2a_wires import Wire, client_over, over_each_wire
+from a2a.utils.errors import InvalidParamsError
+from support.a2a_wires import USUAL, Wire, client_over, over_each_wire
 from support.doubles import ListeningModel
 from support.face import LOCAL, Face, Speaker, replicas
 from support.stack import until
@@ -96,10 +96,9 @@ async def test_a_task_shows_each_message_as_it_was_sent(wire: Wire) -> None:
     assert "```\na\n```\nExplain" in model.requests[0][-1].content
 
 
-@over_each_wire
-async def test_a_message_joins_a_task_that_another_replica_works_on(wire: Wire) -> None:
+async def test_a_message_joins_a_task_that_another_replica_works_on() -> None:
     model = ListeningModel(SLOW, "{}", "Voilà.")
-    async with agents(wire, model, Speaker()) as ([here, there], client):
+    async with agents(USUAL, model, Speaker()) as ([here, there], client):
         task = await begun(await client(here))
         follow_up = asking("and in French", "m-2", task)
         ended = await task_of((await client(there)).send_message(follow_up))
@@ -110,12 +109,9 @@ async def test_a_message_joins_a_task_that_another_replica_works_on(wire: Wire) 
     assert "and in French" in model.requests[1][-1].content
 
 
-@over_each_wire
-async def test_a_message_that_comes_while_the_answer_is_told_is_answered_in_the_same_task(
-    wire: Wire,
-) -> None:
+async def test_a_message_that_comes_while_the_answer_is_told_is_answered_in_the_same_task() -> None:
     speaker = Speaker("One.", ...)
-    async with agents(wire, speaker, Speaker()) as ([here, there], client):
+    async with agents(USUAL, speaker, Speaker()) as ([here, there], client):
         task = await begun(await client(here))
         watching = asyncio.create_task(watched(await client(there, streaming=True), task))
         await speaker.has_stopped.wait()
@@ -145,40 +141,8 @@ async def watched(client: Client, task: Task) -> dict[str, str]:
     return told
 
 
-@over_each_wire
-async def test_a_stream_for_a_message_to_a_task_begins_with_the_task_as_it_is(wire: Wire) -> None:
-    async with agents(wire, ListeningModel(SLOW, "{}", "Done."), Speaker()) as (
-        [here, there],
-        client,
-    ):
-        task = await begun(await client(here))
-        streaming = await client(there, streaming=True)
-        events = [e async for e in streaming.send_message(asking("more", "m-2", task))]
-    first, *_, last = events
-    assert first.task.id == task.id
-    assert [m.message_id for m in first.task.history][1:] == ["m-2"]
-    assert last.status_update.status.state == TaskState.TASK_STATE_COMPLETED
-
-
-@over_each_wire
-async def test_adk_gets_the_whole_answer_of_a_task_that_it_sends_a_message_to(wire: Wire) -> None:
-    async with agents(wire, ListeningModel(SLOW, "{}", "All of it."), Speaker()) as (
-        [here, there],
-        client,
-    ):
-        task = await begun(await client(here))
-        asked = asking("more", "m-2", task)
-        asked.message.parts[0].metadata["is_user_input"] = True
-        streaming = await client(there, streaming=True)
-        events = [e async for e in streaming.send_message(asked)]
-    *before, end = [e.artifact_update for e in events if e.HasField("artifact_update")]
-    assert before, "it was not streamed"
-    assert (end.artifact.parts[0].text, end.append, end.last_chunk) == ("All of it.", False, True)
-
-
-@over_each_wire
-async def test_a_message_that_is_sent_again_joins_once(wire: Wire) -> None:
-    async with agents(wire, ListeningModel(SLOW, "{}", "Done."), Speaker()) as (
+async def test_a_message_that_is_sent_again_joins_once() -> None:
+    async with agents(USUAL, ListeningModel(SLOW, "{}", "Done."), Speaker()) as (
         [here, there],
         client,
     ):
@@ -195,35 +159,10 @@ async def test_a_message_that_is_sent_again_joins_once(wire: Wire) -> None:
             await task_of((await client(there)).send_message(other))
 
 
-@over_each_wire
-async def test_a_task_that_has_ended_takes_no_message_and_one_that_never_was_is_not_found(
-    wire: Wire,
-) -> None:
-    async with agents(wire, ListeningModel("{}", "Done."), Speaker()) as ([here, there], client):
-        task = await task_of((await client(here)).send_message(asking("hi", "m-1")))
-        with pytest.raises(UnsupportedOperationError, match="contextId and no taskId"):
-            await task_of((await client(there)).send_message(asking("more", "m-2", task)))
-        task.id = "never-was"
-        with pytest.raises(TaskNotFoundError):
-            await task_of((await client(there)).send_message(asking("more", "m-2", task)))
-
-
-@over_each_wire
-async def test_a_message_that_names_another_context_than_its_tasks_is_refused(wire: Wire) -> None:
-    async with agents(wire, ListeningModel(SLOW, "{}"), Speaker()) as ([here, there], client):
-        task = await begun(await client(here))
-        wrong = asking("more", "m-2", task, context_id="another")
-        with pytest.raises(InvalidParamsError, match="contextId"):
-            await task_of((await client(there)).send_message(wrong))
-        right = asking("more", "m-2", task, context_id=task.context_id)
-        await task_of((await client(there)).send_message(at_once(right)))
-
-
-@over_each_wire
-async def test_a_task_whose_process_has_died_hears_it_from_its_next_owner(wire: Wire) -> None:
+async def test_a_task_whose_process_has_died_hears_it_from_its_next_owner() -> None:
     """Its owner is gone for good when the message comes."""
     models = [ListeningModel(SLOW, "{}", "One."), ListeningModel(SLOW, "{}", "Two.")]
-    async with agents(wire, *models) as ([here, there], client):
+    async with agents(USUAL, *models) as ([here, there], client):
         task = await begun(await client(here))
         await until(lambda: models[0].requests, 5)
         await here.house.runs.close()

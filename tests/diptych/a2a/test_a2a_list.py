@@ -79,34 +79,6 @@ def ids_of(page: dict[str, Any]) -> list[str]:
 # Listing
 
 
-async def test_tasks_are_listed_with_the_newest_first() -> None:
-    async with face() as helper:
-        made = await tasks(helper, 3)
-        page = await listed(helper)
-        assert ids_of(page) == made[::-1]
-        assert (page["totalSize"], page["pageSize"], page["nextPageToken"]) == (3, 50, "")
-        for task in page["tasks"]:
-            assert task["status"]["state"] == "TASK_STATE_COMPLETED"
-            assert "artifacts" not in task
-            assert [message["parts"][0]["text"] for message in task["history"]] == ["hi"]
-
-
-async def test_what_changed_last_counts_and_not_what_began_last() -> None:
-    model = Speaker(*ANSWER)
-    async with face(model=model) as helper:
-        slow = asyncio.create_task(send(helper, said("slow")))
-        await model.has_stopped.wait()
-        model.pieces = ("quick",)
-        helper.clock.seconds += 1
-        quick = (await send(helper, said("quick", "m-2")))["id"]
-        working = (await listed(helper))["tasks"]
-        assert [task["status"]["state"][11:] for task in working] == ["COMPLETED", "WORKING"]
-        helper.clock.seconds += 1
-        model.go.set()
-        first = (await slow)["id"]
-        assert ids_of(await listed(helper)) == [first, quick]
-
-
 async def test_a_list_is_read_page_by_page_and_no_task_is_missed_or_told_twice() -> None:
     async with face() as helper:
         made = await tasks(helper, 7)
@@ -119,12 +91,6 @@ async def test_a_list_is_read_page_by_page_and_no_task_is_missed_or_told_twice()
             if not (token := page["nextPageToken"]):
                 break
         assert (seen, sizes) == (made[::-1], [3, 3, 1])
-
-
-async def test_a_page_that_is_just_full_is_the_last_one() -> None:
-    async with face() as helper:
-        await tasks(helper, 2)
-        assert (await listed(helper, pageSize=2))["nextPageToken"] == ""
 
 
 async def test_tasks_of_one_moment_are_parted_by_their_ids() -> None:
@@ -143,14 +109,6 @@ async def test_a_token_stays_good_when_the_task_it_names_has_gone() -> None:
         assert (await helper.http.delete(f"/memory/sessions/{gone}")).status_code == 204
         rest = await listed(helper, pageToken=first["nextPageToken"])
         assert ids_of(rest) == [made[1], made[0]]
-
-
-async def test_tasks_are_listed_of_one_context() -> None:
-    async with face() as helper:
-        made = await tasks(helper, 2, "mine")
-        await tasks(helper, 2)
-        assert ids_of(await listed(helper, contextId="mine")) == made[::-1]
-        assert ids_of(await listed(helper, contextId="nobody's")) == []
 
 
 async def test_tasks_are_listed_of_one_state() -> None:
@@ -173,15 +131,6 @@ async def test_tasks_are_listed_of_one_state() -> None:
             assert await listed(helper, status=state.lower().replace("_", "-")) == page
             assert {task["status"]["state"][11:] for task in page["tasks"]} <= {state}
         assert (await listed(helper, status="TASK_STATE_UNSPECIFIED"))["totalSize"] == 3
-
-
-async def test_tasks_are_listed_from_a_moment_on() -> None:
-    async with face() as helper:
-        made = await tasks(helper, 3)
-        times = [task["status"]["timestamp"] for task in (await listed(helper))["tasks"]]
-        page = await listed(helper, statusTimestampAfter=times[1])
-        assert ids_of(page) == [made[2], made[1]]
-        assert page["totalSize"] == 2
 
 
 async def test_of_tasks_that_are_not_shown_no_record_is_read(
@@ -236,13 +185,6 @@ async def test_a_task_that_goes_away_meanwhile_is_left_out(monkeypatch: pytest.M
         assert ids_of(await listed(helper)) == [kept]
 
 
-async def test_the_runs_of_other_protocols_are_tasks_too() -> None:
-    async with face() as helper:
-        run = (await helper.http.post("/v1/runs", json={"input": "hi"})).json()
-        await helper.house.told(run["id"])
-        assert ids_of(await listed(helper)) == [run["id"]]
-
-
 async def test_the_sdks_client_lists_tasks() -> None:
     async with face() as helper:
         made = await tasks(helper, 2)
@@ -255,33 +197,16 @@ async def test_the_sdks_client_lists_tasks() -> None:
         assert (page.total_size, bool(page.next_page_token)) == (2, True)
 
 
-async def test_a_list_of_nothing_has_all_its_fields() -> None:
-    async with face() as helper:
-        nothing = {"tasks": [], "nextPageToken": "", "pageSize": 50, "totalSize": 0}
-        assert await listed(helper) == nothing
-
-
 NO_SENSE: dict[str, dict[str, Any]] = {
     "a page of nothing": {"pageSize": 0},
     "a page too long": {"pageSize": 101},
-    "a page of less than nothing": {"pageSize": -1},
-    "a page of an empty text": {"pageSize": ""},
     "a page of more than a number holds": {"pageSize": 2**31},
     "a token of garbage": {"pageToken": "garbage"},
     "a token without a time": {"pageToken": "eyJ0cyI6bnVsbCwiaWQiOiJ4In0"},
     "a token that is long and deep": {"pageToken": "W1tbW1tbW1tb" * 1_000},
-    "a token of other letters": {"pageToken": "\u0663\x00"},
     "a time in words": {"statusTimestampAfter": "yesterday"},
-    "a time without a zone": {"statusTimestampAfter": "2026-11-23T00:00:00"},
     "a state that is none": {"status": "BANANA"},
-    "a state of an empty text": {"status": ""},
     "a number that is no state": {"status": 99},
-    "a number below all states": {"status": -1},
-    "a number that is none of protobuf's": {"status": 2**40},
-    "half a state": {"status": 1.5},
-    "a flag that is none": {"includeArtifacts": "banana"},
-    "a flag of an empty text": {"includeArtifacts": ""},
-    "a flag that is a number": {"includeArtifacts": 1},
     "a history of less than nothing": {"historyLength": -1},
     "a history in words": {"historyLength": "x"},
 }
@@ -291,54 +216,29 @@ NO_SENSE: dict[str, dict[str, Any]] = {
 async def test_a_list_that_makes_no_sense_is_refused_over_both_bindings(name: str) -> None:
     params = NO_SENSE[name]
     async with face() as helper:
-        await tasks(helper, 1)
         assert (await post(helper, "ListTasks", **params))["error"]["code"] == -32602
         reply = await helper.http.get("/a2a/rest/tasks", params=params, headers=HEADERS)
         error = reply.json()["error"]
         assert (reply.status_code, error["status"]) == (400, "INVALID_ARGUMENT")
-        assert error["details"][0]["reason"] == "INVALID_PARAMS"
 
 
-@pytest.mark.parametrize(
-    "params",
-    [
-        {"status": "TASK_STATE_COMPLETED"},
-        {"status": "completed"},
-        {"status": "input-required"},
-        {"status": 4},
-        {"status": 0},
-        {"includeArtifacts": True},
-        {"includeArtifacts": False},
-        {"historyLength": 0},
-        {"page_size": 1},
-        {"pageSize": 1, "contextId": "mine", "pageToken": ""},
-        {"context_id": "nobody's"},
-        {"statusTimestampAfter": "2030-01-01T00:00:00.123456789+02:00"},
-        {"unknown": "x", "tenant": "y"},
-    ],
-    ids=str,
-)
-async def test_both_bindings_give_the_same_list(params: dict[str, Any]) -> None:
+async def test_both_bindings_give_the_same_list() -> None:
     async with face() as helper:
-        await tasks(helper, 2, "mine")
-        reply = await helper.http.get("/a2a/rest/tasks", params=params, headers=HEADERS)
-        assert reply.json() == await listed(helper, **params)
-
-
-@pytest.mark.parametrize("given", [True, False])
-async def test_a_flag_is_no_number_of_a_state(*, given: bool) -> None:
-    async with face() as helper:
-        assert (await post(helper, "ListTasks", status=given))["error"]["code"] == -32602
-
-
-@pytest.mark.parametrize("path", ["/a2a/rest/tasks", "/a2a/rest/tasks/x", "/a2a/rest/v1/tasks/x"])
-async def test_what_stands_twice_in_a_query_is_refused(path: str) -> None:
-    headers = {"A2A-Version": "0.3" if "v1" in path else "1.0"}
-    async with face() as helper:
-        query = "historyLength=1&historyLength=1"
-        reply = await helper.http.get(f"{path}?{query}", headers=headers)
-        assert reply.status_code == 400
-        assert "historyLength" in reply.json()["error"]["message"]
+        made = await tasks(helper, 2, "mine")
+        asked: list[tuple[dict[str, Any], int]] = [
+            ({"status": "completed"}, 2),
+            ({"status": 4}, 0),
+            ({"includeArtifacts": True, "historyLength": 0}, 2),
+            ({"pageSize": 1, "contextId": "mine", "pageToken": ""}, 1),
+            ({"contextId": "nobody's"}, 0),
+            ({"statusTimestampAfter": "2030-01-01T00:00:00.123456789+02:00"}, 0),
+            ({"unknown": "x", "tenant": "y"}, 2),
+        ]
+        for params, count in asked:
+            reply = await helper.http.get("/a2a/rest/tasks", params=params, headers=HEADERS)
+            page = await listed(helper, **params)
+            assert reply.json() == page
+            assert ids_of(page) == made[::-1][:count]
 
 
 # Messages that come twice
@@ -354,33 +254,11 @@ async def test_a_message_that_comes_twice_is_one_task() -> None:
         assert (await listed(helper))["totalSize"] == 1
 
 
-async def test_a_stream_that_comes_twice_tells_the_same_task_again() -> None:
-    async with face("{}", {"content": "one two", "chunk_ms": 30}) as helper:
-        first, again = [
-            await stream(helper, "SendStreamingMessage", message=said()) for _ in range(2)
-        ]
-        assert first == again
-        assert first[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
-
-
 async def test_twenty_messages_at_once_at_two_replicas_are_one_task() -> None:
     async with replicas(Speaker("one"), Speaker("one")) as helpers:
         done = await asyncio.gather(*(send(helpers[n % 2], said()) for n in range(20)))
         assert all(task == done[0] for task in done)
         assert (await listed(helpers[0]))["totalSize"] == 1
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        pytest.param(said(message_id="m-2"), id="another id"),
-        pytest.param(said(contextId="other"), id="another context"),
-    ],
-)
-async def test_another_message_is_another_task(other: dict[str, Any]) -> None:
-    async with face() as helper:
-        first, second = await send(helper, said()), await send(helper, other)
-        assert first["id"] != second["id"]
 
 
 async def test_an_id_that_came_with_other_words_is_refused() -> None:
@@ -392,8 +270,8 @@ async def test_an_id_that_came_with_other_words_is_refused() -> None:
         assert (await listed(helper))["totalSize"] == 1
 
 
-@pytest.mark.parametrize("message_id", ["x" * 10_000, "a:b\x00c", "Grüße 🤝"])
-async def test_an_id_of_any_form_tells_a_message(message_id: str) -> None:
+async def test_an_id_of_any_form_tells_a_message() -> None:
+    message_id = "a:b\x00c Grüße 🤝" + "x" * 10_000
     async with face() as helper:
         for _ in range(2):
             await send(helper, said(message_id=message_id))

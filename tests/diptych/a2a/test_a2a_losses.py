@@ -1,5 +1,6 @@
-"""Agents that are lost and found again while they have a task of ours; no connection is made."""
+"""Agents that are lost and found again while they have a task of ours, and the time they have."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,10 +11,11 @@ from a2a.client.card_resolver import parse_agent_card
 from a2a.client.errors import A2AClientError
 from a2a.types import SendMessageRequest, StreamResponse, Task
 from google.protobuf.json_format import ParseDict
+from support.stories import now, virtually
 
-from diptych.a2a.client import delegation
-from diptych.a2a.client.delegation import DelegationTask
-from diptych.a2a.client.transport import client_factory
+from diptych.a2a import delegation
+from diptych.a2a.delegation import DelegationTask, TimeLimit
+from diptych.a2a.transport import client_factory
 from diptych.core.errors import DelegationError
 from diptych.core.prompt import OUTCOME_UNKNOWN, outcome_unknown
 from diptych.ports import DelegationRequest
@@ -115,3 +117,35 @@ async def test_a_task_at_an_agent_that_lists_none_cannot_be_found_again(
         with pytest.raises(DelegationError) as caught:
             await task.take_up("c-1", is_streamed=True)
     assert (caught.value.kind, caught.value.message) == ("unknown", OUTCOME_UNKNOWN)
+
+
+@virtually
+async def test_time_that_stands_still_does_not_count():
+    limit, begun = TimeLimit(), now()
+
+    async def wait_for_a_decision():
+        async with limit.within(10):
+            await asyncio.sleep(4)
+            limit.set_paused(True)
+            await asyncio.sleep(100)
+            limit.set_paused(False)
+            await asyncio.sleep(100)
+
+    with pytest.raises(TimeoutError):
+        await wait_for_a_decision()
+    assert now() - begun == pytest.approx(110)
+
+
+@pytest.mark.parametrize("was_paused", [False, True])
+@virtually
+async def test_a_decision_that_is_heard_of_after_the_end_changes_nothing(was_paused):
+    limit = TimeLimit()
+
+    async def be_cancelled():
+        async with limit.within(10):
+            limit.set_paused(was_paused)
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await be_cancelled()
+    limit.set_paused(not was_paused)

@@ -9,9 +9,9 @@ import httpx
 import pytest
 from support.a2a_agents import running
 
-from diptych.a2a.client import A2aAgents
+from diptych.a2a.agents import A2aAgents
 from diptych.core.errors import DelegationError
-from diptych.core.prompt import OUTCOME_UNKNOWN, outcome_unknown
+from diptych.core.prompt import outcome_unknown
 from diptych.manifest.settings import PeerConfig
 from diptych.ports import DelegationRequest, ValueProvider
 
@@ -53,10 +53,8 @@ def says(text: str) -> httpx.Response:
     [
         pytest.param(httpx.Response(401), "failed", "credentials", id="unauthorized"),
         pytest.param(httpx.Response(503), "unavailable", "HTTP 503", id="turned away"),
-        pytest.param(httpx.Response(500), "unknown", "HTTP 500", id="a broken server"),
         pytest.param(httpx.Response(502), "unknown", "HTTP 502", id="a gateway that lost it"),
         pytest.param(httpx.Response(408), "unknown", "HTTP 408", id="one that did not wait"),
-        pytest.param(httpx.Response(400), "failed", "HTTP 400", id="refused"),
         pytest.param(
             httpx.Response(307, headers={"Location": "http://elsewhere/"}),
             "failed",
@@ -68,24 +66,12 @@ def says(text: str) -> httpx.Response:
             httpx.Response(200, content=b"\xff"), "unknown", "is not valid", id="no UTF-8"
         ),
         pytest.param(httpx.Response(200, json=[]), "unknown", "is not valid", id="a list"),
-        pytest.param(
-            httpx.Response(200, json={"result": 7}), "unknown", "is not valid", id="a number"
-        ),
         pytest.param(httpx.Response(200, json={"result": {}}), "unknown", "nothing", id="no event"),
-        pytest.param(
-            httpx.Response(200, json={"result": {"task": "x"}}), "unknown", "nothing", id="a text"
-        ),
         pytest.param(
             httpx.Response(200, headers=SSE, text='data: {"result"\n\n'),
             "unknown",
             "is not valid",
             id="an event that is no JSON",
-        ),
-        pytest.param(
-            httpx.Response(200, headers=SSE, text='event: error\ndata: "x"\n\n'),
-            "unknown",
-            "is not valid",
-            id="an error event that is no error",
         ),
         pytest.param(httpx.Response(200, headers=SSE), "unknown", "nothing", id="an empty stream"),
         pytest.param(
@@ -93,12 +79,6 @@ def says(text: str) -> httpx.Response:
             "failed",
             "text only",
             id="an error of A2A",
-        ),
-        pytest.param(
-            httpx.Response(200, json={"error": {"code": -1, "message": [1]}}),
-            "unknown",
-            "is not valid",
-            id="an odd error",
         ),
         pytest.param(
             httpx.Response(200, json={"error": BUSY}),
@@ -185,21 +165,6 @@ async def test_an_agent_that_answers_but_does_not_tell_of_a_task_was_not_lost(
     assert caught.value.message == outcome_unknown(words)
 
 
-@pytest.mark.parametrize("lists", [False, True])
-async def test_an_agent_that_knows_no_such_task_is_still_offered(lists: bool) -> None:
-    told = {"result": {"tasks": []}} if lists else {"error": {"code": -32601, "message": "no"}}
-    async with agents_to(lambda _: httpx.Response(200, json=told)) as agents:
-        with pytest.raises(DelegationError) as caught:
-            await agents.delegate(replace(REQUEST, is_taken_over=True), lambda _: None)
-        assert agents.snapshot()[1] == ()
-    assert (caught.value.kind, caught.value.message) == ("unknown", OUTCOME_UNKNOWN)
-
-
-async def test_an_unknown_name_is_refused() -> None:
-    async with agents_to(lambda _: says("hi")) as agents:
-        assert (await failure(agents, "nobody")).kind == "refused"
-
-
 @pytest.mark.parametrize(
     ("reply", "problem"),
     [
@@ -209,8 +174,6 @@ async def test_an_unknown_name_is_refused() -> None:
             "at /.well-known/agent-card.json; if it has one elsewhere, give that URL",
             id="no card",
         ),
-        pytest.param(httpx.Response(200, text="<html>"), "is not valid", id="a page"),
-        pytest.param(httpx.Response(200, json=[]), "is not valid", id="a list"),
         pytest.param(httpx.Response(200, text="[" * 9_999), "is not valid", id="deep nesting"),
         pytest.param(
             httpx.Response(200, json=card(skills="x")), "is not valid", id="skills of text"
@@ -281,20 +244,6 @@ async def test_a_trusted_card_may_lead_to_another_host() -> None:
         assert (await agents.delegate(REQUEST, print)).text == "hi"
 
 
-async def test_secret_headers_go_to_the_peer_and_are_read_anew() -> None:
-    key, seen = ["first"], list[str]()
-
-    def reply(request: httpx.Request) -> httpx.Response:
-        seen.append(request.headers["x-key"])
-        return says("hi")
-
-    async with agents_to(reply, headers={"X-Key": lambda: key[0]}) as agents:
-        await agents.delegate(REQUEST, print)
-        key[0] = "second"
-        await agents.delegate(REQUEST, print)
-    assert seen == ["first", "second"]
-
-
 async def test_secret_headers_do_not_follow_a_card_to_another_origin() -> None:
     seen: list[httpx.Headers] = []
 
@@ -306,12 +255,6 @@ async def test_secret_headers_do_not_follow_a_card_to_another_origin() -> None:
     async with agents_to(reply, lambda _: leads, headers={"X-Key": lambda: "k"}) as agents:
         await agents.delegate(REQUEST, print)
     assert "x-key" not in seen[0]
-
-
-async def test_a_missing_secret_makes_the_peer_unavailable_and_is_named() -> None:
-    async with agents_to(lambda _: says("hi"), headers={"X-Key": lambda: None}) as agents:
-        (missing,) = agents.snapshot()[1]
-    assert "X-Key" in missing.reason
 
 
 async def test_a_secret_that_goes_missing_later_is_named_too() -> None:

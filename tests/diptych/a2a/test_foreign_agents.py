@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import httpx
 import pytest
 from support.a2a_agents import running
 
-from diptych.a2a.client import A2aAgents
+from diptych.a2a.agents import A2aAgents
 from diptych.core.errors import DelegationError
 from diptych.core.messages import CallOutput
 from diptych.manifest.settings import PeerConfig
@@ -123,21 +123,6 @@ async def test_what_an_interrupted_graph_asks_reaches_the_caller() -> None:
     assert caught.value.message.endswith('"value": {"question": "Really?"}}')
 
 
-async def test_what_was_said_before_an_interrupt_is_not_what_it_asks() -> None:
-    recording = Recording("langgraph-interrupt")
-    reply = recording.replies[0]
-    begun, *rest = re.split(r"(?:\r?\n){2}", reply["body"])
-    task = json.loads(begun.partition("data: ")[2])["result"]["task"]
-    words = {"role": "ROLE_AGENT", "messageId": "w", "parts": [{"text": "Working on it."}]}
-    status = {"state": "TASK_STATE_WORKING", "message": words}
-    update = {"taskId": task["id"], "contextId": task["contextId"], "status": status}
-    working = {"jsonrpc": "2.0", "id": "1", "result": {"statusUpdate": update}}
-    reply["body"] = "\n\n".join((begun, f"data: {json.dumps(working)}", *rest))
-    with pytest.raises(DelegationError) as caught:
-        await delegated(recording)
-    assert caught.value.message.startswith('agent echo asked for input: {"id": "')
-
-
 async def test_a_task_that_ends_in_an_error_was_taken() -> None:
     with pytest.raises(DelegationError, match="broke the task off: Error code: 500"):
         await delegated(Recording("ag2-failed"))
@@ -161,69 +146,3 @@ async def test_an_event_of_an_older_version_is_known_without_its_kind(name: str)
     (reply,) = recording.replies
     reply["body"] = re.sub(r'"kind": ?"(task|message|status-update)", ?', "", reply["body"])
     assert (await delegated(recording)).text.strip() == ECHO
-
-
-async def test_messages_of_a_task_are_its_answer_if_the_stream_ends_with_them() -> None:
-    recording = Recording("agno")
-    (reply,) = recording.replies
-    frames = reply["body"].split("\n\n")
-    reply["body"] = "\n\n".join(frame for frame in frames if '"completed"' not in frame)
-    assert (await delegated(recording)).text == ECHO
-    assert recording.methods == ["message/stream"]
-
-
-@pytest.mark.parametrize("has_history", [True, False])
-async def test_messages_of_a_task_are_kept_when_the_task_comes_again_without_them(
-    *, has_history: bool
-) -> None:
-    """As Agno's does with its history and, of agents that make pictures, these as artifacts."""
-    recording = Recording("agno")
-
-    def with_picture(task: dict[str, Any]) -> None:
-        file = {"kind": "file", "file": {"uri": "https://x/a.png", "name": "a.png"}}
-        task["artifacts"] = [{"artifactId": "p", "parts": [file]}]
-        if not has_history:
-            del task["history"]
-
-    change(recording, "task", with_picture)
-    assert (await delegated(recording)).text == f"{ECHO}\n\n[a.png: https://x/a.png]"
-
-
-async def test_messages_of_a_task_are_not_told_beside_a_text_of_its_own() -> None:
-    recording = Recording("agno")
-
-    def with_text(task: dict[str, Any]) -> None:
-        task["artifacts"] = [{"artifactId": "t", "parts": [{"kind": "text", "text": "Hello."}]}]
-
-    change(recording, "task", with_text)
-    assert (await delegated(recording)).text == "Hello."
-
-
-async def test_messages_of_a_task_that_asks_are_no_answer() -> None:
-    recording = Recording("agno")
-    (reply,) = recording.replies
-    frames = [frame for frame in reply["body"].split("\n\n") if "event: Task\n" not in frame]
-    reply["body"] = "\n\n".join(frames).replace('"completed"', '"input-required"')
-    with pytest.raises(DelegationError, match="asked for input"):
-        await delegated(recording)
-
-
-def change(recording: Recording, kind: str, edit: Callable[[dict[str, Any]], None]) -> None:
-    """Change the results of a kind in the one stream of a recording."""
-    (reply,) = recording.replies
-    frames = []
-    for frame in filter(None, reply["body"].split("\n\n")):
-        head, _, data = frame.partition("data: ")
-        said = json.loads(data)
-        if said["result"]["kind"] == kind:
-            edit(said["result"])
-        frames.append(f"{head}data: {json.dumps(said)}\n\n")
-    reply["body"] = "".join(frames)
-
-
-async def test_a_message_before_any_task_ends_the_stream() -> None:
-    recording = Recording("agno")
-    (reply,) = recording.replies
-    frames = [frame for frame in reply["body"].split("\n\n") if "event: Message" in frame]
-    reply["body"] = "\n\n".join([*frames, ""])
-    assert (await delegated(recording)).text == "[1] "

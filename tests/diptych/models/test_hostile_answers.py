@@ -25,7 +25,7 @@ from support.hostile import (
 )
 from support.mcp_tools import unheard
 
-from diptych.a2a.client import A2aAgents
+from diptych.a2a.agents import A2aAgents
 from diptych.core.errors import DelegationError, ToolError
 from diptych.manifest.settings import PeerConfig, ToolServerConfig
 from diptych.mcp import McpTools

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from support.hostile import listed, mcp_app, self_signed, serving
 
-from diptych.a2a.client import A2aAgents
+from diptych.a2a.agents import A2aAgents
 from diptych.core.errors import ModelError
 from diptych.core.messages import Message
 from diptych.core.model_request import ModelRequest

@@ -8,9 +8,9 @@ import httpx
 import pytest
 from a2a.client.errors import A2AClientError
 
-from diptych.a2a.client.http_client import http_client as a2a_client
-from diptych.a2a.client.peer import PeerMonitor
-from diptych.a2a.client.send_errors import explain
+from diptych.a2a.http_client import http_client as a2a_client
+from diptych.a2a.peer import PeerMonitor
+from diptych.a2a.send_errors import explain
 from diptych.access.oidc import IssuerKeys
 from diptych.core.errors import ModelError
 from diptych.core.messages import Message

@@ -36,8 +36,6 @@ class TreeLines:
             self._agents[(*path, str(about.get("call_id")))] = _agent_of(event.get("content"))
         margin: Part = ("  " + "│ " * len(path), "dim")
         room = max(width - 2 * len(path) - 6, MIN_TEXT_WIDTH)
-        if skipped := event.get("skipped"):
-            yield margin, (f"… {skipped} events were not told", "yellow")
         if kind == "agent_response" and len(path) == 1:
             return  # the caller quotes the answer of its own delegations as it comes
         if parts := _parts(kind, event, room):

@@ -182,7 +182,7 @@ export class Steps {
     if (inside) this.#draw(below, type, event.content, 1000 * timestamp, (node) => parent.add(node));
   }
 
-  #lineOf(type, {content, metadata, skipped}) {
+  #lineOf(type, {content, metadata}) {
     const text = oneLine(content ?? "", 300);
     const lines = {
       approval_requested: `waits for a decision: ${text}`,
@@ -193,6 +193,6 @@ export class Steps {
       aborted: `aborted: ${text}`,
       max_steps: "stopped at its limit of steps",
     };
-    return skipped ? `${skipped} events were not told` : lines[type];
+    return lines[type];
   }
 }

@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from diptych.a2a import extension as a2a_extension
+from diptych.a2a import extension
 from diptych.http.agent_profile import CARD_PATH, OLDER_CARD_PATHS, AgentProfile
 from diptych.http.errors import REST_PATH
 
@@ -35,11 +35,7 @@ _HOST = re.compile(r"[A-Za-z0-9._-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5
 
 
 def card_routes(profile: AgentProfile) -> list[Route]:
-    """Serve the card of 1.0 at the path that the specification names (8.2), and that of 0.3.
-
-    1.0 has no fields of 0.3, and 0.3 clients need theirs. No header tells who asks, so the older
-    card has addresses of its own (decision 241).
-    """
+    """Serve the card of 1.0 at its well-known path, and that of 0.3 at others (decision 241)."""
     older = PROTOCOL_VERSION_1_0, PROTOCOL_VERSION_0_3
     return [
         _card_route(profile, CARD_PATH, (PROTOCOL_VERSION_1_0,)),
@@ -67,6 +63,7 @@ def _card_route(profile: AgentProfile, path: str, versions: Sequence[str]) -> Ro
 def agent_card(profile: AgentProfile, base: str, versions: Sequence[str]) -> AgentCard:
     """Describe the agent as one skill, in the words of its manifest."""
     description = profile.description or f"The agent {profile.name}."
+    schemes = _security_schemes(profile)
     skill = AgentSkill(id=profile.name, name=profile.name, description=description, tags=["agent"])
     return AgentCard(
         name=profile.name,
@@ -83,7 +80,7 @@ def agent_card(profile: AgentProfile, base: str, versions: Sequence[str]) -> Age
             extended_agent_card=False,
             extensions=[
                 AgentExtension(
-                    uri=a2a_extension.URI,
+                    uri=extension.URI,
                     description="Takes the caller's last messages, its deadline, its call path and "
                     "whom it works for.",
                     required=False,
@@ -93,15 +90,13 @@ def agent_card(profile: AgentProfile, base: str, versions: Sequence[str]) -> Age
         default_input_modes=["text/plain"],
         default_output_modes=["text/plain"],
         skills=[skill],
-        security_schemes=_security_schemes(profile),
-        security_requirements=[
-            SecurityRequirement(schemes={name: StringList()}) for name in _security_schemes(profile)
-        ],
+        security_schemes=schemes,
+        security_requirements=[SecurityRequirement(schemes={n: StringList()}) for n in schemes],
     )
 
 
 def _security_schemes(profile: AgentProfile) -> dict[str, SecurityScheme]:
-    """Give the schemes, one of which a caller must meet; none if everybody is answered."""
+    """Return the schemes, one of which a caller must meet; none for an open agent."""
     if not profile.asks_for_token:
         return {}
     bearer = HTTPAuthSecurityScheme(
@@ -115,14 +110,14 @@ def _security_schemes(profile: AgentProfile) -> dict[str, SecurityScheme]:
 
 
 def _exposed_base(profile: AgentProfile, request: Request) -> str | None:
-    """Give the URL under which the agent is exposed, if the caller used it."""
+    """Return the URL under which the agent is exposed, if the caller used it."""
     exposed = profile.exposed_url
     host = request.headers.get("host", "").lower().removesuffix(":443").removesuffix(":80")
     return exposed if exposed and host == exposed.partition("://")[2] else None
 
 
 def _own_base(request: Request) -> str:
-    """Give the base URL that the caller used; an invalid `Host` does not get into a card."""
+    """Return the base URL that the caller used; an invalid `Host` does not get into a card."""
     host = request.headers.get("host", "")
     if not _HOST.fullmatch(host):
         name, port = request.scope.get("server") or ("localhost", None)

@@ -27,18 +27,18 @@ MALFORMED_ANSWER_ERRORS = (
     OverflowError,
     RecursionError,
 )
-"""What the SDK raises, besides its own errors, for an answer that is not valid."""
+"""Raised by the SDK, besides its own errors, for answers that are not valid."""
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-_ANY = "0.0.0.0"  # noqa: S104 - what servers that listen everywhere write into their cards
+_ANY = "0.0.0.0"  # noqa: S104 - servers that listen everywhere write it into their cards
 
 
 def http_client(policy: OutgoingPolicy | None = None) -> httpx.AsyncClient:
-    """Make the process's client for other agents; it connects where `policy` allows it.
+    """Return a client for other agents; it connects where `policy` allows it.
 
-    It follows no redirects. A response that is compressed ends with an `httpx.DecodingError`, one
-    over the bounds of `net.received` with an `httpx.ReadError`.
+    It follows no redirects. A compressed response ends with an `httpx.DecodingError`, one over the
+    bounds of `net.received` with an `httpx.ReadError`.
     """
     transport = _BoundedTransport(verify=_tls_context())
     limits = PoolLimits(MAX_CONNECTIONS, kept_alive=20)
@@ -59,14 +59,14 @@ def _tls_context() -> ssl.SSLContext:
 
 
 def card_url(url: str) -> str:
-    """Give the URL of an agent's card; `url` is that one or the agent's base URL."""
+    """Return the URL of an agent's card; `url` is that one or the agent's base URL."""
     path = _split(url).path
     is_card = path.endswith(".json") or "/.well-known/" in path
     return url if is_card else url.rstrip("/") + AGENT_CARD_WELL_KNOWN_PATH
 
 
 def identity(url: str) -> str:
-    """Give one spelling to all URLs of an agent: its card's, its base, its JSON-RPC endpoint."""
+    """Return one spelling for all URLs of an agent: its card, its base, its JSON-RPC endpoint."""
     parts = _split(url)
     path = parts.path.rstrip("/").removesuffix(AGENT_CARD_WELL_KNOWN_PATH).removesuffix("/a2a")
     scheme, host, port = origin(url)
@@ -74,7 +74,7 @@ def identity(url: str) -> str:
 
 
 def origin(url: str) -> tuple[str, str, int]:
-    """Give scheme, host and port in lower case, the default port filled in."""
+    """Return scheme, host and port in lower case, the default port filled in."""
     parts = _split(url)
     try:
         port = parts.port
@@ -84,11 +84,10 @@ def origin(url: str) -> tuple[str, str, int]:
 
 
 def may_lead_to(card: str, interface: str, *, is_trusted: bool) -> bool:
-    """Say whether a card may send us to this endpoint.
+    """Whether a card may send us to this endpoint.
 
-    The card of an agent that is not trusted may name another host only over https, where a
-    certificate proves that the host is meant: otherwise the card could make us send requests into
-    the cluster, or to a cloud's metadata service.
+    A stranger's card may name another host only over https, where a certificate proves that host:
+    else it could make us send requests into the cluster, or to a cloud's metadata service.
     """
     scheme, host, _ = origin(interface)
     if scheme not in _DEFAULT_PORTS or not host:
@@ -98,7 +97,7 @@ def may_lead_to(card: str, interface: str, *, is_trusted: bool) -> bool:
 
 
 def reachable(card: str, interface: str) -> str:
-    """Give an endpoint that a card names; one at no host in particular is at the card's."""
+    """Return an endpoint that a card names; one at 0.0.0.0 is at the card's host."""
     parts, host = _split(interface), _split(card).hostname
     if parts.hostname != _ANY or not host:
         return interface

@@ -1,11 +1,10 @@
 """A run's records as an A2A task: as a snapshot, or as the updates of a stream.
 
-Both are pure views of the same records, so that they cannot differ.
+Both are pure views of the same records.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any
 
 import orjson
 from a2a.types import (
@@ -21,16 +20,16 @@ from a2a.types import (
 )
 from google.protobuf.json_format import ParseDict
 
-from diptych.a2a import extension as a2a_extension
+from diptych.a2a import extension
 from diptych.a2a.events import notice_event, record_event
-from diptych.a2a.reports import TaskReport, report_value
-from diptych.a2a.server.message import as_sent, read_notes
+from diptych.a2a.extension import TaskReport, report_value, under_uri
+from diptych.a2a.message import as_sent, read_notes
 from diptych.budgets.recorded_use import RecordedUse
 from diptych.core.approval_records import note_approvals, open_approvals
 from diptych.core.codec import Record, is_terminal
 from diptych.core.messages import JSON, JSONObject
 from diptych.core.text import well_formed
-from diptych.ports import Notice
+from diptych.ports import Item
 from diptych.ports.entries import RunEntry
 from diptych.runs.answers import answers_so_far, end_code
 
@@ -55,7 +54,7 @@ Update = TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 
 
 def submitted_task(entry: RunEntry, sent: Message, history_length: int | None = None) -> Task:
-    """Give a new task, of which only the message that was sent is known."""
+    """Return a new task, of which only the message that was sent is known."""
     return Task(
         id=entry.run_id,
         context_id=entry.session_id,
@@ -69,7 +68,7 @@ def task_snapshot(
     records: Sequence[Record],
     history_length: int | None = None,
 ) -> Task:
-    """Give the whole task; `history_length` is how many of the last messages it shows (None: all).
+    """Return the whole task with its last `history_length` messages (None: all).
 
     The records decide the state, not the entry, which may have been read at another moment.
     """
@@ -86,12 +85,12 @@ def task_snapshot(
             if text
         ],
         history=_newest(history, history_length),
-        metadata=_extended(report_value(_report(records))),
+        metadata=under_uri(report_value(_report(records))),
     )
 
 
 def _report(records: Sequence[Record]) -> TaskReport:
-    """Say what a task has used so far, and why it ended, if it did."""
+    """Report what a task has used so far, and why it ended, if it did."""
     use, code = RecordedUse(records), end_code(records[-1]) if records else ""
     return TaskReport(use.tree_usage, code, use.used)
 
@@ -99,9 +98,10 @@ def _report(records: Sequence[Record]) -> TaskReport:
 class TaskUpdates:
     """Turns a task's records, in their order, into the updates of a stream.
 
-    The answer is sent piece by piece. A piece with `append` false starts it over: as a recorded
-    `answer_reset` demands, and with `ends_whole` at its end, where it is sent again as a whole.
-    Without `has_pieces` it is sent at its end alone.
+    The answer is sent piece by piece. A piece with `append` false starts it over: after a recorded
+    `answer_reset`, and with `ends_whole` at its end, where it is sent again as a whole. Without
+    `has_pieces` it is sent only at its end. With `tells_events` each record is sent as an event of
+    our extension, too.
     """
 
     def __init__(
@@ -112,7 +112,6 @@ class TaskUpdates:
         ends_whole: bool = False,
         has_pieces: bool = True,
     ) -> None:
-        """With `tells_events` each record is told as an event of our extension, too."""
         self._entry = entry
         self._tells_events = tells_events
         self._ends_whole = ends_whole
@@ -124,17 +123,16 @@ class TaskUpdates:
         self._open_approvals: set[str] = set()  # calls that somebody must decide on
         self._use = RecordedUse()
 
-    def of(self, records: Iterable[Record]) -> list[Update]:
-        """Give the updates of the next records."""
-        return [update for record in records for update in self._of_record(record)]
-
-    def of_notice(self, notice: Notice) -> Iterable[Update]:
-        """Give the update of a notice: what happens in the run's own children."""
-        if self._tells_events and (event := notice_event(notice)):
-            yield self._event_update(event)
+    def of(self, items: Iterable[Item]) -> Iterable[Update]:
+        """Yield the updates of the next records, and of the notices between them."""
+        for item in items:
+            if isinstance(item, Record):
+                yield from self._of_record(item)
+            elif self._tells_events and (event := notice_event(item)):
+                yield self._event_update(event)
 
     def events_of(self, records: Iterable[Record]) -> Iterable[Update]:
-        """Give only the events of records that a snapshot has shown; callers leave out doubles."""
+        """Yield only the events of records that a snapshot has shown; callers drop doubles."""
         if self._tells_events:
             yield from (self._event_update(e) for e in map(record_event, records) if e)
 
@@ -163,7 +161,7 @@ class TaskUpdates:
                 self._sent_chars = 0
 
     def _approval_updates(self, record: Record) -> Iterable[Update]:
-        """Say that a call waits for somebody, or that none does any more."""
+        """Yield a status when a call begins to wait for approval, and when none does any more."""
         was_open = bool(self._open_approvals)
         note_approvals(self._open_approvals, record)
         if record.event_type == "approval_requested":
@@ -183,17 +181,17 @@ class TaskUpdates:
         )
 
     def _event_update(self, event: JSONObject) -> TaskStatusUpdateEvent:
-        """Give an event in an update that changes nothing, with what was used up to it."""
+        """Return an event in an update that changes nothing, with the use up to it."""
         about = {**event, **report_value(TaskReport(self._use.tree_usage, used=self._use.used))}
         update = self._status_update(self._told)
-        update.metadata.update(_extended(about))
+        update.metadata.update(under_uri(about))
         return update
 
     def _status_update(
         self, status: TaskStatus, report: TaskReport | None = None
     ) -> TaskStatusUpdateEvent:
         self._told = status
-        metadata = _extended(report_value(report)) if report else None
+        metadata = under_uri(report_value(report)) if report else None
         return TaskStatusUpdateEvent(
             task_id=self._entry.run_id,
             context_id=self._entry.session_id,
@@ -203,7 +201,7 @@ class TaskUpdates:
 
 
 def _artifact(turn: int, text: str, end: Record | None) -> Artifact:
-    """Give an answer or a piece of it; `end` is the record of the whole one, if it is the last.
+    """Return an answer or a piece of it; `end` is the answer's record, for the last piece.
 
     An answer by a schema has its value beside its text. One that was cut off says so.
     """
@@ -214,15 +212,9 @@ def _artifact(turn: int, text: str, end: Record | None) -> Artifact:
         ParseDict(orjson.loads(_text(end.content)), part.data)
         artifact.parts.append(part)
     if end is not None and (reason := end.metadata.get("finish_reason", "stop")) != "stop":
-        artifact.extensions.append(a2a_extension.URI)
-        about = a2a_extension.answer_metadata(str(reason))
-        artifact.metadata.update(_extended(about))
+        artifact.extensions.append(extension.URI)
+        artifact.metadata.update(under_uri({"finish_reason": str(reason)}))
     return artifact
-
-
-def _extended(about: JSONObject) -> dict[str, Any]:
-    """Give metadata that hold what our extension says."""
-    return {a2a_extension.URI: a2a_extension.to_wire(about)}
 
 
 def _latest_status(entry: RunEntry, records: Sequence[Record]) -> TaskStatus:
@@ -239,7 +231,7 @@ def _latest_status(entry: RunEntry, records: Sequence[Record]) -> TaskStatus:
 
 
 def _approval_status(requested: Record) -> TaskStatus:
-    """Give the status of a task of which somebody must decide on a call."""
+    """Return the status of a task of which a call waits for approval."""
     status = _status("input-required", requested.timestamp)
     reason = requested.metadata.get("reason")
     why = f": {reason}" if reason else ""
@@ -250,7 +242,7 @@ def _approval_status(requested: Record) -> TaskStatus:
 
 
 def _final_status(record: Record) -> TaskStatus:
-    """Give the status of a terminal record; all but success have a message that says why."""
+    """Return the status of a terminal record; all but success have a message that says why."""
     status = _status(record.event_type, record.timestamp)
     reason = _text(record.content)
     if reason and record.event_type != "completed":
@@ -259,7 +251,7 @@ def _final_status(record: Record) -> TaskStatus:
 
 
 def milliseconds(seconds: float) -> int:
-    """Give a time in the precision of a task's status."""
+    """Return a time in the precision of a task's status."""
     return int(seconds * 1000)
 
 
@@ -288,7 +280,7 @@ def _message(record: Record, role: Role, text: str) -> Message:
 
 
 def _newest(history: Sequence[Message], length: int | None) -> Sequence[Message]:
-    """Give the newest `length` messages of a history (specification, 3.2.4)."""
+    """Return the newest `length` messages of a history (specification, 3.2.4)."""
     if length is None:
         return history
     return history[-length:] if length > 0 else ()

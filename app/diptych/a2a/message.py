@@ -1,4 +1,4 @@
-"""Reads A2A messages: everything in one is checked, and refused with a reason."""
+"""Reads A2A messages, and refuses what is wrong in one with a reason."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,10 +12,10 @@ from a2a.utils.errors import (
     PushNotificationNotSupportedError,
 )
 from a2a.utils.proto_utils import validate_proto_required_fields
-from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message as ProtobufMessage
 
-from diptych.a2a import extension as a2a_extension
+from diptych.a2a import extension
 from diptych.core import messages
 from diptych.core.events import MessageQueued
 from diptych.http.run_request import idempotency_key, origin, sha256
@@ -25,9 +25,9 @@ from diptych.runs.request import SESSION_ID, RunRequest
 _NOTE = "a2a"
 _MAX_ID = 128  # characters; a longer id of a message is hashed
 _AG2_HISTORY = "application/vnd.ag2.history+json"
-"""AG2 repeats in each message what was said before in its context, which is known here."""
+"""AG2 repeats its context's earlier messages in each message; they are known here."""
 _ADK_MARK = "is_user_input"
-"""Google ADK sets this in the metadata of the parts that its user, or an agent of its own, said."""
+"""Google ADK marks parts so that its user, or an agent of its own, said."""
 
 
 def read_a2a_request(request: SendMessageRequest, headers: Mapping[str, str]) -> RunRequest:
@@ -43,9 +43,9 @@ def read_a2a_request(request: SendMessageRequest, headers: Mapping[str, str]) ->
     task = "\n".join(texts)
     if not task.strip():
         raise InvalidParamsError("the message has no text; send the task as a text part")
-    metadata = _json(message.metadata).get(a2a_extension.URI)
-    about = a2a_extension.read_metadata(a2a_extension.from_wire(metadata))
-    comes_from = origin(headers, path=about.path, seconds=about.seconds)
+    metadata = _json(message.metadata).get(extension.URI)
+    about = extension.read_metadata(extension.from_wire(metadata))
+    comes_from = origin(headers, path=about.path, seconds=about.deadline)
     return RunRequest(
         messages=(*context, messages.Message("user", task)),
         session_id=message.context_id or None,
@@ -79,7 +79,7 @@ def as_sent(message: Message) -> Message:
     shown.CopyFrom(message)
     del shown.parts[:]
     shown.parts.extend(part for part in message.parts if part.HasField("text"))
-    shown.metadata.fields.pop(a2a_extension.URI, None)
+    shown.metadata.fields.pop(extension.URI, None)
     if not shown.metadata.fields:
         shown.ClearField("metadata")
     return shown
@@ -104,15 +104,15 @@ def _notes(message: Message, text: str) -> messages.JSONObject:
 
 
 def takes_last_update_for_whole(message: Message) -> bool:
-    """Say whether the client takes the last update of a streamed answer for the whole of it.
+    """Whether the client takes the last update of a streamed answer for all of it.
 
-    ADK for Python does, and it names itself by that mark alone (decision 226).
+    ADK for Python does, and names itself by that mark alone (decision 226).
     """
     return any(_ADK_MARK in part.metadata for part in message.parts)
 
 
 def joins_by_blanks(request: SendMessageRequest, headers: Mapping[str, str]) -> bool:
-    """Say whether the client puts blanks between the pieces of a streamed answer.
+    """Whether the client puts blanks between the pieces of a streamed answer.
 
     CrewAI does, a client of A2A 0.3 that names its output modes (decision 226).
     """
@@ -148,8 +148,8 @@ def _read_parts(message: Message) -> tuple[tuple[messages.Message, ...], list[st
         match part.WhichOneof("content"):
             case "text":
                 texts.append(part.text)
-            case "data" if a2a_extension.URI in part.metadata:
-                context += a2a_extension.read_context(_json(part.data))
+            case "data" if extension.URI in part.metadata:
+                context += extension.read_context(_json(part.data))
             case "data" if part.media_type == _AG2_HISTORY:
                 continue
             case kind:
@@ -161,12 +161,12 @@ def _unsupported_part(kind: str | None, part: Part) -> str:
     media_type = f" ({part.media_type[:100]})" if part.media_type else ""
     return (
         f"a part of kind {kind or 'none'}{media_type} is not accepted: send text parts; "
-        f"data is accepted only under the extension {a2a_extension.URI}"
+        f"data is accepted only under the extension {extension.URI}"
     )
 
 
 def _json(message: ProtobufMessage) -> Any:  # noqa: ANN401 - whatever the caller sent
     try:
-        return MessageToDict(message)
+        return extension.json_of(message)
     except ValueError as error:  # NaN and infinity
         raise InvalidParamsError("the message holds a number that JSON does not have") from error

@@ -1,7 +1,7 @@
-"""Other agents over A2A 1.0: fulfils the port `Agents`.
+"""Other agents over A2A: fulfils the port `Agents`.
 
-`peer` keeps each agent's card, `delegation` takes one delegation to its end, `task_progress` is
-what the other agent has sent of it, `http_client` is HTTP and URLs.
+`peer` keeps each agent's card, `delegation` takes one delegation to its end, `children` asks agents
+of ours for more than A2A has.
 """
 
 import asyncio
@@ -17,13 +17,12 @@ from a2a.extensions.common import HTTP_EXTENSION_HEADER
 from a2a.types import Message, Part, Role, SendMessageConfiguration, SendMessageRequest
 from google.protobuf.json_format import ParseDict
 
-from diptych.a2a import extension as a2a_extension
-from diptych.a2a.client.decisions import send_decision
-from diptych.a2a.client.delegation import RECONNECT_SECONDS, DelegationTask
-from diptych.a2a.client.http_client import card_url, http_client, identity
-from diptych.a2a.client.peer import PeerMonitor, ResolvedPeer
-from diptych.a2a.client.run_tree import fetch_tree
-from diptych.a2a.client.send_errors import is_unreached, unknown
+from diptych.a2a import extension
+from diptych.a2a.children import fetch_tree, send_decision
+from diptych.a2a.delegation import RECONNECT_SECONDS, DelegationTask
+from diptych.a2a.http_client import card_url, http_client, identity
+from diptych.a2a.peer import PeerMonitor, ResolvedPeer
+from diptych.a2a.send_errors import is_unreached, unknown
 from diptych.core import prompt
 from diptych.core.catalog import Peer, Unavailable
 from diptych.core.errors import DecisionRefused, DelegationError
@@ -34,8 +33,6 @@ from diptych.net.outgoing import OutgoingPolicy
 from diptych.net.redaction import SECRETS, redacted_output
 from diptych.ports import ChildDecision, ChildEvent, ChildRef, DelegationProgress, DelegationRequest
 
-__all__ = ["A2aAgents", "http_client"]
-
 MAX_DEPTH = 5  # agents that a request may come through (loop.md §5)
 DEFAULT_TIMEOUT = 300.0  # seconds, of a delegation whose run has no deadline
 CARD_POLL_SECONDS = 0.05
@@ -45,9 +42,9 @@ CANCEL_GRACE_PERIOD = 0.8  # seconds that a delegation waits for its cancellatio
 class A2aAgents:
     """The other agents of one manifest.
 
-    `own_url` is this agent's card URL or base URL, as others reach it: it goes on the call path.
-    `own_name` is what its delegations name as the agent that they come from.
-    `http` is a client that is shared; without it, this makes and closes its own (`http_client`).
+    `own_url` is this agent's card URL or base URL, as others reach it, for the call path;
+    `own_name` is named as the agent that its delegations come from. `http` is a shared client;
+    without it, this makes and closes its own.
     """
 
     def __init__(
@@ -133,7 +130,7 @@ class A2aAgents:
         return await fetch_tree(self._http, peer, headers, child)
 
     def _peer(self, agent: str) -> tuple[PeerMonitor, ResolvedPeer]:
-        """Give an agent of the manifest. Raises `DelegationError`."""
+        """Return an agent of the manifest. Raises `DelegationError`."""
         monitor = self._monitors.get(agent)
         if monitor is None:
             raise DelegationError("refused", f"no agent is called {agent}")
@@ -151,19 +148,22 @@ class A2aAgents:
             seconds = max(seconds, CANCEL_GRACE_PERIOD)  # to find it, and cancel it
         elif seconds <= 0:
             raise DelegationError("timeout", "there was no time left to ask another agent")
-        context = _call_context(request, monitor, peer)
-        task = DelegationTask(request, peer.base_url, peer.client, context, progress)
-        about = a2a_extension.DelegationMetadata(
-            path,
-            seconds,
-            request.subject,
-            self._parent(request),
+        is_streamed = peer.card.capabilities.streaming
+        about = extension.DelegationMetadata(
+            path=path,
+            deadline=seconds,
+            subject=request.subject,
+            parent=ParentCall(self._own_name, request.run_id, request.call_id)
+            if request.run_id
+            else None,
             deadline_pauses=request.deadline_pauses,
-            lease=a2a_extension.LEASE_SECONDS if _is_followed(peer) else None,
+            lease=extension.LEASE_SECONDS if peer.speaks_extension and is_streamed else None,
             budget=request.budget,
         )
-        message = _send_request(request, monitor.config, about)
-        message.configuration.return_immediately = not peer.card.capabilities.streaming
+        message = _send_request(request, about if monitor.config.share_context else None)
+        message.configuration.return_immediately = not is_streamed
+        context = _call_context(request, monitor, peer)
+        task = DelegationTask(request, peer.base_url, peer.client, context, progress)
         try:
             return await self._run(task, request, message, seconds)
         except DelegationError as error:
@@ -171,17 +171,9 @@ class A2aAgents:
             if is_unreached(error.__cause__):
                 monitor.mark_unavailable("it could not be reached")
             raise
-        finally:
-            task.claims.close()
-
-    def _parent(self, request: DelegationRequest) -> ParentCall | None:
-        """Name the call that a delegation comes from, if it comes from a run."""
-        if not request.run_id:
-            return None
-        return ParentCall(self._own_name, request.run_id, request.call_id)
 
     def _path(self, request: DelegationRequest, peer: ResolvedPeer) -> tuple[str, ...]:
-        """Give the call path with this agent at its end.
+        """Return the call path with this agent at its end.
 
         Raises `DelegationError` if it is a circle or too long.
         """
@@ -200,7 +192,7 @@ class A2aAgents:
         return path
 
     async def _peer_of(self, request: DelegationRequest) -> tuple[PeerMonitor, ResolvedPeer]:
-        """Give the agent of a delegation. One that another process sent it to is waited for."""
+        """Return the agent of a delegation; wait for its card if another process has sent it."""
         monitor = self._monitors.get(request.agent)
         if request.is_taken_over and monitor:
             with suppress(TimeoutError):
@@ -247,11 +239,6 @@ class A2aAgents:
         await asyncio.wait([task], timeout=CANCEL_GRACE_PERIOD)
 
 
-def _is_followed(peer: ResolvedPeer) -> bool:
-    """Whether a task there has a stream for as long as somebody waits for it."""
-    return peer.speaks_extension and peer.card.capabilities.streaming
-
-
 def _redacted(event: ChildEvent) -> ChildEvent:
     content, metadata = (SECRETS.redact_value(v) for v in (event.content, event.metadata))
     return replace(event, content=cast("JSON", content), metadata=cast("JSONObject", metadata))
@@ -262,28 +249,28 @@ def _call_context(
 ) -> ClientCallContext:
     headers = monitor.headers_for(peer)
     if monitor.config.share_context and peer.speaks_extension:
-        headers[HTTP_EXTENSION_HEADER] = a2a_extension.URI
+        headers[HTTP_EXTENSION_HEADER] = extension.URI
     if request.traceparent:
         headers["traceparent"] = request.traceparent
     return ClientCallContext(service_parameters=headers)
 
 
 def _send_request(
-    request: DelegationRequest, config: PeerConfig, about: a2a_extension.DelegationMetadata
+    request: DelegationRequest, about: extension.DelegationMetadata | None
 ) -> SendMessageRequest:
-    """Make one message of a delegation; an agent without shared context gets only the task."""
+    """Make the message of a delegation; strangers, without `about`, get only the task."""
     message = Message(
         message_id=str(uuid4()),
         context_id=request.context_id,
         role=Role.ROLE_USER,
         parts=[Part(text=well_formed(request.task))],
     )
-    if config.share_context:
-        uri = a2a_extension.URI
-        message.extensions.append(uri)
-        message.metadata.update({uri: a2a_extension.to_wire(a2a_extension.metadata_value(about))})
+    if about is not None:
+        message.extensions.append(extension.URI)
+        message.metadata.update(extension.under_uri(extension.metadata_value(about)))
         if request.context:
-            part = Part(media_type="application/json", metadata={uri: {"content": "messages"}})
-            ParseDict(dict(a2a_extension.context_value(request.context)), part.data)
+            mark = {extension.URI: {"content": "messages"}}
+            part = Part(media_type="application/json", metadata=mark)
+            ParseDict(dict(extension.context_value(request.context)), part.data)
             message.parts.append(part)
     return SendMessageRequest(message=message, configuration=SendMessageConfiguration())

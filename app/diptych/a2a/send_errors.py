@@ -10,7 +10,7 @@ from diptych.net.proxies import proxy_for, through
 
 MAX_REASON_CHARS = 500
 
-NOT_SENT_ERRORS = (
+_NOT_SENT_ERRORS = (
     httpx.ConnectError,
     httpx.ConnectTimeout,
     httpx.PoolTimeout,
@@ -18,16 +18,14 @@ NOT_SENT_ERRORS = (
     httpx.LocalProtocolError,
     httpx.UnsupportedProtocol,
 )
-NOT_TAKEN_STATUSES = frozenset({429, 503})
-"""Statuses by which agents say that they take no task now."""
-BUSY_STATUSES = NOT_TAKEN_STATUSES | {502}
-_TIMED_OUT = httpx.codes.REQUEST_TIMEOUT
+_NOT_TAKEN_STATUSES = frozenset({429, 503})  # the agent takes no task now
+_BUSY_STATUSES = _NOT_TAKEN_STATUSES | {502}
 
 
 def explain(error: Exception, agent: str, refusal: str) -> DelegationError:
-    """Say what a request that failed means for the model.
+    """Turn a request's failure into an error for the model.
 
-    `refusal` says what an agent did that answered with an error: "did not take the task".
+    `refusal` is what an agent did that answered with an error: "did not take the task".
     """
     kind, reason = _kind_and_reason(error, agent, refusal)
     return unknown(reason) if kind == "unknown" else DelegationError(kind, reason)
@@ -43,13 +41,32 @@ def unknown(reason: str) -> DelegationError:
     return DelegationError("unknown", prompt.outcome_unknown(reason))
 
 
+def is_unreached(error: BaseException | None) -> bool:
+    """Whether an agent could not be reached, or was lost before it had answered."""
+    return isinstance(error, A2AClientError) and isinstance(error.__cause__, httpx.TransportError)
+
+
+def is_lost(error: Exception) -> bool:
+    """Whether the connection was lost after the request may have been sent."""
+    return is_unreached(error) and not isinstance(error.__cause__, _NOT_SENT_ERRORS)
+
+
+def is_busy(error: Exception) -> bool:
+    """Whether an agent takes no requests for a moment."""
+    match error:
+        case A2AClientError(__cause__=httpx.HTTPStatusError(response=response)):
+            return response.status_code in _BUSY_STATUSES
+        case _:
+            return isinstance(error, InternalError) and bool(error.data)
+
+
 def _kind_and_reason(error: Exception, agent: str, refusal: str) -> tuple[CallErrorKind, str]:
     match error:
-        case _ if is_not_sent(error):
-            return "unavailable", _through(error, f"agent {agent} cannot be reached")
         case _ if is_lost(error):
             reason = f"agent {agent} was sent the task, and the connection was lost"
             return "unknown", _through(error, reason)
+        case _ if is_unreached(error):
+            return "unavailable", _through(error, f"agent {agent} cannot be reached")
         case A2AClientError(__cause__=httpx.HTTPStatusError(response=response)):
             return _of_status(agent, response.status_code, refusal)
         case InternalError(data={"retryAfterSeconds": _}):
@@ -60,34 +77,6 @@ def _kind_and_reason(error: Exception, agent: str, refusal: str) -> tuple[CallEr
             return "unknown", f"the answer of agent {agent} is not valid A2A"
 
 
-def is_not_sent(error: Exception) -> bool:
-    """Say whether a request never reached the agent."""
-    return isinstance(error, A2AClientError) and isinstance(error.__cause__, NOT_SENT_ERRORS)
-
-
-def is_lost(error: Exception) -> bool:
-    """Say whether the connection was lost after the request may have been sent."""
-    return (
-        isinstance(error, A2AClientError)
-        and isinstance(error.__cause__, httpx.TransportError)
-        and not isinstance(error.__cause__, NOT_SENT_ERRORS)
-    )
-
-
-def is_unreached(error: BaseException | None) -> bool:
-    """Say whether an agent could not be reached, or was lost before it had answered."""
-    return isinstance(error, Exception) and (is_not_sent(error) or is_lost(error))
-
-
-def is_busy(error: Exception) -> bool:
-    """Say whether an agent takes no requests for a moment."""
-    match error:
-        case A2AClientError(__cause__=httpx.HTTPStatusError(response=response)):
-            return response.status_code in BUSY_STATUSES
-        case _:
-            return isinstance(error, InternalError) and bool(error.data)
-
-
 def _through(error: Exception, reason: str) -> str:
     """Name the proxy that a request went through, if it did."""
     request: httpx.Request | None = getattr(error.__cause__, "_request", None)
@@ -95,9 +84,10 @@ def _through(error: Exception, reason: str) -> str:
 
 
 def _of_status(agent: str, status: int, refusal: str) -> tuple[CallErrorKind, str]:
-    if status in NOT_TAKEN_STATUSES:
+    if status in _NOT_TAKEN_STATUSES:
         return "unavailable", f"agent {agent} takes no tasks now (HTTP {status})"
     if status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
         return "failed", f"agent {agent} refuses our credentials (HTTP {status})"
-    may_have_taken = status >= httpx.codes.INTERNAL_SERVER_ERROR or status == _TIMED_OUT
-    return "unknown" if may_have_taken else "failed", f"agent {agent} {refusal} (HTTP {status})"
+    may_have_taken = status >= httpx.codes.INTERNAL_SERVER_ERROR
+    is_unknown = may_have_taken or status == httpx.codes.REQUEST_TIMEOUT
+    return "unknown" if is_unknown else "failed", f"agent {agent} {refusal} (HTTP {status})"

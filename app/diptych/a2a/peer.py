@@ -1,7 +1,6 @@
 """One other agent: its card, which is read in the background and kept fresh.
 
-The SDK's `A2ACardResolver` limits neither the size of a card nor the time to read it, and cards are
-written by others; so they are fetched here, and parsed by the SDK.
+The SDK's `A2ACardResolver` bounds neither the size of a card nor the time to read it.
 """
 
 import asyncio
@@ -16,8 +15,8 @@ from a2a.client import Client
 from a2a.client.card_resolver import parse_agent_card
 from a2a.types import AgentCard
 
-from diptych.a2a import extension as a2a_extension
-from diptych.a2a.client.http_client import (
+from diptych.a2a import extension
+from diptych.a2a.http_client import (
     MALFORMED_ANSWER_ERRORS,
     card_url,
     identity,
@@ -25,7 +24,7 @@ from diptych.a2a.client.http_client import (
     origin,
     reachable,
 )
-from diptych.a2a.client.transport import JSONRPC, client_factory
+from diptych.a2a.transport import JSONRPC, client_factory
 from diptych.core.catalog import Peer, Unavailable
 from diptych.core.errors import DelegationError
 from diptych.core.text import one_line
@@ -38,7 +37,7 @@ from diptych.net.redaction import SECRETS
 
 CARD_TIMEOUT = 5.0  # seconds for a card, from connecting to its last byte
 MAX_CARD_BYTES = 256 * 1024
-REFRESH_INTERVAL = 10.0  # seconds until a card is read again: in 20 it is known who is gone
+REFRESH_INTERVAL = 10.0  # seconds until a card is read again
 MAX_JITTER = 1.2  # times that
 INITIAL_DELAY, MAX_DELAY = 0.2, 10.0  # seconds between attempts while the card cannot be read
 MAX_DESCRIPTION_CHARS = 2_000  # of a card that reach our prompt
@@ -53,8 +52,7 @@ _logger = logging.getLogger(__name__)
 class ResolvedPeer:
     """An agent whose card was read: the client for it, and every spelling of its identity.
 
-    `base_url` is where it takes messages, in the one spelling of its identity. Whether it speaks
-    our extension is what its card says.
+    `base_url` is where it takes messages. `takes_headers` if that is where its card is, too.
     """
 
     card: AgentCard
@@ -90,7 +88,7 @@ class PeerMonitor:
         return Unavailable("agent", self.config.name, self.reason or "")
 
     def mark_unavailable(self, reason: str) -> None:
-        """Take the agent for unavailable until its card is read again, which begins now."""
+        """Do not offer the agent until its card has been read again, which begins now."""
         self._set_reason(reason)
         self._refresh_requested.set()
 
@@ -109,7 +107,7 @@ class PeerMonitor:
         return found | {"Authorization": f"Bearer {token.strip()}"}
 
     def headers_for(self, peer: ResolvedPeer) -> dict[str, str]:
-        """Give the headers of a request to the agent: none if it is on another host than its card.
+        """Return the headers of a request: none if the agent is on another host than its card.
 
         Raises `DelegationError`.
         """
@@ -138,7 +136,7 @@ class PeerMonitor:
         self._refresh_requested.clear()
 
     async def _refresh(self) -> str | None:
-        """Read the card; say why that fails, None if it does not."""
+        """Read the card; return why that fails, None if it does not."""
         try:
             card = await self._fetch_card()
         except DelegationError as error:
@@ -171,7 +169,7 @@ class PeerMonitor:
         return card
 
     def _resolve(self, card: AgentCard) -> str | None:
-        """Take a new card up; say why that fails, None if it does not."""
+        """Use a new card; return why that fails, None if it does not."""
         try:
             client = self._factory.create(card)
         except ValueError:
@@ -190,7 +188,7 @@ class PeerMonitor:
             identities=frozenset(identity(url) for url in (configured, *urls)),
             takes_headers=all(origin(configured) == origin(url) for url in urls),
             base_url=identity(urls[0]),
-            speaks_extension=any(e.uri == a2a_extension.URI for e in card.capabilities.extensions),
+            speaks_extension=any(e.uri == extension.URI for e in card.capabilities.extensions),
         )
         return None
 
@@ -204,7 +202,7 @@ class PeerMonitor:
 
 
 def _no_card(response: httpx.Response) -> str:
-    """Say that there is no card, and where it may be: others have it at paths of their own."""
+    """Say that there is no card here; some frameworks have it at paths of their own."""
     reason = f"it answers HTTP {response.status_code} for its agent card"
     if response.status_code != httpx.codes.NOT_FOUND:
         return reason
@@ -212,21 +210,21 @@ def _no_card(response: httpx.Response) -> str:
 
 
 def _named_host(url: str) -> str:
-    """Name the host of a URL of a card, if it is one; the rest are the words of a stranger."""
+    """Name the host of a URL of a card, if it is one; the rest are a stranger's words."""
     scheme, host, _ = origin(url)
     where = f"{scheme}://{host}"
     return f": {where}" if _HOST.fullmatch(where) else ""
 
 
 def _refusal(error: BaseException | None) -> str:
-    """Say why its address is refused, if that is what an error comes of."""
+    """Say why its address is refused, if that caused the error."""
     while error is not None and not isinstance(error, AddressRefused):
         error = error.__cause__ or error.__context__
     return f": {error}" if error else ""
 
 
 def _catalog_entry(config: PeerConfig, card: AgentCard) -> Peer:
-    """Give what runs know of an agent, within limits: others write cards."""
+    """Return what runs know of an agent, within limits: others write cards."""
     skills = tuple(
         one_line(SECRETS.redact(skill.name), MAX_SKILL_CHARS) for skill in card.skills[:MAX_SKILLS]
     )

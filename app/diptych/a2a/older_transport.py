@@ -13,11 +13,16 @@ from a2a.client.transports.http_helpers import get_http_args, send_http_stream_r
 from a2a.compat.v0_3 import conversions, types
 from a2a.compat.v0_3.extension_headers import add_legacy_extension_header
 from a2a.compat.v0_3.jsonrpc_transport import CompatJsonRpcTransport
-from a2a.types import SendMessageRequest, SendMessageResponse, StreamResponse
+from a2a.types import (
+    Artifact,
+    SendMessageRequest,
+    SendMessageResponse,
+    StreamResponse,
+    TaskArtifactUpdateEvent,
+)
 from a2a.utils.constants import PROTOCOL_VERSION_0_3, VERSION_HEADER
 
-from diptych.a2a.client.pieces import joined
-from diptych.a2a.client.transport import drop_time
+from diptych.a2a.transport import drop_time
 
 _TEXT = "text/plain"
 _MAX_MODES = 20  # of a card that a message names again
@@ -47,15 +52,12 @@ class OlderTransport(CompatJsonRpcTransport):
     ) -> AsyncGenerator[StreamResponse]:
         self._name_modes(request)
         events = super().send_message_streaming(request, context=context)
-        async with aclosing(joined(events)) as whole:
+        async with aclosing(_joined(events)) as whole:
             async for event in whole:
                 yield event
 
     def _name_modes(self, request: SendMessageRequest) -> None:
-        """Name what the agent says that it gives, since any form is taken.
-
-        The field could not be left out in 0.2: fasta2a 0.6 (pydantic-ai 1) refuses what lacks it.
-        """
+        """Name the output modes of the card: fasta2a 0.6 (A2A 0.2) refuses what names none."""
         modes = self.agent_card.default_output_modes if self.agent_card else ()
         request.configuration.accepted_output_modes.extend(modes[:_MAX_MODES] or (_TEXT,))
 
@@ -70,7 +72,7 @@ class OlderTransport(CompatJsonRpcTransport):
     async def _send_stream_request(
         self, json_data: dict[str, Any], context: ClientCallContext | None = None
     ) -> AsyncGenerator[StreamResponse]:
-        """Do as the SDK does, but for the times: it has no place to drop them from a stream."""
+        """Do as the SDK does, but for times: it has no place to drop them from a stream."""
         options = get_http_args(context)
         headers = options.setdefault("headers", {})
         headers[VERSION_HEADER.lower()] = PROTOCOL_VERSION_0_3
@@ -93,7 +95,7 @@ class OlderTransport(CompatJsonRpcTransport):
 
 
 def _kind_of(result: dict[str, Any]) -> str:
-    """Give the kind of an event; that of one that does not name it is known by its fields."""
+    """Return the kind of an event; one that does not name it is known by its fields."""
     if named := result.get("kind"):
         return str(named)
     if "taskId" in result and "final" in result:
@@ -101,3 +103,23 @@ def _kind_of(result: dict[str, Any]) -> str:
     if "messageId" in result:
         return "message"
     return "task" if "id" in result else ""
+
+
+async def _joined(events: AsyncGenerator[StreamResponse]) -> AsyncGenerator[StreamResponse]:
+    """Yield events, with the messages of a task that was named before as pieces of an artifact.
+
+    Agno 3.1 names a task, then sends each piece of its text as a message, and at the end the task
+    with its whole answer; to the SDK, a message is the whole answer.
+    """
+    task_id, has_pieces = "", False
+    async with aclosing(events):
+        async for event in events:
+            if not (task_id and event.HasField("message")):
+                named = event.task.id or event.status_update.task_id
+                task_id = task_id or named or event.artifact_update.task_id
+                yield event
+                continue
+            artifact = Artifact(artifact_id="messages", parts=event.message.parts)
+            piece = TaskArtifactUpdateEvent(task_id=task_id, artifact=artifact, append=has_pieces)
+            has_pieces = True
+            yield StreamResponse(artifact_update=piece)

@@ -1,8 +1,7 @@
-"""JSON-RPC to other agents, and what is forgiven in their replies.
+"""JSON-RPC to other agents, lenient about their replies.
 
-Agents of several frameworks name A2A 1.0 in their card, and answer partly in the form of 0.3. The
-SDK passes over what it does not know, so that an answer would be lost without a word; here it is
-brought into the form of 1.0. What is not understood is left as it is.
+Agents of several frameworks name A2A 1.0 in their card, and answer partly in the form of 0.3, which
+the SDK passes over in silence; here it is brought into the form of 1.0.
 """
 
 from typing import Any
@@ -24,12 +23,12 @@ _FIELD_OF_KIND = {
 
 
 def client_factory(http: httpx.AsyncClient) -> ClientFactory:
-    """Make the factory of clients that speak JSON-RPC, in the version that a card names."""
+    """Return a factory of clients that speak JSON-RPC, in the version that a card names."""
     factory = ClientFactory(ClientConfig(httpx_client=http, supported_protocol_bindings=[JSONRPC]))
 
     def transport(card: AgentCard, url: str, _: ClientConfig) -> ClientTransport:
         if _is_older(card, url):
-            from diptych.a2a.client.older_transport import OlderTransport  # noqa: PLC0415 - heavy
+            from diptych.a2a.older_transport import OlderTransport  # noqa: PLC0415 - heavy
 
             return OlderTransport(http, card, url, is_shared_httpx=True)
         return _NewerTransport(http, card, url, is_shared_httpx=True)
@@ -39,7 +38,7 @@ def client_factory(http: httpx.AsyncClient) -> ClientFactory:
 
 
 def _is_older(card: AgentCard, url: str) -> bool:
-    """Say whether an agent speaks only 0.x at this URL; a card that names no version means 1.0."""
+    """Whether an agent speaks only 0.x at this URL; a card that names no version means 1.0."""
     versions = [
         interface.protocol_version
         for interface in card.supported_interfaces
@@ -55,9 +54,9 @@ class _NewerTransport(JsonRpcTransport):
 
 
 def in_newer_form(result: Any) -> Any:  # noqa: ANN401 - whatever an agent sent
-    """Give a result of A2A in the form of 1.0, without the times of its statuses.
+    """Bring a result into the form of 1.0, without the times of its statuses; may change it.
 
-    May change what it is given. A result in the form of 0.3 is known by its `kind`.
+    A result in the form of 0.3 is known by its `kind`.
     """
     if not isinstance(result, dict):
         return result
@@ -71,16 +70,16 @@ def in_newer_form(result: Any) -> Any:  # noqa: ANN401 - whatever an agent sent
 
 
 def drop_time(value: object) -> None:
-    """Drop the time of a status: nobody here reads it, and some are no times to the SDK.
+    """Drop the time of a status, which nobody here reads.
 
-    That of fasta2a has no time zone, for which the SDK would refuse the whole reply.
+    fasta2a's has no time zone, for which the SDK would refuse the whole reply.
     """
     if isinstance(value, dict) and isinstance(status := value.get("status"), dict):
         status.pop("timestamp", None)
 
 
 def _newer(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """Turn what 0.3 writes differently: roles, states, and the parts that are files."""
+    """Convert what 0.3 writes differently: roles, states, and the parts that are files."""
     if isinstance(value, list):
         return [_newer(item) for item in value]
     if not isinstance(value, dict):

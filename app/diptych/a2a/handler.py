@@ -1,11 +1,12 @@
 """The methods of A2A over `GuardedRuns`: a task is a run, and a context is a session.
 
 So there is no second store of tasks (decision 7). A stream whose process leaves, or whose store
-has lost what was sent, ends before its task: the client subscribes again, and gets a snapshot.
+has lost records, ends before its task: the client subscribes again, and gets a snapshot.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
-from contextlib import aclosing
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from typing import NoReturn
 
 from a2a.server.context import ServerCallContext
@@ -20,7 +21,9 @@ from a2a.types import (
     SendMessageRequest,
     SubscribeToTaskRequest,
     Task,
+    TaskState,
 )
+from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE
 from a2a.utils.errors import (
     InvalidParamsError,
     PushNotificationNotSupportedError,
@@ -28,30 +31,45 @@ from a2a.utils.errors import (
     UnsupportedOperationError,
 )
 from a2a.utils.proto_utils import validate_proto_required_fields
-from a2a.utils.task import validate_history_length
+from a2a.utils.task import (
+    ListTasksCursor,
+    decode_list_tasks_cursor,
+    encode_list_tasks_cursor,
+    validate_history_length,
+    validate_page_size,
+)
 
-from diptych.a2a import extension as a2a_extension
-from diptych.a2a.server.attending import attending
-from diptych.a2a.server.errors import ErrorTranslation
-from diptych.a2a.server.listing import list_tasks
-from diptych.a2a.server.message import (
+from diptych.a2a import extension
+from diptych.a2a.errors import ErrorTranslation
+from diptych.a2a.events import add_events
+from diptych.a2a.message import (
     joins_by_blanks,
     read_a2a_request,
     read_steering,
     takes_last_update_for_whole,
 )
-from diptych.a2a.server.task import TaskUpdates, Update, submitted_task, task_snapshot
-from diptych.a2a.server.task_events import add_events
+from diptych.a2a.task import (
+    TASK_STATES,
+    TaskUpdates,
+    Update,
+    milliseconds,
+    submitted_task,
+    task_snapshot,
+)
 from diptych.access.caller import current_caller
 from diptych.access.grants import Right
 from diptych.core.approval_records import open_approvals
 from diptych.core.codec import TERMINAL, Record
-from diptych.core.errors import RunNotFound
+from diptych.core.errors import RunLost, RunNotFound
 from diptych.http.audit import What, audited
 from diptych.http.guarded_runs import GuardedRuns
 from diptych.ports import Notice
-from diptych.ports.entries import RunEntry
+from diptych.ports.entries import RunEntry, RunPage
 from diptych.runs.answers import collect
+
+ATTEND_SECONDS = extension.LEASE_SECONDS / 6
+_MAX_TOKEN_CHARS = 512
+_NANOSECONDS = 1_000_000  # in a millisecond
 
 
 class TaskHandler(RequestHandler):
@@ -103,7 +121,7 @@ class TaskHandler(RequestHandler):
             validate_proto_required_fields(params)
             validate_history_length(params)
             entry = await self._runs.entry(params.id)
-            self._runs.attend(params.id)  # who has no stream asks again and again
+            self._runs.attend(params.id)  # a caller without a stream polls
             records = await self._runs.records(params.id)
             task = task_snapshot(entry, records, _history_length(params))
             return add_events(task, records) if _wants_events(context) else task
@@ -123,9 +141,29 @@ class TaskHandler(RequestHandler):
     async def on_list_tasks(
         self, params: ListTasksRequest, context: ServerCallContext
     ) -> ListTasksResponse:
+        """List tasks, the newest status first.
+
+        A page token is the time and id of the last task of the page before, so that it stays valid
+        when that task changes or is forgotten.
+        """
         del context
         with ErrorTranslation():
-            return await list_tasks(self._runs, params)
+            validate_history_length(params)
+            if params.HasField("page_size"):
+                validate_page_size(params.page_size)
+            if params.status not in TaskState.values():
+                known = ", ".join(TaskState.keys())
+                raise InvalidParamsError(f"status is no state of a task: {known}")
+            size = params.page_size or DEFAULT_LIST_TASKS_PAGE_SIZE
+            matching = await self._matching_entries(params, size + 1)
+            page, has_more = matching.entries[:size], len(matching.entries) > size
+            tasks = await asyncio.gather(*(self._listed_task(entry, params) for entry in page))
+            return ListTasksResponse(
+                tasks=[task for task in tasks if task is not None],
+                next_page_token=_write_token(page[-1]) if has_more else "",
+                page_size=size,
+                total_size=matching.total,
+            )
 
     async def on_get_extended_agent_card(
         self, params: object, context: ServerCallContext
@@ -157,7 +195,7 @@ class TaskHandler(RequestHandler):
         return await self._runs.send_message(entry.run_id, read_steering(message, request))
 
     async def _entry_to(self, what: What, right: Right, run_id: str) -> RunEntry:
-        """Give the run of a task that is to be changed; who may not see it is on the audit."""
+        """Return the run of a task to be changed; a caller that may not see it is on the audit."""
         try:
             return await self._runs.entry(run_id)
         except RunNotFound:
@@ -165,9 +203,9 @@ class TaskHandler(RequestHandler):
                 raise
 
     async def _records_until_end(self, run_id: str) -> list[Record]:
-        """Wait for a task's end, or until it needs a decision, and give its records (3.2.2).
+        """Wait for a task's end, or until it needs a decision; return its records (3.2.2).
 
-        They are fewer if this process leaves before.
+        If this process leaves before, they are those up to then.
         """
         records: list[Record] = []
         async with aclosing(await self._runs.subscribe(run_id)) as batches:
@@ -181,44 +219,76 @@ class TaskHandler(RequestHandler):
     async def _snapshot_and_updates(
         self, entry: RunEntry, updates: TaskUpdates, length: int | None = None
     ) -> AsyncIterator[Event]:
-        """Give a task that exists as it is, then its updates."""
+        """Yield a task that exists as it is, then its updates."""
         records = await self._runs.records(entry.run_id)
-        updates.of(records)  # the snapshot says these already
+        list(updates.of(records))  # the snapshot has these already
         seq = records[-1].seq
         yield task_snapshot(entry, records, length)
         for update in updates.events_of(records):
             yield update
-        del records  # for a slow reader no more is held than what it is being sent
+        del records  # not held while a slow reader takes the rest
         async for update in self._updates(entry, updates, seq):
             yield update
 
     async def _updates(
         self, entry: RunEntry, updates: TaskUpdates, after: int = 0
     ) -> AsyncIterator[Update]:
-        async with attending(self._runs, entry.run_id):
-            async for update in self._live(entry, updates, after):
-                yield update
-
-    async def _live(
-        self, entry: RunEntry, updates: TaskUpdates, after: int
-    ) -> AsyncIterator[Update]:
-        async with aclosing(await self._runs.subscribe(entry.run_id, after)) as batches:
+        batches = await self._runs.subscribe(entry.run_id, after)
+        async with self._attending(entry.run_id), aclosing(batches):
             async for batch in batches:
                 if any(isinstance(item, Notice) and item.type == "reset" for item in batch):
                     return
-                for item in batch:
-                    if isinstance(item, Record):
-                        heard: Iterable[Update] = updates.of([item])
-                    else:
-                        heard = updates.of_notice(item)
-                    for update in heard:
-                        yield update
+                for update in updates.of(batch):
+                    yield update
+
+    @asynccontextmanager
+    async def _attending(self, run_id: str) -> AsyncIterator[None]:
+        """Attend a run while a stream of it is open, and once more at the end (decision 155)."""
+
+        async def attend() -> None:
+            while True:
+                self._runs.attend(run_id)
+                await asyncio.sleep(ATTEND_SECONDS)
+
+        task = asyncio.create_task(attend())
+        try:
+            yield
+        finally:
+            task.cancel()
+            self._runs.attend(run_id)
+
+    async def _matching_entries(self, params: ListTasksRequest, limit: int) -> RunPage:
+        """Return `limit` of the runs that match the filters, from the page token on, in order.
+
+        The runs of one context are few, so they are filtered and sorted here.
+        """
+        before, since = _read_token(params.page_token), 0
+        if params.HasField("status_timestamp_after"):
+            since = -(-params.status_timestamp_after.ToNanoseconds() // _NANOSECONDS)
+        statuses = [s for s, state in TASK_STATES.items() if params.status in {0, state}]
+        if not params.context_id:
+            return await self._runs.updated_entries(statuses, limit, since=since, before=before)
+        entries = await self._runs.entries(params.context_id)
+        matching = [e for e in entries if e.status in statuses and _position(e)[0] >= since]
+        rest = [e for e in matching if before is None or _position(e) < before]
+        return RunPage(sorted(rest, key=_position, reverse=True)[:limit], len(matching))
+
+    async def _listed_task(self, entry: RunEntry, params: ListTasksRequest) -> Task | None:
+        """Return a task as it was when it was listed; None if it is gone now."""
+        try:
+            records = (await self._runs.records(entry.run_id))[: entry.seq]
+        except (RunNotFound, RunLost):
+            return None
+        task = task_snapshot(entry, records, _history_length(params))
+        if not params.include_artifacts:
+            task.ClearField("artifacts")
+        return task
 
 
 def _updates_for(
     entry: RunEntry, context: ServerCallContext, sent: SendMessageRequest | None = None
 ) -> TaskUpdates:
-    """Make the updates of a task, in the form that suits who asks for them (with `sent`)."""
+    """Return the updates of a task, in the form that suits the client that `sent` a message."""
     ends_whole = sent is not None and takes_last_update_for_whole(sent.message)
     is_whole = sent is not None and joins_by_blanks(sent, context.state.get("headers", {}))
     return TaskUpdates(
@@ -227,8 +297,29 @@ def _updates_for(
 
 
 def _wants_events(context: ServerCallContext) -> bool:
-    return a2a_extension.URI in context.requested_extensions
+    return extension.URI in context.requested_extensions
 
 
-def _history_length(params: GetTaskRequest | SendMessageConfiguration) -> int | None:
+def _history_length(
+    params: GetTaskRequest | ListTasksRequest | SendMessageConfiguration,
+) -> int | None:
     return params.history_length if params.HasField("history_length") else None
+
+
+def _position(entry: RunEntry) -> tuple[int, str]:
+    """Return a task's place in the list: its status's time in milliseconds, and its id."""
+    return milliseconds(entry.updated), entry.run_id
+
+
+def _read_token(token: str) -> tuple[int, str] | None:
+    if not token:
+        return None
+    cursor = decode_list_tasks_cursor(token) if len(token) <= _MAX_TOKEN_CHARS else None
+    if cursor is None or cursor.timestamp_ns is None:
+        raise InvalidParamsError("pageToken is not one that this agent gave; leave it out")
+    return cursor.timestamp_ns // _NANOSECONDS, cursor.task_id
+
+
+def _write_token(entry: RunEntry) -> str:
+    moment, run_id = _position(entry)
+    return encode_list_tasks_cursor(ListTasksCursor(moment * _NANOSECONDS, run_id))
