@@ -21,19 +21,19 @@ from diptych.cli.commands import (
     attach,
     chat,
     check,
+    cluster,
+    control,
     demo,
     events,
-    messages,
     pin,
     purge_sessions,
     resume,
     run,
     serve,
     status,
-    token,
 )
 from diptych.cli.exit_codes import ABORTED, FAILED, USAGE
-from diptych.cli.signals import interrupt_handler
+from diptych.cli.exits import interrupt_handler
 from diptych.cli.streams import (
     drop_what_stderr_cannot_take,
     open_closed_streams,
@@ -60,10 +60,10 @@ app.command("chat")(chat.chat)
 app.command("events")(events.events)
 app.command("attach")(attach.attach)
 app.command("resume")(resume.resume)
-app.command("steer")(messages.steer)
-app.command("follow-up")(messages.follow_up)
-app.command("queue")(messages.queue)
-app.command("cancel")(messages.cancel)
+app.command("steer")(control.steer)
+app.command("follow-up")(control.follow_up)
+app.command("queue")(control.queue)
+app.command("cancel")(control.cancel)
 app.command("approvals")(approvals.approvals)
 app.command("approve")(approvals.approve)
 app.command("reject")(approvals.reject)
@@ -71,7 +71,7 @@ app.command("check")(check.check)
 app.command("pin")(pin.pin)
 app.command("demo")(demo.demo)
 app.command("status", rich_help_panel=_CLUSTER_PANEL)(status.status)
-app.command("token", rich_help_panel=_CLUSTER_PANEL)(token.token)
+app.command("token", rich_help_panel=_CLUSTER_PANEL)(cluster.token)
 app.command("purge-sessions", rich_help_panel=_CLUSTER_PANEL)(purge_sessions.purge_sessions)
 app.command("demo-tools", hidden=True)(demo.demo_tools)
 

@@ -238,7 +238,7 @@ async def test_what_waits_is_written_when_logging_is_set_up_anew(
 
 EXITS = """
 import asyncio, logging
-from diptych.cli.signals import exit_now
+from diptych.cli.exits import exit_now
 from diptych.serve.logs import set_up_logging
 
 async def main():

@@ -42,7 +42,7 @@ def approvals(
     Example: `diptych approvals team/helper`
     """
     from diptych.cli.cluster.flags import ClusterFlags
-    from diptych.cli.signals import run_interruptible
+    from diptych.cli.exits import run_interruptible
 
     target = _target(address, ClusterFlags(kubeconfig, context, namespace, as_service_account))
     raise typer.Exit(run_interruptible(_list(target, as_json=as_json)))
@@ -74,7 +74,7 @@ def approve(
     Example: `diptych approve run-1f3a call_1_1 --at team/helper`
     """
     from diptych.cli.cluster.flags import ClusterFlags
-    from diptych.cli.signals import run_interruptible
+    from diptych.cli.exits import run_interruptible
 
     if edit is not None and replace is not None:
         raise ConfigError("give one of --edit and --replace")
@@ -104,7 +104,7 @@ def reject(
     Example: `diptych reject run-1f3a call_1_1 --reason "not on Fridays"`
     """
     from diptych.cli.cluster.flags import ClusterFlags
-    from diptych.cli.signals import run_interruptible
+    from diptych.cli.exits import run_interruptible
 
     body = {"decision": "reject", "reason": reason}
     target = _target(at, ClusterFlags(kubeconfig, context, namespace, as_service_account))

@@ -48,7 +48,7 @@ def attach(
     """
     from diptych.cli.client.target import Target
     from diptych.cli.cluster.flags import ClusterFlags
-    from diptych.cli.signals import run_interruptible
+    from diptych.cli.exits import run_interruptible
 
     target = Target(at, cluster=ClusterFlags(kubeconfig, context, namespace, as_service_account))
     raise typer.Exit(run_interruptible(attach_to_run(target, run, as_json=as_json)))

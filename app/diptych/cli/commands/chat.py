@@ -175,7 +175,7 @@ class _EventLoopThread:
 
         Ctrl-C is no KeyboardInterrupt here: that could be raised before the result is awaited.
         """
-        from diptych.cli.signals import exit_now, interrupt_handler
+        from diptych.cli.exits import exit_now, interrupt_handler
 
         task: asyncio.Task[Any] | None = None
         interrupts = 0

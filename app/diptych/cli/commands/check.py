@@ -49,7 +49,7 @@ def check(
         typer.echo(f"warning: {warning}", err=True)
     if online:
         from diptych.cli.environment import local_options, set_up_quiet_logging
-        from diptych.cli.signals import run_interruptible
+        from diptych.cli.exits import run_interruptible
 
         set_up_quiet_logging()
         loaded = loader.load_agents(files, local_options(secrets, service))

@@ -26,8 +26,8 @@ def demo() -> None:
     A coordinator asks a researcher and a calculator, all of them real servers on this machine.
     """
     from diptych.cli.environment import set_up_quiet_logging
+    from diptych.cli.exits import run_interruptible
     from diptych.cli.output.screen import Screen
-    from diptych.cli.signals import run_interruptible
 
     screen = Screen()
     screen.print_line(("Two agents and a tool server start on this machine …", "dim"))
@@ -83,7 +83,7 @@ async def _almanac() -> AsyncIterator[str]:
 async def _print_events(screen: "Screen", agents: Mapping[str, str]) -> None:
     """Print the recorded events of each agent."""
     from diptych.cli.client.remote import agent_at
-    from diptych.cli.output.event_table import event_rows
+    from diptych.cli.output.events import event_rows
 
     for name, url in agents.items():
         screen.print_line()

@@ -49,7 +49,7 @@ def events(
     from diptych.cli.client.target import Target
     from diptych.cli.cluster.flags import ClusterFlags
     from diptych.cli.commands.attach import attach_to_run
-    from diptych.cli.signals import run_interruptible
+    from diptych.cli.exits import run_interruptible
 
     target = Target(
         address, cluster=ClusterFlags(kubeconfig, context, namespace, as_service_account)
@@ -82,7 +82,7 @@ async def _print_events(
     target: "Target", session: str | None, limit: int | None, as_json: bool
 ) -> int:
     from diptych.cli.exit_codes import COMPLETED
-    from diptych.cli.output.event_table import print_event_table
+    from diptych.cli.output.events import print_event_table
     from diptych.cli.output.json_lines import JsonLines
 
     async with target.connect_remote() as agent:

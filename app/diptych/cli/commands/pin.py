@@ -32,7 +32,7 @@ def pin(
     Example: `diptych pin agent.yaml`
     """
     from diptych.cli.environment import local_options, set_up_quiet_logging
-    from diptych.cli.signals import run_interruptible
+    from diptych.cli.exits import run_interruptible
     from diptych.manifest import loader
 
     set_up_quiet_logging()

@@ -55,7 +55,7 @@ def resume(
     """
     from diptych.cli.client.target import Target
     from diptych.cli.cluster.flags import ClusterFlags
-    from diptych.cli.signals import run_interruptible
+    from diptych.cli.exits import run_interruptible
 
     target = Target(at, cluster=ClusterFlags(kubeconfig, context, namespace, as_service_account))
     raise typer.Exit(run_interruptible(_resume(target, run, max_steps, as_json)))

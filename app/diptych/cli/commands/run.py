@@ -60,7 +60,7 @@ def run(
     from diptych.cli.client.target import Target
     from diptych.cli.cluster.flags import ClusterFlags
     from diptych.cli.environment import set_up_quiet_logging
-    from diptych.cli.signals import run_interruptible
+    from diptych.cli.exits import run_interruptible
 
     text = sys.stdin.read().strip() if question == "-" else question
     if not text.strip():

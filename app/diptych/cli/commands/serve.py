@@ -90,7 +90,7 @@ def _serve(
     *,
     has_docs: bool,
 ) -> None:
-    from diptych.cli.signals import loop_factory
+    from diptych.cli.exits import loop_factory
     from diptych.serve.process import ListenAddress, ServeOptions, Sockets, serve_until_signal
 
     metrics_sockets = None

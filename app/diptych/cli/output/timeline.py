@@ -8,7 +8,7 @@ from typing import Any
 
 from diptych.cli.output.renderer import INTERRUPTIONS, REFRESH_SECONDS
 from diptych.cli.output.screen import Part, Screen
-from diptych.cli.output.tree_lines import TreeLines
+from diptych.cli.output.tree import TreeLines
 from diptych.cli.output.wording import (
     CUT_ANSWERS,
     asked_text,

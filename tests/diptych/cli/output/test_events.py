@@ -2,7 +2,7 @@
 
 from support.run_records import Writer
 
-from diptych.cli.output.event_table import event_rows
+from diptych.cli.output.events import event_rows
 
 
 def test_each_event_is_a_row_below_its_run() -> None:

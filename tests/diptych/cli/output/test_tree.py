@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from diptych.cli.output.tree_lines import TreeLines
+from diptych.cli.output.tree import TreeLines
 
 
 def notice(kind: str, content: Any = "", *path: str, seq: int = 0, **metadata: Any) -> Any:

@@ -37,7 +37,7 @@ def steer(
 
     Example: `diptych steer run-1f3a "only the cheapest one" --at team/helper`
     """
-    from diptych.cli.signals import run_interruptible
+    from diptych.cli.exits import run_interruptible
 
     target = _target(at, kubeconfig, context, namespace, as_service_account)
     raise typer.Exit(run_interruptible(_send(target, run, text, is_follow_up=False)))
@@ -58,7 +58,7 @@ def follow_up(
 
     Example: `diptych follow-up run-1f3a "and in Rome?" --at team/helper`
     """
-    from diptych.cli.signals import run_interruptible
+    from diptych.cli.exits import run_interruptible
 
     target = _target(at, kubeconfig, context, namespace, as_service_account)
     raise typer.Exit(run_interruptible(_send(target, run, text, is_follow_up=True)))
@@ -78,7 +78,7 @@ def queue(
 
     Examples: `diptych queue run-1f3a`, `diptych queue run-1f3a --clear`
     """
-    from diptych.cli.signals import run_interruptible
+    from diptych.cli.exits import run_interruptible
 
     target = _target(at, kubeconfig, context, namespace, as_service_account)
     raise typer.Exit(run_interruptible(_queue(target, run, clears=clear, as_json=as_json)))
@@ -96,7 +96,7 @@ def cancel(
 
     Example: `diptych cancel run-1f3a --at team/helper`
     """
-    from diptych.cli.signals import run_interruptible
+    from diptych.cli.exits import run_interruptible
 
     target = _target(at, kubeconfig, context, namespace, as_service_account)
     raise typer.Exit(run_interruptible(_cancel(target, run)))
