@@ -1,143 +1,174 @@
-"""`diptych steer`, `follow-up`, `queue` and `cancel`: what reaches a run while it goes on."""
+"""Commands that reach a run from another terminal: messages, cancellation, decisions on calls."""
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from diptych.cli.commands.options import (
-    DEFAULT_URL,
-    AsServiceAccount,
-    At,
-    Context,
-    Json,
-    Kubeconfig,
-    Namespace,
-    RunId,
-)
+from diptych.cli.cluster.kubectl import ClusterFlags
+from diptych.cli.commands.options import DEFAULT_URL, At, Json, RunId, RunningAgent
+from diptych.cli.exits import COMPLETED
+from diptych.core.errors import ConfigError
 
-if TYPE_CHECKING:
-    from diptych.cli.client.target import Target
-
+_Call = Annotated[str, typer.Argument(metavar="CALL", help="The id of the call, as call_1_1.")]
 _Text = Annotated[str, typer.Argument(metavar="TEXT", help="The message.")]
 
 
-def steer(
-    run: RunId,
-    text: _Text,
-    at: At = DEFAULT_URL,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    namespace: Namespace = None,
-    as_service_account: AsServiceAccount = None,
-) -> None:
+async def steer(run: RunId, text: _Text, cluster: ClusterFlags, at: At = DEFAULT_URL) -> int:
     """Add a message to the conversation of a run, before the model is asked again.
 
     Calls that have not begun are skipped. A run that has ended takes none: exit code 1.
 
     Example: `diptych steer run-1f3a "only the cheapest one" --at team/helper`
     """
-    from diptych.cli.exits import run_interruptible
+    from diptych.cli.client.target import connect_remote
 
-    target = _target(at, kubeconfig, context, namespace, as_service_account)
-    raise typer.Exit(run_interruptible(_send(target, run, text, is_follow_up=False)))
+    async with connect_remote(at, cluster) as agent:
+        await agent.send(run, text)
+    return COMPLETED
 
 
-def follow_up(
-    run: RunId,
-    text: _Text,
-    at: At = DEFAULT_URL,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    namespace: Namespace = None,
-    as_service_account: AsServiceAccount = None,
-) -> None:
+async def follow_up(run: RunId, text: _Text, cluster: ClusterFlags, at: At = DEFAULT_URL) -> int:
     """Keep a message for when a run has its answer: it begins the run's next turn.
 
     A run that has ended takes none: exit code 1. `diptych run --session` goes on in its session.
 
     Example: `diptych follow-up run-1f3a "and in Rome?" --at team/helper`
     """
-    from diptych.cli.exits import run_interruptible
+    from diptych.cli.client.target import connect_remote
 
-    target = _target(at, kubeconfig, context, namespace, as_service_account)
-    raise typer.Exit(run_interruptible(_send(target, run, text, is_follow_up=True)))
+    async with connect_remote(at, cluster) as agent:
+        await agent.send(run, text, is_follow_up=True)
+    return COMPLETED
 
 
-def queue(
+async def queue(
     run: RunId,
-    clear: Annotated[bool, typer.Option("--clear", help="Drop what waits.")] = False,
+    cluster: ClusterFlags,
+    clear: Annotated[bool, typer.Option("--clear", help="Drop the messages.")] = False,
     at: At = DEFAULT_URL,
     as_json: Json = False,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    namespace: Namespace = None,
-    as_service_account: AsServiceAccount = None,
-) -> None:
+) -> int:
     """Show the messages that wait in a run, or drop them.
 
     Examples: `diptych queue run-1f3a`, `diptych queue run-1f3a --clear`
     """
-    from diptych.cli.exits import run_interruptible
-
-    target = _target(at, kubeconfig, context, namespace, as_service_account)
-    raise typer.Exit(run_interruptible(_queue(target, run, clears=clear, as_json=as_json)))
-
-
-def cancel(
-    run: RunId,
-    at: At = DEFAULT_URL,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    namespace: Namespace = None,
-    as_service_account: AsServiceAccount = None,
-) -> None:
-    """Cancel a run, with its calls and all runs below it. One that has ended stays as it is.
-
-    Example: `diptych cancel run-1f3a --at team/helper`
-    """
-    from diptych.cli.exits import run_interruptible
-
-    target = _target(at, kubeconfig, context, namespace, as_service_account)
-    raise typer.Exit(run_interruptible(_cancel(target, run)))
-
-
-def _target(at: str, *flags: Any) -> "Target":  # noqa: ANN401 - those of `ClusterFlags`
-    from diptych.cli.client.target import Target
-    from diptych.cli.cluster.flags import ClusterFlags
-
-    return Target(at, cluster=ClusterFlags(*flags))
-
-
-async def _send(target: "Target", run_id: str, text: str, *, is_follow_up: bool) -> int:
-    from diptych.cli.exit_codes import COMPLETED
-
-    async with target.connect_remote() as agent:
-        await agent.send(run_id, text, is_follow_up=is_follow_up)
-    return COMPLETED
-
-
-async def _queue(target: "Target", run_id: str, *, clears: bool, as_json: bool) -> int:
-    from diptych.cli.exit_codes import COMPLETED
+    from diptych.cli.client.target import connect_remote
     from diptych.cli.output.screen import printable
 
-    async with target.connect_remote() as agent:
-        waiting = await (agent.clear_queue(run_id) if clears else agent.queue(run_id))
+    async with connect_remote(at, cluster) as agent:
+        waiting = await (agent.clear_queue(run) if clear else agent.queue(run))
     if as_json:
         typer.echo(json.dumps(waiting))
         return COMPLETED
     for kind, messages in waiting.items():
         for each in messages:
             typer.echo(printable(f"{kind.replace('_', '-')}: {each['message']}"))
-    what = "dropped" if clears else "waiting"
+    what = "dropped" if clear else "waiting"
     typer.echo(f"{what}: {sum(map(len, waiting.values()))}", err=True)
     return COMPLETED
 
 
-async def _cancel(target: "Target", run_id: str) -> int:
-    from diptych.cli.exit_codes import COMPLETED
+async def cancel(run: RunId, cluster: ClusterFlags, at: At = DEFAULT_URL) -> int:
+    """Cancel a run, with its calls and all runs below it. One that has ended stays as it is.
 
-    async with target.connect_remote() as agent:
-        status = await agent.send_cancellation(run_id)
-    typer.echo(f"{run_id}: {status}", err=True)
+    Example: `diptych cancel run-1f3a --at team/helper`
+    """
+    from diptych.cli.client.target import connect_remote
+
+    async with connect_remote(at, cluster) as agent:
+        status = await agent.cancel(run)
+    typer.echo(f"{run}: {status}", err=True)
     return COMPLETED
+
+
+async def approvals(
+    cluster: ClusterFlags, address: RunningAgent = DEFAULT_URL, as_json: Json = False
+) -> int:
+    """List the calls of an agent that wait for a decision.
+
+    Without the right to `approve` or `read`, you see only those of your own runs.
+
+    Example: `diptych approvals team/helper`
+    """
+    from diptych.cli.client.target import connect_remote
+    from diptych.cli.output.screen import printable
+    from diptych.cli.output.wording import approval_text
+
+    async with connect_remote(address, cluster) as agent:
+        waiting = await agent.approvals()
+    for approval in waiting:
+        typer.echo(json.dumps(approval) if as_json else printable(approval_text(approval)))
+    if not waiting and not as_json:
+        typer.echo("no call that you may see waits for a decision", err=True)
+    return COMPLETED
+
+
+async def approve(
+    run: RunId,
+    call: _Call,
+    cluster: ClusterFlags,
+    at: At = DEFAULT_URL,
+    edit: Annotated[
+        str | None,
+        typer.Option("--edit", metavar="JSON", help="Make the call with these arguments."),
+    ] = None,
+    replace: Annotated[
+        str | None,
+        typer.Option(
+            "--replace",
+            metavar="JSON",
+            help='Make another call in its place: {"tool": …, "arguments": {…}}.',
+        ),
+    ] = None,
+) -> int:
+    """Let a call that waits be made, as it is or changed.
+
+    Example: `diptych approve run-1f3a call_1_1 --at team/helper`
+    """
+    if edit is not None and replace is not None:
+        raise ConfigError("give one of --edit and --replace")
+    body: dict[str, Any] = {"decision": "approve"}
+    if edit is not None:
+        body = {"decision": "edit", "arguments": _object(edit, "--edit")}
+    elif replace is not None:
+        body = {"decision": "replace", "call": _object(replace, "--replace")}
+    return await _decide(at, cluster, run, call, body)
+
+
+async def reject(
+    run: RunId,
+    call: _Call,
+    cluster: ClusterFlags,
+    at: At = DEFAULT_URL,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Why; the model reads it.")
+    ] = "",
+) -> int:
+    """Refuse a call that waits: the model gets the reason as its result.
+
+    Example: `diptych reject run-1f3a call_1_1 --reason "not on Fridays"`
+    """
+    return await _decide(at, cluster, run, call, {"decision": "reject", "reason": reason})
+
+
+async def _decide(
+    at: str, cluster: ClusterFlags, run_id: str, call_id: str, body: dict[str, Any]
+) -> int:
+    from diptych.cli.client.target import connect_remote
+
+    async with connect_remote(at, cluster) as agent:
+        decided = await agent.send_decision(run_id, call_id, body)
+    typer.echo(f"{decided['call_id']}: {decided['decision']}", err=True)
+    return COMPLETED
+
+
+def _object(text: str, option: str) -> dict[str, Any]:
+    from diptych.core.reading.strict_json import decode_json
+
+    value = decode_json(text)
+    if isinstance(value, ValueError):
+        raise ConfigError(f"{option}: is not valid JSON: {value}")
+    if not isinstance(value, dict):
+        raise ConfigError(f"{option}: must be a JSON object")
+    return value

@@ -1,12 +1,16 @@
-"""Recorded events as a table for people: one row per event, below a row that names its run."""
+"""Recorded events as a table for people, and a run as JSON Lines for programs."""
 
+import sys
 from collections.abc import Iterable, Mapping
 
-from rich.text import Text
+import orjson
 
-from diptych.cli.output.screen import Line, StyledStream, printable
-from diptych.cli.output.wording import call_text, clock_time, decision_text, one_line
+from diptych.cli.output.screen import Line, print_report, stdout_width
+from diptych.cli.output.timeline import CONNECTION_NOTICES
+from diptych.cli.output.wording import clock_time, event_text, one_line
 from diptych.core.codec import Record
+from diptych.http.views import event_view, notice_view
+from diptych.ports import Item, Notice
 
 _STYLES: Mapping[str, str] = {
     "user_message": "bold",
@@ -24,19 +28,16 @@ _STYLES: Mapping[str, str] = {
     "aborted": "red",
     "max_steps": "red",
 }
-_MIN_TEXT_WIDTH, _PIPE_WIDTH = 30, 1_000
+_MIN_TEXT_WIDTH = 30
 
 
 def print_event_table(records: Iterable[Record]) -> None:
     """Write the table to stdout: at a terminal's width, or with long rows to a pipe."""
-    console = StyledStream()
-    width = console.width if console.is_terminal else _PIPE_WIDTH
-    for row in event_rows(records, width):
-        console.print(Text.assemble(*row), soft_wrap=True)
+    print_report(event_rows(records, stdout_width()))
 
 
 def event_rows(records: Iterable[Record], width: int) -> Iterable[Line]:
-    """Give the rows of the table, each of at most `width` characters."""
+    """Yield a row for each event, below one that names its run; each of at most `width`."""
     run_id = None
     for record in records:
         if record.run_id != run_id:
@@ -47,31 +48,26 @@ def event_rows(records: Iterable[Record], width: int) -> Iterable[Line]:
 
 def _event_row(record: Record, width: int) -> Line:
     seq, time = f"{record.seq:>4}  ", clock_time(record.timestamp)
-    event_type = f"  {record.event_type:<20}"
-    room = max(width - len(seq) - len(time) - len(event_type) - 1, _MIN_TEXT_WIDTH)
+    kind = f"  {record.event_type:<20}"
+    room = max(width - len(seq) - len(time) - len(kind) - 1, _MIN_TEXT_WIDTH)
+    text = event_text(record.event_type, record.content, record.metadata)
     style = _STYLES.get(record.event_type, "")
-    text = printable(one_line(_text(record), room))
-    return (seq, "dim"), (time, "dim"), (event_type, style), text
+    return (seq, "dim"), (time, "dim"), (kind, style), one_line(text, room)
 
 
-def _text(record: Record) -> str:
-    match record.event_type:
-        case "approval_requested":
-            why = record.metadata.get("reason")
-            return call_text(record) + (f" · {why}" if why else "")
-        case "approval_decided":
-            return decision_text(record)
-        case "tool_call" | "delegation_request":
-            return call_text(record)
-        case "user_message" if "resumes" in record.metadata and not record.content:
-            return f"goes on with {record.metadata['resumes']}"
-        case "action_error":
-            return f"{record.metadata.get('error_type')}: {record.content}"
-        case "offered" if "action_format" in record.metadata:
-            return f"{record.metadata['action_format']} tool calls · {record.content}"
-        case "action_format":
-            return f"{record.content}: {record.metadata.get('reason')}"
-        case "failed":
-            return f"{record.metadata.get('code')}: {record.content}"
-        case _:
-            return record.content if isinstance(record.content, str) else ""
+class JsonLines:
+    """One JSON object per line, as `/v1/runs/{id}/events` gives it; fulfils `Renderer`.
+
+    The command line's own notices go to stderr: they are no events of the run.
+    """
+
+    def render(self, item: Item) -> None:
+        if isinstance(item, Notice) and (text := CONNECTION_NOTICES.get(item.type)):
+            sys.stderr.write(f"! {text.format_map(item.fields)}\n")
+            return
+        view = notice_view(item) if isinstance(item, Notice) else event_view(item)
+        sys.stdout.write(orjson.dumps(view).decode() + "\n")
+        sys.stdout.flush()
+
+    def refresh(self) -> None:
+        """Do nothing: lines do not change with time."""

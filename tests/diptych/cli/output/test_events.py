@@ -1,8 +1,12 @@
-"""Recorded events as a table for people."""
+"""Recorded events as a table for people, and a run as JSON Lines for programs."""
 
-from support.run_records import Writer
+import orjson
+import pytest
+from support.run_records import PROGRESS, Writer
 
-from diptych.cli.output.events import event_rows
+from diptych.cli.output.events import JsonLines, event_rows
+from diptych.cli.output.timeline import RECONNECTING
+from diptych.ports import Notice
 
 
 def test_each_event_is_a_row_below_its_run() -> None:
@@ -27,3 +31,17 @@ def test_the_table_says_how_the_model_is_asked_for_calls() -> None:
     ]
     _, *rows = event_rows(records, 80)
     assert [row[-1] for row in rows] == ["abc", "native tool calls · abc", "json: no tools"]
+
+
+def test_a_run_as_json_has_a_line_for_each_of_its_events_and_no_other(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    view = JsonLines()
+    for item in (PROGRESS, Writer()("text", "ü\n"), Notice(RECONNECTING, {"message": "it broke"})):
+        view.render(item)
+    shown = capsys.readouterr()
+    first, second = map(orjson.loads, shown.out.splitlines())
+    assert first == {"type": "progress", **PROGRESS.fields}
+    assert (second["event_type"], second["content"]) == ("text", "ü\n")
+    assert second["timestamp"] == "1970-01-01T00:01:40.010000Z"
+    assert shown.err == "! it broke; picking the run up again\n"

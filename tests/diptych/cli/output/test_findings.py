@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from diptych.cli.output.findings import sentences
-from diptych.cli.output.marks import Mark
+from diptych.cli.output.screen import Mark
 from diptych.manifest import AgentManifest
 from diptych.manifest.documents import SourceLocation
 from diptych.manifest.validation import validate_manifest
@@ -44,7 +44,7 @@ def agent(*models: EndpointFindings, **found: Any) -> AgentFindings:
 
 
 def said(found: AgentFindings, about: AgentManifest | None = None) -> list[tuple[Mark, str]]:
-    return [(s.mark, s.text.strip()) for s in sentences(found, about or manifest())]
+    return [(mark, text.strip()) for mark, text in sentences(found, about or manifest())]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_each_format_with_each_way_to_take_tools(
         (Capability(True, True), "json_schema", Mark.OK, "keeps to a JSON schema"),
         (Capability(True, False), "json_schema", Mark.NOTE, "did not keep to it"),
         (Capability(True, False), "json_object", Mark.OK, "json_object, and no JSON schema"),
-        (Capability(), None, Mark.OK, "a schema is told in words"),
+        (Capability(), None, Mark.OK, "the prompt describes the schema"),
         (BREAKS, "json_schema", Mark.NOTE, "fails when it is sent a JSON schema. It failed"),
     ],
 )
