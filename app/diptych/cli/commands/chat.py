@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from diptych.cli.client.target import connect
 from diptych.cli.cluster.kubectl import ClusterFlags
 from diptych.cli.commands.options import (
     AgentOfFile,
@@ -49,7 +50,6 @@ def chat(
 
     Examples: `diptych chat agent.yaml`, `diptych chat team/helper`
     """
-    from diptych.cli.client.target import connect
     from diptych.cli.output.screen import Mark, Screen
     from diptych.cli.typed_lines import InputRequired
 

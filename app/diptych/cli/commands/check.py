@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from diptych.cli.client.target import local_options
 from diptych.cli.commands.options import (
     Files,
     Json,
@@ -52,8 +53,6 @@ async def check(
     for note in checked.notes:
         typer.echo(f"note: {note}", err=True)
     if online:
-        from diptych.cli.client.target import local_options
-
         set_up_quiet_logging()
         loaded = loader.load_agents(files, local_options(secrets, service))
         return await _check_online(loaded, as_json=as_json)

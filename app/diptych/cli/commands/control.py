@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from diptych.cli.client.target import connect_remote
 from diptych.cli.cluster.kubectl import ClusterFlags
 from diptych.cli.commands.options import DEFAULT_URL, At, Json, RunId, RunningAgent
 from diptych.cli.exits import COMPLETED
@@ -21,8 +22,6 @@ async def steer(run: RunId, text: _Text, cluster: ClusterFlags, at: At = DEFAULT
 
     Example: `diptych steer run-1f3a "only the cheapest one" --at team/helper`
     """
-    from diptych.cli.client.target import connect_remote
-
     async with connect_remote(at, cluster) as agent:
         await agent.send(run, text)
     return COMPLETED
@@ -35,8 +34,6 @@ async def follow_up(run: RunId, text: _Text, cluster: ClusterFlags, at: At = DEF
 
     Example: `diptych follow-up run-1f3a "and in Rome?" --at team/helper`
     """
-    from diptych.cli.client.target import connect_remote
-
     async with connect_remote(at, cluster) as agent:
         await agent.send(run, text, is_follow_up=True)
     return COMPLETED
@@ -53,7 +50,6 @@ async def queue(
 
     Examples: `diptych queue run-1f3a`, `diptych queue run-1f3a --clear`
     """
-    from diptych.cli.client.target import connect_remote
     from diptych.cli.output.screen import printable
 
     async with connect_remote(at, cluster) as agent:
@@ -74,8 +70,6 @@ async def cancel(run: RunId, cluster: ClusterFlags, at: At = DEFAULT_URL) -> int
 
     Example: `diptych cancel run-1f3a --at team/helper`
     """
-    from diptych.cli.client.target import connect_remote
-
     async with connect_remote(at, cluster) as agent:
         status = await agent.cancel(run)
     typer.echo(f"{run}: {status}", err=True)
@@ -91,7 +85,6 @@ async def approvals(
 
     Example: `diptych approvals team/helper`
     """
-    from diptych.cli.client.target import connect_remote
     from diptych.cli.output.screen import printable
     from diptych.cli.output.wording import approval_text
 
@@ -155,8 +148,6 @@ async def reject(
 async def _decide(
     at: str, cluster: ClusterFlags, run_id: str, call_id: str, body: dict[str, Any]
 ) -> int:
-    from diptych.cli.client.target import connect_remote
-
     async with connect_remote(at, cluster) as agent:
         decided = await agent.send_decision(run_id, call_id, body)
     typer.echo(f"{decided['call_id']}: {decided['decision']}", err=True)

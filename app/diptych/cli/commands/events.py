@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from diptych.cli.client.target import connect_remote
 from diptych.cli.cluster.kubectl import ClusterFlags
 from diptych.cli.commands.options import (
     DEFAULT_URL,
@@ -42,8 +43,6 @@ async def events(
 
     Examples: `diptych events http://127.0.0.1:8001 --session demo`, `diptych events team/helper`
     """
-    from diptych.cli.client.target import connect_remote
-
     async with connect_remote(address, cluster) as agent:
         if run:
             return await _attach(agent, run, as_json=as_json)
@@ -70,8 +69,6 @@ async def attach(
 
     Example: `diptych attach run-1f3a --at team/helper`
     """
-    from diptych.cli.client.target import connect_remote
-
     async with connect_remote(at, cluster) as agent:
         return await _attach(agent, run, as_json=as_json)
 
@@ -99,8 +96,6 @@ async def resume(
 
     Example: `diptych resume run-1f3a --at team/helper`
     """
-    from diptych.cli.client.target import connect_remote
-
     async with connect_remote(at, cluster) as agent:
         resumed = await agent.resume(run, max_steps)
         return await _attach(agent, resumed.run_id, as_json=as_json)

@@ -66,49 +66,29 @@ NoInput: TypeAlias = Annotated[
     bool,
     typer.Option("--no-input", help="Ask nobody: exit with 4 if a call waits for a decision."),
 ]
-_PANEL = "Which cluster"
-Kubeconfig: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        "--kubeconfig",
-        metavar="FILE",
-        rich_help_panel=_PANEL,
-        help="As kubectl's; else KUBECONFIG, else ~/.kube/config.",
-    ),
-]
-Context: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--context",
-        metavar="NAME",
-        rich_help_panel=_PANEL,
-        help="Which of its contexts; else the current one.",
-    ),
-]
-Namespace: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--namespace",
-        "-n",
-        metavar="NAME",
-        rich_help_panel=_PANEL,
-        help="Which namespace; else the context's, else default.",
-    ),
-]
-AsServiceAccount: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--as-service-account",
-        metavar="[NAMESPACE/]NAME",
-        rich_help_panel=_PANEL,
-        help="Whose token to ask with; else the Agent's own ServiceAccount's.",
-    ),
-]
+
+
+def _which_cluster(kind: Any, metavar: str, text: str, *names: str) -> Any:  # noqa: ANN401 - a type
+    option = typer.Option(*names, metavar=metavar, rich_help_panel="Which cluster", help=text)
+    return Annotated[kind | None, option]
+
+
 _CLUSTER_OPTIONS: Mapping[str, Any] = {
-    "kubeconfig": Kubeconfig,
-    "context": Context,
-    "namespace": Namespace,
-    "service_account": AsServiceAccount,
+    "kubeconfig": _which_cluster(
+        Path, "FILE", "As kubectl's; else KUBECONFIG, else ~/.kube/config.", "--kubeconfig"
+    ),
+    "context": _which_cluster(
+        str, "NAME", "Which of its contexts; else the current one.", "--context"
+    ),
+    "namespace": _which_cluster(
+        str, "NAME", "Which namespace; else the context's, else default.", "--namespace", "-n"
+    ),
+    "service_account": _which_cluster(
+        str,
+        "[NAMESPACE/]NAME",
+        "Whose token to ask with; else the Agent's own ServiceAccount's.",
+        "--as-service-account",
+    ),
 }
 """By the fields of `ClusterFlags`."""
 

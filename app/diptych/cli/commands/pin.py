@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diptych.cli.client.target import local_options
 from diptych.cli.commands.options import Files, Secrets, Services, set_up_quiet_logging
 from diptych.cli.exits import COMPLETED, FAILED
 from diptych.core.errors import ConfigError
@@ -25,7 +26,6 @@ async def pin(files: Files, secrets: Secrets = None, service: Services = None) -
 
     Example: `diptych pin agent.yaml`
     """
-    from diptych.cli.client.target import local_options
     from diptych.cli.output.screen import print_report
     from diptych.manifest import loader
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from diptych.cli.client.target import connect, is_file
 from diptych.cli.cluster.kubectl import ClusterFlags
 from diptych.cli.commands.options import (
     AgentOfFile,
@@ -43,7 +44,6 @@ async def run(
 
     Examples: `diptych run agent.yaml "What is 2 + 2?"`, `diptych run team/helper "Well?"`
     """
-    from diptych.cli.client.target import connect, is_file
     from diptych.cli.exits import EXIT_CODE_BY_STATUS, INPUT_REQUIRED
     from diptych.cli.follow import Renderer, print_availability, start_and_follow
     from diptych.cli.output.events import JsonLines

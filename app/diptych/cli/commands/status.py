@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from diptych.cli.cluster.kubectl import ClusterError, ClusterFlags, Forbidden, Kubectl, NotFound
-from diptych.cli.commands.options import Context, Kubeconfig, Namespace
 from diptych.cli.exits import FAILED
 from diptych.core.errors import ConfigError
 
@@ -25,9 +24,7 @@ _Finding: TypeAlias = tuple[str, str, str]
 
 
 def status(
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    namespace: Namespace = None,
+    cluster: ClusterFlags,
     all_namespaces: Annotated[
         bool, typer.Option("--all-namespaces", "-A", help="The Agents of all namespaces.")
     ] = False,
@@ -39,15 +36,17 @@ def status(
     """
     from diptych.cli.output.screen import Mark, print_report
 
-    if namespace and all_namespaces:
+    if cluster.namespace and all_namespaces:
         raise ConfigError("give either --namespace or --all-namespaces")
-    kubectl = Kubectl(ClusterFlags(kubeconfig, context, namespace))
+    if cluster.service_account:
+        raise ConfigError("--as-service-account is for asking an Agent; status asks the cluster")
+    kubectl = Kubectl(cluster)
     operators, is_served = _operators(kubectl)
     crd = _crd(kubectl)
     findings = [*operators, crd]
     if crd[0] is not _FAILED:
         as_of = "" if is_served else _as_of(kubectl)
-        findings += _agents(kubectl, as_of, all_namespaces=namespace is None)
+        findings += _agents(kubectl, as_of, all_namespaces=cluster.namespace is None)
     print_report((Mark[mark].value, (f"{what}  ", "bold"), text) for mark, what, text in findings)
     if any(mark is _FAILED for mark, _, _ in findings):
         raise typer.Exit(FAILED)
