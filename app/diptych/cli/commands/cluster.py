@@ -65,7 +65,7 @@ def purge_sessions(
     url = os.environ.get("REDIS_URL")
     namespace, _, name = agent.partition("/")
     if not url or not namespace or not name:
-        raise ConfigError("give NAMESPACE/NAME, and the Redis in REDIS_URL")
+        raise typer.BadParameter("give NAMESPACE/NAME, and the Redis in REDIS_URL")
     prefix = sessions_prefix(namespace, name, sessions)
     deleted = asyncio.run(purge(lambda: url, prefix, patience=patience))
     typer.echo(f"deleted {deleted} keys of {agent}")
