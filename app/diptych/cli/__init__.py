@@ -1,44 +1,33 @@
 """The command line `diptych`, for people, and as the entry point of a container.
 
-Errors are lines on stderr; `exit_codes` has the exit codes.
+Errors are lines on stderr; `exits` has the exit codes.
 """
 
 import contextlib
 import io
 import os
-import signal
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from diptych.cli.commands import (
-    approvals,
-    attach,
     chat,
     check,
+    cluster,
+    control,
     demo,
     events,
-    messages,
     pin,
-    purge_sessions,
-    resume,
     run,
     serve,
     status,
-    token,
 )
-from diptych.cli.exit_codes import ABORTED, FAILED, USAGE
-from diptych.cli.signals import interrupt_handler
-from diptych.cli.streams import (
-    drop_what_stderr_cannot_take,
-    open_closed_streams,
-    unwritable_output_is_an_end,
-)
+from diptych.cli.commands.options import command
+from diptych.cli.exits import FAILED, USAGE, open_closed_streams, unwritable_output_is_an_end
 from diptych.core.errors import ConfigError, DiptychError, RequestError
 
 __all__ = ["app", "main"]
@@ -54,25 +43,33 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("serve")(serve.serve)
-app.command("run")(run.run)
-app.command("chat")(chat.chat)
-app.command("events")(events.events)
-app.command("attach")(attach.attach)
-app.command("resume")(resume.resume)
-app.command("steer")(messages.steer)
-app.command("follow-up")(messages.follow_up)
-app.command("queue")(messages.queue)
-app.command("cancel")(messages.cancel)
-app.command("approvals")(approvals.approvals)
-app.command("approve")(approvals.approve)
-app.command("reject")(approvals.reject)
-app.command("check")(check.check)
-app.command("pin")(pin.pin)
-app.command("demo")(demo.demo)
-app.command("status", rich_help_panel=_CLUSTER_PANEL)(status.status)
-app.command("token", rich_help_panel=_CLUSTER_PANEL)(token.token)
-app.command("purge-sessions", rich_help_panel=_CLUSTER_PANEL)(purge_sessions.purge_sessions)
+_COMMANDS: Sequence[Callable[..., Any]] = (
+    serve.serve,
+    run.run,
+    chat.chat,
+    events.events,
+    events.attach,
+    events.resume,
+    control.steer,
+    control.follow_up,
+    control.queue,
+    control.cancel,
+    control.approvals,
+    control.approve,
+    control.reject,
+    check.check,
+    pin.pin,
+    demo.demo,
+)
+_CLUSTER_COMMANDS: Sequence[Callable[..., Any]] = (
+    status.status,
+    cluster.token,
+    cluster.purge_sessions,
+)
+for _panel, _functions in ((None, _COMMANDS), (_CLUSTER_PANEL, _CLUSTER_COMMANDS)):
+    for _function in _functions:
+        _name = _function.__name__.replace("_", "-")
+        app.command(_name, rich_help_panel=_panel)(command(_function))
 app.command("demo-tools", hidden=True)(demo.demo_tools)
 
 
@@ -82,29 +79,20 @@ def main() -> None:
     The same program is `kubectl diptych`, as `kubectl-diptych` on PATH.
     """
     open_closed_streams()
-    drop_what_stderr_cannot_take()
-    _replace_unencodable_text()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # where the terminal's encoding lacks a character
     _add_own_scripts_to_path()
+    is_plugin = Path(sys.argv[0]).name.startswith(_PLUGIN_PREFIX)
     with unwritable_output_is_an_end():
-        _run_command()
-
-
-def _run_command() -> None:
-    try:
-        with _interrupt_exits_130():
-            app(prog_name=_program_name(sys.argv[0]))
-    except ConfigError as error:
-        _exit(USAGE, *error.problems)
-    except RequestError as error:
-        _exit(USAGE, error.message)
-    except DiptychError as error:
-        _exit(FAILED, str(error))
-
-
-def _program_name(path: str) -> str:
-    """Give the name under which a person has started this program."""
-    name = Path(path).name
-    return "kubectl diptych" if name.startswith(_PLUGIN_PREFIX) else "diptych"
+        try:
+            app(prog_name="kubectl diptych" if is_plugin else "diptych")
+        except ConfigError as error:
+            _exit(USAGE, *error.problems)
+        except RequestError as error:
+            _exit(USAGE, error.message)
+        except DiptychError as error:
+            _exit(FAILED, str(error))
 
 
 def _print_version(is_wanted: bool) -> None:
@@ -128,33 +116,6 @@ def _diptych(
 
     See it work: `diptych demo`
     """
-
-
-@contextlib.contextmanager
-def _interrupt_exits_130() -> Iterator[None]:
-    """Exit with 130 on Ctrl-C where no command handles it; typer would exit with 1."""
-    is_interrupted = False
-    before = signal.getsignal(signal.SIGINT)  # `diptych.__main__` has one
-    raise_interrupt = before if callable(before) else signal.default_int_handler
-
-    def on_interrupt(number: int, frame: FrameType | None) -> None:
-        nonlocal is_interrupted
-        is_interrupted = True
-        raise_interrupt(number, frame)
-
-    with interrupt_handler(on_interrupt):
-        try:
-            yield
-        except SystemExit as end:
-            code = ABORTED if is_interrupted and end.code == FAILED else end.code
-            raise SystemExit(code) from None
-
-
-def _replace_unencodable_text() -> None:
-    """Replace characters that the terminal's encoding lacks, instead of failing."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
 
 
 def _add_own_scripts_to_path() -> None:

@@ -1,119 +1,157 @@
-"""Lines typed while a run goes on: answers to questions, and messages to the run."""
+"""Lines typed while a run goes on: decisions on calls that wait, else messages to the run."""
 
 import asyncio
 import os
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
-from diptych.cli.client.agent_client import AgentClient
-from diptych.cli.output.screen import Screen
+from diptych.cli.client.remote import Choice, RemoteAgent
+from diptych.cli.output.screen import Mark, Screen
+from diptych.cli.output.wording import asked_text, one_line
+from diptych.core.codec import Record
 from diptych.core.errors import DiptychError
 
 LATER = "/later"
+_YES = {"y", "yes"}
+_NO = {"", "n", "no"}
+_PROMPT = "? {call} ({call_id}): make this call? [y]es, [n]o, or why not: "
+_CALL_CHARS = 100  # in the prompt, which says which call is meant; all of it stands above
 _CHUNK = 4_096  # bytes, at most, of one line that a terminal gives
 
 
-class TypedLines:
-    """Reads the terminal while a run goes on. Whoever waits for a line gets it; else it is sent."""
+class InputRequired(DiptychError):
+    """A call waits for a decision, and nobody is there to ask."""
 
-    def __init__(self, on_line: Callable[[str], None]) -> None:
-        self._on_line = on_line
-        self._readers: deque[asyncio.Future[str]] = deque()
-        self._fd: int | None = None
+    def __init__(self, record: Record) -> None:
+        super().__init__("a call waits for a decision")
+        self.run_id = record.run_id
+        self.call_id = str(record.metadata["call_id"])
 
-    def open(self) -> None:
-        """Begin to read, in the running loop."""
-        self._fd = sys.stdin.fileno()
-        asyncio.get_running_loop().add_reader(self._fd, self._read)
 
-    def close(self) -> None:
-        """Leave the terminal to others."""
-        if self._fd is not None:
-            asyncio.get_running_loop().remove_reader(self._fd)
-            self._fd = None
-
-    async def next_line(self) -> str:
-        """Give the next line, to whoever has waited longest; "" for Ctrl-D."""
-        if self._fd is None:  # somebody typed Ctrl-D before there was a question
-            self.open()
-        line: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._readers.append(line)
-        try:
-            return await line
-        finally:
-            if line in self._readers:
-                self._readers.remove(line)
-
-    def _read(self) -> None:
-        content = os.read(self._fd, _CHUNK) if self._fd is not None else b""
-        if not content and not self._answer(""):  # Ctrl-D: whoever reads questions next sees it
-            self.close()
-        for line in content.decode(errors="replace").splitlines():
-            if not self._answer(line) and line.strip():
-                self._on_line(line.strip())
-
-    def _answer(self, line: str) -> bool:
-        """Give a line to whoever waits for one; False if nobody does."""
-        while self._readers and self._readers[0].done():  # it was cancelled just now
-            self._readers.popleft()
-        if self._readers:
-            self._readers.popleft().set_result(line)
-            return True
-        return False
+def can_ask() -> bool:
+    """Whether there is a person to ask: stdin and stderr are a terminal."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 @dataclass(slots=True)
-class _TypedLine:
-    """A line that is sent, and what became of it if that is cut off."""
+class _Outgoing:
+    """A typed line on its way to the agent; `message` is empty for a decision."""
 
-    text: str
-    became: str = "not sent"
+    message: str
+    send: Callable[[], Coroutine[Any, Any, None]]
+    is_sent: bool = False  # or at least begun to be
 
 
-class Messenger:
-    """Sends typed lines to the run that goes on: to steer it, or with `/later` to follow up."""
+class TypedLines:
+    """Reads the terminal while a run goes on.
 
-    def __init__(self, agent: AgentClient, screen: Screen) -> None:
+    A line decides the call that has waited longest; if none waits, it is sent to the run. Unless
+    it `steers`, the terminal is read only while a call waits. Unless it `asks`, nothing is read,
+    and a call that waits raises `InputRequired`.
+    """
+
+    def __init__(
+        self, agent: RemoteAgent, screen: Screen, *, asks: bool, steers: bool = False
+    ) -> None:
         self._agent = agent
         self._screen = screen
-        self._run_id: str | None = None
-        self._sending: dict[asyncio.Task[None], _TypedLine] = {}  # in the order of the lines
-        self._turn = asyncio.Lock()
-        self.lines = TypedLines(self._take)
+        self._asks = asks
+        self._steers = steers and asks
+        self._run_id = ""
+        self._waiting: dict[str, Record] = {}  # calls, by their id; the first one is asked about
+        self._outgoing: deque[_Outgoing] = deque()
+        self._sender: asyncio.Task[None] | None = None
 
     def open(self, run_id: str) -> None:
-        """Send what is typed from now on to this run."""
+        """Begin to read for a run, in the running loop."""
         self._run_id = run_id
-        self.lines.open()
+        if self._steers:
+            self._listen()
+
+    def note(self, record: Record) -> None:
+        """Take the next record of the run. Raises `InputRequired`."""
+        call_id = str(record.metadata.get("call_id"))
+        if record.event_type == "approval_requested":
+            if not self._asks:
+                raise InputRequired(record)
+            self._waiting[call_id] = record
+            if len(self._waiting) == 1:
+                self._ask()
+        elif call_id in self._waiting:  # decided elsewhere, or it has a result
+            was_asked = next(iter(self._waiting)) == call_id
+            self._answered(call_id, asks_next=was_asked)
 
     def close(self) -> None:
-        """Send nothing more, and say so of what is not sent: the run has ended."""
-        self.lines.close()
-        for task, line in self._sending.items():
-            if task.cancel():
-                self._tell(f"{line.became}: {line.text}")
-        self._sending.clear()
+        """Leave the terminal to others, and name the messages that the run has not taken."""
+        self._waiting.clear()
+        if self._asks:
+            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        if self._sender:
+            self._sender.cancel()
+        for line in self._outgoing:
+            if line.message:
+                became = "the run may not have taken this" if line.is_sent else "not sent"
+                self._warn(f"{became}: {line.message}")
+        self._outgoing.clear()
 
-    def _take(self, typed: str) -> None:
-        is_later = typed.split(maxsplit=1)[:1] == [LATER]
-        text = typed.removeprefix(LATER).strip() if is_later else typed
-        if not text:
-            self._tell(f"not sent: nothing stands after {LATER}")
-            return
-        line = _TypedLine(text)
-        task = asyncio.create_task(self._send(line, is_follow_up=is_later))
-        self._sending[task] = line
-        task.add_done_callback(lambda done: self._sending.pop(done, None))
+    def _listen(self) -> None:
+        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), self._read)
 
-    async def _send(self, line: _TypedLine, *, is_follow_up: bool) -> None:
-        async with self._turn:  # in the order in which they were typed
-            line.became = "the run may not have taken this"
+    def _ask(self) -> None:
+        call_id, record = next(iter(self._waiting.items()))
+        content: Any = record.content
+        call = one_line(asked_text(content), _CALL_CHARS)
+        self._screen.show_prompt(_PROMPT.format(call=call, call_id=call_id))
+        self._listen()
+
+    def _answered(self, call_id: str, *, asks_next: bool) -> None:
+        del self._waiting[call_id]
+        if self._waiting and asks_next:
+            self._ask()
+        elif not self._waiting and not self._steers:
+            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+
+    def _read(self) -> None:
+        content = os.read(sys.stdin.fileno(), _CHUNK)
+        if not content and not self._waiting:  # Ctrl-D; the next question reads again
+            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        for line in content.decode(errors="replace").splitlines() or [""]:
+            self._take(line.strip())
+
+    def _take(self, line: str) -> None:
+        if self._waiting:
+            call_id = next(iter(self._waiting))
+            self._answered(call_id, asks_next=True)
+            is_approved = line.lower() in _YES
+            reason = "" if line.lower() in _YES | _NO else line
+            choice: Choice = "approve" if is_approved else "reject"
+            self._send("", lambda: self._agent.decide(self._run_id, call_id, choice, reason))
+        elif line.split(maxsplit=1)[:1] == [LATER]:
+            if later := line.removeprefix(LATER).strip():
+                self._send(later, lambda: self._agent.send(self._run_id, later, is_follow_up=True))
+            else:
+                self._warn(f"not sent: nothing stands after {LATER}")
+        elif line:
+            self._send(line, lambda: self._agent.send(self._run_id, line))
+
+    def _send(self, message: str, send: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._outgoing.append(_Outgoing(message, send))
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.create_task(self._send_all())
+
+    async def _send_all(self) -> None:
+        """Send the lines in the order in which they were typed."""
+        while self._outgoing:
+            line = self._outgoing[0]
+            line.is_sent = True
             try:
-                await self._agent.send(self._run_id or "", line.text, is_follow_up=is_follow_up)
+                await line.send()
             except DiptychError as error:
-                self._tell(f"not sent: {line.text}: {error}")
+                self._warn(f"not sent: {line.message}: {error}" if line.message else str(error))
+            self._outgoing.popleft()
 
-    def _tell(self, what: str) -> None:
-        self._screen.print_line(("! ", "yellow"), what)
+    def _warn(self, text: str) -> None:
+        self._screen.print_line(Mark.NOTE.value, text)

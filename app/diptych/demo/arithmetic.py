@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping
 
 MAX_LENGTH = 200  # characters
-MAX_DEPTH = 50  # of nested parentheses and operators
 MAX_DIGITS = 300  # of the result and of every intermediate number
 _ALLOWED = re.compile(r"[0-9eE.+\-*/() ]+")
 _SIGNIFICANT_DIGITS = 12  # of a fraction; binary arithmetic adds noise behind them
@@ -32,28 +31,26 @@ def evaluate(expression: str) -> Number:
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise ValueError("the expression is not complete, or not well formed") from error
     try:
-        return _rounded(_value(tree.body, MAX_DEPTH))
+        return _rounded(_value(tree.body))
     except ZeroDivisionError as error:
         raise ValueError("division by zero") from error
     except OverflowError as error:
         raise _too_large() from error
 
 
-def _value(node: ast.expr, depth: int) -> Number:
-    if depth == 0:
-        raise ValueError(f"the expression nests more than {MAX_DEPTH} levels deep")
+def _value(node: ast.expr) -> Number:
     match node:
         case ast.Constant(value=int() | float() as number):
             return _bounded(number)
         case ast.UnaryOp(op=ast.USub(), operand=inner):
-            return -_value(inner, depth - 1)
+            return -_value(inner)
         case ast.UnaryOp(op=ast.UAdd(), operand=inner):
-            return _value(inner, depth - 1)
+            return _value(inner)
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            return _power(_value(left, depth - 1), _value(right, depth - 1))
+            return _power(_value(left), _value(right))
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _OPERATORS:
             apply = _OPERATORS[type(sign)]
-            return _bounded(apply(_value(left, depth - 1), _value(right, depth - 1)))
+            return _bounded(apply(_value(left), _value(right)))
         case _:
             raise ValueError("only numbers, + - * / ** and parentheses are understood")
 
@@ -68,7 +65,7 @@ def _power(base: Number, exponent: Number) -> Number:
 
 
 def _digits(number: Number) -> float:
-    """Give the least number of decimal digits that a number has; a power multiplies it."""
+    """Return the least number of decimal digits of a number; a power multiplies it."""
     return int(abs(number)).bit_length() * 0.302 if abs(number) >= 1 else 1
 
 

@@ -1,8 +1,10 @@
 """Commands as processes of their own: signals, pipes, and what is left behind."""
 
+import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -114,7 +116,7 @@ sys.meta_path.insert(0, Interrupting())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
-@pytest.mark.parametrize("module", ["typer", "diptych.cli.approver", "diptych.manifest"])
+@pytest.mark.parametrize("module", ["typer", "diptych.cli.follow"])
 def test_a_signal_in_an_import_that_would_swallow_it_is_an_end(
     module: str, slow: str, tmp_path: Path
 ) -> None:
@@ -176,15 +178,12 @@ def test_ctrl_c_while_it_is_already_ending_says_nothing(tmp_path: Path, words: l
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT, runs a shell's script")
-@pytest.mark.parametrize("command", [["token", "x"], ["status"]])
-def test_a_signal_while_another_program_is_at_work_is_an_end_too(
-    tmp_path: Path, command: list[str]
-) -> None:
+def test_a_signal_while_another_program_is_at_work_is_an_end_too(tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     (tmp_path / "kubectl").write_text(f"#!/bin/sh\n: > {begun}\nexec sleep 60\n")
     (tmp_path / "kubectl").chmod(0o755)
     path = os.pathsep.join((str(tmp_path), os.defpath))
-    with started(*command, PATH=path) as process:
+    with started("status", PATH=path) as process:
         while not begun.exists():
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
@@ -201,6 +200,73 @@ def test_a_reader_that_goes_away_ends_it_quietly(slow: str) -> None:
         process.stdout.close()
         assert process.wait(10) == 141
         assert "Traceback" not in process.stderr.read()
+
+
+def redirected(shell: str, *words: str, **streams: int) -> subprocess.CompletedProcess[str]:
+    """Run a command under a shell's redirection; `streams` are those of `subprocess.run`."""
+    return subprocess.run(
+        ["bash", "-c", f'exec "$@" {shell}', "bash", sys.executable, "-m", "diptych", *words],
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams},
+        stdin=subprocess.DEVNULL,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> str:
+    file = tmp_path / "quick.yaml"
+    manifest = SLOW.replace("word " * 1000, "Hello!")
+    file.write_text(
+        manifest.replace("  tools: [{name: demo, command: [diptych, demo-tools]}]\n", "")
+    )
+    return str(file)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="has /dev/full, runs a shell")
+@pytest.mark.parametrize("command", ["run FILE Hi", "run FILE Hi --json", "check FILE", "--help"])
+def test_output_that_nobody_takes_is_an_end(quick: str, command: str) -> None:
+    words = [quick if word == "FILE" else word for word in command.split()]
+    full = redirected(">/dev/full", *words)
+    assert full.returncode == 1
+    assert full.stderr.splitlines()[-1] == "error: cannot write: No space left on device"
+    assert "Traceback" not in full.stderr
+    reader, writer = os.pipe()
+    os.close(reader)
+    gone = redirected("", *words, stdout=writer)
+    os.close(writer)
+    assert gone.returncode == 141
+    assert "rror" not in gone.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="runs a shell")
+def test_a_command_without_stdin_or_stderr_does_its_work(quick: str) -> None:
+    found = redirected("<&- 2>&-", "run", quick, "Hi")
+    assert (found.returncode, found.stdout) == (0, "Hello!\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGTERM")
+def test_agents_are_served_even_if_nobody_reads_where(quick: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        port = bound.getsockname()[1]
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = [sys.executable, "-m", "diptych", "serve", quick, "--port", str(port)]
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=writer)
+    os.close(writer)
+    try:
+        for _ in range(400):
+            with contextlib.suppress(httpx.TransportError):
+                if httpx.get(f"http://127.0.0.1:{port}/ready", trust_env=False).is_success:
+                    break
+            time.sleep(0.05)
+        assert process.poll() is None
+        process.terminate()
+        assert process.wait(10) in (0, 141)  # its last lines may be lost
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_serve_says_where_agents_are_and_ends_on_a_signal(slow: str) -> None:

@@ -1,4 +1,4 @@
-"""The lines of a terminal while a run goes on: who waits gets the next one, the rest is sent."""
+"""The lines of a terminal while a run goes on: decisions on calls that wait, else messages."""
 
 import asyncio
 import os
@@ -6,8 +6,9 @@ import pty
 from collections.abc import Iterator
 
 import pytest
+from support.run_records import Writer
 
-from diptych.cli.typed_lines import Messenger, TypedLines
+from diptych.cli.typed_lines import InputRequired, TypedLines
 from diptych.core.errors import RunEnded
 
 
@@ -20,10 +21,11 @@ class Stdin:
 
 
 @pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    ours, theirs = os.pipe()
-    monkeypatch.setattr("sys.stdin", Stdin(ours))
-    yield theirs
+def keyboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """A terminal, where Ctrl-D ends nothing for good as the end of a pipe does."""
+    ours, theirs = pty.openpty()
+    monkeypatch.setattr("sys.stdin", Stdin(theirs))
+    yield ours
     os.close(ours)
     os.close(theirs)
 
@@ -33,130 +35,138 @@ class Screen:
         self.lines: list[str] = []
 
     def print_line(self, *parts) -> None:
-        self.lines.append(str(parts))
+        self.lines.append("".join(p if isinstance(p, str) else p[0] for p in parts))
+
+    def show_prompt(self, text) -> None:
+        self.lines.append(text)
 
 
 class Agent:
-    def __init__(self, error=None) -> None:
-        self.sent, self.error = [], error
+    """Notes what it is sent; `delay` is how long it takes to answer."""
+
+    def __init__(self, error=None, delay=0.0) -> None:
+        self.sent, self.error, self.delay = [], error, delay
 
     async def send(self, run_id, message, *, is_follow_up=False) -> None:
+        await self._answer(run_id, message, is_follow_up)
+
+    async def decide(self, run_id, call_id, decision, reason) -> None:
+        await self._answer(run_id, call_id, decision, reason)
+
+    async def _answer(self, *request) -> None:
+        await asyncio.sleep(self.delay)
         if self.error:
             raise self.error
-        self.sent.append((run_id, message, is_follow_up))
+        self.sent.append(request)
+
+
+def opened(agent, *, steers=True) -> tuple[TypedLines, Screen]:
+    screen = Screen()
+    lines = TypedLines(agent, screen, asks=True, steers=steers)
+    lines.open("r")
+    return lines, screen
+
+
+def asked(call_id: str):
+    call = {"tool": "pay", "arguments": {"n": call_id}}
+    return Writer()("approval_requested", call, call_id=call_id)
+
+
+def decided(call_id: str):
+    return Writer()("approval_decided", "approve", call_id=call_id)
 
 
 async def soon(claim) -> None:
     async with asyncio.timeout(5):
-        while not claim():  # noqa: ASYNC110 - a pipe is read whenever the loop comes to it
+        while not claim():  # noqa: ASYNC110 - a terminal is read whenever the loop comes to it
             await asyncio.sleep(0.01)
 
 
-async def test_who_waits_gets_the_line_and_what_nobody_waits_for_is_passed_on(typed) -> None:
-    passed: list[str] = []
-    lines = TypedLines(passed.append)
-    lines.open()
-    given_up = asyncio.create_task(lines.next_line())
-    await asyncio.sleep(0)
-    given_up.cancel()
-    waiting = asyncio.create_task(lines.next_line())
-    await asyncio.sleep(0)
-    os.write(typed, b"yes\n")
-    assert await asyncio.wait_for(waiting, 5) == "yes"
-    os.write(typed, b"no, wait\n\n  \n")
-    await soon(lambda: passed)
-    assert passed == ["no, wait"]
-    lines.close()
-
-
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """A terminal, where Ctrl-D ends nothing for good as the end of a pipe does."""
-    ours, theirs = pty.openpty()
-    monkeypatch.setattr("sys.stdin", Stdin(theirs))
-    yield ours
-    os.close(ours)
-    os.close(theirs)
-
-
-async def test_ctrl_d_is_an_empty_answer_to_who_waits(terminal) -> None:
-    lines = TypedLines(lambda _: None)
-    lines.open()
-    first, second = (asyncio.create_task(lines.next_line()) for _ in range(2))
-    await asyncio.sleep(0)
-    os.write(terminal, b"\x04")
-    assert await asyncio.wait_for(first, 5) == ""
-    os.write(terminal, b"y\n")
-    assert await asyncio.wait_for(second, 5) == "y"
-    lines.close()
-
-
-async def test_who_asks_after_ctrl_d_is_answered(terminal) -> None:
-    lines = TypedLines(lambda _: None)
-    lines.open()
-    os.write(terminal, b"\x04")
-    await soon(lambda: lines._fd is None)
-    waiting = asyncio.create_task(lines.next_line())
-    await asyncio.sleep(0)
-    os.write(terminal, b"n\n")
-    assert await asyncio.wait_for(waiting, 5) == "n"
-    lines.close()
-
-
-async def test_nothing_after_later_is_not_sent(typed) -> None:
-    agent, screen = Agent(), Screen()
-    messenger = Messenger(agent, screen)
-    messenger.open("r")
-    os.write(typed, b"/later\n/later   \n/later on\n")
-    await soon(lambda: agent.sent)
-    assert agent.sent == [("r", "on", True)]
-    assert len(screen.lines) == 2
-    messenger.close()
-
-
-async def test_lines_are_sent_in_order_to_steer_or_to_follow_up(typed) -> None:
-    agent, screen = Agent(), Screen()
-    messenger = Messenger(agent, screen)
-    messenger.open("r")
-    os.write(typed, b"one\n/later two\n/latest three\n")
+async def test_lines_are_sent_in_order_to_steer_or_to_follow_up(keyboard) -> None:
+    agent = Agent()
+    lines, screen = opened(agent)
+    os.write(keyboard, b"one\n\n  \n/later two\n/later  \n/latest three\n")
     await soon(lambda: len(agent.sent) == 3)
     assert agent.sent == [("r", "one", False), ("r", "two", True), ("r", "/latest three", False)]
-    messenger.close()
+    assert screen.lines == ["! not sent: nothing stands after /later"]
+    lines.close()
 
 
-async def test_what_could_not_be_sent_is_said(typed) -> None:
-    screen = Screen()
-    messenger = Messenger(Agent(RunEnded()), screen)
-    messenger.open("r")
-    os.write(typed, b"too late\n")
+@pytest.mark.parametrize(
+    ("typed", "decision"),
+    [
+        (b"y\n", ("approve", "")),
+        (b"Yes\n", ("approve", "")),
+        (b"\n", ("reject", "")),
+        (b"\x04", ("reject", "")),
+        (b"too much\n", ("reject", "too much")),
+    ],
+)
+async def test_a_line_decides_the_call_that_waits(keyboard, typed, decision) -> None:
+    agent = Agent()
+    lines, screen = opened(agent, steers=False)
+    lines.note(asked("c1"))
+    assert screen.lines == [
+        '? pay(n="c1") (c1): make this call? [y]es, [n]o, or why not: ',
+    ]
+    os.write(keyboard, typed)
+    await soon(lambda: agent.sent)
+    assert agent.sent == [("r", "c1", *decision)]
+    lines.close()
+
+
+async def test_calls_are_asked_about_one_after_another(keyboard) -> None:
+    agent = Agent()
+    lines, screen = opened(agent)
+    for call_id in ("c1", "c2", "c3"):
+        lines.note(asked(call_id))
+    lines.note(decided("c1"))  # by somebody else
+    os.write(keyboard, b"y\nn\nand hurry\n")
+    await soon(lambda: len(agent.sent) == 3)
+    assert [line[:11] for line in screen.lines] == ['? pay(n="c1', '? pay(n="c2', '? pay(n="c3']
+    assert agent.sent == [
+        ("r", "c2", "approve", ""),
+        ("r", "c3", "reject", ""),
+        ("r", "and hurry", False),
+    ]
+    lines.close()
+
+
+async def test_a_question_after_ctrl_d_is_answered(keyboard) -> None:
+    agent = Agent()
+    lines, _ = opened(agent)
+    os.write(keyboard, b"\x04")
+    await asyncio.sleep(0.1)
+    lines.note(asked("c1"))
+    os.write(keyboard, b"n\n")
+    await soon(lambda: agent.sent)
+    lines.close()
+
+
+async def test_a_line_that_the_agent_refuses_is_named(keyboard) -> None:
+    lines, screen = opened(Agent(RunEnded()))
+    os.write(keyboard, b"too late\n")
     await soon(lambda: screen.lines)
-    assert "not sent: too late: the run has ended" in screen.lines[0]
-    messenger.close()
+    assert screen.lines[0].startswith("! not sent: too late: the run has ended")
+    lines.close()
 
 
-async def test_what_was_under_way_when_the_run_ended_is_said(typed) -> None:
-    class Slow(Agent):
-        async def send(self, *message, is_follow_up=False) -> None:
-            await asyncio.sleep(60)
-
-    screen = Screen()
-    messenger = Messenger(Slow(), screen)
-    messenger.open("run-1")
-    os.write(typed, b"to Rome\nor to Paris\n")
-    await soon(lambda: len(messenger._sending) == 2)
+async def test_lines_under_way_when_the_run_ends_are_named(keyboard) -> None:
+    lines, screen = opened(Agent(delay=60))
+    os.write(keyboard, b"to Rome\nor to Paris\n")
+    await soon(lambda: len(lines._outgoing) == 2)
     await asyncio.sleep(0.05)
-    messenger.close()
-    await soon(lambda: len(screen.lines) == 2)
-    assert "the run may not have taken this: to Rome" in screen.lines[0]
-    assert "not sent: or to Paris" in screen.lines[1]
+    lines.close()
+    assert screen.lines == [
+        "! the run may not have taken this: to Rome",
+        "! not sent: or to Paris",
+    ]
 
 
-async def test_a_line_that_comes_as_the_run_ends_is_not_lost_silently(typed) -> None:
-    agent, screen = Agent(), Screen()
-    messenger = Messenger(agent, screen)
-    messenger.open("run-1")
-    messenger._take("to Rome")  # nobody has begun to send it
-    messenger.close()
-    await asyncio.sleep(0.05)
-    assert agent.sent == []
-    assert ["not sent: to Rome" in line for line in screen.lines] == [True]
+async def test_without_a_person_a_call_that_waits_is_an_end() -> None:
+    lines = TypedLines(Agent(), Screen(), asks=False, steers=True)
+    lines.open("r")
+    with pytest.raises(InputRequired) as waiting:
+        lines.note(asked("c1"))
+    assert waiting.value.call_id == "c1"
+    lines.close()

@@ -1,11 +1,7 @@
 """How log records look on stderr."""
 
 import asyncio
-import contextlib
 import logging
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import orjson
@@ -234,34 +230,3 @@ async def test_what_waits_is_written_when_logging_is_set_up_anew(
     log_that_may_wait("first")
     set_up_logging("INFO", "text")
     assert "first" in capsys.readouterr().err
-
-
-EXITS = """
-import asyncio, logging
-from diptych.cli.signals import exit_now
-from diptych.serve.logs import set_up_logging
-
-async def main():
-    set_up_logging("INFO", "text")
-    record = logging.makeLogRecord({"levelno": 20, "msg": "the last", "may_wait": True})
-    logging.getLogger("diptych.audit").handle(record)
-    exit_now()
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.parametrize("is_read", [True, False])
-def test_what_waits_is_written_at_a_second_signal_if_anybody_reads_it(is_read: bool) -> None:
-    reader, writer = os.pipe()
-    if not is_read:  # a full pipe that nobody empties
-        os.set_blocking(writer, False)
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                os.write(writer, b"x" * 4096)
-        os.set_blocking(writer, True)
-    with subprocess.Popen([sys.executable, "-c", EXITS], stderr=writer) as process:
-        os.close(writer)
-        assert process.wait(20) == 130
-    with os.fdopen(reader, "rb") as said:
-        assert (b"the last" in said.read()) == is_read

@@ -1,74 +1,118 @@
 """A client of an agent over HTTP: its runs and its recorded events."""
 
 import asyncio
+import os
 import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, Protocol
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, NoReturn, TypeAlias
 from urllib.parse import quote, urlsplit
 
 import httpx
 import orjson
 
-from diptych.cli.client.agent_client import (
-    Availability,
-    Choice,
-    NoticeHandler,
-    StartedRun,
-    ignore_notice,
-)
-from diptych.cli.client.bearer import BearerToken, token_of_environment
-from diptych.cli.client.failures import (
-    RemoteError,
-    TransientError,
-    connection_error,
-    status_error,
-)
-from diptych.cli.client.run_cursor import RunCursor, read_record
-from diptych.cli.notices import RECONNECTING, RETRYING_START
+from diptych.cli.output.timeline import RECONNECTING, RETRYING_START
 from diptych.core.catalog import Unavailable
-from diptych.core.codec import Record
-from diptych.core.errors import ConfigError, DiptychError
+from diptych.core.codec import Record, is_terminal
+from diptych.core.errors import ConfigError, DiptychError, NotResumable, RequestError
 from diptych.core.text import well_formed
 from diptych.net.backoff import Backoff
 from diptych.net.proxies import proxy_for
 from diptych.net.sse import MEBIBYTE, SseParser, SseTooLong
 from diptych.ports import Item, Notice
 
+Choice: TypeAlias = Literal["approve", "reject"]
+"""What a person at the terminal may decide."""
+
+TOKEN_VARIABLE = "DIPTYCH_TOKEN"  # noqa: S105 - its name
 CONNECT_SECONDS = 5.0
 REPLY_SECONDS = 30.0
 SILENCE_SECONDS = 60.0  # a stream of events has a ping every 15 s
 MAX_EVENT_BYTES = 8 * MEBIBYTE
 FIRST_DELAY, MAX_DELAY = 0.2, 5.0  # seconds between tries
 GIVE_UP_SECONDS = 120.0  # without a new record; a takeover by another replica takes less
-STABLE_SECONDS = 20.0  # after which a connection that still delivers has recovered
-_MAY_HAVE_STARTED = "; it may have taken the question all the same"
+STABLE_SECONDS = 20.0  # after which a connection has recovered, even without a new record
+_TRANSIENT = {429, 500, 502, 503, 504}
 
 
-class Tunnel(Protocol):
-    """What a request must pass to reach the agent, and what may be down for a while."""
+@dataclass(frozen=True, slots=True)
+class StartedRun:
+    """The ids of a run that the agent has confirmed."""
 
-    async def wait_open(self) -> None:
-        """Return once a request gets through. Raises a `DiptychError` if that takes too long."""
-        ...
+    run_id: str
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Availability:
+    """Which tool servers and agents are unavailable now, and whether a script is the model."""
+
+    unavailable: Sequence[Unavailable]
+    is_scripted: bool
+
+
+class RemoteError(DiptychError):
+    """The agent did not answer, or refused the request."""
+
+
+class TransientError(RemoteError):
+    """A `RemoteError` that a retry may overcome."""
+
+
+class BearerToken(httpx.Auth):
+    """Sends a token with each request; `request` makes one, and may block.
+
+    A token that the agent refuses is replaced once.
+    """
+
+    def __init__(self, request: Callable[[], str]) -> None:
+        self._request = request
+        self._token = ""
+
+    async def renew(self) -> None:
+        """Get a new token. Raises what `request` raises."""
+        self._token = await asyncio.to_thread(self._request)
+
+    async def async_auth_flow(
+        self, request: httpx.Request
+    ) -> AsyncGenerator[httpx.Request, httpx.Response]:
+        if not self._token:
+            await self.renew()
+        sent = self._token
+        request.headers["Authorization"] = f"Bearer {sent}"
+        response = yield request
+        if response.status_code == httpx.codes.UNAUTHORIZED:
+            await self.renew()
+            if self._token != sent:
+                request.headers["Authorization"] = f"Bearer {self._token}"
+                yield request
+
+
+def token_of_environment() -> BearerToken | None:
+    """Return the token of `DIPTYCH_TOKEN`, if it is set."""
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    return BearerToken(lambda: token) if token else None
 
 
 class RemoteAgent:
-    """An agent at a URL; fulfils `AgentClient`. All methods raise `RemoteError`.
+    """An agent at a URL. All methods raise `RemoteError`, and `RequestError` for a wrong request.
 
-    `name` is what a person calls the agent, `attach_flags` the flags with which `diptych attach`
-    reaches it, `tunnel` what its URL leads through, if anything.
+    `name` is what a person calls the agent, `attach_flags` are the flags with which `diptych
+    attach` reaches it, and `was_there` tells whether it is worth waiting for.
     """
 
     def __init__(self, http: httpx.AsyncClient, url: str) -> None:
         self.name = url
         self.url = url
         self.attach_flags = f"--at {url}"
-        self.tunnel: Tunnel | None = None
-        self.new_backoff: Callable[[], Backoff] = _backoff
+        self.was_there = False
+        self.new_backoff: Callable[[], Backoff] = lambda: Backoff(
+            FIRST_DELAY, MAX_DELAY, budget=GIVE_UP_SECONDS
+        )
         self._http = http
-        self._has_responded = False
 
     async def availability(self) -> Availability:
         body = await self._json("GET", "/ready", accepts=(200, 503))
@@ -77,125 +121,118 @@ class RemoteAgent:
         return Availability(missing, any("DEBUG_MOCK_RESPONSES" in note for note in notes))
 
     async def start(
-        self, question: str, session_id: str | None, on_notice: NoticeHandler = ignore_notice
+        self, question: str, session_id: str | None, on_notice: Callable[[Notice], None]
     ) -> StartedRun:
-        """Start a run, with retries under one idempotency key, so that only one is started.
+        """Start a run, in a new session if `session_id` is None.
 
-        The first retry is announced by the notice `RETRYING_START`. An agent that has never
-        responded is not retried.
+        Retries have one idempotency key, so that only one run starts; the notice `RETRYING_START`
+        announces the first.
         """
         given = {"input": question} | ({"session_id": session_id} if session_id else {})
         body = {name: well_formed(text) for name, text in given.items()}  # typed in any encoding
         # Each try has a connection of its own: a new one may lead to another pod.
         headers = {"Idempotency-Key": secrets.token_hex(16), "Connection": "close"}
-        backoff, may_have_started = self.new_backoff(), False
+        backoff = self.new_backoff()
         while True:
             try:
                 run = await self._json("POST", "/v1/runs", json=body, headers=headers)
                 return StartedRun(run["id"], run["session_id"])
             except TransientError as error:
-                may_have_started |= error.may_have_started
-                if not (self._has_responded or may_have_started):
-                    raise
                 if backoff.is_exhausted:
-                    doubt = _MAY_HAVE_STARTED if may_have_started else ""
-                    raise RemoteError(f"{error}{doubt}") from error
+                    raise RemoteError(f"{error}; the run may have started all the same") from error
                 if backoff.retries == 0:
                     on_notice(Notice(RETRYING_START, {"message": str(error)}))
                 await asyncio.sleep(backoff.next_delay())
 
-    async def subscribe(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Item]]:
-        """Give a run's records with a `seq` above `after`, then its live items, to its end.
+    async def subscribe(self, run_id: str) -> AsyncGenerator[Sequence[Item]]:
+        """Yield a run's records from its beginning, then its live items, to its end.
 
         A stream that breaks is resumed after its last event; the notice `RECONNECTING` announces
         it. A run that the agent does not know, or no longer, is a `RemoteError` at once.
         """
-        cursor, backoff = RunCursor(after), self.new_backoff()
-        while not cursor.is_at_end:
+        after, backoff, is_handed_over = 0, self.new_backoff(), False
+        while True:
             stable_at = time.monotonic() + STABLE_SECONDS
             try:
-                async with aclosing(self._stream(run_id, cursor)) as batches:
+                async with aclosing(self._stream(run_id, after)) as batches:
                     async for batch in batches:
-                        has_records = any(isinstance(item, Record) for item in batch)
-                        if has_records or time.monotonic() > stable_at:
+                        records = [item for item in batch if isinstance(item, Record)]
+                        if records or time.monotonic() > stable_at:
                             backoff.reset()
+                        after = _position(batch, after)
+                        last = batch[-1]
+                        is_handed_over = isinstance(last, Notice) and last.type == "handed_over"
                         yield batch
+                        if any(map(is_terminal, records)):
+                            return
             except TransientError as error:
-                if not self._has_responded:
-                    raise  # no agent was ever there to come back
                 if backoff.is_exhausted:
                     raise RemoteError(f"{error}; {self.attach_hint(run_id)}") from error
-                if backoff.retries == 0 and not cursor.was_handed_over:
+                if backoff.retries == 0 and not is_handed_over:
                     yield [Notice(RECONNECTING, {"message": str(error)})]
                 await asyncio.sleep(backoff.next_delay())
 
-    async def _stream(self, run_id: str, cursor: RunCursor) -> AsyncGenerator[Sequence[Item]]:
-        """Give the items of one connection. Raises `TransientError` if it ends before the run."""
+    async def _stream(self, run_id: str, after: int) -> AsyncGenerator[Sequence[Item]]:
+        """Yield the items of one connection. Raises `TransientError` when it ends."""
+        headers = {"Last-Event-ID": str(after)} if after else {}
+        parser = SseParser(limit=MAX_EVENT_BYTES)
+        timeout = httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
         path = f"{_run_path(run_id)}/events"
-        headers = {"Last-Event-ID": cursor.last_id} if cursor.last_id else {}
-        stream = SseParser(cursor.last_id, MAX_EVENT_BYTES)
         try:
-            await self._wait_for_tunnel()
-            async with self._http.stream(
-                "GET", path, headers=headers, timeout=_timeout(SILENCE_SECONDS)
-            ) as response:
+            async with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
+                self.was_there = True
                 if response.status_code != httpx.codes.OK:
-                    raise status_error(response.status_code, await response.aread())
-                self._has_responded = True
+                    _raise_status(response.status_code, await response.aread())
                 async for chunk in response.aiter_bytes():
-                    if items := cursor.advance(stream.feed(chunk)):
-                        yield items
-                    if cursor.is_at_end:
-                        return
+                    if events := parser.feed(chunk):
+                        yield [_read_item(kind, data) for kind, data, _ in events]
         except (httpx.HTTPError, httpx.InvalidURL, SseTooLong) as error:
-            raise connection_error(self.name, error) from error
+            raise self._connection_error(error) from error
         raise TransientError(f"{self.name} closed the connection before the run had ended")
 
     async def tree(self, run_id: str) -> Any:  # noqa: ANN401 - the agent's JSON
-        """Give a run and the runs below it, as `/v1/runs/{id}/tree` does."""
+        """Return a run and the runs below it, as `/v1/runs/{id}/tree` does."""
         return await self._json("GET", f"{_run_path(run_id)}/tree")
 
     async def approvals(self) -> list[dict[str, Any]]:
-        """Give the calls that wait for a decision, as `/v1/approvals` lists them."""
-        body = await self._json("GET", "/v1/approvals")
-        return list(body["data"])
+        """Return the calls that wait for a decision, as `/v1/approvals` lists them."""
+        return list((await self._json("GET", "/v1/approvals"))["data"])
 
     async def send_decision(self, run_id: str, call_id: str, body: dict[str, Any]) -> Any:  # noqa: ANN401 - the agent's JSON
-        """Decide on a call that waits; gives the approval."""
+        """Decide on a call that waits; returns the approval."""
         path = f"{_run_path(run_id)}/approvals/{_segment(call_id)}"
         return await self._json("POST", path, json=body)
 
     async def decide(self, run_id: str, call_id: str, decision: Choice, reason: str) -> None:
+        """Approve or reject a call that waits."""
         await self.send_decision(run_id, call_id, {"decision": decision, "reason": reason})
 
     async def send(self, run_id: str, message: str, *, is_follow_up: bool = False) -> None:
+        """Send a message to a run that goes on: to steer it, or for its next turn."""
         path = f"{_run_path(run_id)}/{'follow-up' if is_follow_up else 'steer'}"
         headers = {"Idempotency-Key": secrets.token_hex(16)}
         await self._json("POST", path, json={"message": well_formed(message)}, headers=headers)
 
     async def queue(self, run_id: str) -> dict[str, list[dict[str, str]]]:
-        """Give the messages that wait in a run; none if it has ended."""
+        """Return the messages that wait in a run; none if it has ended."""
         run = await self._json("GET", _run_path(run_id))
         return dict(run.get("queue", {}))
 
     async def clear_queue(self, run_id: str) -> dict[str, list[dict[str, str]]]:
-        """Drop the messages that wait in a run; gives them."""
+        """Drop the messages that wait in a run, and return them."""
         body = await self._json("DELETE", f"{_run_path(run_id)}/queue")
         return dict(body["queue"])
 
-    async def cancel(self, run_id: str) -> None:
-        await self.send_cancellation(run_id)
-
-    async def send_cancellation(self, run_id: str) -> str:
-        """Cancel a run; gives its status then."""
+    async def cancel(self, run_id: str) -> str:
+        """Cancel a run; returns its status then."""
         try:
-            path = f"{_run_path(run_id)}/cancel"
-            return str((await self._json("POST", path, json={}))["status"])
+            run = await self._json("POST", f"{_run_path(run_id)}/cancel", json={})
         except TransientError as error:
             raise RemoteError(f"{error}; {self.attach_hint(run_id)}") from error
+        return str(run["status"])
 
     async def resume(self, run_id: str, max_steps: int | None = None) -> StartedRun:
-        """Take up a run that failed or was aborted; asked again, it gives the same new run."""
+        """Take up a run that failed or was aborted; asked again, it is the same new run."""
         body = {} if max_steps is None else {"max_steps": max_steps}
         run = await self._json("POST", f"{_run_path(run_id)}/resume", json=body)
         return StartedRun(run["id"], run["session_id"])
@@ -203,7 +240,7 @@ class RemoteAgent:
     async def recorded_events(
         self, session_id: str | None = None, limit: int | None = None
     ) -> list[Record]:
-        """Give the recorded events of a session, or of all; only the last `limit` of them."""
+        """Return the recorded events of a session, or of all; only the last `limit` of them."""
         found: list[Record] = []
         before: str | None = None
         while True:
@@ -211,8 +248,8 @@ class RemoteAgent:
             wanted = {"session_id": session_id, "limit": left, "before": before}
             query = {name: str(value) for name, value in wanted.items() if value is not None}
             body = await self._json("GET", "/memory/events", params=query)
-            found = [*map(read_record, body["events"]), *found]
-            before = body.get("next_before")  # agents of earlier versions give no pages
+            found = [*map(_read_record, body["events"]), *found]
+            before = body.get("next_before")
             if before is None or limit is None or len(found) >= limit:
                 return found
 
@@ -229,33 +266,41 @@ class RemoteAgent:
         **request: Any,  # noqa: ANN401 - as httpx takes it
     ) -> Any:  # noqa: ANN401 - the agent's JSON
         try:
-            await self._wait_for_tunnel()
             response = await self._http.request(method, path, **request)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise connection_error(self.name, error) from error
-        self._has_responded = True
+            raise self._connection_error(error) from error
+        self.was_there = True
         if response.status_code not in accepts:
-            raise status_error(response.status_code, response.content)
+            _raise_status(response.status_code, response.content)
         try:
             return orjson.loads(response.content)
         except orjson.JSONDecodeError as error:
             raise RemoteError(f"{self.url} is there, but is no Diptych agent") from error
 
-    async def _wait_for_tunnel(self) -> None:
-        try:
-            if self.tunnel:
-                await self.tunnel.wait_open()
-        except DiptychError as error:
-            raise TransientError(str(error), may_have_started=False) from error
+    def _connection_error(self, error: Exception) -> RemoteError:
+        """Return the error for a request without a response."""
+        match error:
+            case httpx.ConnectError() | httpx.ConnectTimeout() if not self.was_there:
+                return RemoteError(
+                    f"nothing listens at {self.name}; start an agent with `diptych serve "
+                    "agent.yaml`, or give the URL of one that runs"
+                )
+            case httpx.TimeoutException():
+                return TransientError(f"{self.name} gave no answer in time")
+            case httpx.InvalidURL():
+                return RemoteError(f"{self.name} cannot be asked for that")
+            case SseTooLong():
+                return RemoteError(f"{self.name} sent an event that is too long to show")
+            case _:
+                return TransientError(f"the connection to {self.name} broke")
 
 
 @asynccontextmanager
-async def agent_at(url: str, auth: BearerToken | None = None) -> AsyncIterator[RemoteAgent]:
-    """Give a client of the agent at a URL, of which `http://` may be left out.
+async def agent_at(url: str, auth: httpx.Auth | None = None) -> AsyncIterator[RemoteAgent]:
+    """Yield a client of the agent at a URL, of which `http://` may be left out.
 
-    Without `auth`, `DIPTYCH_TOKEN` says who asks, if it is set.
-
-    Raises `ConfigError` if it is no HTTP URL.
+    Without `auth`, the token of `DIPTYCH_TOKEN` is sent, if it is set. Raises `ConfigError` if it
+    is no HTTP URL.
     """
     url = (url if "://" in url else f"http://{url}").rstrip("/")
     try:
@@ -267,13 +312,63 @@ async def agent_at(url: str, auth: BearerToken | None = None) -> AsyncIterator[R
         raise ConfigError(f"{url}: must be an agent's URL, such as http://127.0.0.1:8000")
     async with httpx.AsyncClient(
         base_url=url,
-        timeout=_timeout(REPLY_SECONDS),
+        timeout=httpx.Timeout(REPLY_SECONDS, connect=CONNECT_SECONDS),
         trust_env=False,
         verify=httpx.create_ssl_context(),
         proxy=proxy_for(url),
         auth=auth or token_of_environment(),
     ) as http:
         yield RemoteAgent(http, url)
+
+
+def _raise_status(status: int, body: bytes) -> NoReturn:
+    """Raise the error for a response that is no success; it repeats what the agent said."""
+    code = ""
+    try:
+        content = orjson.loads(body)
+        message = content["error"]["message"] if "error" in content else content["detail"]
+        code = str(content.get("error", content).get("code") or "")
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        message = "what answers there is no Diptych agent"
+    if status == httpx.codes.UNAUTHORIZED:
+        message += f"; {TOKEN_VARIABLE} holds the token or key that is sent"
+    message = f"HTTP {status}: {message}"
+    if status == httpx.codes.BAD_REQUEST or code == NotResumable.code:
+        raise RequestError(message)
+    raise (TransientError if status in _TRANSIENT else RemoteError)(message)
+
+
+def _position(items: Sequence[Item], after: int) -> int:
+    """Return the `seq` after which to go on: an earlier one if the store lost the last records."""
+    for item in items:
+        if isinstance(item, Record):
+            after = item.seq
+        elif item.type == "reset" and isinstance(last_seq := item.fields.get("last_seq"), int):
+            after = last_seq
+    return after
+
+
+def _read_item(kind: str, data: bytes) -> Item:
+    try:
+        view = orjson.loads(data)
+        if "event_type" in view:
+            return _read_record(view)
+        return Notice(view.pop("type", kind), view)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RemoteError("what answers there sends no events of a run") from error
+
+
+def _read_record(view: Any) -> Record:  # noqa: ANN401 - the agent's JSON
+    """Read an event as `/v1/runs/{id}/events` and `/memory/events` show it."""
+    return Record(
+        view["run_id"],
+        view["session_id"],
+        view["seq"],
+        view["event_type"],
+        datetime.fromisoformat(view["timestamp"]).timestamp(),
+        view["content"],
+        view["metadata"],
+    )
 
 
 def _run_path(run_id: str) -> str:
@@ -285,11 +380,3 @@ def _segment(name: str) -> str:
     if not name:
         raise RemoteError("the id is empty; `diptych events` shows those of runs")
     return quote(name, safe="").replace(".", "%2E")  # `/v1/runs/..` is another resource
-
-
-def _backoff() -> Backoff:
-    return Backoff(FIRST_DELAY, MAX_DELAY, budget=GIVE_UP_SECONDS)
-
-
-def _timeout(seconds: float) -> httpx.Timeout:
-    return httpx.Timeout(seconds, connect=CONNECT_SECONDS)

@@ -1,111 +1,97 @@
-"""What a person typed to say which agent is meant: a file, a URL, or an Agent of a cluster."""
+"""Finds the agent that a person means: by a file, a URL, or the name of an Agent of a cluster."""
 
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diptych.cli.client.agent_client import AgentClient
-from diptych.cli.cluster.flags import ClusterFlags
-from diptych.cli.environment import local_options
+from diptych.cli.cluster.kubectl import AgentName, ClusterError, ClusterFlags
 from diptych.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from diptych.cli.client.remote import RemoteAgent
-    from diptych.cli.cluster.agents import AgentName
+    from diptych.manifest.loader import LocalOptions
 
-_FILE_OPTIONS = "--agent, --secrets and --service"
 _CLUSTER_OPTIONS = "--kubeconfig, --context, --namespace and --as-service-account"
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A file, URL or Agent as it was typed, with the options of a file or of a cluster."""
-
-    address: str
-    agent: str | None = None
-    secrets: Path | None = None
-    services: Sequence[str] | None = None
-    cluster: ClusterFlags = field(default_factory=ClusterFlags)
-
-    @property
-    def is_file(self) -> bool:
-        """Whether its agents live as long as the command does."""
-        return "://" not in self.address and _is_file(self.address)
-
-    def connect(self) -> AbstractAsyncContextManager[AgentClient]:
-        """Give a client of the agent while a block lasts; a file is served meanwhile.
-
-        Raises `ConfigError`, and for a remote agent any other `DiptychError`.
-        """
-        if "://" in self.address:
-            return self._at_url()
-        if self.is_file:
-            return self._of_file()
-        from diptych.cli.cluster.agents import AgentName
-
-        if (name := AgentName.parse(self.address)) is None:
-            return self._of_file()
-        return self._in_cluster(name, f"there is no file {self.address}, and in the cluster: ")
-
-    def connect_remote(self) -> "AbstractAsyncContextManager[RemoteAgent]":
-        """Give a client of an agent that runs already, at a URL or in a cluster.
-
-        The URL may lack `http://`. Raises as `connect` does.
-        """
-        from diptych.cli.cluster.agents import AgentName
-
-        name = AgentName.parse(self.address)
-        if name is None or self.address == "localhost":
-            return self._at_url()
-        return self._in_cluster(name)
-
-    def _at_url(self) -> "AbstractAsyncContextManager[RemoteAgent]":
-        from diptych.cli.client.remote import agent_at
-
-        self._refuse_file_options(f"not {self.address}")
-        self._refuse_cluster_options()
-        return agent_at(self.address)
-
-    def _of_file(self) -> AbstractAsyncContextManager[AgentClient]:
-        from diptych.cli.client.local import agent_of_file
-
-        self._refuse_cluster_options()
-        options = local_options(self.secrets, self.services)
-        return agent_of_file(Path(self.address), self.agent, options)
-
-    @asynccontextmanager
-    async def _in_cluster(
-        self, name: "AgentName", error_prefix: str = ""
-    ) -> "AsyncIterator[RemoteAgent]":
-        from diptych.cli.client.in_cluster import agent_in_cluster
-        from diptych.cli.cluster.errors import ClusterError, NotReady
-
-        self._refuse_file_options("and there is none of this name")
-        async with AsyncExitStack() as stack:
-            try:
-                agent = await stack.enter_async_context(agent_in_cluster(name, self.cluster))
-            except NotReady:
-                raise  # the Agent exists, so no file was meant
-            except ConfigError as error:
-                raise ConfigError(*(error_prefix + line for line in error.problems)) from error
-            except ClusterError as error:
-                raise ClusterError(f"{error_prefix}{error}") from error
-            yield agent
-
-    def _refuse_file_options(self, why: str) -> None:
-        if self.agent or self.secrets or self.services:
-            raise ConfigError(f"{_FILE_OPTIONS} go with a file, {why}")
-
-    def _refuse_cluster_options(self) -> None:
-        if self.cluster.is_given:
-            raise ConfigError(
-                f"{_CLUSTER_OPTIONS} go with an Agent of a cluster, not {self.address}"
-            )
-
-
-def _is_file(address: str) -> bool:
+def is_file(address: str) -> bool:
     """Whether the path exists and can be read: a named pipe can, a folder cannot."""
     path = Path(address)
-    return path.exists() and not path.is_dir()
+    return "://" not in address and path.exists() and not path.is_dir()
+
+
+def local_options(secrets: Path | None, services: Sequence[str] | None) -> "LocalOptions":
+    """Return what replaces a cluster's Secrets and Services; `services` are `NAME=URL`."""
+    from diptych.manifest.loader import LocalOptions
+
+    pairs = [service.partition("=") for service in services or ()]
+    wrong = [f"--service {name}: must be NAME=URL" for name, _, url in pairs if not (name and url)]
+    if wrong:
+        raise ConfigError(*wrong)
+    return LocalOptions(dict(os.environ), secrets, {name: url for name, _, url in pairs})
+
+
+def connect(
+    address: str,
+    cluster: ClusterFlags,
+    agent: str | None = None,
+    secrets: Path | None = None,
+    services: Sequence[str] | None = None,
+) -> "AbstractAsyncContextManager[RemoteAgent]":
+    """Return a client of an agent, as a context; a file is served meanwhile.
+
+    `agent`, `secrets` and `services` go with a file. Raises `ConfigError`, and for an agent that
+    runs elsewhere any other `DiptychError`.
+    """
+    is_url = "://" in address
+    name = None if is_url else AgentName.parse(address)
+    if is_file(address) or not (is_url or name):
+        from diptych.cli.client.local import agent_of_file
+
+        _refuse_cluster_options(address, cluster)
+        return agent_of_file(Path(address), agent, local_options(secrets, services))
+    if agent or secrets or services:
+        why = f"not {address}" if is_url else "and there is none of this name"
+        raise ConfigError(f"--agent, --secrets and --service go with a file, {why}")
+    if name is None:
+        return connect_remote(address, cluster)
+    return _in_cluster(name, cluster, f"there is no file {address}, and in the cluster: ")
+
+
+def connect_remote(
+    address: str, cluster: ClusterFlags
+) -> "AbstractAsyncContextManager[RemoteAgent]":
+    """Return a client of an agent that runs already, at a URL or in a cluster, as a context.
+
+    The URL may lack `http://`. Raises as `connect` does.
+    """
+    name = AgentName.parse(address)
+    if name is None or address == "localhost":
+        from diptych.cli.client.remote import agent_at
+
+        _refuse_cluster_options(address, cluster)
+        return agent_at(address)
+    return _in_cluster(name, cluster)
+
+
+@asynccontextmanager
+async def _in_cluster(
+    name: AgentName, cluster: ClusterFlags, error_prefix: str = ""
+) -> "AsyncIterator[RemoteAgent]":
+    from diptych.cli.cluster.port_forward import agent_in_cluster
+
+    async with AsyncExitStack() as stack:
+        try:
+            agent = await stack.enter_async_context(agent_in_cluster(name, cluster))
+        except ConfigError as error:
+            raise ConfigError(*(error_prefix + line for line in error.problems)) from error
+        except ClusterError as error:
+            raise ClusterError(f"{error_prefix}{error}") from error
+        yield agent
+
+
+def _refuse_cluster_options(address: str, cluster: ClusterFlags) -> None:
+    if cluster.is_given:
+        raise ConfigError(f"{_CLUSTER_OPTIONS} go with an Agent of a cluster, not {address}")

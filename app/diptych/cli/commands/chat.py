@@ -1,37 +1,33 @@
 """`diptych chat`: a conversation with an agent, in one session.
 
-The main thread reads the person's lines: line editing and Ctrl-C belong to it. The agent's client
-lives in the event loop of another thread, so that it runs on while a person types.
+The loop of the agent's client stands still while a person types a question: `input` edits lines
+better than we could. While a run goes on, the loop reads the terminal (`typed_lines`).
 """
 
 import asyncio
 import contextlib
 import sys
-import threading
-from collections.abc import Coroutine, Iterator
-from concurrent.futures import CancelledError, Future
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
+from typing import TYPE_CHECKING
 
 import typer
 
+from diptych.cli.client.target import connect
+from diptych.cli.cluster.kubectl import ClusterFlags
 from diptych.cli.commands.options import (
     AgentOfFile,
-    AsServiceAccount,
-    Context,
-    Kubeconfig,
-    Namespace,
+    AnyAgent,
     NoInput,
     Secrets,
     Services,
     SessionId,
+    set_up_quiet_logging,
 )
+from diptych.cli.exits import ABORTED, INPUT_REQUIRED, cancelled_by_signals
 
 if TYPE_CHECKING:
-    from diptych.cli.client.agent_client import AgentClient
+    from diptych.cli.client.remote import RemoteAgent
     from diptych.cli.output.screen import Screen
 
-_T = TypeVar("_T")
 _PROMPT = "❯ "
 _HELP = (
     "a line typed meanwhile steers, /later … waits its turn; Ctrl-C aborts an answer, Ctrl-D ends"
@@ -39,22 +35,13 @@ _HELP = (
 
 
 def chat(
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE|URL|AGENT",
-            help="A file with Agents, an agent's URL, or an Agent of a cluster: [namespace/]name.",
-        ),
-    ],
+    target: AnyAgent,
+    cluster: ClusterFlags,
     agent: AgentOfFile = None,
     session: SessionId = None,
     no_input: NoInput = False,
     secrets: Secrets = None,
     service: Services = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    namespace: Namespace = None,
-    as_service_account: AsServiceAccount = None,
 ) -> None:
     """Talk with an agent: it remembers what was said before.
 
@@ -63,70 +50,61 @@ def chat(
 
     Examples: `diptych chat agent.yaml`, `diptych chat team/helper`
     """
-    from diptych.cli.approver import InputRequired
-    from diptych.cli.client.target import Target
-    from diptych.cli.cluster.flags import ClusterFlags
-    from diptych.cli.environment import set_up_quiet_logging
-    from diptych.cli.exit_codes import ABORTED, INPUT_REQUIRED
-    from diptych.cli.follow import print_availability
-    from diptych.cli.output.screen import Screen
+    from diptych.cli.output.screen import Mark, Screen
+    from diptych.cli.typed_lines import InputRequired
 
     set_up_quiet_logging()
     screen = Screen()
-    cluster = ClusterFlags(kubeconfig, context, namespace, as_service_account)
-    connection = Target(target, agent, secrets, service, cluster).connect()
+    connection = connect(target, cluster, agent, secrets, service)
     try:
-        with _EventLoopThread() as thread:
-            client = thread.run(connection.__aenter__())
+        with asyncio.Runner() as runner:
+            client = runner.run(cancelled_by_signals(connection.__aenter__()))
             try:
-                thread.run(print_availability(client, screen))
-                _converse(thread, client, screen, session, no_input=no_input)
+                _converse(runner, client, screen, session, no_input=no_input)
             finally:
-                thread.run(connection.__aexit__(None, None, None))
+                runner.run(cancelled_by_signals(connection.__aexit__(None, None, None)))
     except InputRequired as waiting:
-        screen.print_line(("! ", "yellow"), f"{waiting.call_id} of {waiting.run_id}: {waiting}")
+        screen.print_line(Mark.NOTE.value, f"{waiting.call_id} of {waiting.run_id}: {waiting}")
         raise typer.Exit(INPUT_REQUIRED) from None
-    except CancelledError:  # Ctrl-C, before the first question or on the way out
+    except asyncio.CancelledError:  # before the first question, or on the way out
         raise typer.Exit(ABORTED) from None
 
 
 def _converse(
-    thread: "_EventLoopThread",
-    agent: "AgentClient",
+    runner: asyncio.Runner,
+    agent: "RemoteAgent",
     screen: "Screen",
     session: str | None,
     *,
     no_input: bool,
 ) -> None:
-    from diptych.cli.approver import Approver, can_ask
-    from diptych.cli.follow import start_and_follow
+    from diptych.cli.follow import print_availability, start_and_follow
     from diptych.cli.output.timeline import Timeline
-    from diptych.cli.typed_lines import Messenger
+    from diptych.cli.typed_lines import TypedLines, can_ask
 
+    runner.run(cancelled_by_signals(print_availability(agent, screen)))
     screen.print_line((f"{agent.name} · {_HELP}", "dim"))
-    for question in _read_questions(screen, thread):
+    asks = can_ask() and not no_input
+    was_aborted = False
+    while (question := _read_question(screen, was_aborted=was_aborted)) is not None:
+        typed = TypedLines(agent, screen, asks=asks, steers=True)
+        following = start_and_follow(agent, question, session, Timeline(screen), typed)
         try:
-            messenger = Messenger(agent, screen) if can_ask() and not no_input else None
-            read_line = messenger.lines.next_line if messenger else None
-            approver = Approver(agent, screen, no_input=messenger is None, read_line=read_line)
-            ended = thread.run(
-                start_and_follow(agent, question, session, Timeline(screen), approver, messenger)
-            )
-            session = ended.session_id
-        except CancelledError:
+            ended = runner.run(cancelled_by_signals(following))
+            session, was_aborted = ended.session_id, ended.status == "aborted"
+        except asyncio.CancelledError:
+            was_aborted = True
             screen.print_line(
                 ("✗ aborted", "red"), ", before the agent had said that the run has begun"
             )
         screen.print_gap()
 
 
-def _read_questions(screen: "Screen", thread: "_EventLoopThread") -> Iterator[str]:
-    """Read lines from stdin until it ends; empty ones are skipped.
+def _read_question(screen: "Screen", *, was_aborted: bool) -> str | None:
+    """Read a line that is not empty from stdin; None at its end.
 
-    Ctrl-C drops a line, and leaves if another one came just before: here, or during the answer.
+    Ctrl-C drops a line, and leaves if it comes right after another one, here or during the answer.
     """
-    from diptych.cli.exit_codes import ABORTED
-
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 - gives input() its line editing and history
     is_terminal = sys.stdin.isatty()
@@ -136,76 +114,12 @@ def _read_questions(screen: "Screen", thread: "_EventLoopThread") -> Iterator[st
         except EOFError:
             if is_terminal:
                 screen.print_line()
-            return
+            return None
         except KeyboardInterrupt:
             screen.print_line()
-            if thread.was_interrupted:
+            if was_aborted:
                 raise typer.Exit(ABORTED) from None
-            thread.was_interrupted = True
+            was_aborted = True
             continue
         if line.strip():
-            yield line
-
-
-class _EventLoopThread:
-    """An event loop in a thread of its own. Ctrl-C cancels the coroutine that it runs."""
-
-    def __init__(self) -> None:
-        self._started: Future[asyncio.AbstractEventLoop] = Future()
-        self._thread = threading.Thread(target=self._serve, name="agents", daemon=True)
-        self._stop = asyncio.Event()
-        self.was_interrupted = False  # by Ctrl-C, the last time that something was done
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._loop = self._started.result()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-
-    def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        """Run a coroutine and give its result. A second Ctrl-C meanwhile ends the process.
-
-        Ctrl-C is no KeyboardInterrupt here: that could be raised before the result is awaited.
-        """
-        from diptych.cli.signals import exit_now, interrupt_handler
-
-        task: asyncio.Task[Any] | None = None
-        interrupts = 0
-        self.was_interrupted = False
-
-        async def run_as_task() -> _T:
-            nonlocal task
-            task = asyncio.current_task()
-            return await coroutine
-
-        def cancel() -> None:
-            if task is None:
-                self._loop.call_soon(cancel)  # after the task's start
-            else:
-                task.cancel()
-
-        def on_interrupt(_number: int, _frame: FrameType | None) -> None:
-            nonlocal interrupts
-            interrupts += 1
-            self.was_interrupted = True
-            if interrupts > 1:
-                exit_now()
-            self._loop.call_soon_threadsafe(cancel)
-
-        with interrupt_handler(on_interrupt):
-            return asyncio.run_coroutine_threadsafe(run_as_task(), self._loop).result()
-
-    def _serve(self) -> None:
-        async def wait_for_stop() -> None:
-            self._started.set_result(asyncio.get_running_loop())
-            await self._stop.wait()
-
-        asyncio.run(wait_for_stop())
+            return line

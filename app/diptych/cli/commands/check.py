@@ -1,12 +1,19 @@
 """`diptych check`: validates manifests as a cluster does; `--online` asks what they name."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from diptych.cli.commands.options import Json, Secrets, Services
+from diptych.cli.client.target import local_options
+from diptych.cli.commands.options import (
+    Files,
+    Json,
+    Secrets,
+    Services,
+    set_up_quiet_logging,
+)
+from diptych.cli.exits import COMPLETED, FAILED
 from diptych.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -15,8 +22,8 @@ if TYPE_CHECKING:
     from diptych.serve.examination import AgentFindings
 
 
-def check(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Files with Agents.")],
+async def check(
+    files: Files,
     online: Annotated[
         bool,
         typer.Option("--online", help="Ask models, tool servers and agents, for a few tokens."),
@@ -24,7 +31,7 @@ def check(
     as_json: Json = False,
     secrets: Secrets = None,
     service: Services = None,
-) -> None:
+) -> int:
     """Check manifests without running anything.
 
     Prints `ok` for each Agent, or one line per error. No secret is read and no reference
@@ -45,26 +52,23 @@ def check(
         raise ConfigError(*problems)
     for note in checked.notes:
         typer.echo(f"note: {note}", err=True)
-    for warning in () if online else checked.unmatched_names():  # online each has its sentence
-        typer.echo(f"warning: {warning}", err=True)
     if online:
-        from diptych.cli.environment import local_options, set_up_quiet_logging
-        from diptych.cli.signals import run_interruptible
-
         set_up_quiet_logging()
         loaded = loader.load_agents(files, local_options(secrets, service))
-        raise typer.Exit(run_interruptible(_check_online(loaded, as_json=as_json)))
+        return await _check_online(loaded, as_json=as_json)
+    for warning in checked.unmatched_names():  # online each has its sentence
+        typer.echo(f"warning: {warning}", err=True)
     for file, name in checked.agents:
         if as_json:
             _print_json({"file": str(file), "agent": name, "ok": True})
         else:
             typer.echo(f"{file}: {name}: ok")
+    return COMPLETED
 
 
 async def _check_online(loaded: "LoadedAgents", *, as_json: bool) -> int:
-    from diptych.cli.exit_codes import COMPLETED, FAILED
     from diptych.cli.output.findings import sentences
-    from diptych.cli.output.marks import Mark
+    from diptych.cli.output.screen import Mark, print_report
     from diptych.models.connection import open_http_session
     from diptych.serve.examination import Examiner
 
@@ -76,36 +80,31 @@ async def _check_online(loaded: "LoadedAgents", *, as_json: bool) -> int:
         for config, (manifest, location) in zip(configs, loaded.manifests, strict=True):
             found = await examiner.examine(config)
             said = list(sentences(found, manifest))
-            works = all(sentence.mark is not Mark.FAILED for sentence in said)
+            works = all(mark is not Mark.FAILED for mark, _ in said)
             is_ok = is_ok and works
             source = location.source.removesuffix(f" ({config.name})")
             if as_json:
                 _print_json(_view(source, found, said, is_ok=works))
             else:
-                _print(f"{source}: {config.name}", said)
+                title = ((f"{source}: {config.name}", "bold"),)
+                print_report([title, *(("  ", mark.value, text) for mark, text in said)])
         if not as_json:
             requests, tokens = examiner.requests, examiner.tokens
             typer.echo(f"models were sent {requests} requests, which took {tokens:,} tokens")
     return COMPLETED if is_ok else FAILED
 
 
-def _print(title: str, said: "Sequence[Sentence]") -> None:
-    from diptych.cli.output.report import print_report
-
-    print_report([((title, "bold"),), *(("  ", s.mark.value, s.text) for s in said)])
-
-
 def _view(
     source: str, found: "AgentFindings", said: "Sequence[Sentence]", *, is_ok: bool
 ) -> dict[str, Any]:
-    """Give the sentences, and what they are about, for programs."""
+    """Return the sentences, and the findings behind them, for programs."""
     from dataclasses import asdict
 
     return {
         "file": source,
         "agent": found.name,
         "ok": is_ok,
-        "sentences": [{"level": s.mark.name.lower(), "text": s.text.strip()} for s in said],
+        "sentences": [{"level": mark.name.lower(), "text": text.strip()} for mark, text in said],
         "models": [asdict(model) for model in found.models],
         "tools": [asdict(server) for server in found.servers],
         "agents": [asdict(peer) for peer in found.peers],

@@ -6,47 +6,32 @@ demo ends by itself and leaves nothing running.
 
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import typer
-
-if TYPE_CHECKING:
-    from diptych.cli.output.screen import Screen
+from diptych.cli.commands.options import set_up_quiet_logging
 
 HOST = "127.0.0.1"
 QUESTION = "How much longer does sunlight travel to Jupiter than to Mars?"
 MANIFEST = Path(__file__).parents[2] / "demo" / "agents.yaml"
 
 
-def demo() -> None:
+async def demo() -> int:
     """See agents work: no key is needed, and nothing is left running.
 
     A coordinator asks a researcher and a calculator, all of them real servers on this machine.
     """
-    from diptych.cli.environment import set_up_quiet_logging
     from diptych.cli.output.screen import Screen
-    from diptych.cli.signals import run_interruptible
 
     screen = Screen()
     screen.print_line(("Two agents and a tool server start on this machine …", "dim"))
     set_up_quiet_logging()
-    raise typer.Exit(run_interruptible(_run_demo(screen)))
 
-
-def demo_tools() -> None:
-    """Serve the tools of the demo and the examples over stdio."""
-    from diptych.demo.tools import tool_server
-
-    tool_server().run("stdio")
-
-
-async def _run_demo(screen: "Screen") -> int:
     from diptych.cli.client.local import local_agents
     from diptych.cli.client.remote import agent_at
-    from diptych.cli.exit_codes import EXIT_CODE_BY_STATUS
+    from diptych.cli.exits import EXIT_CODE_BY_STATUS
     from diptych.cli.follow import start_and_follow
+    from diptych.cli.output.events import event_rows
     from diptych.cli.output.timeline import Timeline
     from diptych.manifest.loader import LocalOptions, load_agents
 
@@ -60,14 +45,33 @@ async def _run_demo(screen: "Screen") -> int:
             async with agent_at(agents[0].url) as coordinator:
                 timeline = Timeline(screen, question=True)
                 ended = await start_and_follow(coordinator, QUESTION, None, timeline)
-            await _print_events(screen, dict(servers[1:]))
-    _print_next_steps(screen)
+            for name, url in servers[1:]:
+                screen.print_line()
+                screen.print_line(
+                    (f"The events of {name}", "bold"), (f"  GET {url}/memory/events", "dim")
+                )
+                async with agent_at(url) as agent:
+                    rows = list(event_rows(await agent.recorded_events(), screen.width))
+                for row in rows[1:]:
+                    screen.print_line(*row)
+    screen.print_line()
+    screen.print_line("Nothing is left running. These agents are a file, and yours can be, too:")
+    screen.print_line((f"  {MANIFEST}", "bold"))
+    screen.print_line("Serve it, talk to it, apply it to a cluster:")
+    screen.print_line(("  diptych serve agent.yaml    diptych chat agent.yaml", "bold"))
     return EXIT_CODE_BY_STATUS[ended.status]
+
+
+def demo_tools() -> None:
+    """Serve the tools of the demo and the examples over stdio."""
+    from diptych.demo.tools import tool_server
+
+    tool_server().run("stdio")
 
 
 @contextlib.asynccontextmanager
 async def _almanac() -> AsyncIterator[str]:
-    """Serve the demo's tools while a block lasts; give their URL."""
+    """Serve the demo's tools while a block lasts; yields their URL."""
     import uvicorn
 
     from diptych.demo.tools import tool_server
@@ -78,25 +82,3 @@ async def _almanac() -> AsyncIterator[str]:
     with socket.create_server((HOST, 0)) as bound:
         async with run_servers([(config, bound)]):
             yield f"http://{HOST}:{bound.getsockname()[1]}/mcp"
-
-
-async def _print_events(screen: "Screen", agents: Mapping[str, str]) -> None:
-    """Print the recorded events of each agent."""
-    from diptych.cli.client.remote import agent_at
-    from diptych.cli.output.event_table import event_rows
-
-    for name, url in agents.items():
-        screen.print_line()
-        screen.print_line((f"{name} has on record", "bold"), (f"  GET {url}/memory/events", "dim"))
-        async with agent_at(url) as agent:
-            rows = list(event_rows(await agent.recorded_events(), screen.width))
-        for row in rows[1:]:
-            screen.print_line(*row)
-
-
-def _print_next_steps(screen: "Screen") -> None:
-    screen.print_line()
-    screen.print_line("Nothing is left running. These agents are a file, and yours can be, too:")
-    screen.print_line(("  ", ""), (str(MANIFEST), "bold"))
-    screen.print_line("Serve it, talk to it, apply it to a cluster:")
-    screen.print_line(("  diptych serve agent.yaml    diptych chat agent.yaml", "bold"))

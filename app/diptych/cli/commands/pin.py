@@ -3,47 +3,34 @@
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from diptych.cli.commands.options import Secrets, Services
+from diptych.cli.client.target import local_options
+from diptych.cli.commands.options import Files, Secrets, Services, set_up_quiet_logging
+from diptych.cli.exits import COMPLETED, FAILED
 from diptych.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from diptych.cli.output.findings import Sentence
-    from diptych.manifest.loader import LoadedAgents
+    from diptych.cli.output.screen import Line
     from diptych.manifest.settings import ToolServerConfig
 
-_NEW = ".pinned"  # what the name of a file that is being written ends with
+_NEW = ".pinned"  # the end of the name of a file that is being written
 
 
-def pin(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Files with Agents.")],
-    secrets: Secrets = None,
-    service: Services = None,
-) -> None:
+async def pin(files: Files, secrets: Secrets = None, service: Services = None) -> int:
     """Pin the tools of Agents in their files, as their servers list them now.
 
-    From then on a tool whose name, description or schema has changed cannot be used. Look at what
-    the tools are before you pin them. Pins of a server that does not answer stay as they are, and
+    From then on a tool whose name, description or schema has changed cannot be used. Look at the
+    tools before you pin them. Pins of a server that does not answer stay as they are, and
     the exit code is 1.
 
     Example: `diptych pin agent.yaml`
     """
-    from diptych.cli.environment import local_options, set_up_quiet_logging
-    from diptych.cli.signals import run_interruptible
+    from diptych.cli.output.screen import print_report
     from diptych.manifest import loader
 
     set_up_quiet_logging()
     loaded = loader.load_agents(files, local_options(secrets, service))
-    raise typer.Exit(run_interruptible(_pin(files, loaded)))
-
-
-async def _pin(files: list[Path], loaded: "LoadedAgents") -> int:
-    from diptych.cli.exit_codes import COMPLETED, FAILED
-    from diptych.cli.output.report import print_report
-
     found: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
     is_ok = True
     urls = [f"http://{number}.agent.invalid" for number in range(len(loaded.names))]
@@ -51,8 +38,7 @@ async def _pin(files: list[Path], loaded: "LoadedAgents") -> int:
         listed, reasons = await _listed(config.tools)
         found[config.namespace, config.name] = listed
         is_ok = is_ok and not reasons
-        said = list(_sentences(config.tools, listed, reasons))
-        print_report([((config.name, "bold"),), *(("  ", s.mark.value, s.text) for s in said)])
+        print_report([((config.name, "bold"),), *_report(config.tools, listed, reasons)])
     for file in files:
         _write(file, found)
     return COMPLETED if is_ok else FAILED
@@ -61,7 +47,7 @@ async def _pin(files: list[Path], loaded: "LoadedAgents") -> int:
 async def _listed(
     servers: "tuple[ToolServerConfig, ...]",
 ) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-    """Ask servers for their tools; give the digests, and for each of the others why not."""
+    """Ask servers for their tools; returns the digests, and why the others gave none."""
     from diptych.mcp import McpTools
     from diptych.serve.examination import COMMAND_SECONDS, HTTP_SECONDS
 
@@ -72,23 +58,23 @@ async def _listed(
         return tools.digests(), reasons
 
 
-def _sentences(
+def _report(
     servers: "tuple[ToolServerConfig, ...]",
     listed: Mapping[str, Mapping[str, str]],
     reasons: Mapping[str, str],
-) -> "Iterator[Sentence]":
-    from diptych.cli.output.findings import Sentence
-    from diptych.cli.output.marks import Mark
+) -> "Iterator[Line]":
+    from diptych.cli.output.screen import Mark
 
     if not servers:
-        yield Sentence(Mark.NOTE, "it has no tool servers, and nothing to pin")
+        yield "  ", Mark.NOTE.value, "it has no tool servers, and nothing to pin"
     for server in servers:
-        if server.name in listed:
-            changes = "; ".join(_changes(server.pins, listed[server.name])) or "as before"
-            yield Sentence(Mark.OK, f"{server.name}: {len(listed[server.name])} tools, {changes}")
+        if (tools := listed.get(server.name)) is not None:
+            changes = "; ".join(_changes(server.pins, tools)) or "as before"
+            yield "  ", Mark.OK.value, f"{server.name}: {len(tools)} tools, {changes}"
         else:
             reason = reasons.get(server.name, "did not answer")
-            yield Sentence(Mark.FAILED, f"{server.name}: {reason}; its pins stay as they are")
+            said = f"{server.name}: {reason}; its pins stay as they are"
+            yield "  ", Mark.FAILED.value, said
 
 
 def _changes(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
@@ -103,7 +89,7 @@ def _changes(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
 
 
 def _write(file: Path, pins: Mapping[tuple[str, str], Mapping[str, Mapping[str, str]]]) -> None:
-    """Write the file anew, at once. Raises `ConfigError`."""
+    """Replace the file by one with the pins, in one step. Raises `ConfigError`."""
     from diptych.manifest.documents import read_text
     from diptych.manifest.pinning import check_written, with_pins
 

@@ -1,51 +1,38 @@
 """`diptych run`: asks one question, shows the run, and exits as the run ended."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from diptych.cli.client.target import connect, is_file
+from diptych.cli.cluster.kubectl import ClusterFlags
 from diptych.cli.commands.options import (
     AgentOfFile,
-    AsServiceAccount,
-    Context,
+    AnyAgent,
     Json,
-    Kubeconfig,
-    Namespace,
     NoInput,
     Secrets,
     Services,
     SessionId,
+    set_up_quiet_logging,
 )
 from diptych.core.errors import ConfigError
 
-if TYPE_CHECKING:
-    from diptych.cli.approver import InputRequired
-    from diptych.cli.client.target import Target
 
-
-def run(
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE|URL|AGENT",
-            help="A file with Agents, an agent's URL, or an Agent of a cluster: [namespace/]name.",
-        ),
-    ],
+async def run(
+    target: AnyAgent,
     question: Annotated[
         str, typer.Argument(metavar="QUESTION", help="What to ask; - reads it from stdin.")
     ],
+    cluster: ClusterFlags,
     agent: AgentOfFile = None,
     session: SessionId = None,
     as_json: Json = False,
     no_input: NoInput = False,
     secrets: Secrets = None,
     service: Services = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    namespace: Namespace = None,
-    as_service_account: AsServiceAccount = None,
-) -> None:
+) -> int:
     """Ask an agent one question, and watch it work.
 
     All Agents of the file are served on free ports of this machine meanwhile. The answer goes to
@@ -57,53 +44,30 @@ def run(
 
     Examples: `diptych run agent.yaml "What is 2 + 2?"`, `diptych run team/helper "Well?"`
     """
-    from diptych.cli.client.target import Target
-    from diptych.cli.cluster.flags import ClusterFlags
-    from diptych.cli.environment import set_up_quiet_logging
-    from diptych.cli.signals import run_interruptible
+    from diptych.cli.exits import EXIT_CODE_BY_STATUS, INPUT_REQUIRED
+    from diptych.cli.follow import Renderer, print_availability, start_and_follow
+    from diptych.cli.output.events import JsonLines
+    from diptych.cli.output.screen import Mark, Screen
+    from diptych.cli.output.timeline import Timeline
+    from diptych.cli.typed_lines import InputRequired, TypedLines, can_ask
 
     text = sys.stdin.read().strip() if question == "-" else question
     if not text.strip():
         raise ConfigError("the question is empty; give it in quotes, or - to read it from stdin")
     set_up_quiet_logging()
-    cluster = ClusterFlags(kubeconfig, context, namespace, as_service_account)
-    wanted = Target(target, agent, secrets, service, cluster)
-    raise typer.Exit(run_interruptible(_ask(wanted, text, session, as_json, no_input)))
-
-
-async def _ask(
-    target: "Target", question: str, session: str | None, as_json: bool, no_input: bool
-) -> int:
-    from diptych.cli.approver import Approver, InputRequired, can_ask
-    from diptych.cli.exit_codes import EXIT_CODE_BY_STATUS, INPUT_REQUIRED
-    from diptych.cli.follow import print_availability, start_and_follow
-    from diptych.cli.output.json_lines import JsonLines
-    from diptych.cli.output.renderer import Renderer
-    from diptych.cli.output.screen import Screen
-    from diptych.cli.output.timeline import Timeline
-
-    async with target.connect() as agent:
-        renderer: Renderer
+    async with connect(target, cluster, agent, secrets, service) as client:
         screen = Screen()
-        approver = Approver(agent, screen, no_input=no_input or as_json or not can_ask())
-        if as_json:
-            renderer = JsonLines()
-        else:
-            await print_availability(agent, screen)
-            renderer = Timeline(screen)
+        renderer: Renderer = JsonLines() if as_json else Timeline(screen)
+        if not as_json:
+            await print_availability(client, screen)
+        typed = TypedLines(client, screen, asks=can_ask() and not (no_input or as_json))
         try:
-            ended = await start_and_follow(agent, question, session, renderer, approver)
+            ended = await start_and_follow(client, text, session, renderer, typed)
         except InputRequired as waiting:
-            screen.print_line(
-                ("! ", "yellow"),
-                f"{waiting.call_id} waits for a decision: {_way_to_decide(target, waiting)}",
-            )
+            what = f"{waiting.run_id} {waiting.call_id} --at {target}"
+            way = f"diptych approve {what}, or diptych reject {what}"
+            if is_file(target):
+                way = "its run ends with this command; ask without --no-input, or serve the file"
+            screen.print_line(Mark.NOTE.value, f"{waiting.call_id} waits for a decision: {way}")
             return INPUT_REQUIRED
     return EXIT_CODE_BY_STATUS[ended.status]
-
-
-def _way_to_decide(target: "Target", waiting: "InputRequired") -> str:
-    if target.is_file:
-        return "its run ends with this command; ask without --no-input, or serve the file first"
-    what = f"{waiting.run_id} {waiting.call_id} --at {target.address}"
-    return f"diptych approve {what}, or diptych reject {what}"

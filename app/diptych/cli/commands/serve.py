@@ -5,25 +5,28 @@ import contextlib
 import gc
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diptych.cli.commands.options import ApiPages, Open, Secrets, Services
-from diptych.cli.environment import local_options
+from diptych.cli.client.target import local_options
+from diptych.cli.commands.options import Secrets, Services
 from diptych.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from diptych.cli.output.screen import Part
-    from diptych.manifest.settings import AgentConfig, ProcessSettings
     from diptych.serve.hosted_agent import HostedAgent
-    from diptych.serve.process import Sockets
 
 _logger = logging.getLogger(__name__)
 _LOOPBACK = "127.0.0.1"
+_USAGE = """
+  ask:    diptych chat {url}, or {url}/ in a browser
+  or:     curl {url}/v1/chat/completions -H 'Content-Type: application/json' \
+-d '{{"messages": [{{"role": "user", "content": "Hello!"}}]}}'
+  watch:  diptych events {url}
+  end:    Ctrl-C"""
 
 
 def serve(
@@ -45,8 +48,12 @@ def serve(
     ] = None,
     secrets: Secrets = None,
     service: Services = None,
-    is_open: Open = False,
-    has_docs: ApiPages = False,
+    is_open: Annotated[
+        bool, typer.Option("--open", help="Let everybody who reaches the agents do everything.")
+    ] = False,
+    has_docs: Annotated[
+        bool, typer.Option("--docs", help="Show the API for people, at /docs and /redoc.")
+    ] = False,
 ) -> None:
     """Serve every Agent of the files, one port each.
 
@@ -59,12 +66,17 @@ def serve(
 
     Example: `diptych serve agent.yaml --port 8080`
     """
-    gc.disable()  # what is imported is no garbage; what serves collects again
+    gc.disable()  # imports leave no garbage; serving enables it again
     from diptych.manifest.environment import process_settings
     from diptych.manifest.loader import config_from_environment, load_agents
     from diptych.manifest.settings import opened
     from diptych.serve.logs import set_up_logging
-    from diptych.serve.process import ListenAddress, Sockets
+    from diptych.serve.process import (
+        ListenAddress,
+        ServeOptions,
+        Sockets,
+        serve_until_signal,
+    )
 
     settings = process_settings(os.environ)
     if not (files or os.environ.get("AGENT_NAME", "").strip()):
@@ -74,46 +86,38 @@ def serve(
         )
     loaded = load_agents(files, local_options(secrets, service)) if files else None
     from_environment = [] if loaded else [config_from_environment(os.environ)]
-    count = len(loaded.names) if loaded else 1
     set_up_logging(settings.log_level, settings.log_format)
     _log_notes(loaded.notes if loaded else ())
-    sockets = Sockets(ListenAddress(host, settings.port if port is None else port), count)
+    address = ListenAddress(host, settings.port if port is None else port)
+    sockets = Sockets(address, len(loaded.names) if loaded else 1)
     configs = loaded.resolve(sockets.urls) if loaded else from_environment
     configs = [opened(config) for config in configs] if is_open else configs
-    _serve(configs, sockets, settings, has_docs=has_docs)
-
-
-def _serve(
-    configs: "Sequence[AgentConfig]",
-    sockets: "Sockets",
-    settings: "ProcessSettings",
-    *,
-    has_docs: bool,
-) -> None:
-    from diptych.cli.signals import loop_factory
-    from diptych.serve.process import ListenAddress, ServeOptions, Sockets, serve_until_signal
-
-    metrics_sockets = None
-    if (at := settings.metrics_port) is not None:
-        address = ListenAddress(sockets.address.host, at, "METRICS_PORT")
-        metrics_sockets = Sockets(address, len(configs))
+    metrics = None
+    if settings.metrics_port is not None:
+        metrics = Sockets(ListenAddress(host, settings.metrics_port, "METRICS_PORT"), len(configs))
     log_addresses = partial(_log_addresses, sockets.addresses)
-    announce = log_addresses if settings.log_format == "json" else _print_addresses
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        serving = serve_until_signal(
-            configs,
-            sockets,
-            announce,
-            grace=settings.shutdown_grace,
-            options=ServeOptions(
-                settings.memory_limit, has_docs, metrics_sockets, settings.telemetry
-            ),
-        )
+    serving = serve_until_signal(
+        configs,
+        sockets,
+        log_addresses if settings.log_format == "json" else _print_addresses,
+        grace=settings.shutdown_grace,
+        options=ServeOptions(settings.memory_limit, has_docs, metrics, settings.telemetry),
+    )
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(serving)
 
 
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return uvloop's factory where uvloop is installed; None means asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
 def _log_notes(notes: Sequence[str]) -> None:
-    """Log what files and environment hold that has no effect."""
+    """Log the parts of files and environment that have no effect."""
     from diptych.manifest.telemetry import read_telemetry
 
     for note in notes:
@@ -138,39 +142,22 @@ async def _log_addresses(addresses: Sequence[str], agents: Sequence["HostedAgent
 
 async def _print_addresses(agents: Sequence["HostedAgent"]) -> None:
     """Print where the agents listen and how to ask one, for people."""
-    for agent in agents:
-        await agent.wait_for_first_connect()
-    with contextlib.suppress(OSError):  # they serve, even where nobody can be told
-        _print_agents(agents)
-
-
-def _print_agents(agents: Sequence["HostedAgent"]) -> None:
     from diptych.cli.output.screen import Screen
     from diptych.cli.output.wording import unavailable_text
 
+    for agent in agents:
+        await agent.wait_for_first_connect()
     screen = Screen()
     width = max(len(agent.name) for agent in agents)
-    for agent in agents:
-        now = agent.readiness()
-        parts: list[Part] = [("● ", "green"), (f"{agent.name:<{width}}  ", "bold"), agent.url]
-        if now.unavailable:
-            parts.append(
-                ("  without " + "; ".join(map(unavailable_text, now.unavailable)), "yellow")
+    with contextlib.suppress(OSError):  # they serve, even if nobody reads this
+        for agent in agents:
+            without = "; ".join(map(unavailable_text, agent.readiness().unavailable))
+            screen.print_line(
+                ("● ", "green"),
+                (f"{agent.name:<{width}}  ", "bold"),
+                agent.url,
+                (f"  without {without}" if without else "", "yellow"),
             )
-        screen.print_line(*parts)
-    notes = dict.fromkeys(note for agent in agents for note in agent.readiness().notes)
-    for note in notes:
-        screen.print_line((f"  {note}", "dim"))
-    for line in _usage_lines(agents[0].url):
-        screen.print_line(line)
-
-
-def _usage_lines(url: str) -> Sequence[str]:
-    body = '{"messages": [{"role": "user", "content": "Hello!"}]}'
-    return (
-        "",
-        f"  ask:    diptych chat {url}, or {url}/ in a browser",
-        f"  or:     curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'",
-        f"  watch:  diptych events {url}",
-        "  end:    Ctrl-C",
-    )
+        for note in dict.fromkeys(note for agent in agents for note in agent.readiness().notes):
+            screen.print_line((f"  {note}", "dim"))
+        screen.print_line(_USAGE.format(url=agents[0].url))

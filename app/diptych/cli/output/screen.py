@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable
+from enum import Enum
 from typing import NoReturn, TextIO, TypeAlias
 
 from rich.console import Console
@@ -16,6 +17,7 @@ from rich.text import Text
 
 from diptych.net.redaction import SECRETS
 
+REFRESH_SECONDS = 0.1
 _MARGIN = "  │ "
 _WORDS_AND_BLANKS = re.compile(r"\n|[^\S\n]+|\S+")
 _CLEAR_LINE = "\r\x1b[2K"
@@ -23,32 +25,51 @@ _CONTROLS = (*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066
 _PRINTABLE: dict[int, str | None] = dict.fromkeys(_CONTROLS, "\N{REPLACEMENT CHARACTER}")
 _PRINTABLE |= {ord("\r"): None, ord("\t"): "\t", ord("\n"): "\n"}
 _PIPE_WIDTH = 400
+_TABLE_PIPE_WIDTH = 1_000
 
 Part: TypeAlias = str | tuple[str, str]
 """A text, or a text with its style."""
 Line: TypeAlias = tuple[Part, ...]
 
 
-def printable(text: str) -> str:
-    """Replace control characters: models and tools must not command a person's terminal.
+class Mark(Enum):
+    """What a line reports: a text with its style, as the line begins."""
 
-    Secrets that this process has read are taken out.
+    OK = ("✓ ", "green")
+    FAILED = ("✗ ", "red")
+    NOTE = ("! ", "yellow")
+
+
+def printable(text: str) -> str:
+    """Replace control characters, and redact the secrets that this process has read.
+
+    Models and tools must not command a person's terminal.
     """
     return SECRETS.redact(text.translate(_PRINTABLE))
 
 
-def printable_parts(parts: Iterable[Part]) -> list[Part]:
-    """Replace the control characters of all parts."""
-    return [
-        printable(part) if isinstance(part, str) else (printable(part[0]), part[1])
-        for part in parts
-    ]
+def print_report(lines: Iterable[Line]) -> None:
+    """Write lines to stdout without wrapping them."""
+    console = _Console()
+    for line in lines:
+        console.print(_text(line), soft_wrap=True)
 
 
-class StyledStream(Console):
-    """Writes styled text, as it is. A reader that has gone is an error, as it is to `write`.
+def stdout_width() -> int:
+    """Return how many characters a line of a table on stdout may have."""
+    console = _Console()
+    return console.width if console.is_terminal else _TABLE_PIPE_WIDTH
 
-    rich would exit, in whichever thread that is, and close stdout whichever stream it was.
+
+def _text(parts: Iterable[Part]) -> Text:
+    pairs = ((part, "") if isinstance(part, str) else part for part in parts)
+    return Text.assemble(*((printable(text), style) for text, style in pairs))
+
+
+class _Console(Console):
+    """Writes styled text as it is.
+
+    A reader that has gone is an error, as it is to `write`: rich would exit, in any thread.
     """
 
     def __init__(self, file: TextIO | None = None) -> None:
@@ -63,7 +84,7 @@ class Screen:
 
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
         self._out = out or sys.stdout
-        self._err = StyledStream(err or sys.stderr)
+        self._err = _Console(err or sys.stderr)
         self._answers_on_terminal = self._out.isatty()
         self.is_live = self._err.file.isatty() and not self._err.is_dumb_terminal
         self._has_open_answer = False
@@ -79,7 +100,7 @@ class Screen:
     def print_line(self, *parts: Part) -> None:
         """Write one line to stderr."""
         self._end_last_line()
-        self._print(Text.assemble(*printable_parts(parts)), end="\n")
+        self._print(_text(parts), end="\n")
 
     def print_gap(self) -> None:
         """Write an empty line, on a terminal only."""
@@ -126,7 +147,7 @@ class Screen:
         self._has_status = True
 
     def show_prompt(self, text: str) -> None:
-        """Ask for a line; what is typed stands behind the text."""
+        """Ask for a line, which is typed behind the text."""
         self._end_last_line()
         self._print(Text(printable(text), "bold"), end="")
 
@@ -144,7 +165,7 @@ class Screen:
             self._quote_column = 0
 
     def _wrapped(self, piece: str) -> str:
-        """Give a word, blanks or a line break as it is written behind the margin."""
+        """Return a word, blanks or a line break as it is written behind the margin."""
         line_break = ""
         if self._quote_column and (piece == "\n" or self._quote_column + len(piece) >= self.width):
             line_break, self._quote_column = "\n", 0

@@ -1,4 +1,4 @@
-"""Renders a run for people: its calls and results as lines, its answer as it arrives."""
+"""Shows a run to people: its calls and results as lines, its answer as it arrives."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -6,23 +6,40 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from diptych.cli.output.renderer import INTERRUPTIONS, REFRESH_SECONDS
-from diptych.cli.output.screen import Part, Screen
-from diptych.cli.output.tree_lines import TreeLines
+from diptych.cli.output.screen import REFRESH_SECONDS, Mark, Part, Screen
+from diptych.cli.output.tree import TreeLines
 from diptych.cli.output.wording import (
-    CUT_ANSWERS,
     asked_text,
     budget_text,
     call_text,
-    decision_text,
     duration,
+    event_text,
     one_line,
 )
 from diptych.core.codec import TERMINAL, Record
 from diptych.ports import Item, Notice
 
+RECONNECTING = "reconnecting"
+RETRYING_START = "asking_again"
+CONNECTION_NOTICES: Mapping[str, str] = {
+    RETRYING_START: "{message}; asking again",
+    RECONNECTING: "{message}; picking the run up again",
+}
+"""Notices that the command line adds to a run's, about its connection to the agent."""
+_WARNINGS: Mapping[str, str] = {
+    **CONNECTION_NOTICES,
+    "format_warning": "{message}",
+    "model_wait": "{message}",
+    "handed_over": "the agent's pod is leaving, and hands the run over",
+    "reset": "the agent's store has lost the end of this run; it goes on from event {last_seq}",
+}
+_CUT_ANSWERS = {
+    "length": "the answer is not whole: the model's length limit cut it off",
+    "content_filter": "the answer is not whole: a content filter cut it off",
+}
 _REASONING = "reasoning"  # the key of the model's reasoning among quotes; a call's is its id
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_RESULT_CHARS = 40, 200  # at least, at most
 
 
 class _Stage(Enum):
@@ -33,21 +50,19 @@ class _Stage(Enum):
 
 @dataclass(slots=True)
 class _PendingCall:
-    """A call that has no result yet."""
+    """A call that has no result yet; `name` is what no other pending call is called."""
 
-    text: str
     target: str
-    label: str
-    is_tool: bool
+    name: str
     sent_at: float
-    unquoted: str = ""  # what it streamed while another call was quoted
     was_quoted: bool = False
+    was_missed: bool = False  # it streamed while another call was quoted
 
 
 class Timeline:
     """A run as lines that stay; fulfils `Renderer`.
 
-    Of agents that stream at the same time, one is quoted at a time: mixed, neither can be read.
+    Of agents that stream at the same time, the first is quoted: mixed, neither can be read.
     """
 
     def __init__(
@@ -61,10 +76,10 @@ class Timeline:
         self._pending: dict[str, _PendingCall] = {}
         self._tree = TreeLines()
         self._quoted: str | None = None  # whose text is being quoted: a call's id, or _REASONING
-        self._open_approvals: set[str] = set()  # for a decision: a person may be asked right now
+        self._open_approvals: set[str] = set()  # a person may be asked right now
         self._last_step = 0  # of the call in the last line, 0 if that is no call
         self._max_steps = 0
-        self._budget = ""  # what the run has used of it, said at its end
+        self._budget = ""  # what the run has used of it, shown at its end
         self._started_at: float | None = None
         self._model_calls = 0
         self._is_native = False
@@ -76,7 +91,10 @@ class Timeline:
             self._render_notice(item)
         else:
             self._render_record(item)
-        self._update_waiting()
+        targets = dict.fromkeys(call.target for call in self._pending.values())
+        waiting_for = ", ".join(targets) or "the model"
+        if waiting_for != self._waiting_for:
+            self._waiting_for, self._waiting_since = waiting_for, self._now()
 
     def refresh(self) -> None:
         if self._stage is not _Stage.WORKING or self._quoted or self._open_approvals:
@@ -101,25 +119,19 @@ class Timeline:
             case "reasoning":
                 thought = str(fields["content"])
                 self._quote(_REASONING, thought if self._quoted else thought.lstrip("\n"))
-            case "format_warning":
-                self._warn(fields["message"])
-            case "budget_warning" | "budget":
-                self._render_budget(fields)
-            case kind if kind in INTERRUPTIONS:
-                self._warn(INTERRUPTIONS[kind].format_map(fields))
-
-    def _render_budget(self, fields: Mapping[str, Any]) -> None:
-        """Say that much of a limit is used; what is used at the end is said with it."""
-        if "limits" in fields:
-            self._budget = budget_text(fields["used"], fields["limits"])
-        else:
-            self._warn(f"{fields['budget']}: {fields['used']} of {fields['limit']} used")
+            case "budget":
+                self._budget = budget_text(fields["used"], fields["limits"])
+            case "budget_warning":
+                self._warn(f"{fields['budget']}: {fields['used']} of {fields['limit']} used")
+            case kind if kind in _WARNINGS:
+                self._warn(_WARNINGS[kind].format_map(fields))
 
     def _render_record(self, record: Record) -> None:  # noqa: C901, PLR0912, PLR0915 - a table
         self._started_at = record.timestamp if self._started_at is None else self._started_at
+        text = event_text(record.event_type, record.content, record.metadata)
         match record.event_type:
             case "user_message" if "resumes" in record.metadata and not record.content:
-                self._print_line((f"goes on with {record.metadata['resumes']}", "dim"))
+                self._print_line((text, "dim"))
             case "user_message" if self._shows_question or record.seq > 1:
                 self._print_line(("❯ ", "bold"), (str(record.content), "bold"))
             case "model_reply":
@@ -128,8 +140,11 @@ class Timeline:
             case "action_error":
                 kind = record.metadata["error_type"]
                 self._warn(f"a reply could not be used ({kind}): {record.content}")
-            case "approval_requested" | "approval_decided":
+            case "approval_requested":
                 self._render_approval(record)
+            case "approval_decided":
+                self._open_approvals.discard(str(record.metadata["call_id"]))
+                self._print_line(("  ? ", "magenta"), text)
             case "tool_call" | "delegation_request":
                 self._render_call(record)
             case "tool_result" | "delegation_response" | "tool_error" | "delegation_error":
@@ -157,41 +172,33 @@ class Timeline:
                 self._stage = _Stage.WORKING  # a message to the run starts another answer
             case kind if kind in TERMINAL:
                 self._render_end(record)
-                if self._budget:
-                    self._print_line((self._budget, "dim"))
                 self._stage = _Stage.ENDED
 
     def _render_approval(self, record: Record) -> None:
-        metadata: Any = record.metadata
-        content: Any = record.content
-        if record.event_type == "approval_decided":
-            self._open_approvals.discard(metadata["call_id"])
-            self._print_line(("  ? ", "magenta"), decision_text(record))
-            return
-        self._open_approvals.add(metadata["call_id"])
+        metadata, content = record.metadata, record.content
+        call_id = str(metadata["call_id"])
+        self._open_approvals.add(call_id)
         why = f"  {metadata['reason']}" if metadata.get("reason") else ""
+        asked = asked_text(content) if isinstance(content, Mapping) else str(content)
         self._print_line(
-            ("? waits for a decision  ", "magenta"),
-            asked_text(content),
-            (f"{why}  ({metadata['call_id']})", "dim"),
+            ("? waits for a decision  ", "magenta"), asked, (f"{why}  ({call_id})", "dim")
         )
 
     def _render_call(self, record: Record) -> None:
         metadata: Any = record.metadata
         content: Any = record.content
         is_tool = record.event_type == "tool_call"
-        text, target = call_text(record), content["tool" if is_tool else "agent"]
+        text, target = call_text(content), content["tool" if is_tool else "agent"]
         of_max = f"/{self._max_steps}" if self._max_steps else ""
         head = f"● step {metadata['step']}{of_max}  "
         if metadata["step"] == self._last_step:
             head = " " * len(head)
-        label = [(f"{metadata['id']} = ", "dim")] if "id" in metadata else []
-        room = self._screen.width - len(head) - sum(len(part[0]) for part in label) - 3
+        label = f"{metadata['id']} = " if "id" in metadata else ""
+        room = self._screen.width - len(head) - len(label) - 3
         arrow = "" if is_tool else "→ "
-        self._print_line((head, "cyan"), *label, arrow + one_line(text, room))
-        self._pending[metadata["call_id"]] = _PendingCall(
-            text, target, str(metadata.get("id", "")), is_tool, record.timestamp
-        )
+        self._print_line((head, "cyan"), (label, "dim"), arrow + one_line(text, room))
+        name = str(metadata.get("id") or one_line(text if is_tool else target, 40))
+        self._pending[metadata["call_id"]] = _PendingCall(target, name, record.timestamp)
         self._last_step = metadata["step"]
 
     def _render_result(self, record: Record) -> None:
@@ -199,20 +206,21 @@ class Timeline:
         follows_its_call = bool(self._last_step) and len(self._pending) == 1
         call = self._pending.pop(metadata["call_id"], None)
         self._open_approvals.discard(metadata["call_id"])
+        self._end_quote(metadata["call_id"])
         failed = record.event_type.endswith("error")
         was_quoted = call is not None and call.was_quoted
-        self._end_quote(metadata["call_id"])
+        name = call.name if call else str(metadata.get("tool") or metadata.get("agent"))
         parts: list[Part] = [("  ✗ ", "red") if failed else ("  ✓ ", "green")]
+        shows_text = failed or not was_quoted
         if not follows_its_call or was_quoted:
-            name = _call_name(call, metadata)
-            parts.append((name if was_quoted and not failed else name + "  ", "dim"))
+            parts.append((name + "  " if shows_text else name, "dim"))
         took = f"  {duration(record.timestamp - call.sent_at)}" if call else ""
-        if failed or not was_quoted:
+        if shows_text:
+            least, most = _RESULT_CHARS
             room = self._screen.width - sum(len(part[0]) for part in parts) - len(took) - 1
-            text = one_line(record.content, min(max(room, 40), 200))
+            text = one_line(record.content, min(max(room, least), most))
             parts.append((text, "red" if failed else ""))
         self._print_line(*parts, (took, "dim"))
-        self._quote_next_call()
 
     def _write_answer(self, record: Record) -> None:
         if self._stage is not _Stage.ANSWERING:
@@ -227,7 +235,7 @@ class Timeline:
         match record.event_type:
             case "completed":
                 self._screen.print_gap()
-                if cut := CUT_ANSWERS.get(str(record.metadata.get("finish_reason"))):
+                if cut := _CUT_ANSWERS.get(str(record.metadata.get("finish_reason"))):
                     self._warn(cut)
                 self._print_line((f"✓ done in {took} · {self._cost(record)}", "dim"))
             case "max_steps":
@@ -239,6 +247,8 @@ class Timeline:
                 self._print_line(("✗ failed", "red"), reason)
             case "aborted":
                 self._print_line(("✗ aborted", "red"), f" after {took}: {record.content}")
+        if self._budget:
+            self._print_line((self._budget, "dim"))
 
     def _cost(self, record: Record) -> str:
         usage: Any = record.metadata.get("usage") or {}
@@ -250,22 +260,21 @@ class Timeline:
         )
 
     def _warn(self, text: str) -> None:
-        self._print_line(("! ", "yellow"), text)
+        self._print_line(Mark.NOTE.value, text)
 
     def _print_line(self, *parts: Part) -> None:
         self._last_step = 0
         self._screen.print_line(*parts)
 
     def _quote(self, key: str, text: str) -> None:
-        if self._quoted is None:
+        call = self._pending.get(key)
+        if self._quoted is None and not (call and call.was_missed):
             self._quoted = key
-        if call := self._pending.get(key):
-            if self._quoted != key:
-                call.unquoted += text
-                return
-            if not call.was_quoted and len(self._pending) > 1:
+            if call and len(self._pending) > 1:
                 text = f"{call.target}: {text}"
-            call.was_quoted = True
+        if call:
+            call.was_quoted = self._quoted == key
+            call.was_missed = not call.was_quoted
         if self._quoted == key:
             self._screen.write_quote(text)
 
@@ -273,22 +282,3 @@ class Timeline:
         if self._quoted == key:
             self._quoted = None
             self._screen.end_quote()
-
-    def _quote_next_call(self) -> None:
-        for call_id, call in self._pending.items():
-            if call.unquoted and self._quoted is None:
-                text, call.unquoted = call.unquoted, ""
-                self._quote(call_id, text)
-
-    def _update_waiting(self) -> None:
-        names = dict.fromkeys(call.target for call in self._pending.values())
-        waiting_for = ", ".join(names) or "the model"
-        if waiting_for != self._waiting_for:
-            self._waiting_for, self._waiting_since = waiting_for, self._now()
-
-
-def _call_name(call: _PendingCall | None, metadata: Any) -> str:  # noqa: ANN401 - a record's
-    """Name a call in few words that no other pending call has."""
-    if call is None:
-        return str(metadata.get("tool") or metadata.get("agent"))
-    return call.label or one_line(call.text if call.is_tool else call.target, 40)

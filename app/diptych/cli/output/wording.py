@@ -1,60 +1,62 @@
-"""Calls, texts, durations and times in a few words. Pure."""
+"""Calls, events, durations and times in a few words. Pure."""
 
 import json
+import unicodedata
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from diptych.cli.output.odd_characters import with_odd_characters_shown
 from diptych.core.catalog import Unavailable
-from diptych.core.codec import Record
 from diptych.core.messages import JSON
 
 _SECOND, _MINUTE = 1.0, 60.0
+_TEXT_CHARS = 200
 _ASKED_CHARS = 4_000
-"""Of a call that somebody decides on: what is cut off cannot be judged."""
+"""Of a call that somebody decides on: nobody can judge what is cut off."""
 
-CUT_ANSWERS = {
-    "length": "the answer is not whole: the model's length limit cut it off",
-    "content_filter": "the answer is not whole: a content filter cut it off",
-}
-"""What is said of an answer by its finish reason."""
+_ODD_CATEGORIES = frozenset(("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"))
+_IGNORED = frozenset(
+    (
+        *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0),
+        *range(0x180B, 0x1810),
+        *range(0xFE00, 0xFE10),
+        *range(0xE0100, 0xE01F0),
+    )
+)
+"""Others that Unicode calls default ignorable, and the blank of Braille.
+
+The page shows the same characters by number (`http/page/text.js`).
+"""
 
 
-def call_text(record: Record) -> str:
+def call_text(call: Any) -> str:  # noqa: ANN401 - the content of an event, perhaps a stranger's
     """Write a call: `calculate(expression="2 + 2")` or `researcher: Find …`."""
-    content: Any = record.content
-    if "agent" in content:
-        return f"{content['agent']}: {one_line(content['task'], 200)}"
-    return tool_call_text(content["tool"], content["arguments"])
-
-
-def tool_call_text(tool: object, arguments: Mapping[Any, Any]) -> str:
-    """Write a call of a tool: `calculate(expression="2 + 2")`."""
-    given = ", ".join(f"{name}={_json(value)}" for name, value in arguments.items())
-    return f"{tool}({given})"
+    match call:
+        case {"tool": tool, "arguments": {**arguments}}:
+            given = ", ".join(f"{name}={_json(value)}" for name, value in arguments.items())
+            return f"{tool}({given})"
+        case {"agent": agent, "task": task}:
+            return f"{agent}: {task}"
+        case _:
+            return str(call)
 
 
 def asked_text(call: Mapping[str, Any]) -> str:
     """Write a call that somebody is asked about, on one line, so that nothing of it is hidden.
 
-    Characters that cannot be seen stand there by their numbers; if the end is cut off, that is
-    said.
+    Characters that cannot be seen are written by their numbers, as `⟨U+200B⟩`. If the end is cut
+    off, the line says so.
     """
-    if "agent" in call:
-        what = f"{call['agent']}: {call['task']}"
-    else:
-        what = tool_call_text(call["tool"], call["arguments"])
-    line = with_odd_characters_shown(" ".join(what.split()))
+    text = " ".join(call_text(call).split())
+    line = "".join(f"⟨U+{ord(char):04X}⟩" if _is_odd(char) else char for char in text)
     cut = len(line) - _ASKED_CHARS
     return line if cut <= 0 else f"{line[:_ASKED_CHARS]}… and {cut} characters more"
 
 
 def approval_text(approval: Mapping[str, Any]) -> str:
     """Write a call that waits, as `/v1/approvals` lists it, on one line."""
-    what = asked_text(approval["call"])
-    why = f" · {one_line(approval['reason'], 200)}" if approval["reason"] else ""
-    text = f"{approval['run_id']}  {approval['call_id']}  {what}{why}"
+    why = f" · {one_line(approval['reason'], _TEXT_CHARS)}" if approval["reason"] else ""
+    text = f"{approval['run_id']}  {approval['call_id']}  {asked_text(approval['call'])}{why}"
     return f"{text}  · until {approval['expires_at']}"
 
 
@@ -64,12 +66,30 @@ def budget_text(used: Mapping[str, Any], limits: Mapping[str, Any]) -> str:
     return f"budget: {', '.join(amounts)}"
 
 
-def decision_text(record: Record) -> str:
-    """Write a decision on a call: `reject by key:ci: too much`."""
-    about = record.metadata
-    by = "nobody, in time" if about.get("is_expired") else about.get("subject")
-    reason = f": {about['reason']}" if about.get("reason") else ""
-    return f"{record.content}{f' by {by}' if by else ''}{reason}"
+def event_text(kind: str, content: Any, metadata: Mapping[str, Any]) -> str:  # noqa: ANN401 - JSON
+    """Write what an event says, on one line."""
+    text = content if isinstance(content, str) else ""
+    match kind:
+        case "tool_call" | "delegation_request":
+            text = call_text(content)
+        case "approval_requested":
+            why = metadata.get("reason")
+            text = call_text(content) + (f" · {why}" if why else "")
+        case "approval_decided":
+            by = "nobody, in time" if metadata.get("is_expired") else metadata.get("subject")
+            why = metadata.get("reason")
+            text += (f" by {by}" if by else "") + (f": {why}" if why else "")
+        case "user_message" if "resumes" in metadata and not content:
+            text = f"goes on with {metadata['resumes']}"
+        case "action_error":
+            text = f"{metadata.get('error_type')}: {text}"
+        case "offered" if "action_format" in metadata:
+            text = f"{metadata['action_format']} tool calls · {text}"
+        case "action_format":
+            text = f"{text}: {metadata.get('reason')}"
+        case "failed" if "code" in metadata:
+            text = f"{metadata['code']}: {text}"
+    return " ".join(text.split())
 
 
 def one_line(text: JSON, limit: int) -> str:
@@ -106,5 +126,20 @@ def unavailable_text(unavailable: Unavailable) -> str:
     return f"{what} {unavailable.name}: {unavailable.reason}"
 
 
-def _json(value: JSON) -> str:
+def some(names: list[str] | tuple[str, ...], limit: int = 5) -> str:
+    """Write the first names of a list, and how many more there are."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
+
+
+def _is_odd(char: str) -> bool:
+    if char.isascii() and char.isprintable():
+        return False
+    category = unicodedata.category(char)
+    if category == "Zs":
+        return char != " "
+    return category in _ODD_CATEGORIES or ord(char) in _IGNORED
+
+
+def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)

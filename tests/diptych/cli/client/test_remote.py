@@ -2,33 +2,20 @@
 
 import asyncio
 import io
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import httpx
 import pytest
 
-from diptych.cli.client.failures import RemoteError
-from diptych.cli.client.remote import RemoteAgent, agent_at
+from diptych.cli.client.remote import BearerToken, RemoteAgent, RemoteError, agent_at
 from diptych.cli.follow import print_availability, start_and_follow
 from diptych.cli.output.screen import Screen
-from diptych.cli.output.timeline import Timeline
 from diptych.core.codec import Record
+from diptych.core.errors import RequestError
 from diptych.manifest.settings import AgentConfig, ToolServerConfig
-from diptych.net.backoff import Backoff
 from diptych.ports import Item
 from diptych.serve.process import ListenAddress, Sockets, serve_agents
-
-
-class NoRetries(Backoff):
-    """A backoff that is exhausted from the start."""
-
-    def __init__(self) -> None:
-        super().__init__(0.0, 0.0)
-
-    @property
-    def is_exhausted(self) -> bool:
-        return True
 
 
 class RecordingRenderer:
@@ -102,17 +89,6 @@ async def test_what_is_unavailable_is_printed_before_the_first_question() -> Non
     ]
 
 
-async def test_a_run_that_has_ended_can_be_read_again() -> None:
-    async with agent('["{}", "Hello."]') as helper:
-        begun = await helper.start("Hi", None)
-        out = io.StringIO()
-        timeline = Timeline(Screen(out, io.StringIO()))
-        async for batch in helper.subscribe(begun.run_id):
-            for item in batch:
-                timeline.render(item)
-        assert out.getvalue() == "Hello.\n"
-
-
 @pytest.mark.parametrize(
     ("run_id", "status"),
     [pytest.param("nope", "404", id="a run that never was"), pytest.param("a/b", "404", id="odd")],
@@ -122,8 +98,8 @@ async def test_the_message_of_a_refusal_is_repeated(run_id: str, status: str) ->
         with pytest.raises(RemoteError, match=f"HTTP {status}: "):
             async for _ in helper.subscribe(run_id):
                 pass
-        with pytest.raises(RemoteError, match="HTTP 400: a session id has"):
-            await helper.start("Hi", "a b")
+        with pytest.raises(RequestError, match="HTTP 400: a session id has"):
+            await helper.start("Hi", "a b", print)
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -151,21 +127,41 @@ async def stranger() -> AsyncIterator[RemoteAgent]:
 async def test_a_server_that_is_no_agent_is_reported() -> None:
     async with stranger() as remote:
         with pytest.raises(RemoteError, match="no Diptych agent"):
-            await remote.start("Hi", None)
-
-
-async def test_a_stream_that_ends_early_is_no_end_of_a_run() -> None:
-    async with stranger() as remote:
-        remote.new_backoff = NoRetries
-        with pytest.raises(RemoteError, match=re.escape("before the run had ended")):
-            async for _ in remote.subscribe("run-1"):
-                pass
+            await remote.start("Hi", None, print)
 
 
 async def test_a_question_that_is_not_utf_8_is_asked_without_what_cannot_be_read() -> None:
     question = b"Gr\xfc\xdfe".decode(errors="surrogateescape")  # as Python reads arguments
     async with agent('["{}", "Hello."]') as remote:
-        started = await remote.start(question, None)
+        started = await remote.start(question, None, print)
         asked, *_ = await anext(remote.subscribe(started.run_id))
         assert isinstance(asked, Record)
         assert asked.content == "Gr\ufffd\ufffde"
+
+
+class TokenAgent:
+    """Answers 200 to one token, 401 to any other; notes what it was sent."""
+
+    def __init__(self, accepted: str) -> None:
+        self.accepted = accepted
+        self.sent: list[str] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.sent.append(request.headers["Authorization"])
+        is_right = self.sent[-1] == f"Bearer {self.accepted}"
+        return httpx.Response(200 if is_right else 401)
+
+
+async def test_a_token_is_kept_until_it_is_refused_and_then_replaced_once() -> None:
+    agent, tokens = TokenAgent("t1"), iter(("t1", "t2", "t3", "t3"))
+    token = BearerToken(lambda: next(tokens))
+    transport = httpx.MockTransport(agent)
+    async with httpx.AsyncClient(transport=transport, base_url="http://a", auth=token) as http:
+        for _ in range(2):
+            assert (await http.get("/")).status_code == 200
+        agent.accepted = "t2"
+        assert (await http.get("/")).status_code == 200
+        agent.accepted = "none that it could have"
+        assert [(await http.get("/")).status_code for _ in range(2)] == [401, 401]
+    sent = ["t1", "t1", "t1", "t2", "t2", "t3", "t3"]  # the same again would be refused again
+    assert agent.sent == [f"Bearer {each}" for each in sent]

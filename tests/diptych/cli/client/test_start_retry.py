@@ -12,10 +12,9 @@ import pytest
 from support.flaky_agent import flaky, http_error, response
 from support.tcp_proxy import TcpProxy, tcp_proxy
 
-from diptych.cli.client.failures import RemoteError, TransientError
-from diptych.cli.client.remote import RemoteAgent, agent_at
+from diptych.cli.client.remote import RemoteAgent, RemoteError, agent_at
 from diptych.cli.follow import start_and_follow
-from diptych.cli.notices import RETRYING_START
+from diptych.cli.output.timeline import RETRYING_START
 from diptych.manifest.settings import AgentConfig
 from diptych.ports import Item, Notice
 from diptych.runs.service import RunService
@@ -80,56 +79,23 @@ async def test_a_question_whose_first_response_was_lost_is_one_run(session: str 
     ] == [(RETRYING_START, f"the connection to {agent.name} broke")]
 
 
-async def test_two_questions_are_two_runs() -> None:
-    async with behind_a_bad_network() as (agent, _, runs):
-        for _ in range(2):
-            await start_and_follow(agent, "Hi", "talk", RecordingRenderer())
-        assert len(await runs.entries()) == 2
-
-
 async def test_all_tries_have_one_key_and_are_announced_once() -> None:
     leaving = http_error("503 Service Unavailable", "the pod is leaving")
     async with flaky(leaving, b"", STARTED, STARTED) as (server, agent):
         notices: list[Notice] = []
         assert (await agent.start("Hi", None, notices.append)).run_id == "run-1"
-        await agent.start("Hi", None)
+        await agent.start("Hi", None, print)
     first, *again, other = server.received("idempotency-key")
     assert again == [first, first]
     assert other != first
     assert notices == [Notice(RETRYING_START, {"message": "HTTP 503: the pod is leaving"})]
 
 
-@pytest.mark.parametrize(
-    ("reply", "message"),
-    [
-        pytest.param(
-            http_error("503 Service Unavailable", "the store is full"),
-            "HTTP 503: the store is full",
-            id="it was turned away",
-        ),
-        pytest.param(
-            http_error("504 Gateway Timeout", "no reply"),
-            "HTTP 504: no reply; it may have taken the question all the same",
-            id="nobody knows",
-        ),
-    ],
-)
-async def test_exhausted_retries_say_what_is_known(reply: bytes, message: str) -> None:
-    async with flaky(*[reply] * 5) as (server, agent):
-        with pytest.raises(RemoteError) as caught:
-            await agent.start("Hi", None)
-    assert str(caught.value) == message
+async def test_exhausted_retries_say_that_nobody_knows() -> None:
+    async with flaky(*[http_error("504 Gateway Timeout", "no reply")] * 5) as (server, agent):
+        with pytest.raises(RemoteError, match="504: no reply; the run may have started all the"):
+            await agent.start("Hi", None, print)
     assert len(server.received("idempotency-key")) == 4
-
-
-async def test_a_refused_question_is_not_sent_again() -> None:
-    async with flaky(http_error("400 Bad Request", "input is empty"), STARTED) as (
-        server,
-        agent,
-    ):
-        with pytest.raises(RemoteError, match="HTTP 400: input is empty"):
-            await agent.start("Hi", None)
-    assert len(server.received("idempotency-key")) == 1
 
 
 async def test_an_agent_that_never_listened_is_not_retried() -> None:
@@ -137,8 +103,8 @@ async def test_an_agent_that_never_listened_is_not_retried() -> None:
         url = agent.url
     async with agent_at(url) as agent:
         began = time.monotonic()
-        with pytest.raises(TransientError, match="nothing listens at"):
-            await agent.start("Hi", None)
+        with pytest.raises(RemoteError, match="nothing listens at"):
+            await agent.start("Hi", None, print)
     assert time.monotonic() - began < 5
 
 

@@ -35,7 +35,7 @@ def test_a_folder_of_that_name_does_not(typed: Type, cluster: Any, tmp_path: Pat
 
 def test_what_is_neither_file_nor_agent_says_what_was_tried(typed: Type, cluster: Any) -> None:
     cluster.answer(
-        "get agents.diptych.dev --all-namespaces",
+        "get agents.diptych.dev",
         out={"items": [HELPER]},
     )
     cluster.answer("get agents.diptych.dev helpr", err="Error from server (NotFound): no")
@@ -111,8 +111,3 @@ def test_what_looks_like_an_address_is_one(typed: Type, programs: Any, place: st
     outcome = typed("events", place)
     assert outcome.code == 1
     assert not programs.calls()
-
-
-def test_a_name_of_two_namespaces_is_refused(typed: Type, cluster: Any) -> None:
-    outcome = typed("attach", "run-1", "--at", "team/helper", "-n", "legal")
-    assert (outcome.code, outcome.err) == (2, "error: team/helper is not in --namespace legal\n")

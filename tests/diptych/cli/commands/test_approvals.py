@@ -6,8 +6,9 @@ import os
 import pty
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 
@@ -102,7 +103,7 @@ async def test_without_a_terminal_run_exits_with_4_and_another_command_decides()
 
 
 @pytest.mark.parametrize(
-    ("typed", "problem"),
+    ("text", "problem"),
     [
         ("{", "Expecting property name"),
         ("[1]", "must be a JSON object"),
@@ -112,13 +113,13 @@ async def test_without_a_terminal_run_exits_with_4_and_another_command_decides()
     ],
 )
 @pytest.mark.parametrize("option", ["--edit", "--replace"])
-async def test_json_that_another_reader_could_read_differently_is_no_decision(
-    option: str, typed: str, problem: str
+def test_json_that_another_reader_could_read_differently_is_no_decision(
+    typed: Callable[..., Any], option: str, text: str, problem: str
 ) -> None:
-    code, _, err = await diptych("approve", "run-1", "call_1_1", option, typed)
-    assert code == 2
-    assert f"error: {option}: " in err
-    assert problem in " ".join(err.split())
+    outcome = typed("approve", "run-1", "call_1_1", option, text)
+    assert outcome.code == 2
+    assert f"error: {option}: " in outcome.err
+    assert problem in outcome.err
 
 
 @pytest.mark.parametrize(

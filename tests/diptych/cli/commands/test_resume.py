@@ -5,14 +5,9 @@ import sys
 from collections.abc import AsyncIterator
 
 import pytest
-from support.flaky_agent import flaky, http_error
-from support.model_server import ModelServer, model_server, silence, status
+from support.model_server import ModelServer, model_server, status
 from support.stack import Stage, stage
 
-from diptych.cli.client.failures import RemoteError
-from diptych.cli.client.target import Target
-from diptych.cli.commands.resume import _resume
-from diptych.core.errors import RequestError
 from diptych.manifest.settings import TimeoutConfig
 
 ILL = status(400)
@@ -53,60 +48,18 @@ async def test_a_failed_run_goes_on_and_its_end_is_the_exit_code(
     assert (code, out.strip()) == (0, "Here I am.")
 
 
-async def test_what_cannot_be_resumed_is_exit_code_2_and_says_why(
+async def test_a_run_that_cannot_be_resumed_is_usage_and_one_that_is_not_there_an_error(
     helper: Stage, model: ModelServer
 ) -> None:
+    run_id = await failed(helper)
+    at = ("--at", helper.url)
+    code, _, err = await typed("resume", run_id, "--max-steps", "99", *at)
+    assert (code, "at most 5" in err) == (2, True)
+    code, _, err = await typed("resume", "run-x", *at)
+    assert (code, "HTTP 404" in err) == (1, True)
     model.play("{}", "Done.")
-    run_id = await helper.start("Hi")
-    await helper.ended(run_id)
-    code, out, err = await typed("resume", run_id, "--at", helper.url)
+    done = await helper.start("Hi")
+    await helper.ended(done)
+    code, out, err = await typed("resume", done, *at)
     assert (code, out) == (2, "")
     assert "only a run that failed or was aborted can be resumed" in err
-
-
-async def resume(helper: Stage, run_id: str, max_steps: int | None = None) -> int:
-    return await _resume(Target(helper.url), run_id, max_steps, as_json=True)
-
-
-async def test_more_steps_than_the_agent_has_are_refused_as_usage(helper: Stage) -> None:
-    run_id = await failed(helper)
-    with pytest.raises(RequestError, match="at most 5"):
-        await resume(helper, run_id, 99)
-
-
-async def test_a_run_that_is_not_there_is_no_mistake_of_usage(helper: Stage) -> None:
-    with pytest.raises(RemoteError, match="HTTP 404"):
-        await resume(helper, "run-x")
-
-
-@pytest.mark.parametrize("answer", ["502 Bad Gateway", "403 Forbidden", "409 Conflict"])
-async def test_any_other_refusal_is_an_error(answer: str) -> None:
-    async with flaky(http_error(answer, "no")) as (_, agent):
-        with pytest.raises(RemoteError, match="no"):
-            await _resume(Target(agent.url), "run-1", None, as_json=True)
-
-
-async def test_a_run_that_goes_on_cannot_be_resumed(helper: Stage, model: ModelServer) -> None:
-    model.play(silence)
-    run_id = await helper.start("Hi")
-    await asyncio.wait_for(model.asked.wait(), 5)
-    with pytest.raises(RequestError, match="has not ended"):
-        await resume(helper, run_id)
-    await helper.http.post(f"/v1/runs/{run_id}/cancel", json={})
-
-
-async def test_two_who_resume_at_once_follow_one_run(helper: Stage, model: ModelServer) -> None:
-    run_id = await failed(helper)
-    model.play("{}", "Here I am.")
-    assert await asyncio.gather(*(resume(helper, run_id) for _ in range(3))) == [0, 0, 0]
-    assert len(model.requests) == 2
-    assert len((await helper.http.get("/v1/runs")).json()["data"]) == 2
-
-
-async def test_a_run_of_a_deleted_session_is_not_resumed(helper: Stage, model: ModelServer) -> None:
-    run_id = await failed(helper)
-    assert (await helper.http.delete("/memory/sessions/s")).status_code == 204
-    model.play("{}", "Here I am.")
-    with pytest.raises(RemoteError, match=r"HTTP 4(04|10)"):
-        await resume(helper, run_id)
-    assert model.requests == []

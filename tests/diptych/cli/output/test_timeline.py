@@ -6,9 +6,8 @@ from collections.abc import Sequence
 import pytest
 from support.run_records import PROGRESS, Writer
 
-from diptych.cli.notices import RECONNECTING, RETRYING_START
 from diptych.cli.output.screen import Screen
-from diptych.cli.output.timeline import Timeline
+from diptych.cli.output.timeline import RECONNECTING, RETRYING_START, Timeline
 from diptych.ports import Item, Notice
 
 
@@ -39,19 +38,6 @@ def test_the_answer_is_streamed_and_shown_once() -> None:
     lines, answer = rendered([*items, w("agent_response", "Hello"), w.completed()])
     assert answer == "Hello\n"
     assert lines == ["✓ done in 40 ms · tokens: 7 in, 3 out"]
-
-
-@pytest.mark.parametrize("reason", ["length", "content_filter"])
-def test_an_answer_that_was_cut_off_does_not_look_whole(reason: str) -> None:
-    w = Writer()
-    lines, _ = rendered([w("agent_response", "Hel"), w.completed(finish_reason=reason)])
-    assert lines[-2].startswith("! the answer is not whole: ")
-
-
-def test_an_answer_that_was_not_streamed_is_shown_all_the_same() -> None:
-    w = Writer()
-    _, answer = rendered([w("agent_response", "Hello"), w.completed()])
-    assert answer == "Hello\n"
 
 
 def test_the_question_is_shown_to_whoever_did_not_ask_it() -> None:
@@ -87,24 +73,6 @@ def test_calls_without_labels_are_told_apart_by_their_arguments() -> None:
     assert lines[2:] == ["  ✓ add(n=1)  one  20 ms", "  ✓ add(n=2)  two  20 ms"]
 
 
-def test_a_call_of_the_same_step_after_a_result_repeats_the_step() -> None:
-    w = Writer()
-    lines, _ = rendered([w.call("1"), w.result("1", "one"), w.call("2")])
-    assert lines[-1] == "● step 1  add(n=2)"
-
-
-def test_a_failed_call_says_why() -> None:
-    w = Writer()
-    lines, _ = rendered([w.call("1"), w.result("1", "timeout: no answer", failed=True)])
-    assert lines[-1] == "  ✗ timeout: no answer  10 ms"
-
-
-def test_a_call_that_was_never_sent_is_named() -> None:
-    w = Writer()
-    lines, _ = rendered([w.result("2", "skipped: a failed", failed=True)])
-    assert lines == ["  ✗ add  skipped: a failed"]
-
-
 def test_what_a_sub_agent_streams_is_not_shown_twice() -> None:
     w = Writer()
     items: list[Item] = [
@@ -116,7 +84,7 @@ def test_what_a_sub_agent_streams_is_not_shown_twice() -> None:
     assert lines == ["● step 1  → eve: Find it", "  │ It is here.", "  ✓ eve  10 ms"]
 
 
-def test_two_sub_agents_are_quoted_one_after_the_other() -> None:
+def test_of_two_sub_agents_that_stream_one_is_quoted_and_the_other_shown_at_its_end() -> None:
     w = Writer()
     items: list[Item] = [
         w.asked("1", "eve"),
@@ -130,77 +98,13 @@ def test_two_sub_agents_are_quoted_one_after_the_other() -> None:
     ]
     items += [streamed("2", "bob", "guess."), w.answered("2", "bob", "You guess.")]
     lines, _ = rendered(items)
-    assert lines[2:] == ["  │ eve: I know.", "  ✓ eve  20 ms", "  │ You guess.", "  ✓ bob  20 ms"]
-
-
-def test_reasoning_is_quoted_in_the_margin() -> None:
-    w = Writer()
-    thought = Notice("reasoning", {"content": "Let me see."})
-    lines, _ = rendered([thought, w("model_reply", "{}", usage={}, finish_reason="stop")])
-    assert lines == ["  │ Let me see."]
-
-
-def test_reasoning_of_a_later_reply_is_quoted_without_the_blank_line_before_it() -> None:
-    w = Writer()
-    said = w("text", "Yes.")
-    first, later = (Notice("reasoning", {"content": f"{blank}Hm."}) for blank in ("", "\n\n"))
-    assert rendered([later, said]) == rendered([first, said])
+    assert lines[2:] == ["  │ eve: I know.", "  ✓ eve  20 ms", "  ✓ bob  You guess.  20 ms"]
 
 
 def test_reasoning_ends_where_the_answer_begins() -> None:
     w = Writer()
     lines, answer = rendered([Notice("reasoning", {"content": "Hm."}), w("text", "Yes.")])
     assert (lines, answer) == (["  │ Hm."], "Yes.")
-
-
-@pytest.mark.parametrize(
-    ("notice", "line"),
-    [
-        pytest.param(
-            Notice("format_warning", {"message": "not run"}), "! not run", id="a format warning"
-        ),
-        pytest.param(
-            Notice("model_wait", {"message": "m is slow {}"}), "! m is slow {}", id="a slow model"
-        ),
-        pytest.param(
-            Notice("tool_progress", {"call_id": "1", "target": "add", "message": "1 of 2"}),
-            "  … add: 1 of 2",
-            id="a tool's progress",
-        ),
-    ],
-)
-def test_notices_are_lines(notice: Notice, line: str) -> None:
-    assert rendered([notice])[0] == [line]
-
-
-def test_a_reply_that_cannot_be_used_is_shown() -> None:
-    w = Writer()
-    lines, _ = rendered(
-        [w("action_error", "there is no tool x", error_type="unknown_tool", said="")]
-    )
-    assert lines == ["! a reply could not be used (unknown_tool): there is no tool x"]
-
-
-def test_a_run_that_fails_says_why() -> None:
-    w = Writer()
-    lines, answer = rendered([w("failed", "nobody answers", code="model_unreachable")])
-    assert lines == ["✗ failed (model_unreachable) after 0 ms: nobody answers"]
-    assert not answer
-
-
-def test_a_run_that_is_aborted_says_so() -> None:
-    assert rendered([Writer()("aborted", "by request")])[0] == ["✗ aborted after 0 ms: by request"]
-
-
-def test_at_the_limit_of_steps_its_text_is_the_answer() -> None:
-    text = "Reached maximum reasoning steps (5)"
-    lines, answer = rendered([Writer()("max_steps", text, results=[], usage={})])
-    assert answer == text + "\n"
-    assert lines == ["✗ stopped at the limit of steps, after 0 ms"]
-
-
-def test_events_that_a_later_version_adds_are_ignored() -> None:
-    assert rendered([Writer()("news"), Notice("news", {})]) == ([], "")
 
 
 def test_native_calls_and_their_refusal_are_told() -> None:
@@ -232,36 +136,53 @@ def test_an_answer_that_starts_over_is_announced() -> None:
     assert answer == "One two\nUn deux\n"
 
 
-def test_an_answer_that_follows_its_reset_whole_is_shown() -> None:
-    w = Writer()
-    items = [w("text", "One"), w("answer_reset", from_seq=1, attempt=2), w("agent_response", "Un")]
-    assert rendered([*items, w.completed()])[1] == "One\nUn\n"
+LIMIT = "Reached maximum reasoning steps (5)"
 
 
 @pytest.mark.parametrize(
-    ("notice", "said"),
+    ("item", "line", "answer"),
     [
-        pytest.param(
-            Notice(RECONNECTING, {"message": "it broke"}),
-            "! it broke; picking the run up again",
-            id="a broken connection",
-        ),
-        pytest.param(
-            Notice(RETRYING_START, {"message": "it broke"}),
-            "! it broke; asking again",
-            id="a connection that broke before the run began",
-        ),
-        pytest.param(
+        (Notice("format_warning", {"message": "not run"}), "! not run", ""),
+        (Notice("model_wait", {"message": "m is slow {}"}), "! m is slow {}", ""),
+        (Notice("tool_progress", {"target": "add", "message": "1 of 2"}), "  … add: 1 of 2", ""),
+        (Notice(RECONNECTING, {"message": "it broke"}), "! it broke; picking the run up again", ""),
+        (Notice(RETRYING_START, {"message": "it broke"}), "! it broke; asking again", ""),
+        (
             Notice("handed_over", {"run_id": "run-1", "last_seq": 3}),
             "! the agent's pod is leaving, and hands the run over",
-            id="a pod that leaves",
+            "",
         ),
-        pytest.param(
+        (
             Notice("reset", {"epoch": "e", "last_seq": 3}),
             "! the agent's store has lost the end of this run; it goes on from event 3",
-            id="a store that lost events",
+            "",
         ),
+        (
+            Writer()("action_error", "there is no tool x", error_type="unknown_tool", said=""),
+            "! a reply could not be used (unknown_tool): there is no tool x",
+            "",
+        ),
+        (
+            Writer()("failed", "nobody answers", code="model_unreachable"),
+            "✗ failed (model_unreachable) after 0 ms: nobody answers",
+            "",
+        ),
+        (Writer()("aborted", "by request"), "✗ aborted after 0 ms: by request", ""),
+        (
+            Writer()("max_steps", LIMIT, results=[], usage={}),
+            "✗ stopped at the limit of steps, after 0 ms",
+            f"{LIMIT}\n",
+        ),
+        (
+            Writer().completed(finish_reason="length"),
+            "! the answer is not whole: the model's length limit cut it off",
+            "",
+        ),
+        (Writer().result("2", "skipped: a failed", failed=True), "  ✗ add  skipped: a failed", ""),
+        (Writer()("news"), None, ""),
+        (Notice("news", {}), None, ""),
     ],
 )
-def test_interruptions_of_a_run_are_shown(notice: Notice, said: str) -> None:
-    assert rendered([notice])[0] == [said]
+def test_what_happens_to_a_run_is_a_line(item: Item, line: str | None, answer: str) -> None:
+    lines, told = rendered([item])
+    assert (lines[:1], told) == ([line] if line else [], answer)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from diptych.cli.output.tree_lines import TreeLines
+from diptych.cli.output.tree import TreeLines, tree_view
 
 
 def notice(kind: str, content: Any = "", *path: str, seq: int = 0, **metadata: Any) -> Any:
@@ -58,3 +58,32 @@ def test_what_says_nothing_to_a_person_is_not_shown() -> None:
 def test_strange_contents_are_shown_somehow(content: Any) -> None:
     for kind in ("delegation_request", "tool_call", "tool_error", "approval_requested"):
         assert len(shown(notice(kind, content))) == 1
+
+
+NOTHING = {"prompt_tokens": 0, "completion_tokens": 0}
+
+
+def run(*calls: Any, **fields: Any) -> dict[str, Any]:
+    own = {"prompt_tokens": 10, "completion_tokens": 2}
+    times = {"started_at": 100.0, "ended_at": 101.5, "status": "completed", "run_id": "r"}
+    about = {**times, "usage": own, "children_usage": NOTHING, "delegations": list(calls)}
+    return {**about, **fields}
+
+
+def call(name: str, **fields: Any) -> dict[str, Any]:
+    return {"agent": name, "task": "do it", "status": "completed", "started_at": 100.0, **fields}
+
+
+def test_each_run_is_a_line_below_the_one_it_comes_from_with_what_it_cost() -> None:
+    failed = run(status="failed", code="model_cut", cost="0", children_cost="0")
+    used = {"prompt_tokens": 5, "completion_tokens": 1}
+    middle = run(call("d", run=failed), children_usage=used, cost="0.25")
+    cut = call("c", ended_at=None, status="running", problem="the agent cannot be reached")
+    top = run(call("b", run=middle), cut, agent="a", cost="0.5", children_cost="0.25")
+    lines = tree_view(top, 200, 110.0)
+    assert ["".join(p if isinstance(p, str) else p[0] for p in line) for line in lines] == [
+        "a  completed  1.5 s  10 in, 2 out  cost 0.5 (with children 0.75)  r",
+        "├─ b  completed  1.5 s  10 in, 2 out (with children 15 in, 3 out)  cost 0.25  r  do it",
+        "│  └─ d  failed (model_cut)  1.5 s  10 in, 2 out  r  do it",
+        "└─ c  running  10.0 s  do it  ! the agent cannot be reached",
+    ]

@@ -8,8 +8,7 @@ from asyncio.subprocess import DEVNULL, PIPE
 import pytest
 from support.stack import Stage, box, call, stage, until
 
-from diptych.cli.client.failures import RemoteError
-from diptych.cli.client.remote import agent_at
+from diptych.cli.client.remote import RemoteError, agent_at
 
 PATIENCE = 100.0  # seconds; processes start slowly on a machine that has other work
 
@@ -85,6 +84,6 @@ async def test_a_run_is_cancelled_from_another_terminal() -> None:
 @pytest.mark.parametrize("run_id", [".", "..", ""])
 async def test_an_id_is_never_another_resource(run_id: str) -> None:
     async with stage("{}") as helper, agent_at(helper.url) as remote:
-        for ask in (remote.queue, remote.clear_queue, remote.send_cancellation, remote.tree):
+        for ask in (remote.queue, remote.clear_queue, remote.cancel, remote.tree):
             with pytest.raises(RemoteError, match=r"no run with this id|the id is empty"):
                 await ask(run_id)
