@@ -27,7 +27,7 @@ from diptych.runs.backends import Backends
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.request import RunRequest
 from diptych.runs.service import RunService
-from diptych.serve.system_clock import SystemClock
+from diptych.serve.adapters import SystemClock
 from diptych.stores.redis import RedisStore
 
 CALL = 100  # tokens
