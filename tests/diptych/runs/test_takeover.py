@@ -38,24 +38,6 @@ from diptych.runs.turn_admission import MAX_DEATHS
 
 
 @virtually
-async def test_a_model_that_was_being_asked_is_asked_again():
-    store = SharedStore()
-    slow = {"content": "{}", "delay_ms": 5000}
-    a, b = replica(store, "a", slow, "Hello."), replica(store, "b", slow, "Hello.")
-    run_id = await begin(a)
-    await asyncio.sleep(1)
-    a.kill()
-    killed = now()
-    heard = await told(b, run_id)
-    assert types(heard) == [
-        *("user_message", "offered", "owner_changed", "model_reply"),
-        *("text", "model_reply", "agent_response", "completed"),
-    ]
-    assert now() - killed < TAKEN_UP + 5
-    assert len(b.model.requests) == 2
-
-
-@virtually
 async def test_a_call_that_may_have_been_made_is_not_made_again():
     store, charge = SharedStore(), Counted()
     a, b = (replica(store, n, CALL, "{}", "Sorry.", tools=charge.tools) for n in "ab")
@@ -70,43 +52,6 @@ async def test_a_call_that_may_have_been_made_is_not_made_again():
     (error,) = [r for r in records(heard) if r.event_type == "tool_error"]
     assert error.metadata["error"] == "unknown"
     assert "unknown" in b.model.requests[0][-1].content
-
-
-@pytest.mark.parametrize("mark", ["read_only", "idempotent"])
-@virtually
-async def test_a_call_that_does_no_harm_twice_is_made_again(mark):
-    store, look = SharedStore(), Counted(**{mark: True})
-    a, b = (replica(store, n, CALL, "{}", "Found.", tools=look.tools) for n in "ab")
-    run_id = await begin(a)
-    await asyncio.sleep(1)
-    a.kill()
-    heard = await told(b, run_id)
-    assert facts(heard) == [
-        *("user_message", "tool_call", "owner_changed", "tool_result", "agent_response")
-    ]
-    assert look.count == 2
-
-
-@virtually
-async def test_a_delegation_in_flight_is_not_sent_again():
-    delegations = []
-
-    async def look(request, progress):
-        delegations.append(request)
-        await asyncio.sleep(3)
-        return "found"
-
-    store = SharedStore()
-    call = '{"agent": "peer", "task": "look"}'
-    a, b = (replica(store, n, call, "{}", "Sorry.", agents={"peer": look}) for n in "ab")
-    run_id = await begin(a)
-    await asyncio.sleep(1)
-    a.kill()
-    heard = await told(b, run_id)
-    assert facts(heard)[1:] == [
-        *("delegation_request", "owner_changed", "delegation_error", "agent_response")
-    ]
-    assert len(delegations) == 1
 
 
 @virtually
