@@ -7,6 +7,7 @@ from support.native_models import NativeModel, RefusingModel, native
 
 from diptych.core.codec import NOT_IN_MEMORY_VIEW, Record
 from diptych.core.run_settings import RunSettings
+from diptych.runs.catalog_recorder import starting_format
 from diptych.runs.definition import AgentDefinition
 
 
@@ -83,6 +84,17 @@ async def test_auto_goes_on_in_json_when_tools_are_refused_and_says_so_once():
     assert at.tools.called == [("echo", {"text": "x"})]
     offered = next(item for item in items if item.event_type == "offered")
     assert offered.metadata["action_format"] == "native"
+
+
+async def test_the_process_remembers_a_refusal():
+    at = rooms(RefusingModel("{}", "So."), "auto")
+    assert starting_format(RunSettings(action_format="auto"), at.model) == "native"
+    await at.ask()
+    assert starting_format(RunSettings(action_format="auto"), at.model) == "json"
+    items = records(await at.ask())
+    assert "action_format" not in {item.event_type for item in items}
+    offered = next(item for item in items if item.event_type == "offered")
+    assert "action_format" not in offered.metadata
 
 
 async def test_an_agent_that_is_native_by_order_fails_with_a_sentence():

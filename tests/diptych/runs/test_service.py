@@ -78,6 +78,14 @@ async def test_a_delegation_is_told_step_by_step():
 
 
 @virtually
+async def test_two_tools_that_take_a_second_each_take_one_second_together():
+    rooms = house('[{"tool": "slow"}, {"tool": "slow"}]', "{}", "x", tools={"slow": slow})
+    before = asyncio.get_running_loop().time()
+    await rooms.ask()
+    assert 1.0 <= asyncio.get_running_loop().time() - before < 1.1
+
+
+@virtually
 async def test_events_are_recorded_as_they_happen_and_results_told_as_they_were_asked():
     calls = (
         '[{"tool": "slow", "arguments": {"seconds": 3, "value": "late"}},'

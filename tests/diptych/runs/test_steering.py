@@ -10,18 +10,15 @@ from support.shared_store import SharedStore
 from support.stories import begin, log, virtually
 
 from diptych.core.errors import IdempotencyMismatch, RunEnded, RunNotFound, TooManyMessages
-from diptych.core.events import (
-    Called,
-    MessageQueued,
-    Replied,
-)
+from diptych.core.events import Called, MessageQueued, Replied, Streamed
 from diptych.core.messages import Message
 from diptych.core.run_settings import RunSettings
-from diptych.core.state import MAX_MESSAGES_PER_RUN
+from diptych.core.state import MAX_MESSAGES_PER_RUN, Phase
 from diptych.runs.request import RunRequest
 
 MORE = MessageQueued("and in French", "m-1")
 TWO = '[{"tool": "a"}, {"tool": "b"}]'
+ECHO = '{"tool": "echo", "arguments": {"text": "a"}}'
 
 
 def event_types(store, run_id):
@@ -29,6 +26,18 @@ def event_types(store, run_id):
 
 
 # What the loop makes of it
+
+
+def test_calls_that_the_model_asks_for_without_having_heard_it_are_not_made():
+    run, commands = feed(started("echo")[0], MORE)
+    assert commands == ()
+    run, commands = feed(run, Replied(ECHO))
+    assert made(commands) == []
+    (ask,) = commands
+    told = ask.request.messages[-1]
+    assert "skipped: superseded by a new message" in told.content
+    assert MORE.message in told.content
+    assert run.step == 1
 
 
 def test_it_joins_after_the_calls_now_running():
@@ -43,6 +52,16 @@ def test_it_joins_after_the_calls_now_running():
     assert "AAA" in told.content
     assert "superseded" in told.content
     assert MORE.message in told.content
+
+
+def test_the_next_turn_has_steps_of_its_own_and_counts_on():
+    settings = RunSettings(max_steps=1, on_max_steps="answer")
+    run, _ = feed(started("echo", settings=settings)[0], Replied(ECHO), returned("call_1_1"))
+    assert run.phase is Phase.ANSWER
+    run, _ = feed(run, Streamed("One."), MORE, Replied(""))
+    assert run.phase is Phase.ACT
+    run, commands = feed(run, Replied(ECHO))
+    assert [c.id for c in made(commands)] == ["call_2_1"]
 
 
 # Wherever the run is

@@ -38,6 +38,24 @@ from diptych.runs.turn_admission import MAX_DEATHS
 
 
 @virtually
+async def test_a_model_that_was_being_asked_is_asked_again():
+    store = SharedStore()
+    slow = {"content": "{}", "delay_ms": 5000}
+    a, b = replica(store, "a", slow, "Hello."), replica(store, "b", slow, "Hello.")
+    run_id = await begin(a)
+    await asyncio.sleep(1)
+    a.kill()
+    killed = now()
+    heard = await told(b, run_id)
+    assert types(heard) == [
+        *("user_message", "offered", "owner_changed", "model_reply"),
+        *("text", "model_reply", "agent_response", "completed"),
+    ]
+    assert now() - killed < TAKEN_UP + 5
+    assert len(b.model.requests) == 2
+
+
+@virtually
 async def test_a_call_that_may_have_been_made_is_not_made_again():
     store, charge = SharedStore(), Counted()
     a, b = (replica(store, n, CALL, "{}", "Sorry.", tools=charge.tools) for n in "ab")
