@@ -29,7 +29,7 @@ from diptych.runs.scheduler import HAND_OVER_SECONDS
 from diptych.serve.hosted_agent import HostedAgent
 from diptych.serve.http_server import CLOSE_SECONDS, FIRST_REQUEST_SECONDS
 from diptych_operator.controller import readiness_poll
-from diptych_operator.controller.poll_schedule import SCAN_SECONDS
+from diptych_operator.controller.readiness_poll import SCAN_SECONDS
 from diptych_operator.desired import resolved_manifest as resolved
 from diptych_operator.desired.access import (
     ACCESS_KEY,
@@ -38,7 +38,7 @@ from diptych_operator.desired.access import (
     access_text,
 )
 from diptych_operator.desired.resolved_manifest import FILE, FOLDER, manifest_text
-from diptych_operator.process.policy_settings import read_policy
+from diptych_operator.process.settings_files import read_policy
 from diptych_operator.resources.agent import REDIS_PORT
 from diptych_operator.resources.kinds import CONFIG_MAP, DEPLOYMENT, PORT, Object
 

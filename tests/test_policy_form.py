@@ -14,8 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 from diptych.manifest.policy import PolicyRuleSpec
-from diptych_operator.process.policy_settings import read_policy
-from diptych_operator.process.settings_file import SettingsError
+from diptych_operator.process.settings_files import SettingsError, read_policy
 
 ROOT = Path(__file__).parents[1]
 GENERATOR = runpy.run_path(str(ROOT / "crds" / "generate.py"))

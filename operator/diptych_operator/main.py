@@ -12,9 +12,8 @@ from diptych_operator.kubernetes.connection import find_connection
 from diptych_operator.kubernetes.errors import UnavailableError
 from diptych_operator.process.logs import configure_logging
 from diptych_operator.process.settings import read_settings
-from diptych_operator.process.settings_file import SettingsError
-from diptych_operator.process.tasks import end_tasks
-from diptych_operator.process.term import Operator
+from diptych_operator.process.settings_files import SettingsError
+from diptych_operator.process.term import Operator, end_tasks
 
 _log = logging.getLogger(__name__)
 

@@ -1,36 +1,123 @@
-"""Applies one child of an Agent, whatever others have made of the live object.
+"""One line of the log for each change that the operator makes: what, of which Agent, and why.
+
+As JSON (`--log-format json`) the line has the same in fields of its own. What is only looked at, or
+refused, has no such line.
+
+Answers of the API to own writes: into the cache, and the Agents that they affect into the queue.
+
+An answer may be here before the watch event, which then is no news. So what others wait for, and
+what somebody else has changed just before the write, must be seen in the answer.
+
+What the writer itself has changed does not queue it: its reconcile has just done that. Else words
+that differ at each write, such as those of a webhook that denies, would have it reconciled forever.
+
+Applies one child of an Agent, whatever others have made of the live object.
 
 Server-side apply merges with the fields of other field managers. The result can be invalid though
 the manifest is fine: say, a port of the same name and another number next to ours. So an object
 that the Agent controls is overwritten, once, if applying it is refused. If that is refused too,
 the manifest is at fault, and nothing has changed.
+
+Takes away what an Agent has and should not have: children that it does not need any more.
+
+An Agent that may not be exposed as its manifest asks loses its route, and its NetworkPolicy admits
+nobody for it any more. All else of it goes on as it was.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from enum import Enum
 from http import HTTPStatus
 
-from diptych_operator.controller.answers import Answers
-from diptych_operator.controller.changes import Verb, log_change
-from diptych_operator.desired.additions import locked_additions
-from diptych_operator.desired.drift import digest, has_drifted
+from diptych_operator.controller.cache import ObjectCache
+from diptych_operator.controller.work_queue import WorkQueue
+from diptych_operator.desired.drift import digest, has_drifted, locked_additions
 from diptych_operator.desired.locked_fields import LockedField
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import InvalidError
-from diptych_operator.resources.agent import Agent
+from diptych_operator.resources.agent import Agent, agent_of, is_controlled_by
 from diptych_operator.resources.kinds import (
+    AGENT,
     APPLIED_DIGEST,
+    CONFIG_MAP,
     DEPLOYMENT,
+    NETWORK_POLICY,
     OVERWRITE_MANAGER,
+    ROUTE_KINDS,
     Kind,
     NamespacedName,
     Object,
     kind_of,
     namespaced_name_of,
 )
-from diptych_operator.resources.ownership import is_controlled_by
 
 _log = logging.getLogger(__name__)
+
+
+class Verb(Enum):
+    """What was done to an object."""
+
+    CREATED = "created"
+    APPLIED = "applied"
+    DELETED = "deleted"
+
+
+def log_change(agent: Agent, verb: Verb, kind: Kind, name: str, why: str) -> None:
+    """Log a change of an object that belongs to an Agent; `name` is the object's."""
+    log_change_of("/".join(agent.namespaced_name), agent.generation, verb, kind, name, why)
+
+
+def log_change_of(  # noqa: PLR0913, PLR0917 - the fields of one line
+    agent: str, generation: int, verb: Verb, kind: Kind, name: str, why: str
+) -> None:
+    """Log a change for an Agent, `namespace/name`, that may be gone: then its generation is 0."""
+    change = {
+        "agent": agent,
+        "generation": generation,
+        "verb": verb.value,
+        "kind": kind.name,
+        "name": name,
+        "why": why,
+    }
+    sentence = "%(agent)s, generation %(generation)d: %(verb)s %(kind)s %(name)s: %(why)s"
+    _log.info(sentence, change, extra={"change": change})
+
+
+class Answers:
+    """Takes the answers to what is written for Agents."""
+
+    def __init__(self, cache: ObjectCache, queue: WorkQueue) -> None:
+        self._cache = cache
+        self._queue = queue
+
+    def put_agent(self, answer: Object) -> None:
+        """Take the answer to the write of a status; a status alone affects nobody."""
+        former = self._cache.find(AGENT, namespaced_name_of(answer))
+        affected = self._cache.put(AGENT, answer)
+        if former is None or _is_edited(former, answer):
+            self._queue_all(affected)
+
+    def put_child(self, kind: Kind, answer: Object, writer: NamespacedName) -> None:
+        """Take the answer to the write of a child; its `writer` is queued if its status is news."""
+        former = self._cache.find(kind, namespaced_name_of(answer))
+        affected = self._cache.put(kind, answer)
+        if former is None or former.get("status") == answer.get("status"):
+            affected -= {writer}
+        self._queue_all(affected)
+
+    def _queue_all(self, names: set[NamespacedName]) -> None:
+        for name in names:
+            self._queue.add(name)
+
+
+def _is_edited(former: Object, answer: Object) -> bool:
+    """Say whether an Agent is another one than before, apart from its status."""
+    before, after = agent_of(former), agent_of(answer)
+    return (before.uid, before.generation, before.is_terminating) != (
+        after.uid,
+        after.generation,
+        after.is_terminating,
+    )
 
 
 class Applier:
@@ -128,3 +215,38 @@ def _must_be_recreated(live: Object, desired: Object) -> bool:
     if kind_of(desired) is DEPLOYMENT:
         return bool(live["spec"].get("selector") != desired["spec"]["selector"])
     return bool(live.get("immutable") and live.get("data") != desired.get("data"))
+
+
+class Surplus:
+    """Deletes the surplus children of all Agents."""
+
+    def __init__(self, client: KubernetesClient, cache: ObjectCache, applier: Applier) -> None:
+        self._client = client
+        self._cache = cache
+        self._applier = applier
+
+    async def delete(
+        self, agent: Agent, desired: Collection[Kind], config_maps: Iterable[Object]
+    ) -> None:
+        """Delete children of all but the desired kinds, and ConfigMaps. Raises `ApiError`."""
+        for kind, live in tuple(self._cache.children(agent)):
+            if kind not in desired:
+                await self._delete(agent, kind, live, "it is not needed")
+        for live in config_maps:
+            await self._delete(agent, CONFIG_MAP, live, "no pod mounts it any more")
+
+    async def unexpose(self, agent: Agent, network_policy: Object) -> None:
+        """Delete an Agent's routes; apply the policy that admits nobody. Raises `ApiError`."""
+        for kind, live in tuple(self._cache.children(agent)):
+            if kind in ROUTE_KINDS:
+                await self._delete(agent, kind, live, "the Agent may not be exposed like that")
+            elif kind is NETWORK_POLICY:
+                await self._applier.apply_if_drifted(agent, network_policy, live)
+
+    async def _delete(self, agent: Agent, kind: Kind, live: Object, why: str) -> None:
+        if "deletionTimestamp" in live["metadata"]:
+            return
+        await self._client.delete(kind, namespaced_name_of(live), live["metadata"]["uid"])
+        log_change(agent, Verb.DELETED, kind, live["metadata"]["name"], why)
+        if kind in ROUTE_KINDS:  # no watch tells of it
+            self._cache.remove(kind, live)

@@ -1,4 +1,6 @@
-"""The cache of observed objects, from which every decision is made (an informer's cache).
+"""Which Agents refer to which objects, as an index of both ways.
+
+The cache of observed objects, from which every decision is made (an informer's cache).
 
 Watches and lists put objects in, and so does the answer to every write, so that the operator never
 decides on less than it knows. An older version never replaces a newer one, and a list from before a
@@ -9,12 +11,16 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from diptych_operator.controller.referrers import ReferrerIndex
-from diptych_operator.desired.additions import ADDED, additions
+from diptych_operator.desired.drift import ADDED, additions
 from diptych_operator.desired.expose import exposed_at_host
-from diptych_operator.desired.observed import ObservedState
-from diptych_operator.desired.references import Reference, may_delegate, references
-from diptych_operator.resources.agent import Agent, agent_of, bad_conditions, ready_status
+from diptych_operator.desired.references import ObservedState, Reference, may_delegate, references
+from diptych_operator.resources.agent import (
+    Agent,
+    agent_of,
+    bad_conditions,
+    is_owned_by,
+    ready_status,
+)
 from diptych_operator.resources.kinds import (
     AGENT,
     CHILD_KINDS,
@@ -32,9 +38,39 @@ from diptych_operator.resources.kinds import (
     namespaced_name_of,
 )
 from diptych_operator.resources.labels import agent_name_of
-from diptych_operator.resources.ownership import is_owned_by
+from diptych_operator.status.condition import Problem
 from diptych_operator.status.conditions import MissingDependency
-from diptych_operator.status.problem import Problem
+
+
+class ReferrerIndex:
+    """Which Agents refer to an object."""
+
+    def __init__(self) -> None:
+        self._referrers: dict[Reference, set[NamespacedName]] = defaultdict(set)
+        self._references: dict[NamespacedName, frozenset[Reference]] = {}
+
+    def of(self, reference: Reference) -> set[NamespacedName]:
+        return self._referrers.get(reference, set())
+
+    def references_of(self, name: NamespacedName) -> frozenset[Reference]:
+        """Give what an Agent refers to, as far as it is known."""
+        return self._references.get(name, frozenset())
+
+    def set_references(
+        self, name: NamespacedName, wanted: frozenset[Reference]
+    ) -> frozenset[Reference]:
+        """Replace the references of an Agent; give the former ones."""
+        before = self._references.pop(name, frozenset())
+        for reference in before - wanted:
+            self._referrers[reference].discard(name)
+            if not self._referrers[reference]:
+                del self._referrers[reference]
+        for reference in wanted - before:
+            self._referrers[reference].add(name)
+        if wanted:
+            self._references[name] = wanted
+        return before
+
 
 _LABELLED = (POD, JOB, CONFIG_MAP)
 _CHILDREN = (*CHILD_KINDS, *ROUTE_KINDS)

@@ -9,14 +9,18 @@ from diptych_operator.desired.children import (
     TooLargeError,
     closed_network_policy,
 )
-from diptych_operator.desired.manifest_error import ExposeError, ManifestError
-from diptych_operator.desired.observed import ObservedState
+from diptych_operator.desired.references import ObservedState
 from diptych_operator.desired.strategic_merge import MergeError
 from diptych_operator.kubernetes.errors import ApiError, ForbiddenError
-from diptych_operator.resources.agent import Agent
+from diptych_operator.resources.agent import (
+    Agent,
+    ExposeError,
+    ManifestError,
+    controller_of,
+    is_owned_by,
+)
 from diptych_operator.resources.kinds import AGENT, Object, kind_of
-from diptych_operator.resources.ownership import controller_of, is_owned_by
-from diptych_operator.status.problem import (
+from diptych_operator.status.condition import (
     FORMER_AGENT,
     KIND_MISSING,
     MENDED_ELSEWHERE,

@@ -6,9 +6,8 @@ also by an operator that was away when the Agent was deleted.
 
 from collections.abc import Sequence
 
-from diptych_operator.controller.answers import Answers
+from diptych_operator.controller.apply import Answers, Verb, log_change, log_change_of
 from diptych_operator.controller.cache import ObjectCache
-from diptych_operator.controller.changes import Verb, log_change, log_change_of
 from diptych_operator.desired.purge import AGENT_UID, SESSIONS, purge_policy, started
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import NotFoundError

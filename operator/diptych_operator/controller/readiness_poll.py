@@ -1,4 +1,10 @@
-"""Polls for facts that no watch shows: missing dependencies, and why a pod does not start.
+"""When each Agent is polled next: once in a period, spread evenly over it, sooner if asked for.
+
+Tokens with which the operator asks pods how they are: of its own ServiceAccount, for one Agent.
+
+Each is for the Agent alone that it is sent to, so that no pod can use it at another one.
+
+Polls for facts that no watch shows: missing dependencies, and why a pod does not start.
 
 A pod's `/ready` lists missing dependencies, to whoever proves that it is the operator or may read
 all (`status_tokens`): a tool server, an agent, a key, its model, its store. An Agent's pods are
@@ -12,7 +18,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 
@@ -20,14 +26,105 @@ import aiohttp
 import orjson
 
 from diptych_operator.controller.cache import ObjectCache
-from diptych_operator.controller.poll_schedule import MAX_PER_SECOND, PollSchedule
-from diptych_operator.controller.status_tokens import StatusTokens
 from diptych_operator.controller.work_queue import WorkQueue
+from diptych_operator.desired.access import audience
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import ApiError
 from diptych_operator.resources.kinds import PORT, NamespacedName, Object
 from diptych_operator.status.conditions import MissingDependency
 from diptych_operator.status.pods import is_held_up, pod_address, start_problem
+
+MAX_PER_SECOND = 10.0
+"""Agents polled per second by one schedule; with more Agents the periods get longer."""
+
+SCAN_SECONDS = 1.0
+"""Seconds between two looks at all times: a thousand of them cost more than what is due."""
+
+
+class PollSchedule:
+    """Times by Agent. `clock` gives seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._next: dict[NamespacedName, float] = {}
+        self._next_scan = 0.0
+
+    def expedite(self, name: NamespacedName, seconds: float) -> None:
+        """Poll an Agent in so many seconds, unless its next poll is sooner."""
+        at = self._clock() + seconds
+        self._next[name] = min(self._next.get(name, at), at)
+        self._next_scan = min(self._next_scan, at)
+
+    def pop_due(self, names: Iterable[NamespacedName], period: float) -> list[NamespacedName]:
+        """Give those of `names` whose time has come; their next time is a period later.
+
+        `names` are all Agents: any other one is forgotten. The period gets longer if more of them
+        than `MAX_PER_SECOND` would be due. Their times are looked at once in `SCAN_SECONDS`, or
+        when one is expedited to a time before that.
+        """
+        now = self._clock()
+        if now < self._next_scan:
+            return []
+        self._next_scan = now + SCAN_SECONDS
+        known = list(names)
+        period = max(period, len(known) / MAX_PER_SECOND)
+        for index in [index for index, name in enumerate(known) if name not in self._next]:
+            self._next[known[index]] = now + period * (index + 1) / len(known)
+        if len(self._next) > len(known):
+            for name in self._next.keys() - set(known):
+                del self._next[name]
+        due = [name for name in known if self._next[name] <= now]
+        self._next |= dict.fromkeys(due, now + period)
+        return due
+
+
+LIFETIME = 3600
+"""Seconds for which a token is asked; the API may give another time."""
+RENEWED_AFTER = 1800.0
+"""Seconds after which a token is replaced: well before it expires, whatever the API gives."""
+RETRY_SECONDS = 60.0
+
+_log = logging.getLogger(__name__)
+
+
+class StatusTokens:
+    """The tokens by Agent. `account` is the operator's own; without one there are no tokens."""
+
+    def __init__(
+        self,
+        client: KubernetesClient,
+        account: NamespacedName | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._account = account
+        self._clock = clock
+        self._tokens: dict[NamespacedName, tuple[str | None, float]] = {}
+        """The token, None if the API gave none, and the time until which that holds."""
+
+    async def token(self, name: NamespacedName) -> str | None:
+        """Give a token for an Agent; None if the API gives none now."""
+        if self._account is None:
+            return None
+        token, until = self._tokens.get(name, (None, 0.0))
+        now = self._clock()
+        if now >= until:
+            token = await self._request(self._account, name) or token
+            self._tokens[name] = token, now + (RENEWED_AFTER if token else RETRY_SECONDS)
+        return token
+
+    def keep(self, names: set[NamespacedName]) -> None:
+        """Forget the tokens of all other Agents."""
+        for name in self._tokens.keys() - names:
+            del self._tokens[name]
+
+    async def _request(self, account: NamespacedName, name: NamespacedName) -> str | None:
+        try:
+            return await self._client.create_token(account, audience(name), LIFETIME)
+        except ApiError as error:
+            _log.warning("%s/%s: no token to ask its pods with: %s", *name, error)
+            return None
+
 
 PERIOD = 5.0
 """Seconds between two polls of an Agent, if there are few Agents."""
@@ -44,8 +141,6 @@ _MAX_BODY = 64 * 1024
 _MAX_TEXT = 300
 _REFUSED = re.compile(r'error_description="([^"]*)"')
 _CLOCK_SECONDS = 60.0  # by which two clocks may differ, as of tokens
-
-_log = logging.getLogger(__name__)
 
 
 class ReadinessPoll:

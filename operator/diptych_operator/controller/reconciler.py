@@ -16,8 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from diptych_operator.controller.answers import Answers
-from diptych_operator.controller.apply import Applier
+from diptych_operator.controller.apply import Answers, Applier, Surplus
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.cluster_issuer import ClusterIssuer
@@ -37,15 +36,14 @@ from diptych_operator.controller.obstacles import (
 from diptych_operator.controller.purge_jobs import PurgeJobs
 from diptych_operator.controller.rollout_throttle import RolloutThrottle
 from diptych_operator.controller.status_writer import StatusWriter
-from diptych_operator.controller.surplus import Surplus
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.desired.access import ACCESS_KEY, access_config_map_name, access_text
 from diptych_operator.desired.children import Children, Platform, desired_children
-from diptych_operator.desired.observed import ObservedState
+from diptych_operator.desired.references import ObservedState
 from diptych_operator.desired.rollout import mounts_config_map
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import ApiError, ForbiddenError, InvalidError, NotFoundError
-from diptych_operator.resources.agent import Agent
+from diptych_operator.resources.agent import Agent, is_owned_by
 from diptych_operator.resources.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -58,11 +56,9 @@ from diptych_operator.resources.kinds import (
     kind_of,
     namespaced_name_of,
 )
-from diptych_operator.resources.ownership import is_owned_by
-from diptych_operator.status.agent_status import former_degraded
-from diptych_operator.status.conditions import StatusInputs
-from diptych_operator.status.deployments import NUDGE_SECONDS, refusal
-from diptych_operator.status.problem import Problem
+from diptych_operator.status.condition import Problem
+from diptych_operator.status.conditions import StatusInputs, former_degraded
+from diptych_operator.status.pods import NUDGE_SECONDS, refusal
 from diptych_operator.status.unresolved import unresolved_references
 
 TRIES = 3

@@ -7,7 +7,7 @@ where this one ended. Who waits is known by being looked at again.
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.work_queue import WorkQueue
-from diptych_operator.desired.rollout_mark import begins_platform_rollout, is_in_platform_rollout
+from diptych_operator.desired.rollout import begins_platform_rollout, is_in_platform_rollout
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import DEPLOYMENT, NamespacedName, Object
 

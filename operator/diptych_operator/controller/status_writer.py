@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from diptych_operator.controller.answers import Answers
+from diptych_operator.controller.apply import Answers
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import (
@@ -17,8 +17,7 @@ from diptych_operator.kubernetes.errors import (
 )
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import NamespacedName, Object
-from diptych_operator.status.agent_status import agent_status
-from diptych_operator.status.conditions import StatusInputs
+from diptych_operator.status.conditions import StatusInputs, agent_status
 from diptych_operator.status.events import PATIENCE, event_of, premature, transitions
 
 _log = logging.getLogger(__name__)

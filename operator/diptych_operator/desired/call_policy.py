@@ -9,8 +9,7 @@ from typing import Any
 
 from diptych_cel.expressions import About, InvalidExpression, check_expression
 from diptych_operator.desired.locked_fields import LockedField, locked_field
-from diptych_operator.desired.manifest_error import ManifestError
-from diptych_operator.resources.agent import Agent
+from diptych_operator.resources.agent import Agent, ManifestError
 
 _CONTAINER = "spec.containers[agent]"
 _LOCKED = (

@@ -27,17 +27,21 @@ from diptych_operator.desired.expose import (
 )
 from diptych_operator.desired.metadata import MetadataSettings, check_metadata, with_metadata
 from diptych_operator.desired.network_policy import NetworkSettings, policy_spec
-from diptych_operator.desired.observed import ObservedState
 from diptych_operator.desired.purge import purge_job
-from diptych_operator.desired.references import may_delegate
+from diptych_operator.desired.references import ObservedState, may_delegate
 from diptych_operator.desired.resolved_manifest import (
     FILE,
     manifest_text,
     resolved_manifest,
     versioned_name,
 )
-from diptych_operator.desired.rollout import has_ended, is_replacing_pods, mounted_config_map
-from diptych_operator.desired.rollout_mark import ROLLOUT_MARK, rollout_mark
+from diptych_operator.desired.rollout import (
+    ROLLOUT_MARK,
+    has_ended,
+    is_replacing_pods,
+    mounted_config_map,
+    rollout_mark,
+)
 from diptych_operator.resources.agent import Agent, PeerRef
 from diptych_operator.resources.kinds import (
     AGENT,

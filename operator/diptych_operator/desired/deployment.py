@@ -1,11 +1,14 @@
-"""The Deployment of an Agent, and its pod template. Pure.
+"""The platform's HTTP proxy, `agents.proxy` of the chart, and what NO_PROXY exempts of it. Pure.
+
+The Deployment of an Agent, and its pod template. Pure.
 
 The pods pass Pod Security `restricted`. The resolved manifest, the access file, a token for each
 peer and every key that the manifest refers to are files of one projected volume; a missing Secret
 or key does not keep a pod from starting.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
@@ -13,12 +16,49 @@ from typing import Any, Final
 from diptych_operator.desired.access import access_source, token_sources
 from diptych_operator.desired.locked_fields import LockedField, check_locked
 from diptych_operator.desired.metadata import own_metadata
-from diptych_operator.desired.proxy import ProxySettings, proxy_variables
+from diptych_operator.desired.references import address
 from diptych_operator.desired.resolved_manifest import FILE, FOLDER
 from diptych_operator.desired.strategic_merge import MergeError, strategic_merge
 from diptych_operator.resources.agent import Agent, PeerRef
 from diptych_operator.resources.kinds import METRICS_PORT, PORT, Object
 from diptych_operator.resources.labels import child_labels, selector_labels
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class ProxySettings:
+    """The proxy's URL, what else is asked directly, and the cluster's DNS domain."""
+
+    url: str
+    no_proxy: tuple[str, ...] = ()
+    domain: str = "cluster.local"
+
+
+def proxy_variables(agent: Agent, proxy: ProxySettings | None) -> dict[str, str]:
+    """Return the variables that send an Agent's requests through the proxy; none without one."""
+    if proxy is None:
+        return {}
+    direct = [*_LOOPBACK, ".svc", f".{proxy.domain}", *_inside(agent, proxy), *proxy.no_proxy]
+    variables = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), proxy.url)
+    return {**variables, "NO_PROXY": ",".join(dict.fromkeys(direct))}
+
+
+def _inside(agent: Agent, proxy: ProxySettings) -> Iterator[str]:
+    """Yield the names, without `.svc`, by which the pod asks for what is in the cluster.
+
+    A host of two labels is taken for NAME.NAMESPACE if its URL says http: to look whether there is
+    such a Service would roll the pods when it comes or goes.
+    """
+    names = [peer.name for peer in agent.peers]
+    names += [ref.name for ref in agent.service_refs]
+    yield from (f"{name}.{namespace}" for namespace, name in names)
+    for url in (*agent.urls, *agent.variable_urls):
+        with suppress(ValueError):  # the manifest is rejected for it: `controller.obstacles`
+            found = address(url, agent.namespace, proxy.domain)
+            if found.service_name and (found.is_certain or url.startswith("http://")):
+                yield found.host
+
 
 CONTAINER = "agent"
 VOLUME = "diptych"

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from diptych_operator.desired.manifest_error import ExposeError
-from diptych_operator.desired.observed import ObservedState
-from diptych_operator.resources.agent import Agent, agent_of
+from diptych_operator.desired.references import ObservedState
+from diptych_operator.resources.agent import Agent, ExposeError, agent_of
 from diptych_operator.resources.kinds import (
     HTTP_ROUTE,
     INGRESS,

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from diptych_operator.desired.manifest_error import ManifestError
-from diptych_operator.resources.agent import Agent
+from diptych_operator.resources.agent import Agent, ManifestError
 from diptych_operator.resources.kinds import SERVICE, SERVICE_ACCOUNT, Object, kind_of
 
 

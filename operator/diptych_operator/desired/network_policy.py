@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from diptych_operator.desired.observed import ObservedState
 from diptych_operator.desired.references import (
     Address,
+    ObservedState,
     address,
     is_external_name,
     may_delegate,

@@ -15,7 +15,7 @@ from diptych_operator.desired.deployment import (
 )
 from diptych_operator.desired.drift import digest
 from diptych_operator.desired.network_policy import NetworkSettings, redis_egress_rules
-from diptych_operator.desired.observed import ObservedState
+from diptych_operator.desired.references import ObservedState
 from diptych_operator.desired.strategic_merge import strategic_merge
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import JOB, NETWORK_POLICY, Object

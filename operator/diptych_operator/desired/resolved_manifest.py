@@ -13,8 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from diptych_operator.desired.observed import ObservedState
-from diptych_operator.desired.references import may_delegate, may_use
+from diptych_operator.desired.references import ObservedState, may_delegate, may_use
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import Object
 

@@ -14,16 +14,17 @@ from diptych_operator.controller.claims import OperatorName
 from diptych_operator.controller.leader_election import Candidate
 from diptych_operator.desired.children import Platform
 from diptych_operator.desired.network_policy import DnsSettings, NetworkSettings
-from diptych_operator.process.access_settings import read_access_settings
-from diptych_operator.process.agent_settings import (
+from diptych_operator.process.settings_files import (
     FLAG,
+    SettingsError,
     expose_settings,
     metadata_settings,
     network_peers,
     pod_defaults,
+    read_access_settings,
+    read_mapping,
+    read_policy,
 )
-from diptych_operator.process.policy_settings import read_policy
-from diptych_operator.process.settings_file import SettingsError, read_mapping
 from diptych_operator.resources.kinds import NamespacedName
 
 _MAX_PORT = 65535

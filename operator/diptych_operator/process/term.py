@@ -1,4 +1,6 @@
-"""One term of office of the operator (no SIGTERM): wait for the Lease, list, watch and reconcile.
+"""Waits for asyncio tasks and ends them reliably, on Python 3.11 and above.
+
+One term of office of the operator (no SIGTERM): wait for the Lease, list, watch and reconcile.
 
 A term starts with an empty cache. It ends when a signal arrives, when the Lease is lost, when
 the watches fail for good (say, the CRD is deleted) or when anything else breaks. Unless it was a
@@ -11,25 +13,25 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import AsyncIterator, Coroutine, Sequence
+import signal
+from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum, auto
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import kopf
 from aiohttp import web
 
-from diptych_operator.controller.answers import Answers
+from diptych_operator.controller.apply import Answers
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.cluster_issuer import ClusterIssuer
 from diptych_operator.controller.leader_election import LeaderElection
 from diptych_operator.controller.metrics import Metrics
-from diptych_operator.controller.readiness_poll import ReadinessPoll
+from diptych_operator.controller.readiness_poll import ReadinessPoll, StatusTokens
 from diptych_operator.controller.reconciler import Collaborators, Reconciler, Workers
 from diptych_operator.controller.rollout_throttle import RolloutThrottle
-from diptych_operator.controller.status_tokens import StatusTokens
 from diptych_operator.controller.status_writer import StatusWriter
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.kubernetes.client import KubernetesClient
@@ -37,13 +39,58 @@ from diptych_operator.kubernetes.connection import Connection
 from diptych_operator.kubernetes.errors import UnavailableError
 from diptych_operator.process.health import Health
 from diptych_operator.process.settings import Settings
-from diptych_operator.process.tasks import end_tasks, errors_of, finish_unless, set_on_signals
 from diptych_operator.resources.kinds import Object
 from diptych_operator.status.events import claim_event
-from diptych_operator.watch.handlers import kopf_settings, registry_for
+from diptych_operator.watch.handlers import kopf_settings, registry_for, watched_paths
 from diptych_operator.watch.resync import Resync
-from diptych_operator.watch.scope import watched_paths
 from diptych_operator.watch.staleness import WatchStaleness
+
+STOP_SECONDS = 3.0
+"""After which a task that does not end is cancelled again."""
+
+_ATTEMPTS = 5
+Tasks: TypeAlias = Collection["asyncio.Task[Any]"]
+
+
+async def end_tasks(tasks: Tasks) -> Tasks:
+    """Cancel tasks until they have ended; give those that have not.
+
+    One cancellation can be lost: in Python 3.11 `asyncio.wait_for`, which kopf uses, swallows one
+    that arrives together with its result.
+    """
+    left = {task for task in tasks if not task.done()}
+    for _ in range(_ATTEMPTS):
+        if not left:
+            break
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=STOP_SECONDS)
+    return left
+
+
+def errors_of(tasks: Tasks) -> list[BaseException]:
+    """Give the exceptions of tasks that have failed."""
+    ended = [task for task in tasks if task.done() and not task.cancelled()]
+    return [error for task in ended if (error := task.exception())]
+
+
+async def finish_unless(stop: asyncio.Event, waiting: Coroutine[Any, Any, None]) -> bool:
+    """Await a coroutine; cancel it and give False if `stop` is set before it ends."""
+    task, stopping = asyncio.create_task(waiting), asyncio.create_task(stop.wait())
+    await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not task.done():
+        task.cancel()
+        return False
+    task.result()
+    return True
+
+
+def set_on_signals(stop: asyncio.Event) -> None:
+    """Set an event on SIGINT and SIGTERM."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
 
 PAUSE_SECONDS = 5.0
 """Between a failure and the next term."""

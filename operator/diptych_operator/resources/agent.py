@@ -2,6 +2,12 @@
 
 The fields and their rules stand in one place, the pod's manifest models. The CRD is generated from
 them, and the API has validated every Agent against the CRD, so nothing is validated again here.
+
+A manifest that this platform does not take, for another reason than its pod template. Pure.
+
+Whose an object is: its controller's uid decides, not its name or its labels.
+
+Anyone can copy labels, and names depend on nothing but the Agent's name.
 """
 
 import re
@@ -9,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from diptych_operator.resources.kinds import PORT, NamespacedName, Object
+from diptych_operator.resources.kinds import FIELD_MANAGER, PORT, NamespacedName, Object
 
 KeyKind: TypeAlias = Literal["Secret", "ConfigMap"]
 
@@ -290,3 +296,57 @@ def _key_refs(value: object) -> Iterator[KeyRef]:
     elif isinstance(value, list):
         for inner in value:
             yield from _key_refs(inner)
+
+
+class ManifestError(ValueError):
+    """A manifest that cannot be served; `str()` is a sentence without its full stop.
+
+    `reason` is the reason of the condition Accepted.
+    """
+
+    def __init__(self, reason: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason
+
+
+class ExposeError(ManifestError):
+    """A manifest that asks to be exposed as the platform does not let it.
+
+    What it was exposed by before goes: its route, and what its NetworkPolicy admits for that.
+    """
+
+
+def controller_of(content: Object) -> Object | None:
+    """Give the owner reference of the object's controller."""
+    owners = content["metadata"].get("ownerReferences", ())
+    return next((owner for owner in owners if owner.get("controller")), None)
+
+
+def is_controlled_by(content: Object, agent: Agent) -> bool:
+    """Say whether the Agent is the object's controller."""
+    owner = controller_of(content)
+    return owner is not None and bool(owner["uid"] == agent.uid)
+
+
+def is_owned_by(content: Object, agent: Agent) -> bool:
+    """Say whether an object belongs to an Agent.
+
+    An object without a controller belongs to it if the operator has applied the object: then
+    somebody has removed the owner reference, and it is put back.
+    """
+    if controller_of(content) is None:
+        return _was_applied(content)
+    return is_controlled_by(content, agent)
+
+
+def has_lost_its_owner(content: Object) -> bool:
+    """Say whether the operator has written the object, and it has no controller any more."""
+    managers = {entry.get("manager") for entry in content["metadata"].get("managedFields", ())}
+    return controller_of(content) is None and FIELD_MANAGER in managers
+
+
+def _was_applied(content: Object) -> bool:
+    return any(
+        entry.get("manager") == FIELD_MANAGER and entry.get("operation") == "Apply"
+        for entry in content["metadata"].get("managedFields", ())
+    )

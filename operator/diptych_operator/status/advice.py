@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from diptych_operator.resources.kinds import ALLOWED_NAMESPACES
-from diptych_operator.status.condition import Condition, ConditionType
-from diptych_operator.status.problem import GOES_ON_BY_ITSELF
+from diptych_operator.status.condition import GOES_ON_BY_ITSELF, Condition, ConditionType
 
 FINE: Final = "Nothing is wrong, and there is nothing to do."
 _MAX_WRONG = 400  # characters of what is wrong

@@ -6,8 +6,8 @@ is reported and never rejected; the agent runs without what it lacks.
 
 from collections.abc import Iterator
 
-from diptych_operator.desired.observed import ObservedState
 from diptych_operator.desired.references import (
+    ObservedState,
     Permission,
     addresses,
     delegation_permission,
@@ -18,7 +18,7 @@ from diptych_operator.desired.references import (
 from diptych_operator.resources.agent import Agent, PeerRef
 from diptych_operator.resources.kinds import ALLOWED_NAMESPACES, NamespacedName, Object
 from diptych_operator.resources.labels import NAMESPACE_NAME
-from diptych_operator.status.problem import Problem
+from diptych_operator.status.condition import Problem
 
 
 def unresolved_references(

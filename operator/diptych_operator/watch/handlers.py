@@ -1,4 +1,12 @@
-"""kopf's event handlers: an event goes into the cache, the affected Agents into the work queue.
+"""Storages for kopf in which nothing is kept, because nothing is read from them.
+
+For handlers of changes, kopf copies each object of each event some times, to compare it with the
+one before. Here all handlers are of events, which need no comparison: without the copies an event
+costs half as much.
+
+Which kinds, namespaces and labels are watched and listed.
+
+kopf's event handlers: an event goes into the cache, the affected Agents into the work queue.
 
 From there `controller.reconciler.Workers` take them.
 
@@ -6,7 +14,7 @@ Only `event` handlers are used, so that kopf writes nothing on any object, neith
 annotations. docs/decisions/0020 says why, and why kopf's indices are not used.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import kopf
@@ -14,10 +22,81 @@ import kopf
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.kubernetes.connection import Connection, WatchObserver
-from diptych_operator.resources.kinds import KINDS, Kind
-from diptych_operator.watch.no_storage import NoDiffBase, NoProgress
-from diptych_operator.watch.scope import label_selector, watched_kinds
+from diptych_operator.resources.kinds import (
+    AGENT,
+    CHILD_KINDS,
+    CONFIG_MAP,
+    JOB,
+    KINDS,
+    NAMESPACE,
+    OPERATOR_NAME,
+    POD,
+    ROUTE_KINDS,
+    SERVICE,
+    Kind,
+)
+from diptych_operator.resources.labels import MANAGED_BY
 from diptych_operator.watch.staleness import WatchStaleness
+
+
+class NoDiffBase(kopf.DiffBaseStorage):
+    """Says of each object that it was never handled, and has nothing to compare."""
+
+    def build(self, **_: object) -> kopf.BodyEssence:
+        """Give an essence without fields."""
+        return {}
+
+    def fetch(self, **_: object) -> None:
+        """Give no essence of before."""
+
+    def store(self, **_: object) -> None:
+        """Keep nothing."""
+
+
+class NoProgress(kopf.ProgressStorage):
+    """Knows of no handler that has begun and not ended."""
+
+    def fetch(self, **_: object) -> None:
+        """Give no progress."""
+
+    def store(self, **_: object) -> None:
+        """Keep nothing."""
+
+    def purge(self, **_: object) -> None:
+        """There is nothing to delete."""
+
+    def touch(self, **_: object) -> None:
+        """There is nothing to touch."""
+
+    def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
+        """Give an essence as it is: no progress is in it."""
+        return essence
+
+
+_OWN_OBJECTS_ONLY = (
+    *(kind for kind in CHILD_KINDS if kind is not SERVICE),
+    *(*ROUTE_KINDS, CONFIG_MAP, JOB, POD),
+)
+"""Kinds of which only objects with the operator's label are watched. A Service of somebody else may
+be one that an Agent refers to."""
+
+
+def watched_kinds(namespaces: frozenset[str] | None) -> tuple[Kind, ...]:
+    """Give the kinds to watch. An operator of some namespaces has no right to read Namespaces."""
+    kinds = (AGENT, *CHILD_KINDS, CONFIG_MAP, JOB, POD)
+    return kinds if namespaces is not None else (*kinds, NAMESPACE)
+
+
+def watched_paths(namespaces: frozenset[str] | None) -> Iterator[str]:
+    """Give the API paths to watch."""
+    for kind in watched_kinds(namespaces):
+        for namespace in namespaces or ("",):
+            yield kind.path(namespace)
+
+
+def label_selector(kind: Kind) -> str:
+    """Give the label selector for a kind; empty for all objects."""
+    return f"{MANAGED_BY}={OPERATOR_NAME}" if kind in _OWN_OBJECTS_ONLY else ""
 
 
 def registry_for(

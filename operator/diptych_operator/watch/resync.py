@@ -14,7 +14,7 @@ from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import ApiError, ForbiddenError, NotFoundError
 from diptych_operator.resources.kinds import ROUTE_KINDS, Kind
-from diptych_operator.watch.scope import label_selector, watched_kinds
+from diptych_operator.watch.handlers import label_selector, watched_kinds
 from diptych_operator.watch.staleness import WatchStaleness
 
 PERIOD = 60.0

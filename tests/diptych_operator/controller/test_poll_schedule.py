@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from diptych_operator.controller.poll_schedule import MAX_PER_SECOND, PollSchedule
+from diptych_operator.controller.readiness_poll import MAX_PER_SECOND, PollSchedule
 
 
 class Clock:

@@ -16,8 +16,8 @@ from diptych_operator.controller import readiness_poll
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.desired.access import AccessSettings
 from diptych_operator.resources.kinds import AGENT, EVENT, POD
+from diptych_operator.status.condition import Problem
 from diptych_operator.status.conditions import MissingDependency
-from diptych_operator.status.problem import Problem
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from support.kubernetes import ErrorResponse, KubernetesApi
 from support.reconciler_harness import Harness, served
 
 from diptych_operator.desired.deployment import PodDefaults, RolloutSettings
-from diptych_operator.desired.rollout_mark import ROLLOUT_MARK
+from diptych_operator.desired.rollout import ROLLOUT_MARK
 from diptych_operator.kubernetes.errors import ApiError
 from diptych_operator.resources.kinds import AGENT, DEPLOYMENT
 

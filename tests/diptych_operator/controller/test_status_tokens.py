@@ -4,7 +4,7 @@ import pytest
 from support.kubernetes import ErrorResponse
 from support.reconciler_harness import NAME, served
 
-from diptych_operator.controller.status_tokens import RENEWED_AFTER, RETRY_SECONDS, StatusTokens
+from diptych_operator.controller.readiness_poll import RENEWED_AFTER, RETRY_SECONDS, StatusTokens
 
 ACCOUNT = ("system", "diptych")
 OTHER = ("team", "researcher")

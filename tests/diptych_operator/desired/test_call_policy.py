@@ -8,7 +8,7 @@ from support.agents import PLATFORM, agent, child, children, observed
 
 from diptych_operator.desired.call_policy import locked_by_policy, policy_mistakes
 from diptych_operator.desired.children import desired_children
-from diptych_operator.desired.manifest_error import ManifestError
+from diptych_operator.resources.agent import ManifestError
 from diptych_operator.resources.kinds import CONFIG_MAP
 
 RIGHT = {"match": {"tool": "pay"}, "when": "args.amount > 100", "do": "ask"}

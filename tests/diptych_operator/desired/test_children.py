@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from support.agents import agent, child, children, observed, service, settled
 
 from diptych_operator.desired.children import TooLargeError
-from diptych_operator.desired.deployment import PodDefaults, pod_template
-from diptych_operator.desired.proxy import ProxySettings
+from diptych_operator.desired.deployment import PodDefaults, ProxySettings, pod_template
 from diptych_operator.desired.resolved_manifest import FILE
 from diptych_operator.desired.strategic_merge import MergeError
 from diptych_operator.resources.kinds import (

@@ -8,7 +8,7 @@ from support.agents import PLATFORM, agent, agent_object, observed
 
 from diptych_operator.desired.children import closed_network_policy, desired_children
 from diptych_operator.desired.expose import ExposeSettings, WaySettings, exposed_at_host
-from diptych_operator.desired.manifest_error import ManifestError
+from diptych_operator.resources.agent import ManifestError
 
 FROM = ({"namespaceSelector": {"matchLabels": {"team": "gateways"}}},)
 SETTINGS = ExposeSettings(

@@ -8,8 +8,8 @@ from support.agents import PLATFORM, agent, child, children
 
 from diptych_operator.desired.children import desired_children
 from diptych_operator.desired.deployment import PodDefaults
-from diptych_operator.desired.observed import ObservedState
 from diptych_operator.desired.purge import purge_policy, started
+from diptych_operator.desired.references import ObservedState
 from diptych_operator.resources.kinds import CONFIG_MAP
 
 FROM_SECRET = {"urlFrom": {"secretKeyRef": {"name": "redis", "key": "url"}}}

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from diptych_operator.desired.access import AccessSettings
-from diptych_operator.process.access_settings import read_access_settings
-from diptych_operator.process.settings_file import SettingsError
+from diptych_operator.process.settings_files import SettingsError, read_access_settings
 
 OPERATOR = ("system", "diptych")
 

@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from diptych_operator.desired.deployment import RolloutSettings
+from diptych_operator.desired.deployment import ProxySettings, RolloutSettings
 from diptych_operator.desired.metadata import MetadataSettings, ObjectMetadata
-from diptych_operator.desired.proxy import ProxySettings
 from diptych_operator.process.settings import SettingsError, read_settings
 
 NEEDED = {"POD_IMAGE": "diptych:1", "POD_NAMESPACE": "system"}

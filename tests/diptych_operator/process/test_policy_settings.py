@@ -3,9 +3,7 @@
 import pytest
 
 from diptych_operator.desired.call_policy import locked_by_policy
-from diptych_operator.process.agent_settings import pod_defaults
-from diptych_operator.process.policy_settings import read_policy
-from diptych_operator.process.settings_file import SettingsError
+from diptych_operator.process.settings_files import SettingsError, pod_defaults, read_policy
 
 RULE = {"match": {"tool": "*"}, "do": "deny"}
 FULL = {

@@ -10,7 +10,7 @@ from support.api_in_thread import ApiInThread
 from support.kubernetes import ErrorResponse
 from support.operator_process import condition, operator, quicken, running, until
 
-from diptych_operator.process import tasks, term
+from diptych_operator.process import term
 from diptych_operator.resources.kinds import AGENT, LEASE
 from diptych_operator.watch import resync
 
@@ -93,7 +93,7 @@ async def test_a_resync_that_breaks_ends_the_session(api, monkeypatch):
 
 
 async def test_a_cancellation_that_is_lost_is_repeated(monkeypatch):
-    monkeypatch.setattr(tasks, "STOP_SECONDS", 0.02)
+    monkeypatch.setattr(term, "STOP_SECONDS", 0.02)
     begun = asyncio.Event()
 
     async def stubborn(times):
@@ -104,7 +104,7 @@ async def test_a_cancellation_that_is_lost_is_repeated(monkeypatch):
 
     stubborn_tasks = [asyncio.create_task(stubborn(times)) for times in (1, 3, 20)]
     await begun.wait()
-    left = await tasks.end_tasks(stubborn_tasks)
+    left = await term.end_tasks(stubborn_tasks)
     assert left == {stubborn_tasks[2]}
     while not stubborn_tasks[2].done():
         stubborn_tasks[2].cancel()

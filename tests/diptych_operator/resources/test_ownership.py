@@ -3,7 +3,7 @@
 import pytest
 from support.agents import agent
 
-from diptych_operator.resources.ownership import (
+from diptych_operator.resources.agent import (
     controller_of,
     has_lost_its_owner,
     is_controlled_by,

@@ -11,9 +11,8 @@ from support.live_objects import deployment
 
 import diptych_operator
 from diptych_operator.status import advice as module
-from diptych_operator.status.agent_status import agent_status
-from diptych_operator.status.conditions import MissingDependency, StatusInputs
-from diptych_operator.status.problem import Problem
+from diptych_operator.status.condition import Problem
+from diptych_operator.status.conditions import MissingDependency, StatusInputs, agent_status
 
 NOW = "2026-11-21T12:00:00Z"
 PINNED = agent(tools=[{"name": "t", "url": "http://t", "pin": [{"tool": "add"}]}])

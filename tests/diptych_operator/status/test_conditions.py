@@ -6,14 +6,14 @@ import pytest
 from support.agents import agent
 from support.live_objects import DOWN, deployment, waiting
 
-from diptych_operator.status.agent_status import agent_status
+from diptych_operator.status.condition import Problem
 from diptych_operator.status.conditions import (
     Condition,
     MissingDependency,
     StatusInputs,
+    agent_status,
     conditions,
 )
-from diptych_operator.status.problem import Problem
 
 NOW = "2026-11-21T12:00:00Z"
 LATER = "2026-11-21T13:00:00Z"

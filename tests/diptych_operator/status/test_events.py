@@ -4,10 +4,9 @@ import pytest
 from support.agents import agent
 from support.live_objects import DOWN, deployment, waiting
 
-from diptych_operator.status.agent_status import agent_status
-from diptych_operator.status.conditions import MissingDependency, StatusInputs
+from diptych_operator.status.condition import Problem
+from diptych_operator.status.conditions import MissingDependency, StatusInputs, agent_status
 from diptych_operator.status.events import Transition, event_of, transitions
-from diptych_operator.status.problem import Problem
 
 NOW = "2026-11-21T12:00:00Z"
 REJECTED = Problem("NameConflict", "There is another.")

@@ -5,9 +5,9 @@ from datetime import datetime
 import pytest
 from support.live_objects import deployment, pod, waiting
 
-from diptych_operator.desired.additions import ADDED
+from diptych_operator.desired.drift import ADDED
+from diptych_operator.status.condition import Problem
 from diptych_operator.status.pods import is_held_up, pod_address, pod_problem, start_problem
-from diptych_operator.status.problem import Problem
 
 UNREADY = {"type": "Ready", "status": "False"}
 CONTAINERS_READY = {"type": "ContainersReady", "status": "True"}
