@@ -1,27 +1,9 @@
-"""One line of the log for each change that the operator makes: what, of which Agent, and why.
-
-As JSON (`--log-format json`) the line has the same in fields of its own. What is only looked at, or
-refused, has no such line.
-
-Answers of the API to own writes: into the cache, and the Agents that they affect into the queue.
-
-An answer may be here before the watch event, which then is no news. So what others wait for, and
-what somebody else has changed just before the write, must be seen in the answer.
-
-What the writer itself has changed does not queue it: its reconcile has just done that. Else words
-that differ at each write, such as those of a webhook that denies, would have it reconciled forever.
-
-Applies one child of an Agent, whatever others have made of the live object.
+"""Writes an Agent's children: applies those that have drifted, deletes those it does not need.
 
 Server-side apply merges with the fields of other field managers. The result can be invalid though
 the manifest is fine: say, a port of the same name and another number next to ours. So an object
 that the Agent controls is overwritten, once, if applying it is refused. If that is refused too,
 the manifest is at fault, and nothing has changed.
-
-Takes away what an Agent has and should not have: children that it does not need any more.
-
-An Agent that may not be exposed as its manifest asks loses its route, and its NetworkPolicy admits
-nobody for it any more. All else of it goes on as it was.
 """
 
 import logging
@@ -62,18 +44,15 @@ class Verb(Enum):
     DELETED = "deleted"
 
 
-def log_change(agent: Agent, verb: Verb, kind: Kind, name: str, why: str) -> None:
-    """Log a change of an object that belongs to an Agent; `name` is the object's."""
-    log_change_of("/".join(agent.namespaced_name), agent.generation, verb, kind, name, why)
+def log_change(agent: Agent | NamespacedName, verb: Verb, kind: Kind, name: str, why: str) -> None:
+    """Log a change of an object called `name`; of an Agent that is gone, its name is left.
 
-
-def log_change_of(  # noqa: PLR0913, PLR0917 - the fields of one line
-    agent: str, generation: int, verb: Verb, kind: Kind, name: str, why: str
-) -> None:
-    """Log a change for an Agent, `namespace/name`, that may be gone: then its generation is 0."""
+    With `--log-format json` the line has the same in fields of its own.
+    """
+    agent_name = agent.namespaced_name if isinstance(agent, Agent) else agent
     change = {
-        "agent": agent,
-        "generation": generation,
+        "agent": "/".join(agent_name),
+        "generation": agent.generation if isinstance(agent, Agent) else 0,
         "verb": verb.value,
         "kind": kind.name,
         "name": name,
@@ -84,7 +63,11 @@ def log_change_of(  # noqa: PLR0913, PLR0917 - the fields of one line
 
 
 class Answers:
-    """Takes the answers to what is written for Agents."""
+    """Puts the API's answers to own writes into the cache, and queues the Agents they affect.
+
+    The watch event that follows is no news then. What the writer itself has changed does not queue
+    it: else words that differ at each write, such as a webhook's, would have it reconciled forever.
+    """
 
     def __init__(self, cache: ObjectCache, queue: WorkQueue) -> None:
         self._cache = cache
@@ -111,7 +94,7 @@ class Answers:
 
 
 def _is_edited(former: Object, answer: Object) -> bool:
-    """Say whether an Agent is another one than before, apart from its status."""
+    """Whether an Agent is another one than before, apart from its status."""
     before, after = agent_of(former), agent_of(answer)
     return (before.uid, before.generation, before.is_terminating) != (
         after.uid,
@@ -121,13 +104,18 @@ def _is_edited(former: Object, answer: Object) -> bool:
 
 
 class Applier:
-    """Applies children that have drifted, and remembers what the API made of them."""
+    """Writes the children of all Agents, and remembers what the API made of them."""
 
     def __init__(
-        self, client: KubernetesClient, answers: Answers, locked: Sequence[LockedField] = ()
+        self,
+        client: KubernetesClient,
+        cache: ObjectCache,
+        answers: Answers,
+        locked: Sequence[LockedField] = (),
     ) -> None:
         """Fields of the pod template that are `locked` are undone where others added them."""
         self._client = client
+        self._cache = cache
         self._locked = locked
         self._answers = answers
         self._applied: dict[NamespacedName, dict[tuple[Kind, str], tuple[str, str]]] = {}
@@ -160,6 +148,35 @@ class Applier:
         self._answers.put_child(kind, answer, agent.namespaced_name)
         applied[kind, name[1]] = digest(desired), _version(answer)
 
+    async def delete_surplus(
+        self, agent: Agent, desired: Collection[Kind], config_maps: Iterable[Object]
+    ) -> None:
+        """Delete children of all but the desired kinds, and ConfigMaps. Raises `ApiError`."""
+        for kind, live in tuple(self._cache.children(agent)):
+            if kind not in desired:
+                await self._delete(agent, kind, live, "it is not needed")
+        for live in config_maps:
+            await self._delete(agent, CONFIG_MAP, live, "no pod mounts it any more")
+
+    async def unexpose(self, agent: Agent, network_policy: Object) -> None:
+        """Delete an Agent's routes; apply the policy that admits nobody. Raises `ApiError`.
+
+        All else of an Agent that may not be exposed as its manifest asks goes on as it was.
+        """
+        for kind, live in tuple(self._cache.children(agent)):
+            if kind in ROUTE_KINDS:
+                await self._delete(agent, kind, live, "the Agent may not be exposed like that")
+            elif kind is NETWORK_POLICY:
+                await self.apply_if_drifted(agent, network_policy, live)
+
+    async def _delete(self, agent: Agent, kind: Kind, live: Object, why: str) -> None:
+        if "deletionTimestamp" in live["metadata"]:
+            return
+        await self._client.delete(kind, namespaced_name_of(live), live["metadata"]["uid"])
+        log_change(agent, Verb.DELETED, kind, live["metadata"]["name"], why)
+        if kind in ROUTE_KINDS:  # no watch tells of it
+            self._cache.remove(kind, live)
+
     async def _write(
         self, agent: Agent, desired: Object, live: Object | None, *, is_whole: bool
     ) -> Object:
@@ -191,7 +208,7 @@ class Applier:
 
 
 def _reason(live: Object | None, desired: Object) -> str:
-    """Say why a child is written."""
+    """Return why a child is written."""
     if live is None:
         return "it was not there"
     noted = (live["metadata"].get("annotations") or {}).get(APPLIED_DIGEST)
@@ -205,7 +222,7 @@ def _version(content: Object) -> str:
 
 
 def _was_overwritten(live: Object) -> bool:
-    """Say whether `OVERWRITE_MANAGER` may own a field, which applying would then not remove."""
+    """Whether `OVERWRITE_MANAGER` may own a field, which applying would then not remove."""
     managers = live["metadata"].get("managedFields", ())
     return any(entry.get("manager") == OVERWRITE_MANAGER for entry in managers)
 
@@ -215,38 +232,3 @@ def _must_be_recreated(live: Object, desired: Object) -> bool:
     if kind_of(desired) is DEPLOYMENT:
         return bool(live["spec"].get("selector") != desired["spec"]["selector"])
     return bool(live.get("immutable") and live.get("data") != desired.get("data"))
-
-
-class Surplus:
-    """Deletes the surplus children of all Agents."""
-
-    def __init__(self, client: KubernetesClient, cache: ObjectCache, applier: Applier) -> None:
-        self._client = client
-        self._cache = cache
-        self._applier = applier
-
-    async def delete(
-        self, agent: Agent, desired: Collection[Kind], config_maps: Iterable[Object]
-    ) -> None:
-        """Delete children of all but the desired kinds, and ConfigMaps. Raises `ApiError`."""
-        for kind, live in tuple(self._cache.children(agent)):
-            if kind not in desired:
-                await self._delete(agent, kind, live, "it is not needed")
-        for live in config_maps:
-            await self._delete(agent, CONFIG_MAP, live, "no pod mounts it any more")
-
-    async def unexpose(self, agent: Agent, network_policy: Object) -> None:
-        """Delete an Agent's routes; apply the policy that admits nobody. Raises `ApiError`."""
-        for kind, live in tuple(self._cache.children(agent)):
-            if kind in ROUTE_KINDS:
-                await self._delete(agent, kind, live, "the Agent may not be exposed like that")
-            elif kind is NETWORK_POLICY:
-                await self._applier.apply_if_drifted(agent, network_policy, live)
-
-    async def _delete(self, agent: Agent, kind: Kind, live: Object, why: str) -> None:
-        if "deletionTimestamp" in live["metadata"]:
-            return
-        await self._client.delete(kind, namespaced_name_of(live), live["metadata"]["uid"])
-        log_change(agent, Verb.DELETED, kind, live["metadata"]["name"], why)
-        if kind in ROUTE_KINDS:  # no watch tells of it
-            self._cache.remove(kind, live)

@@ -18,8 +18,8 @@ from diptych_operator.desired.locked_fields import LockedField, check_locked
 from diptych_operator.desired.metadata import own_metadata
 from diptych_operator.desired.references import address
 from diptych_operator.desired.resolved_manifest import FILE, FOLDER
-from diptych_operator.desired.strategic_merge import MergeError, strategic_merge
-from diptych_operator.resources.agent import Agent, PeerRef
+from diptych_operator.desired.strategic_merge import strategic_merge
+from diptych_operator.resources.agent import Agent, ManifestError, PeerRef
 from diptych_operator.resources.kinds import METRICS_PORT, PORT, Object
 from diptych_operator.resources.labels import child_labels, selector_labels
 
@@ -119,10 +119,9 @@ class PodDefaults:
 def deployment_spec(
     agent: Agent, config_map: str, defaults: PodDefaults, peers: Sequence[PeerRef]
 ) -> dict[str, Any]:
-    """Give the Deployment's spec.
+    """Return the Deployment's spec.
 
-    Raises `MergeError` for a pod template override that does not fit, `ManifestError` for one that
-    is locked.
+    Raises `ManifestError` for a pod template override that does not fit or is locked.
 
     `peers` are the Agents that this one may delegate to: its pods get a token for each.
     """
@@ -146,9 +145,9 @@ def deployment_spec(
 def pod_template(
     agent: Agent, config_map: str, defaults: PodDefaults, peers: Sequence[PeerRef] = ()
 ) -> dict[str, Any]:
-    """Give the pod template: the operator's own, the platform's over it, then the Agent's word.
+    """Return the pod template: the operator's own, the platform's over it, then the Agent's word.
 
-    Raises `MergeError` and `ManifestError`.
+    Raises `ManifestError`.
     """
     pod = _pod_spec(agent, _sources(agent, config_map, peers), defaults)
     template: dict[str, Any] = {"metadata": {"labels": child_labels(agent.name)}, "spec": pod}
@@ -158,7 +157,8 @@ def pod_template(
         check_locked(before, template, defaults.locked, said_in)
     for label, value in selector_labels(agent.name).items():
         if template["metadata"]["labels"].get(label) != value:
-            raise MergeError(f"spec.podTemplate.metadata.labels must not change {label}")
+            sentence = f"spec.podTemplate.metadata.labels must not change {label}"
+            raise ManifestError("PodTemplateInvalid", sentence)
     return template
 
 
@@ -278,7 +278,7 @@ def _probe(path: str, **timing: int) -> dict[str, Any]:
 
 
 def _sources(agent: Agent, config_map: str, peers: Sequence[PeerRef]) -> list[Object]:
-    """Give the volume's files: the resolved manifest, who may call, tokens for peers, and keys."""
+    """Return the volume's files: the resolved manifest, who may call, tokens for peers, and keys."""
     sources: list[Object] = [
         {"configMap": {"name": config_map, "items": [{"key": FILE, "path": FILE}]}},
         *([] if agent.is_open else [access_source(agent)]),

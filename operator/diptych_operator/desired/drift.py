@@ -16,9 +16,7 @@ https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-manageme
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from decimal import Decimal
 from typing import Any
 
 import orjson
@@ -29,27 +27,15 @@ from diptych_operator.resources.kinds import FIELD_MANAGER, OVERWRITE_MANAGER, O
 
 _EXACT = {("NetworkPolicy", "spec"), ("PodDisruptionBudget", "spec")}
 _ATOMIC = {"selector", "matchLabels", "nodeSelector"}  # as in server-side apply
-_QUANTITIES = {"requests", "limits", "sizeLimit", "divisor"}
-_OMITTED_IF_FALSE = {
-    *("hostNetwork", "hostPID", "hostIPC", "stdin", "stdinOnce", "tty", "readOnly"),
-    "publishNotReadyAddresses",
-}
-_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
-_UNITS: dict[str | None, Decimal] = {
-    None: Decimal(1),
-    "m": Decimal("0.001"),
-    **{unit: Decimal(1000) ** power for power, unit in enumerate("kMGTP", start=1)},
-    **{f"{unit}i": Decimal(1024) ** power for power, unit in enumerate("KMGTP", start=1)},
-}
 
 
 def digest(content: Mapping[str, Any]) -> str:
-    """Give a short digest of an object; the order of its fields does not matter."""
+    """Return a short digest of an object; the order of its fields does not matter."""
     return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
 
 def has_drifted(live: Object, desired: Object) -> bool:
-    """Say whether an object must be applied again; `desired` carries its digest."""
+    """Whether an object must be applied again; `desired` carries its digest."""
     for name, value in desired.items():
         if name in {"apiVersion", "kind"}:
             continue
@@ -60,14 +46,13 @@ def has_drifted(live: Object, desired: Object) -> bool:
 
 
 def contains(live: object, desired: object, field: str = "") -> bool:
-    """Say whether a live value says everything that the desired value says."""
+    """Whether a live value says everything that the desired value says."""
     match desired:
         case dict() if field in _ATOMIC:
             return live == desired
         case dict():
             return isinstance(live, dict) and all(
-                contains(live.get(name), value, _inner_field(field, name))
-                for name, value in desired.items()
+                contains(live.get(name), value, name) for name, value in desired.items()
             )
         case list() if not desired:
             return not live
@@ -75,15 +60,8 @@ def contains(live: object, desired: object, field: str = "") -> bool:
             return isinstance(live, list) and _contains_entries(live, desired, field)
         case "" | None:
             return not live
-        case False if field in _OMITTED_IF_FALSE:
-            return not live
         case _:
-            is_quantity = field in _QUANTITIES
-            return bool(live == desired) or (is_quantity and _is_same_amount(live, desired))
-
-
-def _inner_field(field: str, name: str) -> str:
-    return field if field in _QUANTITIES else name
+            return bool(live == desired)
 
 
 def _contains_entries(live: list[Any], desired: list[Any], field: str) -> bool:
@@ -96,7 +74,7 @@ def _contains_entries(live: list[Any], desired: list[Any], field: str) -> bool:
 
 
 def _merge_key(field: str, entry: object) -> object:
-    """Give what identifies an entry of a keyed list; None if the list is not keyed."""
+    """Return what identifies an entry of a keyed list; None if the list is not keyed."""
     if not isinstance(entry, dict):
         return None
     if field == "ports":  # of a container or of a Service
@@ -120,16 +98,6 @@ def _equals(live: object, desired: object) -> bool:
             return len(live) == len(desired) and all(map(_equals, live, desired))
         case _:
             return bool(live == desired)
-
-
-def _is_same_amount(live: object, desired: object) -> bool:
-    amounts = [_amount(value) for value in (live, desired)]
-    return None not in amounts and amounts[0] == amounts[1]
-
-
-def _amount(value: object) -> Decimal | None:
-    found = _QUANTITY.fullmatch(str(value))
-    return Decimal(found[1]) * _UNITS[found[2]] if found else None
 
 
 ADDED = "diptychAdded"

@@ -70,7 +70,7 @@ def locked_values(template: Mapping[str, Any], locked: LockedField) -> dict[str,
 def _values(
     value: object, steps: tuple[tuple[str, bool], ...], path: str
 ) -> Iterator[tuple[str, object]]:
-    """Give what stands at a path, by the paths without globs; what is empty is not there."""
+    """Return what stands at a path, by the paths without globs; what is empty is not there."""
     if not steps:
         if value not in _EMPTY:
             yield path, value
@@ -97,7 +97,7 @@ def _entries(value: object, field: str) -> Iterator[tuple[str, object]]:
 
 
 def _field_of_manifest(path: str, by: str) -> str:
-    """Say in the manifest's words which field changed a path of the pod template."""
+    """Return in the manifest's words which field changed a path of the pod template."""
     own = "spec.containers[agent]"
     if by == "spec.container":
         return by + path.removeprefix(own) if path.startswith(own) else by

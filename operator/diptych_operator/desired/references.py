@@ -93,7 +93,7 @@ def address(url: str, namespace: str, domain: str) -> Address:
 
 
 def addresses(agent: Agent, domain: str) -> Iterator[Address]:
-    """Give the addresses of all URLs of a manifest. Invalid URLs are left out."""
+    """Return the addresses of all URLs of a manifest. Invalid URLs are left out."""
     for url in agent.urls:
         with suppress(ValueError):  # the manifest is rejected for it: `controller.obstacles`
             yield address(url, agent.namespace, domain)
@@ -116,7 +116,7 @@ def references(agent: Agent, domain: str, shared: Iterable[str] = ()) -> frozens
 
 
 def may_delegate(agent: Agent, peer: PeerRef, observed: ObservedState) -> bool:
-    """Say whether a peer is known to allow delegation; one that does not exist is no obstacle."""
+    """Whether a peer is known to allow delegation; one that does not exist is no obstacle."""
     return delegation_permission(agent, peer, observed) is Permission.ALLOWED
 
 
@@ -141,7 +141,7 @@ def delegation_permission(agent: Agent, peer: PeerRef, observed: ObservedState) 
 
 
 def may_use(agent: Agent, ref: ServiceRef, observed: ObservedState) -> bool:
-    """Say whether a Service lets an Agent have it as a tool server: its annotation decides.
+    """Whether a Service lets an Agent have it as a tool server: its annotation decides.
 
     One that does not exist, or cannot be seen, consents to nothing.
     """
@@ -158,7 +158,7 @@ def service_port(service: Object, port: int) -> Mapping[str, Any] | None:
 
 
 def is_external_name(service: Object) -> bool:
-    """Say whether a Service is only a DNS alias for a host outside the cluster."""
+    """Whether a Service is only a DNS alias for a host outside the cluster."""
     return bool(service["spec"].get("type") == "ExternalName")
 
 

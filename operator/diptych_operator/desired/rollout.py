@@ -21,31 +21,19 @@ _REVISION = "pod-template-hash"
 """The label by which a Deployment tells the pods of its revisions apart."""
 
 
-def mounted_config_map(deployment: Object | None) -> str | None:
-    """Name the ConfigMap that a Deployment's newest pods mount."""
+def mounted_config_maps(deployment: Object | None) -> tuple[str | None, ...]:
+    """Name the ConfigMaps that a Deployment's newest pods mount; the manifest's is the first."""
     pod = _at(deployment or {}, "spec", "template", "spec")
-    for volume in pod.get("volumes", ()):
-        if volume.get("name") == VOLUME:
-            sources: list[Object] = _at(volume, "projected").get("sources") or [{}]
-            name: str | None = _at(sources[0], "configMap").get("name")
-            return name
-    return None
-
-
-def mounts_config_map(deployment: Object | None, name: str) -> bool:
-    """Say whether a Deployment's newest pods mount a ConfigMap."""
-    pod = _at(deployment or {}, "spec", "template", "spec")
-    sources = (
-        source
+    return tuple(
+        _at(source, "configMap").get("name")
         for volume in pod.get("volumes", ())
         if volume.get("name") == VOLUME
         for source in _at(volume, "projected").get("sources") or ()
     )
-    return any(_at(source, "configMap").get("name") == name for source in sources)
 
 
 def is_rolled_out(deployment: Object | None) -> bool:
-    """Say whether all pods are of the newest revision and available."""
+    """Whether all pods are of the newest revision and available."""
     if deployment is None:
         return False
     metadata, spec, status = (deployment.get(k) or {} for k in ("metadata", "spec", "status"))
@@ -59,7 +47,7 @@ def is_rolled_out(deployment: Object | None) -> bool:
 
 
 def is_replacing_pods(deployment: Object | None, pods: Iterable[Object]) -> bool:
-    """Say whether pods of a former revision may still run, be it that they only drain.
+    """Whether pods of a former revision may still run, be it that they only drain.
 
     A Deployment does not count pods that are being deleted, and their runs go on until the grace
     period is over. With no other pod left, nothing tells of which revision these are.
@@ -77,7 +65,7 @@ def is_replacing_pods(deployment: Object | None, pods: Iterable[Object]) -> bool
 
 
 def has_ended(pod: Object) -> bool:
-    """Say whether a pod runs nothing any more; one that is being deleted may still run."""
+    """Whether a pod runs nothing any more; one that is being deleted may still run."""
     return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
 
 
@@ -122,7 +110,7 @@ def mark_of(deployment: Object | None) -> RolloutMark | None:
 
 
 def rollout_mark(agent: Agent, template: Mapping[str, Any], live: Object | None) -> RolloutMark:
-    """Give the mark of the Deployment that an Agent should have; `live` is the one it has."""
+    """Return the mark of the Deployment that an Agent should have; `live` is the one it has."""
     was, new = mark_of(live), digest(template)
     if was is not None and was.template == new:
         return RolloutMark(agent.generation, new, was.cause)
@@ -135,7 +123,7 @@ def rollout_mark(agent: Agent, template: Mapping[str, Any], live: Object | None)
 
 
 def begins_platform_rollout(desired: Object, live: Object | None) -> bool:
-    """Say whether applying a Deployment replaces pods that work, because of the platform."""
+    """Whether applying a Deployment replaces pods that work, because of the platform."""
     mark, was = mark_of(desired), mark_of(live)
     is_new = mark is not None and (was is None or was.template != mark.template)
     is_platforms = mark is not None and mark.cause is Cause.PLATFORM
@@ -143,7 +131,7 @@ def begins_platform_rollout(desired: Object, live: Object | None) -> bool:
 
 
 def is_in_platform_rollout(deployment: Object) -> bool:
-    """Say whether pods are being replaced because of the platform; a paused one is nobody's."""
+    """Whether pods are being replaced because of the platform; a paused one is nobody's."""
     mark = mark_of(deployment)
     if mark is None or mark.cause is not Cause.PLATFORM or is_rolled_out(deployment):
         return False

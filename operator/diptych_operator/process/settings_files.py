@@ -1,43 +1,25 @@
-"""Files that settings name: YAML that holds a mapping.
+"""The files that the chart writes for the operator: what the platform sets for all Agents.
 
-What the platform sets for all Agents, from the file that the chart makes of its value `agents`.
-
-podTemplate: {spec: {runtimeClassName: gvisor}}
-locked: [spec.runtimeClassName, "spec.containers[agent].env[HTTPS_PROXY]"]
-metadata: {allowed: ["example.com/*"]}
-service: {labels: {}, annotations: {}}
-serviceAccount: {labels: {}, annotations: {}}
-rollout: {maxSurge: 1, maxUnavailable: 0, atOnce: 0}
-policy: []
-proxy: {url: "http://proxy.infra:3128", noProxy: [10.0.0.0/8]}
-from: [{namespaceSelector: {}}]
-expose: {hosts: ["*.example.com"], gateway: {enabled: true, from: []}, ingress: {…}}
-
-The platform's rules for the calls of all Agents: the chart's value `agents.policy`.
-
-    - match: {tool: "bank__*"}
-      when: args.amount > 100
-      do: ask
-      reason: Payments over 100 need a person.
-
-The form is that of an Agent's `spec.policy`, which the pods check again; only `repeat` is not for
-the platform, which has no say in what becomes of repeated calls.
-
-The platform's issuers and grants, from the file that the chart makes of its values.
-
-    issuers: [{url: https://login.example.com, audience: agents, userClaim: sub}]
-    grants: [{to: [{serviceAccount: {name: web, namespace: shop}}, {group: support}], may: [ask]}]
-
-The form is that of an Agent's `spec.access`; a ServiceAccount needs its namespace.
+The chart's schema has checked them; here a mistake in one that somebody else wrote ends the process
+with one line. charts/diptych/values.yaml explains the fields.
 """
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
 
 import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
 
 from diptych_operator.desired.access import AccessSettings
 from diptych_operator.desired.call_policy import locked_by_policy, policy_mistakes
@@ -50,13 +32,262 @@ from diptych_operator.desired.deployment import (
 from diptych_operator.desired.expose import ExposeSettings, WaySettings
 from diptych_operator.desired.locked_fields import LockedField, locked_field
 from diptych_operator.desired.metadata import MetadataSettings, ObjectMetadata
-from diptych_operator.desired.strategic_merge import MergeError, strategic_merge
-from diptych_operator.resources.agent import Agent
-from diptych_operator.resources.kinds import NamespacedName
+from diptych_operator.desired.strategic_merge import strategic_merge
+from diptych_operator.resources.agent import Agent, ManifestError
+from diptych_operator.resources.kinds import NamespacedName, Object
+
+_PROXY = re.compile(r"https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]):[1-9]\d{0,4}/?")
+_COUNT = re.compile(r"\d{1,4}|\d{1,3}%", re.ASCII)
+_DURATION = re.compile(r"(?=.)(\d{1,9}h)?(\d{1,9}m)?(\d{1,9}s)?(\d{1,9}ms)?", re.ASCII)
+_DURATION_PART = re.compile(r"([0-9]+)(h|ms|m|s)")
+_MILLISECONDS = {"h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+_PEM = "-----BEGIN CERTIFICATE-----"
 
 
 class SettingsError(ValueError):
-    """A flag or variable with an invalid value; `str()` is one line."""
+    """A flag, variable or file with an invalid value; `str()` is one line."""
+
+
+class _Form(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, content: object) -> object:
+        if isinstance(content, dict):
+            return {name: value for name, value in content.items() if value is not None}
+        return content
+
+
+_FormT = TypeVar("_FormT", bound=_Form)
+
+
+def _count(value: int | str) -> int | str:
+    if not _COUNT.fullmatch(str(value)):
+        raise ValueError("must be a number or a percentage")
+    return value
+
+
+def _proxy_url(url: str) -> str:
+    """Refuse a password: the URL stands in every Agent's Deployment."""
+    if url and not _PROXY.fullmatch(url):
+        raise ValueError("must be like http://proxy.infra:3128, no password")
+    return url
+
+
+def _duration(text: str) -> str:
+    if not _DURATION.fullmatch(text):
+        raise ValueError("must be a duration, such as 10m")
+    parts = _DURATION_PART.findall(text)
+    if not 0 < sum(int(number) * _MILLISECONDS[unit] for number, unit in parts) <= 24 * 3_600_000:
+        raise ValueError("must be more than 0s and at most 24h")
+    return text
+
+
+def _https(url: str) -> str:
+    if not url.startswith("https://"):
+        raise ValueError("must start with https://")
+    return url
+
+
+def _certificates(text: str) -> str:
+    if _PEM not in text:
+        raise ValueError("must be certificates as PEM")
+    return text
+
+
+_Name: TypeAlias = Annotated[
+    str, Field(pattern=r"^[^\x00-\x20\x7f]([^\x00-\x1f\x7f]{0,254}[^\x00-\x20\x7f])?$")
+]
+_Count: TypeAlias = Annotated[int | str, AfterValidator(_count)]
+_Peers: TypeAlias = list[Annotated[dict[str, Any], Field(min_length=1)]]
+_Words: TypeAlias = list[Annotated[str, Field(min_length=1)]]
+
+
+class _OneOf(_Form):
+    """Exactly one of the fields is given."""
+
+    @model_validator(mode="after")
+    def _has_one(self) -> Self:
+        if len(self.model_fields_set) != 1:
+            fields = (field.alias or name for name, field in type(self).model_fields.items())
+            raise ValueError(f"needs exactly one of {', '.join(fields)}")
+        return self
+
+
+class _Match(_OneOf):
+    tool: _Name | None = None
+    agent: _Name | None = None
+
+
+class _Rule(_Form):
+    """A rule of `spec.policy`; only `repeat` is not for the platform."""
+
+    match: _Match
+    do: Literal["allow", "deny", "ask"]
+    mode: Literal["enforce", "dryRun"] = "enforce"
+    when: Annotated[str, Field(min_length=1, max_length=2048)] | None = None
+    reason: Annotated[str, Field(max_length=1024)] | None = None
+    expires: Annotated[str, AfterValidator(_duration)] | None = None
+
+
+class _ObjectMetadata(_Form):
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+    def settings(self) -> ObjectMetadata:
+        return ObjectMetadata(self.labels, self.annotations)
+
+
+class _Metadata(_Form):
+    allowed: list[str] = []
+
+
+class _Rollout(_Form):
+    max_surge: _Count = 1
+    max_unavailable: _Count = 0
+    at_once: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _replaces_pods(self) -> Self:
+        if {str(self.max_surge), str(self.max_unavailable)} <= {"0", "0%"}:
+            raise ValueError("maxSurge and maxUnavailable must not both be 0")
+        return self
+
+
+class _Proxy(_Form):
+    url: Annotated[str, AfterValidator(_proxy_url)] = ""
+    no_proxy: _Words = []
+
+
+class _Way(_Form):
+    enabled: bool = False
+    sources: _Peers = Field(default=[], alias="from")
+
+    def settings(self) -> WaySettings:
+        return WaySettings(self.enabled, tuple(self.sources))
+
+
+class _Expose(_Form):
+    hosts: _Words = []
+    gateway: _Way = _Way()
+    ingress: _Way = _Way()
+
+    @model_validator(mode="after")
+    def _has_hosts(self) -> Self:
+        if not self.hosts and (self.gateway.enabled or self.ingress.enabled):
+            raise ValueError("hosts must say which host names Agents may take")
+        return self
+
+
+class _Agents(_Form):
+    pod_template: dict[str, Any] = {}
+    locked: list[str] = []
+    metadata: _Metadata = _Metadata()
+    service: _ObjectMetadata = _ObjectMetadata()
+    service_account: _ObjectMetadata = _ObjectMetadata()
+    rollout: _Rollout = _Rollout()
+    policy: Annotated[list[_Rule], Field(max_length=64)] = []
+    proxy: _Proxy = _Proxy()
+    sources: _Peers = Field(default=[], alias="from")
+    expose: _Expose = _Expose()
+
+
+class _Account(_Form):
+    name: str
+    namespace: str
+
+
+class _Grantee(_OneOf):
+    service_account: _Account | None = None
+    agent: _Account | None = None
+    group: str | None = None
+    user: str | None = None
+
+    def in_access_file(self) -> Object:
+        ((field, value),) = ((name, getattr(self, name)) for name in self.model_fields_set)
+        name = f"{value.namespace}/{value.name}" if isinstance(value, _Account) else value
+        return {"kind": field.replace("_", ""), "name": name}
+
+
+class _Grant(_Form):
+    to: list[_Grantee]
+    may: list[Literal["ask", "read", "approve", "manage"]]
+
+
+class _Issuer(_Form):
+    url: Annotated[str, AfterValidator(_https)]
+    audience: str
+    user_claim: str | None = None
+    groups_claim: str | None = None
+    jwks: dict[str, Any] | None = None
+    ca: Annotated[str, AfterValidator(_certificates)] | None = None
+
+
+class _Access(_Form):
+    issuers: list[_Issuer] = []
+    grants: list[_Grant] = []
+
+
+class AgentsFile:
+    """The content of the file of `--agents`. Raises `SettingsError`."""
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        self._given = _checked("--agents", _Agents, content)
+        self.policy: tuple[Mapping[str, Any], ...] = tuple(content.get("policy") or ())
+        self.network_peers = tuple(self._given.sources)
+        if mistakes := list(policy_mistakes(self.policy)):
+            raise SettingsError("; ".join(f"--agents: policy{one}" for one in mistakes))
+
+    def pods(
+        self, image: str, pull_policy: str, template: Mapping[str, Any], domain: str
+    ) -> PodDefaults:
+        """Return what all pods have; the file's pod template lies over `template`."""
+        given = self._given
+        try:
+            template = strategic_merge(template, given.pod_template, "podTemplate")
+        except ManifestError as error:
+            raise SettingsError(f"--agents: {error}") from error
+        locked = _locked(given.locked)
+        if self.policy:
+            locked += locked_by_policy()
+        rollout = given.rollout
+        pods = PodDefaults(
+            image,
+            pull_policy,
+            template,
+            locked,
+            RolloutSettings(rollout.max_surge, rollout.max_unavailable, rollout.at_once),
+            ProxySettings(given.proxy.url, tuple(given.proxy.no_proxy), domain)
+            if given.proxy.url
+            else None,
+        )
+        _check_template(pods)
+        return pods
+
+    @property
+    def metadata(self) -> MetadataSettings:
+        given = self._given
+        allowed = tuple(given.metadata.allowed)
+        return MetadataSettings(allowed, given.service.settings(), given.service_account.settings())
+
+    @property
+    def expose(self) -> ExposeSettings:
+        given = self._given.expose
+        return ExposeSettings(
+            tuple(given.hosts), given.gateway.settings(), given.ingress.settings()
+        )
+
+
+def read_access(file: str, operator: NamespacedName | None) -> AccessSettings:
+    """Read the file of `--access`, if one is given. Raises `SettingsError`."""
+    content = read_mapping("--access", file)
+    given = _checked("--access", _Access, content)
+    grants = (
+        {"to": [one.in_access_file() for one in grant.to], "may": grant.may}
+        for grant in given.grants
+    )
+    return AccessSettings(tuple(content.get("issuers") or ()), tuple(grants), operator)
 
 
 def read_mapping(flag: str, file: str) -> Mapping[str, Any]:
@@ -73,132 +304,21 @@ def read_mapping(flag: str, file: str) -> Mapping[str, Any]:
     return json.loads(json.dumps(content))  # type: ignore[no-any-return]
 
 
-FLAG = "--agents"
-_FIELDS = {
-    *("podTemplate", "locked", "metadata", "service", "serviceAccount", "rollout", "policy"),
-    *("expose", "from", "proxy"),
-}
-_PROXY = re.compile(r"https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]):[1-9]\d{0,4}/?")
-_COUNT = re.compile(r"\d{1,4}|\d{1,3}%")
-
-
-def pod_defaults(
-    image: str,
-    pull_policy: str,
-    template: Mapping[str, Any],
-    agents: Mapping[str, Any],
-    domain: str = "cluster.local",
-) -> PodDefaults:
-    """Give what all pods have; `agents` is the file, whose pod template lies over `template`.
-
-    Raises `SettingsError`.
-    """
-    if unknown := agents.keys() - _FIELDS:
-        raise SettingsError(f"{FLAG}: unknown fields: {', '.join(sorted(unknown))}")
-    own = _mapping(agents, "podTemplate")
-    rollout = _mapping(agents, "rollout")
+def _checked(flag: str, form: type[_FormT], content: Mapping[str, Any]) -> _FormT:
     try:
-        template = strategic_merge(template, own, "podTemplate")
-    except MergeError as error:
-        raise SettingsError(f"{FLAG}: {error}") from error
-    locked = _locked(agents.get("locked") or ())
-    if agents.get("policy"):
-        locked = (*locked, *locked_by_policy())
-    proxy = _proxy(_mapping(agents, "proxy"), domain)
-    defaults = PodDefaults(image, pull_policy, template, locked, _rollout(rollout), proxy)
-    _check_template(defaults)
-    return defaults
+        return form.model_validate(content)
+    except ValidationError as error:
+        mistake = error.errors(include_url=False)[0]
+    steps = (f"[{one}]" if isinstance(one, int) else f".{one}" for one in mistake["loc"])
+    place = "".join(steps).removeprefix(".")
+    raise SettingsError(f"{flag}: {place}: {mistake['msg'].removeprefix('Value error, ')}")
 
 
-def metadata_settings(agents: Mapping[str, Any]) -> MetadataSettings:
-    """Give what the platform says of labels and annotations. Raises `SettingsError`."""
-    allowed = _mapping(agents, "metadata").get("allowed") or ()
-    if not (isinstance(allowed, list | tuple) and all(isinstance(key, str) for key in allowed)):
-        raise SettingsError(f"{FLAG}: metadata.allowed must be a list of keys or globs")
-    return MetadataSettings(
-        tuple(allowed),
-        _object_metadata(agents, "service"),
-        _object_metadata(agents, "serviceAccount"),
-    )
-
-
-def expose_settings(agents: Mapping[str, Any]) -> ExposeSettings:
-    """Give how Agents may be exposed. Raises `SettingsError`."""
-    given = _mapping(agents, "expose")
-    hosts = given.get("hosts") or []
-    if not (isinstance(hosts, list) and all(isinstance(one, str) and one for one in hosts)):
-        raise SettingsError(f"{FLAG}: expose.hosts must be a list of host names")
-    ways = [_way(given, name) for name in ("gateway", "ingress")]
-    if not hosts and any(way.is_enabled for way in ways):
-        raise SettingsError(f"{FLAG}: expose.hosts must say which host names Agents may take")
-    return ExposeSettings(tuple(hosts), *ways)
-
-
-def network_peers(given: Mapping[str, Any], field: str = "from") -> tuple[Mapping[str, Any], ...]:
-    """Give the NetworkPolicy peers of a field. Raises `SettingsError`."""
-    peers = given.get(field) or []
-    if not (isinstance(peers, list) and all(isinstance(peer, dict) and peer for peer in peers)):
-        raise SettingsError(f"{FLAG}: {field} must be a list of NetworkPolicy peers")
-    return tuple(peers)
-
-
-def _way(expose: Mapping[str, Any], name: str) -> WaySettings:
-    given = _mapping(expose, name)
-    return WaySettings(given.get("enabled") is True, network_peers(given))
-
-
-def _object_metadata(agents: Mapping[str, Any], field: str) -> ObjectMetadata:
-    given = _mapping(agents, field)
-    found = ObjectMetadata(given.get("labels") or {}, given.get("annotations") or {})
-    for part in (found.labels, found.annotations):
-        is_right = isinstance(part, dict) and all(isinstance(v, str) for v in part.values())
-        if not is_right:
-            raise SettingsError(f"{FLAG}: {field} has labels and annotations, which are strings")
-    return found
-
-
-def _proxy(given: Mapping[str, Any], domain: str) -> ProxySettings | None:
-    """Read the proxy; its URL stands in every Agent's Deployment, so it may hold no password."""
-    url, direct = str(given.get("url") or ""), given.get("noProxy") or []
-    if not (isinstance(direct, list) and all(isinstance(one, str) and one for one in direct)):
-        raise SettingsError(f"{FLAG}: proxy.noProxy must be a list of hosts or blocks of addresses")
-    if url and not _PROXY.fullmatch(url):
-        raise SettingsError(f"{FLAG}: proxy.url must be like http://proxy.infra:3128, no password")
-    return ProxySettings(url, tuple(direct), domain) if url else None
-
-
-def _rollout(given: Mapping[str, Any]) -> RolloutSettings:
-    found = RolloutSettings(
-        given.get("maxSurge", 1), given.get("maxUnavailable", 0), given.get("atOnce", 0)
-    )
-    for name, count in (("maxSurge", found.max_surge), ("maxUnavailable", found.max_unavailable)):
-        if not _COUNT.fullmatch(str(count)):
-            raise SettingsError(f"{FLAG}: rollout.{name} must be a number or a percentage")
-    if _is_none(found.max_surge) and _is_none(found.max_unavailable):
-        raise SettingsError(f"{FLAG}: rollout.maxSurge and maxUnavailable must not both be 0")
-    if type(found.at_once) is not int or found.at_once < 0:
-        raise SettingsError(f"{FLAG}: rollout.atOnce must be a number of Agents; 0 is no limit")
-    return found
-
-
-def _is_none(count: int | str) -> bool:
-    return str(count) in {"0", "0%"}
-
-
-def _locked(paths: object) -> tuple[LockedField, ...]:
-    if not isinstance(paths, list | tuple) or not all(isinstance(path, str) for path in paths):
-        raise SettingsError(f"{FLAG}: locked must be a list of paths")
+def _locked(paths: Iterable[str]) -> tuple[LockedField, ...]:
     try:
         return tuple(map(locked_field, paths))
     except ValueError as error:
-        raise SettingsError(f"{FLAG}: locked: {error}") from None
-
-
-def _mapping(agents: Mapping[str, Any], field: str) -> Mapping[str, Any]:
-    found = agents.get(field) or {}
-    if not isinstance(found, dict):
-        raise SettingsError(f"{FLAG}: {field} must be a mapping")
-    return found
+        raise SettingsError(f"--agents: locked: {error}") from None
 
 
 def _check_template(pods: PodDefaults) -> None:
@@ -206,119 +326,5 @@ def _check_template(pods: PodDefaults) -> None:
     agent = Agent("default", "check", "", 0, is_terminating=False, spec={}, status={})
     try:
         pod_template(agent, "", pods)
-    except MergeError as error:
+    except ManifestError as error:
         raise SettingsError(f"--pod-template: {error}") from error
-
-
-_POLICY = "--agents: policy"
-_MOST = 64
-_CHOICES: Mapping[str, tuple[str, ...]] = {
-    "do": ("allow", "deny", "ask"),
-    "mode": ("enforce", "dryRun"),
-}
-_TEXTS: Mapping[str, re.Pattern[str]] = {
-    "when": re.compile(r".{1,2048}", re.DOTALL),
-    "reason": re.compile(r".{0,1024}", re.DOTALL),
-    "expires": re.compile(r"(?=.)(\d{1,9}h)?(\d{1,9}m)?(\d{1,9}s)?(\d{1,9}ms)?", re.ASCII),
-}
-_MILLISECONDS: Mapping[str, int] = {"h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
-_PART = re.compile(r"([0-9]+)(h|ms|m|s)")
-_NAME = re.compile(r"[^\x00-\x20\x7f]([^\x00-\x1f\x7f]{0,254}[^\x00-\x20\x7f])?")
-
-
-def read_policy(rules: object) -> tuple[Mapping[str, Any], ...]:
-    """Check the rules, expressions too. Raises `SettingsError` with the place of a mistake."""
-    if not isinstance(rules, list) or len(rules) > _MOST:
-        raise SettingsError(f"{_POLICY} must be a list of {_MOST} rules at most")
-    for number, rule in enumerate(rules):
-        if mistake := _mistake(rule):
-            raise SettingsError(f"{_POLICY}[{number}]{mistake}")
-    if mistakes := list(policy_mistakes(rules)):
-        raise SettingsError("; ".join(f"{_POLICY}{one}" for one in mistakes))
-    return tuple(rules)
-
-
-def _mistake(rule: object) -> str:
-    if not isinstance(rule, dict):
-        return " must be a mapping"
-    if unknown := rule.keys() - {"match", *_CHOICES, *_TEXTS}:
-        return f" has unknown fields: {', '.join(sorted(map(str, unknown)))}"
-    match rule.get("match"):
-        case {"tool": str(name), **rest} | {"agent": str(name), **rest} if not rest:
-            if not _NAME.fullmatch(name):
-                return ".match must name a tool or an agent in one line"
-        case _:
-            return ".match needs exactly one of tool, agent"
-    return ".do is required" if "do" not in rule else _mistake_in_fields(rule)
-
-
-def _mistake_in_fields(rule: Mapping[str, Any]) -> str:
-    for field, choices in _CHOICES.items():
-        if rule.get(field, choices[0]) not in choices:
-            return f".{field} must be {', '.join(choices[:-1])} or {choices[-1]}"
-    for field, form in _TEXTS.items():
-        if field in rule and not (isinstance(rule[field], str) and form.fullmatch(rule[field])):
-            return f".{field} does not have its form, as in spec.policy"
-    if "expires" in rule and not 0 < _milliseconds(rule["expires"]) <= _milliseconds("24h"):
-        return ".expires must be more than 0s and at most 24h"
-    return ""
-
-
-def _milliseconds(duration: str) -> int:
-    return sum(int(number) * _MILLISECONDS[unit] for number, unit in _PART.findall(duration))
-
-
-_ACCESS = "--access"
-_ISSUER_FIELDS = {"url", "audience", "userClaim", "groupsClaim", "jwks", "ca"}
-_PEM = "-----BEGIN CERTIFICATE-----"
-_RIGHTS = {"ask", "read", "approve", "manage"}
-
-
-def read_access_settings(file: str, operator: NamespacedName | None) -> AccessSettings:
-    """Read the file, if one is given. Raises `SettingsError`."""
-    content = read_mapping(_ACCESS, file)
-    try:
-        return AccessSettings(
-            tuple(map(_issuer, content.get("issuers") or ())),
-            tuple(map(_grant, content.get("grants") or ())),
-            operator,
-        )
-    except (AttributeError, KeyError, TypeError) as error:
-        raise SettingsError(f"{_ACCESS}: {file} does not have its form: {error}") from error
-
-
-def _issuer(issuer: Mapping[str, Any]) -> Mapping[str, Any]:
-    url = issuer["url"]
-    if not (isinstance(url, str) and url.startswith("https://")):
-        raise SettingsError(f"{_ACCESS}: issuer {url!r} must start with https://")
-    if unknown := issuer.keys() - _ISSUER_FIELDS:
-        raise SettingsError(f"{_ACCESS}: issuer {url} has unknown fields: {', '.join(unknown)}")
-    if not isinstance(issuer["audience"], str):
-        raise SettingsError(f"{_ACCESS}: issuer {url} needs an audience")
-    ca = issuer.get("ca", _PEM)
-    if not (isinstance(ca, str) and _PEM in ca):
-        raise SettingsError(f"{_ACCESS}: the ca of issuer {url} must be certificates as PEM")
-    return dict(issuer)
-
-
-def _grant(grant: Mapping[str, Any]) -> Mapping[str, Any]:
-    if wrong := set(grant["may"]) - _RIGHTS:
-        raise SettingsError(f"{_ACCESS}: unknown rights in may: {', '.join(sorted(wrong))}")
-    return {"to": [_grantee(one) for one in grant["to"]], "may": list(grant["may"])}
-
-
-def _grantee(grantee: Mapping[str, Any]) -> Mapping[str, str]:
-    match dict(grantee):
-        case {"serviceAccount": {"name": str(name), "namespace": str(namespace)}}:
-            return {"kind": "serviceaccount", "name": f"{namespace}/{name}"}
-        case {"agent": {"name": str(name), "namespace": str(namespace)}}:
-            return {"kind": "agent", "name": f"{namespace}/{name}"}
-        case {"group": str(name)}:
-            return {"kind": "group", "name": name}
-        case {"user": str(name)}:
-            return {"kind": "user", "name": name}
-        case _:
-            raise SettingsError(
-                f"{_ACCESS}: a grant goes to a serviceAccount or agent, with name and namespace, to "
-                "a group or to a user"
-            )

@@ -106,7 +106,7 @@ def advice(
 
 
 def _by_weight(by_type: Mapping[ConditionType, Condition]) -> Iterator[Condition]:
-    """Give the conditions that tell of something wrong or unfinished, the gravest first."""
+    """Return the conditions that tell of something wrong or unfinished, the gravest first."""
     ready, progressing = by_type["Ready"], by_type["Progressing"]
     if by_type["Accepted"].status == "False":
         yield by_type["Accepted"]
@@ -135,12 +135,12 @@ def _remedy(agent: str, worst: Condition, until: str | None) -> str:
 
 
 def _first_sentence(message: str) -> str:
-    """Give what is wrong without what follows: advice of its own, or more of the API's words."""
+    """Return what is wrong without what follows: advice of its own, or more of the API's words."""
     return _END.split(message.strip(), maxsplit=1)[0]
 
 
 def _bounded(text: str) -> str:
-    """Give a text as one line that is not too long and ends as a sentence does."""
+    """Return a text as one line that is not too long and ends as a sentence does."""
     line = " ".join(text.split())
     if len(line) > _MAX_WRONG:
         line = f"{line[:_MAX_WRONG].rstrip()} …"

@@ -174,7 +174,7 @@ def _drifted(inputs: StatusInputs) -> Iterator[Condition]:
 
 
 def _kstatus(inputs: StatusInputs, progressing: Condition) -> Iterator[Condition]:
-    """Give what kstatus reads of an Agent: it stands still, or is being changed, or neither."""
+    """Return what kstatus reads of an Agent: it stands still, or is being changed, or neither."""
     obstacle = inputs.rejection or inputs.blocker
     if obstacle is None and progressing.reason in _STANDSTILL:
         obstacle = Problem(progressing.reason, progressing.message)
@@ -244,7 +244,7 @@ def _degraded(inputs: StatusInputs) -> Condition:
 
 
 def _pods_problem(inputs: StatusInputs) -> Problem | None:
-    """Say what keeps the newest revision's pods from becoming ready."""
+    """Return what keeps the newest revision's pods from becoming ready."""
     if refused := refusal(inputs.deployment):
         return refused
     problems = [
@@ -297,7 +297,7 @@ MAX_MESSAGE = 2048  # characters; the CRD allows twice as many
 
 
 def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]:
-    """Give the whole status. `now` becomes the time of conditions whose status has changed."""
+    """Return the whole status. `now` becomes the time of conditions whose status has changed."""
     former = {c["type"]: c for c in agent.status.get("conditions", ())}
     shown = conditions(inputs)
     if any(tool.get("pin") for tool in agent.tools):
@@ -330,7 +330,7 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
 
 
 def _url(agent: Agent, inputs: StatusInputs) -> str:
-    """Give where the Agent is reached; "" if it never was: its name may lead to somebody else's.
+    """Return where the Agent is reached; "" if it never was: its name may lead to somebody else's.
 
     It is the URL inside if the Agent may not be exposed as it asks.
     """
@@ -342,13 +342,13 @@ def _url(agent: Agent, inputs: StatusInputs) -> str:
 
 
 def former_degraded(agent: Agent) -> Mapping[str, Any] | None:
-    """Give the Degraded condition that an Agent's status has, be it of an earlier operator."""
+    """Return the Degraded condition that an Agent's status has, be it of an earlier operator."""
     conditions_then = agent.status.get("conditions", ())
     return next((dict(c) for c in conditions_then if c["type"] == "Degraded"), None)
 
 
 def access_open(agent: Agent) -> Condition:
-    """Give the condition that says whether whoever reaches the Agent must prove who it is."""
+    """Return the condition that says whether whoever reaches the Agent must prove who it is."""
     if agent.is_open:
         message = (
             "Everybody who reaches a pod may do everything (spec.access.mode: open); the "
@@ -359,7 +359,7 @@ def access_open(agent: Agent) -> Condition:
 
 
 def _tools_drifted(inputs: StatusInputs, former: Mapping[str, Any] | None) -> Condition:
-    """Say which pinned tools have changed; as before while no pod has been asked."""
+    """Return which pinned tools have changed; as before while no pod has been asked."""
     if inputs.missing_dependencies is None:
         if former is not None:
             return Condition("ToolsDrifted", former["status"], former["reason"], former["message"])

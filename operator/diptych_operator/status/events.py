@@ -58,7 +58,7 @@ def premature(before: Mapping[str, Any], after: Mapping[str, Any], now: str) -> 
 def transitions(
     before: Mapping[str, Any], after: Mapping[str, Any], without: frozenset[str] = frozenset()
 ) -> Iterator[Transition]:
-    """Compare two statuses; give the transitions to report, each reason once.
+    """Compare two statuses; return the transitions to report, each reason once.
 
     Conditions of the types `without` are left out.
     """

@@ -19,7 +19,7 @@ before it asks again, up to 16 minutes."""
 
 
 def refusal(deployment: Object | None) -> Problem | None:
-    """Say why the cluster makes no pods: a quota, a policy."""
+    """Return why the cluster makes no pods: a quota, a policy."""
     failure = deployment_condition(deployment, "ReplicaFailure")
     if failure.get("status") != "True":
         return None
@@ -40,23 +40,23 @@ def rollout_deadline(deployment: Object | None) -> str | None:
 
 
 def is_paused(deployment: Object | None) -> bool:
-    """Say whether somebody has paused its rollouts."""
+    """Whether somebody has paused its rollouts."""
     return bool(((deployment or {}).get("spec") or {}).get("paused"))
 
 
 def deployment_condition(deployment: Object | None, name: str) -> Mapping[str, Any]:
-    """Give a condition of a Deployment; empty if it has none."""
+    """Return a condition of a Deployment; empty if it has none."""
     live = ((deployment or {}).get("status") or {}).get("conditions", ())
     return next((condition for condition in live if condition["type"] == name), {})
 
 
 def wanted_replicas(deployment: Object | None) -> int:
-    """Give how many pods are wanted."""
+    """Return how many pods are wanted."""
     return int(((deployment or {}).get("spec") or {}).get("replicas", 1))
 
 
 def count_of(deployment: Object | None, field: str) -> int:
-    """Give one of the counts of a Deployment's status; 0 if it has none."""
+    """Return one of the counts of a Deployment's status; 0 if it has none."""
     return int(((deployment or {}).get("status") or {}).get(field) or 0)
 
 
@@ -86,7 +86,7 @@ _SUMMARY = "Unable to attach or mount volumes"  # an Event of the kubelet that n
 def pod_problem(
     pod: Object, deployment: Object | None = None, own: Collection[str] = ()
 ) -> Problem | None:
-    """Say what keeps a pod from becoming ready; None for a pod that is ready or starting.
+    """Return what keeps a pod from becoming ready; None for a pod that is ready or starting.
 
     Of its containers, `own` are those of `spec.podTemplate`, others are of its `deployment`.
     """
@@ -159,7 +159,7 @@ def _node_problem(pod: Object) -> Problem | None:
 
 
 def pod_address(pod: Object) -> str | None:
-    """Give the IP address of a running pod; None for any other pod."""
+    """Return the IP address of a running pod; None for any other pod."""
     status = pod.get("status") or {}
     if "deletionTimestamp" in pod["metadata"] or status.get("phase") != "Running":
         return None
@@ -235,5 +235,5 @@ def _condition(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _last_words(text: object) -> str:
-    """Give the end of a text, on one line."""
+    """Return the end of a text, on one line."""
     return " ".join(str(text or "").split())[-_MAX_OUTPUT:]

@@ -24,7 +24,7 @@ from diptych_operator.status.condition import Problem
 def unresolved_references(
     agent: Agent, observed: ObservedState, domain: str
 ) -> tuple[Problem, ...]:
-    """Give the references that are unresolved now; `domain` is the cluster's DNS domain."""
+    """Return the references that are unresolved now; `domain` is the cluster's DNS domain."""
     return (
         *_unresolved_peers(agent, observed),
         *_unresolved_services(agent, observed),
@@ -108,7 +108,7 @@ def _unresolved_port(observed: ObservedState, name: NamespacedName, port: int) -
 
 
 def _has_fixed_ports(service: Object) -> bool:
-    """Say whether a Service is reached at its own ports only. A headless one is just its pods."""
+    """Whether a Service is reached at its own ports only. A headless one is just its pods."""
     spec = service["spec"]
     has_cluster_ip = spec.get("clusterIP") != "None"
     return bool(spec.get("ports")) and not is_external_name(service) and has_cluster_ip

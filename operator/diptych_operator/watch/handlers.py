@@ -1,14 +1,4 @@
-"""Storages for kopf in which nothing is kept, because nothing is read from them.
-
-For handlers of changes, kopf copies each object of each event some times, to compare it with the
-one before. Here all handlers are of events, which need no comparison: without the copies an event
-costs half as much.
-
-Which kinds, namespaces and labels are watched and listed.
-
-kopf's event handlers: an event goes into the cache, the affected Agents into the work queue.
-
-From there `controller.reconciler.Workers` take them.
+"""kopf's event handlers: an event goes into the cache, the affected Agents into the work queue.
 
 Only `event` handlers are used, so that kopf writes nothing on any object, neither finalizers nor
 annotations. docs/decisions/0020 says why, and why kopf's indices are not used.
@@ -39,37 +29,29 @@ from diptych_operator.resources.labels import MANAGED_BY
 from diptych_operator.watch.staleness import WatchStaleness
 
 
-class NoDiffBase(kopf.DiffBaseStorage):
-    """Says of each object that it was never handled, and has nothing to compare."""
+class _NoDiffBase(kopf.DiffBaseStorage):
+    """Keeps nothing: kopf else copies each object of each event, to compare it with the former."""
 
     def build(self, **_: object) -> kopf.BodyEssence:
-        """Give an essence without fields."""
         return {}
 
-    def fetch(self, **_: object) -> None:
-        """Give no essence of before."""
+    def fetch(self, **_: object) -> None: ...
 
-    def store(self, **_: object) -> None:
-        """Keep nothing."""
+    def store(self, **_: object) -> None: ...
 
 
-class NoProgress(kopf.ProgressStorage):
-    """Knows of no handler that has begun and not ended."""
+class _NoProgress(kopf.ProgressStorage):
+    """Keeps nothing: event handlers have no progress."""
 
-    def fetch(self, **_: object) -> None:
-        """Give no progress."""
+    def fetch(self, **_: object) -> None: ...
 
-    def store(self, **_: object) -> None:
-        """Keep nothing."""
+    def store(self, **_: object) -> None: ...
 
-    def purge(self, **_: object) -> None:
-        """There is nothing to delete."""
+    def purge(self, **_: object) -> None: ...
 
-    def touch(self, **_: object) -> None:
-        """There is nothing to touch."""
+    def touch(self, **_: object) -> None: ...
 
     def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
-        """Give an essence as it is: no progress is in it."""
         return essence
 
 
@@ -82,20 +64,20 @@ be one that an Agent refers to."""
 
 
 def watched_kinds(namespaces: frozenset[str] | None) -> tuple[Kind, ...]:
-    """Give the kinds to watch. An operator of some namespaces has no right to read Namespaces."""
+    """Return the kinds to watch. An operator of some namespaces has no right to read Namespaces."""
     kinds = (AGENT, *CHILD_KINDS, CONFIG_MAP, JOB, POD)
     return kinds if namespaces is not None else (*kinds, NAMESPACE)
 
 
 def watched_paths(namespaces: frozenset[str] | None) -> Iterator[str]:
-    """Give the API paths to watch."""
+    """Return the API paths to watch."""
     for kind in watched_kinds(namespaces):
         for namespace in namespaces or ("",):
             yield kind.path(namespace)
 
 
 def label_selector(kind: Kind) -> str:
-    """Give the label selector for a kind; empty for all objects."""
+    """Return the label selector for a kind; empty for all objects."""
     return f"{MANAGED_BY}={OPERATOR_NAME}" if kind in _OWN_OBJECTS_ONLY else ""
 
 
@@ -124,10 +106,10 @@ def registry_for(
 
 
 def kopf_settings() -> kopf.OperatorSettings:
-    """Give kopf's settings (faults.md §6)."""
+    """Return kopf's settings (faults.md §6)."""
     settings = kopf.OperatorSettings()
-    settings.persistence.diffbase_storage = NoDiffBase()
-    settings.persistence.progress_storage = NoProgress()
+    settings.persistence.diffbase_storage = _NoDiffBase()
+    settings.persistence.progress_storage = _NoProgress()
     settings.posting.enabled = False
     settings.scanning.disabled = True
     settings.peering.standalone = True

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.agents import agent, child, children, observed, service, settled
 
-from diptych_operator.desired.children import TooLargeError
+from diptych_operator.desired.children import ManifestError
 from diptych_operator.desired.deployment import PodDefaults, ProxySettings, pod_template
 from diptych_operator.desired.resolved_manifest import FILE
-from diptych_operator.desired.strategic_merge import MergeError
+from diptych_operator.desired.strategic_merge import ManifestError
 from diptych_operator.resources.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -295,14 +295,14 @@ def test_overrides_are_merged_the_operators_first():
     ],
 )
 def test_an_override_that_does_not_fit_is_named(defaults, override, message):
-    with pytest.raises(MergeError, match=message):
+    with pytest.raises(ManifestError, match=message):
         pod_template(agent(podTemplate=override), "c", PodDefaults("image", template=defaults))
 
 
 def test_overrides_of_selector_labels_are_rejected():
     label = "app.kubernetes.io/instance"
     one = agent(podTemplate={"metadata": {"labels": {label: "other"}}})
-    with pytest.raises(MergeError, match=f"labels must not change {label}"):
+    with pytest.raises(ManifestError, match=f"labels must not change {label}"):
         child(one, DEPLOYMENT)
 
 
@@ -310,13 +310,13 @@ def test_a_manifest_too_large_for_a_config_map_is_rejected():
     limit = 512 * 1024
     room = limit - len(child(agent(instructions=""), CONFIG_MAP)["data"][FILE].encode())
     assert len(child(agent(instructions="x" * room), CONFIG_MAP)["data"][FILE]) == limit
-    with pytest.raises(TooLargeError) as caught:
+    with pytest.raises(ManifestError) as caught:
         children(agent(instructions="é" * (room // 2 + 744 * 1024 + 1)))
     assert str(caught.value) == (
         "the manifest holds 2000 KiB, and 512 KiB is the most; "
         "move texts to ConfigMaps (instructionsFrom) or shorten them"
     )
-    with pytest.raises(TooLargeError):
+    with pytest.raises(ManifestError):
         children(agent(instructions="x" * (room + 1)))
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from diptych_operator.desired.strategic_merge import MergeError, strategic_merge
+from diptych_operator.desired.strategic_merge import strategic_merge
 
 BASE = {
     "labels": {"a": "1"},
@@ -73,7 +73,7 @@ def test_a_patch_is_merged(over, field, expected):
     ],
 )
 def test_a_patch_that_does_not_fit_is_an_error_that_names_the_field(over, sentence):
-    with pytest.raises(MergeError) as caught:
+    with pytest.raises(ManifestError) as caught:
         strategic_merge(BASE, over, "spec")
     assert str(caught.value) == sentence
 
