@@ -37,7 +37,7 @@ from diptych_operator.desired.access import (
     access_text,
 )
 from diptych_operator.desired.resolved_manifest import FILE, FOLDER, manifest_text
-from diptych_operator.process.settings_files import read_policy
+from diptych_operator.process.settings_files import AgentsFile
 from diptych_operator.resources.agent import REDIS_PORT
 from diptych_operator.resources.kinds import CONFIG_MAP, DEPLOYMENT, PORT, Object
 
@@ -126,7 +126,7 @@ def with_rules(folder: Path, rules: Any, **spec: Any) -> Path:
 
 
 def test_the_pod_puts_the_platforms_rules_beside_its_own(tmp_path: Path):
-    assert read_policy(list(RULES)) == RULES
+    assert AgentsFile({"policy": list(RULES)}).policy == RULES
     own = [{"match": {"tool": "*"}, "do": "allow"}]
     policy = read(with_rules(tmp_path, RULES, policy=own)).policy
     for amount, outcome in ((99, "allow"), (101, "deny")):

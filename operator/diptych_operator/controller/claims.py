@@ -155,7 +155,7 @@ class NamespaceClaims:
             await self._stand_back(claim, namespace, holder)
 
     async def _stand_back(self, claim: _Claim, namespace: str, holder: str) -> None:
-        """Say, once, that another operator serves a namespace, also to that operator."""
+        """Log once that another operator serves a namespace, and tell that operator."""
         if (lease := claim.election.lease) is None:
             return
         annotations = lease["metadata"].get("annotations") or {}

@@ -300,7 +300,7 @@ class Reconciler:
         return None
 
     async def _find_live(self, agent: Agent, children: Children) -> dict[_Key, Object | None]:
-        """Find the objects of the children's names, whoever owns them.
+        """Find the objects of the children's names, also those of others.
 
         A kind that the cluster does not have, as it may lack that of a route, is left out.
         """

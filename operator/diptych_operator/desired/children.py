@@ -156,7 +156,7 @@ def _deployment(
     observed: ObservedState,
     platform: Platform,
 ) -> Object:
-    """Return the Deployment. It rolls its pods when the manifest changes: they mount another name."""
+    """Return the Deployment; another manifest has another ConfigMap, and so rolls the pods."""
     spec = deployment_spec(agent, config_map_name, platform.pods, _peers(agent, observed))
     annotations = {}
     if platform.pods.rollout.at_once:

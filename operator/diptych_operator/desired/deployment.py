@@ -1,6 +1,4 @@
-"""The platform's HTTP proxy, `agents.proxy` of the chart, and what NO_PROXY exempts of it. Pure.
-
-The Deployment of an Agent, and its pod template. Pure.
+"""The Deployment of an Agent, and its pod template. Pure.
 
 The pods pass Pod Security `restricted`. The resolved manifest, the access file, a token for each
 peer and every key that the manifest refers to are files of one projected volume; a missing Secret
@@ -278,7 +276,7 @@ def _probe(path: str, **timing: int) -> dict[str, Any]:
 
 
 def _sources(agent: Agent, config_map: str, peers: Sequence[PeerRef]) -> list[Object]:
-    """Return the volume's files: the resolved manifest, who may call, tokens for peers, and keys."""
+    """Return the volume's files: resolved manifest, access file, tokens for peers, and keys."""
     sources: list[Object] = [
         {"configMap": {"name": config_map, "items": [{"key": FILE, "path": FILE}]}},
         *([] if agent.is_open else [access_source(agent)]),

@@ -1,17 +1,9 @@
-"""Drift: does a live object still say what was applied to it? Pure.
+"""Drift: whether a live object still says what was applied to it, and what others added. Pure.
 
-Two questions, because each alone would miss something. The digest that the operator wrote on the
-object tells whether the desired state has changed since (fields may have to be removed). Comparing
-values tells whether somebody has edited what was applied.
-
-What the API server adds (defaults) and what others add is no drift, except in a NetworkPolicy or
-PodDisruptionBudget, where one more rule changes what the other rules mean.
-
-Fields that others have added to the pod template of a live Deployment. Pure.
-
-Server-side apply leaves them alone, and they change what the pods are all the same: `kubectl set
-env deployment NAME LD_PRELOAD=…`. Who has set what is in `metadata.managedFields`:
-https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management
+The digest on the object tells whether the desired state has changed since (fields may have to be
+removed); comparing values tells whether somebody has edited what was applied. What the API server
+or others add is no drift, except in a NetworkPolicy or PodDisruptionBudget, where one more rule
+changes what the others mean.
 """
 
 import hashlib

@@ -36,7 +36,7 @@ _ANYWHERE: tuple[Rule, ...] = (
     {"ipBlock": {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}},
     {"ipBlock": {"cidr": "::/0", "except": ["fe80::/10"]}},
 )
-"""Every address but those of this link, at which clouds give credentials to whoever asks."""
+"""Every address but those of this link, at which clouds give credentials to anybody."""
 _ANYWHERE_OR_ANY_POD: tuple[Rule, ...] = (*_ANYWHERE, {"namespaceSelector": {}})
 """For what may be inside the cluster: to some plugins, no pod is in a block of addresses."""
 
@@ -105,10 +105,7 @@ def policy_spec(
 def ingress_rules(
     agent: Agent, network: NetworkSettings, sources: Sequence[Mapping[str, Any]] = ()
 ) -> list[Rule]:
-    """Return who may reach the Agent: its namespace, Agents that may delegate, the operator, gateways.
-
-    Who reaches it must still say who it is.
-    """
+    """Return who may reach the Agent: its namespace, peers, the operator, gateways."""
     rules = [{"from": [{"podSelector": {}}], "ports": [_tcp(PORT)]}]
     if (namespaces := _delegating_namespaces(agent)) is not None:
         agents = {"namespaceSelector": namespaces, "podSelector": {"matchLabels": AGENT_POD_LABELS}}
@@ -141,7 +138,7 @@ def egress_rules(agent: Agent, observed: ObservedState, network: NetworkSettings
 def redis_egress_rules(
     agent: Agent, observed: ObservedState, network: NetworkSettings
 ) -> list[Rule]:
-    """Return what whoever only looks into the Agent's Redis may reach."""
+    """Return what a pod may reach that only looks into the Agent's Redis."""
     rules = [*_to_name_servers(network.dns), *_to_redis(agent)]
     if ref := agent.redis_service:
         rules += _to_service(ref.name, ref.port, observed)

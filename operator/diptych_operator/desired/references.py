@@ -1,7 +1,4 @@
-"""What a decision about one Agent depends on besides its manifest: the observed state. A value.
-
-The Agents and Services that a manifest refers to, by name or by URL. Pure.
-"""
+"""The Agents and Services that a manifest refers to, and what is observed of them. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -82,7 +82,7 @@ def versioned_name(agent: Agent, text: str) -> str:
 
 
 def _sessions(agent: Agent) -> Mapping[str, Any]:
-    """Return `spec.sessions` with the key of the Agent's sessions, and without what it does later."""
+    """Return `spec.sessions` with the key of the Agent's sessions; `onDelete` is the operator's."""
     merged = {**agent.spec["sessions"], "adopt": agent.sessions_key}
     return {name: value for name, value in merged.items() if name != "onDelete"}
 

@@ -1,9 +1,7 @@
-"""How far the rollout of a live Deployment is, and what its pods use. Pure.
+"""How far the rollout of a live Deployment is, what its pods use, and who caused it. Pure.
 
-What a Deployment says of the newest change of its pods: who caused it. Pure.
-
-The throttle of rollouts lives by it: changes of the platform wait for each other, an Agent's own
-do not. It stands on the Deployment, so that it outlives the operator's process.
+Changes of the platform wait for each other, an Agent's own do not. The mark that tells them apart
+stands on the Deployment, so that it outlives the operator's process.
 """
 
 import re

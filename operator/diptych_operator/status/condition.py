@@ -1,7 +1,4 @@
-"""A problem of an Agent, as a condition says it.
-
-A condition of an Agent's status, as a value. Pure.
-"""
+"""A condition of an Agent, and the problems that conditions tell of, as values. Pure."""
 
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias

@@ -1,14 +1,9 @@
-"""The conditions of an Agent: `conditions(inputs)`. Pure.
+"""The conditions of an Agent, and its whole status: `agent_status(agent, inputs, now)`. Pure.
 
-They are the API; there is no phase. Ready means that the newest revision's pods can take
-work, Available that those of any revision can. Missing dependencies make it Degraded. A manifest
-that is rejected, or cannot be applied, leaves the last good revision serving, and Ready says so.
-
-Drifted is there only while True. Reconciling and Stalled are for programs that read them as kstatus
-does; each is there only while it is True: work is going on, or somebody must do something before it
-goes on.
-
-The whole status of an Agent: `agent_status(agent, inputs, now)`. Pure.
+They are the API; there is no phase. Ready means that the newest revision's pods can take work,
+Available that those of any revision can. A manifest that is rejected, or cannot be applied, leaves
+the last good revision serving, and Ready says so. Reconciling and Stalled are there for kstatus,
+each only while it is True.
 """
 
 import re
@@ -348,7 +343,7 @@ def former_degraded(agent: Agent) -> Mapping[str, Any] | None:
 
 
 def access_open(agent: Agent) -> Condition:
-    """Return the condition that says whether whoever reaches the Agent must prove who it is."""
+    """Return the condition that says whether callers must prove who they are."""
     if agent.is_open:
         message = (
             "Everybody who reaches a pod may do everything (spec.access.mode: open); the "

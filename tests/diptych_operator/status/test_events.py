@@ -74,15 +74,6 @@ def test_an_events_note_is_never_longer_than_the_api_allows():
     assert len(event.note.encode()) == 1023  # the next character has three bytes
 
 
-def test_a_note_of_1024_bytes_is_not_cut():
-    for length, expected in ((1024, 1024), (1025, 1024)):
-        status = agent_status(
-            agent(), StatusInputs(rejection=Problem("TooLarge", "x" * length)), NOW
-        )
-        [event] = transitions({}, status)
-        assert len(event.note) == expected
-
-
 @pytest.mark.parametrize(("is_warning", "kind"), [(True, "Warning"), (False, "Normal")])
 def test_an_event_regards_its_agent(is_warning, kind):
     event = event_of(agent(), Transition(is_warning, "KeyMissing", "key k: gone"), NOW, "1f")
