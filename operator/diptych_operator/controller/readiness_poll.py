@@ -26,7 +26,7 @@ from diptych_operator.status.pods import is_held_up, pod_address, start_problem
 
 PERIOD = 5.0
 """Seconds between two polls of an Agent, if there are few Agents."""
-AT_ONCE = 50
+AT_ONCE = 20
 """Agents polled at a time; with more, the period gets longer by `TICK` for each so many."""
 TICK = 1.0
 TOKEN_SECONDS = 3600

@@ -74,7 +74,7 @@ class Resync:
                 for namespace in namespaces or ("",):
                     await self._list(kind, namespace)
             for kind in ROUTE_KINDS:
-                # The cluster may lack the kind. An Agent that needs it is told when its route is made.
+                # The cluster may lack the kind. Its Agents are told as the route is made.
                 with contextlib.suppress(NotFoundError, ForbiddenError):
                     for namespace in namespaces or ("",):
                         await self._list(kind, namespace)
