@@ -300,12 +300,6 @@ def test_the_pod_knows_the_service_of_its_redis(tmp_path, ref, url):
     assert store.prefix == "diptych:team:coordinator:agent:coordinator-1"
 
 
-def test_the_pod_of_an_agent_from_before_there_were_keys_finds_its_sessions(tmp_path):
-    store = read(mount(kept_in(serviceRef={"name": "redis"}), tmp_path, observedGeneration=1)).store
-    assert store is not None
-    assert store.prefix == "diptych:team:coordinator"
-
-
 def test_the_url_of_a_redis_is_read_from_where_it_is_mounted_whenever_it_comes(tmp_path):
     spec = kept_in(urlFrom={"secretKeyRef": {"name": "redis", "key": "url"}})
     config = read(mount(spec, tmp_path, keys={}))

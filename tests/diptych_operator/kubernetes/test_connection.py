@@ -21,20 +21,10 @@ def clock():
     return Clock()
 
 
-PATHS = ("/apis/diptych.dev/v1alpha1/agents", "/api/v1/services")
-
-
-def leading(clock):
-    """The staleness of an operator that has listed everything and begins to watch."""
+async def test_every_chunk_of_a_watch_is_reported_and_nothing_else(clock):
     staleness = WatchStaleness(clock)
     staleness.note_lists(are_complete=True)
-    staleness.resume(PATHS)
-    return staleness
-
-
-async def test_every_chunk_of_a_watch_is_reported_and_nothing_else(clock):
-    staleness = leading(clock)
-    staleness.resume(["/api/v1/pods"])
+    staleness.expect(["/api/v1/pods"])
 
     async def stream(request):
         response = web.StreamResponse()

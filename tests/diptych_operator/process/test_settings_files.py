@@ -89,7 +89,6 @@ def test_grants_get_the_form_of_the_access_file(tmp_path):
     [
         ({"podtemplate": {}}, "podtemplate: Extra inputs are not permitted"),
         ({"podTemplate": "x"}, "podTemplate: Input should be a valid dictionary"),
-        ({"podTemplate": {"spec": {"containers": [{}]}}}, "needs a name"),
         ({"locked": ["nodeSelector"]}, "locked: 'nodeSelector' is no path"),
         ({"rollout": {"maxSurge": "x"}}, "rollout.maxSurge: must be a number or a percentage"),
         ({"rollout": {"maxSurge": 0, "maxUnavailable": "0%"}}, "must not both be 0"),
