@@ -142,7 +142,7 @@ async def test_k7_what_cannot_be_served_is_no_hot_loop(api):
         await until(lambda: condition(api, "Accepted") == ("False", "Refused"))
         await asyncio.sleep(0.8)
     tries = [w for w in api.writes if "deployments" in w[1]]
-    assert len(tries) <= 2
+    assert len(tries) <= 3  # the first look, the claim, the first poll
 
 
 async def test_k8_an_agent_deleted_while_the_operator_is_down_takes_all_with_it(api):
