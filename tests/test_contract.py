@@ -29,7 +29,6 @@ from diptych.runs.scheduler import HAND_OVER_SECONDS
 from diptych.serve.hosted_agent import HostedAgent
 from diptych.serve.http_server import CLOSE_SECONDS, FIRST_REQUEST_SECONDS
 from diptych_operator.controller import readiness_poll
-from diptych_operator.controller.poll_schedule import SCAN_SECONDS
 from diptych_operator.desired import resolved_manifest as resolved
 from diptych_operator.desired.access import (
     ACCESS_KEY,
@@ -38,7 +37,7 @@ from diptych_operator.desired.access import (
     access_text,
 )
 from diptych_operator.desired.resolved_manifest import FILE, FOLDER, manifest_text
-from diptych_operator.process.policy_settings import read_policy
+from diptych_operator.process.settings_files import AgentsFile
 from diptych_operator.resources.agent import REDIS_PORT
 from diptych_operator.resources.kinds import CONFIG_MAP, DEPLOYMENT, PORT, Object
 
@@ -127,7 +126,7 @@ def with_rules(folder: Path, rules: Any, **spec: Any) -> Path:
 
 
 def test_the_pod_puts_the_platforms_rules_beside_its_own(tmp_path: Path):
-    assert read_policy(list(RULES)) == RULES
+    assert AgentsFile({"policy": list(RULES)}).policy == RULES
     own = [{"match": {"tool": "*"}, "do": "allow"}]
     policy = read(with_rules(tmp_path, RULES, policy=own)).policy
     for amount, outcome in ((99, "allow"), (101, "deny")):
@@ -301,12 +300,6 @@ def test_the_pod_knows_the_service_of_its_redis(tmp_path, ref, url):
     assert store.prefix == "diptych:team:coordinator:agent:coordinator-1"
 
 
-def test_the_pod_of_an_agent_from_before_there_were_keys_finds_its_sessions(tmp_path):
-    store = read(mount(kept_in(serviceRef={"name": "redis"}), tmp_path, observedGeneration=1)).store
-    assert store is not None
-    assert store.prefix == "diptych:team:coordinator"
-
-
 def test_the_url_of_a_redis_is_read_from_where_it_is_mounted_whenever_it_comes(tmp_path):
     spec = kept_in(urlFrom={"secretKeyRef": {"name": "redis", "key": "url"}})
     config = read(mount(spec, tmp_path, keys={}))
@@ -381,7 +374,7 @@ def test_a_pod_has_time_to_end_its_runs_to_hand_over_and_to_serve_its_last_reade
 
 def test_an_agent_without_pods_is_named_by_its_callers_within_20_seconds():
     last_look = REFRESH_INTERVAL * MAX_JITTER  # the pod's, at the card
-    assert last_look + readiness_poll.PERIOD + readiness_poll.TICK + SCAN_SECONDS <= 20
+    assert last_look + readiness_poll.PERIOD + readiness_poll.TICK <= 20
 
 
 def test_both_sides_have_the_same_defaults():

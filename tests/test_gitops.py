@@ -19,7 +19,7 @@ from lupa import lua51
 from support.agent_states import STATES
 from support.agents import agent
 
-from diptych_operator.status.agent_status import agent_status
+from diptych_operator.status.conditions import agent_status
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "charts" / "diptych" / "files" / "argocd" / "health.lua"

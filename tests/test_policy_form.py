@@ -14,8 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 from diptych.manifest.policy import PolicyRuleSpec
-from diptych_operator.process.policy_settings import read_policy
-from diptych_operator.process.settings_file import SettingsError
+from diptych_operator.process.settings_files import AgentsFile, SettingsError
 
 ROOT = Path(__file__).parents[1]
 GENERATOR = runpy.run_path(str(ROOT / "crds" / "generate.py"))
@@ -76,7 +75,7 @@ def by_the_chart(rule: dict[str, Any]) -> bool:
 
 def by_the_operator(rule: dict[str, Any]) -> bool:
     try:
-        return read_policy([rule]) == (rule,)
+        return AgentsFile({"policy": [rule]}).policy == (rule,)
     except SettingsError:
         return False
 

@@ -1,7 +1,7 @@
 """The operator: makes of each `Agent` the objects that serve it, and reports its state.
 
     main        the process: one term after another
-    process     a term, settings, health, logs
+    process     a term, settings, health
     watch       kopf's watches and periodic lists → cache, work queue
     controller  work queue → reconciler: observe, decide, apply, write the status
     kubernetes  the adapter to the Kubernetes API

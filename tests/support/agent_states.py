@@ -2,8 +2,8 @@
 
 from support.live_objects import DOWN, deployment, pod, waiting
 
+from diptych_operator.status.condition import FORMER_AGENT, Problem
 from diptych_operator.status.conditions import MissingDependency, StatusInputs
-from diptych_operator.status.problem import FORMER_AGENT, Problem
 
 UP = deployment()
 PAUSED = deployment(updated=0, total=1)

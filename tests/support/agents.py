@@ -5,7 +5,7 @@ from typing import Any
 from diptych_operator.desired.children import Children, Platform, desired_children
 from diptych_operator.desired.deployment import PodDefaults
 from diptych_operator.desired.network_policy import NetworkSettings
-from diptych_operator.desired.observed import ObservedState
+from diptych_operator.desired.references import ObservedState
 from diptych_operator.resources.agent import Agent, agent_of
 from diptych_operator.resources.kinds import Object
 

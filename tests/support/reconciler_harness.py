@@ -6,14 +6,11 @@ from dataclasses import dataclass, field
 from support.agents import PLATFORM
 from support.kubernetes import KubernetesApi
 
-from diptych_operator.controller.answers import Answers
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.cluster_issuer import ClusterIssuer
 from diptych_operator.controller.metrics import Metrics
-from diptych_operator.controller.reconciler import Collaborators, Reconciler
-from diptych_operator.controller.rollout_throttle import RolloutThrottle
-from diptych_operator.controller.status_writer import StatusWriter
+from diptych_operator.controller.reconciler import Reconciler
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.desired.children import Platform
 from diptych_operator.kubernetes.client import KubernetesClient
@@ -58,12 +55,16 @@ class Harness:
         client, cache = self.client, self.cache
         self.clock = Clock()
         self.issuer = ClusterIssuer(client, cache, self.queue)
-        platform = self.platform
-        self.throttle = RolloutThrottle(cache, self.queue, platform.pods.rollout.at_once)
-        answers = Answers(cache, self.queue)
-        status = StatusWriter(client, cache, answers, lambda: self.clock.now)
-        collaborators = Collaborators(self.issuer, answers, status, self.throttle, self.queue)
-        self.reconciler = Reconciler(client, cache, self.claims, collaborators, platform)
+        self.reconciler = Reconciler(
+            client,
+            cache,
+            self.queue,
+            self.claims,
+            self.issuer,
+            self.platform,
+            Metrics(),
+            lambda: self.clock.now,
+        )
 
     async def observe(self):
         """List everything into the store."""

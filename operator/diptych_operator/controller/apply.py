@@ -1,4 +1,4 @@
-"""Applies one child of an Agent, whatever others have made of the live object.
+"""Writes an Agent's children: applies those that have drifted, deletes those it does not need.
 
 Server-side apply merges with the fields of other field managers. The result can be invalid though
 the manifest is fine: say, a port of the same name and another number next to ours. So an object
@@ -7,40 +7,115 @@ the manifest is at fault, and nothing has changed.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from enum import Enum
 from http import HTTPStatus
 
-from diptych_operator.controller.answers import Answers
-from diptych_operator.controller.changes import Verb, log_change
-from diptych_operator.desired.additions import locked_additions
-from diptych_operator.desired.drift import digest, has_drifted
+from diptych_operator.controller.cache import ObjectCache
+from diptych_operator.controller.work_queue import WorkQueue
+from diptych_operator.desired.drift import digest, has_drifted, locked_additions
 from diptych_operator.desired.locked_fields import LockedField
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import InvalidError
-from diptych_operator.resources.agent import Agent
+from diptych_operator.resources.agent import Agent, agent_of, is_controlled_by
 from diptych_operator.resources.kinds import (
+    AGENT,
     APPLIED_DIGEST,
+    CONFIG_MAP,
     DEPLOYMENT,
+    NETWORK_POLICY,
     OVERWRITE_MANAGER,
+    ROUTE_KINDS,
     Kind,
     NamespacedName,
     Object,
     kind_of,
     namespaced_name_of,
 )
-from diptych_operator.resources.ownership import is_controlled_by
 
 _log = logging.getLogger(__name__)
 
 
+class Verb(Enum):
+    """What was done to an object."""
+
+    CREATED = "created"
+    APPLIED = "applied"
+    DELETED = "deleted"
+
+
+def log_change(agent: Agent | NamespacedName, verb: Verb, kind: Kind, name: str, why: str) -> None:
+    """Log a change of an object called `name`; of an Agent that is gone, its name is left.
+
+    With `--log-format json` the line has the same in fields of its own.
+    """
+    agent_name = agent.namespaced_name if isinstance(agent, Agent) else agent
+    change = {
+        "agent": "/".join(agent_name),
+        "generation": agent.generation if isinstance(agent, Agent) else 0,
+        "verb": verb.value,
+        "kind": kind.name,
+        "name": name,
+        "why": why,
+    }
+    sentence = "%(agent)s, generation %(generation)d: %(verb)s %(kind)s %(name)s: %(why)s"
+    _log.info(sentence, change, extra={"change": change})
+
+
+class Answers:
+    """Puts the API's answers to own writes into the cache, and queues the Agents they affect.
+
+    The watch event that follows is no news then. What the writer itself has changed does not queue
+    it: else words that differ at each write, such as a webhook's, would have it reconciled forever.
+    """
+
+    def __init__(self, cache: ObjectCache, queue: WorkQueue) -> None:
+        self._cache = cache
+        self._queue = queue
+
+    def put_agent(self, answer: Object) -> None:
+        """Take the answer to the write of a status; a status alone affects nobody."""
+        former = self._cache.find(AGENT, namespaced_name_of(answer))
+        affected = self._cache.put(AGENT, answer)
+        if former is None or _is_edited(former, answer):
+            self._queue_all(affected)
+
+    def put_child(self, kind: Kind, answer: Object, writer: NamespacedName) -> None:
+        """Take the answer to the write of a child; its `writer` is queued if its status is news."""
+        former = self._cache.find(kind, namespaced_name_of(answer))
+        affected = self._cache.put(kind, answer)
+        if former is None or former.get("status") == answer.get("status"):
+            affected -= {writer}
+        self._queue_all(affected)
+
+    def _queue_all(self, names: set[NamespacedName]) -> None:
+        for name in names:
+            self._queue.add(name)
+
+
+def _is_edited(former: Object, answer: Object) -> bool:
+    """Whether an Agent is another one than before, apart from its status."""
+    before, after = agent_of(former), agent_of(answer)
+    return (before.uid, before.generation, before.is_terminating) != (
+        after.uid,
+        after.generation,
+        after.is_terminating,
+    )
+
+
 class Applier:
-    """Applies children that have drifted, and remembers what the API made of them."""
+    """Writes the children of all Agents, and remembers what the API made of them."""
 
     def __init__(
-        self, client: KubernetesClient, answers: Answers, locked: Sequence[LockedField] = ()
+        self,
+        client: KubernetesClient,
+        cache: ObjectCache,
+        answers: Answers,
+        locked: Sequence[LockedField] = (),
     ) -> None:
         """Fields of the pod template that are `locked` are undone where others added them."""
         self._client = client
+        self._cache = cache
         self._locked = locked
         self._answers = answers
         self._applied: dict[NamespacedName, dict[tuple[Kind, str], tuple[str, str]]] = {}
@@ -73,6 +148,35 @@ class Applier:
         self._answers.put_child(kind, answer, agent.namespaced_name)
         applied[kind, name[1]] = digest(desired), _version(answer)
 
+    async def delete_surplus(
+        self, agent: Agent, desired: Collection[Kind], config_maps: Iterable[Object]
+    ) -> None:
+        """Delete children of all but the desired kinds, and ConfigMaps. Raises `ApiError`."""
+        for kind, live in tuple(self._cache.children(agent)):
+            if kind not in desired:
+                await self._delete(agent, kind, live, "it is not needed")
+        for live in config_maps:
+            await self._delete(agent, CONFIG_MAP, live, "no pod mounts it any more")
+
+    async def unexpose(self, agent: Agent, network_policy: Object) -> None:
+        """Delete an Agent's routes; apply the policy that admits nobody. Raises `ApiError`.
+
+        All else of an Agent that may not be exposed as its manifest asks goes on as it was.
+        """
+        for kind, live in tuple(self._cache.children(agent)):
+            if kind in ROUTE_KINDS:
+                await self._delete(agent, kind, live, "the Agent may not be exposed like that")
+            elif kind is NETWORK_POLICY:
+                await self.apply_if_drifted(agent, network_policy, live)
+
+    async def _delete(self, agent: Agent, kind: Kind, live: Object, why: str) -> None:
+        if "deletionTimestamp" in live["metadata"]:
+            return
+        await self._client.delete(kind, namespaced_name_of(live), live["metadata"]["uid"])
+        log_change(agent, Verb.DELETED, kind, live["metadata"]["name"], why)
+        if kind in ROUTE_KINDS:  # no watch tells of it
+            self._cache.remove(kind, live)
+
     async def _write(
         self, agent: Agent, desired: Object, live: Object | None, *, is_whole: bool
     ) -> Object:
@@ -104,7 +208,7 @@ class Applier:
 
 
 def _reason(live: Object | None, desired: Object) -> str:
-    """Say why a child is written."""
+    """Return why a child is written."""
     if live is None:
         return "it was not there"
     noted = (live["metadata"].get("annotations") or {}).get(APPLIED_DIGEST)
@@ -118,7 +222,7 @@ def _version(content: Object) -> str:
 
 
 def _was_overwritten(live: Object) -> bool:
-    """Say whether `OVERWRITE_MANAGER` may own a field, which applying would then not remove."""
+    """Whether `OVERWRITE_MANAGER` may own a field, which applying would then not remove."""
     managers = live["metadata"].get("managedFields", ())
     return any(entry.get("manager") == OVERWRITE_MANAGER for entry in managers)
 

@@ -1,20 +1,23 @@
 """The cache of observed objects, from which every decision is made (an informer's cache).
 
-Watches and lists put objects in, and so does the answer to every write, so that the operator never
-decides on less than it knows. An older version never replaces a newer one, and a list from before a
-deletion does not bring the object back.
+Watches and lists put objects in, and so does the answer to every write. An older version never
+replaces a newer one, and a list from before a deletion does not bring the object back.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from diptych_operator.controller.referrers import ReferrerIndex
-from diptych_operator.desired.additions import ADDED, additions
+from diptych_operator.desired.drift import ADDED, additions
 from diptych_operator.desired.expose import exposed_at_host
-from diptych_operator.desired.observed import ObservedState
-from diptych_operator.desired.references import Reference, may_delegate, references
-from diptych_operator.resources.agent import Agent, agent_of, bad_conditions, ready_status
+from diptych_operator.desired.references import ObservedState, Reference, may_delegate, references
+from diptych_operator.resources.agent import (
+    Agent,
+    agent_of,
+    bad_conditions,
+    is_owned_by,
+    ready_status,
+)
 from diptych_operator.resources.kinds import (
     AGENT,
     CHILD_KINDS,
@@ -32,9 +35,39 @@ from diptych_operator.resources.kinds import (
     namespaced_name_of,
 )
 from diptych_operator.resources.labels import agent_name_of
-from diptych_operator.resources.ownership import is_owned_by
+from diptych_operator.status.condition import Problem
 from diptych_operator.status.conditions import MissingDependency
-from diptych_operator.status.problem import Problem
+
+
+class ReferrerIndex:
+    """Which Agents refer to an object."""
+
+    def __init__(self) -> None:
+        self._referrers: dict[Reference, set[NamespacedName]] = defaultdict(set)
+        self._references: dict[NamespacedName, frozenset[Reference]] = {}
+
+    def of(self, reference: Reference) -> set[NamespacedName]:
+        return self._referrers.get(reference, set())
+
+    def references_of(self, name: NamespacedName) -> frozenset[Reference]:
+        """Return what an Agent refers to, as far as it is known."""
+        return self._references.get(name, frozenset())
+
+    def set_references(
+        self, name: NamespacedName, wanted: frozenset[Reference]
+    ) -> frozenset[Reference]:
+        """Replace the references of an Agent; return the former ones."""
+        before = self._references.pop(name, frozenset())
+        for reference in before - wanted:
+            self._referrers[reference].discard(name)
+            if not self._referrers[reference]:
+                del self._referrers[reference]
+        for reference in wanted - before:
+            self._referrers[reference].add(name)
+        if wanted:
+            self._references[name] = wanted
+        return before
+
 
 _LABELLED = (POD, JOB, CONFIG_MAP)
 _CHILDREN = (*CHILD_KINDS, *ROUTE_KINDS)
@@ -74,17 +107,15 @@ class ObjectCache:
         self._deleted: dict[Kind, dict[NamespacedName, int]] = defaultdict(dict)
         """The version of each deletion that no list has confirmed yet."""
         self._referrers = ReferrerIndex()
-        self._readiness_changes: set[NamespacedName] = set()
 
     def put(self, kind: Kind, content: Object) -> set[NamespacedName]:
-        """Store an object; give the Agents to reconcile because it has changed."""
+        """Store an object; return the Agents to reconcile because it has changed."""
         name = namespaced_name_of(content)
         former = self._objects[kind].get(name)
         if former is not None and _version(former) >= _version(content) >= 0:
             return set()
         if 0 <= _version(content) <= self._deleted[kind].get(name, -1):
             return set()
-        self._note_readiness_change(kind, former, content)
         self._objects[kind][name] = _trimmed(kind, content)
         if kind in _LABELLED and (agent_name := agent_name_of(content)):
             self._labelled[kind, agent_name][name[1]] = self._objects[kind][name]
@@ -94,14 +125,13 @@ class ObjectCache:
     def remove(self, kind: Kind, content: Object) -> set[NamespacedName]:
         """Remove a deleted object, unless another one has its name by now.
 
-        Gives the Agents to reconcile.
+        Returns the Agents to reconcile.
         """
         name = namespaced_name_of(content)
         self._deleted[kind][name] = max(self._deleted[kind].get(name, -1), _version(content))
         former = self._objects[kind].get(name)
         if former is None or former["metadata"].get("uid") != content["metadata"].get("uid"):
             return set()
-        self._note_readiness_change(kind, former, None)
         del self._objects[kind][name]
         if kind in _LABELLED and (agent_name := agent_name_of(content)):
             self._labelled[kind, agent_name].pop(name[1], None)
@@ -112,7 +142,7 @@ class ObjectCache:
     ) -> set[NamespacedName]:
         """Remove objects that a list of this version lacks: they were deleted before it.
 
-        Gives the Agents to reconcile.
+        Returns the Agents to reconcile.
         """
         names = set(map(namespaced_name_of, listed))
         deleted = self._deleted[kind]
@@ -124,11 +154,6 @@ class ObjectCache:
         ]
         return {name for content in absent for name in self.remove(kind, content)}
 
-    def pop_readiness_changes(self) -> set[NamespacedName]:
-        """Give, once, the Agents whose pods or references have changed, to be polled soon."""
-        changes, self._readiness_changes = self._readiness_changes, set()
-        return changes
-
     def callers(self, agent: Agent) -> tuple[NamespacedName, ...]:
         """Name the Agents that delegate to an Agent by its name, as far as it lets them."""
         referrers = self._referrers.of((AGENT.name, *agent.namespaced_name))
@@ -139,7 +164,7 @@ class ObjectCache:
         return self._objects[kind].get(name)
 
     def all(self, kind: Kind) -> Iterator[tuple[NamespacedName, Object]]:
-        """Give all objects of a kind, with their names."""
+        """Return all objects of a kind, with their names."""
         yield from self._objects[kind].items()
 
     def agent(self, name: NamespacedName) -> Agent | None:
@@ -163,7 +188,7 @@ class ObjectCache:
         return _names(self._referrers.references_of(name), AGENT)
 
     def children(self, agent: Agent) -> Iterator[tuple[Kind, Object]]:
-        """Give the live children that an Agent owns."""
+        """Return the live children that an Agent owns."""
         for kind in _CHILDREN:
             live = self._objects[kind].get(agent.namespaced_name)
             if live and is_owned_by(live, agent):
@@ -173,11 +198,11 @@ class ObjectCache:
         return dict(self.children(agent)).get(DEPLOYMENT)
 
     def purge_jobs(self, name: NamespacedName) -> tuple[Object, ...]:
-        """Give the Jobs that purge, or shall purge, the sessions of Agents of a name."""
+        """Return the Jobs that purge, or shall purge, the sessions of Agents of a name."""
         return tuple(self._labelled.get((JOB, name), {}).values())
 
     def observe_and_track(self, agent: Agent) -> ObservedState:
-        """Give what a decision about an Agent depends on.
+        """Return what a decision about an Agent depends on.
 
         From now on a change of any of it affects the Agent.
         """
@@ -254,7 +279,7 @@ class ObjectCache:
         return {one for one in _names(before ^ wanted, AGENT) if one in self._objects[AGENT]}
 
     def _affected_agents(self, kind: Kind, content: Object) -> set[NamespacedName]:
-        """Give the Agents to reconcile when an object has changed."""
+        """Return the Agents to reconcile when an object has changed."""
         namespace, name = namespaced_name_of(content)
         affected = set(self._referrers.of((kind.name, namespace, name)))
         if kind in {POD, CONFIG_MAP} and (agent_name := agent_name_of(content)):
@@ -265,19 +290,6 @@ class ObjectCache:
         if kind is JOB and (agent_name := agent_name_of(content)):  # its Agent may be gone
             agents.add(agent_name)
         return agents
-
-    def _note_readiness_change(
-        self, kind: Kind, before: Object | None, after: Object | None
-    ) -> None:
-        content = after or before or {}
-        namespace, name = namespaced_name_of(content)
-        if kind is POD and (agent_name := agent_name_of(content)):
-            self._readiness_changes.add(agent_name)
-        elif (kind is AGENT and ready_status(before) != ready_status(after)) or (
-            kind is SERVICE and (before is None or after is None)
-        ):
-            for kind_name in (AGENT.name, SERVICE.name):  # a URL names an Agent by its Service
-                self._readiness_changes |= self._referrers.of((kind_name, namespace, name))
 
 
 def _names(wanted: frozenset[Reference], kind: Kind) -> list[NamespacedName]:

@@ -16,7 +16,7 @@ from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.leader_election import JUST_LOST, Candidate, LeaderElection
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.kubernetes.client import KubernetesClient
-from diptych_operator.kubernetes.errors import ApiError, ForbiddenError
+from diptych_operator.kubernetes.errors import ApiError, ForbiddenError, NamespaceTerminatingError
 from diptych_operator.resources.kinds import CLAIM_NAME, LEASE, Object
 
 PERIOD = 20.0
@@ -77,12 +77,12 @@ class NamespaceClaims:
         self._locks: dict[str, asyncio.Lock] = {}
 
     def holds(self, namespace: str) -> bool:
-        """Say whether this operator may write in a namespace now."""
+        """Whether this operator may write in a namespace now."""
         claim = self._claims.get(namespace)
         return claim is not None and self.clock() < claim.held_until
 
     async def claim(self, namespace: str) -> bool:
-        """Claim a namespace if nobody else has; say whether it is held. Raises `ApiError`."""
+        """Claim a namespace if nobody else has; return whether it is held. Raises `ApiError`."""
         if self.holds(namespace):
             return True
         async with self._locks.setdefault(namespace, asyncio.Lock()):
@@ -106,6 +106,8 @@ class NamespaceClaims:
                     await self._give_up(namespace)
                 elif self.clock() >= self._claims[namespace].next_look:
                     await self._renew(namespace)
+            except NamespaceTerminatingError as error:
+                _log.debug("the claim of namespace %s is gone: %s", namespace, error)
             except ApiError as error:
                 _log.warning("the claim of namespace %s cannot be renewed: %s", namespace, error)
 
@@ -153,7 +155,7 @@ class NamespaceClaims:
             await self._stand_back(claim, namespace, holder)
 
     async def _stand_back(self, claim: _Claim, namespace: str, holder: str) -> None:
-        """Say, once, that another operator serves a namespace, also to that operator."""
+        """Log once that another operator serves a namespace, and tell that operator."""
         if (lease := claim.election.lease) is None:
             return
         annotations = lease["metadata"].get("annotations") or {}
@@ -187,7 +189,7 @@ class NamespaceClaims:
             _log.debug("an Event could not be created: %s", error)
 
     def _say(self, claim: _Claim, sentence: str) -> bool:
-        """Log a sentence if it is new; say whether it was."""
+        """Log a sentence if it is new; return whether it was."""
         if claim.said == sentence:
             return False
         claim.said = sentence

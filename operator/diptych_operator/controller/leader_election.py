@@ -93,7 +93,7 @@ class LeaderElection:
                     return
 
     def _seconds_left(self) -> float:
-        """Give how long this candidate may go on without another renewal."""
+        """Return how long this candidate may go on without another renewal."""
         return self._renewed_at + RENEW_DEADLINE - self._clock()
 
     async def try_acquire_or_renew(self) -> str:
@@ -124,7 +124,7 @@ class LeaderElection:
         return self.candidate.identity
 
     async def release(self) -> None:
-        """Give the Lease up, so that another operator need not wait until it expires."""
+        """Return the Lease up, so that another operator need not wait until it expires."""
         try:
             async with asyncio.timeout(RELEASE_TIMEOUT):
                 await self._release()
@@ -138,7 +138,7 @@ class LeaderElection:
             await self._client.replace(lease)
 
     def _is_available(self, lease: Object) -> bool:
-        """Say whether a Lease is free, expired or this candidate's own."""
+        """Whether a Lease is free, expired or this candidate's own."""
         if self._observed[0] != lease["spec"]:  # an annotation of somebody else is no renewal
             self._observed = (lease["spec"], self._clock())
         holder = lease["spec"].get("holderIdentity") or ""
@@ -147,7 +147,7 @@ class LeaderElection:
         return holder in {"", self.candidate.identity} or unchanged_for > duration
 
     def _held(self, lease: Object | None) -> Object:
-        """Give the Lease as it is when this candidate holds it; `lease` is how it is now."""
+        """Return the Lease as it is when this candidate holds it; `lease` is how it is now."""
         namespace, name = self.candidate.lease
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec = lease["spec"] if lease else {}

@@ -79,7 +79,7 @@ class Metrics:
     def render(
         self, agents: Mapping[str, int], bad: Mapping[tuple[str, str], int], staleness: float
     ) -> bytes:
-        """Give all metrics as text.
+        """Return all metrics as text.
 
         `agents` counts the Agents by the status of Ready, `bad` by type and reason of what is
         wrong; `staleness` is in seconds.

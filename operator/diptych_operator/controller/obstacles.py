@@ -1,22 +1,16 @@
 """What keeps an Agent's children from being made: its manifest, the cluster, or the API. Pure."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from diptych_operator.desired.children import (
     Children,
-    Platform,
-    TooLargeError,
-    closed_network_policy,
 )
-from diptych_operator.desired.manifest_error import ExposeError, ManifestError
-from diptych_operator.desired.observed import ObservedState
-from diptych_operator.desired.strategic_merge import MergeError
 from diptych_operator.kubernetes.errors import ApiError, ForbiddenError
-from diptych_operator.resources.agent import Agent
+from diptych_operator.resources.agent import (
+    Agent,
+    controller_of,
+    is_owned_by,
+)
 from diptych_operator.resources.kinds import AGENT, Object, kind_of
-from diptych_operator.resources.ownership import controller_of, is_owned_by
-from diptych_operator.status.problem import (
+from diptych_operator.status.condition import (
     FORMER_AGENT,
     KIND_MISSING,
     MENDED_ELSEWHERE,
@@ -38,39 +32,12 @@ class Rejected(Exception):
         self.problem = problem
 
 
-class ExposeRefused(Rejected):
-    """The manifest asks to be exposed as it may not be; `network_policy` closes that."""
-
-    def __init__(self, problem: Problem, network_policy: Object) -> None:
-        super().__init__(problem)
-        self.network_policy = network_policy
-
-
 class Blocked(Exception):
     """The manifest is fine, and its children cannot be applied now; `problem` says why."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
         self.problem = problem
-
-
-@contextmanager
-def rejections(agent: Agent, observed: ObservedState, platform: Platform) -> Iterator[None]:
-    """Make a `Rejected` of what `desired_children` raises for an Agent that can have none."""
-    try:
-        yield
-    except ExposeError as error:
-        closed = closed_network_policy(agent, observed, platform)
-        raise ExposeRefused(Problem(error.reason, f"{error}."), closed) from error
-    except ManifestError as error:
-        raise Rejected(Problem(error.reason, f"{error}.")) from error
-    except MergeError as error:
-        raise Rejected(Problem("PodTemplateInvalid", f"{error}.")) from error
-    except TooLargeError as error:
-        raise Rejected(Problem("TooLarge", f"{error}.")) from error
-    except ValueError as error:
-        message = f"A URL of the manifest is invalid: {error}."
-        raise Rejected(Problem("InvalidUrl", message)) from error
 
 
 def check_ownership(agent: Agent, children: Children, live: list[Object | None]) -> None:
@@ -90,14 +57,14 @@ def check_ownership(agent: Agent, children: Children, live: list[Object | None])
 
 
 def retry_after(rejection: Problem | None, blocker: Problem | None) -> float | None:
-    """Give the seconds after which to try again; None if nothing is in the way."""
+    """Return the seconds after which to try again; None if nothing is in the way."""
     if rejection and rejection.reason not in MENDED_ELSEWHERE:
         return RETRY_SECONDS
     return BLOCKED_SECONDS if rejection or blocker else None
 
 
 def waits_for_others(at_once: int) -> Blocked:
-    """Give the error for an Agent whose pods are not replaced yet, as others' are."""
+    """Return the error for an Agent whose pods are not replaced yet, as others' are."""
     message = (
         "What the platform sets for all Agents has changed; this one waits for the rollout of "
         f"others ({at_once} at a time: the chart's value agents.rollout.atOnce)."
@@ -106,13 +73,13 @@ def waits_for_others(at_once: int) -> Blocked:
 
 
 def issuer_unknown(why: str) -> Blocked:
-    """Give the error for an Agent whose access file needs the cluster's issuer of tokens."""
+    """Return the error for an Agent whose access file needs the cluster's issuer of tokens."""
     message = f"The cluster's issuer of tokens is not known, so no pod starts: {why}"
     return Blocked(Problem("IssuerUnknown", message))
 
 
 def kind_missing(child: Object) -> Blocked:
-    """Give the error for an object whose kind the cluster does not have."""
+    """Return the error for an object whose kind the cluster does not have."""
     kind = kind_of(child)
     message = (
         f"The cluster has no {kind.name} ({kind.api_version}), so that the Agent is not exposed; "
@@ -122,13 +89,13 @@ def kind_missing(child: Object) -> Blocked:
 
 
 def name_conflict(kind: str, name: str, remedy: str) -> Rejected:
-    """Give the error for an object of somebody else that has a name that the Agent needs."""
+    """Return the error for an object of somebody else that has a name that the Agent needs."""
     message = f"There is a {kind} called {name} that does not belong to this Agent; {remedy}."
     return Rejected(Problem("NameConflict", message))
 
 
 def blocker_of(error: ApiError) -> Problem:
-    """Say in the API's words why a write failed."""
+    """Return why a write failed, in the API's words."""
     if not isinstance(error, ForbiddenError):
         return Problem("WriteFailed", f"What the Agent needs cannot be written: {error}")
     if _is_missing_right(str(error)):
@@ -137,5 +104,5 @@ def blocker_of(error: ApiError) -> Problem:
 
 
 def _is_missing_right(words: str) -> bool:
-    """Say whether a 403 is the authorizer's; else it is a quota's or an admission rule's."""
+    """Whether a 403 is the authorizer's; else it is a quota's or an admission rule's."""
     return "cannot " in words and "denied the request" not in words

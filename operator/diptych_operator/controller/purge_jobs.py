@@ -6,9 +6,8 @@ also by an operator that was away when the Agent was deleted.
 
 from collections.abc import Sequence
 
-from diptych_operator.controller.answers import Answers
+from diptych_operator.controller.apply import Answers, Verb, log_change
 from diptych_operator.controller.cache import ObjectCache
-from diptych_operator.controller.changes import Verb, log_change, log_change_of
 from diptych_operator.desired.purge import AGENT_UID, SESSIONS, purge_policy, started
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import NotFoundError
@@ -53,10 +52,10 @@ class PurgeJobs:
                 continue  # somebody has deleted it
             self._answers.put_child(JOB, live, name)
             why = "its Agent is gone, and with it go its sessions"
-            log_change_of("/".join(name), 0, Verb.APPLIED, JOB, live["metadata"]["name"], why)
+            log_change(name, Verb.APPLIED, JOB, live["metadata"]["name"], why)
 
     def orphaned(self, name: NamespacedName) -> list[Object]:
-        """Give the suspended Jobs whose Agents are gone, but for what another one has adopted."""
+        """Return the suspended Jobs whose Agents are gone, but for what another one has adopted."""
         agent = self._cache.agent(name)
         return [
             job

@@ -1,18 +1,14 @@
 """Polls for facts that no watch shows: missing dependencies, and why a pod does not start.
 
-A pod's `/ready` lists missing dependencies, to whoever proves that it is the operator or may read
-all (`status_tokens`): a tool server, an agent, a key, its model, its store. An Agent's pods are
-polled soon after they change, or an Agent or Service that the Agent refers to. An Agent that misses
-something is polled more often, so that `Degraded` does not outlive its cause for long.
-
-Why a pod does not start, say for want of a volume, stands in the kubelet's Events alone.
+A pod's `/ready` lists missing dependencies to callers that prove to be the operator. Why a pod does
+not start, say for want of a volume, stands in the kubelet's Events alone.
 """
 
 import asyncio
 import logging
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 
@@ -20,9 +16,8 @@ import aiohttp
 import orjson
 
 from diptych_operator.controller.cache import ObjectCache
-from diptych_operator.controller.poll_schedule import MAX_PER_SECOND, PollSchedule
-from diptych_operator.controller.status_tokens import StatusTokens
 from diptych_operator.controller.work_queue import WorkQueue
+from diptych_operator.desired.access import audience
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import ApiError
 from diptych_operator.resources.kinds import PORT, NamespacedName, Object
@@ -31,13 +26,15 @@ from diptych_operator.status.pods import is_held_up, pod_address, start_problem
 
 PERIOD = 5.0
 """Seconds between two polls of an Agent, if there are few Agents."""
-CHANGE_DELAY = 2.0
-"""Seconds from a change to the poll that it causes."""
-DEGRADED_PERIOD = 5.0
-"""Seconds between two polls of an Agent that misses something, if there are few of those."""
+AT_ONCE = 20
+"""Agents polled at a time; with more, the period gets longer by `TICK` for each so many."""
 TICK = 1.0
+TOKEN_SECONDS = 3600
+"""For which a token is asked; the API may give another time."""
+TOKEN_RENEWED_AFTER = 1800.0
+"""Seconds after which a token is replaced: well before it expires, whatever the API gives."""
+TOKEN_RETRY_SECONDS = 60.0
 
-_CONCURRENCY = 16
 _TIMEOUT = aiohttp.ClientTimeout(total=3)
 _MAX_PODS = 5
 _MAX_BODY = 64 * 1024
@@ -46,6 +43,51 @@ _REFUSED = re.compile(r'error_description="([^"]*)"')
 _CLOCK_SECONDS = 60.0  # by which two clocks may differ, as of tokens
 
 _log = logging.getLogger(__name__)
+
+
+class StatusTokens:
+    """Tokens of the operator's ServiceAccount, each for one Agent: no pod can use it elsewhere.
+
+    Without an `account` there are none.
+    """
+
+    def __init__(
+        self,
+        client: KubernetesClient,
+        account: NamespacedName | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._account = account
+        self._clock = clock
+        self._tokens: dict[NamespacedName, tuple[str | None, float]] = {}
+        """The token, None if the API gave none, and the time until which that holds."""
+
+    async def token(self, name: NamespacedName) -> str | None:
+        """Return a token for an Agent; None if the API gives none now."""
+        if self._account is None:
+            return None
+        token, until = self._tokens.get(name, (None, 0.0))
+        now = self._clock()
+        if now >= until:
+            token = await self._request(self._account, name) or token
+            self._tokens[name] = (
+                token,
+                now + (TOKEN_RENEWED_AFTER if token else TOKEN_RETRY_SECONDS),
+            )
+        return token
+
+    def keep(self, names: set[NamespacedName]) -> None:
+        """Forget the tokens of all other Agents."""
+        for name in self._tokens.keys() - names:
+            del self._tokens[name]
+
+    async def _request(self, account: NamespacedName, name: NamespacedName) -> str | None:
+        try:
+            return await self._client.create_token(account, audience(name), TOKEN_SECONDS)
+        except ApiError as error:
+            _log.warning("%s/%s: no token to ask its pods with: %s", *name, error)
+            return None
 
 
 class ReadinessPoll:
@@ -62,25 +104,19 @@ class ReadinessPoll:
         self._cache = cache
         self._queue = queue
         self._tokens = tokens
-        self._schedule = PollSchedule()
 
     async def run(self) -> None:
         """Poll all Agents, forever."""
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         async with aiohttp.ClientSession(timeout=_TIMEOUT, connector=connector) as session:
             while True:
-                for name in self._cache.pop_readiness_changes():
-                    self._schedule.expedite(name, CHANGE_DELAY)
-                self._tokens.keep(set(self._cache.agent_names()))
-                names = iter(self._schedule.pop_due(self._cache.agent_names(), PERIOD))
-                await asyncio.gather(*(self._poll_all(names, session) for _ in range(_CONCURRENCY)))
-                await asyncio.sleep(TICK)
-
-    async def _poll_all(
-        self, names: Iterator[NamespacedName], session: aiohttp.ClientSession
-    ) -> None:
-        for name in names:
-            await self._poll(name, session)
+                names = tuple(self._cache.agent_names())
+                self._tokens.keep(set(names))
+                for start in range(0, len(names), AT_ONCE):
+                    batch = names[start : start + AT_ONCE]
+                    await asyncio.gather(*(self._poll(name, session) for name in batch))
+                    await asyncio.sleep(TICK)
+                await asyncio.sleep(PERIOD)
 
     async def _poll(self, name: NamespacedName, session: aiohttp.ClientSession) -> None:
         agent = self._cache.agent(name)
@@ -88,16 +124,13 @@ class ReadinessPoll:
             return
         missing = await self._ask_pods(name, session)
         known = self._cache.missing_dependencies
-        if missing:
-            degraded = sum(map(bool, known.values()))
-            self._schedule.expedite(name, max(DEGRADED_PERIOD, degraded / MAX_PER_SECOND))
         has_changed = name not in known or missing != known[name]
         known[name] = missing
         if await self._ask_for_events(name) or has_changed:
             self._queue.add(name)
 
     async def _ask_for_events(self, name: NamespacedName) -> bool:
-        """Ask why a pod does not start, if one does not; say whether the answer is news.
+        """Ask why a pod does not start, if one does not; return whether the answer is news.
 
         Until it is there, the former one stands: an Agent may be reconciled meanwhile.
         """
@@ -122,7 +155,7 @@ class ReadinessPoll:
     async def _ask_pods(
         self, name: NamespacedName, session: aiohttp.ClientSession
     ) -> tuple[MissingDependency, ...] | None:
-        """Give what any pod misses, each once; None if no pod answers."""
+        """Return what any pod misses, each once; None if no pod answers."""
         pods = {pod["metadata"]["name"]: pod_address(pod) for pod in self._cache.pods(name)}
         asked = [(pod, address) for pod, address in pods.items() if address][:_MAX_PODS]
         token = await self._tokens.token(name) if asked else None
@@ -136,7 +169,7 @@ class ReadinessPoll:
 
 
 def _merged(answers: Mapping[str, Sequence[MissingDependency]]) -> tuple[MissingDependency, ...]:
-    """Give what the pods miss, each once; what not all of them miss names those that do."""
+    """Return what the pods miss, each once; what not all of them miss names those that do."""
     pods: dict[MissingDependency, list[str]] = {}
     for pod, missing in answers.items():
         for one in dict.fromkeys(missing):

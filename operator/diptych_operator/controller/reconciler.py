@@ -12,40 +12,47 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
-from diptych_operator.controller.answers import Answers
-from diptych_operator.controller.apply import Applier
+from diptych_operator.controller.apply import Answers, Applier
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.cluster_issuer import ClusterIssuer
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.obstacles import (
     Blocked,
-    ExposeRefused,
     Rejected,
     blocker_of,
     check_ownership,
     issuer_unknown,
     kind_missing,
-    rejections,
     retry_after,
     waits_for_others,
 )
 from diptych_operator.controller.purge_jobs import PurgeJobs
 from diptych_operator.controller.rollout_throttle import RolloutThrottle
 from diptych_operator.controller.status_writer import StatusWriter
-from diptych_operator.controller.surplus import Surplus
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.desired.access import ACCESS_KEY, access_config_map_name, access_text
-from diptych_operator.desired.children import Children, Platform, desired_children
-from diptych_operator.desired.observed import ObservedState
-from diptych_operator.desired.rollout import mounts_config_map
+from diptych_operator.desired.children import (
+    Children,
+    Platform,
+    closed_network_policy,
+    desired_children,
+)
+from diptych_operator.desired.references import ObservedState
+from diptych_operator.desired.rollout import mounted_config_maps
 from diptych_operator.kubernetes.client import KubernetesClient
-from diptych_operator.kubernetes.errors import ApiError, ForbiddenError, InvalidError, NotFoundError
-from diptych_operator.resources.agent import Agent
+from diptych_operator.kubernetes.errors import (
+    ApiError,
+    ForbiddenError,
+    InvalidError,
+    NamespaceTerminatingError,
+    NotFoundError,
+)
+from diptych_operator.resources.agent import Agent, ExposeError, ManifestError, is_owned_by
 from diptych_operator.resources.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -58,11 +65,9 @@ from diptych_operator.resources.kinds import (
     kind_of,
     namespaced_name_of,
 )
-from diptych_operator.resources.ownership import is_owned_by
-from diptych_operator.status.agent_status import former_degraded
-from diptych_operator.status.conditions import StatusInputs
-from diptych_operator.status.deployments import NUDGE_SECONDS, refusal
-from diptych_operator.status.problem import Problem
+from diptych_operator.status.condition import Problem
+from diptych_operator.status.conditions import StatusInputs, former_degraded
+from diptych_operator.status.pods import NUDGE_SECONDS, refusal
 from diptych_operator.status.unresolved import unresolved_references
 
 TRIES = 3
@@ -96,9 +101,13 @@ class Workers:
             self._metrics.count_reconcile(result, time.monotonic() - started)
 
     async def _process(self, name: NamespacedName) -> str:
-        """Reconcile one Agent; give the result for the metrics."""
+        """Reconcile one Agent; return the result for the metrics."""
         try:
             requeue_after = await self._reconciler.reconcile(name)
+        except NamespaceTerminatingError as error:  # nothing can be made there any more
+            _log.debug("%s/%s: %s", *name, error)
+            self._queue.done(name)
+            return error.result
         except ApiError as error:
             delay = self._queue.retry(name, error.retry_after)
             _log.warning("%s/%s: %s; trying again in %g s", *name, error, delay)
@@ -113,45 +122,38 @@ class Workers:
         return "ok"
 
 
-@dataclass(frozen=True, slots=True)
-class Collaborators:
-    """What the reconciler works with besides the client and the cache; others use it too."""
-
-    issuer: ClusterIssuer
-    answers: Answers
-    status: StatusWriter
-    throttle: RolloutThrottle
-    queue: WorkQueue
-
-
 class Reconciler:
     """Makes the cluster match the Agents."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what it works with
         self,
         client: KubernetesClient,
         cache: ObjectCache,
+        queue: WorkQueue,
         claims: NamespaceClaims,
-        collaborators: Collaborators,
+        issuer: ClusterIssuer,
         platform: Platform,
+        metrics: Metrics,
+        now: Callable[[], str],
     ) -> None:
+        """`now` returns the time as the API writes it, in whole seconds."""
         self._client = client
         self._cache = cache
+        self._queue = queue
         self._claims = claims
-        self._issuer = collaborators.issuer
-        self._queue = collaborators.queue
-        self._status_writer = collaborators.status
+        self._issuer = issuer
         self._platform = platform
-        self._throttle = collaborators.throttle
-        self._applier = Applier(client, collaborators.answers, platform.pods.locked)
-        self._surplus = Surplus(client, cache, self._applier)
-        self._purge_jobs = PurgeJobs(client, cache, collaborators.answers)
+        answers = Answers(cache, queue)
+        self._status_writer = StatusWriter(client, cache, answers, now)
+        self._throttle = RolloutThrottle(cache, queue, platform.pods.rollout.at_once, metrics)
+        self._applier = Applier(client, cache, answers, platform.pods.locked)
+        self._purge_jobs = PurgeJobs(client, cache, answers)
         self._failures: Counter[NamespacedName] = Counter()
         """How often in a row an Agent's children could not be written."""
         self._nudged: dict[NamespacedName, float] = {}
 
     async def reconcile(self, name: NamespacedName) -> float | None:
-        """Reconcile an Agent; give the seconds after which to reconcile it again, or None.
+        """Reconcile an Agent; return the seconds after which to reconcile it again, or None.
 
         Raises `ApiError` if the API failed and a retry may help.
         """
@@ -177,6 +179,8 @@ class Reconciler:
         rejection = blocker = failure = None
         try:
             await self._make_children(agent, observed)
+        except NamespaceTerminatingError:
+            raise
         except Rejected as error:
             rejection = error.problem
         except Blocked as error:
@@ -230,11 +234,16 @@ class Reconciler:
 
     async def _make_children(self, agent: Agent, observed: ObservedState) -> None:
         try:
-            with rejections(agent, observed, self._platform):
-                children = desired_children(agent, observed, self._platform)
-        except ExposeRefused as error:
-            await self._surplus.unexpose(agent, error.network_policy)
-            raise
+            children = desired_children(agent, observed, self._platform)
+        except ExposeError as error:
+            closed = closed_network_policy(agent, observed, self._platform)
+            await self._applier.unexpose(agent, closed)
+            raise Rejected(Problem(error.reason, f"{error}.")) from error
+        except ManifestError as error:
+            raise Rejected(Problem(error.reason, f"{error}.")) from error
+        except ValueError as error:
+            message = f"A URL of the manifest is invalid: {error}."
+            raise Rejected(Problem("InvalidUrl", message)) from error
         await self._apply_children(agent, observed, children)
 
     async def _apply_children(
@@ -243,7 +252,7 @@ class Reconciler:
         """Apply children that have drifted, and delete those that are not desired any more."""
         live = await self._find_live(agent, children)
         check_ownership(agent, children, [live.get(_key(one)) for one in children.to_apply])
-        is_mounted = mounts_config_map(observed.deployment, access_config_map_name(agent))
+        is_mounted = access_config_map_name(agent) in mounted_config_maps(observed.deployment)
         if not (agent.is_open or observed.issuer or is_mounted):
             raise issuer_unknown(self._issuer.problem)
         obstacle, child = None, children.to_apply[0]
@@ -257,7 +266,7 @@ class Reconciler:
         finally:
             self._throttle.end(agent.namespaced_name)
         kinds = {kind_of(child) for child in children.to_apply}
-        await self._surplus.delete(agent, kinds, children.obsolete_config_maps)
+        await self._applier.delete_surplus(agent, kinds, children.obsolete_config_maps)
         if obstacle:
             raise obstacle
 
@@ -291,7 +300,7 @@ class Reconciler:
         return None
 
     async def _find_live(self, agent: Agent, children: Children) -> dict[_Key, Object | None]:
-        """Find the objects of the children's names, whoever owns them.
+        """Find the objects of the children's names, also those of others.
 
         A kind that the cluster does not have, as it may lack that of a route, is left out.
         """

@@ -7,7 +7,7 @@ where this one ended. Who waits is known by being looked at again.
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.work_queue import WorkQueue
-from diptych_operator.desired.rollout_mark import begins_platform_rollout, is_in_platform_rollout
+from diptych_operator.desired.rollout import begins_platform_rollout, is_in_platform_rollout
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import DEPLOYMENT, NamespacedName, Object
 
@@ -16,20 +16,15 @@ class RolloutThrottle:
     """At most `at_once` Agents roll at a time because of the platform; 0 is no limit."""
 
     def __init__(
-        self, cache: ObjectCache, queue: WorkQueue, at_once: int, metrics: Metrics | None = None
+        self, cache: ObjectCache, queue: WorkQueue, at_once: int, metrics: Metrics
     ) -> None:
         self.at_once = at_once
-        self._metrics = metrics or Metrics()
+        self._metrics = metrics
         self._cache = cache
         self._queue = queue
         self._admitted: set[NamespacedName] = set()
         """Whose Deployment is being written: the cache does not know yet that it rolls."""
         self._held_back: dict[NamespacedName, None] = {}
-
-    @property
-    def held_back(self) -> int:
-        """How many Agents wait for the rollout of others."""
-        return len(self._held_back)
 
     def try_begin(self, agent: Agent, desired: Object, live: Object | None) -> bool:
         """Begin to apply a Deployment, if that may be done now; then `end` must follow."""

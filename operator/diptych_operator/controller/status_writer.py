@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from diptych_operator.controller.answers import Answers
+from diptych_operator.controller.apply import Answers
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import (
@@ -17,8 +17,7 @@ from diptych_operator.kubernetes.errors import (
 )
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import NamespacedName, Object
-from diptych_operator.status.agent_status import agent_status
-from diptych_operator.status.conditions import StatusInputs
+from diptych_operator.status.conditions import StatusInputs, agent_status
 from diptych_operator.status.events import PATIENCE, event_of, premature, transitions
 
 _log = logging.getLogger(__name__)
@@ -47,7 +46,7 @@ class StatusWriter:
         `agent` is as it was reconciled: the status speaks of that generation, and not of one that
         has come meanwhile.
 
-        Gives the seconds after which it must be looked at again, or None.
+        Returns the seconds after which it must be looked at again, or None.
         """
         if self._cache.agent(agent.namespaced_name) is None:
             return None
@@ -63,7 +62,7 @@ class StatusWriter:
         self._reported.pop(name, None)
 
     async def _apply(self, agent: Agent, status: Mapping[str, Any]) -> bool:
-        """Write a status; say whether that was done."""
+        """Write a status; return whether that was done."""
         name = agent.namespaced_name
         try:
             live = await self._client.apply_status(name, agent.uid, status)
@@ -76,7 +75,7 @@ class StatusWriter:
         return True
 
     async def _report(self, agent: Agent, status: Mapping[str, Any], now: str) -> float | None:
-        """Create the Events that are due; give the seconds until others may be."""
+        """Create the Events that are due; return the seconds until others may be."""
         before = self._reported.pop(agent.namespaced_name, agent.status)
         young = premature(before, status, now)
         for transition in transitions(before, status, without=young):

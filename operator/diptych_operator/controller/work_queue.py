@@ -83,7 +83,7 @@ class WorkQueue:
     def retry(self, name: NamespacedName, at_least: float | None = None) -> float:
         """End the processing of an Agent that failed, and queue it after a delay.
 
-        Gives the delay in seconds: exponential backoff, but `at_least` seconds.
+        Returns the delay in seconds: exponential backoff, but `at_least` seconds.
         """
         count = self._failures.get(name, 0)
         self._failures[name] = count + 1

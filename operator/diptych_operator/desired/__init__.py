@@ -9,12 +9,9 @@ purge              the Job that deletes its sessions
 metadata           labels and annotations of all of them
 resolved_manifest  its manifest as the pod reads it, references resolved
 call_policy        checks the expressions of its policy, and of the platform's
-references         the Agents and Services that a manifest names
-observed           the observed objects that a decision depends on
+references         the Agents and Services that a manifest names, and what is observed of them
 strategic_merge    lays pod template overrides over the operator's own
 locked_fields      what of a pod template no Agent may override
-manifest_error     a manifest that this platform does not take
 drift              whether a live object still says what was applied
-rollout            how far a live Deployment's rollout is
-rollout_mark       who caused the newest change of its pods
+rollout            how far a live Deployment's rollout is, and who caused it
 """

@@ -42,7 +42,7 @@ class AccessSettings:
 
 
 def audience(name: NamespacedName) -> str:
-    """Give the audience of tokens for an Agent."""
+    """Return the audience of tokens for an Agent."""
     namespace, own_name = name
     return f"diptych.dev/{namespace}/{own_name}"
 
@@ -80,7 +80,7 @@ def access_text(
 
 
 def access_source(agent: Agent) -> Object:
-    """Give the source of the access file in the pod's volume.
+    """Return the source of the access file in the pod's volume.
 
     It is not optional: a file that was there stays in running pods while the ConfigMap is replaced.
     """
@@ -89,7 +89,7 @@ def access_source(agent: Agent) -> Object:
 
 
 def token_sources(peers: Iterable[PeerRef]) -> list[Object]:
-    """Give the sources of the tokens with which an Agent asks its peers, one for each of them."""
+    """Return the sources of the tokens with which an Agent asks its peers, one for each of them."""
     names = dict.fromkeys(peer.name for peer in peers)
     return [
         {

@@ -9,8 +9,7 @@ from typing import Any
 
 from diptych_cel.expressions import About, InvalidExpression, check_expression
 from diptych_operator.desired.locked_fields import LockedField, locked_field
-from diptych_operator.desired.manifest_error import ManifestError
-from diptych_operator.resources.agent import Agent
+from diptych_operator.resources.agent import Agent, ManifestError
 
 _CONTAINER = "spec.containers[agent]"
 _LOCKED = (
@@ -29,7 +28,7 @@ _LOCKED = (
 
 
 def locked_by_policy() -> tuple[LockedField, ...]:
-    """Give the fields with which an Agent could run another program than the one that asks."""
+    """Return the fields with which an Agent could run another program than the one that asks."""
     why = "agents.policy holds for all Agents, so none may change what its container runs"
     return tuple(locked_field(path, why) for path in _LOCKED)
 
@@ -42,7 +41,7 @@ def check_policy(agent: Agent) -> None:
 
 
 def policy_mistakes(rules: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Give the mistakes of rules' expressions: `[0].when: column 5: …`."""
+    """Return the mistakes of rules' expressions: `[0].when: column 5: …`."""
     for number, rule in enumerate(rules):
         about: About = "tool" if "tool" in rule["match"] else "agent"
         if problem := _mistake(rule.get("when"), about):

@@ -27,18 +27,22 @@ from diptych_operator.desired.expose import (
 )
 from diptych_operator.desired.metadata import MetadataSettings, check_metadata, with_metadata
 from diptych_operator.desired.network_policy import NetworkSettings, policy_spec
-from diptych_operator.desired.observed import ObservedState
 from diptych_operator.desired.purge import purge_job
-from diptych_operator.desired.references import may_delegate
+from diptych_operator.desired.references import ObservedState, may_delegate
 from diptych_operator.desired.resolved_manifest import (
     FILE,
     manifest_text,
     resolved_manifest,
     versioned_name,
 )
-from diptych_operator.desired.rollout import has_ended, is_replacing_pods, mounted_config_map
-from diptych_operator.desired.rollout_mark import ROLLOUT_MARK, rollout_mark
-from diptych_operator.resources.agent import Agent, PeerRef
+from diptych_operator.desired.rollout import (
+    ROLLOUT_MARK,
+    has_ended,
+    is_replacing_pods,
+    mounted_config_maps,
+    rollout_mark,
+)
+from diptych_operator.resources.agent import Agent, ManifestError, PeerRef
 from diptych_operator.resources.kinds import (
     AGENT,
     APPLIED_DIGEST,
@@ -56,10 +60,6 @@ from diptych_operator.resources.kinds import (
 from diptych_operator.resources.labels import child_labels, selector_labels
 
 MAX_CONFIG_BYTES = 512 * 1024
-
-
-class TooLargeError(ValueError):
-    """The resolved manifest is too large for a ConfigMap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +87,9 @@ class Children:
 
 
 def desired_children(agent: Agent, observed: ObservedState, platform: Platform) -> Children:
-    """Give all objects that an Agent needs.
+    """Return all objects that an Agent needs.
 
-    Raises `MergeError`, `ManifestError`, `TooLargeError`, and `ValueError` for an invalid URL.
+    Raises `ManifestError`, and `ValueError` for an invalid URL.
     """
     check_expose(agent, observed, platform.expose)  # first: what is withdrawn must be closed
     check_metadata(agent, platform.metadata)
@@ -98,7 +98,7 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
     config_map = _config_map(agent, manifest)
     name = config_map["metadata"]["name"]
     live = observed.deployment
-    is_rolling = mounted_config_map(live) != name or is_replacing_pods(live, observed.pods)
+    is_rolling = mounted_config_maps(live)[:1] != (name,) or is_replacing_pods(live, observed.pods)
     to_apply = (
         config_map,
         *_access_config_map(agent, observed, platform.access),
@@ -130,7 +130,7 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
 
 
 def closed_network_policy(agent: Agent, observed: ObservedState, platform: Platform) -> Object:
-    """Give the NetworkPolicy of an Agent that may not be exposed as its manifest asks.
+    """Return the NetworkPolicy of an Agent that may not be exposed as its manifest asks.
 
     The pods of the former manifest go on, so what they may reach stays.
     """
@@ -156,7 +156,7 @@ def _deployment(
     observed: ObservedState,
     platform: Platform,
 ) -> Object:
-    """Give the Deployment. It rolls its pods when the manifest changes: they mount another name."""
+    """Return the Deployment; another manifest has another ConfigMap, and so rolls the pods."""
     spec = deployment_spec(agent, config_map_name, platform.pods, _peers(agent, observed))
     annotations = {}
     if platform.pods.rollout.at_once:
@@ -173,9 +173,10 @@ def _config_map(agent: Agent, manifest: Object) -> Object:
     text = manifest_text(manifest)
     size = len(text.encode())
     if size > MAX_CONFIG_BYTES:
-        raise TooLargeError(
+        raise ManifestError(
+            "TooLarge",
             f"the manifest holds {size // 1024} KiB, and {MAX_CONFIG_BYTES // 1024} "
-            "KiB is the most; move texts to ConfigMaps (instructionsFrom) or shorten them"
+            "KiB is the most; move texts to ConfigMaps (instructionsFrom) or shorten them",
         )
     config_map = _child(agent, CONFIG_MAP, immutable=True, data={FILE: text})
     config_map["metadata"]["name"] = versioned_name(agent, text)

@@ -5,7 +5,8 @@ peer and every key that the manifest refers to are files of one projected volume
 or key does not keep a pod from starting.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
@@ -13,12 +14,49 @@ from typing import Any, Final
 from diptych_operator.desired.access import access_source, token_sources
 from diptych_operator.desired.locked_fields import LockedField, check_locked
 from diptych_operator.desired.metadata import own_metadata
-from diptych_operator.desired.proxy import ProxySettings, proxy_variables
+from diptych_operator.desired.references import address
 from diptych_operator.desired.resolved_manifest import FILE, FOLDER
-from diptych_operator.desired.strategic_merge import MergeError, strategic_merge
-from diptych_operator.resources.agent import Agent, PeerRef
+from diptych_operator.desired.strategic_merge import strategic_merge
+from diptych_operator.resources.agent import Agent, ManifestError, PeerRef
 from diptych_operator.resources.kinds import METRICS_PORT, PORT, Object
 from diptych_operator.resources.labels import child_labels, selector_labels
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class ProxySettings:
+    """The proxy's URL, what else is asked directly, and the cluster's DNS domain."""
+
+    url: str
+    no_proxy: tuple[str, ...] = ()
+    domain: str = "cluster.local"
+
+
+def proxy_variables(agent: Agent, proxy: ProxySettings | None) -> dict[str, str]:
+    """Return the variables that send an Agent's requests through the proxy; none without one."""
+    if proxy is None:
+        return {}
+    direct = [*_LOOPBACK, ".svc", f".{proxy.domain}", *_inside(agent, proxy), *proxy.no_proxy]
+    variables = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), proxy.url)
+    return {**variables, "NO_PROXY": ",".join(dict.fromkeys(direct))}
+
+
+def _inside(agent: Agent, proxy: ProxySettings) -> Iterator[str]:
+    """Yield the names, without `.svc`, by which the pod asks for what is in the cluster.
+
+    A host of two labels is taken for NAME.NAMESPACE if its URL says http: to look whether there is
+    such a Service would roll the pods when it comes or goes.
+    """
+    names = [peer.name for peer in agent.peers]
+    names += [ref.name for ref in agent.service_refs]
+    yield from (f"{name}.{namespace}" for namespace, name in names)
+    for url in (*agent.urls, *agent.variable_urls):
+        with suppress(ValueError):  # the manifest is rejected for it: `controller.obstacles`
+            found = address(url, agent.namespace, proxy.domain)
+            if found.service_name and (found.is_certain or url.startswith("http://")):
+                yield found.host
+
 
 CONTAINER = "agent"
 VOLUME = "diptych"
@@ -79,10 +117,9 @@ class PodDefaults:
 def deployment_spec(
     agent: Agent, config_map: str, defaults: PodDefaults, peers: Sequence[PeerRef]
 ) -> dict[str, Any]:
-    """Give the Deployment's spec.
+    """Return the Deployment's spec.
 
-    Raises `MergeError` for a pod template override that does not fit, `ManifestError` for one that
-    is locked.
+    Raises `ManifestError` for a pod template override that does not fit or is locked.
 
     `peers` are the Agents that this one may delegate to: its pods get a token for each.
     """
@@ -106,9 +143,9 @@ def deployment_spec(
 def pod_template(
     agent: Agent, config_map: str, defaults: PodDefaults, peers: Sequence[PeerRef] = ()
 ) -> dict[str, Any]:
-    """Give the pod template: the operator's own, the platform's over it, then the Agent's word.
+    """Return the pod template: the operator's own, the platform's over it, then the Agent's word.
 
-    Raises `MergeError` and `ManifestError`.
+    Raises `ManifestError`.
     """
     pod = _pod_spec(agent, _sources(agent, config_map, peers), defaults)
     template: dict[str, Any] = {"metadata": {"labels": child_labels(agent.name)}, "spec": pod}
@@ -118,7 +155,8 @@ def pod_template(
         check_locked(before, template, defaults.locked, said_in)
     for label, value in selector_labels(agent.name).items():
         if template["metadata"]["labels"].get(label) != value:
-            raise MergeError(f"spec.podTemplate.metadata.labels must not change {label}")
+            sentence = f"spec.podTemplate.metadata.labels must not change {label}"
+            raise ManifestError("PodTemplateInvalid", sentence)
     return template
 
 
@@ -238,7 +276,7 @@ def _probe(path: str, **timing: int) -> dict[str, Any]:
 
 
 def _sources(agent: Agent, config_map: str, peers: Sequence[PeerRef]) -> list[Object]:
-    """Give the volume's files: the resolved manifest, who may call, tokens for peers, and keys."""
+    """Return the volume's files: resolved manifest, access file, tokens for peers, and keys."""
     sources: list[Object] = [
         {"configMap": {"name": config_map, "items": [{"key": FILE, "path": FILE}]}},
         *([] if agent.is_open else [access_source(agent)]),

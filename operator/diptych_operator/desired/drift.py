@@ -1,47 +1,33 @@
-"""Drift: does a live object still say what was applied to it? Pure.
+"""Drift: whether a live object still says what was applied to it, and what others added. Pure.
 
-Two questions, because each alone would miss something. The digest that the operator wrote on the
-object tells whether the desired state has changed since (fields may have to be removed). Comparing
-values tells whether somebody has edited what was applied.
-
-What the API server adds (defaults) and what others add is no drift, except in a NetworkPolicy or
-PodDisruptionBudget, where one more rule changes what the other rules mean.
+The digest on the object tells whether the desired state has changed since (fields may have to be
+removed); comparing values tells whether somebody has edited what was applied. What the API server
+or others add is no drift, except in a NetworkPolicy or PodDisruptionBudget, where one more rule
+changes what the others mean.
 """
 
 import hashlib
-import re
-from collections.abc import Mapping
-from decimal import Decimal
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
 
+from diptych_operator.desired.locked_fields import LockedField, locked_values
 from diptych_operator.desired.strategic_merge import MERGE_KEYS
-from diptych_operator.resources.kinds import Object
+from diptych_operator.resources.kinds import FIELD_MANAGER, OVERWRITE_MANAGER, Object
 
 _EXACT = {("NetworkPolicy", "spec"), ("PodDisruptionBudget", "spec")}
 _ATOMIC = {"selector", "matchLabels", "nodeSelector"}  # as in server-side apply
-_QUANTITIES = {"requests", "limits", "sizeLimit", "divisor"}
-_OMITTED_IF_FALSE = {
-    *("hostNetwork", "hostPID", "hostIPC", "stdin", "stdinOnce", "tty", "readOnly"),
-    "publishNotReadyAddresses",
-}
-_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
-_UNITS: dict[str | None, Decimal] = {
-    None: Decimal(1),
-    "m": Decimal("0.001"),
-    **{unit: Decimal(1000) ** power for power, unit in enumerate("kMGTP", start=1)},
-    **{f"{unit}i": Decimal(1024) ** power for power, unit in enumerate("KMGTP", start=1)},
-}
 
 
 def digest(content: Mapping[str, Any]) -> str:
-    """Give a short digest of an object; the order of its fields does not matter."""
+    """Return a short digest of an object; the order of its fields does not matter."""
     return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
 
 def has_drifted(live: Object, desired: Object) -> bool:
-    """Say whether an object must be applied again; `desired` carries its digest."""
+    """Whether an object must be applied again; `desired` carries its digest."""
     for name, value in desired.items():
         if name in {"apiVersion", "kind"}:
             continue
@@ -52,14 +38,13 @@ def has_drifted(live: Object, desired: Object) -> bool:
 
 
 def contains(live: object, desired: object, field: str = "") -> bool:
-    """Say whether a live value says everything that the desired value says."""
+    """Whether a live value says everything that the desired value says."""
     match desired:
         case dict() if field in _ATOMIC:
             return live == desired
         case dict():
             return isinstance(live, dict) and all(
-                contains(live.get(name), value, _inner_field(field, name))
-                for name, value in desired.items()
+                contains(live.get(name), value, name) for name, value in desired.items()
             )
         case list() if not desired:
             return not live
@@ -67,15 +52,8 @@ def contains(live: object, desired: object, field: str = "") -> bool:
             return isinstance(live, list) and _contains_entries(live, desired, field)
         case "" | None:
             return not live
-        case False if field in _OMITTED_IF_FALSE:
-            return not live
         case _:
-            is_quantity = field in _QUANTITIES
-            return bool(live == desired) or (is_quantity and _is_same_amount(live, desired))
-
-
-def _inner_field(field: str, name: str) -> str:
-    return field if field in _QUANTITIES else name
+            return bool(live == desired)
 
 
 def _contains_entries(live: list[Any], desired: list[Any], field: str) -> bool:
@@ -88,7 +66,7 @@ def _contains_entries(live: list[Any], desired: list[Any], field: str) -> bool:
 
 
 def _merge_key(field: str, entry: object) -> object:
-    """Give what identifies an entry of a keyed list; None if the list is not keyed."""
+    """Return what identifies an entry of a keyed list; None if the list is not keyed."""
     if not isinstance(entry, dict):
         return None
     if field == "ports":  # of a container or of a Service
@@ -114,11 +92,65 @@ def _equals(live: object, desired: object) -> bool:
             return bool(live == desired)
 
 
-def _is_same_amount(live: object, desired: object) -> bool:
-    amounts = [_amount(value) for value in (live, desired)]
-    return None not in amounts and amounts[0] == amounts[1]
+ADDED = "diptychAdded"
+"""Where a cached Deployment's metadata has the added paths, in place of its `managedFields`."""
+_OWN = {FIELD_MANAGER, OVERWRITE_MANAGER}
+_RESTARTED = "metadata.annotations.kubectl.kubernetes.io/restartedAt"
 
 
-def _amount(value: object) -> Decimal | None:
-    found = _QUANTITY.fullmatch(str(value))
-    return Decimal(found[1]) * _UNITS[found[2]] if found else None
+def additions(managed: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return what others add to the pod template of ours: each path, and the manager that did it.
+
+    `kubectl rollout restart` adds one that means nothing but new pods; it is left out.
+    """
+    own = [_template(one) for one in managed if one.get("manager") in _OWN]
+    others = [one for one in managed if one.get("manager") not in _OWN]
+    found = {path: str(o.get("manager")) for o in others for path in _added(_template(o), own)}
+    return {path: manager for path, manager in found.items() if path != _RESTARTED}
+
+
+def added_fields(deployment: Object | None) -> dict[str, str]:
+    """Return the `additions` to a cached Deployment."""
+    found: dict[str, str] = (deployment or {}).get("metadata", {}).get(ADDED, {})
+    return found
+
+
+def locked_additions(deployment: Object, locked: Sequence[LockedField]) -> list[str]:
+    """Return the added paths that a lock covers."""
+    added, template = added_fields(deployment), deployment["spec"]["template"]
+    held = {_plain(path) for one in locked for path in locked_values(template, one)}
+    return [path for path in added if any(_overlap(_plain(path), other) for other in held)]
+
+
+def _template(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    tree: Mapping[str, Any] = (entry.get("fieldsV1") or {}).get("f:spec") or {}
+    return tree.get("f:template") or {}
+
+
+def _added(
+    tree: Mapping[str, Any], own: Sequence[Mapping[str, Any]], path: str = ""
+) -> Iterator[str]:
+    """Yield what no tree of `own` has: whole entries of lists, else single fields."""
+    for step, inner in tree.items():
+        if step == ".":
+            continue
+        ours = [one[step] for one in own if step in one]
+        here = f"{path}{_shown(step)}".removeprefix(".")
+        if ours or (step.startswith("f:") and inner.keys() - {"."}):
+            yield from _added(inner, ours, here)
+        else:
+            yield here
+
+
+def _shown(step: str) -> str:
+    """Write a step as in a message: `f:env` as a field, `k:{"name":"HOME"}` as an entry."""
+    kind, _, text = step.partition(":")
+    return f"[{next(iter(json.loads(text).values()))}]" if kind == "k" else f".{text}"
+
+
+def _plain(path: str) -> str:
+    return path.replace("[", ".").replace("]", "")
+
+
+def _overlap(one: str, other: str) -> bool:
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from diptych_operator.desired.manifest_error import ExposeError
-from diptych_operator.desired.observed import ObservedState
-from diptych_operator.resources.agent import Agent, agent_of
+from diptych_operator.desired.references import ObservedState
+from diptych_operator.resources.agent import Agent, ExposeError, agent_of
 from diptych_operator.resources.kinds import (
     HTTP_ROUTE,
     INGRESS,
@@ -75,19 +74,19 @@ def check_expose(agent: Agent, observed: ObservedState, settings: ExposeSettings
 
 
 def exposed_at_host(agent: Agent, agents: Iterable[Object]) -> tuple[Object, ...]:
-    """Give the Agents that ask for the host name of this one, itself among them."""
+    """Return the Agents that ask for the host name of this one, itself among them."""
     if not agent.expose:
         return ()
     return tuple(content for content in agents if _host(content) == agent.expose["host"])
 
 
 def ingress_sources(agent: Agent, settings: ExposeSettings) -> tuple[Mapping[str, Any], ...]:
-    """Give the NetworkPolicy peers from which an exposed Agent is reached."""
+    """Return the NetworkPolicy peers from which an exposed Agent is reached."""
     return _settings(agent, settings).sources if agent.expose else ()
 
 
 def route(agent: Agent) -> Iterator[tuple[Kind, Mapping[str, Any]]]:
-    """Give kind and spec of what exposes an Agent, if it is exposed."""
+    """Return kind and spec of what exposes an Agent, if it is exposed."""
     given = agent.expose
     if "gateway" in given:
         yield HTTP_ROUTE, _http_route(agent, given)

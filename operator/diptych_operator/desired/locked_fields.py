@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from diptych_operator.desired.manifest_error import ManifestError
 from diptych_operator.desired.strategic_merge import MERGE_KEYS
+from diptych_operator.resources.agent import ManifestError
 
 _PATH = re.compile(r"(?:spec|metadata)(?:\.[A-Za-z][A-Za-z0-9]*|\[[^\[\]]+\])*")
 _STEP = re.compile(r"\.?([A-Za-z][A-Za-z0-9]*)|\[([^\[\]]+)\]")
@@ -70,7 +70,7 @@ def locked_values(template: Mapping[str, Any], locked: LockedField) -> dict[str,
 def _values(
     value: object, steps: tuple[tuple[str, bool], ...], path: str
 ) -> Iterator[tuple[str, object]]:
-    """Give what stands at a path, by the paths without globs; what is empty is not there."""
+    """Return what stands at a path, by the paths without globs; what is empty is not there."""
     if not steps:
         if value not in _EMPTY:
             yield path, value
@@ -97,7 +97,7 @@ def _entries(value: object, field: str) -> Iterator[tuple[str, object]]:
 
 
 def _field_of_manifest(path: str, by: str) -> str:
-    """Say in the manifest's words which field changed a path of the pod template."""
+    """Return in the manifest's words which field changed a path of the pod template."""
     own = "spec.containers[agent]"
     if by == "spec.container":
         return by + path.removeprefix(own) if path.startswith(own) else by

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from diptych_operator.desired.manifest_error import ManifestError
-from diptych_operator.resources.agent import Agent
+from diptych_operator.resources.agent import Agent, ManifestError
 from diptych_operator.resources.kinds import SERVICE, SERVICE_ACCOUNT, Object, kind_of
 
 
@@ -34,7 +33,7 @@ class MetadataSettings:
 
 
 def own_metadata(agent: Agent) -> ObjectMetadata:
-    """Give what an Agent's `spec.metadata` says."""
+    """Return what an Agent's `spec.metadata` says."""
     given = agent.spec.get("metadata") or {}
     return ObjectMetadata(given.get("labels") or {}, given.get("annotations") or {})
 
@@ -54,7 +53,7 @@ def check_metadata(agent: Agent, settings: MetadataSettings) -> None:
 
 
 def with_metadata(child: Object, agent: Agent, settings: MetadataSettings) -> Object:
-    """Give an object of an Agent its labels and annotations; its own are the strongest."""
+    """Return an object of an Agent its labels and annotations; its own are the strongest."""
     platform = {SERVICE: settings.services, SERVICE_ACCOUNT: settings.service_accounts}.get(
         kind_of(child), ObjectMetadata()
     )

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from diptych_operator.desired.observed import ObservedState
 from diptych_operator.desired.references import (
     Address,
+    ObservedState,
     address,
     is_external_name,
     may_delegate,
@@ -36,7 +36,7 @@ _ANYWHERE: tuple[Rule, ...] = (
     {"ipBlock": {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}},
     {"ipBlock": {"cidr": "::/0", "except": ["fe80::/10"]}},
 )
-"""Every address but those of this link, at which clouds give credentials to whoever asks."""
+"""Every address but those of this link, at which clouds give credentials to anybody."""
 _ANYWHERE_OR_ANY_POD: tuple[Rule, ...] = (*_ANYWHERE, {"namespaceSelector": {}})
 """For what may be inside the cluster: to some plugins, no pod is in a block of addresses."""
 
@@ -86,7 +86,7 @@ def policy_spec(
     *,
     keeps_former_egress: bool,
 ) -> dict[str, Any]:
-    """Give the NetworkPolicy's spec; `sources` are the peers by which the Agent is exposed.
+    """Return the NetworkPolicy's spec; `sources` are the peers by which the Agent is exposed.
 
     `keeps_former_egress` is for a rollout: pods of the former revision may still run, and what
     they needed stays open to them.
@@ -105,10 +105,7 @@ def policy_spec(
 def ingress_rules(
     agent: Agent, network: NetworkSettings, sources: Sequence[Mapping[str, Any]] = ()
 ) -> list[Rule]:
-    """Say who may reach the Agent: its namespace, Agents that may delegate, the operator, gateways.
-
-    Who reaches it must still say who it is.
-    """
+    """Return who may reach the Agent: its namespace, peers, the operator, gateways."""
     rules = [{"from": [{"podSelector": {}}], "ports": [_tcp(PORT)]}]
     if (namespaces := _delegating_namespaces(agent)) is not None:
         agents = {"namespaceSelector": namespaces, "podSelector": {"matchLabels": AGENT_POD_LABELS}}
@@ -125,7 +122,7 @@ def ingress_rules(
 
 
 def egress_rules(agent: Agent, observed: ObservedState, network: NetworkSettings) -> list[Rule]:
-    """Say what the Agent may reach: the name servers, and all that its manifest names."""
+    """Return what the Agent may reach: the name servers, and all that its manifest names."""
     rules = [
         *_to_name_servers(network.dns),
         *_to_peers(agent, observed),
@@ -141,7 +138,7 @@ def egress_rules(agent: Agent, observed: ObservedState, network: NetworkSettings
 def redis_egress_rules(
     agent: Agent, observed: ObservedState, network: NetworkSettings
 ) -> list[Rule]:
-    """Say what whoever only looks into the Agent's Redis may reach."""
+    """Return what a pod may reach that only looks into the Agent's Redis."""
     rules = [*_to_name_servers(network.dns), *_to_redis(agent)]
     if ref := agent.redis_service:
         rules += _to_service(ref.name, ref.port, observed)
@@ -155,7 +152,7 @@ def _live_egress(observed: ObservedState) -> list[Rule]:
 
 
 def _delegating_namespaces(agent: Agent) -> Mapping[str, Any] | None:
-    """Give the selector of other namespaces that may delegate to the Agent, if there are any."""
+    """Return the selector of other namespaces that may delegate to the Agent, if there are any."""
     allowed = agent.spec.get("allowedNamespaces") or {}
     match allowed.get("from"):
         case "All":
@@ -239,7 +236,7 @@ def _is_loopback(found: Address) -> bool:
 
 
 def _extra_rules(agent: Agent, field: str) -> list[Rule]:
-    """Give the user's own rules, with the protocol that the API server would add."""
+    """Return the user's own rules, with the protocol that the API server would add."""
     rules = (agent.spec.get("network") or {}).get(field, ())
     return [_with_protocols({name: v for name, v in rule.items() if v}) for rule in rules]
 

@@ -1,7 +1,7 @@
 """The Job that deletes an Agent's sessions from its Redis once the Agent is gone. Pure.
 
 It is made with the Agent, suspended, and nobody owns it: so it outlives the Agent, and knows all
-that is needed when nothing else is left. docs/decisions/0172 says why no finalizer.
+that is needed when nothing else is left.
 """
 
 import json
@@ -15,7 +15,7 @@ from diptych_operator.desired.deployment import (
 )
 from diptych_operator.desired.drift import digest
 from diptych_operator.desired.network_policy import NetworkSettings, redis_egress_rules
-from diptych_operator.desired.observed import ObservedState
+from diptych_operator.desired.references import ObservedState
 from diptych_operator.desired.strategic_merge import strategic_merge
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import JOB, NETWORK_POLICY, Object
@@ -36,9 +36,9 @@ _MAX_NAME = 44  # with the rest 63, as a Job's name is a label of its pods
 def purge_job(
     agent: Agent, observed: ObservedState, pods: PodDefaults, network: NetworkSettings
 ) -> Object | None:
-    """Give the suspended Job that purges an Agent's sessions; None if they are kept.
+    """Return the suspended Job that purges an Agent's sessions; None if they are kept.
 
-    Raises `MergeError` if the operator's pod template does not fit.
+    Raises `ManifestError` if the operator's pod template does not fit.
     """
     if not agent.purges_sessions:
         return None
@@ -74,7 +74,7 @@ def purge_job(
 
 
 def purge_policy(job: Object) -> Object:
-    """Give the NetworkPolicy of a live Job's pod, which goes with the Job."""
+    """Return the NetworkPolicy of a live Job's pod, which goes with the Job."""
     metadata = job["metadata"]
     owner = {"apiVersion": JOB.api_version, "kind": JOB.name, "controller": True}
     return {
@@ -91,7 +91,7 @@ def purge_policy(job: Object) -> Object:
 
 
 def started(job: Object) -> Object:
-    """Give what to apply to a live Job so that it runs."""
+    """Return what to apply to a live Job so that it runs."""
     metadata = {name: job["metadata"][name] for name in ("name", "namespace")}
     head = {"apiVersion": JOB.api_version, "kind": JOB.name, "metadata": metadata}
     return {**head, "spec": {"suspend": False}}
@@ -124,8 +124,8 @@ def _pod_template(agent: Agent, labels: dict[str, str], pods: PodDefaults) -> di
 
 
 def _arguments(agent: Agent) -> list[str]:
-    key = [] if agent.sessions_key == agent.name else ["--sessions", agent.sessions_key]
-    return ["purge-sessions", f"{agent.namespace}/{agent.name}", *key]
+    name = f"{agent.namespace}/{agent.name}"
+    return ["purge-sessions", name, "--sessions", agent.sessions_key]
 
 
 def _redis_url(agent: Agent) -> dict[str, Any]:

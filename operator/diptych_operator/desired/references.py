@@ -1,16 +1,45 @@
-"""The Agents and Services that a manifest refers to, by name or by URL. Pure."""
+"""The Agents and Services that a manifest refers to, and what is observed of them. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
-from diptych_operator.desired.observed import ObservedState
+from diptych_operator.desired.access import TokenIssuer
 from diptych_operator.resources.agent import Agent, PeerRef, ServiceRef
 from diptych_operator.resources.kinds import ALLOWED_NAMESPACES, NamespacedName, Object
 from diptych_operator.resources.labels import NAMESPACE_NAME, selector_keys, selects
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedState:
+    """The part of the cluster that concerns one Agent.
+
+    `services` and `agents` are those that the Agent refers to and that exist. `namespace_labels`
+    holds labels by namespace. `watched_namespaces` are the namespaces that the operator watches;
+    None means all. `deployment`, `network_policy`, `config_maps` and `pods` are the Agent's own, as
+    they are now. `callers` are the Agents that delegate to it, `issuer` signs the tokens of the
+    cluster's ServiceAccounts; None until the API has said so.
+    """
+
+    services: Mapping[NamespacedName, Object] = field(default_factory=dict)
+    agents: Mapping[NamespacedName, Agent] = field(default_factory=dict)
+    namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    watched_namespaces: frozenset[str] | None = None
+    deployment: Object | None = None
+    network_policy: Object | None = None
+    config_maps: Sequence[Object] = ()
+    pods: Sequence[Object] = ()
+    callers: Sequence[NamespacedName] = ()
+    issuer: TokenIssuer | None = None
+    exposed_at_host: Sequence[Object] = ()
+    """The Agents that ask to be exposed under the host name of this one, itself among them."""
+
+    def is_watched(self, namespace: str) -> bool:
+        return self.watched_namespaces is None or namespace in self.watched_namespaces
+
 
 Reference: TypeAlias = tuple[str, str, str]
 """Kind, namespace (empty for a Namespace) and name of an object that a decision depends on."""
@@ -61,7 +90,7 @@ def address(url: str, namespace: str, domain: str) -> Address:
 
 
 def addresses(agent: Agent, domain: str) -> Iterator[Address]:
-    """Give the addresses of all URLs of a manifest. Invalid URLs are left out."""
+    """Return the addresses of all URLs of a manifest. Invalid URLs are left out."""
     for url in agent.urls:
         with suppress(ValueError):  # the manifest is rejected for it: `controller.obstacles`
             yield address(url, agent.namespace, domain)
@@ -84,7 +113,7 @@ def references(agent: Agent, domain: str, shared: Iterable[str] = ()) -> frozens
 
 
 def may_delegate(agent: Agent, peer: PeerRef, observed: ObservedState) -> bool:
-    """Say whether a peer is known to allow delegation; one that does not exist is no obstacle."""
+    """Whether a peer is known to allow delegation; one that does not exist is no obstacle."""
     return delegation_permission(agent, peer, observed) is Permission.ALLOWED
 
 
@@ -109,7 +138,7 @@ def delegation_permission(agent: Agent, peer: PeerRef, observed: ObservedState) 
 
 
 def may_use(agent: Agent, ref: ServiceRef, observed: ObservedState) -> bool:
-    """Say whether a Service lets an Agent have it as a tool server: its annotation decides.
+    """Whether a Service lets an Agent have it as a tool server: its annotation decides.
 
     One that does not exist, or cannot be seen, consents to nothing.
     """
@@ -126,7 +155,7 @@ def service_port(service: Object, port: int) -> Mapping[str, Any] | None:
 
 
 def is_external_name(service: Object) -> bool:
-    """Say whether a Service is only a DNS alias for a host outside the cluster."""
+    """Whether a Service is only a DNS alias for a host outside the cluster."""
     return bool(service["spec"].get("type") == "ExternalName")
 
 

@@ -13,8 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from diptych_operator.desired.observed import ObservedState
-from diptych_operator.desired.references import may_delegate, may_use
+from diptych_operator.desired.references import ObservedState, may_delegate, may_use
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import Object
 
@@ -32,7 +31,7 @@ _DIGEST_LENGTH = 10
 def resolved_manifest(
     agent: Agent, observed: ObservedState, policy: Sequence[Mapping[str, Any]] = ()
 ) -> Object:
-    """Give the content of the pod's manifest; `policy` are the platform's rules.
+    """Return the content of the pod's manifest; `policy` are the platform's rules.
 
     A peer that exists and does not allow delegation is left out, and so is a tool server of another
     namespace that does not consent. A peer that does not exist stays:
@@ -83,12 +82,9 @@ def versioned_name(agent: Agent, text: str) -> str:
 
 
 def _sessions(agent: Agent) -> Mapping[str, Any]:
-    """Give `spec.sessions` with the key of the Agent's sessions, and without what it does later."""
-    fields = {"adopt": agent.sessions_key, "onDelete": None}
-    if agent.sessions_key == agent.name:  # so that pods of before there were keys need not restart
-        fields["adopt"] = None
-    merged = {**agent.spec["sessions"], **fields}
-    return {name: value for name, value in merged.items() if value is not None}
+    """Return `spec.sessions` with the key of the Agent's sessions; `onDelete` is the operator's."""
+    merged = {**agent.spec["sessions"], "adopt": agent.sessions_key}
+    return {name: value for name, value in merged.items() if name != "onDelete"}
 
 
 def _tool(

@@ -8,6 +8,8 @@ volume, that takes its value from another source: it can have one source only.
 from collections.abc import Mapping
 from typing import Any, Final
 
+from diptych_operator.resources.agent import ManifestError
+
 MERGE_KEYS: Final[Mapping[str, str]] = {
     "containers": "name",
     "initContainers": "name",
@@ -27,14 +29,10 @@ _ONE_SOURCE: Final = frozenset(("env", "volumes"))
 """Lists whose entries have one field beside their name: where the value comes from."""
 
 
-class MergeError(ValueError):
-    """A patch that does not fit; `str()` is a sentence that names the field."""
-
-
 def strategic_merge(base: Mapping[str, Any], patch: Mapping[str, Any], path: str) -> dict[str, Any]:
     """Merge `patch` into a copy of `base`. `path` names the patch in errors.
 
-    Raises `MergeError`.
+    Raises `ManifestError` for a patch that does not fit, with the field.
     """
     result = dict(base)
     for name, value in patch.items():
@@ -50,7 +48,7 @@ def _merge_value(base: object, patch: object, field: str, path: str) -> object:
             return _merge_keyed_lists(base or [], patch, field, path)
         case (dict(), _) | (list(), _) if not isinstance(patch, type(base)):
             wanted = "a mapping" if isinstance(base, dict) else "a list"
-            raise MergeError(f"{path} must be {wanted}")
+            raise ManifestError("PodTemplateInvalid", f"{path} must be {wanted}")
         case _:
             return patch
 
@@ -60,7 +58,8 @@ def _merge_keyed_lists(base: list[Any], patch: list[Any], field: str, path: str)
     result = {entry[key]: entry for entry in base}
     for index, entry in enumerate(patch):
         if not isinstance(entry, dict) or key not in entry:
-            raise MergeError(f"{path}[{index}] needs a {key}, by which it is merged")
+            sentence = f"{path}[{index}] needs a {key}, by which it is merged"
+            raise ManifestError("PodTemplateInvalid", sentence)
         former = result.get(entry[key], {})
         if field in _ONE_SOURCE and not former.keys() & entry.keys() - {key}:
             former = {}

@@ -73,13 +73,13 @@ class KubernetesClient:
         return _items(EVENT, await self._request("GET", EVENT.path(namespace), query=query))
 
     async def list(self, kind: Kind, namespace: str, selector: str) -> tuple[list[Object], int]:
-        """Give the objects of a namespace (of all, if it is empty), and the list's version."""
+        """Return the objects of a namespace (of all, if it is empty), and the list's version."""
         query = {"labelSelector": selector} if selector else None
         answer = await self._request("GET", kind.path(namespace), query=query)
         return _items(kind, answer), int(answer["metadata"]["resourceVersion"])
 
     async def apply(self, desired: Object, uid: str | None) -> Object:
-        """Apply an object server-side; give the live object.
+        """Apply an object server-side; return the live object.
 
         With `uid`, only the object of that uid changes, and fields of other field managers are
         taken over. Without it, the object is created. If an object of the name says something
@@ -94,7 +94,7 @@ class KubernetesClient:
     async def apply_status(
         self, name: NamespacedName, uid: str, status: Mapping[str, Any]
     ) -> Object:
-        """Apply the status of an Agent; give the live Agent."""
+        """Apply the status of an Agent; return the live Agent."""
         namespace, own_name = name
         content = {
             "apiVersion": AGENT.api_version,
@@ -148,7 +148,7 @@ class KubernetesClient:
         return await self._request("PATCH", path, patch, query, _JSON_PATCH)
 
     async def can_create(self, content: Object) -> bool:
-        """Say whether the API would accept an object if its name were free (a dry run)."""
+        """Whether the API would accept an object if its name were free (a dry run)."""
         kind, (namespace, _) = kind_of(content), namespaced_name_of(content)
         try:
             await self._request("POST", kind.path(namespace), content, {"dryRun": "All"})
@@ -187,7 +187,7 @@ class KubernetesClient:
                 raise
 
     async def is_reachable(self) -> bool:
-        """Say whether the API answers within a few seconds, be it with an error."""
+        """Whether the API answers within a few seconds, be it with an error."""
         try:
             async with asyncio.timeout(_REACHABLE_SECONDS):
                 await self._request("GET", "/version")

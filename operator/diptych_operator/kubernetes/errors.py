@@ -6,6 +6,7 @@ ApiError                  the API did not do what it was asked
 │   └── AlreadyExistsError    there is an object of that name already
 ├── InvalidError          400, 413, 422, some 500s: the object is not valid; a retry is of no use
 ├── ForbiddenError        403: a right is missing, or an admission rule says no
+├── NamespaceTerminatingError  403: the namespace is being deleted, so nothing is made in it
 └── UnavailableError      anything else: no answer, 401, 429, 5xx; a retry may help
 """
 
@@ -57,6 +58,12 @@ class ForbiddenError(ApiError):
     result = "forbidden"
 
 
+class NamespaceTerminatingError(ApiError):
+    """The namespace is being deleted, so nothing is made in it any more."""
+
+    result = "terminating"
+
+
 class UnavailableError(ApiError):
     """The API cannot answer now; a retry may help."""
 
@@ -64,16 +71,20 @@ class UnavailableError(ApiError):
 
 
 def error_for(status: int, reason: str, message: str, retry_after: float | None = None) -> ApiError:
-    """Give the error for an HTTP status and the `reason` of the API's Status object."""
+    """Return the error for an HTTP status and the `reason` of the API's Status object."""
     kind = AlreadyExistsError if reason == "AlreadyExists" else _BY_STATUS.get(status)
     if not reason and message.startswith(_MALFORMED):
         kind = InvalidError
+    if kind is ForbiddenError and message.endswith(_TERMINATING):
+        kind = NamespaceTerminatingError
     return (kind or UnavailableError)(message, status, retry_after)
 
 
+_TERMINATING = "because it is being terminated"
+
 _MALFORMED = ("failed to create typed patch object", "failed to convert new object")
 """How a 500 begins that is the object's fault: server-side apply of a field that does not exist or
-has another type (kubernetes/kubernetes#139253; docs/decisions/0132)."""
+has another type (kubernetes/kubernetes#139253)."""
 
 _BY_STATUS: dict[int, type[ApiError]] = {
     400: InvalidError,

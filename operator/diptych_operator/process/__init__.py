@@ -1,9 +1,7 @@
 """The process around the control loop.
 
-term      one term: wait for the Lease, list, watch and reconcile until something ends it
-tasks     ends asyncio tasks reliably
-settings  flags and environment variables; settings_file, access_settings, agent_settings and
-          policy_settings read the files that they name
-health    /healthz, /readyz, /metrics
-logs      how log lines look
+term            one term: wait for the Lease, list, watch and reconcile until something ends it
+settings        flags and environment variables
+settings_files  the files that they name
+health          /healthz, /readyz, /metrics
 """

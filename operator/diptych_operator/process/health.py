@@ -36,7 +36,7 @@ class Health:
         return app
 
     async def problem(self) -> str | None:
-        """Say why the operator should be restarted; None if it should not."""
+        """Return why the operator should be restarted; None if it should not."""
         seconds = self.staleness.seconds()
         if seconds > MAX_STALENESS and await self.is_api_reachable():
             return f"a watch has been silent for {seconds:.0f} s, while the API answers"

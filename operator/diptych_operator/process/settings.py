@@ -14,16 +14,12 @@ from diptych_operator.controller.claims import OperatorName
 from diptych_operator.controller.leader_election import Candidate
 from diptych_operator.desired.children import Platform
 from diptych_operator.desired.network_policy import DnsSettings, NetworkSettings
-from diptych_operator.process.access_settings import read_access_settings
-from diptych_operator.process.agent_settings import (
-    FLAG,
-    expose_settings,
-    metadata_settings,
-    network_peers,
-    pod_defaults,
+from diptych_operator.process.settings_files import (
+    AgentsFile,
+    SettingsError,
+    read_access,
+    read_mapping,
 )
-from diptych_operator.process.policy_settings import read_policy
-from diptych_operator.process.settings_file import SettingsError, read_mapping
 from diptych_operator.resources.kinds import NamespacedName
 
 _MAX_PORT = 65535
@@ -67,26 +63,22 @@ def read_settings(arguments: Sequence[str], environ: Mapping[str, str]) -> Setti
             "--namespace (POD_NAMESPACE) is required: where the Lease lies; or give "
             "--no-leader-election"
         )
+    agents = AgentsFile(read_mapping("--agents", given.agents))
     template = read_mapping("--pod-template", given.pod_template)
-    agents = read_mapping(FLAG, given.agents)
-    pods = pod_defaults(
-        given.pod_image, given.pod_image_pull_policy, template, agents, given.cluster_domain
-    )
-    policy = read_policy(agents.get("policy") or [])
-    access = read_access_settings(given.access, _account(given))
+    domain = given.cluster_domain
+    pods = agents.pods(given.pod_image, given.pod_image_pull_policy, template, domain)
+    access = read_access(given.access, _account(given))
     network = NetworkSettings(
-        given.cluster_domain,
+        domain,
         given.namespace or None,
         _dns(given),
         _metrics_from(given.metrics_from),
-        network_peers(agents),
+        agents.network_peers,
         tuple(issuer["url"] for issuer in access.issuers if "jwks" not in issuer),
         pods.proxy.url if pods.proxy else "",
     )
     return Settings(
-        platform=Platform(
-            pods, network, access, metadata_settings(agents), policy, expose_settings(agents)
-        ),
+        platform=Platform(pods, network, access, agents.metadata, agents.policy, agents.expose),
         namespaces=namespaces,
         candidate=Candidate((given.namespace, given.lease), given.identity)
         if given.leader_election
@@ -120,7 +112,7 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
 
 
 def _given(environ: Mapping[str, str], variable: str, default: str | int) -> str | int:
-    """Give a variable's value or the default; an empty value counts only if it has a meaning."""
+    """Return a variable's value or the default; an empty value counts only if it has a meaning."""
     value = environ.get(variable)
     return default if value is None or (not value and variable not in _MAY_BE_EMPTY) else value
 

@@ -1,49 +1,88 @@
-"""One term of office of the operator (no SIGTERM): wait for the Lease, list, watch and reconcile.
+"""One term of office of the operator: wait for the Lease, list, watch and reconcile.
 
-A term starts with an empty cache. It ends when a signal arrives, when the Lease is lost, when
-the watches fail for good (say, the CRD is deleted) or when anything else breaks. Unless it was a
-signal, another term follows in the same process (`main`).
-
-This is the composition root: here the parts are made and connected.
+A term starts with an empty cache, and ends when a signal arrives, the Lease is lost, or anything
+breaks (say, the CRD is deleted); unless it was a signal, `main` begins another one. This is the
+composition root: here the parts are made and connected.
 """
 
 import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import AsyncIterator, Coroutine, Sequence
-from dataclasses import dataclass, field
+import signal
+from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import Enum, auto
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import kopf
 from aiohttp import web
 
-from diptych_operator.controller.answers import Answers
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.claims import NamespaceClaims
 from diptych_operator.controller.cluster_issuer import ClusterIssuer
 from diptych_operator.controller.leader_election import LeaderElection
 from diptych_operator.controller.metrics import Metrics
-from diptych_operator.controller.readiness_poll import ReadinessPoll
-from diptych_operator.controller.reconciler import Collaborators, Reconciler, Workers
-from diptych_operator.controller.rollout_throttle import RolloutThrottle
-from diptych_operator.controller.status_tokens import StatusTokens
-from diptych_operator.controller.status_writer import StatusWriter
+from diptych_operator.controller.readiness_poll import ReadinessPoll, StatusTokens
+from diptych_operator.controller.reconciler import Reconciler, Workers
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.connection import Connection
 from diptych_operator.kubernetes.errors import UnavailableError
 from diptych_operator.process.health import Health
 from diptych_operator.process.settings import Settings
-from diptych_operator.process.tasks import end_tasks, errors_of, finish_unless, set_on_signals
 from diptych_operator.resources.kinds import Object
 from diptych_operator.status.events import claim_event
-from diptych_operator.watch.handlers import kopf_settings, registry_for
+from diptych_operator.watch.handlers import kopf_settings, registry_for, watched_paths
 from diptych_operator.watch.resync import Resync
-from diptych_operator.watch.scope import watched_paths
 from diptych_operator.watch.staleness import WatchStaleness
+
+STOP_SECONDS = 3.0
+"""After which a task that does not end is cancelled again."""
+
+_ATTEMPTS = 5
+Tasks: TypeAlias = Collection["asyncio.Task[Any]"]
+
+
+async def end_tasks(tasks: Tasks) -> Tasks:
+    """Cancel tasks until they have ended; return those that have not.
+
+    One cancellation can be lost: in Python 3.11 `asyncio.wait_for`, which kopf uses, swallows one
+    that arrives together with its result.
+    """
+    left = {task for task in tasks if not task.done()}
+    for _ in range(_ATTEMPTS):
+        if not left:
+            break
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=STOP_SECONDS)
+    return left
+
+
+def errors_of(tasks: Tasks) -> list[BaseException]:
+    """Return the exceptions of tasks that have failed."""
+    ended = [task for task in tasks if task.done() and not task.cancelled()]
+    return [error for task in ended if (error := task.exception())]
+
+
+async def finish_unless(stop: asyncio.Event, waiting: Coroutine[Any, Any, None]) -> bool:
+    """Await a coroutine; cancel it and return False if `stop` is set before it ends."""
+    task, stopping = asyncio.create_task(waiting), asyncio.create_task(stop.wait())
+    await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not task.done():
+        task.cancel()
+        return False
+    task.result()
+    return True
+
+
+def set_on_signals(stop: asyncio.Event) -> None:
+    """Set an event on SIGINT and SIGTERM."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
 
 PAUSE_SECONDS = 5.0
 """Between a failure and the next term."""
@@ -51,52 +90,46 @@ PAUSE_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
 
-class Stage(Enum):
-    """The stage of a term."""
-
-    STANDBY = auto()
-    """Another operator is active, or this one has just stopped."""
-    ACTIVE = auto()
-    """It holds the Lease, and lists everything for the first time."""
-    WATCHING = auto()
-    """Its cache is complete; it watches and reconciles."""
-
-
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Runs terms. `metrics` and `staleness` outlive a term; all else is new in each."""
+    """Runs terms. `metrics` outlive a term; all else is new in each."""
 
     settings: Settings
     connection: Connection
     metrics: Metrics
-    staleness: WatchStaleness = field(default_factory=WatchStaleness)
 
     async def run_term(self) -> bool:
-        """Run one term; say whether another one should follow."""
+        """Run one term; return whether another one should follow."""
         stop = asyncio.Event()
         set_on_signals(stop)
-        platform = self.settings.platform
+        network = self.settings.platform.network
         watched = frozenset(self.settings.namespaces) or None
-        cache = ObjectCache(watched, platform.network.domain, platform.network.shared_urls)
+        cache = ObjectCache(watched, network.domain, network.shared_urls)
+        staleness = WatchStaleness()
         async with KubernetesClient(self.connection, self.metrics.count_request) as client:
-            health = Health(self.staleness, cache, self.metrics, client.is_reachable)
+            health = Health(staleness, cache, self.metrics, client.is_reachable)
             async with _served(health.app(), self.settings.health_port):
-                return await self._run_elected(client, cache, stop)
+                return await self._run_elected(client, cache, staleness, stop)
 
     async def _run_elected(
-        self, client: KubernetesClient, cache: ObjectCache, stop: asyncio.Event
+        self,
+        client: KubernetesClient,
+        cache: ObjectCache,
+        staleness: WatchStaleness,
+        stop: asyncio.Event,
     ) -> bool:
         """Wait for the Lease, be active, and release the Lease."""
         candidate = self.settings.candidate
         election = LeaderElection(client, candidate) if candidate else None
         if election and not await finish_unless(stop, election.acquire()):
             return False
-        self._enter(Stage.ACTIVE, cache)
+        _log.info("this operator is active")
+        self.metrics.set_leader(is_leader=True)
         try:
             lease_lost = election.renew() if election else asyncio.Event().wait()
-            return await self._run_active(client, cache, stop, lease_lost)
+            return await self._run_active(client, cache, staleness, stop, lease_lost)
         finally:
-            self._enter(Stage.STANDBY, cache)
+            self.metrics.set_leader(is_leader=False)
             if election:
                 await election.release()
 
@@ -104,19 +137,16 @@ class Operator:
         self,
         client: KubernetesClient,
         cache: ObjectCache,
+        staleness: WatchStaleness,
         stop: asyncio.Event,
         lease_lost: Coroutine[Any, Any, Any],
     ) -> bool:
-        """Watch and reconcile until something ends; say whether another term should follow."""
+        """Watch and reconcile until something ends; return whether another term should follow."""
         queue = WorkQueue()
         platform = self.settings.platform
         claims = NamespaceClaims(client, cache, queue, self.settings.name, _claim_event)
         issuer = ClusterIssuer(client, cache, queue)
-        throttle = RolloutThrottle(cache, queue, platform.pods.rollout.at_once, self.metrics)
-        answers = Answers(cache, queue)
-        status = StatusWriter(client, cache, answers, _now)
-        collaborators = Collaborators(issuer, answers, status, throttle, queue)
-        reconciler = Reconciler(client, cache, claims, collaborators, platform)
+        reconciler = Reconciler(client, cache, queue, claims, issuer, platform, self.metrics, _now)
         tokens = StatusTokens(client, platform.access.operator)
         coroutines: list[Coroutine[Any, Any, Any]] = [
             stop.wait(),
@@ -128,8 +158,8 @@ class Operator:
         tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
         tasks += Workers(queue, reconciler, self.metrics).start()
         # The last one: kopf cancels every task of the loop that was created after it started.
-        resync = Resync(client, cache, queue, self.staleness)
-        watch = asyncio.create_task(self._watch(resync, cache, queue))
+        resync = Resync(client, cache, queue, staleness)
+        watch = asyncio.create_task(self._watch(resync, cache, queue, staleness))
         tasks.append(watch)
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -141,17 +171,19 @@ class Operator:
             queue.shut_down()
             await end_tasks(tasks)
 
-    async def _watch(self, resync: Resync, cache: ObjectCache, queue: WorkQueue) -> None:
+    async def _watch(
+        self, resync: Resync, cache: ObjectCache, queue: WorkQueue, staleness: WatchStaleness
+    ) -> None:
         """List everything, then run kopf and the resync until a signal ends kopf."""
         await resync.list_first()
-        self._enter(Stage.WATCHING, cache)
+        staleness.expect(watched_paths(cache.watched_namespaces))
         gone: asyncio.Queue[str] = asyncio.Queue()
         tasks = [asyncio.create_task(resync.run()), asyncio.create_task(_fail_when_gone(gone))]
         tasks.append(
             asyncio.create_task(
                 kopf.operator(
                     registry=registry_for(
-                        cache, queue, self.connection, self.staleness, gone.put_nowait
+                        cache, queue, self.connection, staleness, gone.put_nowait
                     ),
                     settings=kopf_settings(),
                     # Without it kopf asks for the user's name, which a pod's user may not have.
@@ -177,17 +209,6 @@ class Operator:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PAUSE_SECONDS):
                 await stop.wait()
-
-    def _enter(self, stage: Stage, cache: ObjectCache) -> None:
-        """Enter a stage: the only place that changes what depends on it."""
-        match stage:
-            case Stage.STANDBY:
-                self.staleness.pause()
-            case Stage.ACTIVE:
-                _log.info("this operator is active")
-            case Stage.WATCHING:
-                self.staleness.resume(watched_paths(cache.watched_namespaces))
-        self.metrics.set_leader(is_leader=stage is not Stage.STANDBY)
 
 
 async def _fail_when_gone(gone: asyncio.Queue[str]) -> None:

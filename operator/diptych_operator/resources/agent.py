@@ -1,7 +1,7 @@
-"""An `Agent` as a typed value: what the operator reads of a manifest.
+"""An `Agent` as a typed value: what the operator reads of a manifest, and whose an object is.
 
-The fields and their rules stand in one place, the pod's manifest models. The CRD is generated from
-them, and the API has validated every Agent against the CRD, so nothing is validated again here.
+The API has validated every Agent against the CRD, which is generated from the pod's manifest
+models, so nothing is validated again here.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from diptych_operator.resources.kinds import PORT, NamespacedName, Object
+from diptych_operator.resources.kinds import FIELD_MANAGER, PORT, NamespacedName, Object
 
 KeyKind: TypeAlias = Literal["Secret", "ConfigMap"]
 
@@ -135,15 +135,8 @@ class Agent:
 
     @property
     def sessions_key(self) -> str:
-        """The key of its sessions in the Redis: its uid, unless it adopts another Agent's.
-
-        An Agent that was there before there were keys keeps what is stored by its name alone: its status has no key, or has the name.
-        """
-        if adopted := (self.spec.get("sessions") or {}).get("adopt"):
-            return str(adopted)
-        noted = self.status.get("sessions")
-        is_older = noted is None and "observedGeneration" in self.status and bool(self.redis)
-        return self.name if is_older or noted == self.name else self.uid
+        """The key of its sessions in the Redis: its uid, unless it adopts another Agent's."""
+        return str((self.spec.get("sessions") or {}).get("adopt") or self.uid)
 
     @property
     def purges_sessions(self) -> bool:
@@ -243,13 +236,13 @@ def agent_of(content: Object) -> Agent:
 
 
 def agent_url(name: NamespacedName) -> str:
-    """Give the base URL of an Agent, whether or not it exists."""
+    """Return the base URL of an Agent, whether or not it exists."""
     namespace, own_name = name
     return f"http://{own_name}.{namespace}:{PORT}"
 
 
 def ready_status(content: Object | None) -> str:
-    """Give the status of an Agent's Ready condition; "Unknown" if it has none."""
+    """Return the status of an Agent's Ready condition; "Unknown" if it has none."""
     conditions = ((content or {}).get("status") or {}).get("conditions", ())
     return next((c["status"] for c in conditions if c["type"] == "Ready"), "Unknown")
 
@@ -267,7 +260,7 @@ _BAD_STATUS: Mapping[str, str] = {
 
 
 def bad_conditions(content: Object) -> tuple[tuple[str, str], ...]:
-    """Give type and reason of each condition that tells of something wrong.
+    """Return type and reason of each condition that tells of something wrong.
 
     An Agent that is scaled to 0 is not available, as it should be.
     """
@@ -289,3 +282,51 @@ def _key_refs(value: object) -> Iterator[KeyRef]:
     elif isinstance(value, list):
         for inner in value:
             yield from _key_refs(inner)
+
+
+class ManifestError(ValueError):
+    """A manifest that cannot be served; `str()` is a sentence without its full stop.
+
+    `reason` is the reason of the condition Accepted.
+    """
+
+    def __init__(self, reason: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason
+
+
+class ExposeError(ManifestError):
+    """A manifest that asks to be exposed as the platform does not let it.
+
+    What it was exposed by before goes: its route, and what its NetworkPolicy admits for that.
+    """
+
+
+def controller_of(content: Object) -> Object | None:
+    """Return the owner reference of the object's controller."""
+    owners = content["metadata"].get("ownerReferences", ())
+    return next((owner for owner in owners if owner.get("controller")), None)
+
+
+def is_controlled_by(content: Object, agent: Agent) -> bool:
+    """Whether the Agent is the object's controller; its uid decides, as anyone can copy labels."""
+    owner = controller_of(content)
+    return owner is not None and bool(owner["uid"] == agent.uid)
+
+
+def is_owned_by(content: Object, agent: Agent) -> bool:
+    """Whether an object belongs to an Agent.
+
+    An object without a controller belongs to it if the operator has applied the object: then
+    somebody has removed the owner reference, and it is put back.
+    """
+    if controller_of(content) is None:
+        return _was_applied(content)
+    return is_controlled_by(content, agent)
+
+
+def _was_applied(content: Object) -> bool:
+    return any(
+        entry.get("manager") == FIELD_MANAGER and entry.get("operation") == "Apply"
+        for entry in content["metadata"].get("managedFields", ())
+    )

@@ -42,7 +42,7 @@ class Kind:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None) -> str:
-        """Give the path of one object, or of all objects (of a namespace, if one is given)."""
+        """Return the path of one object, or of all objects (of a namespace, if one is given)."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         inside = f"/namespaces/{namespace}" if namespace and self.is_namespaced else ""
         return f"{root}{inside}/{self.plural}" + (f"/{name}" if name else "")
@@ -84,11 +84,11 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 
 def kind_of(content: Mapping[str, Any]) -> Kind:
-    """Give the kind of an object. Raises `KeyError` for a kind that the operator does not use."""
+    """Return the kind of an object. Raises `KeyError` for a kind that the operator does not use."""
     return KINDS[content["kind"]]
 
 
 def namespaced_name_of(content: Mapping[str, Any]) -> NamespacedName:
-    """Give the namespace and name of an object."""
+    """Return the namespace and name of an object."""
     metadata = content["metadata"]
     return metadata.get("namespace", ""), metadata["name"]

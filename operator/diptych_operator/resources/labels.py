@@ -26,12 +26,12 @@ Agent selects them."""
 
 
 def selector_labels(name: str) -> dict[str, str]:
-    """Give the labels that select an Agent's pods. A Deployment's selector can never change."""
+    """Return the labels that select an Agent's pods. A Deployment's selector can never change."""
     return {f"{_PREFIX}/name": _AGENT_APP, INSTANCE: name}
 
 
 def child_labels(name: str) -> dict[str, str]:
-    """Give the labels of an Agent's children and pods."""
+    """Return the labels of an Agent's children and pods."""
     return {
         **selector_labels(name),
         f"{_PREFIX}/component": "agent",
@@ -47,7 +47,7 @@ def agent_name_of(content: Object) -> NamespacedName | None:
 
 
 def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Say whether a label selector matches these labels."""
+    """Whether a label selector matches these labels."""
     match_labels = selector.get("matchLabels", {}).items()
     return all(labels.get(key) == value for key, value in match_labels) and all(
         _matches(expression, labels) for expression in selector.get("matchExpressions", ())
@@ -55,7 +55,7 @@ def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
 
 
 def selector_keys(selector: Mapping[str, Any]) -> set[str]:
-    """Give the label keys that a selector depends on."""
+    """Return the label keys that a selector depends on."""
     expressions = selector.get("matchExpressions", ())
     return {*selector.get("matchLabels", {}), *(expression["key"] for expression in expressions)}
 

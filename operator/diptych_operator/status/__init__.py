@@ -1,10 +1,8 @@
 """Pure: what an Agent's status and Events say.
 
-agent_status the whole status
+conditions   the conditions and the whole status, made of the values of `condition`
 advice       what is wrong and what to do, in two sentences
-conditions   the conditions; condition and problem are the values that they are made of
 unresolved   references that lead nowhere, for the condition ResolvedRefs
-deployments  what a live Deployment's status says
-pods         what keeps a pod from becoming ready
+pods         what a live Deployment and its pods say
 events       which changes of a status are worth an Event
 """

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from diptych_operator.resources.kinds import ALLOWED_NAMESPACES
-from diptych_operator.status.condition import Condition, ConditionType
-from diptych_operator.status.problem import GOES_ON_BY_ITSELF
+from diptych_operator.status.condition import GOES_ON_BY_ITSELF, Condition, ConditionType
 
 FINE: Final = "Nothing is wrong, and there is nothing to do."
 _MAX_WRONG = 400  # characters of what is wrong
@@ -107,7 +106,7 @@ def advice(
 
 
 def _by_weight(by_type: Mapping[ConditionType, Condition]) -> Iterator[Condition]:
-    """Give the conditions that tell of something wrong or unfinished, the gravest first."""
+    """Return the conditions that tell of something wrong or unfinished, the gravest first."""
     ready, progressing = by_type["Ready"], by_type["Progressing"]
     if by_type["Accepted"].status == "False":
         yield by_type["Accepted"]
@@ -136,12 +135,12 @@ def _remedy(agent: str, worst: Condition, until: str | None) -> str:
 
 
 def _first_sentence(message: str) -> str:
-    """Give what is wrong without what follows: advice of its own, or more of the API's words."""
+    """Return what is wrong without what follows: advice of its own, or more of the API's words."""
     return _END.split(message.strip(), maxsplit=1)[0]
 
 
 def _bounded(text: str) -> str:
-    """Give a text as one line that is not too long and ends as a sentence does."""
+    """Return a text as one line that is not too long and ends as a sentence does."""
     line = " ".join(text.split())
     if len(line) > _MAX_WRONG:
         line = f"{line[:_MAX_WRONG].rstrip()} …"

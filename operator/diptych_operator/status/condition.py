@@ -1,7 +1,33 @@
-"""A condition of an Agent's status, as a value. Pure."""
+"""A condition of an Agent, and the problems that conditions tell of, as values. Pure."""
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
+
+FORMER_AGENT: Final = "FormerAgent"
+"""The reason while an Agent waits until the children of a deleted Agent of its name are gone."""
+WAITS_FOR_OTHERS: Final = "WaitsForOthers"
+"""The reason while an Agent waits until other Agents are rolled out."""
+KIND_MISSING: Final = "KindMissing"
+"""The reason while an Agent is not exposed, for the cluster lacks the kind of its route."""
+LEAVES_PODS_ALONE: Final = frozenset((WAITS_FOR_OTHERS, KIND_MISSING))
+"""Reasons of obstacles with which the pods are what the manifest asks for."""
+GOES_ON_BY_ITSELF: Final = frozenset((FORMER_AGENT, WAITS_FOR_OTHERS))
+"""Reasons of obstacles that nobody must do anything about."""
+
+NOT_EXPOSED: Final = frozenset(("ExposeNotAllowed", "HostConflict"))
+"""Reasons for which an Agent is not reached from outside of the cluster, whatever it says."""
+
+MENDED_ELSEWHERE: Final = frozenset(("NameConflict", "HostConflict"))
+"""Reasons of rejections that end when another object goes, of which no watch may tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A reason in one CamelCase word, and a message that says what to do about it."""
+
+    reason: str
+    message: str
+
 
 Status: TypeAlias = Literal["True", "False", "Unknown"]
 ConditionType: TypeAlias = Literal[

@@ -1,12 +1,9 @@
-"""The conditions of an Agent: `conditions(inputs)`. Pure.
+"""The conditions of an Agent, and its whole status: `agent_status(agent, inputs, now)`. Pure.
 
-They are the API; there is no phase. Ready means that the newest revision's pods can take
-work, Available that those of any revision can. Missing dependencies make it Degraded. A manifest
-that is rejected, or cannot be applied, leaves the last good revision serving, and Ready says so.
-
-Drifted is there only while True. Reconciling and Stalled are for programs that read them as kstatus
-does; each is there only while it is True: work is going on, or somebody must do something before it
-goes on.
+They are the API; there is no phase. Ready means that the newest revision's pods can take work,
+Available that those of any revision can. A manifest that is rejected, or cannot be applied, leaves
+the last good revision serving, and Ready says so. Reconciling and Stalled are there for kstatus,
+each only while it is True.
 """
 
 import re
@@ -14,20 +11,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from diptych_operator.desired.additions import added_fields
+from diptych_operator.desired.drift import added_fields
 from diptych_operator.desired.rollout import is_rolled_out
+from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import Object
-from diptych_operator.status.condition import Condition
-from diptych_operator.status.deployments import (
+from diptych_operator.resources.labels import selector_labels
+from diptych_operator.status.advice import advice
+from diptych_operator.status.condition import (
+    GOES_ON_BY_ITSELF,
+    LEAVES_PODS_ALONE,
+    NOT_EXPOSED,
+    Condition,
+    Problem,
+)
+from diptych_operator.status.pods import (
     agent_image,
     count_of,
     deployment_condition,
     is_paused,
+    pod_problem,
     refusal,
+    rollout_deadline,
     wanted_replicas,
 )
-from diptych_operator.status.pods import pod_problem
-from diptych_operator.status.problem import GOES_ON_BY_ITSELF, LEAVES_PODS_ALONE, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +169,7 @@ def _drifted(inputs: StatusInputs) -> Iterator[Condition]:
 
 
 def _kstatus(inputs: StatusInputs, progressing: Condition) -> Iterator[Condition]:
-    """Give what kstatus reads of an Agent: it stands still, or is being changed, or neither."""
+    """Return what kstatus reads of an Agent: it stands still, or is being changed, or neither."""
     obstacle = inputs.rejection or inputs.blocker
     if obstacle is None and progressing.reason in _STANDSTILL:
         obstacle = Problem(progressing.reason, progressing.message)
@@ -233,7 +239,7 @@ def _degraded(inputs: StatusInputs) -> Condition:
 
 
 def _pods_problem(inputs: StatusInputs) -> Problem | None:
-    """Say what keeps the newest revision's pods from becoming ready."""
+    """Return what keeps the newest revision's pods from becoming ready."""
     if refused := refusal(inputs.deployment):
         return refused
     problems = [
@@ -280,3 +286,89 @@ _MISSING_REASONS = {
     "dns": "NameServerSilent",
     "pod": "TokenRefused",
 }
+
+
+MAX_MESSAGE = 2048  # characters; the CRD allows twice as many
+
+
+def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]:
+    """Return the whole status. `now` becomes the time of conditions whose status has changed."""
+    former = {c["type"]: c for c in agent.status.get("conditions", ())}
+    shown = conditions(inputs)
+    if any(tool.get("pin") for tool in agent.tools):
+        shown += (_tools_drifted(inputs, former.get("ToolsDrifted")),)
+    since = {one.type: _transition_time(former.get(one.type), one, now) for one in shown}
+    told = advice(agent.name, shown, since, rollout_deadline(inputs.deployment))
+    shown += (access_open(agent),)
+    order = {kind: place for place, kind in enumerate(former)}  # the API keeps it: so must we
+    labels = selector_labels(agent.name).items()
+    return {
+        "advice": told,
+        "observedGeneration": agent.generation,
+        "replicas": count_of(inputs.deployment, "replicas"),
+        "pods": f"{count_of(inputs.deployment, 'availableReplicas')}/{agent.replicas}",
+        "selector": ",".join(sorted(f"{name}={value}" for name, value in labels)),
+        "url": _url(agent, inputs),
+        "sessions": agent.sessions_key,
+        "conditions": [
+            {
+                "type": condition.type,
+                "status": condition.status,
+                "reason": condition.reason,
+                "message": condition.message[:MAX_MESSAGE],
+                "observedGeneration": agent.generation,
+                "lastTransitionTime": _transition_time(former.get(condition.type), condition, now),
+            }
+            for condition in sorted(shown, key=lambda one: order.get(one.type, len(order)))
+        ],
+    }
+
+
+def _url(agent: Agent, inputs: StatusInputs) -> str:
+    """Return where the Agent is reached; "" if it never was: its name may lead to somebody else's.
+
+    It is the URL inside if the Agent may not be exposed as it asks.
+    """
+    if inputs.rejection is None:
+        return agent.shown_url
+    if inputs.deployment is None:
+        return ""
+    return agent.url if inputs.rejection.reason in NOT_EXPOSED else agent.shown_url
+
+
+def former_degraded(agent: Agent) -> Mapping[str, Any] | None:
+    """Return the Degraded condition that an Agent's status has, be it of an earlier operator."""
+    conditions_then = agent.status.get("conditions", ())
+    return next((dict(c) for c in conditions_then if c["type"] == "Degraded"), None)
+
+
+def access_open(agent: Agent) -> Condition:
+    """Return the condition that says whether callers must prove who they are."""
+    if agent.is_open:
+        message = (
+            "Everybody who reaches a pod may do everything (spec.access.mode: open); the "
+            "NetworkPolicy alone decides who that is."
+        )
+        return Condition("AccessOpen", "True", "AccessOpen", message)
+    return Condition("AccessOpen", "False", "TokenRequired", "Callers must prove who they are.")
+
+
+def _tools_drifted(inputs: StatusInputs, former: Mapping[str, Any] | None) -> Condition:
+    """Return which pinned tools have changed; as before while no pod has been asked."""
+    if inputs.missing_dependencies is None:
+        if former is not None:
+            return Condition("ToolsDrifted", former["status"], former["reason"], former["message"])
+        return Condition("ToolsDrifted", "Unknown", "NotAsked", "No pod has answered yet.")
+    drifts = [missing for missing in inputs.missing_dependencies if missing.is_drift]
+    if not drifts:
+        return Condition("ToolsDrifted", "False", "AsPinned", "No tool differs from its pin.")
+    lines = dict.fromkeys(f"{drift.name}: {drift.reason}" for drift in drifts)
+    message = f"{'; '.join(lines)}. Look at these tools, then pin them anew (`diptych pin`)."
+    return Condition("ToolsDrifted", "True", "ToolsChanged", message)
+
+
+def _transition_time(former: Mapping[str, Any] | None, condition: Condition, now: str) -> str:
+    if former is None or former["status"] != condition.status:
+        return now
+    since: str = former["lastTransitionTime"]
+    return since

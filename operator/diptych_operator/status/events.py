@@ -11,7 +11,7 @@ from typing import Any
 
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import AGENT, EVENT, LEASE, OPERATOR_NAME, Object
-from diptych_operator.status.problem import FORMER_AGENT, GOES_ON_BY_ITSELF
+from diptych_operator.status.condition import FORMER_AGENT, GOES_ON_BY_ITSELF
 
 _GOOD_STATUS = {
     "Accepted": "True",
@@ -58,7 +58,7 @@ def premature(before: Mapping[str, Any], after: Mapping[str, Any], now: str) -> 
 def transitions(
     before: Mapping[str, Any], after: Mapping[str, Any], without: frozenset[str] = frozenset()
 ) -> Iterator[Transition]:
-    """Compare two statuses; give the transitions to report, each reason once.
+    """Compare two statuses; return the transitions to report, each reason once.
 
     Conditions of the types `without` are left out.
     """

@@ -1,14 +1,68 @@
-"""What keeps a pod from becoming ready, as a message for the Agent's owner. Pure."""
+"""What a live Deployment and its pods say, and what keeps a pod from becoming ready. Pure."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from diptych_operator.desired.additions import added_fields
 from diptych_operator.desired.deployment import CONTAINER
+from diptych_operator.desired.drift import added_fields
 from diptych_operator.resources.kinds import Object
 from diptych_operator.resources.labels import INSTANCE
-from diptych_operator.status.problem import Problem
+from diptych_operator.status.condition import Problem
+
+NUDGE_SECONDS = 30
+"""Between two nudges of a Deployment whose pods are refused: its controller alone waits ever longer
+before it asks again, up to 16 minutes."""
+
+
+def refusal(deployment: Object | None) -> Problem | None:
+    """Return why the cluster makes no pods: a quota, a policy."""
+    failure = deployment_condition(deployment, "ReplicaFailure")
+    if failure.get("status") != "True":
+        return None
+    seen = failure.get("lastUpdateTime") or failure.get("lastTransitionTime")
+    when = f" since {seen}, and is asked again every {NUDGE_SECONDS} s" if seen else ""
+    message = f"The cluster refuses the pods{when}: {failure.get('message', '')}"
+    return Problem("PodsRefused", message)
+
+
+def rollout_deadline(deployment: Object | None) -> str | None:
+    """Return the time after which the rollout counts as stuck; None if it has not begun."""
+    progress = deployment_condition(deployment, "Progressing").get("lastUpdateTime")
+    if progress is None:
+        return None
+    seconds = ((deployment or {}).get("spec") or {}).get("progressDeadlineSeconds", 600)
+    until = datetime.fromisoformat(progress) + timedelta(seconds=seconds)
+    return until.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def is_paused(deployment: Object | None) -> bool:
+    """Whether somebody has paused its rollouts."""
+    return bool(((deployment or {}).get("spec") or {}).get("paused"))
+
+
+def deployment_condition(deployment: Object | None, name: str) -> Mapping[str, Any]:
+    """Return a condition of a Deployment; empty if it has none."""
+    live = ((deployment or {}).get("status") or {}).get("conditions", ())
+    return next((condition for condition in live if condition["type"] == name), {})
+
+
+def wanted_replicas(deployment: Object | None) -> int:
+    """Return how many pods are wanted."""
+    return int(((deployment or {}).get("spec") or {}).get("replicas", 1))
+
+
+def count_of(deployment: Object | None, field: str) -> int:
+    """Return one of the counts of a Deployment's status; 0 if it has none."""
+    return int(((deployment or {}).get("status") or {}).get(field) or 0)
+
+
+def agent_image(deployment: Object | None) -> str:
+    """Return the image of the agent's container; "" if it is not known."""
+    template = ((deployment or {}).get("spec") or {}).get("template") or {}
+    containers = (template.get("spec") or {}).get("containers", ())
+    return next((str(one["image"]) for one in containers if one["name"] == CONTAINER), "")
+
 
 _IMAGE_REASONS = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 _CREATE_REASONS = {
@@ -29,7 +83,7 @@ _SUMMARY = "Unable to attach or mount volumes"  # an Event of the kubelet that n
 def pod_problem(
     pod: Object, deployment: Object | None = None, own: Collection[str] = ()
 ) -> Problem | None:
-    """Say what keeps a pod from becoming ready; None for a pod that is ready or starting.
+    """Return what keeps a pod from becoming ready; None for a pod that is ready or starting.
 
     Of its containers, `own` are those of `spec.podTemplate`, others are of its `deployment`.
     """
@@ -102,7 +156,7 @@ def _node_problem(pod: Object) -> Problem | None:
 
 
 def pod_address(pod: Object) -> str | None:
-    """Give the IP address of a running pod; None for any other pod."""
+    """Return the IP address of a running pod; None for any other pod."""
     status = pod.get("status") or {}
     if "deletionTimestamp" in pod["metadata"] or status.get("phase") != "Running":
         return None
@@ -116,7 +170,7 @@ def _containers(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _origin(name: str, deployment: Object | None, own: Collection[str]) -> str:
-    """Say whose a container is that is not the agent's."""
+    """Return whose a container is that is not the agent's."""
     if deployment is None or name in own:
         return "of spec.podTemplate"
     if manager := added_fields(deployment).get(f"spec.containers[{name}]"):
@@ -178,5 +232,5 @@ def _condition(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _last_words(text: object) -> str:
-    """Give the end of a text, on one line."""
+    """Return the end of a text, on one line."""
     return " ".join(str(text or "").split())[-_MAX_OUTPUT:]

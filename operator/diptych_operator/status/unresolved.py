@@ -6,8 +6,8 @@ is reported and never rejected; the agent runs without what it lacks.
 
 from collections.abc import Iterator
 
-from diptych_operator.desired.observed import ObservedState
 from diptych_operator.desired.references import (
+    ObservedState,
     Permission,
     addresses,
     delegation_permission,
@@ -18,13 +18,13 @@ from diptych_operator.desired.references import (
 from diptych_operator.resources.agent import Agent, PeerRef
 from diptych_operator.resources.kinds import ALLOWED_NAMESPACES, NamespacedName, Object
 from diptych_operator.resources.labels import NAMESPACE_NAME
-from diptych_operator.status.problem import Problem
+from diptych_operator.status.condition import Problem
 
 
 def unresolved_references(
     agent: Agent, observed: ObservedState, domain: str
 ) -> tuple[Problem, ...]:
-    """Give the references that are unresolved now; `domain` is the cluster's DNS domain."""
+    """Return the references that are unresolved now; `domain` is the cluster's DNS domain."""
     return (
         *_unresolved_peers(agent, observed),
         *_unresolved_services(agent, observed),
@@ -108,7 +108,7 @@ def _unresolved_port(observed: ObservedState, name: NamespacedName, port: int) -
 
 
 def _has_fixed_ports(service: Object) -> bool:
-    """Say whether a Service is reached at its own ports only. A headless one is just its pods."""
+    """Whether a Service is reached at its own ports only. A headless one is just its pods."""
     spec = service["spec"]
     has_cluster_ip = spec.get("clusterIP") != "None"
     return bool(spec.get("ports")) and not is_external_name(service) and has_cluster_ip

@@ -1,8 +1,6 @@
 """What comes in: kopf's watches and periodic lists fill the cache and queue the Agents concerned.
 
-handlers   kopf's event handlers and settings
-no_storage what kopf would keep of objects, and need not
+handlers   kopf's event handlers and settings; which kinds and namespaces are watched
 resync     lists everything, before the watches start and once a minute after that
 staleness  for how long a watch has been silent
-scope      which kinds and namespaces are watched
 """

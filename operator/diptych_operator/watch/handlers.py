@@ -1,12 +1,10 @@
 """kopf's event handlers: an event goes into the cache, the affected Agents into the work queue.
 
-From there `controller.reconciler.Workers` take them.
-
 Only `event` handlers are used, so that kopf writes nothing on any object, neither finalizers nor
 annotations. docs/decisions/0020 says why, and why kopf's indices are not used.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import kopf
@@ -14,10 +12,73 @@ import kopf
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.kubernetes.connection import Connection, WatchObserver
-from diptych_operator.resources.kinds import KINDS, Kind
-from diptych_operator.watch.no_storage import NoDiffBase, NoProgress
-from diptych_operator.watch.scope import label_selector, watched_kinds
+from diptych_operator.resources.kinds import (
+    AGENT,
+    CHILD_KINDS,
+    CONFIG_MAP,
+    JOB,
+    KINDS,
+    NAMESPACE,
+    OPERATOR_NAME,
+    POD,
+    ROUTE_KINDS,
+    SERVICE,
+    Kind,
+)
+from diptych_operator.resources.labels import MANAGED_BY
 from diptych_operator.watch.staleness import WatchStaleness
+
+
+class _NoDiffBase(kopf.DiffBaseStorage):
+    """Keeps nothing: kopf else copies each object of each event, to compare it with the former."""
+
+    def build(self, **_: object) -> kopf.BodyEssence:
+        return {}
+
+    def fetch(self, **_: object) -> None: ...
+
+    def store(self, **_: object) -> None: ...
+
+
+class _NoProgress(kopf.ProgressStorage):
+    """Keeps nothing: event handlers have no progress."""
+
+    def fetch(self, **_: object) -> None: ...
+
+    def store(self, **_: object) -> None: ...
+
+    def purge(self, **_: object) -> None: ...
+
+    def touch(self, **_: object) -> None: ...
+
+    def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
+        return essence
+
+
+_OWN_OBJECTS_ONLY = (
+    *(kind for kind in CHILD_KINDS if kind is not SERVICE),
+    *(*ROUTE_KINDS, CONFIG_MAP, JOB, POD),
+)
+"""Kinds of which only objects with the operator's label are watched. A Service of somebody else may
+be one that an Agent refers to."""
+
+
+def watched_kinds(namespaces: frozenset[str] | None) -> tuple[Kind, ...]:
+    """Return the kinds to watch. An operator of some namespaces has no right to read Namespaces."""
+    kinds = (AGENT, *CHILD_KINDS, CONFIG_MAP, JOB, POD)
+    return kinds if namespaces is not None else (*kinds, NAMESPACE)
+
+
+def watched_paths(namespaces: frozenset[str] | None) -> Iterator[str]:
+    """Return the API paths to watch."""
+    for kind in watched_kinds(namespaces):
+        for namespace in namespaces or ("",):
+            yield kind.path(namespace)
+
+
+def label_selector(kind: Kind) -> str:
+    """Return the label selector for a kind; empty for all objects."""
+    return f"{MANAGED_BY}={OPERATOR_NAME}" if kind in _OWN_OBJECTS_ONLY else ""
 
 
 def registry_for(
@@ -45,10 +106,10 @@ def registry_for(
 
 
 def kopf_settings() -> kopf.OperatorSettings:
-    """Give kopf's settings (faults.md §6)."""
+    """Return kopf's settings (faults.md §6)."""
     settings = kopf.OperatorSettings()
-    settings.persistence.diffbase_storage = NoDiffBase()
-    settings.persistence.progress_storage = NoProgress()
+    settings.persistence.diffbase_storage = _NoDiffBase()
+    settings.persistence.progress_storage = _NoProgress()
     settings.posting.enabled = False
     settings.scanning.disabled = True
     settings.peering.standalone = True

@@ -14,7 +14,7 @@ from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import ApiError, ForbiddenError, NotFoundError
 from diptych_operator.resources.kinds import ROUTE_KINDS, Kind
-from diptych_operator.watch.scope import label_selector, watched_kinds
+from diptych_operator.watch.handlers import label_selector, watched_kinds
 from diptych_operator.watch.staleness import WatchStaleness
 
 PERIOD = 60.0
@@ -74,7 +74,7 @@ class Resync:
                 for namespace in namespaces or ("",):
                     await self._list(kind, namespace)
             for kind in ROUTE_KINDS:
-                # The cluster may lack the kind. Whoever is exposed by it is told when it is made.
+                # The cluster may lack the kind. Its Agents are told as the route is made.
                 with contextlib.suppress(NotFoundError, ForbiddenError):
                     for namespace in namespaces or ("",):
                         await self._list(kind, namespace)

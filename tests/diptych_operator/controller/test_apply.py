@@ -2,7 +2,6 @@
 
 import pytest
 from support.agents import agent_object
-from support.kubernetes import ErrorResponse
 from support.reconciler_harness import NAME, served
 
 from diptych_operator.kubernetes.errors import ApiError
@@ -84,29 +83,6 @@ async def test_an_allocated_address_and_labels_of_others_survive_overwriting(har
     assert found["metadata"]["annotations"]["diptych.dev/applied"]
 
 
-@pytest.mark.parametrize("kind", [SERVICE, DEPLOYMENT], ids=["Service", "Deployment"])
-async def test_an_owner_that_was_removed_is_put_back_after_overwriting_too(harness, kind):
-    changes = {SERVICE: another_port, DEPLOYMENT: another_container_port}
-    harness.api.edit(kind, NAME, changes[kind])
-    await harness.until_done()
-    owners = harness.api.get(kind, NAME)["metadata"]["ownerReferences"]
-    harness.api.edit(kind, NAME, lambda content: content["metadata"].pop("ownerReferences"))
-    await harness.until_done()
-    assert harness.api.get(kind, NAME)["metadata"]["ownerReferences"] == owners
-    harness.api.writes.clear()
-    await harness.until_done()
-    assert harness.api.writes == []
-
-
-async def test_a_second_port_of_another_name_stays(harness):
-    second = {"name": "extra", "port": 9999, "targetPort": 9999, "protocol": "TCP"}
-    harness.api.edit(SERVICE, NAME, lambda content: content["spec"]["ports"].append(second))
-    harness.api.writes.clear()
-    await harness.until_done()
-    assert second in spec(harness, SERVICE)["ports"]
-    assert harness.api.writes == []
-
-
 async def test_a_field_that_is_no_longer_desired_is_removed_after_overwriting_too(harness):
     template = {"spec": {"nodeSelector": {"disk": "ssd"}}}
     harness.api.put(AGENT, agent_object(podTemplate=template))
@@ -182,17 +158,4 @@ async def test_a_deployment_is_not_deleted_if_it_could_not_be_recreated(harness)
     harness.api.put(AGENT, with_a_port_twice())
     assert await harness.reconcile() == 30
     assert harness.api.get(DEPLOYMENT, NAME)["metadata"]["uid"] == former
-    assert harness.conditions()["Accepted"] == ("False", "Refused")
-
-
-async def test_a_refusal_that_says_nothing_of_validity_is_not_answered_by_overwriting(harness):
-    def before(request, content):
-        if request.method == "PATCH" and "services" in request.path:
-            raise ErrorResponse(413, "too large")
-
-    harness.api.edit(SERVICE, NAME, another_port)
-    harness.api.before = before
-    harness.api.writes.clear()
-    await harness.reconcile()
-    assert [write[2] for write in harness.api.writes if "services" in write[1]] == [413]
     assert harness.conditions()["Accepted"] == ("False", "Refused")

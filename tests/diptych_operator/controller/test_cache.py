@@ -3,7 +3,7 @@
 from support.agents import agent, agent_object, service
 
 from diptych_operator.controller.cache import ObjectCache
-from diptych_operator.resources.kinds import AGENT, DEPLOYMENT, NAMESPACE, POD, SERVICE
+from diptych_operator.resources.kinds import AGENT, POD, SERVICE
 
 COORDINATOR, RESEARCHER = ("team", "coordinator"), ("team", "researcher")
 
@@ -27,12 +27,6 @@ def pod(name="p", version=1, uid="1"):
     )
 
 
-def test_an_agent_concerns_itself_and_those_that_refer_to_it():
-    cache = seen(agent_object(agents=[{"name": "researcher"}]))
-    cache.observe_and_track(cache.agent(COORDINATOR))
-    assert cache.put(AGENT, agent_object("researcher")) == {COORDINATOR, RESEARCHER}
-
-
 def test_a_service_concerns_those_that_refer_to_it_though_it_was_never_there():
     cache = seen(agent_object(tools=[{"name": "t", "serviceRef": {"name": "wiki"}}]))
     cache.observe_and_track(cache.agent(COORDINATOR))
@@ -46,23 +40,6 @@ def test_what_is_no_longer_referred_to_concerns_nobody():
     cache.put(AGENT, versioned(agent_object(), 2))
     cache.observe_and_track(cache.agent(COORDINATOR))
     assert cache.put(SERVICE, service("wiki")) == set()
-
-
-def test_a_namespace_affects_its_agents_that_delegate_to_another_namespace():
-    cache = seen(agent_object(agents=[{"name": "lawyer", "namespace": "legal"}]))
-    cache.observe_and_track(cache.agent(COORDINATOR))
-    namespace = {"metadata": {"name": "team", "labels": {"a": "b"}}}
-    assert cache.put(NAMESPACE, namespace) == {COORDINATOR}
-    assert cache.observe_and_track(cache.agent(COORDINATOR)).namespace_labels == {
-        "team": {"a": "b"}
-    }
-
-
-def test_pods_and_children_concern_their_agent():
-    cache = seen(agent_object())
-    assert cache.put(POD, pod()) == {COORDINATOR}
-    deployment = {"metadata": {"name": "coordinator", "namespace": "team"}}
-    assert cache.put(DEPLOYMENT, versioned(deployment, 1)) == {COORDINATOR}
 
 
 def test_an_older_version_is_no_news_and_changes_nothing():
@@ -100,55 +77,6 @@ def test_a_list_from_before_a_deletion_does_not_bring_it_back():
     assert cache.put(AGENT, versioned(agent_object(), 7, uid="2")) == {COORDINATOR}
 
 
-def test_a_deletion_is_forgotten_once_a_newer_list_confirms_it():
-    cache = ObjectCache()
-    cache.remove(AGENT, versioned(agent_object(), 6))
-    cache.remove_absent(AGENT, "", [], version=5)
-    assert cache._deleted[AGENT]
-    cache.remove_absent(AGENT, "", [], version=6)
-    assert not cache._deleted[AGENT]
-
-
-def with_readiness(content, status, version):
-    conditions = [{"type": "Ready", "status": status}]
-    return versioned({**content, "status": {"conditions": conditions}}, version)
-
-
-def test_a_readiness_change_is_given_once_to_agents_that_refer_to_the_agent():
-    cache = seen(agent_object(agents=[{"name": "researcher"}]))
-    cache.observe_and_track(cache.agent(COORDINATOR))
-    for version, status, is_change in ((5, "False", True), (6, "False", False), (7, "True", True)):
-        cache.put(AGENT, with_readiness(agent_object("researcher"), status, version))
-        assert cache.pop_readiness_changes() == ({COORDINATOR} if is_change else set())
-    cache.remove(AGENT, versioned(agent_object("researcher"), 8))
-    assert cache.pop_readiness_changes() == {COORDINATOR}
-
-
-def test_a_readiness_change_reaches_agents_that_refer_by_url():
-    cache = seen(agent_object(agents=[{"as": "r", "url": "http://researcher:8000"}]))
-    cache.observe_and_track(cache.agent(COORDINATOR))
-    cache.put(AGENT, with_readiness(agent_object("researcher"), "True", 5))
-    assert cache.pop_readiness_changes() == {COORDINATOR}
-
-
-def test_pods_and_services_that_come_or_go_are_readiness_changes():
-    cache = seen(agent_object(tools=[{"name": "t", "serviceRef": {"name": "wiki"}}]))
-    cache.observe_and_track(cache.agent(COORDINATOR))
-    for change in (cache.put, cache.remove):
-        change(SERVICE, versioned(service("wiki"), 5))
-        assert cache.pop_readiness_changes() == {COORDINATOR}
-    cache.put(POD, pod())
-    assert cache.pop_readiness_changes() == {COORDINATOR}
-
-
-def test_pods_come_and_go():
-    cache = seen(agent_object())
-    cache.put(POD, pod("a"))
-    cache.put(POD, pod("b", uid="2"))
-    cache.remove(POD, pod("a"))
-    assert [p["metadata"]["name"] for p in cache.pods(COORDINATOR)] == ["b"]
-
-
 def test_only_what_is_needed_is_kept():
     cache = seen(agent_object())
     fields = [{"manager": "diptych", "operation": "Apply", "fieldsV1": {"f:spec": {}}}]
@@ -166,12 +94,6 @@ def test_only_what_is_needed_is_kept():
     assert kept["status"] == {"phase": "Running"}
     assert kept["spec"] == {"nodeName": "worker"}
     assert kept["metadata"]["managedFields"] == [{"manager": "diptych", "operation": "Apply"}]
-
-
-def test_agents_are_counted_by_readiness():
-    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-    cache = seen({**agent_object(), "status": ready}, agent_object("new"))
-    assert cache.count_by_readiness() == {"True": 1, "Unknown": 1}
 
 
 def test_agents_are_counted_by_what_is_wrong_with_them():

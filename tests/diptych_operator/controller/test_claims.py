@@ -7,7 +7,6 @@ from support.agents import agent_object
 from support.kubernetes import ErrorResponse
 from support.reconciler_harness import NAME, NOW, Harness, served
 
-from diptych_operator.controller import claims
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.claims import (
     PERIOD,
@@ -97,22 +96,6 @@ async def test_the_one_that_serves_learns_of_the_other_and_says_so_once(pair, ca
     ]
     annotations = old.api.get(LEASE, CLAIM)["metadata"]["annotations"]
     assert annotations == {VERSION: "0.1.0", STANDING_BACK: "b/diptych 0.2.0"}
-
-
-async def test_five_minutes_side_by_side_write_nothing_but_leases(pair):
-    (old, new), clock = pair
-    await old.until_done()
-    old.api.settle()
-    await old.until_done()
-    old.api.writes.clear()
-    for _ in range(150):
-        clock.now += 2.0
-        for one in (old, new):
-            await one.reconcile()
-            await one.claims.renew()
-    changes = [path for _, path, _ in old.api.writes if "leases" not in path]
-    assert changes == ["/apis/events.k8s.io/v1/namespaces/team/events"]
-    assert len(old.api.writes) < 20
 
 
 async def test_a_claim_outlives_two_missed_renewals_and_then_another_operator_takes_over(pair):
@@ -215,22 +198,3 @@ async def test_without_an_answer_nothing_is_written(pair):
     old.api.before = lambda *_: None
     await old.reconcile()
     assert old.api.get(DEPLOYMENT, NAME)
-
-
-async def test_many_namespaces_are_renewed_less_often(pair, monkeypatch):
-    (old, _), clock = pair
-    monkeypatch.setattr(claims, "MAX_PER_SECOND", 0.05)
-    for name in ("one", "two", "three", "four"):
-        await old.claims.claim(name)
-        old.api.put(AGENT, agent_object(namespace=name))
-    await old.observe()
-    for _ in range(4):
-        clock.now += PERIOD
-        await old.claims.renew()
-    old.api.writes.clear()
-    clock.now += PERIOD
-    await old.claims.renew()
-    assert len(old.api.writes) < 4
-    for name in ("one", "four"):
-        spec = old.api.get(LEASE, (name, CLAIM_NAME))["spec"]
-        assert spec["leaseDurationSeconds"] == 3 * 4 / 0.05

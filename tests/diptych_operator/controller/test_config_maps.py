@@ -8,7 +8,7 @@ from support.kubernetes import ErrorResponse
 from support.reconciler_harness import NAME, Harness, served
 
 from diptych_operator.controller.obstacles import BLOCKED_SECONDS
-from diptych_operator.resources.kinds import AGENT, CONFIG_MAP, DEPLOYMENT, NAMESPACE
+from diptych_operator.resources.kinds import AGENT, CONFIG_MAP, DEPLOYMENT
 
 FILE = ("team", "coordinator-access")
 
@@ -106,23 +106,6 @@ async def test_an_operator_that_starts_knows_all_callers_before_it_reconciles_th
     await later.reconciler.reconcile(NAME)
     assert harness.api.writes == []
     assert held(harness)["agents"] == ["team/neighbour"]
-
-
-async def test_a_namespace_that_gets_the_label_is_let_in_by_the_callers_reconcile(harness):
-    selector = {"matchLabels": {"trusted": "yes"}}
-    allowed = {"from": "Selector", "selector": selector}
-    harness.api.put(AGENT, agent_object(allowedNamespaces=allowed))
-    harness.api.put(NAMESPACE, {"metadata": {"name": "other"}})
-    peer = [{"name": "coordinator", "namespace": "team"}]
-    harness.api.put(AGENT, agent_object("far", "other", agents=peer))
-    await harness.until_done()
-    assert held(harness)["agents"] == []
-    labels = {"trusted": "yes"}
-    harness.api.put(NAMESPACE, {"metadata": {"name": "other", "labels": labels}})
-    await harness.reconcile(("other", "far"))
-    harness.queue.start()
-    await work_off(harness)
-    assert held(harness)["agents"] == ["other/far"]
 
 
 async def test_rotated_keys_reach_every_file_and_roll_no_pod(harness):

@@ -1,6 +1,5 @@
 """Routes of Agents at an API: made, mended, removed; where the cluster lacks their kind, missed."""
 
-import asyncio
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,6 @@ from support.reconciler_harness import NAME, Harness, served
 
 from diptych_operator.controller.obstacles import BLOCKED_SECONDS
 from diptych_operator.desired.expose import ExposeSettings, WaySettings
-from diptych_operator.kubernetes.errors import NotFoundError
 from diptych_operator.resources.kinds import AGENT, DEPLOYMENT, HTTP_ROUTE, INGRESS, NETWORK_POLICY
 
 GATEWAYS = {"namespaceSelector": {"matchLabels": {"team": "gateways"}}}
@@ -46,17 +44,6 @@ async def test_a_route_is_made_changed_and_removed_with_the_manifest(harness):
     assert harness.api.get(AGENT, NAME)["status"]["url"] == "http://coordinator.team:8000"
 
 
-async def test_a_route_is_deleted_once_though_no_watch_tells_of_it(harness):
-    put(harness, expose=BY_GATEWAY)
-    await harness.until_done()
-    put(harness)
-    await harness.observe()
-    harness.api.writes.clear()
-    for _ in range(3):
-        await harness.reconciler.reconcile(NAME)
-    assert sum(write[0] == "DELETE" for write in harness.api.writes) == 1
-
-
 async def test_an_agent_made_anew_does_not_wait_for_a_list_that_lacks_the_former_route(harness):
     put(harness, expose=BY_GATEWAY)
     await harness.until_done()
@@ -85,15 +72,6 @@ async def test_a_route_that_was_edited_or_deleted_is_put_back(harness):
     harness.api.remove(HTTP_ROUTE, NAME)
     await harness.until_done()
     assert harness.api.get(HTTP_ROUTE, NAME)["spec"] == before
-
-
-async def test_an_exposed_agent_without_drift_costs_no_request(harness):
-    put(harness, expose=BY_GATEWAY)
-    await harness.until_done()
-    harness.api.writes.clear()
-    harness.api.reads = 0
-    await harness.reconciler.reconcile(NAME)
-    assert (harness.api.writes, harness.api.reads) == ([], 0)
 
 
 async def test_a_route_of_somebody_else_is_a_conflict_of_names(harness):
@@ -125,43 +103,6 @@ async def test_a_cluster_without_the_gateway_api_says_so_and_the_pods_run(harnes
     assert "Stalled" not in harness.conditions()
 
 
-async def test_agents_reconciled_at_a_time_all_learn_that_the_kind_is_missing(harness):
-    """One looks for its route again while another has found that there can be none."""
-    has_found, goes_on = asyncio.Event(), asyncio.Event()
-    second = ("team", "second")
-    apply, find = harness.client.apply, harness.client.find
-    seen = []
-
-    async def lacking_find(kind, name):
-        if kind is not HTTP_ROUTE:
-            return await find(kind, name)
-        if name == second:
-            await goes_on.wait()
-        raise NotFoundError("the server could not find the requested resource")
-
-    async def slow_apply(desired, uid):
-        seen.append(desired["kind"])
-        if desired["metadata"]["name"] == NAME[1]:
-            has_found.set()
-            await asyncio.sleep(0)
-        return await apply(desired, uid)
-
-    harness.client.find, harness.client.apply = lacking_find, slow_apply
-    put(harness, expose=BY_GATEWAY)
-    other = {**BY_GATEWAY, "host": "b.example.com"}
-    harness.api.put(AGENT, agent_object("second", expose=other))
-    await harness.observe()
-    first = asyncio.create_task(harness.reconciler.reconcile(NAME))
-    await has_found.wait()
-    later = asyncio.create_task(harness.reconciler.reconcile(second))
-    await first
-    goes_on.set()
-    await later
-    assert "HTTPRoute" not in seen
-    for name in (NAME, second):
-        assert harness.conditions(name)["Progressing"] == ("False", "KindMissing")
-
-
 async def test_of_two_agents_of_one_host_the_younger_is_refused_until_the_older_goes(harness):
     first = put(harness, expose=BY_INGRESS)
     second = agent_object("second", expose=BY_INGRESS)
@@ -175,15 +116,6 @@ async def test_of_two_agents_of_one_host_the_younger_is_refused_until_the_older_
     harness.api.remove(AGENT, NAME)
     await harness.until_done()
     assert harness.conditions(name)["Accepted"] == ("True", "Accepted")
-
-
-async def test_where_it_is_not_switched_on_no_route_is_made():
-    async with served() as harness:
-        put(harness, expose=BY_GATEWAY)
-        await harness.until_done()
-        assert harness.conditions()["Accepted"] == ("False", "ExposeNotAllowed")
-        assert harness.api.all(HTTP_ROUTE) == harness.api.all(INGRESS) == []
-        assert not harness.api.get(NETWORK_POLICY, NAME)  # nor anything else of it
 
 
 def admitted(harness):
@@ -252,25 +184,3 @@ async def test_what_is_withdrawn_is_closed_whatever_else_the_manifest_is_refused
     assert harness.api.all(HTTP_ROUTE) == []
     assert GATEWAYS not in admitted(harness)
     assert later.conditions()["Accepted"] == ("False", "ExposeNotAllowed")
-
-
-async def test_an_agent_that_lets_expose_go_while_it_is_off_has_no_route_left(harness):
-    put(harness, expose=BY_GATEWAY)
-    await harness.until_done()
-    put(harness)
-    later = Harness(harness.api, harness.client)
-    await later.until_done()
-    assert harness.api.all(HTTP_ROUTE) == []
-    assert later.conditions()["Accepted"] == ("True", "Accepted")
-
-
-async def test_an_operator_without_the_right_to_list_routes_serves_agents(harness):
-    def refuse(request, content):
-        if "httproutes" in request.path or "ingresses" in request.path:
-            raise ErrorResponse(403, 'User "x" cannot list resource')
-
-    harness.api.before = refuse
-    put(harness)
-    await harness.until_done()
-    assert harness.conditions()["Accepted"] == ("True", "Accepted")
-    assert harness.api.get(DEPLOYMENT, NAME)

@@ -4,7 +4,6 @@ import asyncio
 from dataclasses import dataclass, field
 
 import pytest
-from support.virtual_time import run_virtually
 
 from diptych_operator.controller import leader_election
 from diptych_operator.controller.leader_election import (
@@ -86,15 +85,6 @@ async def test_the_first_candidate_acquires_the_lease_and_the_second_stands_by(c
     assert leases.lease["spec"]["leaseTransitions"] == 0
 
 
-async def test_the_lease_is_kept_as_long_as_it_is_renewed(clock):
-    leases = Leases()
-    first, second = candidate(leases, "one", clock), candidate(leases, "two", clock)
-    for _ in range(10):
-        assert await first.try_acquire_or_renew() == "one"
-        assert await second.try_acquire_or_renew() == "one"
-        clock.now += LEASE_DURATION - 1
-
-
 async def test_the_lease_expires_when_it_has_not_changed_for_its_duration(clock):
     leases = Leases()
     first, second = candidate(leases, "one", clock), candidate(leases, "two", clock)
@@ -104,14 +94,6 @@ async def test_the_lease_expires_when_it_has_not_changed_for_its_duration(clock)
     assert await second.try_acquire_or_renew() == "two"
     assert leases.lease["spec"]["leaseTransitions"] == 1
     assert await first.try_acquire_or_renew() == "two"
-
-
-async def test_the_readers_own_clock_decides_on_expiry(clock):
-    leases = Leases()
-    first = candidate(leases, "one", clock)
-    await first.try_acquire_or_renew()
-    late = candidate(leases, "two", Clock(1_000_000.0))
-    assert await late.try_acquire_or_renew() == "one"
 
 
 async def test_of_two_candidates_at_once_one_succeeds(clock):
@@ -180,29 +162,6 @@ async def test_a_request_that_hangs_does_not_outlast_the_renew_deadline(clock, m
     async with asyncio.timeout(5):
         await first.renew()
     assert caplog.messages[0] == "the Lease could not be renewed: no answer in time"
-
-
-@pytest.mark.parametrize("breaks_after", [0, 4, 7])
-def test_an_api_that_fails_and_then_hangs_does_not_keep_a_holder_beyond_its_deadline(breaks_after):
-    """Each try may take long: the last ones have what is left, and no more."""
-
-    async def scene():
-        now = asyncio.get_running_loop().time
-        leases = Leases()
-        first = candidate(leases, "one", now)
-        await first.try_acquire_or_renew()
-        began = now()
-
-        async def read(kind, name):
-            if now() - began > breaks_after:
-                await asyncio.Event().wait()
-            raise UnavailableError("away")
-
-        leases.read = read
-        await first.renew()
-        return now() - began
-
-    assert run_virtually(scene()) == pytest.approx(RENEW_DEADLINE)
 
 
 async def test_a_holder_that_has_lost_it_stops(clock, monkeypatch):

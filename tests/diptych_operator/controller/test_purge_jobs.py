@@ -117,24 +117,3 @@ async def test_another_redis_means_another_job(harness):
     await harness.until_done()
     assert list(jobs(harness).values()) == [True]
     assert former not in jobs(harness)
-
-
-async def test_the_status_says_whose_sessions_an_agent_has(harness):
-    former = uid(harness)
-    assert harness.api.get(AGENT, NAME)["status"]["sessions"] == former
-    await successor(harness, adopt=former)
-    assert harness.api.get(AGENT, NAME)["status"]["sessions"] == former
-    harness.api.edit(AGENT, NAME, lambda a: a["spec"]["sessions"].pop("adopt"))
-    await harness.until_done()
-    assert harness.api.get(AGENT, NAME)["status"]["sessions"] == uid(harness) != former
-
-
-async def test_an_agent_from_before_there_were_keys_stays_where_its_sessions_are():
-    async with served() as harness:
-        content = agent_object(sessions={"redis": REDIS})
-        harness.api.put(AGENT, {**content, "status": {"observedGeneration": 1}})
-        await harness.until_done()
-        assert harness.api.get(AGENT, NAME)["status"]["sessions"] == "coordinator"
-        harness.api.edit(AGENT, NAME, lambda a: a["spec"].update(description="another"))
-        await harness.until_done()
-        assert harness.api.get(AGENT, NAME)["status"]["sessions"] == "coordinator"

@@ -1,4 +1,4 @@
-"""Pods are polled for missing dependencies: now and then, and soon after a change."""
+"""Pods are polled for missing dependencies."""
 
 import asyncio
 import contextlib
@@ -16,8 +16,8 @@ from diptych_operator.controller import readiness_poll
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.desired.access import AccessSettings
 from diptych_operator.resources.kinds import AGENT, EVENT, POD
+from diptych_operator.status.condition import Problem
 from diptych_operator.status.conditions import MissingDependency
-from diptych_operator.status.problem import Problem
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,6 @@ def api():
 
 async def test_missing_dependencies_are_polled_and_reported(api, monkeypatch):
     missing = [{"kind": "server", "name": "wiki", "reason": "connection refused"}]
-    monkeypatch.setattr(readiness_poll, "CHANGE_DELAY", 0.0)
     async with pod_that_misses(missing, monkeypatch):
         api.put(AGENT, agent_object())
         async with running(api):
@@ -61,7 +60,6 @@ RUNNING_POD = {
 
 
 async def test_a_pod_is_asked_with_a_token_for_its_agent_alone(api, monkeypatch):
-    monkeypatch.setattr(readiness_poll, "CHANGE_DELAY", 0.0)
     heads = []
     async with pod_that_misses([], monkeypatch, heads):
         api.put(AGENT, agent_object())
@@ -79,7 +77,6 @@ async def test_a_pod_is_asked_with_a_token_for_its_agent_alone(api, monkeypatch)
 async def test_a_pod_that_does_not_say_what_it_misses_is_not_taken_for_one_that_misses_nothing(
     api, monkeypatch
 ):
-    monkeypatch.setattr(readiness_poll, "CHANGE_DELAY", 0.0)
     heads = []
     async with pod_that_misses(None, monkeypatch, heads):
         api.put(AGENT, agent_object())
@@ -110,27 +107,7 @@ async def pod_that_misses(missing, monkeypatch, heads=None):
         await server.wait_closed()
 
 
-async def test_an_agent_is_polled_soon_after_a_peer_gets_ready(api, monkeypatch):
-    """The periods are so long that only a change can cause a poll."""
-    monkeypatch.setattr(readiness_poll, "PERIOD", 1000.0)
-    monkeypatch.setattr(readiness_poll, "DEGRADED_PERIOD", 1000.0)
-    monkeypatch.setattr(readiness_poll, "CHANGE_DELAY", 0.1)
-    missing = [{"kind": "agent", "name": "researcher", "reason": "connection refused"}]
-    async with pod_that_misses(missing, monkeypatch):
-        api.put(AGENT, agent_object(agents=[{"name": "researcher"}]))
-        async with running(api):
-            await until(lambda: condition(api, "Ready"))
-            api.put(POD, RUNNING_POD)
-            await until(lambda: condition(api, "Degraded") == ("True", "AgentNotFound"))
-            api.put(AGENT, agent_object("researcher"))
-            await until(lambda: condition(api, "Degraded") == ("True", "AgentUnavailable"))
-            missing.clear()
-            api.settle()
-            await until(lambda: condition(api, "Degraded") == ("False", "NothingMissing"))
-
-
 async def test_a_restart_among_polled_agents_writes_nothing(api, monkeypatch):
-    monkeypatch.setattr(readiness_poll, "CHANGE_DELAY", 0.1)
     missing = [{"kind": "server", "name": "wiki", "reason": "connection refused"}]
     async with pod_that_misses(missing, monkeypatch):
         api.put(AGENT, agent_object())
@@ -143,21 +120,6 @@ async def test_a_restart_among_polled_agents_writes_nothing(api, monkeypatch):
         assert changes(api) == []
 
 
-async def test_a_degraded_agent_is_polled_more_often(api, monkeypatch):
-    monkeypatch.setattr(readiness_poll, "PERIOD", 1000.0)
-    monkeypatch.setattr(readiness_poll, "DEGRADED_PERIOD", 0.1)
-    monkeypatch.setattr(readiness_poll, "CHANGE_DELAY", 0.1)
-    missing = [{"kind": "server", "name": "wiki", "reason": "connection refused"}]
-    async with pod_that_misses(missing, monkeypatch):
-        api.put(AGENT, agent_object())
-        async with running(api):
-            await until(lambda: condition(api, "Ready"))
-            api.put(POD, RUNNING_POD)
-            await until(lambda: condition(api, "Degraded") == ("True", "ToolServerUnavailable"))
-            missing.clear()
-            await until(lambda: condition(api, "Degraded") == ("False", "NothingMissing"))
-
-
 def test_what_one_pod_of_several_misses_names_that_pod():
     key, model = MissingDependency("key", "k", "gone"), MissingDependency("model", "m", "away")
     answers = {"b": [key, model, model], "a": [key]}
@@ -168,7 +130,6 @@ def test_what_one_pod_of_several_misses_names_that_pod():
 
 
 async def test_a_pod_that_does_not_start_is_explained_by_its_events(api, monkeypatch):
-    monkeypatch.setattr(readiness_poll, "CHANGE_DELAY", 0.0)
     since = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
     scheduled = {"type": "PodScheduled", "status": "True", **since}
     pending = {**RUNNING_POD, "status": {"phase": "Pending", "conditions": [scheduled]}}

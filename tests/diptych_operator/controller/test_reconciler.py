@@ -7,7 +7,7 @@ import logging
 import pytest
 from support.agents import agent_object, service
 from support.kubernetes import ErrorResponse
-from support.reconciler_harness import NAME, Harness, served
+from support.reconciler_harness import NAME, served
 
 from diptych_operator.controller import reconciler
 from diptych_operator.controller.obstacles import BLOCKED_SECONDS
@@ -67,37 +67,6 @@ async def test_an_agent_without_drift_costs_no_request(harness):
     assert (harness.api.writes, harness.api.reads) == ([], 0)
 
 
-async def test_an_operator_that_starts_among_good_agents_writes_nothing(harness):
-    put(harness)
-    await harness.reconcile()
-    harness.api.settle()
-    await harness.until_done()
-    harness.api.writes.clear()
-    again = Harness(harness.api, harness.client)
-    await again.reconcile()
-    assert harness.api.writes == []
-
-
-async def test_ready_follows_the_pods(harness):
-    put(harness)
-    await harness.reconcile()
-    harness.api.settle()
-    await harness.reconcile()
-    assert harness.conditions()["Ready"] == ("True", "Ready")
-    assert harness.conditions()["Progressing"] == ("False", "UpToDate")
-    assert [event["reason"] for event in harness.api.all(EVENT)] == ["Ready"]
-
-
-async def test_a_child_that_was_deleted_is_made_again(harness):
-    put(harness)
-    await harness.reconcile()
-    before = harness.api.dump()
-    for kind in CHILDREN:
-        harness.api.remove(kind, NAME)
-    await harness.reconcile()
-    assert harness.api.dump() == before
-
-
 def remove_metadata(content):
     content["metadata"].pop("labels")
     content["metadata"].pop("ownerReferences")
@@ -139,24 +108,6 @@ def children(harness):
     return found
 
 
-async def test_a_field_that_is_no_longer_wanted_is_removed(harness):
-    put(harness, podTemplate={"metadata": {"labels": {"team": "blue"}}})
-    await harness.reconcile()
-    put(harness)
-    await harness.reconcile()
-    template = harness.api.get(DEPLOYMENT, NAME)["spec"]["template"]
-    assert "team" not in template["metadata"]["labels"]
-
-
-async def test_additions_of_others_stay(harness):
-    put(harness)
-    await harness.reconcile()
-    harness.api.edit(DEPLOYMENT, NAME, lambda d: d["metadata"]["annotations"].update(theirs="x"))
-    put(harness, instructions="New.")
-    await harness.reconcile()
-    assert harness.api.get(DEPLOYMENT, NAME)["metadata"]["annotations"]["theirs"] == "x"
-
-
 async def test_a_new_config_rolls_the_pods_and_the_old_one_goes_when_they_do(harness):
     put(harness)
     await harness.reconcile()
@@ -182,26 +133,6 @@ async def test_a_child_that_is_not_desired_any_more_is_deleted(harness):
     put(harness, replicas=1)
     await harness.until_done()
     assert harness.names(POD_DISRUPTION_BUDGET) == []
-
-
-async def test_scaling_is_one_write_and_rolls_nothing(harness):
-    put(harness)
-    await harness.reconcile()
-    template = harness.api.get(DEPLOYMENT, NAME)["spec"]["template"]
-    put(harness, replicas=0)
-    harness.api.writes.clear()
-    await harness.reconcile()
-    assert harness.api.get(DEPLOYMENT, NAME)["spec"]["replicas"] == 0
-    assert harness.api.get(DEPLOYMENT, NAME)["spec"]["template"] == template
-    assert len([w for w in harness.writes() if w[1][0] == "deployments"]) == 1
-
-
-async def test_deleting_an_agent_deletes_all_that_it_owns(harness):
-    put(harness)
-    await harness.reconcile()
-    harness.api.remove(AGENT, NAME)
-    await harness.reconcile()
-    assert harness.api.dump() == []
 
 
 @pytest.mark.parametrize("kind", CHILDREN)
@@ -369,13 +300,6 @@ async def test_a_peer_of_another_namespace_must_allow_delegation(harness):
     ]
 
 
-async def test_an_agent_with_a_name_of_63_characters_is_served(harness):
-    name = "a" * 63
-    harness.api.put(AGENT, agent_object(name))
-    await harness.reconcile(("team", name))
-    assert harness.conditions(("team", name))["Accepted"] == ("True", "Accepted")
-
-
 async def test_an_agent_that_is_gone_before_its_status_is_written_is_no_failure(harness):
     def before(request, content):
         if request.path.endswith("/status"):
@@ -412,24 +336,6 @@ async def test_the_network_policy_stays_until_the_last_pod_of_a_deleted_agent_is
     assert harness.names(NETWORK_POLICY) == ["coordinator"]
     harness.api.remove(POD, ("team", "two"))
     assert harness.names(NETWORK_POLICY) == []
-
-
-async def test_an_agent_that_is_made_again_takes_over_the_policy_of_pods_that_drain(harness):
-    put(harness)
-    await harness.until_done()
-    put_pod(harness, "one")
-    await harness.until_done()
-    harness.api.remove(AGENT, NAME)
-    await harness.reconcile()
-    put(harness, tools=[{"name": "t", "url": "https://t.example.com:8443"}])
-    await harness.until_done()
-    assert harness.conditions()["Accepted"] == ("True", "Accepted")
-    policy = harness.api.get(NETWORK_POLICY, NAME)
-    kinds = [owner["kind"] for owner in policy["metadata"]["ownerReferences"]]
-    assert sorted(kinds) == ["Agent", "Pod"]
-    harness.api.remove(POD, ("team", "one"))
-    await harness.until_done()
-    assert harness.names(NETWORK_POLICY) == ["coordinator"]
 
 
 def told(harness):

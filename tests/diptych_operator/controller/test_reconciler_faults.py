@@ -8,7 +8,9 @@ from support.kubernetes import ErrorResponse
 from support.pod_templates import MISTAKES
 from support.reconciler_harness import NAME, Harness, served
 
+from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.obstacles import RETRY_SECONDS
+from diptych_operator.controller.reconciler import Workers
 from diptych_operator.kubernetes.errors import ApiError
 from diptych_operator.resources.kinds import AGENT, CONFIG_MAP, DEPLOYMENT, EVENT, SERVICE
 
@@ -54,18 +56,6 @@ async def test_k1_a_fault_at_any_request_delays_and_changes_nothing(status, head
             harness.api.settle()
             await harness.until_done()
             assert harness.api.dump() == wanted
-
-
-async def test_k1_the_api_says_when_to_try_again(harness):
-    def before(request, content):
-        if request.method == "PATCH":
-            raise ErrorResponse(429, "slow down", {"Retry-After": "7"})
-
-    put(harness)
-    harness.api.before = before
-    with pytest.raises(ApiError) as caught:
-        await harness.reconcile()
-    assert caught.value.retry_after == 7
 
 
 def put_all(harness):
@@ -235,3 +225,22 @@ async def test_what_is_denied_of_a_new_generation_is_not_said_to_be_ready(harnes
     harness.api.settle()
     await harness.until_done()
     assert harness.conditions()["Ready"] == ("True", "Ready")
+
+
+async def test_in_a_namespace_that_is_being_deleted_nothing_is_made_or_said(harness, caplog):
+    def terminating(request, content):
+        if request.method != "GET":
+            why = "unable to create new content in namespace team because it is being terminated"
+            raise ErrorResponse(403, f'services "coordinator" is forbidden: {why}')
+
+    put(harness)
+    await harness.observe()
+    harness.api.before = terminating
+    harness.queue.start()
+    harness.queue.add(NAME)
+    workers = Workers(harness.queue, harness.reconciler, Metrics())
+    with caplog.at_level("DEBUG", logger="diptych_operator"):
+        assert await workers._process(await harness.queue.get()) == "terminating"
+    assert [record.levelname for record in caplog.records] == ["DEBUG"]
+    assert len(harness.queue) == 0
+    assert harness.conditions() == {}

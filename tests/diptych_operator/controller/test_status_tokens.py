@@ -4,7 +4,11 @@ import pytest
 from support.kubernetes import ErrorResponse
 from support.reconciler_harness import NAME, served
 
-from diptych_operator.controller.status_tokens import RENEWED_AFTER, RETRY_SECONDS, StatusTokens
+from diptych_operator.controller.readiness_poll import (
+    TOKEN_RENEWED_AFTER,
+    TOKEN_RETRY_SECONDS,
+    StatusTokens,
+)
 
 ACCOUNT = ("system", "diptych")
 OTHER = ("team", "researcher")
@@ -27,7 +31,7 @@ async def test_a_token_is_for_one_agent_alone_and_asked_for_once(harness):
     path = "/api/v1/namespaces/system/serviceaccounts/diptych/token"
     assert [one for one, _ in asked] == [path, path]
     assert asked[0][1]["audiences"] == ["diptych.dev/team/coordinator"]
-    assert asked[0][1]["expirationSeconds"] > RENEWED_AFTER
+    assert asked[0][1]["expirationSeconds"] > TOKEN_RENEWED_AFTER
 
 
 async def test_it_is_renewed_and_one_that_cannot_be_renewed_is_used_on(harness):
@@ -35,7 +39,7 @@ async def test_it_is_renewed_and_one_that_cannot_be_renewed_is_used_on(harness):
     tokens = StatusTokens(harness.client, ACCOUNT, lambda: now[0])
     first = await tokens.token(NAME)
     harness.api.before = lambda request, content: asked.append(request.path)
-    now[0] += RENEWED_AFTER
+    now[0] += TOKEN_RENEWED_AFTER
     assert await tokens.token(NAME) == first
     assert len(asked) == 1
 
@@ -43,7 +47,7 @@ async def test_it_is_renewed_and_one_that_cannot_be_renewed_is_used_on(harness):
         raise ErrorResponse(503, "away")
 
     harness.api.before = away
-    now[0] += RENEWED_AFTER
+    now[0] += TOKEN_RENEWED_AFTER
     assert await tokens.token(NAME) == first
 
 
@@ -58,14 +62,9 @@ async def test_without_a_right_nothing_is_asked_for_a_while(harness):
     tokens = StatusTokens(harness.client, ACCOUNT, lambda: now[0])
     assert [await tokens.token(NAME) for _ in range(3)] == [None] * 3
     assert len(asked) == 1
-    now[0] += RETRY_SECONDS
+    now[0] += TOKEN_RETRY_SECONDS
     await tokens.token(NAME)
     assert len(asked) == 2
-
-
-async def test_an_operator_without_an_account_has_no_tokens(harness):
-    harness.api.before = lambda request, content: pytest.fail("nothing is to be asked")
-    assert await StatusTokens(harness.client, None).token(NAME) is None
 
 
 async def test_tokens_of_agents_that_are_gone_are_forgotten(harness):

@@ -68,20 +68,8 @@ async def test_success_forgets_the_failures(queue):
     assert queue.retry(A) == FIRST_DELAY
 
 
-async def test_the_api_may_ask_for_a_longer_delay(queue):
-    queue.add(A)
-    await queue.get()
-    assert queue.retry(A, 120) == 120
-
-
 async def test_of_two_delays_the_sooner_one_counts(queue):
     queue.add_after(A, 60)
     queue.add_after(A, 0.01)
     queue.add_after(A, 60)
-    assert await asyncio.wait_for(queue.get(), 1) == A
-
-
-async def test_adding_an_agent_cancels_its_delay(queue):
-    queue.add_after(A, 60)
-    queue.add(A)
     assert await asyncio.wait_for(queue.get(), 1) == A

@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from support.agents import PLATFORM, agent, child, children, observed
+from support.agents import PLATFORM, agent, children, observed
 
-from diptych_operator.desired.call_policy import locked_by_policy, policy_mistakes
+from diptych_operator.desired.call_policy import locked_by_policy
 from diptych_operator.desired.children import desired_children
-from diptych_operator.desired.manifest_error import ManifestError
-from diptych_operator.resources.kinds import CONFIG_MAP
+from diptych_operator.resources.agent import ManifestError
 
 RIGHT = {"match": {"tool": "pay"}, "when": "args.amount > 100", "do": "ask"}
 
@@ -38,12 +37,6 @@ def test_a_mistake_is_named_with_its_place_and_nothing_is_made(rules, said):
         children(agent(policy=rules))
     assert error.value.reason == "PolicyInvalid"
     assert said in str(error.value)
-
-
-def test_a_right_policy_is_the_pods_own_affair():
-    assert list(policy_mistakes([RIGHT, {"match": {"agent": "x"}, "do": "deny"}])) == []
-    spec = yaml.safe_load(child(agent(policy=[RIGHT]), CONFIG_MAP)["data"]["agent.yaml"])["spec"]
-    assert spec["policy"] == [RIGHT]
 
 
 def test_the_platforms_rules_reach_the_pod_beside_the_agents_own():
@@ -85,15 +78,3 @@ def test_under_a_policy_of_the_platform_no_agent_runs_another_program(spec):
     locked = replace(PLATFORM, pods=replace(PLATFORM.pods, locked=locked_by_policy()))
     with pytest.raises(ManifestError, match=r"is locked \(agents.policy holds for all Agents"):
         desired_children(agent(**spec), observed(), locked)
-
-
-def test_under_a_policy_of_the_platform_the_rest_is_the_agents():
-    locked = replace(PLATFORM, pods=replace(PLATFORM.pods, locked=locked_by_policy()))
-    spec = {
-        "container": {
-            "env": [{"name": "DEBUG_MOCK_RESPONSES", "value": "[]"}],
-            "resources": {"limits": {"memory": "1Gi"}},
-        },
-        "podTemplate": {"spec": {"nodeSelector": {"a": "b"}, "containers": [{"name": "side"}]}},
-    }
-    desired_children(agent(**spec), observed(), locked)

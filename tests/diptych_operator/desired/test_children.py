@@ -1,43 +1,20 @@
 """The objects of an agent: owned, restricted, deterministic, named after it alone."""
 
-import json
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support.agents import agent, child, children, observed, service, settled
 
-from diptych_operator.desired.children import TooLargeError
-from diptych_operator.desired.deployment import PodDefaults, pod_template
-from diptych_operator.desired.proxy import ProxySettings
+from diptych_operator.desired.deployment import PodDefaults, ProxySettings, pod_template
 from diptych_operator.desired.resolved_manifest import FILE
-from diptych_operator.desired.strategic_merge import MergeError
+from diptych_operator.resources.agent import ManifestError
 from diptych_operator.resources.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
     NETWORK_POLICY,
     POD_DISRUPTION_BUDGET,
-    SERVICE,
     SERVICE_ACCOUNT,
 )
 
 KINDS = ["ConfigMap", "ServiceAccount", "NetworkPolicy", "Service", "Deployment"]
-NAMES = st.from_regex(r"\A[a-z]([-a-z0-9]{0,61}[a-z0-9])?\Z")
-SPECS = st.fixed_dictionaries(
-    {},
-    optional={
-        "instructions": st.text(max_size=20),
-        "replicas": st.sampled_from([0, 1, 3]),
-        "tools": st.lists(
-            st.fixed_dictionaries(
-                {"name": NAMES, "serviceRef": st.fixed_dictionaries({"name": NAMES})}
-            ),
-            max_size=3,
-        ),
-        "agents": st.lists(st.fixed_dictionaries({"name": NAMES}), max_size=3),
-        "container": st.just({"env": [{"name": "A", "value": "1"}]}),
-    },
-)
 
 
 def pod(one, state=None):
@@ -48,32 +25,10 @@ def container(one):
     return pod(one)["containers"][0]
 
 
-def test_an_agent_has_what_it_needs_and_no_more():
-    assert [c["kind"] for c in children(agent()).to_apply] == KINDS
-
-
 @pytest.mark.parametrize("replicas", [0, 1])
 def test_a_budget_is_for_several_pods_only(replicas):
     assert [c["kind"] for c in children(agent(replicas=replicas)).to_apply] == KINDS
     assert child(agent(replicas=2), POD_DISRUPTION_BUDGET)["spec"]["maxUnavailable"] == 1
-
-
-@settings(max_examples=60, deadline=None)
-@given(NAMES, SPECS)
-def test_the_same_agent_gives_the_same_objects_that_it_owns(name, spec):
-    one = agent(name, **spec)
-    found = children(one)
-    assert found == children(agent(name, **json.loads(json.dumps(spec))))
-    for content in found.to_apply:
-        metadata = content["metadata"]
-        [owner] = metadata["ownerReferences"]
-        assert (owner["kind"], owner["uid"], owner["controller"]) == ("Agent", one.uid, True)
-        assert metadata["namespace"] == "team"
-        assert metadata["labels"]["app.kubernetes.io/managed-by"] == "diptych-operator"
-        assert all(len(value) <= 63 for value in metadata["labels"].values())
-        assert "status" not in content
-    assert {c["metadata"]["name"] for c in found.to_apply[1:]} == {name}
-    assert found.to_apply[0]["metadata"]["name"].startswith(f"{name}-")
 
 
 def test_the_pods_pass_pod_security_restricted():
@@ -89,20 +44,6 @@ def test_the_pods_pass_pod_security_restricted():
     }
     assert spec["automountServiceAccountToken"] is False
     assert child(agent(), SERVICE_ACCOUNT)["automountServiceAccountToken"] is False
-
-
-def test_a_rollout_takes_no_pod_away_before_another_takes_its_place():
-    spec = child(agent(), DEPLOYMENT)["spec"]
-    assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
-    stop = container(agent())["lifecycle"]["preStop"]["sleep"]["seconds"]
-    assert pod(agent())["terminationGracePeriodSeconds"] >= stop + 20 + 10
-
-
-def test_the_service_is_called_like_the_agent_and_listens_at_8000():
-    spec = child(agent(), SERVICE)["spec"]
-    assert spec["ports"][0]["port"] == 8000
-    labels = child(agent(), DEPLOYMENT)["spec"]["template"]["metadata"]["labels"]
-    assert spec["selector"].items() <= labels.items()
 
 
 def test_every_reference_is_an_optional_file():
@@ -125,11 +66,6 @@ def test_every_reference_is_an_optional_file():
     }
 
 
-def test_the_image_is_that_of_the_settings_and_pulled_if_it_is_not_present():
-    assert container(agent())["image"] == "registry.example.com/diptych:1"
-    assert container(agent())["imagePullPolicy"] == "IfNotPresent"
-
-
 def test_the_users_variables_are_theirs():
     env = [
         {"name": "PUBLIC_URL", "value": "https://agents.example.com"},
@@ -144,18 +80,6 @@ def test_the_users_variables_are_theirs():
     ]
     assert container(one)["envFrom"] == [{"secretRef": {"name": "s"}}]
     assert len(pod(one)["volumes"][0]["projected"]["sources"]) == 2
-
-
-def test_the_config_holds_nothing_that_only_the_cluster_needs():
-    one = agent(
-        container={"env": [{"name": "A", "value": "hidden"}], "image": "other"},
-        podTemplate={"spec": {}},
-        network={"extraEgress": []},
-        replicas=0,
-    )
-    spec = json.loads(child(one, CONFIG_MAP)["data"][FILE])["spec"]
-    assert spec["container"] == {"env": [{"name": "A"}]}
-    assert spec.keys() == {"model", "container"}
 
 
 @pytest.mark.parametrize(
@@ -181,49 +105,6 @@ def test_an_agent_that_shares_its_sessions_is_scaled_without_a_restart(replicas)
     one = child(agent(sessions=SESSIONS), DEPLOYMENT)["spec"]
     scaled = child(agent(sessions=SESSIONS, replicas=replicas), DEPLOYMENT)["spec"]
     assert scaled == one | {"replicas": replicas}
-
-
-def test_pods_that_share_sessions_are_spread_over_nodes_where_that_can_be():
-    [spread] = pod(agent(sessions=SESSIONS))["topologySpreadConstraints"]
-    assert spread["topologyKey"] == "kubernetes.io/hostname"
-    assert spread["whenUnsatisfiable"] == "ScheduleAnyway"
-    assert "topologySpreadConstraints" not in pod(agent())
-
-
-def test_of_several_pods_one_at_a_time_may_be_taken_away():
-    one = agent(sessions=SESSIONS, replicas=3)
-    budget = child(one, POD_DISRUPTION_BUDGET)["spec"]
-    labels = child(one, DEPLOYMENT)["spec"]["template"]["metadata"]["labels"]
-    assert budget["maxUnavailable"] == 1
-    assert budget["selector"]["matchLabels"].items() <= labels.items()
-
-
-def test_the_url_of_a_redis_is_an_optional_file():
-    redis = {"urlFrom": {"secretKeyRef": {"name": "redis", "key": "url"}}}
-    [*_, mounted] = pod(agent(sessions={"redis": redis}))["volumes"][0]["projected"]["sources"]
-    assert mounted["secret"] == {
-        "name": "redis",
-        "optional": True,
-        "items": [{"key": "url", "path": "secrets/redis/url"}],
-    }
-
-
-def test_an_agent_made_again_has_another_config():
-    first, second = agent(), agent()
-    assert (
-        child(first, CONFIG_MAP)["metadata"]["name"]
-        == child(second, CONFIG_MAP)["metadata"]["name"]
-    )
-    again = type(first)(**{f: getattr(first, f) for f in first.__slots__} | {"uid": "another"})
-    assert (
-        child(again, CONFIG_MAP)["metadata"]["name"] != child(first, CONFIG_MAP)["metadata"]["name"]
-    )
-
-
-def test_a_peer_that_denies_delegation_is_left_out_and_a_missing_one_is_not():
-    one = agent(agents=[{"name": "lawyer", "namespace": "legal"}, {"name": "late"}])
-    config = child(one, CONFIG_MAP, observed(agent("lawyer", "legal")))
-    assert [peer["name"] for peer in json.loads(config["data"][FILE])["spec"]["agents"]] == ["late"]
 
 
 def test_a_peer_that_comes_and_goes_does_not_roll_the_pods():
@@ -277,33 +158,10 @@ def test_pods_that_drain_keep_their_config_map_and_their_way_out():
     assert children(changed, over).obsolete_config_maps == (child(first, CONFIG_MAP),)
 
 
-def test_overrides_are_merged_the_operators_first():
-    defaults = PodDefaults(
-        "image", template={"spec": {"nodeSelector": {"a": "operator", "b": "operator"}}}
-    )
-    one = agent(podTemplate={"spec": {"nodeSelector": {"a": "user"}}})
-    assert pod_template(one, "c", defaults)["spec"]["nodeSelector"] == {
-        "a": "user",
-        "b": "operator",
-    }
-
-
-@pytest.mark.parametrize(
-    ("defaults", "override", "message"),
-    [
-        ({}, {"spec": []}, "spec.podTemplate.spec must be a mapping"),
-        ({"spec": []}, {}, "the operator's pod template.spec must be a mapping"),
-    ],
-)
-def test_an_override_that_does_not_fit_is_named(defaults, override, message):
-    with pytest.raises(MergeError, match=message):
-        pod_template(agent(podTemplate=override), "c", PodDefaults("image", template=defaults))
-
-
 def test_overrides_of_selector_labels_are_rejected():
     label = "app.kubernetes.io/instance"
     one = agent(podTemplate={"metadata": {"labels": {label: "other"}}})
-    with pytest.raises(MergeError, match=f"labels must not change {label}"):
+    with pytest.raises(ManifestError, match=f"labels must not change {label}"):
         child(one, DEPLOYMENT)
 
 
@@ -311,13 +169,13 @@ def test_a_manifest_too_large_for_a_config_map_is_rejected():
     limit = 512 * 1024
     room = limit - len(child(agent(instructions=""), CONFIG_MAP)["data"][FILE].encode())
     assert len(child(agent(instructions="x" * room), CONFIG_MAP)["data"][FILE]) == limit
-    with pytest.raises(TooLargeError) as caught:
+    with pytest.raises(ManifestError) as caught:
         children(agent(instructions="é" * (room // 2 + 744 * 1024 + 1)))
     assert str(caught.value) == (
         "the manifest holds 2000 KiB, and 512 KiB is the most; "
         "move texts to ConfigMaps (instructionsFrom) or shorten them"
     )
-    with pytest.raises(TooLargeError):
+    with pytest.raises(ManifestError):
         children(agent(instructions="x" * (room + 1)))
 
 

@@ -5,11 +5,10 @@ import copy
 import pytest
 from support.agents import agent, child
 
-from diptych_operator.desired.drift import contains, digest, has_drifted
+from diptych_operator.desired.drift import contains, has_drifted
 from diptych_operator.resources.kinds import (
     DEPLOYMENT,
     NETWORK_POLICY,
-    POD_DISRUPTION_BUDGET,
     SERVICE,
     SERVICE_ACCOUNT,
 )
@@ -18,20 +17,19 @@ RICH = agent(
     network={
         "extraEgress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "ports": [{"port": 1}]}]
     },
-    container={"resources": {"limits": {"cpu": "1000m", "memory": "1024Mi"}}},
-    podTemplate={"spec": {"hostNetwork": False, "tolerations": []}},
+    container={"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}},
+    podTemplate={"spec": {"tolerations": []}},
 )
 
 
 def stored(kind):
-    """The object as an API server keeps it, its defaults added and quantities rewritten."""
+    """The object as an API server keeps it, its defaults added."""
     found = copy.deepcopy(child(RICH, kind))
     found["metadata"] |= {"uid": "1", "resourceVersion": "5", "creationTimestamp": "…"}
     if kind is DEPLOYMENT:
         spec = found["spec"]["template"]["spec"]
         spec |= {"restartPolicy": "Always", "dnsPolicy": "ClusterFirst"}
-        del spec["hostNetwork"], spec["tolerations"]
-        spec["containers"][0]["resources"] = {"limits": {"cpu": "1", "memory": "1Gi"}}
+        del spec["tolerations"]
         spec["containers"][0]["livenessProbe"]["successThreshold"] = 1
     if kind is SERVICE:
         found["spec"] |= {"clusterIP": "10.0.0.1", "sessionAffinity": "None"}
@@ -107,43 +105,10 @@ def test_a_rule_added_to_a_policy_is_drift_though_nothing_is_missing():
     assert has_drifted(live, child(RICH, NETWORK_POLICY))
 
 
-def test_a_condition_added_to_a_rule_is_drift():
-    live = stored(NETWORK_POLICY)
-    live["spec"]["ingress"][0]["from"][0]["namespaceSelector"] = {}
-    assert has_drifted(live, child(RICH, NETWORK_POLICY))
-
-
-def test_additions_of_others_are_no_drift():
-    live = stored(DEPLOYMENT)
-    live["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = "3"
-    live["spec"]["template"]["spec"]["containers"].append({"name": "injected"})
-    assert not has_drifted(live, child(RICH, DEPLOYMENT))
-
-
 def test_a_field_that_must_be_removed_is_noticed_by_the_digest():
     without = agent(**{**RICH.spec, "podTemplate": {}})
     with_label = agent(**{**RICH.spec, "podTemplate": {"metadata": {"labels": {"x": "y"}}}})
     assert has_drifted(child(with_label, DEPLOYMENT), child(without, DEPLOYMENT))
-
-
-@pytest.mark.parametrize(
-    ("live", "desired", "expected"),
-    [
-        ("1", "1000m", True),
-        ("1000", "1k", True),
-        ("1000000", "1M", True),
-        ("1000000000000000", "1P", True),
-        ("1024", "1Ki", True),
-        ("1073741824", "1Gi", True),
-        ("1k", "1Ki", False),
-        ("1536Mi", "1.5Gi", True),
-        (2, "2", True),
-        ("2", "2k", False),
-        ("1", "one", False),
-    ],
-)
-def test_quantities_are_compared_by_their_amount(live, desired, expected):
-    assert contains({"limits": {"cpu": live}}, {"limits": {"cpu": desired}}) is expected
 
 
 @pytest.mark.parametrize(
@@ -154,8 +119,6 @@ def test_quantities_are_compared_by_their_amount(live, desired, expected):
         pytest.param({}, {"text": ""}, True, id="an empty text that is left out"),
         pytest.param({"text": "x"}, {"text": ""}, False, id="a text that should be empty"),
         pytest.param({"x": 1}, {"x": None}, False, id="a value that should be absent"),
-        pytest.param({}, {"readOnly": False}, True, id="a False that is left out"),
-        pytest.param({"readOnly": True}, {"readOnly": False}, False, id="a True instead of it"),
         pytest.param({}, {"optional": False}, False, id="a False that is never left out"),
         pytest.param({"args": ["a", "b"]}, {"args": ["a", "b"]}, True, id="equal lists"),
         pytest.param({"args": ["a", "b"]}, {"args": ["a"]}, False, id="a longer list"),
@@ -175,30 +138,6 @@ def test_a_live_value_must_say_all_that_is_desired(live, desired, expected):
     assert contains(live, desired) is expected
 
 
-OMITTED = (
-    *("hostNetwork", "hostPID", "hostIPC", "stdin", "stdinOnce", "tty", "readOnly"),
-    "publishNotReadyAddresses",
-)
-
-
-@pytest.mark.parametrize("field", OMITTED)
-def test_the_api_leaves_out_some_fields_that_are_false(field):
-    assert contains({}, {field: False})
-    assert not contains({field: True}, {field: False})
-
-
-@pytest.mark.parametrize("field", ["requests", "limits", "sizeLimit", "divisor"])
-def test_quantities_stand_in_these_fields(field):
-    assert contains({field: "1Gi"}, {field: "1024Mi"})
-    assert contains({field: {"memory": "1Gi"}}, {field: {"memory": "1024Mi"}})
-
-
-@pytest.mark.parametrize("field", ["selector", "matchLabels", "nodeSelector"])
-def test_some_mappings_are_compared_as_a_whole(field):
-    assert contains({field: {"a": "b"}}, {field: {"a": "b"}})
-    assert not contains({field: {"a": "b", "c": "d"}}, {field: {"a": "b"}})
-
-
 @pytest.mark.parametrize(
     ("live", "expected"),
     [
@@ -214,24 +153,3 @@ def test_a_container_port_is_told_from_others_by_number_and_protocol(live, expec
     assert contains({"ports": [other, live]}, {"ports": [desired]}) is expected
     desired = {"containerPort": 80, "protocol": "SCTP"}
     assert contains({"ports": [live, other]}, {"ports": [desired]})
-
-
-def test_another_owner_beside_the_agent_is_no_drift():
-    live = stored(SERVICE)
-    live["metadata"]["ownerReferences"].insert(0, {"kind": "App", "name": "a", "uid": "2"})
-    assert not has_drifted(live, child(RICH, SERVICE))
-
-
-def test_a_field_added_to_a_disruption_budget_is_drift():
-    budget = child(agent(replicas=2), POD_DISRUPTION_BUDGET)
-    assert not has_drifted(budget, budget)
-    live = {**budget, "spec": {**budget["spec"], "unhealthyPodEvictionPolicy": "AlwaysAllow"}}
-    assert has_drifted(live, budget)
-
-
-def test_other_strings_are_compared_as_they_are():
-    assert not contains({"value": "1"}, {"value": "1000m"})
-
-
-def test_the_digest_does_not_depend_on_the_order_of_fields():
-    assert digest({"a": 1, "b": {"c": 2, "d": 3}}) == digest({"b": {"d": 3, "c": 2}, "a": 1})

@@ -3,12 +3,11 @@
 from dataclasses import replace
 
 import pytest
-import yaml
 from support.agents import PLATFORM, agent, agent_object, observed
 
-from diptych_operator.desired.children import closed_network_policy, desired_children
+from diptych_operator.desired.children import desired_children
 from diptych_operator.desired.expose import ExposeSettings, WaySettings, exposed_at_host
-from diptych_operator.desired.manifest_error import ManifestError
+from diptych_operator.resources.agent import ManifestError
 
 FROM = ({"namespaceSelector": {"matchLabels": {"team": "gateways"}}},)
 SETTINGS = ExposeSettings(
@@ -71,23 +70,6 @@ def test_an_ingress_has_class_and_certificate():
     assert made({"host": HOST, "ingress": {}})["Ingress"]["spec"].keys() == {"rules"}
 
 
-def test_without_expose_there_is_neither_and_no_gateway_is_let_in():
-    objects = made(None)
-    assert not {"HTTPRoute", "Ingress"} & objects.keys()
-    assert gateways(objects) == []
-
-
-def test_the_pod_knows_where_it_is_exposed_and_keeps_its_own_url():
-    objects = made(BY_GATEWAY)
-    spec = yaml.safe_load(objects["ConfigMap"]["data"]["agent.yaml"])["spec"]
-    assert spec["expose"] == BY_GATEWAY
-    container = objects["Deployment"]["spec"]["template"]["spec"]["containers"][0]
-    assert {"name": "PUBLIC_URL", "value": "http://coordinator.team:8000"} in container["env"]
-    assert agent(expose=BY_GATEWAY).shown_url == f"https://{HOST}"
-    assert agent(expose={"host": HOST, "ingress": {}}).shown_url == f"http://{HOST}"
-    assert agent().shown_url == "http://coordinator.team:8000"
-
-
 @pytest.mark.parametrize(
     ("settings", "expose", "reason", "said"),
     [
@@ -141,13 +123,6 @@ def test_a_host_that_an_older_agent_has_is_named():
     assert error.value.reason == "HostConflict"
 
 
-def test_younger_agents_and_those_of_other_hosts_are_in_nobodys_way():
-    younger = exposed("last", "2026-03-01T00:00:00Z")
-    other = {**BY_INGRESS, "host": "x.team.example.com"}
-    older = exposed("other", "2025-01-01T00:00:00Z", expose=other)
-    assert among(OWN, younger, older, agent_object("plain"))["Ingress"]
-
-
 @pytest.mark.parametrize(
     ("namespace", "expose"),
     [
@@ -158,16 +133,6 @@ def test_younger_agents_and_those_of_other_hosts_are_in_nobodys_way():
 def test_an_older_agent_that_may_not_have_the_host_is_in_nobodys_way(namespace, expose):
     older = exposed("first", "2026-01-01T00:00:00Z", namespace, expose)
     assert among(OWN, older, settings=replace(SETTINGS, gateway=WaySettings()))["Ingress"]
-
-
-def test_an_agent_that_is_not_exposed_asks_for_nobodys_host():
-    assert exposed_at_host(agent(), [OWN, agent_object("plain")]) == ()
-
-
-def test_the_policy_of_a_refused_agent_is_that_of_one_that_asks_for_nothing():
-    platform = replace(PLATFORM, expose=ExposeSettings())
-    plain = made(None)["NetworkPolicy"]
-    assert closed_network_policy(agent(expose=BY_GATEWAY), observed(), platform) == plain
 
 
 def test_peers_that_may_reach_all_agents_need_no_expose():

@@ -24,11 +24,6 @@ def in_namespace(name, **labels):
     }
 
 
-def agent_pods(name, namespace="team"):
-    labels = {"app.kubernetes.io/name": "diptych-agent", "app.kubernetes.io/instance": name}
-    return in_namespace(namespace, **labels)
-
-
 def tcp(port):
     return [{"protocol": "TCP", "port": port}]
 
@@ -52,14 +47,6 @@ def egress(one, state=None):
     """The egress rules besides DNS and the model, which is outside the cluster."""
     rules = egress_rules(one, state or observed(), NETWORK)
     return [rule for rule in rules[1:] if rule != outside(443)]
-
-
-def test_its_own_namespace_and_the_operator_may_always_reach_it():
-    operator = {"app.kubernetes.io/name": "diptych", "app.kubernetes.io/component": "operator"}
-    assert ingress_rules(agent(), NETWORK) == [
-        OWN,
-        {"from": [in_namespace("system", **operator)], "ports": tcp(8000)},
-    ]
 
 
 @pytest.mark.parametrize(
@@ -95,43 +82,6 @@ def test_issuers_of_the_platform_and_of_the_agent_are_reached_unless_their_keys_
     network = NetworkSettings(dns=DnsSettings((), {}, ()), issuers=("https://sso.example.com",))
     rules = egress_rules(agent(access={"issuers": issuers}), observed(), network)
     assert [port["port"] for rule in rules for port in rule["ports"]] == [443, 8443]
-
-
-def test_dns_comes_first_by_both_protocols():
-    rule = egress_rules(agent(), observed(), NETWORK)[0]
-    assert [port["protocol"] for port in rule["ports"]] == ["UDP", "TCP"]
-    assert {port["port"] for port in rule["ports"]} == {53}
-    assert rule["to"] == [
-        in_namespace("kube-system", **{"k8s-app": "kube-dns"}),
-        {"ipBlock": {"cidr": "169.254.20.10/32"}},
-    ]
-
-
-def test_name_servers_of_another_kind_are_a_setting():
-    dns = DnsSettings(
-        namespaces=("openshift-dns",), labels={}, blocks=("10.0.0.10/32",), ports=(5353,)
-    )
-    rule = egress_rules(agent(), observed(), NetworkSettings(dns=dns))[0]
-    assert rule == {
-        "to": [
-            {
-                "namespaceSelector": {
-                    "matchLabels": {"kubernetes.io/metadata.name": "openshift-dns"}
-                }
-            },
-            {"ipBlock": {"cidr": "10.0.0.10/32"}},
-        ],
-        "ports": [{"protocol": p, "port": 5353} for p in ("UDP", "TCP")],
-    }
-
-
-def test_no_name_servers_open_nothing():
-    dns = DnsSettings(namespaces=(), blocks=())
-    assert egress_rules(agent(), observed(), NetworkSettings(dns=dns)) == [outside(443)]
-
-
-def test_an_outside_model_opens_its_port_alone():
-    assert egress_rules(agent(), observed(), NETWORK)[1:] == [outside(443)]
 
 
 @pytest.mark.parametrize(
@@ -175,11 +125,6 @@ def test_a_collector_or_a_proxy_is_reached_where_its_variable_names_it(name):
     assert egress(other, state) == []
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1"])
-def test_a_url_of_the_pod_itself_needs_no_egress(url):
-    assert egress(agent(tools=[{"name": "t", "url": url}])) == []
-
-
 BEHIND = {"to": [in_namespace("team", app="wiki")], "ports": tcp("web")}
 
 
@@ -196,39 +141,9 @@ def test_a_service_opens_the_port_of_the_pods_behind_it(tool):
     assert egress(one, observed(service("wiki"))) == [BEHIND]
 
 
-def test_a_service_that_is_missing_opens_nothing_until_it_comes():
-    one = agent(tools=[{"name": "t", "serviceRef": {"name": "wiki"}}])
-    assert egress(one) == []
-
-
-def test_a_headless_service_is_reached_at_the_port_of_the_url():
-    one = agent(tools=[{"name": "t", "url": "http://wiki:9000"}])
-    rules = egress(one, observed(service("wiki", clusterIP="None")))
-    assert rules[0]["ports"] == tcp(9000)
-
-
-def test_a_headless_service_is_reached_at_its_port_whatever_the_target_port_is():
-    one = agent(tools=[{"name": "t", "url": "http://wiki:8000"}])
-    rules = egress(one, observed(service("wiki", clusterIP="None")))
-    assert rules[0]["ports"] == tcp(8000)
-
-
-def test_a_service_port_has_its_own_protocol():
-    ports = [{"port": 8000, "targetPort": 9000, "protocol": "UDP"}]
-    one = agent(tools=[{"name": "t", "serviceRef": {"name": "wiki"}}])
-    rules = egress(one, observed(service("wiki", ports=ports)))
-    assert rules[0]["ports"] == [{"protocol": "UDP", "port": 9000}]
-
-
 def test_a_service_without_a_selector_opens_its_port_to_anywhere():
     one = agent(tools=[{"name": "t", "url": "http://wiki:8000"}])
     there = service("wiki", selector=None)
-    assert egress(one, observed(there)) == [outside_or_to_pods("web")]
-
-
-def test_a_service_that_is_another_name_opens_its_port_to_anywhere():
-    one = agent(tools=[{"name": "t", "serviceRef": {"name": "wiki"}}])
-    there = service("wiki", type="ExternalName", externalName="wiki.example.com")
     assert egress(one, observed(there)) == [outside_or_to_pods("web")]
 
 
@@ -259,46 +174,11 @@ def kept_in(**redis):
     return agent(sessions={"redis": redis})
 
 
-REDIS = [{"name": "redis", "port": 6379, "targetPort": "redis"}]
 REDIS_URL = {"secretKeyRef": {"name": "redis", "key": "url"}}
-
-
-def test_a_redis_behind_a_service_opens_the_port_of_its_pods():
-    there = observed(service("redis", ports=REDIS))
-    assert egress(kept_in(serviceRef={"name": "redis"}), there) == [
-        {"to": [in_namespace("team", app="redis")], "ports": tcp("redis")}
-    ]
-
-
-def test_a_redis_may_stand_in_another_namespace():
-    there = observed(service("redis", "stores", ports=[{"port": 7000, "targetPort": 6379}]))
-    ref = {"name": "redis", "namespace": "stores", "port": 7000}
-    assert egress(kept_in(serviceRef=ref), there) == [
-        {"to": [in_namespace("stores", app="redis")], "ports": tcp(6379)}
-    ]
-
-
-def test_a_redis_service_that_is_missing_opens_nothing_until_it_comes():
-    assert egress(kept_in(serviceRef={"name": "redis"})) == []
 
 
 def test_a_redis_that_only_a_secret_knows_opens_its_usual_ports_to_anywhere():
     assert egress(kept_in(urlFrom=REDIS_URL)) == [outside_or_to_pods(6379, 26379)]
-
-
-def test_a_redis_at_another_port_is_reached_by_a_rule_of_the_users():
-    extra = {"extraEgress": [{"ports": [{"port": 25061}]}]}
-    one = agent(sessions={"redis": {"urlFrom": REDIS_URL}}, network=extra)
-    assert {"ports": tcp(25061)} in egress(one)
-
-
-def test_sessions_in_memory_open_nothing():
-    assert egress(agent(sessions={"whenBusy": "enqueue"})) == []
-
-
-def test_a_peer_opens_egress_to_its_pods_before_it_exists():
-    one = agent(agents=[{"name": "researcher"}])
-    assert egress(one) == [{"to": [agent_pods("researcher")], "ports": tcp(8000)}]
 
 
 def test_a_peer_that_denies_delegation_opens_no_egress():
@@ -317,11 +197,6 @@ def test_the_users_own_rules_are_added():
         "ports": tcp(8000),
     }
     assert egress(one) == [{"ports": [{"port": "dns", "protocol": "UDP"}]}]
-
-
-def test_no_rule_stands_twice():
-    tools = [{"name": n, "url": f"https://{n}.example.com"} for n in ("a", "b")]
-    assert egress_rules(agent(tools=tools), observed(), NETWORK)[1:] == [outside(443)]
 
 
 def test_what_the_former_revision_needs_stays_open_until_its_pods_are_gone():
@@ -347,8 +222,3 @@ def test_what_every_agent_asks_in_the_cluster_is_reached_at_its_pods(field):
     state = observed(service("proxy", "infra", ports=ports))
     rule = {"to": [in_namespace("infra", app="proxy")], "ports": tcp("squid")}
     assert egress_rules(one, state, network) == [rule]
-
-
-def test_a_proxy_of_the_containers_own_variables_is_reached():
-    variables = [{"name": "https_proxy", "value": "http://proxy.example.com:3128"}]
-    assert egress(agent(container={"env": variables})) == [outside(3128)]

@@ -8,8 +8,8 @@ from support.agents import PLATFORM, agent, child, children
 
 from diptych_operator.desired.children import desired_children
 from diptych_operator.desired.deployment import PodDefaults
-from diptych_operator.desired.observed import ObservedState
 from diptych_operator.desired.purge import purge_policy, started
+from diptych_operator.desired.references import ObservedState
 from diptych_operator.resources.kinds import CONFIG_MAP
 
 FROM_SECRET = {"urlFrom": {"secretKeyRef": {"name": "redis", "key": "url"}}}
@@ -33,10 +33,6 @@ def manifest_sessions(given):
         pytest.param(
             redis_agent({**SERVED, "sessions": "coordinator-1"}), "coordinator-1", id="a known one"
         ),
-        pytest.param(redis_agent(SERVED), "coordinator", id="from before there were keys"),
-        pytest.param(
-            redis_agent({**SERVED, "sessions": "coordinator"}), "coordinator", id="and later"
-        ),
         pytest.param(redis_agent(SERVED, adopt="one-before"), "one-before", id="an adopting one"),
         pytest.param(redis_agent(SERVED, adopt="old/old-1"), "old/old-1", id="a renamed one"),
         pytest.param(
@@ -54,10 +50,6 @@ def test_an_agent_has_the_sessions_that_it_began_or_adopts(given, key):
 def test_a_pod_reads_the_key_in_its_manifest():
     assert manifest_sessions(redis_agent(onDelete="purge"))["adopt"] == "coordinator-1"
     assert "onDelete" not in manifest_sessions(redis_agent(onDelete="purge"))
-
-
-def test_the_manifest_of_an_agent_from_before_there_were_keys_is_as_it_was():
-    assert manifest_sessions(redis_agent(SERVED)) == {"redis": FROM_SECRET}
 
 
 def test_sessions_that_are_kept_need_no_job():
@@ -81,10 +73,9 @@ def test_the_job_waits_and_outlives_its_agent():
     assert started(job)["spec"] == {"suspend": False}
 
 
-def test_the_job_of_an_agent_from_before_there_were_keys_deletes_what_is_stored_by_the_name():
+def test_the_job_asks_the_service_of_a_redis():
     job = children(redis_agent(SERVED, FROM_SERVICE, onDelete="purge")).purge_job
     container = job["spec"]["template"]["spec"]["containers"][0]
-    assert container["args"] == ["purge-sessions", "team/coordinator"]
     assert container["env"] == [{"name": "REDIS_URL", "value": "redis://redis.team:6379"}]
 
 

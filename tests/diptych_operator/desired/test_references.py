@@ -30,14 +30,6 @@ def test_a_host_is_resolved_as_in_a_pod(url, service_name, is_certain):
     assert (found.service_name, found.is_certain) == (service_name, is_certain)
 
 
-@pytest.mark.parametrize(
-    ("url", "port"),
-    [("http://a", 80), ("https://a", 443), ("http://a:8080/x", 8080)],
-)
-def test_a_url_without_a_port_has_that_of_its_scheme(url, port):
-    assert address(url, "team", DOMAIN).port == port
-
-
 def test_every_object_that_may_matter_is_referenced():
     one = agent(
         tools=[{"name": "a", "serviceRef": {"name": "wiki"}}, {"name": "b", "url": "http://calc"}],
@@ -52,20 +44,6 @@ def test_every_object_that_may_matter_is_referenced():
         ("Agent", "legal", "lawyer"),
         ("Namespace", "", "team"),
     }
-
-
-@pytest.mark.parametrize(
-    ("peer", "expected"),
-    [
-        pytest.param({"name": "zebra"}, False, id="of its own namespace"),
-        pytest.param({"name": "b", "namespace": "alpha"}, True, id="of a namespace before it"),
-        pytest.param({"name": "b", "namespace": "zoo"}, True, id="of a namespace after it"),
-        pytest.param({"name": "team", "namespace": "zoo"}, True, id="called like its namespace"),
-    ],
-)
-def test_its_namespace_matters_if_a_peer_is_in_another_one(peer, expected):
-    found = references(agent(agents=[peer]), DOMAIN)
-    assert (("Namespace", "", "team") in found) is expected
 
 
 SELECTOR = {"from": "Selector", "selector": {"matchLabels": {"team": "blue"}}}

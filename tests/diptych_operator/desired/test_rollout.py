@@ -5,7 +5,7 @@ import pytest
 from diptych_operator.desired.rollout import (
     is_replacing_pods,
     is_rolled_out,
-    mounted_config_map,
+    mounted_config_maps,
 )
 
 
@@ -55,41 +55,16 @@ def test_a_rollout_is_over_when_all_pods_are_new_and_available(live, expected):
     assert is_rolled_out(live) is expected
 
 
-def test_counts_that_are_absent_are_zero():
-    for field in ("updatedReplicas", "replicas"):
-        status = counts(updated=0, total=0, available=0)
-        del status[field]
-        assert is_rolled_out(deployment(0, 1, **status))
-        status = counts()
-        del status[field]
-        assert not is_rolled_out(deployment(1, 1, **status))
-    status = counts()
-    del status["availableReplicas"]
-    assert not is_rolled_out(deployment(1, 1, **status))
-
-
 def projected(*names):
     sources = [{"configMap": {"name": name}} for name in names]
     return {"name": "diptych", "projected": {"sources": sources}}
 
 
-@pytest.mark.parametrize(
-    ("live", "expected"),
-    [
-        pytest.param(None, None, id="no Deployment"),
-        pytest.param(deployment(), None, id="no pod template"),
-        pytest.param(deployment(volumes=[{"name": "tmp"}]), None, id="no volume of ours"),
-        pytest.param(
-            deployment(volumes=[{"name": "tmp"}, projected("a-1", "prompts")]),
-            "a-1",
-            id="the first source of our volume",
-        ),
-        pytest.param(deployment(volumes=[{"name": "diptych"}]), None, id="no sources"),
-        pytest.param(deployment(volumes=[projected()]), None, id="empty sources"),
-    ],
-)
-def test_the_newest_pods_mount_one_config_map(live, expected):
-    assert mounted_config_map(live) == expected
+def test_the_newest_pods_mount_what_our_volume_has():
+    ours = deployment(volumes=[{"name": "tmp"}, projected("a-1", "prompts")])
+    assert mounted_config_maps(ours) == ("a-1", "prompts")
+    for none in (None, deployment(), deployment(volumes=[{"name": "diptych"}])):
+        assert mounted_config_maps(none) == ()
 
 
 def pod(revision, *, drains=False, phase="Running"):

@@ -1,6 +1,5 @@
 """What the connection reports of watches, and its credentials."""
 
-import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
@@ -22,20 +21,10 @@ def clock():
     return Clock()
 
 
-PATHS = ("/apis/diptych.dev/v1alpha1/agents", "/api/v1/services")
-
-
-def leading(clock):
-    """The staleness of an operator that has listed everything and begins to watch."""
+async def test_every_chunk_of_a_watch_is_reported_and_nothing_else(clock):
     staleness = WatchStaleness(clock)
     staleness.note_lists(are_complete=True)
-    staleness.resume(PATHS)
-    return staleness
-
-
-async def test_every_chunk_of_a_watch_is_reported_and_nothing_else(clock):
-    staleness = leading(clock)
-    staleness.resume(["/api/v1/pods"])
+    staleness.expect(["/api/v1/pods"])
 
     async def stream(request):
         response = web.StreamResponse()
@@ -59,33 +48,6 @@ async def test_every_chunk_of_a_watch_is_reported_and_nothing_else(clock):
                 async for _ in answer.content.iter_chunked(10):
                     assert staleness.seconds() == 0.0
                     clock.now += 1.0
-
-
-@pytest.mark.parametrize(
-    ("status", "silent"),
-    [
-        pytest.param(403, 0.0, id="a right is missing, which no restart brings"),
-        pytest.param(500, 99.0, id="the API has failed"),
-    ],
-)
-async def test_a_refused_watch_counts_as_data_only_if_a_restart_would_not_help(
-    clock, status, silent
-):
-    staleness = leading(clock)
-    staleness.resume(["/pods"])
-
-    async def refuse(request):
-        return web.Response(status=status)
-
-    app = web.Application()
-    app.router.add_get("/{path:.*}", refuse)
-    clock.now = 99.0
-    async with TestServer(app) as server:
-        connection = Connection(str(server.make_url("")).rstrip("/"), True, lambda: None)
-        async with connection.session(staleness.note_data) as session:
-            async with session.get(f"{connection.server}/pods?watch=true") as answer:
-                assert isinstance(answer, aiohttp.ClientResponse)
-    assert staleness.seconds() == silent
 
 
 async def test_k13_a_token_that_was_rotated_is_read_again(monkeypatch, tmp_path):

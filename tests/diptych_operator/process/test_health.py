@@ -29,7 +29,7 @@ def leading(clock):
     """The staleness of an operator that has listed everything and begins to watch."""
     staleness = WatchStaleness(clock)
     staleness.note_lists(are_complete=True)
-    staleness.resume(PATHS)
+    staleness.expect(PATHS)
     return staleness
 
 
@@ -98,20 +98,6 @@ async def test_health_and_metrics_are_served_over_http(clock):
         assert line in text
 
 
-async def test_a_watch_that_never_starts_is_noticed_across_sessions(clock):
-    found = health(clock, answers=True)
-    for _ in range(30):  # each session fails, waits 5 s, and the next one begins a second later
-        found.staleness.resume(PATHS)
-        assert await found.problem() is None
-        clock.now += 5
-        found.staleness.pause()
-        clock.now += 1
-        found.staleness.note_lists(are_complete=True)
-    found.staleness.resume(PATHS)
-    clock.now += 1
-    assert await found.problem() is not None
-
-
 async def test_time_in_which_lists_fail_does_not_count(clock):
     found = health(clock, answers=True)
     clock.now += MAX_STALENESS
@@ -123,25 +109,3 @@ async def test_time_in_which_lists_fail_does_not_count(clock):
     assert await found.problem() is None
     clock.now += 1
     assert await found.problem() is not None
-
-
-async def test_time_on_standby_does_not_count(clock):
-    found = health(clock, answers=True)
-    clock.now += MAX_STALENESS
-    found.staleness.pause()
-    clock.now += 3600
-    assert await found.problem() is None
-    found.staleness.resume(PATHS)
-    assert await found.problem() is None
-    clock.now += 1
-    assert await found.problem() is not None
-
-
-async def test_a_watch_that_is_not_wanted_any_more_does_not_count(clock):
-    found = health(clock, answers=True)
-    clock.now += MAX_STALENESS - 1
-    found.staleness.pause()
-    found.staleness.resume(PATHS[:1])
-    found.staleness.note_data(PATHS[0])
-    clock.now += 100
-    assert await found.problem() is None

@@ -64,11 +64,6 @@ def test_a_pod_template_is_read(tmp_path):
     assert found.platform.pods.template == {"spec": {"nodeSelector": {"disk": "ssd"}}}
 
 
-def test_an_empty_pod_template_is_none(tmp_path):
-    found = read_settings([], {**NEEDED, "POD_TEMPLATE": template(tmp_path, "# nothing\n")})
-    assert found.platform.pods.template == {}
-
-
 @pytest.mark.parametrize(
     ("environ", "sentence"),
     [

@@ -1,28 +1,12 @@
-"""An Agent as a typed value: the manifest's defaults, and its references to keys."""
+"""An Agent as a typed value, whose an object is, and label selectors."""
 
 import pytest
+from support.agents import agent
 
-from diptych_operator.resources.agent import KeyRef, agent_of, ready_status
+from diptych_operator.resources.agent import KeyRef, agent_of, is_controlled_by, is_owned_by
+from diptych_operator.resources.labels import selects
 
 METADATA = {"namespace": "team", "name": "coordinator", "uid": "1"}
-
-
-def test_what_is_absent_has_the_manifests_defaults():
-    one = agent_of({"metadata": METADATA})
-    assert (one.generation, one.replicas, one.is_terminating) == (0, 1, False)
-    assert (one.tools, one.peers, one.service_refs, one.urls, one.key_refs) == ((),) * 5
-    assert (one.redis, one.container, one.status) == ({}, {}, {})
-
-
-def test_an_agent_with_a_deletion_timestamp_is_terminating():
-    assert agent_of({"metadata": {**METADATA, "deletionTimestamp": "now"}}).is_terminating
-
-
-def test_a_peer_has_the_manifests_defaults():
-    entries = [{"name": "b"}, {"name": "c", "namespace": "n", "as": "d", "shareContext": False}]
-    first, second = agent_of({"metadata": METADATA, "spec": {"agents": entries}}).peers
-    assert (first.name, first.visible_name, first.shares_context) == (("team", "b"), "b", True)
-    assert (second.name, second.visible_name, second.shares_context) == (("n", "c"), "d", False)
 
 
 def test_keys_are_listed_once_and_sorted_wherever_they_are_referred_to():
@@ -58,26 +42,50 @@ def test_urls_are_those_of_model_tools_and_agents_each_once():
     assert one.status == {"replicas": 1}
 
 
+APPLIED = {"manager": "diptych", "operation": "Apply"}
+OURS = {"kind": "Agent", "name": "coordinator", "uid": "coordinator-1", "controller": True}
+FORMER = {**OURS, "uid": "another"}
+NO_CONTROLLER = {**OURS, "controller": False}
+
+
+def live(*owners, managers=()):
+    return {"metadata": {"ownerReferences": list(owners), "managedFields": list(managers)}}
+
+
 @pytest.mark.parametrize(
-    ("content", "expected"),
+    ("content", "is_owned", "is_controlled"),
     [
-        (None, "Unknown"),
-        ({}, "Unknown"),
-        ({"status": None}, "Unknown"),
-        ({"status": {"conditions": [{"type": "Accepted", "status": "True"}]}}, "Unknown"),
-        (
-            {
-                "status": {
-                    "conditions": [
-                        {"type": "Accepted", "status": "True"},
-                        {"type": "Ready", "status": "False"},
-                        {"type": "ResolvedRefs", "status": "True"},
-                    ]
-                }
-            },
-            "False",
+        pytest.param(live(OURS), True, True, id="controlled by the Agent"),
+        pytest.param(live(FORMER), False, False, id="by a former Agent of its name"),
+        pytest.param(live(FORMER, managers=[APPLIED]), False, False, id="and applied by us"),
+        pytest.param(live(managers=[APPLIED]), True, False, id="applied, without an owner"),
+        pytest.param(live(NO_CONTROLLER), False, False, id="an owner that does not control"),
+        pytest.param(live(NO_CONTROLLER, OURS), True, True, id="a controller among the owners"),
+        pytest.param(
+            live(managers=[{**APPLIED, "manager": "helm"}]), False, False, id="applied by another"
         ),
+        pytest.param(
+            live(managers=[{**APPLIED, "operation": "Update"}]), False, False, id="only updated"
+        ),
+        pytest.param({"metadata": {}}, False, False, id="nothing is known"),
     ],
 )
-def test_readiness_is_that_of_the_ready_condition(content, expected):
-    assert ready_status(content) == expected
+def test_the_controller_decides_on_ownership(content, is_owned, is_controlled):
+    assert is_owned_by(content, agent()) is is_owned
+    assert is_controlled_by(content, agent()) is is_controlled
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ({"key": "a", "operator": "In", "values": ["1", "2"]}, True),
+        ({"key": "a", "operator": "NotIn", "values": ["1"]}, False),
+        ({"key": "b", "operator": "NotIn", "values": ["1"]}, True),
+        ({"key": "a", "operator": "NotIn", "values": ["2"]}, True),
+        ({"key": "a", "operator": "Exists"}, True),
+        ({"key": "b", "operator": "DoesNotExist"}, True),
+        ({"key": "a", "operator": "DoesNotExist"}, False),
+    ],
+)
+def test_a_selector_matches_as_in_kubernetes(expression, expected):
+    assert selects({"matchExpressions": [expression]}, {"a": "1"}) is expected

@@ -11,9 +11,8 @@ from support.live_objects import deployment
 
 import diptych_operator
 from diptych_operator.status import advice as module
-from diptych_operator.status.agent_status import agent_status
-from diptych_operator.status.conditions import MissingDependency, StatusInputs
-from diptych_operator.status.problem import Problem
+from diptych_operator.status.condition import Problem
+from diptych_operator.status.conditions import MissingDependency, StatusInputs, agent_status
 
 NOW = "2026-11-21T12:00:00Z"
 PINNED = agent(tools=[{"name": "t", "url": "http://t", "pin": [{"tool": "add"}]}])
@@ -24,24 +23,6 @@ def told(inputs):
     text = agent_status(PINNED, inputs, NOW)["advice"]
     assert text == NOTHING or f" since {NOW}: " in text
     return text.replace(f" since {NOW}: ", ": ", 1)
-
-
-@pytest.mark.parametrize("name", STATES)
-def test_it_says_whether_the_agent_serves_what_is_wrong_and_what_to_do(name):
-    inputs, _ = STATES[name]
-    text = told(inputs)
-    assert text.startswith(("Serving. ", "Serving, but", "Not serving: "))
-    available = (inputs.deployment or {}).get("status", {}).get("availableReplicas")
-    assert text.startswith("Serving") == bool(available)
-    assert re.search(r"\. [A-Z].{10,}", text), text  # a second sentence
-    assert "{" not in text
-
-
-def test_it_names_the_annotation_by_which_a_service_consents():
-    lacking = Problem("ServiceNotAllowed", "Service wiki lets no Agent in.")
-    inputs, _ = STATES["all is well"]
-    text = told(replace(inputs, unresolved=[lacking]))
-    assert "annotation diptych.dev/allowed-namespaces let this namespace in." in text
 
 
 @pytest.mark.parametrize(
@@ -166,30 +147,3 @@ def test_every_reason_has_a_remedy():
     of_manifest = {"PodTemplateInvalid", "TooLarge", "InvalidUrl", "Refused"}
     assert {"ImagePullFailed", "StoreUnavailable", "ToolServerUnavailable"} <= named
     assert named - of_manifest - set(module._REMEDIES) == set()
-
-
-@pytest.mark.parametrize(
-    ("words", "wrong"),
-    [
-        (
-            (
-                "failed to create typed patch object (team/a; apps/v1, Kind=Deployment): "
-                ".spec.template.spec.nodeSelectr: field not declared in schema"
-            ),
-            "spec.podTemplate.spec.nodeSelectr: field not declared in schema.",
-        ),
-        (
-            (
-                "failed to convert new object (team/a; apps/v1, Kind=Deployment) to proper "
-                "version: unable to convert unstructured object to apps/v1, Kind=Deployment: "
-                "quantities must match the regular expression '^x$'"
-            ),
-            "quantities must match the regular expression '^x$'.",
-        ),
-    ],
-)
-def test_what_the_api_finds_malformed_begins_with_the_field(words, wrong):
-    problem = Problem("Refused", f"The cluster does not take the Deployment: {words}")
-    assert f": The cluster does not take the Deployment: {wrong} Correct the" in told(
-        StatusInputs(rejection=problem)
-    )

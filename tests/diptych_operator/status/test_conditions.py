@@ -6,14 +6,14 @@ import pytest
 from support.agents import agent
 from support.live_objects import DOWN, deployment, waiting
 
-from diptych_operator.status.agent_status import agent_status
+from diptych_operator.status.condition import Problem
 from diptych_operator.status.conditions import (
     Condition,
     MissingDependency,
     StatusInputs,
+    agent_status,
     conditions,
 )
-from diptych_operator.status.problem import Problem
 
 NOW = "2026-11-21T12:00:00Z"
 LATER = "2026-11-21T13:00:00Z"
@@ -107,34 +107,6 @@ def test_a_bad_rollout_says_that_the_revision_before_keeps_serving():
     rolling = deployment(updated=1, total=2, available=1)
     found = condition(StatusInputs(deployment=rolling, pods=[waiting("ErrImagePull")]), "Ready")
     assert found.message.endswith("The revision before it keeps serving meanwhile.")
-
-
-@pytest.mark.parametrize(
-    ("live", "expected"),
-    [
-        pytest.param(
-            deployment(2, updated=2, available=1), "1 of 2 pods can take work.", id="no older pods"
-        ),
-        pytest.param(
-            deployment(2, updated=1, total=2, available=0),
-            "0 of 2 pods can take work.",
-            id="older pods that are not available",
-        ),
-        pytest.param(
-            {"metadata": {"generation": 1}, "spec": {}, "status": {}},
-            "0 of 1 pods can take work.",
-            id="nothing is known yet",
-        ),
-    ],
-)
-def test_a_rollout_says_how_many_pods_are_available(live, expected):
-    assert condition(StatusInputs(deployment=live), "Ready").message == expected
-
-
-def test_a_rollout_says_how_many_pods_are_new():
-    live = deployment(3, updated=2, total=4, available=3)
-    message = "A rollout is going on: 2 of 3 pods of the newest revision are made."
-    assert condition(StatusInputs(deployment=live), "Progressing").message == message
 
 
 def test_a_time_stays_as_long_as_the_status_does():
@@ -336,18 +308,6 @@ def test_an_agent_that_was_never_served_has_no_url_which_may_be_somebody_else_s(
         assert agent_status(agent(), inputs, NOW)["url"] == ""
         served = replace(inputs, deployment=deployment())
         assert agent_status(agent(), served, NOW)["url"] == "http://coordinator.team:8000"
-
-
-def test_the_status_is_of_the_generation_that_was_seen():
-    status = agent_status(agent(), StatusInputs(deployment=deployment()), NOW)
-    assert status["observedGeneration"] == 1
-    assert {c["observedGeneration"] for c in status["conditions"]} == {1}
-    assert status["replicas"] == 1
-    assert status["pods"] == "1/1"
-    assert status["url"] == "http://coordinator.team:8000"
-    assert status["selector"] == (
-        "app.kubernetes.io/instance=coordinator,app.kubernetes.io/name=diptych-agent"
-    )
 
 
 def test_a_message_never_outgrows_the_crd():

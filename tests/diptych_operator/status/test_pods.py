@@ -5,9 +5,9 @@ from datetime import datetime
 import pytest
 from support.live_objects import deployment, pod, waiting
 
-from diptych_operator.desired.additions import ADDED
-from diptych_operator.status.pods import is_held_up, pod_address, pod_problem, start_problem
-from diptych_operator.status.problem import Problem
+from diptych_operator.desired.drift import ADDED
+from diptych_operator.status.condition import Problem
+from diptych_operator.status.pods import is_held_up, pod_problem, start_problem
 
 UNREADY = {"type": "Ready", "status": "False"}
 CONTAINERS_READY = {"type": "ContainersReady", "status": "True"}
@@ -197,66 +197,7 @@ def test_only_the_end_of_a_containers_output_is_repeated():
     assert problem.message == f"The container cannot be made: {last}"
 
 
-@pytest.mark.parametrize(
-    ("content", "address"),
-    [
-        pytest.param(pod(phase="Running", podIP="10.0.0.1"), "10.0.0.1", id="it runs"),
-        pytest.param(pod(phase="Pending", podIP="10.0.0.1"), None, id="it starts"),
-        pytest.param(pod(phase="Succeeded", podIP="10.0.0.1"), None, id="it has ended"),
-        pytest.param(pod(phase="Running"), None, id="it has no address yet"),
-        pytest.param({"metadata": {}}, None, id="it has no status"),
-        pytest.param(
-            {
-                "metadata": {"deletionTimestamp": "now"},
-                "status": {"phase": "Running", "podIP": "10.0.0.1"},
-            },
-            None,
-            id="it is being deleted",
-        ),
-    ],
-)
-def test_a_pod_has_an_address_while_it_runs(content, address):
-    assert pod_address(content) == address
-
-
-@pytest.mark.parametrize(
-    ("waiting_reason", "reason"),
-    [
-        ("ErrImagePull", "ImagePullFailed"),
-        ("ImagePullBackOff", "ImagePullFailed"),
-        ("InvalidImageName", "ImagePullFailed"),
-        ("ErrImageNeverPull", "ImagePullFailed"),
-        ("CreateContainerConfigError", "ContainerNotMade"),
-        ("CreateContainerError", "ContainerNotMade"),
-        ("RunContainerError", "ContainerNotMade"),
-        ("StartError", "ContainerNotMade"),
-    ],
-)
-def test_what_a_container_waits_for_is_a_reason(waiting_reason, reason):
-    assert pod_problem(waiting(waiting_reason)).reason == reason
-
-
 CRASHED = {"terminated": {"exitCode": 1}}
-
-
-@pytest.mark.parametrize(
-    "status",
-    [
-        pytest.param({"containerStatuses": [{"state": CRASHED}]}, id="it has crashed just now"),
-        pytest.param({"containerStatuses": [{"lastState": CRASHED}]}, id="before this start"),
-        pytest.param(
-            {"initContainerStatuses": [{"state": CRASHED}], "containerStatuses": []},
-            id="an init container",
-        ),
-    ],
-)
-def test_a_crash_is_a_problem_and_none_of_a_pod_that_is_done(status):
-    message = (
-        "The container ends with exit code 1: `kubectl logs --previous "
-        "-l app.kubernetes.io/instance=a -c agent` says why."
-    )
-    assert pod_problem(pod(**status)) == Problem("CrashLooping", message)
-    assert pod_problem(pod(**status, phase="Succeeded")) is None
 
 
 @pytest.mark.parametrize(
@@ -286,13 +227,6 @@ def test_a_program_that_the_image_lacks_is_said_with_the_image():
     assert pod_problem(waiting("RunContainerError", said, name="side")).message == (
         f"The container side of spec.podTemplate (image x:1) cannot be made: {said}"
     )
-
-
-def test_a_message_that_is_absent_is_left_out():
-    failed = pod(phase="Failed")
-    assert pod_problem(failed).message == "The pod failed: "
-    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-    assert pod_problem(pod(conditions=[condition])).message == "No node takes the pod: "
 
 
 def pending(since, **status):

@@ -65,31 +65,6 @@ REDIS = [{"port": 6379}]
             id="a namespace that is not watched",
         ),
         pytest.param(kept_in(), observed(), ["ServiceNotFound"], id="no Redis"),
-        pytest.param(kept_in(), observed(service("redis", ports=REDIS)), [], id="a Redis"),
-        pytest.param(
-            kept_in(port=7000),
-            observed(service("redis", ports=REDIS)),
-            ["ServicePortNotFound"],
-            id="a Redis at another port",
-        ),
-        pytest.param(
-            kept_in(namespace="stores"),
-            observed(service("redis", ports=REDIS)),
-            ["ServiceNotFound"],
-            id="a Redis of another namespace",
-        ),
-        pytest.param(
-            kept_in(namespace="stores"),
-            observed(service("redis", "stores", ports=REDIS)),
-            [],
-            id="a Redis there",
-        ),
-        pytest.param(
-            kept_in(namespace="stores"),
-            observed(watched_namespaces=frozenset({"team"})),
-            [],
-            id="a Redis in a namespace that is not watched",
-        ),
         pytest.param(agent(agents=[{"name": "b"}]), observed(), ["AgentNotFound"], id="no agent"),
         pytest.param(agent(agents=[{"name": "b"}]), observed(agent("b")), [], id="an agent"),
         pytest.param(
@@ -136,9 +111,3 @@ def test_namespace_labels_that_may_not_be_read_are_reported():
     [end] = unresolved_references(one, observed(lawyer, watched_namespaces=watched), DOMAIN)
     assert end.reason == "NamespaceLabelsUnknown"
     assert "choose by kubernetes.io/metadata.name or from: All there" in end.message
-
-
-def test_all_ports_of_a_service_are_named():
-    there = service("w", ports=[{"port": 1}, {"port": 2}])
-    [problem] = unresolved_references(tool(serviceRef={"name": "w"}), observed(there), DOMAIN)
-    assert problem.message == "Service w has no port 8000; it has 1, 2"
