@@ -11,24 +11,20 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from diptych.core.catalog import Catalog, Peer, Tool
-from diptych.core.messages import JSON, Delegation, ToolCall
+from diptych.core.messages import JSON, ToolCall
 from diptych.core.reading import (
     ActionError,
     Calls,
-    NoOp,
-    Prose,
     parse,
     parser,
     read_reply,
     strip_lead,
 )
-from diptych.core.reading.references import fill_references, referenced_labels
 
 pytestmark = pytest.mark.no_cover
 
 OFFERS = Catalog((Tool("s", "echo", "", {"type": "object"}),), (Peer("writer", ""),))
 CALL = '{"tool": "echo", "arguments": {"a": "}{ \\"[ ```"}}'
-CALLED = ToolCall("1", "echo", {"a": '}{ "[ ```'})
 
 TAGGED = [
     *("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "<function=echo>"),
@@ -94,14 +90,6 @@ def test_a_text_that_no_form_can_be_in_is_prose(parts: list[str], kept: str) -> 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(parser, "_MAY_ACT", re.compile(""))
             assert parse(text, OFFERS) == found
-
-
-@given(prose, prose)
-def test_a_call_on_its_own_line_is_never_lost(before: str, after: str) -> None:
-    found = parse(f"{before}\n{CALL}\n{after}", OFFERS)
-    assert isinstance(found, Calls | ActionError)
-    if isinstance(found, Calls):
-        assert CALLED in found.calls
 
 
 @given(st.dictionaries(words, values, max_size=4), st.sampled_from([None, 2]), st.booleans())
@@ -171,17 +159,6 @@ def test_data_is_never_a_call(data: JSON, fenced: bool, around: str) -> None:
     assert not isinstance(parse(f"{around}\n{reply}\n{around}", OFFERS), Calls)
 
 
-names = st.sampled_from(["echo2", "Bob", "writer-2", "delegate_to_bob", "x.echo", "ECHO"])
-
-
-@given(names, values, st.sampled_from(["parameters", "input", "args", "value"]))
-def test_a_record_with_a_name_that_is_not_offered_is_data(name: str, value: JSON, key: str) -> None:
-    record = {"name": name, key: value}
-    for data in (record, [record], {"function": record}, {"tool_calls": [record]}):
-        found = parse(json.dumps(data), OFFERS)
-        assert found in (Prose(), NoOp()) or getattr(found, "type", "") == "missing_field"
-
-
 @given(st.lists(st.sampled_from(TAGGED) | pieces | prose, max_size=30).map("".join))
 def test_any_soup_of_tags_can_be_read(reply: str) -> None:
     found = parse(reply, OFFERS)
@@ -189,12 +166,6 @@ def test_any_soup_of_tags_can_be_read(reply: str) -> None:
         assert all(getattr(call, "name", "echo") == "echo" for call in found.calls)
         for call in found.calls:
             orjson.dumps(call)
-
-
-@given(words.filter(str.strip))
-def test_any_task_comes_back_as_it_was_written(task: str) -> None:
-    reply = json.dumps({"agent": "writer", "task": task})
-    assert parse(reply, OFFERS) == Calls((Delegation("1", "writer", task),))
 
 
 @given(st.lists(st.lists(st.integers(0, 6), max_size=3), max_size=7))
@@ -213,14 +184,6 @@ def test_an_accepted_graph_can_always_run_to_its_end(edges: list[list[int]]) -> 
     assert len(done) == len(edges)
 
 
-@given(values)
-def test_filling_never_raises_and_leaves_no_reference(value: JSON) -> None:
-    text = json.dumps(value) + "${a} ${a.b} $${a}"
-    found = fill_references(ToolCall("1", "echo", {"v": value, "w": "${a}"}), {"a": value})
-    assert isinstance(found, str) or found.arguments["w"] == value  # type: ignore[union-attr]
-    assert "a" in referenced_labels(text)
-
-
 def without_nulls(arguments: dict[str, JSON]) -> dict[str, JSON]:
     return {key: value for key, value in arguments.items() if value is not None}
 
@@ -234,30 +197,17 @@ def nested(size: int) -> str:
     [
         pytest.param(lambda n: "[" * n, id="open brackets"),
         pytest.param(nested, id="nested brackets"),
-        pytest.param(lambda n: "x " + '{"a":' * n, id="open objects"),
         pytest.param(lambda n: "{\n" * n + '"tool"' + "}\n" * n, id="nested lines"),
         pytest.param(lambda n: "[a\n" * n + '"tool"' + "]\n" * n, id="nested lines of prose"),
-        pytest.param(lambda n: "{[" * n + "}" * n, id="mixed brackets"),
-        pytest.param(lambda n: "x" + "[a " * n + "]" * n, id="nested in one line"),
-        pytest.param(lambda n: 'x {"tool": ' * n, id="keys in prose"),
-        pytest.param(lambda n: "```python\n" * n, id="fences"),
         pytest.param(lambda n: "<think></think>" * n, id="reasoning"),
-        pytest.param(lambda n: ',"\\' * n, id="escapes"),
         pytest.param(lambda n: f"{CALL}\n" * (n // 8), id="calls"),
         *(pytest.param(lambda n, t=t: t * (n // 4), id=t.strip()) for t in TAGGED),
-        pytest.param(lambda n: "<tool_call>[" * n, id="open tags"),
-        pytest.param(lambda n: '<tool_call>{"name": "echo"}</tool_call>\n' * n, id="tagged calls"),
-        pytest.param(lambda n: '<tool_call>{"name": "echo"}' * n, id="calls in one line"),
         pytest.param(lambda n: '<tool_call>{"a" ' * n, id="broken tagged calls"),
-        pytest.param(lambda n: "<function=echo><parameter=a>" * n, id="open parameters"),
-        pytest.param(lambda n: "<|python_tag|>echo(" * n, id="open code"),
         pytest.param(lambda n: "[echo(a=" + "[" * n + ")]", id="deep code"),
         pytest.param(lambda n: "[" + "echo(a=1), " * n + "echo(a=2)]", id="much code"),
         pytest.param(lambda n: '{"name": "echo", "parameters": {}};' * n, id="semicolons"),
         pytest.param(lambda n: "<|tool_call>call:echo{" * n, id="open Gemma"),
-        pytest.param(lambda n: "[TOOL_CALLS]" + " " * n + "x", id="blanks after a tag"),
         pytest.param(lambda n: "<tool_call>" * n + " " * n, id="tags and blanks"),
-        pytest.param(lambda n: "echo{}" * n, id="bare calls"),
         pytest.param(lambda n: ">>>echo\n{" * n, id="open channels"),
     ],
 )
