@@ -11,9 +11,9 @@ from typing import Any
 from diptych.core.catalog import Catalog
 from diptych.core.messages import JSON, JSONObject
 from diptych.core.reading.extraction import blank_end
+from diptych.core.reading.forms import TOKENS
 from diptych.core.reading.other_forms import calls_in, calls_in_code, offered_name, to_own_form
 from diptych.core.reading.strict_json import decode_at
-from diptych.core.reading.tagged import TOKENS
 
 _NAME = r"[^\s<>\[\]{}()\"'`]{1,128}+"
 _INPUT = re.compile(r"^[ \t*]*Action Input:", re.MULTILINE)

@@ -15,13 +15,13 @@ from diptych.core.messages import JSON, Call, Delegation, NativeCall, ToolCall
 from diptych.core.reading.arguments import check_arguments, typed_arguments
 from diptych.core.reading.bare_forms import code_in_fence, rewrite_bare
 from diptych.core.reading.extraction import find_values
+from diptych.core.reading.forms import rewrite_tagged
 from diptych.core.reading.leading_reasoning import strip_lead
 from diptych.core.reading.other_forms import calls_in, is_labelled, to_own_form, with_arguments
 from diptych.core.reading.own_form import call_objects, ignored_keys, read_call
 from diptych.core.reading.references import referenced_labels
 from diptych.core.reading.repetition import repetition_end
 from diptych.core.reading.strict_json import decode_json
-from diptych.core.reading.tagged import rewrite_tagged
 from diptych.core.reading.verdict import (
     ActionError,
     Calls,
