@@ -1,189 +1,164 @@
-"""Calls between the tags and tokens that models were trained to write (loop.md §3).
+"""Calls in the forms that models were trained to write, as lines of our own JSON (loop.md §3).
 
-Each tagged call is rewritten in place as a line of this loop's own JSON, so that all of the rules
-for replies hold for it too: a call in a fenced example of code is none, and several calls with
-prose between them are ambiguous. Nothing is scanned twice.
+A form is here because loop.md names it or a published chat template renders it. A call is rewritten
+in place, so that the rules for our own form hold for it too: in a fenced example of code it is no
+call, and several with prose between them are ambiguous. Nothing is scanned twice.
 """
 
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 
 from diptych.core.catalog import Catalog
 from diptych.core.messages import JSON, JSONObject
 from diptych.core.reading.extraction import blank_end, spans
-from diptych.core.reading.other_forms import calls_in, calls_in_code, to_own_form
+from diptych.core.reading.other_forms import calls_in, calls_in_code, offered_name, to_own_form
 from diptych.core.reading.strict_json import MAX_DEPTH, decode_at, decode_json
 
-NOISE = "]<]minimax[>["
-"""What MiniMax-M3 writes before each tag."""
+_NAME = r"[^\s<>\[\]{}()\"'`|\uff5c]{1,128}+"
+_PREFIX = r"(?:\uff5cDSML\uff5c|[\w-]{1,24}:)?"  # of a tag
+_FENCED = r"\s*+(?:```(?:json)?)?\s*+"
 
-QUOTES = ("`", '"', "'", "\u201c", "\u2018", "\u00ab")
-"""What stands before a tag that is only mentioned."""
-
-_N = r"[^\s<>\[\]{}()\"'`|\uff5c]{1,128}+"  # a name
-_FENCED = r"(?:```(?:json)?)?\s*+"
-_PREFIX = r"(?:\uff5cDSML\uff5c|[\w-]{1,24}:)?"
-
-_JSON = (  # JSON with the name in it follows
-    r"(?:<tool_calls?>|<TOOLCALL>|<\|tool_calls?\|>|<\|tool_call_start\|>|\[TOOL_CALLS\]"
-    r"|<\|python_tag\|>|<\|python_start\|>|<\|function_call\|>|<\|START_ACTION\|>"
-    r"|<\|tools_prefix\|>|function call<\|role_sep\|>|\bfunctools(?=\[\{))"
-)
-_NAMED = "|".join(  # a name, then JSON
-    (
-        rf"\[TOOL_CALLS\]\s*+(?P<name1>{_N})(?:\[CALL_ID\]\s*+[\w-]{{0,64}})?\s*+(?:\[ARGS\])?",
-        rf"<function=(?P<name2>{_N})>",
-        rf"<\|tool_call_begin\|>\s*+(?P<name3>{_N})\s*+<\|tool_call_argument_begin\|>",
-        (
-            r"<\uff5ctool\u2581call\u2581begin\uff5c>(?:function<\uff5ctool\u2581sep\uff5c>)?"
-            rf"(?P<name4>{_N})(?:<\uff5ctool\u2581sep\uff5c>|\s++)"
-        ),
-        (
-            r"<\|tool_call:begin\|>[^<]{0,64}<\|tool_call:name\|>"
-            rf"(?P<name5>{_N})<\|tool_call:args\|>"
-        ),
-        (
-            r"(?:<\|start\|>assistant)?(?:<\|channel\|>\s*+commentary\s*+)?\bto="
-            rf"(?P<name6>{_N})\s*+(?:<\|channel\|>\s*+\w{{1,24}}\s*+)?(?:<\|constrain\|>\s*+)?"
-            r"(?:\w{1,24}\s*+)?<\|message\|>"
-        ),
-    )
-)
-_FIELDS = "|".join(  # a name, then fields between tags
-    (
-        rf"(?:<tool_call>\s*+)?<function=(?P<name7>{_N})>\s*+(?=<parameter=|</function>)",
-        rf'<{_PREFIX}invoke name="(?P<name8>{_N})">',
-        rf'<function name="(?P<name9>{_N})">',
-        (
-            rf"<tool_call(?::\w{{1,24}})?>\s*+(?P<nameA>{_N})\s*+(?:<tool_sep(?::\w{{1,24}})?>\s*+)?"
+_FORMS = {  # what opens a call, with NAME for the name of the tool or agent, by what follows
+    "fields": (
+        r"(?:<tool_call>\s*+)?<function=NAME>\s*+(?=<parameter=|</function>)",  # Qwen3-Coder
+        rf'<{_PREFIX}invoke name="NAME">',  # MiniMax, DeepSeek-V3.2
+        r'<function name="NAME">',  # MiniCPM
+        (  # GLM, Hy3
+            r"<tool_call(?::\w{1,24})?>\s*+NAME\s*+(?:<tool_sep(?::\w{1,24})?>\s*+)?"
             r"(?=<arg_key|</tool_call)"
         ),
-        rf'<\|open\|>call tool="(?P<nameB>{_N})"[^<>\n]{{0,64}}<\|sep\|>',
+        r'<\|open\|>call tool="NAME"[^<>\n]{0,64}<\|sep\|>',  # Kimi-K3
+    ),
+    "arguments": (
+        r"\[TOOL_CALLS\]\s*+NAME(?:\[CALL_ID\]\s*+[\w-]{0,64})?\s*+(?:\[ARGS\])?",  # Mistral
+        r"<function=NAME>",  # Functionary
+        r"<\|tool_call_begin\|>\s*+NAME\s*+<\|tool_call_argument_begin\|>",  # Kimi-K2
+        (  # DeepSeek
+            r"<\uff5ctool\u2581call\u2581begin\uff5c>(?:function<\uff5ctool\u2581sep\uff5c>)?"
+            r"NAME(?:<\uff5ctool\u2581sep\uff5c>|\s++)"
+        ),
+        r"<\|tool_call:begin\|>[^<]{0,64}<\|tool_call:name\|>NAME<\|tool_call:args\|>",  # Solar
+        (  # gpt-oss
+            r"(?:<\|start\|>assistant)?(?:<\|channel\|>\s*+commentary\s*+)?\bto=NAME\s*+"
+            r"(?:<\|channel\|>\s*+\w{1,24}\s*+)?(?:<\|constrain\|>\s*+)?(?:\w{1,24}\s*+)?"
+            r"<\|message\|>"
+        ),
+    ),
+    "gemma": (r"<\|tool_call>\s*+call:NAME(?=\{)",),
+    "json": (
+        r"<tool_calls?>|<TOOLCALL>|<\|tool_calls?\|>|<\|tool_call_start\|>|\[TOOL_CALLS\]",
+        r"<\|python_tag\|>|<\|function_call\|>|<\|START_ACTION\|>|<\|tools_prefix\|>",
+        r"function call<\|role_sep\|>|\bfunctools(?=\[\{)",
+    ),
+}
+_FOLLOWED_BY = {"arguments": rf"{_FENCED}(?=\{{)", "json": rf"{_FENCED}(?=[\[{{])"}
+_OPENERS = re.compile(
+    "|".join(
+        f"(?P<{kind}_{n}>(?:{form.replace('NAME', f'(?P<{kind}_{n}_name>{_NAME})')})"
+        f"{_FOLLOWED_BY.get(kind, '')})"
+        for kind, forms in _FORMS.items()
+        for n, form in enumerate(forms)
     )
 )
-
-OPENERS = re.compile(
-    rf"(?P<fields>{_FIELDS})"
-    rf"|(?P<then_json>(?:{_NAMED})\s*+{_FENCED}(?=\{{))"
-    rf"|(?P<gemma><\|tool_call>\s*+call:(?P<nameC>{_N})(?=\{{))"
-    rf"|(?P<json>{_JSON}\s*+{_FENCED}(?=[\[{{]))"
-    r"|(?P<code>(?:<\|python_tag\|>|<\|python_start\|>|<\|tool_call_start\|>)\s*+(?=[\w.]{1,128}\())"
-)
-"""What opens a call; the last group is its kind. What follows must look like one."""
-
-ARGUMENT = re.compile(
+_FIELD = re.compile(  # what opens an argument between tags of its own
     rf"<(?P<tag>{_PREFIX}(?:parameter|param))"
     r'(?:=(?P<key1>[^>\n]{1,128})|\s+name="(?P<key2>[^"\n]{1,128})"(?P<says>[^>\n]{0,64}))>'
     r"|<arg_key(?::\w{1,24})?>\s*+(?P<key3>[^<\n]{1,128}?)\s*+</arg_key(?::\w{1,24})?>"
     r"\s*+<(?P<value_tag>arg_value(?::\w{1,24})?)>"
     r'|<\|open\|>argument key="(?P<key4>[^"\n]{1,128})" type="(?P<type>\w{1,24})"<\|sep\|>'
 )
-"""What opens an argument between tags of its own."""
-
-ANY_TAG = re.compile(r"<(?P<tag>[\w-]{1,64})>")
-"""What opens an argument of MiniMax-M3, whose tags are its arguments' names."""
-
-CLOSERS = re.compile(
+_ANY_TAG = re.compile(r"<(?P<tag>[\w-]{1,64})>")  # MiniMax-M3: the arguments' names are tags
+_NOISE = "]<]minimax[>["  # before each tag of MiniMax-M3
+_CLOSERS = re.compile(
     rf"</{_PREFIX}(?:tool_calls?|function_calls|invoke)(?::\w{{1,24}})?>|</function>|</TOOLCALL>"
     r"|<\|/?tool_calls?(?:_end)?\|>|<\|END_ACTION\|>|<\|tools_suffix\|>|<\|calls?\|>"
     r"|<\uff5ctool\u2581calls?\u2581end\uff5c>|<tool_call\|>|<\|tool_call:end\|>"
-    r"|<\|close\|>call<\|sep\|>|<\|tool_calls_section_end\|>|<\|python_end\|>"
+    r"|<\|close\|>call<\|sep\|>|<\|tool_calls_section_end\|>"
 )
-"""What closes a call."""
-
-TOKENS = re.compile(
+_TOKENS = re.compile(  # what may stand around calls and says nothing
     r"<\|(?:open|close)\|>\w{1,24}<\|sep\|>|<\|start\|>assistant(?:\s+to=[^\s<]{1,128})?"
     r"|<\|[\w:/ ]{1,40}\|>|</s>"
     r"|<\uff5c[^<>\uff5c\n]{1,40}\uff5c>"
     rf"|</?{_PREFIX}(?:tool_calls?|function_calls)(?::\w{{1,24}})?>"
 )
-"""What may stand around calls and says nothing."""
-
-CODE_END = "<|"
-"""What ends code between tokens."""
-
-GEMMA_END = "<tool_call|>"
-GEMMA_TOKEN = re.compile(r'<\|"\|>(?P<text>.*?)<\|"\|>|(?P<key>[\w.$-]+)(?=\s*+:)', re.DOTALL)
-"""Strings and keys of Gemma 4, which are JSON but for their quotation marks."""
-
-
+_GEMMA_END = "<tool_call|>"
+_GEMMA_TOKEN = re.compile(  # strings and keys, which are JSON but for their quotation marks
+    r'<\|"\|>(?P<text>.*?)<\|"\|>|(?P<key>[\w.$-]+)(?=\s*+:)', re.DOTALL
+)
 _SEPARATOR = re.compile(r"\s*[;,]\s*(?=[\[{])")
-_CODE_CALL = re.compile(r"\[?\s*[\w.]{1,128}\(")
+_CODE_CALL = re.compile(r"\[\s*[\w.]{1,128}\(")
 _MAY_BE_JSON = re.compile(r'[{\[]\s*["{\[]')
+_QUOTES = ("`", '"', "'", "\u201c", "\u2018", "\u00ab")  # before a tag that is only mentioned
+_BLOCKQUOTE = re.compile(r"[ \t]*>(?!>>)")  # of Markdown; `>>>` is Functionary's
 _MOST_BROKEN = 20  # broken calls that are looked at; one is enough to refuse the reply
 _LINE = 400  # characters around a call in which the rest of its line is looked for
-_BLOCKQUOTE = re.compile(r"[ \t]*>(?!>>)")  # of Markdown; `>>>` is Functionary's
 _SHOWN = 300  # characters of JSON that cannot be read
-_TRUNCATED = '{"tool": '
-"""An object that never closes: read as an action that was cut off."""
+_TRUNCATED = '{"tool": '  # an object that never closes is an action that was cut off
 
 
-@dataclass(frozen=True, slots=True)
-class _Region:
-    """A tagged call's place in the text, and what stands there in our own form.
+def rewrite(text: str, catalog: Catalog) -> str:
+    """Return the text with each call in another form as JSON of our own, on lines of its own.
 
-    `rest` is the offset from which the text goes on.
+    A tagged call with text on both sides of its line, or in quotation marks or a quoted line, stays
+    in the middle of that line. Tags that hold nothing like a call stay as they are. Bare calls
+    count only where the name is offered: anything else of that look is prose.
     """
-
-    start: int
-    rest: int
-    lines: tuple[str, ...]
-    is_broken: bool = False
+    return _rewrite_bare(_rewrite_tagged(text, catalog), catalog)
 
 
-def rewrite_tagged(text: str, catalog: Catalog) -> str:
-    """Return the text with each tagged call as JSON of our own form, on lines of its own.
+# Tagged calls
 
-    A call with text on both sides of its line, or in quotation marks or a quoted line, stays in the
-    middle of that line. Tags that hold nothing like a call stay as they are.
-    """
+_Region = tuple[int, int, tuple[str, ...]]
+"""Where a tagged call begins, where the text goes on, and its lines in our own form."""
+
+_Found = tuple[list[JSONObject] | str, int]
+"""The calls, or a line that stands for a broken one, and the offset after it."""
+
+
+def _rewrite_tagged(text: str, catalog: Catalog) -> str:
     if "<" not in text and "[TOOL_CALLS]" not in text and "functools" not in text:
         return text
-    if f"{NOISE}<invoke" in text:
-        text = text.replace(NOISE, "")
-    if not OPENERS.search(text):
-        return text
+    if f"{_NOISE}<invoke" in text:
+        text = text.replace(_NOISE, "")
     parts: list[str] = []
     position = 0
-    for region in _regions(text, catalog):
-        between = text[position : region.start]
-        parts.append(TOKENS.sub("", between) if position else between)
-        parts += _placed(text, region, position)
-        position = region.rest
-    return "".join((*parts, TOKENS.sub("", text[position:]) if position else text))
+    for start, end, lines in _regions(text, catalog):
+        between = text[position:start]
+        parts.append(_TOKENS.sub("", between) if position else between)
+        alone = _stands_alone(text, start, end, position)
+        parts += [f"\n{line}\n" if alone else line for line in lines]
+        position = end
+    return "".join((*parts, _TOKENS.sub("", text[position:]) if position else text))
 
 
-def _placed(text: str, region: _Region, since: int) -> Iterator[str]:
-    line = text.rfind("\n", max(since, region.start - _LINE), region.start) + 1
-    before = text[max(line, since, region.start - _LINE) : region.start]
-    after = text[region.rest : region.rest + _LINE].partition("\n")[0]
-    is_between = TOKENS.sub("", before).strip() and TOKENS.sub("", after).strip()
-    is_last = not OPENERS.match(text, blank_end(text, region.rest))
-    is_quoted = before.endswith(QUOTES) or _BLOCKQUOTE.match(before)
-    if (is_between and is_last) or is_quoted:
-        yield from region.lines
-        return
-    for rewritten in region.lines:
-        yield f"\n{rewritten}\n"
+def _stands_alone(text: str, start: int, end: int, since: int) -> bool:
+    line = text.rfind("\n", max(since, start - _LINE), start) + 1
+    before = text[max(line, since, start - _LINE) : start]
+    if before.endswith(_QUOTES) or _BLOCKQUOTE.match(before):
+        return False
+    after = text[end : end + _LINE].partition("\n")[0]
+    is_between = _TOKENS.sub("", before).strip() and _TOKENS.sub("", after).strip()
+    return not is_between or bool(_OPENERS.match(text, blank_end(text, end)))
 
 
 def _regions(text: str, catalog: Catalog) -> Iterator[_Region]:
-    position = broken = 0
-    values = _json_ranges(text)
+    opener = _OPENERS.search(text)
+    values = _json_ranges(text) if opener else []
     labelled = "${" in text or '"after"' in text
-    while broken < _MOST_BROKEN and (opener := OPENERS.search(text, position)):
+    broken = 0
+    while opener and broken < _MOST_BROKEN:
         inside = bisect_right(values, (opener.start(), len(text))) - 1
         if inside >= 0 and opener.start() < values[inside][1]:
-            position = values[inside][1]  # a tag in a JSON string is text
-            continue
-        region = _region(text, opener, catalog, labelled=labelled)
-        position = region.rest if region else opener.end()
-        if region:
-            yield region
-            broken += region.is_broken
+            end = values[inside][1]  # a tag in a JSON string is text
+        else:
+            calls, end = _read(text, opener, catalog, labelled=labelled)
+            is_broken = isinstance(calls, str)
+            lines = (calls,) if isinstance(calls, str) else tuple(map(_line, calls))
+            yield opener.start(), end, lines
+            broken += is_broken
+        opener = _OPENERS.search(text, end)
 
 
 def _json_ranges(text: str) -> list[tuple[int, int]]:
@@ -201,45 +176,39 @@ def _json_ranges(text: str) -> list[tuple[int, int]]:
     return ranges
 
 
-def _region(
-    text: str, opener: re.Match[str], catalog: Catalog, *, labelled: bool
-) -> _Region | None:
-    kind, at = opener.lastgroup or "", opener.end()
-    name = next((n for key, n in opener.groupdict().items() if n and key.startswith("name")), "")
-    match kind:
+def _read(text: str, opener: re.Match[str], catalog: Catalog, *, labelled: bool) -> _Found:
+    form = opener.lastgroup or ""
+    name, at = opener.groupdict().get(f"{form}_name") or "", opener.end()
+    match form.partition("_")[0]:
         case "json":
-            found = _json_calls(text, at, catalog, labelled=labelled)
-        case "code":
-            found = _code(text, at, catalog)
-        case "then_json":
-            found = _arguments(text, at, name, catalog)
+            calls, end = _json_calls(text, at, catalog, labelled=labelled)
+        case "arguments":
+            calls, end = _arguments(text, at, name, catalog)
         case "gemma":
-            found = _gemma(text, at, name, catalog)
+            calls, end = _gemma(text, at, name, catalog)
         case _:
-            any_tag = opener[0].startswith("<invoke")
-            found = _fields(text, at, name, catalog, any_tag=any_tag)
-    if found is None:
-        return None
-    calls, end = found
+            calls, end = _fields(text, opener, name, catalog)
     if isinstance(calls, str):
-        return _Region(opener.start(), end, (calls,), is_broken=True)
+        return calls, end
     if "```" in opener[0] and text.startswith("```", fence := blank_end(text, end)):
         end = fence + 3
-    lines = tuple(json.dumps(call, default=dict) for call in calls)
-    return _Region(opener.start(), _after_closers(text, end), lines)
+    while closer := _CLOSERS.match(text, blank_end(text, end)):
+        end = closer.end()
+    return calls, end
 
 
-_Found = tuple[list[JSONObject] | str, int]
-"""The calls, or the text of a broken one, and the offset after it."""
-
-
-def _json_calls(text: str, at: int, catalog: Catalog, *, labelled: bool) -> _Found | None:
+def _json_calls(text: str, at: int, catalog: Catalog, *, labelled: bool) -> _Found:
+    """Read JSON with the names of calls in it; LFM writes a list of Python's calls instead."""
     calls: list[JSONObject] = []
     while True:
         decoded = decode_at(text, at)
         if isinstance(decoded, ValueError):
-            code = _code(text, at, catalog) if _CODE_CALL.match(text, at) else None
-            return code or _broken(text, at, decoded)
+            if _CODE_CALL.match(text, at):
+                code_end = text.find("<|", at)
+                end = code_end if code_end >= 0 else len(text)
+                if code := calls_in_code(text[at:end]):
+                    return [to_own_form(*call, catalog) for call in code], end
+            return _broken(text, at, decoded)
         value, at = decoded
         calls += calls_in(value, catalog, tagged=True, labelled=labelled) or (
             [{"tool": False}] if value else [{}]
@@ -268,37 +237,26 @@ def _broken(text: str, at: int, problem: ValueError) -> _Found:
     return f'{{"tool": {body} ,}}', at + len(body)  # it holds a call's key, and is no JSON
 
 
-def _code(text: str, at: int, catalog: Catalog) -> _Found | None:
-    closer = text.find(CODE_END, at)
-    end = closer if closer >= 0 else len(text)
-    found = calls_in_code(text[at:end])
-    if found is None:
-        return ('{"tool": code}', end) if closer >= 0 else None
-    return [to_own_form(name, arguments, catalog) for name, arguments in found], end
-
-
 def _gemma(text: str, at: int, name: str, catalog: Catalog) -> _Found:
-    end = text.find(GEMMA_END, at)
+    end = text.find(_GEMMA_END, at)
     if end < 0:
         return _TRUNCATED, len(text)
-    value = decode_json(GEMMA_TOKEN.sub(_gemma_json, text[at:end].strip()))
+    as_json = _GEMMA_TOKEN.sub(lambda m: json.dumps(m["text"] or m["key"] or ""), text[at:end])
+    value = decode_json(as_json)
     if isinstance(value, ValueError):
         return f'{{"tool": {text[at : min(end, at + _SHOWN)]!r} ,}}', end
     return [to_own_form(name, value, catalog)], end
 
 
-def _gemma_json(token: re.Match[str]) -> str:
-    if token["text"] is not None:
-        return json.dumps(token["text"])
-    return json.dumps(token["key"])
-
-
-def _fields(text: str, at: int, name: str, catalog: Catalog, *, any_tag: bool) -> _Found:
+def _fields(text: str, opener: re.Match[str], name: str, catalog: Catalog) -> _Found:
     """Read arguments that stand between tags of their own, up to what is no such tag."""
     arguments: dict[str, JSON] = {}
+    at = opener.end()
     while True:
         begin = blank_end(text, at)
-        field = ARGUMENT.match(text, begin) or (ANY_TAG.match(text, begin) if any_tag else None)
+        field = _FIELD.match(text, begin)
+        if field is None and opener[0].startswith("<invoke"):
+            field = _ANY_TAG.match(text, begin)
         if field is None:
             return [to_own_form(name, arguments, catalog)], at
         groups = field.groupdict()
@@ -328,8 +286,97 @@ def _value(field: Mapping[str, str | None], text: str) -> JSON:
     return text
 
 
-def _after_closers(text: str, end: int) -> int:
-    """Return the offset after the tokens that close a call."""
-    while closer := CLOSERS.match(text, blank_end(text, end)):
-        end = closer.end()
-    return end
+# Bare calls
+
+_INPUT = re.compile(r"^[ \t*]*Action Input:", re.MULTILINE)
+_NAMED = re.compile(r"\s*(?:>>>)?(?P<name>[^\s<>\[\]{}()\"'`]{1,128}+)\s*(?=\{)")
+_CHANNEL = re.compile(r">>>[^\s<>\[\]{}()\"'`]{1,128}+\n\s*(?=\{)")
+_FENCE = re.compile(r"```(?P<tag>[\w-]*)[^\S\n]*\n(?P<code>[^`]*)```\s*\Z")
+_FENCE_START = re.compile(r"```(?:json)?\s*")
+_CALL_TAGS = frozenset({"tool_code", "tool_call", "tool_calls"})
+
+
+def _rewrite_bare(text: str, catalog: Catalog) -> str:
+    """Rewrite the calls without tags.
+
+    - a last line `Action: n` with `Action Input: {…}`, also cut off in the latter;
+    - `n{…}` or `n`, a line break and `{…}`, alone or after `>>>` (Functionary; Mistral, Kimi and
+      DeepSeek, whose tokens a server dropped);
+    - `[n(a=1), …]` alone (Llama 4).
+    """
+    begin = blank_end(text, 0)
+    if text.startswith("{", begin):
+        return text
+    if text.startswith("[", begin) and text.rstrip().endswith(")]"):
+        return _lines(_offered_code(text, catalog)) or text
+    if inputs := list(_INPUT.finditer(text)):
+        return _action_input(text, inputs[-1].span(), catalog)
+    if lines := _named_json(text, catalog):
+        return lines
+    channel = _CHANNEL.search(text)
+    lines = _named_json(text[channel.start() :], catalog) if channel else ""
+    return f"{text[: channel.start()]}\n{lines}" if channel and lines else text
+
+
+def code_in_fence(text: str, catalog: Catalog) -> JSONObject | None:
+    """Return the right form of a call that stands as code in a fence at the end of a reply.
+
+    None if there is none, if it calls nothing that is offered, or if prose stands before a fence
+    that is not tagged as a call.
+    """
+    at = text.rfind("```", 0, len(text.rstrip()) - 3)
+    fence = _FENCE.match(text, at) if at >= 0 else None
+    if not fence or (text[:at].strip() and fence["tag"].lower() not in _CALL_TAGS):
+        return None
+    calls = _offered_code(fence["code"], catalog)
+    if not calls:
+        return None
+    return calls[0] if len(calls) == 1 else {"calls": list[JSON](calls)}
+
+
+def _offered_code(code: str, catalog: Catalog) -> list[JSONObject]:
+    found = calls_in_code(code)
+    if not all(offered_name(name, catalog) for name, _ in found):
+        return []
+    return [to_own_form(name, arguments, catalog) for name, arguments in found]
+
+
+def _named_json(text: str, catalog: Catalog) -> str:
+    """Return the lines of names and their arguments that are all of a text, or nothing."""
+    calls: list[JSONObject] = []
+    at = 0
+    while named := _NAMED.match(text, at):
+        decoded = decode_at(text, named.end())
+        if isinstance(decoded, ValueError) or not offered_name(named["name"], catalog):
+            return ""
+        calls.append(to_own_form(named["name"], decoded[0], catalog))
+        at = decoded[1]
+    return "" if _TOKENS.sub("", text[at:]).strip() else _lines(calls)
+
+
+def _action_input(text: str, place: tuple[int, int], catalog: Catalog) -> str:
+    """Rewrite a call whose `Action Input:` is at this place."""
+    before, _, last = text[: place[0]].rstrip().rpartition("\n")
+    label, _, name = last.strip().partition("Action:")
+    name = name.strip("`* \t")
+    if label.strip("* ") or not name or not offered_name(name, catalog, may_be_away=True):
+        return text
+    begin = blank_end(text, place[1])
+    if fence := _FENCE_START.match(text, begin):
+        begin = fence.end()
+    if not text.startswith("{", begin):
+        return text
+    found, end = _arguments(text, begin, name, catalog)
+    if isinstance(found, str):
+        return f"{before}\n{found}"
+    if text[end:].replace("Observation:", "", 1).strip("` \n\t"):
+        return text
+    return f"{before}\n{_lines(found)}\n"
+
+
+def _lines(calls: Iterable[JSONObject]) -> str:
+    return "\n".join(map(_line, calls))
+
+
+def _line(call: JSONObject) -> str:
+    return json.dumps(call, default=dict)
