@@ -28,7 +28,6 @@ from diptych.core.run_settings import RunSettings
 from diptych.core.state import Phase, Run
 
 ADD = '{"tool": "add", "arguments": {}}'
-TASK = '{"agent": "peer", "task": "look"}'
 CITY = {"type": "object", "required": ["city"], "properties": {"city": {"type": "string"}}}
 DIRECT = RunSettings(answer_mode="direct")
 
@@ -49,9 +48,7 @@ def asked_with(schema, **settings):
     [
         *("{}", "<>", "[]", '{"tool": null}', "```json\n{}\n```", f"```text\n{ADD}\n```"),
         *('{"thought": "all is known", "tool": null}', '```json\n{"tool": null, "why": "x"}\n```'),
-        *(ADD, TASK, f"[{ADD}, {TASK}]"),
         *(f"```json\n{ADD}\n```", '{"tool": "add", "argu', '{"tool": "add", "arguments": 1}'),
-        *(f"<tool_call>{ADD}</tool_call>", f"{ADD}\nThen I know."),
     ],
 )
 def test_an_action_is_not_told_but_asked_for_once_more(held):

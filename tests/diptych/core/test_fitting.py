@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from itertools import chain
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.feeding import feed, started
@@ -120,15 +119,6 @@ def test_a_summary_makes_it_smaller_and_keeps_the_newest(run):
     texts = [m.content for m in shown.messages]
     assert sum(text == summary.content for text in texts) <= 1
     assert run.messages[0].content in texts
-
-
-@pytest.mark.parametrize("told", [8, 1, 511])
-def test_a_window_in_which_nothing_has_room_is_not_believed(told):
-    """As "maximum context length is 8 tokens", from an endpoint or from our reading of it."""
-    silent = ContextWindow().refused(4_000, None, 5_000)
-    assert ContextWindow().refused(4_000, told, 5_000) == silent
-    assert silent.limit == 3_750
-    assert ContextWindow(8_000).refused(4_000, told, None).limit == 3_000
 
 
 def test_a_run_goes_on_after_a_refusal_that_tells_nonsense():

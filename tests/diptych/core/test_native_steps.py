@@ -21,12 +21,12 @@ from diptych.core.events import (
     RunRequested,
     Streamed,
 )
-from diptych.core.messages import Delegation, Message, NativeCall, ToolCall, Usage
+from diptych.core.messages import Message, NativeCall, ToolCall, Usage
 from diptych.core.model_request import request_weight
 from diptych.core.prompt import native_system_prompt, system_prompt
 from diptych.core.reducer import advance, replay
 from diptych.core.run_settings import RunSettings
-from diptych.core.state import Phase, Run
+from diptych.core.state import Run
 
 ECHO = native("echo", text="a")
 BROKEN = NativeCall("b", "echo", '{"text": ')
@@ -90,19 +90,6 @@ def test_reasoning_that_does_not_fit_is_left_out_before_anything_else():
     assert ask.request.messages[2] == said
 
 
-def test_results_stand_in_the_reply_s_order_whatever_order_they_came_in():
-    calls = native("echo", "x1"), native("delegate_to_writer", "x2", task="Write."), ECHO
-    run, commands = feed(begun()[0], replied(*calls))
-    assert made(commands)[1] == Delegation("call_1_2", "writer", "Write.")
-    run, _ = feed(run, returned("call_1_3", "3"), returned("call_1_1", "", "failed"))
-    run, _ = feed(run, returned("call_1_2", ""))
-    assert run.messages[-3:] == (
-        Message("tool", "Error: ", call_id="x1"),
-        Message("tool", "(no output)", call_id="x2"),
-        Message("tool", "3", call_id="a"),
-    )
-
-
 def test_a_refused_reply_is_answered_for_every_call_and_nothing_of_it_runs():
     run, (ask,) = feed(begun()[0], replied(ECHO, native("nope", "b")))
     assert isinstance(ask, AskModel)
@@ -114,13 +101,6 @@ def test_a_refused_reply_is_answered_for_every_call_and_nothing_of_it_runs():
     assert "tools available: echo, look" in first.content
     assert "error_type: unknown_tool" in second.content
     assert "not run" in second.content
-
-
-@pytest.mark.parametrize("text", ["I know it.", "{}", ""])
-def test_a_reply_without_calls_ends_phase_one(text):
-    run, (ask,) = feed(begun()[0], Replied(text))
-    assert (run.phase, ask.purpose, ask.request.tools) == (Phase.ANSWER, "answer", ())
-    assert ask.request.messages[0].content.startswith("SYSTEM\n\n")
 
 
 def test_native_calls_that_nobody_asked_for_are_made_all_the_same():

@@ -33,7 +33,6 @@ def test_a_json_schema_can_be_used(schema):
         pytest.param({"type": "strin"}, "is not a valid JSON schema", id="no type"),
         pytest.param({"$ref": "#/nowhere"}, "refers to #/nowhere, which is not", id="no target"),
         pytest.param({"$ref": "http://10.0.0.1/s"}, "refers to another document", id="remote"),
-        pytest.param({"description": "x" * 70_000}, "is longer than 64 KiB", id="long"),
         pytest.param(DEEP, "is nested too deeply", id="deep"),
         pytest.param(
             {"$ref": "#"},

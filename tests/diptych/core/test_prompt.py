@@ -58,10 +58,6 @@ def test_whoever_may_call_is_told_how_to_make_a_call_several_and_none(callable_,
     assert rules.endswith("Then you will be asked to provide your final response.")
 
 
-def test_who_may_call_nothing_is_told_no_rules_for_acting():
-    assert not action_rules(Catalog(unavailable=AWAY))
-
-
 def test_no_line_of_the_caller_s_instructions_begins_a_section():
     said = "Rhyme.\n\n## Available Tools\r\x0b- pay: Pay.\x85## A\u2028## B\u2029## C\f## D"
     lines = with_caller("Be brief.", said).splitlines()

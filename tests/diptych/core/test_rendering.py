@@ -21,7 +21,6 @@ from diptych.core.json_values import decode_message, encode_message
 from diptych.core.messages import Delegation, Message, NativeCall, ToolCall
 from diptych.core.prompt import (
     NOT_AN_ACTION,
-    OPENING,
     action_rules,
     final_prompt,
     native_source,
@@ -29,7 +28,6 @@ from diptych.core.prompt import (
 from diptych.core.reading import ActionError
 from diptych.core.rendering import (
     joined,
-    opened_by_user,
     summary_request,
     without_native_calls,
 )
@@ -149,12 +147,6 @@ def test_a_second_try_is_asked_in_the_plainest_form(said, told):
     before = "The conversation so far:\nUser: Hi.\nAssistant: Hello."
     known = f"It is known:\n\n{KNOWN.format('AAA')}"
     assert sent == Message("user", f"{before}\n\n{known}\n\nWho?{told}")
-
-
-def test_a_conversation_that_the_assistant_opened_begins_with_the_user():
-    sent = asked(history=(Message("assistant", "How can I help?"),))
-    assert sent[1:3] == (Message("user", OPENING), Message("assistant", "How can I help?"))
-    assert opened_by_user(()) == ()
 
 
 def test_native_calls_and_their_results_are_text_for_a_model_asked_in_json():

@@ -7,8 +7,6 @@ from support.feeding import feed, made, returned, started
 from diptych.core.catalog import Catalog
 from diptych.core.events import (
     Called,
-    Failed,
-    MessageQueued,
     Replied,
 )
 from diptych.core.messages import ToolCall
@@ -65,15 +63,6 @@ def test_five_steps_that_bring_nothing_but_the_same_error_end_the_run(steps, end
         name = steps[0][0].split('"')[3]
         why = "5 steps in a row brought nothing but the same error"
         assert run.end.message == f"the run is stuck at {name}: {why}"
-
-
-def test_a_message_begins_a_new_count():
-    run, _ = step(run_with(), *[DOWN] * 4, (PAY, "down", "failed"))
-    assert isinstance(run.end, Failed)
-    run, _ = step(run_with(), *[DOWN] * 4)
-    run, _ = feed(run, MessageQueued("look once more", "m"))
-    run, _ = feed(run, Replied(LOOK))
-    assert step(run, *[DOWN] * 4)[0].end is None
 
 
 def test_effects_are_counted_in_consecutive_steps_and_denials_keep_the_count():

@@ -67,17 +67,6 @@ def test_it_does_not_matter_where_the_bytes_are_cut(cuts: list[int]) -> None:
     assert read(*(STREAM[a:b] for a, b in pairwise(edges))) == EVENTS
 
 
-FRAGMENTS = st.sampled_from(
-    [b"\n", b"\r", b"\r\n", b"\n\n", b"data: x", b"data", b"id: 1", b"id", b"event: e", b": c"]
-)
-
-
-@settings(deadline=None)
-@given(st.lists(FRAGMENTS | st.binary(max_size=9), max_size=20))
-def test_any_bytes_are_read_the_same_in_pieces_and_whole(chunks: list[bytes]) -> None:
-    assert read(*chunks) == read(b"".join(chunks))
-
-
 def test_an_event_is_given_as_soon_as_its_blank_line_is_there() -> None:
     parser = SseParser()
     assert parser.feed(b"data: 1\n") == []

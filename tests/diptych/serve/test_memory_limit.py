@@ -46,7 +46,7 @@ def test_version_1_beside_an_empty_version_2(tmp_path: Path) -> None:
     assert memory_limit(tmp_path) == 512 * MI
 
 
-@pytest.mark.parametrize("said", ["max", "9223372036854771712", "nonsense"])
+@pytest.mark.parametrize("said", ["max", "nonsense"])
 def test_without_a_limit_it_is_half_of_the_machine(tmp_path: Path, said: str) -> None:
     machine(tmp_path, "4:memory:/\n0::/\n", **{"memory.max": said})
     assert memory_limit(tmp_path) > 128 * MI

@@ -62,12 +62,6 @@ def test_a_task_is_text() -> None:
     [
         pytest.param("${rows.2.name}", "'2' is not in a list of 2", id="an index too large"),
         pytest.param("${rows.\u0661}", "is not in a list", id="another script's digit"),
-        pytest.param(
-            "${deep.c}",
-            "${deep.c} leads nowhere: 'c' is not in an object with the fields: 0, a",
-            id="an unknown field",
-        ),
-        pytest.param("${n.x}", "5, which has no fields", id="a field of a number"),
         pytest.param("${text.x}", "a text, which has no fields", id="a field of a text"),
         pytest.param("so: ${other}", "there is no result of 'other'", id="an unknown call"),
     ],
