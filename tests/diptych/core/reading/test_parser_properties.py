@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import orjson
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from diptych.core.catalog import Catalog, Peer, Tool
@@ -129,8 +129,12 @@ FORMS: list[Callable[[str, str], str]] = [
 ]
 
 
-@pytest.mark.parametrize("form", FORMS)
-@given(st.dictionaries(words, values, max_size=4), st.sampled_from([None, 2]))
+@settings(max_examples=300)
+@given(
+    st.sampled_from(FORMS),
+    st.dictionaries(words, values, max_size=4),
+    st.sampled_from([None, 2]),
+)
 def test_any_call_in_another_form_comes_back_as_it_was_written(
     form: Callable[[str, str], str], arguments: dict[str, JSON], indent: int | None
 ) -> None:
@@ -212,19 +216,19 @@ def nested(size: int) -> str:
     ],
 )
 def test_work_grows_with_the_length_alone(grown: Callable[[int], str]) -> None:
-    small, large = seconds(grown(2_000)), seconds(grown(16_000))
+    small, large = seconds(grown(1_000)), seconds(grown(8_000))
     assert large < max(30 * small, 0.05)  # 8 times the text; a rescan would cost 64 times
 
 
-@pytest.mark.parametrize("unit", ["a word ", '{"a": 1}\n', "<tool_call>", "[x](y) ", "<|x|>"])
-def test_a_megabyte_is_read_in_well_under_a_second(unit: str) -> None:
-    assert seconds(unit * (1_000_000 // len(unit))) < 3  # about 0.3 s; machines differ
+@pytest.mark.parametrize("unit", ['{"a": 1}\n', "<tool_call>", "<|x|>"])
+def test_a_long_reply_is_read_in_well_under_a_second(unit: str) -> None:
+    assert seconds(unit * (200_000 // len(unit))) < 1  # about 0.1 s; machines differ
 
 
 def seconds(reply: str) -> float:
-    def idempotency_key() -> float:
+    def once() -> float:
         start = time.process_time()
         parse(reply, OFFERS)
         return time.process_time() - start
 
-    return min(idempotency_key() for _ in range(3))
+    return min(once() for _ in range(3))
