@@ -156,7 +156,7 @@ async def test_what_is_not_supported_is_refused_by_its_own_error(method: str, co
         pytest.param(b"null", -32600, id="null"),
         pytest.param(b'{"jsonrpc":"2.0","id":1}', -32600, id="no method"),
         pytest.param(b'{"jsonrpc":"1.0","method":"GetTask","id":1}', -32600, id="another JSON-RPC"),
-        pytest.param(b'{"jsonrpc":"2.0","method":"GetTask","id":NaN}', -32600, id="an id of NaN"),
+        pytest.param(b'{"jsonrpc":"2.0","method":"GetTask","id":NaN}', -32700, id="an id of NaN"),
         pytest.param(b'{"jsonrpc":"2.0","method":"GetTask","id":{}}', -32600, id="an id of object"),
         pytest.param(
             b'{"jsonrpc":"2.0","method":"GetTask","id":1,"params":[1]}',
@@ -165,7 +165,7 @@ async def test_what_is_not_supported_is_refused_by_its_own_error(method: str, co
         ),
         pytest.param(
             b'{"jsonrpc":"2.0","method":"GetTask","id":1,"params":{"id":NaN}}',
-            -32602,
+            -32700,
             id="a task id of NaN",
         ),
     ],
