@@ -12,11 +12,10 @@ import random
 from dataclasses import replace
 
 from support.doubles import FunctionTools, tool
-from support.full_hooks import POINTS, HooksOfWorld
-from support.full_reckoning import wrong_in_all
 from support.replicas import Killed
 from support.world import World
 from support.world_below import NAME, Below, Workers
+from support.world_reckoning import is_denied, is_rewritten, wrong_in_all
 
 from diptych.budgets.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.budgets.shared_budget_meter import SECONDS_OF_A_DAY
@@ -26,7 +25,11 @@ from diptych.core.events import MessageQueued
 from diptych.policy.rules import Rule
 from diptych.ports.budgets import RESERVED_SECONDS
 from diptych.runs.approvals import DecisionRequest
+from diptych.runs.hooks import Hook, Hooks
 from diptych.stores.memory.budgets import MemoryLedger
+
+HOOK_SECONDS = 2.0
+POINTS = ("beforeCall", "afterCall", "afterStep", "validateAnswer")
 
 
 class ReplicaLedger:
@@ -59,7 +62,7 @@ def _begin_before_midnight(chance):
         asyncio.get_running_loop()._now = SECONDS_OF_A_DAY - chance.uniform(1.0, 25.0)
 
 
-class FullWorld(HooksOfWorld, World):
+class FullWorld(World):
     """A world with everything in it; `below` is that of the agent below."""
 
     def __init__(self, seed, ledger=MemoryLedger, workers=Workers, *, midnights=True, **rest):
@@ -153,6 +156,51 @@ class FullWorld(HooksOfWorld, World):
 
         tools = (*made.tools, tool("poke"))
         return FunctionTools({**made.functions, "poke": poke}, tools)
+
+    # Its hooks, at `points`
+
+    def hooks(self, replica):
+        asks = {
+            "beforeCall": self.before_call,
+            "afterCall": self.after_call,
+            "afterStep": self.after_step,
+            "validateAnswer": self.validate_answer,
+        }
+
+        def hook(point):
+            async def ask(question):
+                await replica.passed()
+                luck = self.whole.random()
+                if luck < 0.02:
+                    raise ValueError("crashed")
+                await asyncio.sleep(2 * HOOK_SECONDS if luck < 0.03 else luck)
+                return asks[point](question)
+
+            return Hook(point, point, ask, HOOK_SECONDS)
+
+        return Hooks(tuple(map(hook, self.points)))
+
+    def before_call(self, question):
+        call = question["call"]
+        if "tool" not in call or call["tool"] == "poke":
+            return None
+        key = call["arguments"]["key"]
+        if is_denied(key):
+            return {"deny": "not this one"}
+        return {"arguments": {"key": f"{key}~"}} if is_rewritten(key) else None
+
+    def after_call(self, question):
+        result = question["result"]
+        return None if "error" in result else {"result": {"text": f"seen {result['text']}"}}
+
+    def after_step(self, question):
+        return {"end": self.whole.random() < 0.1}
+
+    def validate_answer(self, question):
+        if self.whole.random() < 0.3:
+            return {"problem": "not good enough"}
+        self.passed_answers.add((question["run_id"], question["answer"]))
+        return None
 
     # What comes from outside
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Self
 
-from diptych.core.codec import Record, is_terminal, record_chars
-from diptych.core.errors import StoreError
+from diptych.core.codec import TERMINAL, Record, is_terminal, record_chars
+from diptych.core.errors import RunLost, StoreError
 from diptych.core.messages import JSON
 from diptych.ports import FeedItem, Gap, Item, Notice
 from diptych.ports.stores import Stores
@@ -247,9 +247,27 @@ class Subscription(AsyncIterator[Sequence[Item]]):
         new = reader.fitting(found[len(seen) :], has_more=has_more)
         has_more = has_more or len(new) < len(found) - len(seen)
         position.advance_past([*seen, *new])
-        if not has_more:
+        if not has_more and not (self._source and not new and await self._must_read_on()):
             self._stage = _Stage.LIVE if self._source else _Stage.ATTACHING
         return log.with_progress(new, after) if log else [*new]
+
+    async def _must_read_on(self) -> bool:
+        """Whether a run has ended since nothing more of it was found.
+
+        Raises `RunLost` if its end is not on record: somebody has deleted rows in the store.
+        """
+        log = self._stores.log
+        try:
+            entry = await log.entry(self._run_id)
+            if entry.status not in TERMINAL:
+                return False
+            if await log.read(self._run_id, self._position.seq, 1):
+                return True
+            if (await log.entry(self._run_id)).seq < entry.seq:
+                return False  # the store has just lost its newest records
+        except StoreError:  # the feed tells when the store is back
+            return False
+        raise RunLost("the end of this run cannot be read: its record has been changed by hand")
 
     async def _is_same(self, found: Record, log: RunLog | None) -> bool:
         """Whether a record is the one of its seq that the subscriber has seen, as far as known."""

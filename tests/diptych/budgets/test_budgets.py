@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from decimal import Decimal
 
 import pytest
 from support.budgeted import call, echo, home_with, log_of, said, used
@@ -17,7 +16,7 @@ from support.stories import virtually
 
 from diptych.budgets.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.budgets.shared_budget_meter import day_key
-from diptych.core.budget import Budget, Prices, SharedBudgets
+from diptych.core.budget import Budget, SharedBudgets
 from diptych.core.codec import Record
 from diptych.core.commands import AskModel, MakeCall
 from diptych.core.errors import DelegationError, ModelError, StoreError
@@ -33,7 +32,6 @@ from diptych.ports.budgets import RESERVED_SECONDS, Account
 from diptych.runs.request import RunRequest
 from diptych.stores.memory.budgets import MemoryLedger
 
-PRICES = Prices(Decimal(1), Decimal(2))
 DAY = day_key(CountingClock().now())
 
 
@@ -154,28 +152,6 @@ async def test_a_session_s_budget_is_its_own():
     assert home.budgets.settings.budget == Budget()
 
 
-@virtually
-async def test_tool_calls_of_a_session_are_denied_when_they_are_used():
-    home = home_with(
-        call(n=1), call(n=2), "{}", "Done.", session={"tool_calls": 1}, tools={"echo": echo}
-    )
-    items = await home.ask(session_id="talk")
-    assert len(home.tools.called) == 1
-    assert "denied: the session has used up budget.perSession.toolCalls" in str(
-        [i.content for i in items if getattr(i, "event_type", "") == "tool_error"]
-    )
-    assert (await used(home, "perSession")).tool_calls == 1
-
-
-@virtually
-async def test_a_warning_comes_for_a_day_too():
-    home = home_with("{}", said("Hi."), day={"tokens": 110})
-    items = await home.ask()
-    warned = [i.fields for i in items if isinstance(i, Notice) and i.type == "budget_warning"]
-    assert warned[0]["budget"] == "budget.perDay.tokens"
-    assert len(warned) == 1
-
-
 class Slow(Model):
     """A model that takes a second and uses 100 tokens; counts how often it was asked."""
 
@@ -213,14 +189,6 @@ async def test_runs_wait_for_what_others_have_reserved_and_then_go_on():
     ends = await asyncio.gather(home.ask(), home.ask())
     assert [end_of(items)[0] for items in ends] == ["completed"] * 2
     assert (await used(home)).tokens == 400
-
-
-@virtually
-async def test_money_is_counted_in_decimals():
-    home = home_with(said("{}", 1, 1), said("Hi.", 1, 1), day={"cost": Decimal(5)}, prices=PRICES)
-    await home.ask()
-    found = await used(home)
-    assert found.cost == Decimal("0.000006")
 
 
 @virtually
@@ -388,41 +356,6 @@ async def test_a_run_whose_call_waits_for_what_others_hold_can_be_cancelled():
     assert (await home.runs.cancel(run_id)).status == "aborted"
     assert asyncio.get_running_loop().time() < begun + 1
     assert home.tools.called == []
-
-
-@pytest.mark.parametrize("is_steered", [False, True])
-@virtually
-async def test_a_run_goes_on_while_a_call_waits_for_what_others_hold(is_steered):
-    async def first(**_):
-        await asyncio.sleep(3)
-        return "one"
-
-    both = [
-        {"id": "a", "tool": "first", "arguments": {}},
-        {"tool": "first", "arguments": {}},
-        {"tool": "echo", "after": ["a"], "arguments": {}},
-    ]
-    home = home_with(
-        *(json.dumps(both), "{}", "Hi."),
-        tools={"first": first, "echo": echo},
-        day={"tool_calls": 4},
-    )
-    day = [Account("perDay", DAY, Budget(tool_calls=4), 100_000)]
-    for other in "ab":
-        await home.ledger.reserve(day, other, Used(tool_calls=1))
-    run_id = (await home.runs.start(RunRequest((Message("user", "hi"),)))).run_id
-    await asyncio.sleep(5)
-    assert types(await home.runs.records(run_id))[-2:] == ["tool_result", "tool_result"]
-    if is_steered:
-        await home.runs.send_message(run_id, MessageQueued("no more", "m-1"))
-    await home.ledger.settle(day, "a", "", Used())
-    items = await home.told(run_id)
-    assert end_of(items)[0] == "completed"
-    assert ("echo", {}) in home.tools.called or is_steered
-    assert len(home.tools.called) == (2 if is_steered else 3)
-    if is_steered:
-        skipped = next(i for i in items if getattr(i, "event_type", "") == "tool_error")
-        assert skipped.metadata["error"] == "skipped"
 
 
 @pytest.mark.parametrize("is_steered", [False, True])
@@ -663,22 +596,6 @@ async def test_the_share_of_a_lost_child_is_counted_before_it_is_free():
     await home.told(run_id)
     assert seen == [4]
     assert (await used(home)).tool_calls == 4
-
-
-@virtually
-async def test_a_child_that_was_lost_after_midnight_counts_for_the_day_of_its_share():
-    given = {"call_id": "call_1_1", "agent": "worker", "budget": {"tool_calls": 4}}
-    lost = {"call_id": "call_1_1", "agent": "worker", "error": "unknown"}
-    midnight = 3 * 86_400.0
-    records = [
-        Record("run-1", "talk", 1, "delegation_request", midnight - 1, "work", given),
-        Record("run-1", "talk", 2, "delegation_error", midnight + 1, "It is gone.", lost),
-    ]
-    ledger = MemoryLedger(asyncio.get_running_loop().time)
-    await _meter(ledger, records).close(has_ended=True)
-    limits, keys = Budget(tool_calls=6), (day_key(midnight - 1), day_key(midnight + 1))
-    days = [Account("perDay", key, limits, 100_000) for key in keys]
-    assert await ledger.used(days) == [Used(tool_calls=4), Used()]
 
 
 @virtually

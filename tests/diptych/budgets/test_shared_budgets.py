@@ -1,7 +1,6 @@
-"""Budgets over replicas that share one Redis: exact to one call, and closed when it is lost."""
+"""Budgets over replicas that share one Redis: exact to one call, and counted once."""
 
 import asyncio
-import json
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -14,7 +13,6 @@ from support.redis_server import RedisServer, redis_server
 from support.redis_stores import soon, stores
 
 from diptych import ports
-from diptych.budgets import shared_budget_meter
 from diptych.budgets.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.budgets.shared_budget_meter import day_key
 from diptych.core.budget import Budget, SharedBudgets
@@ -123,26 +121,6 @@ async def test_200_runs_of_4_replicas_go_over_the_day_by_one_call_at_most(
         assert kinds == {("completed", None), ("failed", "budget_exhausted")}
 
 
-async def test_redis_lost_in_between_fails_closed_and_says_so(
-    server: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shared_budget_meter, "AWAY_SECONDS", 1.0)
-    async with replicas(server.url, 1, tokens=10_000) as [one]:
-        one.model.may_reply.clear()
-        run_id = await one.start()
-        await soon(lambda: one.model.asked == 1)
-        server.pause()
-        one.model.may_reply.set()
-        await asyncio.sleep(6)
-        assert one.model.asked == 1  # the answer is not asked for
-        server.resume()
-        *_, end = [i async for batch in one.runs.subscribe(run_id) for i in batch]
-        assert (end.event_type, end.metadata["code"]) == ("failed", "budget_unavailable")
-        assert "cannot be reached, so no call is made" in str(end.content)
-        await asyncio.sleep(1.5)
-        assert (await one.used()).tokens == CALL  # what was used meanwhile is counted
-
-
 async def test_what_a_dead_owner_has_on_record_and_did_not_settle_is_counted_once(
     server: RedisServer,
 ) -> None:
@@ -195,52 +173,6 @@ async def _die_in_the_answer(dead: Replica) -> str:
     for task in dead.runs._lease_keeper._tasks:  # no renewal, no word
         task.cancel()
     return run_id
-
-
-@pytest.fixture
-def saving() -> Iterator[RedisServer]:
-    """A server that has each write on disk before it says so."""
-    with redis_server("--appendonly", "yes", "--appendfsync", "always") as server:
-        yield server
-
-
-def _reserved(server: RedisServer) -> list[str]:
-    """Name the entries that have reserved of an account."""
-    texts = [server.ask("HGET", name, "text") for name in server.ask("KEYS", "*:budget:*")]
-    return [entry for text in texts for entry in json.loads(text)["reserved"]]
-
-
-def _forget_reserved(server: RedisServer) -> None:
-    """Let reservations expire: nobody waits half a minute here."""
-    for name in server.ask("KEYS", "*:budget:*"):
-        account = json.loads(server.ask("HGET", name, "text"))
-        for row in account["reserved"].values():
-            row[0] -= 60
-        server.ask("HSET", name, "text", json.dumps(account))
-
-
-async def test_what_was_reserved_when_redis_and_its_pod_were_killed_is_free_again(
-    saving: RedisServer,
-) -> None:
-    async with replicas(saving.url, 2, tokens=1_000) as (dead, heir):
-        dead.model.may_reply.clear()
-        run_id = await dead.start()
-        await soon(lambda: dead.model.asked == 1)
-        for task in (*dead.runs._lease_keeper._tasks, *dead.budgets._ledger._tasks):
-            task.cancel()
-        saving.kill()
-        saving.start()
-        assert len(_reserved(saving)) == 1
-        waiting = asyncio.create_task(heir.ask())
-        await asyncio.sleep(1)
-        assert heir.model.asked == 0  # all that is left is reserved
-        _forget_reserved(saving)
-        async with asyncio.timeout(60):
-            assert (await waiting).event_type == "completed"
-            *_, end = [i async for batch in heir.runs.subscribe(run_id) for i in batch]
-        assert end.event_type == "completed"
-        assert (await heir.used()).tokens == 4 * CALL
-        assert _reserved(saving) == []
 
 
 class MovedClock(SystemClock):

@@ -8,13 +8,11 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import httpx
 import pytest
 from support.pods import PodProcess, all_ready, pod_processes
 from support.redis_server import redis_server
-from support.tcp_proxy import tcp_proxy
 
 TEXT = " ".join(f"word{n}" for n in range(40))
 SCRIPT = json.dumps(["{}", {"chunk_ms": 100, "content": TEXT}])
@@ -94,22 +92,6 @@ async def test_a_run_whose_owner_is_killed_is_shown_to_its_end(pods: list[PodPro
     assert attached.returncode == 0
 
 
-async def test_a_run_whose_owner_leaves_is_shown_from_where_it_was(
-    pods: list[PodProcess],
-) -> None:
-    owner, _ = pods
-    run = await start_run(owner)
-    async with typed("attach", run, "--at", owner.url) as attached:
-        seen = await read_until(attached, "word9 ")
-        owner.terminate()
-        assert await owner.exited(20) == 0
-        owner.start()
-        out, err = await read_rest(attached)
-    assert seen + out == TEXT + "\n"
-    assert err[1:3] == ["! the agent's pod is leaving, and hands the run over", TAKEN_OVER]
-    assert attached.returncode == 0
-
-
 async def test_ctrl_c_in_attach_prints_the_command_that_attaches_again(
     pods: list[PodProcess],
 ) -> None:
@@ -128,39 +110,3 @@ async def test_ctrl_c_in_attach_prints_the_command_that_attaches_again(
         out, err = await read_rest(again)
     assert (out, again.returncode) == (TEXT + "\n", 0)
     assert err[-1].startswith("✓ done in ")
-
-
-async def test_a_pod_that_dies_before_its_response_costs_nothing(
-    pods: list[PodProcess],
-) -> None:
-    """The response is lost with the pod; the run has started, and its key finds it again."""
-    owner, other = pods
-    async with (
-        tcp_proxy(owner.port) as proxy,
-        typed("run", f"http://127.0.0.1:{proxy.port}", "Hi", "--session", "lost") as process,
-    ):
-        assert process.stderr
-        await process.stderr.readuntil(b"a script answers")  # so it has been there
-        proxy.delay = 600.0
-        runs = await runs_of(other, "lost")
-        owner.kill()
-        proxy.delay = 0.0
-        proxy.cut()
-        owner.start()
-        out, err = await read_rest(process)
-        assert await runs_of(other, "lost") == runs
-    assert len(runs) == 1
-    assert out == TEXT + "\n"
-    assert [line for line in err if line.endswith("; asking again")]
-    assert process.returncode == 0
-
-
-async def runs_of(pod: PodProcess, session_id: str) -> list[str]:
-    """Wait until there are runs of a session, and give their ids."""
-    async with asyncio.timeout(20), httpx.AsyncClient(trust_env=False) as http:
-        while True:
-            reply = await http.get(f"{pod.url}/v1/runs", params={"session_id": session_id})
-            found: list[dict[str, Any]] = reply.json()["data"]
-            if found:
-                return [run["id"] for run in found]
-            await asyncio.sleep(0.02)

@@ -1,10 +1,8 @@
 """Commands as processes of their own: signals, pipes, and what is left behind."""
 
-import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -98,35 +96,6 @@ def test_ctrl_c_aborts_the_run_and_leaves_no_tool_server(slow: str) -> None:
         assert not process.stderr.read()
 
 
-INTERRUPTED_IMPORT = """
-import os, signal, sys
-
-class Interrupting:
-    def find_spec(self, name, path=None, target=None):
-        if name == "NAME":
-            sys.meta_path.remove(self)
-            try:
-                os.kill(os.getpid(), signal.SIGINT)
-                any(range(9))  # Python calls handlers between two steps
-            except BaseException:
-                pass
-
-sys.meta_path.insert(0, Interrupting())
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
-@pytest.mark.parametrize("module", ["typer", "diptych.cli.follow"])
-def test_a_signal_in_an_import_that_would_swallow_it_is_an_end(
-    module: str, slow: str, tmp_path: Path
-) -> None:
-    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED_IMPORT.replace("NAME", module))
-    with started("chat", slow, PYTHONPATH=str(tmp_path)) as process:
-        assert process.wait(20) == 130
-        assert process.stderr
-        assert not process.stderr.read()
-
-
 INTERRUPTED_START = """
 import os, signal, sysconfig
 
@@ -158,38 +127,6 @@ def test_ctrl_c_while_a_tool_server_starts_says_nothing(tmp_path: Path) -> None:
         assert process.wait(20) == 130
         assert process.stderr
         assert not process.stderr.read()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="runs a shell's script, sends SIGINT")
-@pytest.mark.parametrize("words", [["run", "FILE", "Hi"], ["chat", "FILE"]])
-def test_ctrl_c_while_it_is_already_ending_says_nothing(tmp_path: Path, words: list[str]) -> None:
-    file, ending = tmp_path / "slow.yaml", tmp_path / "ending"
-    script = f"(cat; : > {ending}) | diptych demo-tools; sleep 60"
-    manifest = SLOW.replace("diptych, demo-tools", f"sh, -c, '{script}'")
-    file.write_text(manifest.replace("word " * 1000, "word"))
-    with started(*[str(file) if word == "FILE" else word for word in words]) as process:
-        while not ending.exists():
-            assert process.poll() is None
-            time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
-        assert process.stderr
-        assert "rror" not in process.stderr.read()
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT, runs a shell's script")
-def test_a_signal_while_another_program_is_at_work_is_an_end_too(tmp_path: Path) -> None:
-    begun = tmp_path / "begun"
-    (tmp_path / "kubectl").write_text(f"#!/bin/sh\n: > {begun}\nexec sleep 60\n")
-    (tmp_path / "kubectl").chmod(0o755)
-    path = os.pathsep.join((str(tmp_path), os.defpath))
-    with started("status", PATH=path) as process:
-        while not begun.exists():
-            time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
-        assert process.stderr
-        assert "Traceback" not in process.stderr.read()
 
 
 def test_a_reader_that_goes_away_ends_it_quietly(slow: str) -> None:
@@ -244,29 +181,6 @@ def test_output_that_nobody_takes_is_an_end(quick: str, command: str) -> None:
 def test_a_command_without_stdin_or_stderr_does_its_work(quick: str) -> None:
     found = redirected("<&- 2>&-", "run", quick, "Hi")
     assert (found.returncode, found.stdout) == (0, "Hello!\n")
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGTERM")
-def test_agents_are_served_even_if_nobody_reads_where(quick: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        port = bound.getsockname()[1]
-    reader, writer = os.pipe()
-    os.close(reader)
-    words = [sys.executable, "-m", "diptych", "serve", quick, "--port", str(port)]
-    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=writer)
-    os.close(writer)
-    try:
-        for _ in range(400):
-            with contextlib.suppress(httpx.TransportError):
-                if httpx.get(f"http://127.0.0.1:{port}/ready", trust_env=False).is_success:
-                    break
-            time.sleep(0.05)
-        assert process.poll() is None
-        process.terminate()
-        assert process.wait(10) in (0, 141)  # its last lines may be lost
-    finally:
-        process.kill()
-        process.wait()
 
 
 def test_serve_says_where_agents_are_and_ends_on_a_signal(slow: str) -> None:

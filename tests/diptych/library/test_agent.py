@@ -142,18 +142,6 @@ async def test_a_session_survives_its_agent_object(server: RedisServer) -> None:
     ]
 
 
-async def test_an_answer_can_be_read_by_another_object_of_that_name(server: RedisServer) -> None:
-    async with agent(server, "Hello.") as first, agent(server, "x") as second:
-        await first.run("Hi", session_id="talk")
-        events = await second.memory.get_session_events("talk")
-        assert [(e.event_type, e.content) for e in events] == [
-            ("user_message", "Hi"),
-            ("agent_response", "Hello."),
-        ]
-        async with agent(server, "x", name="stranger") as other:
-            assert await other.memory.get_session_events("talk") == []
-
-
 async def test_what_one_object_leaves_another_one_finishes(server: RedisServer) -> None:
     first = agent(server, SLOW)
     async with agent(server, SLOW) as second:
@@ -222,22 +210,6 @@ async def test_without_a_store_sessions_end_with_their_object() -> None:
             id="no Redis",
         ),
         pytest.param(
-            {"store": ""},
-            "spec.sessions.redis: the store's URL must begin with redis://, rediss://, unix:// or "
-            "redis+sentinel://",
-            id="an empty URL",
-        ),
-        pytest.param(
-            {"store": "redis://:sesame@localhost:99999"},
-            "spec.sessions.redis: the store's URL cannot be read: check its port and options",
-            id="no such port",
-        ),
-        pytest.param(
-            {"store": {}},
-            "spec.sessions.redis: needs exactly one of urlFrom, serviceRef",
-            id="a reference to nothing",
-        ),
-        pytest.param(
             {"store": {"url": "redis://:sesame@localhost"}},
             'spec.sessions.redis.url: is not a known field (did you mean "urlFrom"?)',
             id="a field that a manifest has not",
@@ -247,11 +219,6 @@ async def test_without_a_store_sessions_end_with_their_object() -> None:
             "spec.sessions.redis.urlFrom: key url of Secret no is missing; set NO_URL, or give "
             "--secrets FILE",
             id="a reference that leads nowhere",
-        ),
-        pytest.param(
-            {"store": "redis://localhost", "retention": "59s"},
-            'spec.sessions.retention: must be at least "1m" and at most "720h" (got "59s")',
-            id="too short a retention",
         ),
         pytest.param(
             {"retention": "1h"},
@@ -264,16 +231,6 @@ def test_what_is_no_store_is_refused_as_in_a_manifest(
     settings: Mapping[str, Any], line: str
 ) -> None:
     assert problems_of(**settings) == [f"Agent('helper'): {line}"]
-    assert "sesame" not in line
-
-
-@pytest.mark.parametrize("url", ["http://:sesame@localhost", "redis://:sesame@localhost/x"])
-def test_a_url_of_no_store_is_refused_behind_a_reference_too(
-    monkeypatch: pytest.MonkeyPatch, url: str
-) -> None:
-    monkeypatch.setenv("R_URL", url)
-    [line] = problems_of(store={"urlFrom": {"secretKeyRef": {"name": "r", "key": "url"}}})
-    assert line.startswith("Agent('helper'): spec.sessions.redis.urlFrom: the store's URL must ")
     assert "sesame" not in line
 
 

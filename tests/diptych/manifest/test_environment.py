@@ -50,15 +50,6 @@ def test_the_whole_form_makes_an_agent() -> None:
     assert config.public_url == "https://agents.example.com"
 
 
-def test_a_script_replaces_the_model() -> None:
-    config = config_from_environment(
-        {"AGENT_NAME": "echo", "DEBUG_MOCK_RESPONSES": '["{}", "Hello!"]'}
-    )
-    assert config.model is None
-    assert config.mock_responses == '["{}", "Hello!"]'
-    assert config.mock_source == "DEBUG_MOCK_RESPONSES"
-
-
 def test_a_blank_variable_counts_as_not_set() -> None:
     config = config_from_environment(MINIMAL | {"MODEL_API_KEY": " ", "REDIS_URL": " "})
     assert config.model is not None
@@ -150,9 +141,3 @@ def test_all_mistakes_of_the_process_are_told_at_once() -> None:
         "PUBLIC_URL: must start with http:// or https://",
         "SHUTDOWN_GRACE_SECONDS: must be a number of seconds from 0 to 3600",
     )
-
-
-@pytest.mark.parametrize("seconds", ["3601", "soon", "1e3", "nan", "20s"])
-def test_a_grace_that_is_no_number_of_seconds_is_refused(seconds: str) -> None:
-    with pytest.raises(ConfigError, match="SHUTDOWN_GRACE_SECONDS"):
-        process_settings({"SHUTDOWN_GRACE_SECONDS": seconds})

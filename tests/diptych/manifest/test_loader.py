@@ -263,13 +263,6 @@ def test_a_script_of_the_manifest_wins_over_that_of_the_process() -> None:
     assert three.mock_responses is None
 
 
-def test_a_model_that_a_script_replaces_needs_no_key() -> None:
-    spec = "{model: {name: m, endpoint: http://m, apiKey: {secretKeyRef: {name: a, key: b}}}}"
-    (config,) = loaded(MOCKED, agent(spec=spec))
-    assert config.mock_responses
-    assert config.model is not None
-
-
 @pytest.mark.parametrize(("count", "url"), [(1, "https://agents.example.com"), (2, None)])
 def test_public_url_of_the_process_is_that_of_its_only_agent(count: int, url: str | None) -> None:
     scripts = json.dumps({f"a{n}": "x" for n in range(count)})

@@ -1,5 +1,6 @@
-"""What a manifest may say, and what it may not say yet."""
+"""What a manifest may say; each mistake is one line: the field, what is wrong, the fix."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,200 @@ from diptych.manifest.documents import SourceLocation
 from diptych.manifest.validation import _all_paths, validate_manifest
 
 FULL = Path(__file__).parent / "full_manifest.yaml"
+URL = "http://127.0.0.1:8000/mcp"
 MODEL = {"name": "gpt-5-mini", "endpoint": "https://models.example.com/v1"}
+KEY = "{secretKeyRef: {name: models, key: api-key}}"
+LABEL = 'must be lower-case letters, digits and "-", not "-" first or last, 63 characters at most'
+SHORTHANDS = {
+    "DIGEST": f"sha256:{'0' * 64}",
+    "REF": "{secretKeyRef: {name: a, key: b}}",
+    "URL": f"'{URL}'",
+}
+
+MISTAKES = r"""
+tools: [{name: calc, url: URL, pin: [{tool: add, digest: 'sha256:abc'}]}]
+    spec.tools[0].pin[0].digest: must be "sha256:" and 64 hexadecimal digits; remove it and run
+    `diptych pin FILE` (got "sha256:abc")
+tools: [{name: calc, url: URL, pin: [{tool: add*, digest: DIGEST}]}]
+    spec.tools[0].pin[0].tool: must be the name of a tool: 1 to 64 of A-Z, a-z, 0-9, ".", "-" and
+    "_" (got "add*")
+tools: [{name: calc, url: URL, pin: [{tool: add, digest: DIGEST}, {tool: add, digest: DIGEST}]}]
+    spec.tools[0].pin: pinned tools must differ; more than one is called add
+expose: {host: a.example.com}
+    spec.expose: needs exactly one of gateway, ingress
+expose: {host: Example, ingress: {}}
+    spec.expose.host: must be a host name such as agent.example.com, in lower case (got "Example")
+expose: {host: a.example.com, gateway: {name: g}, tls: {secretName: s}}
+    spec.expose: a gateway has its certificate itself: leave tls.secretName out
+metadata: {labels: {app.kubernetes.io/name: x}}
+    spec.metadata: labels: keys of kubernetes.io, k8s.io and diptych.dev are not the agent's to
+    set
+metadata: {annotations: {diptych.dev/applied: x}}
+    spec.metadata: annotations: keys of kubernetes.io, k8s.io and diptych.dev are not the agent's
+    to set
+policy: [{match: {tool: a}, do: deny, when: argz.x > 1}]
+    spec.policy[0].when: column 5: undeclared reference to 'argz.x' (got "argz.x > 1")
+policy: [{match: {agent: a}, do: deny, when: has(tool.name)}]
+    spec.policy[0].when: column 4: undeclared reference to 'tool.name' (got "has(tool.name)")
+policy: [{match: {}, do: ask}]
+    spec.policy[0].match: needs exactly one of tool, agent
+loop: {maxStep: 3}
+    spec.loop.maxStep: is not a known field (did you mean "maxSteps"?)
+max_steps: 3
+    spec.max_steps: is not a known field here (did you mean "spec.loop.maxSteps"?)
+model: {apiKey: {secretKeyRef: {name: a, key: b, zzz: c}}}
+    spec.model.apiKey.secretKeyRef.zzz: is not a known field; known here: name, key
+description: null
+    spec.description: is empty; give it a value or remove it
+instructions: a, instructionsFrom: REF
+    spec: needs only one of instructions, instructionsFrom
+instructionsFrom: {}
+    spec.instructionsFrom: needs exactly one of configMapKeyRef, secretKeyRef
+model: {name: ''}
+    spec.model.name: must not be empty (got "")
+model: {endpoint: models.example.com/v1}
+    spec.model.endpoint: must start with http:// or https:// (got "models.example.com/v1")
+budget: {tokens: 1, perDay: {cost: '2000000'}}
+    spec.budget.perDay.cost: must be a decimal above 0 as a string, such as "0.50", with at most 6
+    digits before the point and 6 after it (got "2000000")
+model: {parameters: {temperature: 0.2}}
+    spec.model.parameters.temperature: must be a decimal from 0 to 2 as a string, such as "0.2"
+    (got 0.2)
+model: {parameters: {temperature: '2.1'}}
+    spec.model.parameters.temperature: must be a decimal from 0 to 2 as a string, such as "0.2"
+    (got "2.1")
+model: {parameters: {maxTokens: '2000'}}
+    spec.model.parameters.maxTokens: must be a whole number (got "2000")
+model: {timeouts: {idle: 30}}
+    spec.model.timeouts.idle: must be a duration such as "30s", "1m30s" or "500ms" (got 30)
+model: {timeouts: {idle: 0s}}
+    spec.model.timeouts.idle: must be more than "0s" and at most "24h" (got "0s")
+tools: [{url: URL}]
+    spec.tools[0].name: is required
+tools: [{name: my__tools, url: URL}]
+    spec.tools[0].name: must be lower-case letters, digits and "-", not "-" first or last, 63
+    characters at most (got "my__tools")
+tools: [{name: a, url: URL}, {name: a, url: URL}]
+    spec.tools: tool servers must differ; more than one is called a
+tools: [{name: calculator, url: 'calc:8000'}]
+    spec.tools[0].url: must start with http:// or https:// (got "calc:8000")
+tools: [{name: calculator, url: 'http://:8000/mcp'}]
+    spec.tools[0].url: must be a URL with a host, such as http://127.0.0.1:8000 (got
+    "http://:8000/mcp")
+tools: [{name: calculator, url: 'http://a:99999/'}]
+    spec.tools[0].url: must be a URL with a host, such as http://127.0.0.1:8000 (got
+    "http://a:99999/")
+tools: [{name: calculator, url: 'http://user:secret@calc/'}]
+    spec.tools[0].url: must not hold a user or password; use a reference to a Secret for that
+tools: [{name: calculator}]
+    spec.tools[0]: needs exactly one of url, serviceRef, command
+tools: [{name: calc, url: URL, command: [calc]}]
+    spec.tools[0]: needs exactly one of url, serviceRef, command
+tools: [{name: a, command: [a], headers: [{name: b, value: c}]}]
+    spec.tools[0]: a command has no headers; remove them, or give a url
+tools: [{name: calc, url: URL, env: [{name: A, value: b}]}]
+    spec.tools[0]: only a command has env; remove it, or give a command
+tools: [{name: a, command: [a], env: [{name: A}]}]
+    spec.tools[0].env[0]: needs exactly one of value, valueFrom
+tools: [{name: calc, url: URL, allow: []}]
+    spec.tools[0].allow: must not be an empty list; leave the field out instead
+model: {apiKey: REF, headers: [{name: authorization, value: Bearer c}]}
+    spec.model: needs only one of apiKey and a header Authorization
+model: {fallbacks: [{name: small}]}
+    spec.model.fallbacks[0].endpoint: is required
+tools: [{name: calc, url: URL, headers: [{name: Authorization, value: "Bearer\nsecret"}]}]
+    spec.tools[0].headers[0].value: must be one line of ASCII text
+tools: [{name: calc, url: URL, headers: [{name: Authorization}]}]
+    spec.tools[0].headers[0]: needs exactly one of value, valueFrom
+tools: [{name: calc, url: URL, headers: [{name: A, value: b}, {name: a, value: c}]}]
+    spec.tools[0].headers: headers must differ; more than one is called a
+agents: [{name: a}, {as: a, url: URL}]
+    spec.agents: agents must differ; more than one is called a
+agents: [{url: URL}]
+    spec.agents[0]: a url needs "as": the name that the model knows the agent by
+agents: [{name: a, url: URL}]
+    spec.agents[0]: needs exactly one of name, url
+loop: {maxSteps: 101}
+    spec.loop.maxSteps: must be 100 or less (got 101)
+loop: {maxRetries: 101}
+    spec.loop.maxRetries: must be 100 or less (got 101)
+loop: {onMaxSteps: fail}
+    spec.loop.onMaxSteps: must be "stop" or "answer" (got "fail")
+container: {env: [{name: A, value: 1}]}
+    spec.container.env[0].value: must be a string; quote it
+container: {env: [{name: A, value: a, valueFrom: REF}]}
+    spec.container.env[0]: needs only one of value, valueFrom
+container: {env: [{name: A}, {name: A}]}
+    spec.container.env: variables must differ; more than one is called A
+network: {extraEgress: [{to: [{}]}]}
+    spec.network.extraEgress[0].to[0]: needs podSelector, namespaceSelector or both, or else
+    ipBlock
+allowedNamespaces: {from: Selector}
+    spec.allowedNamespaces: selector belongs to `from: Selector`, and to it only
+network: {extraIngress: [{from: [{podSelector: {matchExpressions: [{key: a, operator: In}]}}]}]}
+    spec.network.extraIngress[0].from[0].podSelector.matchExpressions[0]: values are needed for In
+    and NotIn, and for them only
+container: {resources: {limits: {cpu: 0.5}}}
+    spec.container.resources.limits.cpu: must be a quantity such as "500m", "2" or "512Mi" (got
+    0.5)
+sessions: {redis: {}}
+    spec.sessions.redis: needs exactly one of urlFrom, serviceRef
+sessions: {redis: {urlFrom: REF, serviceRef: {name: redis}}}
+    spec.sessions.redis: needs exactly one of urlFrom, serviceRef
+sessions: {redis: {url: 'redis://:sesame@r'}}
+    spec.sessions.redis.url: is not a known field (did you mean "urlFrom"?)
+sessions: {redis: {serviceRef: {name: redis, path: /}}}
+    spec.sessions.redis.serviceRef.path: is not a known field here (did you mean
+    "spec.tools.serviceRef.path"?)
+sessions: {redis: {serviceRef: {name: redis, port: 0}}}
+    spec.sessions.redis.serviceRef.port: must be 1 or more (got 0)
+sessions: {adopt: one}
+    spec.sessions: adopt needs redis: without it sessions end with their pod
+sessions: {onDelete: purge}
+    spec.sessions: onDelete: purge needs redis: without it sessions end with their pod
+sessions: {redis: {urlFrom: REF}, retention: 59s}
+    spec.sessions.retention: must be at least "1m" and at most "720h" (got "59s")
+sessions: {redis: {urlFrom: REF}, retention: 720h1ms}
+    spec.sessions.retention: must be at least "1m" and at most "720h" (got "720h1ms")
+sessions: {redis: {urlFrom: REF}, retention: 30d}
+    spec.sessions.retention: must be a duration such as "30s", "1m30s" or "500ms" (got "30d")
+sessions: {retention: 1h}
+    spec.sessions: retention needs redis: without it sessions end with their pod
+replicas: 2
+    spec: replicas above 1 need sessions.redis: without it each pod knows its own sessions only
+replicas: 2, sessions: {whenBusy: enqueue}
+    spec: replicas above 1 need sessions.redis: without it each pod knows its own sessions only
+chat: {callerTools: run}
+    spec.chat.callerTools: must be "refuse" or "ignore" (got "run")
+chat: {callerSystem: obey}
+    spec.chat.callerSystem: must be "quote" or "off" (got "obey")
+chat: {corsOrigins: ['https://app.example.com/']}
+    spec.chat.corsOrigins[0]: must be "*" or an origin such as https://app.example.com, in lower
+    case, without a path (got "https://app.example.com/")
+model: {inputs: [text]}
+    spec.model.inputs[0]: must be "image", "audio" or "file" (got "text")
+tools: [{name: result, url: URL}]
+    spec.tools[0].name: result is the name of the agent's own tool result__read; use another (got
+    "result")
+tools: [{name: a, command: [" "]}]
+    spec.tools[0]: command must begin with the name of a program
+budget: {cost: "1"}
+    spec: budget.cost needs model.prices: give input and output, the prices of a million tokens
+agents: [{as: a, url: URL, namespace: b}]
+    spec.agents[0]: a url has no namespace; remove it, or give a name
+outputSchema: []
+    spec.outputSchema: must be a mapping of fields
+podTemplate: {spec: 5}
+    spec.podTemplate.spec: must be a mapping of fields
+hooks: [{at: onCall, url: "https://h"}]
+    spec.hooks[0].at: must be "beforeCall", "afterCall", "afterStep" or "validateAnswer"
+    (got "onCall")
+hooks: [{at: afterStep, url: "https://h", timeout: 31s}]
+    spec.hooks[0].timeout: must be more than "0s" and at most "30s" (got "31s")
+hooks: [{at: afterStep, url: "https://h", retries: 3}]
+    spec.hooks[0].retries: is not a known field; known here: at, url, timeout, headers, signingKey
+"""
+"""Fields of a spec with a mistake, and below them its line."""
 
 
 def manifest(**spec: Any) -> dict[str, Any]:
@@ -26,10 +220,106 @@ def manifest(**spec: Any) -> dict[str, Any]:
     }
 
 
+def named(name: object) -> dict[str, Any]:
+    return manifest() | {"metadata": {"name": name}}
+
+
 def problems_of(content: dict[str, Any]) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         validate_manifest(content, SourceLocation("agent.yaml"))
     return [line.removeprefix("agent.yaml: ") for line in caught.value.problems]
+
+
+def mistakes() -> list[tuple[str, str]]:
+    found = re.findall(r"^(\S.*)\n((?:    .*\n)+)", MISTAKES, re.MULTILINE)
+    return [(fields, " ".join(line.split())) for fields, line in found]
+
+
+@pytest.mark.parametrize(("fields", "line"), mistakes())
+def test_a_mistake_is_one_line_that_names_field_and_fix(fields: str, line: str) -> None:
+    for short, text in SHORTHANDS.items():
+        fields = fields.replace(short, text)
+    spec = yaml.safe_load(f"{{{fields}}}")
+    content = manifest(**spec | {"model": MODEL | spec.get("model", {})})
+    assert problems_of(content) == [line]
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (
+            manifest() | {"apiVersion": "diptych.dev/v1"},
+            'apiVersion: must be "diptych.dev/v1alpha1" (got "diptych.dev/v1")',
+        ),
+        (
+            {"apiVersion": API_VERSION, "kind": "Agent", "metadata": {"name": "a"}},
+            "spec: is required",
+        ),
+        (manifest() | {"spec": None}, "spec: must be a mapping of fields"),
+        (manifest() | {"spec": {"model": MODEL, 1: "x"}}, "spec[1]: is not a string; quote it"),
+        (named(123), "metadata.name: must be a string; quote it (got 123)"),
+        (named(name=True), "metadata.name: must be a string; quote it (got true)"),
+        (named("My_Agent"), f'metadata.name: {LABEL} (got "My_Agent")'),
+        (named("4u"), 'metadata.name: must begin with a letter (got "4u")'),
+        (named("a" * 64), f"metadata.name: {LABEL}"),
+        (
+            manifest(instructions="a" * (128 * 1024 + 1)),
+            "spec.instructions: must be 131072 characters or fewer",
+        ),
+    ],
+    ids=lambda value: None if isinstance(value, str) else "",
+)
+def test_a_mistake_around_the_spec_is_one_line_too(content: dict[str, Any], line: str) -> None:
+    assert problems_of(content) == [line]
+
+
+@pytest.mark.parametrize(
+    ("spec", "correction"),
+    [
+        ({"model": MODEL | {"apiKey": "sk-1"}}, f"apiKey: {KEY}"),
+        ({"access": {"keys": ["sk-1"]}}, f"keys: [{{name: …, {KEY[1:]}]"),
+        ({"hooks": [{"at": "afterCall", "url": URL, "signingKey": "sk-1"}]}, f"signingKey: {KEY}"),
+        ({"container": {"env": ["A=sk-1"]}}, "env: [{name: …}]"),
+        ({"instructionsFrom": "prompts"}, "instructionsFrom: {configMapKeyRef: {name: …, key: …}}"),
+        ({"agents": ["researcher"]}, "agents: [{name: researcher}]"),
+        ({"agents": "yes"}, 'agents: [{name: "yes"}]'),
+        ({"tools": [URL]}, f'tools: [{{name: …, url: "{URL}"}}]'),
+        ({"tools": [{"name": "a", "command": "npx calc"}]}, "command: [npx, calc]"),
+        ({"sessions": {"redis": {"urlFrom": "redis://sk-1"}}}, f"urlFrom: {KEY}"),
+        ({"tools": {"calculator": URL}}, '- "'),
+        ({"tools": ["calculator"]}, "tools: [{name: calculator, url: …}]"),
+        ({"tools": [{"name": "a", "url": URL, "allow": "pay*"}]}, 'allow: ["pay*"]'),
+        ({"model": "gpt-5-mini"}, "model: {name: gpt-5-mini, endpoint: …}"),
+        ({"policy": [{"match": "bank__pay", "do": "ask"}]}, "match: {tool: bank__pay}"),
+        ({"access": {"grants": ["team"]}}, "grants: [{to: […], may: […]}]"),
+        ({"loop": 5}, ""),
+    ],
+)
+def test_a_value_of_another_form_is_written_as_it_was_meant(
+    spec: dict[str, Any], correction: str
+) -> None:
+    (line,) = problems_of(manifest(**spec))
+    assert re.split('; write |; begin each entry with "', line)[1:] == [correction] * bool(
+        correction
+    )
+    assert "sk-1" not in line
+
+
+@pytest.mark.parametrize(
+    ("spec", "meant"),
+    [
+        ({"model": MODEL | {"temperature": "1"}}, "spec.model.parameters.temperature"),
+        ({"model": MODEL | {"fallbacks": [MODEL | {"maxTokens": 1}]}},
+         "spec.model.fallbacks.parameters.maxTokens"),
+        ({"model": MODEL | {"fallbacks": [MODEL | {"timeouts": {}}]}}, "spec.model.timeouts"),
+        ({"maxTokens": 1}, "spec.context.maxTokens"),
+        ({"temperature": "1"}, "spec.model.parameters.temperature"),
+        ({"tools": [{"name": "a", "url": URL, "readOnly": True}]}, "spec.tools.overrides.readOnly"),
+    ],
+)  # fmt: skip
+def test_of_fields_with_a_name_the_nearest_is_meant(spec: dict[str, Any], meant: str) -> None:
+    (line,) = problems_of(manifest(**spec))
+    assert line.endswith(f'is not a known field here (did you mean "{meant}"?)')
 
 
 def test_every_supported_field_is_taken() -> None:

@@ -8,10 +8,8 @@ import yaml
 
 from diptych.core.errors import ConfigError
 from diptych.manifest import API_VERSION, REFERENCES
-from diptych.manifest.documents import SourceLocation
 from diptych.manifest.loader import LocalOptions, check_files, load_agents
 from diptych.manifest.settings import AgentConfig
-from diptych.manifest.validation import validate_manifest
 
 URL = {"urlFrom": {"secretKeyRef": {"name": "redis", "key": "url"}}}
 SERVICE = {"serviceRef": {"name": "redis"}}
@@ -46,15 +44,6 @@ def loose_ends(file: Path, options: LocalOptions) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         load_agents([file], options)
     return [line.removeprefix(f"{file}: ") for line in caught.value.problems]
-
-
-@pytest.mark.parametrize(
-    ("retention", "seconds"),
-    [("1m", 60), ("720h", 2_592_000), ("1h30m", 5400)],
-)
-def test_a_retention_is_read_as_seconds(retention: str, seconds: float) -> None:
-    content = manifest({"redis": URL, "retention": retention})
-    assert validate_manifest(content, SourceLocation("")).spec.sessions.retention == seconds
 
 
 def test_check_minds_replicas_without_redis_and_follows_no_reference(tmp_path: Path) -> None:
@@ -117,14 +106,6 @@ def test_a_service_is_where_the_option_says(
     assert store.prefix == "diptych:team:coordinator"
 
 
-def test_a_service_of_another_namespace_may_be_named_with_it(tmp_path: Path) -> None:
-    sessions = {"redis": {"serviceRef": {"name": "redis", "namespace": "stores"}}}
-    services = {"redis": "localhost:1", "stores/redis": "localhost:2"}
-    store = loaded(write(tmp_path, manifest(sessions)), LocalOptions(services=services)).store
-    assert store is not None
-    assert store.url() == "redis://localhost:2"
-
-
 NO_ADDRESS = "must be where a Redis is, such as redis://localhost:6379 or localhost:6379"
 
 
@@ -164,20 +145,6 @@ def test_an_address_that_is_missing_or_none_is_one_line(
 ) -> None:
     file = write(tmp_path, manifest(sessions))
     assert loose_ends(file, LocalOptions(services=services)) == [line]
-
-
-def test_a_redis_is_no_tool_server(tmp_path: Path) -> None:
-    file = write(tmp_path, manifest(tools=[{"name": "wiki", "serviceRef": {"name": "wiki"}}]))
-    assert loose_ends(file, LocalOptions(services={"wiki": "redis://localhost"})) == [
-        "spec.tools[0].serviceRef: Service wiki has no address here; give --service wiki=URL"
-    ]
-
-
-def test_a_mistake_elsewhere_hides_no_redis_of_the_command_line(tmp_path: Path) -> None:
-    file = write(tmp_path, manifest({"redis": SERVICE}, budget={"tokens": 0}))
-    options = LocalOptions(services={"redis": "redis://localhost:6379"})
-    [line] = loose_ends(file, options)
-    assert line.startswith("line 7: spec.budget.tokens: ")
 
 
 # ---- in a pod

@@ -6,7 +6,7 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.doubles import catalog, facts, house, types
+from support.doubles import catalog, facts, house
 
 from diptych.core.answer_gate import AnswerGate, is_call
 from diptych.core.run_settings import RunSettings
@@ -103,23 +103,6 @@ async def test_reasoning_is_told_as_it_comes_and_is_no_part_of_the_answer():
     told = await house(model=Pieces(*own)).ask()
     assert reasoning_of(told) == ["let ", "me"]
     assert answer_of(told) == ("3!", "stop")
-
-
-async def test_a_call_in_reasoning_is_no_call():
-    told = await house(model=Pieces(Delta(f"<think>{ADD}</think>3")), tools={"add": None}).ask()
-    assert answer_of(told) == ("3", "stop")
-
-
-async def test_reasoning_that_never_closes_is_a_blank_answer():
-    told = await house(model=Pieces(Delta("<think>hm, "), Delta("hm"))).ask()
-    assert types(told)[-1] == "failed"
-    assert told[-1].metadata["code"] == "empty_answer"
-
-
-async def test_text_before_an_end_of_reasoning_that_nobody_opened_becomes_void():
-    told = await house(model=Pieces(Delta("let me"), Delta("</think>"), Delta("3"))).ask()
-    assert facts(told) == ["user_message", "answer_reset", "agent_response"]
-    assert answer_of(told) == ("3", "stop")
 
 
 async def test_a_template_that_opens_the_reasoning_is_known_by_the_first_reply():

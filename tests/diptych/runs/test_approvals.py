@@ -10,7 +10,7 @@ from support.stories import begin, log, now, virtually
 
 from diptych.core.approval_records import open_approvals
 from diptych.core.codec import Record
-from diptych.core.errors import AlreadyDecided, ApprovalNotFound, InvalidRequest, RunEnded
+from diptych.core.errors import AlreadyDecided, InvalidRequest, RunEnded
 from diptych.core.events import ApprovalDecided, MessageQueued
 from diptych.core.messages import ChildRun
 from diptych.core.run_settings import RunSettings
@@ -85,15 +85,6 @@ async def test_an_approved_call_is_made():
 
 
 @virtually
-async def test_a_rejection_is_a_result_that_the_model_reads():
-    place, asking, run_id = await begun(PAY, "{}", "Not paid.")
-    await place.runs.decide(run_id, CALL, decision("reject", reason="too much"))
-    await asking
-    assert place.tools.called == []
-    assert "denied: too much" in place.model.requests[1][-1].content
-
-
-@virtually
 async def test_an_edited_call_is_made_as_edited_and_the_model_is_told():
     place, asking, run_id = await begun(PAY, "{}", "Paid.")
     await place.runs.decide(run_id, CALL, decision("edit", arguments={"amount": 1}))
@@ -102,14 +93,6 @@ async def test_an_edited_call_is_made_as_edited_and_the_model_is_told():
     told = place.model.requests[1][-1].content
     assert "It was made as tool pay (amount: 1)." in told
     assert "paid 1" in told
-
-
-@virtually
-async def test_a_call_can_be_replaced_by_another_one():
-    place, asking, run_id = await begun(PAY, "{}", "Seen.")
-    await place.runs.decide(run_id, CALL, decision("replace", call={"tool": "look"}))
-    await asking
-    assert place.tools.called == [("look", {})]
 
 
 @virtually
@@ -174,18 +157,6 @@ async def test_the_first_decision_counts():
     await asking
     assert len(place.tools.called) == 1
     assert slow
-
-
-@virtually
-async def test_the_store_keeps_no_decision_once_one_is_on_record():
-    store = SharedStore()
-    a, b = (replica(store, n, PAY, "{}", "Paid.", tools={"pay": pay}, policy=ASK) for n in "ab")
-    run_id = await begin(a)
-    await asyncio.sleep(1)
-    decisions = [b.run(b.runs.decide(run_id, CALL, decision("approve"))) for _ in range(3)]
-    outcomes = await asyncio.gather(*decisions, return_exceptions=True)
-    assert sum(isinstance(each, AlreadyDecided) for each in outcomes) == 2
-    assert store.runs[run_id].signals == []
 
 
 @virtually
@@ -267,16 +238,6 @@ async def test_a_decision_that_makes_no_sense_is_refused_with_its_path(request_,
     with pytest.raises(InvalidRequest) as caught:
         await place.runs.decide(run_id, CALL, request_)
     assert caught.value.param == path
-    await place.runs.decide(run_id, CALL, decision("approve"))
-    await asking
-
-
-@virtually
-async def test_a_call_that_never_waited_is_not_found():
-    place, asking, run_id = await begun(f"[{PAY}, {LOOK}]", "{}", "Paid.")
-    for call_id in ("call_1_2", "nope"):
-        with pytest.raises(ApprovalNotFound):
-            await place.runs.decide(run_id, call_id, decision("approve"))
     await place.runs.decide(run_id, CALL, decision("approve"))
     await asking
 

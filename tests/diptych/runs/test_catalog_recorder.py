@@ -1,6 +1,5 @@
 """What a run is offered at its start."""
 
-import pytest
 from support.doubles import EPOCH, CountingClock, FunctionAgents, FunctionTools, ListeningModel
 
 from diptych.core.catalog import Unavailable
@@ -13,18 +12,6 @@ from diptych.stores.memory.store import MemoryStore
 TOOLS_AWAY, AGENT_AWAY = Unavailable("server", "s", "refused"), Unavailable("agent", "a", "refused")
 
 
-class NotingStore(MemoryStore):
-    """Notes under which keys blobs are stored."""
-
-    def __init__(self):
-        super().__init__(EPOCH)
-        self.stored = []
-
-    async def put_blob(self, key, blob):
-        self.stored.append(key)
-        await super().put_blob(key, blob)
-
-
 async def call(**_):
     return "done"
 
@@ -32,7 +19,7 @@ async def call(**_):
 def recorder(**definition):
     tools = FunctionTools({"add": call}, unavailable=(TOOLS_AWAY,))
     agents = FunctionAgents({"writer": call}, (AGENT_AWAY,))
-    store = NotingStore()
+    store = MemoryStore(EPOCH)
     defined = AgentDefinition(**definition)
     return (
         CatalogRecorder(
@@ -41,18 +28,6 @@ def recorder(**definition):
         tools,
         store,
     )
-
-
-@pytest.mark.parametrize(
-    ("read", "current"),
-    [
-        pytest.param(None, "Be brief.", id="no file"),
-        pytest.param(lambda: "Rhyme.", "Rhyme.", id="a file"),
-        pytest.param(lambda: None, "Be brief.", id="a file that is missing"),
-    ],
-)
-def test_instructions_may_stand_in_a_file_that_changes(read, current):
-    assert AgentDefinition("Be brief.", read_instructions=read).current_instructions == current
 
 
 async def test_a_run_is_offered_what_there_is_when_it_starts():
@@ -65,13 +40,6 @@ async def test_a_run_is_offered_what_there_is_when_it_starts():
     assert offered.prompt.startswith("Be brief.\n\n")
     assert offered.settings == RunSettings(max_steps=3)
     assert b"Be brief." in await store.get_blob(offered.key)
-
-
-async def test_while_nothing_changes_the_prompt_is_not_written_again():
-    catalogs, _, _ = recorder()
-    first, second = await catalogs.offered_now(), await catalogs.offered_now()
-    assert first.prompt is second.prompt
-    assert first.nonce != second.nonce
 
 
 async def test_a_run_is_offered_what_has_changed_since_the_last_one():

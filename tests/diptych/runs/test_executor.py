@@ -1,21 +1,15 @@
 """How one run is executed from its record: by its opener, and by who takes it over."""
 
 import pytest
-from support.doubles import FunctionAgents, FunctionTools, ListeningModel, house, types
-from support.replicas import Replica, replica, told, when
+from support.doubles import house, types
+from support.replicas import replica, told, when
 from support.shared_store import SharedStore
 from support.stories import TAKEN_UP, begin, content, ends, log, now, virtually
 
-from diptych.core.events import Aborted, Origin
-from diptych.ports.stores import Stores
-from diptych.runs.active_run import ActiveRun
-from diptych.runs.backends import Backends
+from diptych.core.events import Origin
 from diptych.runs.definition import AgentDefinition
-from diptych.runs.executor import Executor
-from diptych.runs.run_log import RunLog
 
 HANG = {"content": "{}", "delay_ms": 1e9}
-ENOUGH = Aborted("enough")
 
 
 @virtually
@@ -43,45 +37,6 @@ async def test_a_run_that_has_ended_and_cannot_be_rebuilt_has_no_second_end():
     store.blobs.clear()
     await told(b, waits)
     assert ends(log(store, run_id)) == ["completed"]
-
-
-@virtually
-async def test_a_run_that_was_cancelled_before_its_turn_never_begins_at_its_next_owner():
-    store = SharedStore()
-    a, b = replica(store, "a", HANG), replica(store, "b", "{}", "x")
-    await begin(a, session_id="s")
-    waits = await begin(a, session_id="s")
-    a.kill()
-    store.send_signal(waits, ENOUGH)
-    await told(b, waits)
-    assert types(log(store, waits)) == ["user_message", "aborted"]
-
-
-@virtually
-async def test_a_run_whose_time_is_over_at_its_turn_never_begins():
-    store = SharedStore()
-    a, b = replica(store, "a", HANG), replica(store, "b", "{}", "x")
-    await begin(a, session_id="s")
-    waits = await begin(a, session_id="s", origin=Origin(seconds=5))
-    a.kill()
-    await told(b, waits)
-    assert types(log(store, waits)) == ["user_message", "failed"]
-    assert log(store, waits)[-1].metadata["code"] == "deadline_exceeded"
-
-
-@virtually
-async def test_signals_of_a_young_run_reach_the_process_that_takes_it_over():
-    store = SharedStore()
-    a = replica(store, "a", HANG)
-    run_id = await begin(a, session_id="s")
-    a.kill()
-    store.send_signal(run_id, ENOUGH)
-    b = Replica(store, "b")
-    stores = Stores(b, b, b, b, store)
-    backends = Backends(ListeningModel(HANG), FunctionTools(), FunctionAgents())
-    active = ActiveRun(RunLog(run_id, "s", stores))
-    await Executor(AgentDefinition(), backends, stores)._restore(active)
-    assert active.stop_requested == ENOUGH
 
 
 @pytest.mark.parametrize(

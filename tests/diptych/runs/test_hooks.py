@@ -5,7 +5,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from support.doubles import FunctionTools, facts, house, tool
+from support.doubles import FunctionTools, house, tool
 from support.replicas import LOST, replica, told
 from support.shared_store import SharedStore
 from support.stories import begin, log, virtually
@@ -90,15 +90,6 @@ async def test_each_hook_sees_the_call_as_the_one_before_left_it_and_it_is_made_
     assert judged.metadata["hook"] == "hook1"
     assert of(items, "tool_call")[0].content == {"tool": "pay", "arguments": {"amount": 40}}
     assert "40" not in rooms.model.requests[1][-1].content.replace("paid 40", "")
-
-
-@virtually
-async def test_a_denial_is_a_result_that_the_model_reads_and_the_tool_is_not_called():
-    rooms = rooms_with(at("beforeCall", Asked({"deny": "too much money"}), Asked()))
-    items = await rooms.ask()
-    assert rooms.tools.called == []
-    assert "denied: too much money" in rooms.model.requests[1][-1].content
-    assert facts(items)[-2:] == ["tool_error", "agent_response"]
 
 
 @pytest.mark.parametrize(

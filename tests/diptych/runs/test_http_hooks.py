@@ -11,10 +11,10 @@ import pytest
 from support.stack import box, call, stage
 
 from diptych.core.catalog import Catalog
-from diptych.core.messages import Result, ToolCall
+from diptych.core.messages import ToolCall
 from diptych.net.received import ANSWERS
 from diptych.runs.definition import HookConfig
-from diptych.runs.hooks import HookFailed, Hooks
+from diptych.runs.hooks import Hooks
 from diptych.runs.http_hooks import HttpHooks
 
 CALL = ToolCall("call_1_1", "pay", {"amount": 5})
@@ -175,19 +175,6 @@ async def test_answers_of_hooks_are_counted_with_all_others_while_they_come():
     assert ANSWERS.used == 0
 
 
-@pytest.mark.parametrize("answer", [http(b'{"deny": "no"}'), http(b"<html>"), flood, reset])
-async def test_what_a_hook_answered_is_counted_no_longer_than_it_is_read(answer):
-    async with serving(answer) as (url, _):
-        await judged(url)
-    assert ANSWERS.used == 0
-
-
-async def test_nobody_there_denies():
-    async with serving(http()) as (url, _):
-        pass
-    assert "cannot be reached" in (await judged(url)).denied
-
-
 async def test_a_name_that_leads_to_a_metadata_service_is_not_asked():
     event = await judged("http://169.254.169.254/latest")
     assert "cannot be reached" in event.denied
@@ -205,13 +192,6 @@ async def test_without_its_key_nothing_is_sent(about, why):
     async with serving(http()) as (url, requests):
         assert why in (await judged(url, **about)).denied
     assert requests == []
-
-
-async def test_after_a_call_the_same_mistakes_are_the_run_s_end():
-    async with serving(http(b"{}", "503 Busy")) as (url, _):
-        async with hooks_at(url, "afterCall") as hooks:
-            with pytest.raises(HookFailed, match=r"afterCall at 127\.0\.0\.1 answered 503"):
-                await hooks.after_call({"run_id": "r"}, CALL, Result("call_1_1", "paid"))
 
 
 async def test_the_metrics_count_what_hooks_were_asked():

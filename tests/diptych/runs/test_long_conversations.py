@@ -1,9 +1,10 @@
 """Conversations that are longer than the model's context window (loop.md §11)."""
 
+import json
 import re
 
 import pytest
-from support.doubles import House, house, types
+from support.doubles import FunctionTools, House, house, tool, types
 from support.replicas import replica, when
 from support.replicas import told as told_by
 from support.shared_store import SharedStore
@@ -88,8 +89,6 @@ async def test_a_huge_result_is_sent_as_an_excerpt_that_the_model_can_read_on():
         ]
     )
     model.arguments = lambda n: {}
-    import json  # noqa: PLC0415
-
     take = WindowModel.complete
 
     async def complete(request):
@@ -142,8 +141,6 @@ async def test_a_message_that_alone_does_not_fit_fails_with_a_sentence_and_the_s
 
 
 async def test_a_tool_list_that_does_not_fit_is_shortened():
-    from support.doubles import FunctionTools, tool  # noqa: PLC0415
-
     names = [f"tool_{n}" for n in range(60)]
     properties = {"page": {"type": "integer", "description": long_text(PROSE, 300)}}
     tools = FunctionTools(

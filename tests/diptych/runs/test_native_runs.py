@@ -58,15 +58,6 @@ async def test_native_calls_are_made_and_recorded_as_any_others():
     ]
 
 
-async def test_a_session_goes_on_in_either_format():
-    at = rooms(calling(), "native")
-    await at.ask(session_id="s")
-    await at.ask(session_id="s")
-    assert [m.role for m in at.model.asked[2].messages] == [
-        "system", "user", "assistant", "tool", "tool", "assistant", "user",
-    ]  # fmt: skip
-
-
 async def test_an_agent_that_is_told_the_conversation_reads_it_as_text():
     model = NativeModel(
         (native("echo", "a", text="x"),),

@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 from support.doubles import house
@@ -195,14 +194,3 @@ async def test_a_new_owner_clears_once_what_was_cleared_before_its_time():
     await told(b, run_id)
     assert sum(r.event_type == "queue_cleared" for r in log(store, run_id)) == 1
     assert "then" in conversation_of(b.model.requests)
-
-
-@virtually
-async def test_a_message_under_one_id_is_one_kind_of_message():
-    rooms = house(SLOW, *ECHOES)
-    entry = await rooms.runs.start(RunRequest((Message("user", "hi"),)))
-    await asyncio.sleep(1)
-    await rooms.runs.send_message(entry.run_id, message())
-    with pytest.raises(Exception, match="another body"):
-        await rooms.runs.send_message(entry.run_id, replace(message(), is_follow_up=True))
-    await rooms.runs.close()

@@ -98,15 +98,6 @@ async def test_a_run_that_has_not_ended_cannot_be_resumed():
         await at.run(at.runs.resume(run_id))
 
 
-async def test_a_resumed_run_may_have_fewer_steps():
-    home, charge = resumable(FAILS, max_steps=3)
-    failed = await home.ask("hi", "s-1")
-    entry, heard = await resumed(home, failed[0].run_id, CALL, max_steps=1)
-    assert ends(heard) == ["max_steps"]
-    assert charge.count == 1
-    assert (await home.store.read(entry.run_id))[0].metadata["max_steps"] == 1
-
-
 @virtually
 async def test_a_run_that_was_aborted_before_its_turn_is_resumed_with_its_message():
     store = SharedStore()

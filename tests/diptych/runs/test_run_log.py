@@ -2,7 +2,6 @@
 
 from uuid import UUID
 
-import pytest
 from support.doubles import EPOCH, CountingClock, types
 
 from diptych.core.errors import LogTruncated
@@ -72,21 +71,6 @@ async def test_events_are_recorded_with_the_next_numbers_and_then_told():
     assert log._stores.feed.published == [(RUN, OTHER)]
 
 
-async def test_a_run_whose_turn_came_before_the_store_s_reply_is_told_once():
-    store = MemoryStore(EPOCH)
-    log, opening = await opened(store), store.open
-
-    async def late(first, token, idempotency_key=None, **others):
-        log.load(await store.read(RUN))
-        return await opening(first, token, idempotency_key, **others)
-
-    log.records.clear()
-    store.open = late
-    await log.open(RunRequested("hi"), None)
-    assert [record.seq for record in log.records] == [1]
-    assert log.was_loaded
-
-
 async def test_a_subscriber_gets_the_progress_before_each_call_in_its_place():
     log = await opened()
     log.notify(CALL)
@@ -102,25 +86,6 @@ async def test_a_subscriber_gets_the_progress_before_each_call_in_its_place():
     assert types(log.with_progress(log.records[1:], 1)) == [progress, "text"]
 
 
-async def test_who_has_unsubscribed_is_told_nothing_more():
-    log = await opened()
-    buffer = log.subscribe(1)
-    log.unsubscribe(buffer)
-    await log.append([Streamed("a")])
-    buffer.close()
-    assert await taken(buffer) == []
-
-
-async def test_a_loss_is_told_and_not_recorded():
-    log = await opened()
-    buffer = log.subscribe(1)
-    log.report_lost()
-    (failed,) = await buffer.take()
-    assert (failed.event_type, failed.seq) == ("failed", 2)
-    assert failed.metadata["code"] == "store_lost"
-    assert types(log.records) == ["user_message"]
-
-
 async def test_records_that_the_store_has_lost_are_put_back_before_the_next():
     store = ForgetfulStore()
     log = await opened(store)
@@ -128,17 +93,6 @@ async def test_records_that_the_store_has_lost_are_put_back_before_the_next():
     store.keeps = 1
     await log.append([OwnerChanged()])
     assert store.appended == [[2, 3], [2, 3], [4]]
-
-
-@pytest.mark.parametrize("seq", [pytest.param(1, id="none is missing"), 0])
-async def test_only_what_is_missing_is_put_back_and_only_by_the_owner(seq):
-    store = ForgetfulStore()
-    log = await opened(store)
-    await log.restore(LogTruncated(seq))
-    assert store.appended == [[1]] * (1 - seq)
-    log.lease = None
-    await log.restore(LogTruncated(0))
-    assert store.appended == [[1]] * (1 - seq)
 
 
 async def test_each_delegation_has_a_context_of_its_own_which_is_a_uuid():

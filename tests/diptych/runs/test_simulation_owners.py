@@ -5,20 +5,31 @@ times. Processes are killed, frozen and asked to leave, calls of the store and t
 lost, it goes away, and messages between processes get lost (`support.world`). Whatever happens,
 `support.history` must find that every promise was kept.
 
+The full world has budgets of runs, sessions and the day, hooks at all places, messages at any call
+of the store, and an agent below whose processes die (`support.full_world`): no reservation stays,
+no budget is overdrawn by more than one call, each call that was begun has one result, each task is
+begun once, each message is in the conversation once, and nothing is left waiting. A quarter of its
+seeds last beyond midnight.
+
 In seeds that are odd the models call natively, and some endpoints refuse that now and then.
 
 `DIPTYCH_SEEDS=10000 pytest tests/diptych/runs/test_simulation_owners.py` tries that many seeds,
-half as many of them with a store that loses records (`support.seeds`). A seed that once failed
-stays in `ONCE_FAILED`, or in `ONCE_LOST`, and is tried in both formats.
+half as many with a store that loses records, and in the full world (`support.seeds`). A seed that
+once failed stays in `ONCE_FAILED`, `ONCE_LOST` or `ONCE_FAILED_FULL`, and is tried in both formats.
 """
 
+import asyncio
 from dataclasses import replace
 
 import pytest
+from support.full_world import FullWorld
 from support.seeds import NATIVE, blocks, quiet
 from support.shared_store import SharedStore
 from support.world import found
+from support.world_below import Workers
 
+from diptych.budgets.shared_budget_meter import SharedBudgetMeter
+from diptych.core.events import CallJudged
 from diptych.runs.service import RunService
 
 pytestmark = pytest.mark.no_cover
@@ -26,6 +37,9 @@ pytestmark = pytest.mark.no_cover
 SEEDS = 400
 ONCE_FAILED = [27, 41, 69, 84, 119, 131]
 ONCE_LOST = [65, 99, 226, 864, 1427, 1991, 2257, 3042, 4482]
+ONCE_FAILED_FULL = [
+    *(5, 16, 109, 148, 204, 210, 322, 1815, 2540, 2561, 5043, 5095, 6454, 6813, 7521, 9516, 22280),
+]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -59,7 +73,28 @@ def test_seeds_that_once_failed_where_the_store_loses_records(seed, native):
     assert found(seed, losing=True, native=native) == []
 
 
-# Each promise broken on purpose
+@pytest.mark.parametrize("seeds", blocks(SEEDS, part=2), ids=str)
+def test_whatever_breaks_what_is_promised_of_everything_holds(seeds):
+    wrong = {seed: found(seed, FullWorld, native=NATIVE) for seed in seeds}
+    assert {seed: what for seed, what in wrong.items() if what} == {}
+
+
+@pytest.mark.parametrize("midnights", [False, True], ids=["by day", "any time"])
+@pytest.mark.parametrize("native", [False, True], ids=["json", "native"])
+@pytest.mark.parametrize("seed", ONCE_FAILED_FULL)
+def test_seeds_that_once_failed_with_everything(seed, native, midnights):
+    assert found(seed, FullWorld, native=native, midnights=midnights) == []
+
+
+# Each promise broken on purpose: one that is not looked at is none
+
+
+def _first_problem(sign, **breaks):
+    for seed in range(600):
+        for problem in found(seed, **breaks):
+            if sign in problem:
+                return problem
+    return None
 
 
 class Unfenced(SharedStore):
@@ -140,14 +175,6 @@ class Restarting(RunService):
         return super().subscribe(run_id, 0)
 
 
-def _first_problem(sign, **breaks):
-    for seed in range(600):
-        for problem in found(seed, **breaks):
-            if problem.startswith(sign):
-                return problem
-    return None
-
-
 @pytest.mark.parametrize(
     ("sign", "breaks"),
     [
@@ -178,3 +205,119 @@ def test_calls_that_are_sent_again_are_found(monkeypatch):
 def test_answers_that_go_on_although_they_differ_are_found(monkeypatch):
     monkeypatch.setattr("diptych.runs.answer_filter.AnswerReplay.finish", lambda self: "")
     assert _first_problem("G2")
+
+
+# The same in the full world
+
+
+def told_before_recorded(patch):
+    """Subscribers are told of records that the store does not have yet."""
+
+    async def append(self, items):
+        records = self._next_records([i for i in items if not hasattr(i, "fields")])
+        for record in records:
+            self._add(record)
+        if records:
+            await self._append_to_store(records)
+
+    patch.setattr("diptych.runs.run_log.RunLog.append", append)
+
+
+def unsettled(patch):
+    """What is reserved stays reserved."""
+
+    def settle(self, accounts, entry, used, *, is_recorded=True):
+        return asyncio.ensure_future(asyncio.sleep(0))
+
+    patch.setattr(SharedBudgetMeter, "_settle", settle)
+
+
+def uncounted(patch):
+    """Nobody counts what a dead owner has on record."""
+
+    async def count_record(self):
+        self._must_count_record = False
+
+    patch.setattr(SharedBudgetMeter, "_count_record", count_record)
+
+
+def overdrawn(patch):
+    """The ledger lets everything be reserved."""
+
+    patch.setattr("diptych.stores.ledger._refusal", lambda *_: None)
+
+
+def unasked(patch):
+    """Hooks are not asked about calls."""
+
+    async def before_call(self, about, call, catalog):
+        return CallJudged(call.id, None, None, "")
+
+    patch.setattr("diptych.runs.hooks.Hooks.before_call", before_call)
+
+
+def unseen_results(patch):
+    """Results go to the model as they are."""
+
+    async def after_call(self, about, call, result):
+        return result, ""
+
+    patch.setattr("diptych.runs.hooks.Hooks.after_call", after_call)
+
+
+def unvalidated(patch):
+    """Any answer is an answer."""
+
+    async def validate_answer(self, about):
+        return "", ""
+
+    patch.setattr("diptych.runs.hooks.Hooks.validate_answer", validate_answer)
+
+
+def lost_messages(patch):
+    """A new owner does not look for the messages that came meanwhile."""
+    patch.setattr("support.shared_store.SharedStore.pending_signals", lambda self, run_id: [])
+
+
+def doubled_messages(patch):
+    """A message that is sent again counts again."""
+    patch.setattr("diptych.runs.runner.takes", lambda run, item: True)
+
+
+def sent_again(patch):
+    """A delegation is sent again by a new owner."""
+
+    patch.setattr(Workers, "_find", lambda self, context_id: self._send(self.newest))
+    sent = Workers.delegate
+
+    async def delegate(self, request, progress):
+        self.newest = request
+        return await sent(self, request, progress)
+
+    patch.setattr(Workers, "delegate", delegate)
+
+
+def never_enough(patch):
+    """The same may be done any number of times."""
+    patch.setattr("diptych.policy.rules.MOST_REPEATS", 99)
+
+
+@pytest.mark.parametrize(
+    ("broken", "sign"),
+    [
+        (told_before_recorded, "G2"),
+        (unsettled, "still holds"),
+        (uncounted, "the ledger has"),
+        (overdrawn, " were made, of "),
+        (unasked, "did not want it"),
+        (unseen_results, "has not seen"),
+        (unvalidated, "no hook let"),
+        (lost_messages, "heard"),
+        (doubled_messages, "heard"),
+        (sent_again, "was begun 2 times"),
+        (never_enough, "poked again"),
+    ],
+)
+def test_a_broken_promise_is_found_with_everything(broken, sign, monkeypatch):
+    broken(monkeypatch)
+    assert _first_problem(sign, world=FullWorld)

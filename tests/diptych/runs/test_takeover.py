@@ -72,43 +72,6 @@ async def test_a_call_that_may_have_been_made_is_not_made_again():
     assert "unknown" in b.model.requests[0][-1].content
 
 
-@pytest.mark.parametrize("mark", ["read_only", "idempotent"])
-@virtually
-async def test_a_call_that_does_no_harm_twice_is_made_again(mark):
-    store, look = SharedStore(), Counted(**{mark: True})
-    a, b = (replica(store, n, CALL, "{}", "Found.", tools=look.tools) for n in "ab")
-    run_id = await begin(a)
-    await asyncio.sleep(1)
-    a.kill()
-    heard = await told(b, run_id)
-    assert facts(heard) == [
-        *("user_message", "tool_call", "owner_changed", "tool_result", "agent_response")
-    ]
-    assert look.count == 2
-
-
-@virtually
-async def test_a_delegation_in_flight_is_not_sent_again():
-    delegations = []
-
-    async def look(request, progress):
-        delegations.append(request)
-        await asyncio.sleep(3)
-        return "found"
-
-    store = SharedStore()
-    call = '{"agent": "peer", "task": "look"}'
-    a, b = (replica(store, n, call, "{}", "Sorry.", agents={"peer": look}) for n in "ab")
-    run_id = await begin(a)
-    await asyncio.sleep(1)
-    a.kill()
-    heard = await told(b, run_id)
-    assert facts(heard)[1:] == [
-        *("delegation_request", "owner_changed", "delegation_error", "agent_response")
-    ]
-    assert len(delegations) == 1
-
-
 @virtually
 async def test_an_answer_that_comes_out_the_same_goes_on_as_if_nothing_had_been():
     store = SharedStore()

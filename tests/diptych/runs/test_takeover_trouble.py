@@ -1,4 +1,4 @@
-"""Ends asked for elsewhere, sessions' turns, stores that lose things, logs of newer versions.
+"""Ends asked for elsewhere, stores that lose things, logs of newer versions.
 
 As `test_takeover`: stories of processes and a store, in virtual time.
 """
@@ -9,10 +9,11 @@ from functools import partial
 
 import pytest
 from support.doubles import FunctionAgents, facts, types
-from support.replicas import replica, told, when
+from support.replicas import replica, told
 from support.shared_store import SharedStore
 from support.stories import (
     CALL,
+    SLOWLY,
     TAKEN_UP,
     Counted,
     Hung,
@@ -28,6 +29,7 @@ from diptych.core.codec import Record
 from diptych.core.errors import RunLost, StoreError
 from diptych.core.events import Origin
 from diptych.core.messages import ChildRun, Message, Used
+from diptych.ports import Notice
 
 # Ends that are asked for elsewhere
 
@@ -114,25 +116,7 @@ async def test_a_run_that_waits_is_out_of_time_where_another_process_owns_the_se
     assert now() - 1_000 == pytest.approx(5, abs=0.5)
 
 
-# A session's turns
-
-
 # A store that loses things
-
-
-@virtually
-async def test_an_owner_puts_back_what_the_store_has_lost():
-    store, charge = SharedStore(), Counted()
-    a = replica(store, "a", CALL, "{}", "Done.", tools=charge.tools)
-    b = replica(store, "b")
-    run_id = await begin(a)
-    reader = asyncio.create_task(told(a, run_id))
-    await asyncio.sleep(1)
-    store.lose_tail(run_id, 2)
-    heard = await reader
-    assert records(heard) == log(store, run_id) == records(await told(b, run_id))
-    assert ends(heard) == ["completed"]
-    assert charge.count == 1
 
 
 @virtually
@@ -179,6 +163,27 @@ async def test_a_run_that_nobody_can_rebuild_ends_and_holds_up_nobody():
     assert ends(await told(b, run_id)) == ["failed"]
     assert log(store, run_id)[-1].metadata["code"] == "store_lost"
     assert ends(await told(b, waits)) == ["completed"]
+
+
+@pytest.mark.parametrize(
+    "is_late", [pytest.param(True, id="no time left"), pytest.param(False, id="cancelled")]
+)
+@virtually
+async def test_who_reads_a_run_that_ends_in_the_queue_hears_what_was_lost_before(is_late):
+    store = SharedStore()
+    a, b = (replica(store, n, "{}", SLOWLY) for n in "ab")
+    run_id = await begin(a, origin=Origin(seconds=5.0 if is_late else None))
+    await asyncio.sleep(2)
+    a.kill()
+    store.lose_tail(run_id, len(log(store, run_id)) - 1)
+    if not is_late:
+        b.spawn(b.runs.cancel(run_id))
+    reader = await told(b, run_id)
+    for seen in (2, 3):
+        heard = await told(b, run_id, seen)
+        assert heard[0] == Notice("reset", {"epoch": store.epoch, "last_seq": 1})
+        assert heard[1:] == log(store, run_id)[1:]
+    assert ends(reader) == ["failed" if is_late else "aborted"]
 
 
 # A log of a newer version
@@ -232,27 +237,6 @@ async def test_a_session_that_cannot_be_asked_for_keeps_nobody_from_the_next(mon
     await asyncio.sleep(30)
     assert ends(log(store, beside)) == ["completed"]
     assert not ends(log(store, broken))
-
-
-@virtually
-async def test_a_reader_who_knows_more_than_a_stale_owner_loses_nothing():
-    store, taken_up = SharedStore(), asyncio.Event()
-    very_slow = {"content": "a b c d e f g h i j k l", "chunk_ms": 4000}
-    a = replica(store, "a", "{}", very_slow)
-    b = replica(store, "b", "{}", very_slow, trouble=when("append", "text", act=taken_up.set))
-    run_id = await begin(a)
-    await asyncio.sleep(5)
-    a.trouble = lambda call: 5.0 if call.name in {"renew", "append", "claim"} else None
-    a.freeze(40)
-    await taken_up.wait()
-    await asyncio.sleep(40 - (now() - 1_005))
-    seen = len(log(store, run_id))
-    assert a.runs.active_count == 1  # it does not know yet
-    heard = await told(a, run_id, seen)
-    assert records(heard) == log(store, run_id)[seen:]
-    assert ends(heard) == ["completed"]
-    assert "[reset]" not in types(heard)
-    assert b.runs.active_count == 0
 
 
 @virtually

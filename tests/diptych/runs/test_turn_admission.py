@@ -85,22 +85,6 @@ async def test_a_rolling_upgrade_of_five_pods_counts_no_deaths_and_ends_no_run()
     assert not ends(log(store, run_id))
 
 
-@virtually
-async def test_a_new_request_in_the_session_counts_the_death_too():
-    store = SharedStore()
-    a = replica(store, "a", model=Hung())
-    run_id = await begin(a, "Q0", "s")
-    await asyncio.sleep(1)
-    a.kill()
-    await asyncio.sleep(LEASE_SECONDS + 0.1)
-    b = replica(store, "b", "{}", "A0", "{}", "A1")
-    later = await begin(b, "Q1", "s")
-    await told(b, later)
-    assert store.runs[run_id].deaths == 1
-    assert ends(log(store, run_id)) == ["completed"]
-    assert store.runs[later].deaths == 0
-
-
 # What is too large
 
 

@@ -4,13 +4,13 @@ import asyncio
 import json
 import random
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 import pytest
-from support.redis_server import RedisServer, redis_server
+from support.redis_server import RedisServer
 from support.redis_stores import stores
 
 from diptych.core.budget import Budget
@@ -28,12 +28,6 @@ class Books:
     ledger: Ledger
     other: Ledger
     wait: Callable[[float], Any]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with redis_server() as server:
-        yield server
 
 
 @pytest.fixture(params=["memory", "redis"])

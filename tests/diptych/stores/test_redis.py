@@ -2,22 +2,15 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from support.redis_server import RedisServer, redis_server
+from support.redis_server import RedisServer
 from support.redis_stores import end, first, record, stores
 
 from diptych.core.errors import LeaseLost, LogTruncated, Overloaded, RunLost, StoreError
-from diptych.ports.entries import IdempotencyKey, Lease
+from diptych.ports.entries import Lease
 from diptych.stores.redis import RedisStore
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with redis_server() as server:
-        yield server
 
 
 def keys(server: RedisServer, store: RedisStore) -> list[str]:
@@ -47,24 +40,6 @@ async def test_renewing_takes_a_lease_up_again_that_has_run_out(server):
         await asyncio.sleep(0.06)
         assert list(await one.renew([opened.lease])) == []
         assert await two.claim("talk", "t2") is None
-
-
-async def test_a_late_renewal_does_not_keep_a_session_that_was_released(server):
-    async with stores(server.url, 2) as [one, two]:
-        opened = await one.open(first(one), "t1")
-        await end(one, opened.entry, opened.lease)
-        await one.renew([opened.lease])
-        assert (await two.open(first(two), "t2")).lease == Lease("talk", "t2")
-
-
-async def test_who_has_released_a_session_writes_no_more(server):
-    async with stores(server.url) as [store]:
-        opened = await store.open(first(store), "t1")
-        await store.release(opened.lease)
-        with pytest.raises(LeaseLost):
-            await store.append([record(opened.entry, 2)], opened.lease)
-        assert list(await store.renew([opened.lease])) == [opened.lease]
-        assert list(await store.unowned_sessions()) == ["talk"]
 
 
 # Commands that are sent again, because their reply was lost
@@ -99,15 +74,6 @@ async def test_a_gap_is_a_lost_tail_and_nothing_is_added(server):
             await store.append([record(opened.entry, 4), record(opened.entry, 5)], opened.lease)
         assert lost.value.seq == 1
         assert len(await store.read(opened.entry.run_id)) == 1
-
-
-async def test_a_run_that_is_opened_again_is_the_same_and_as_far_as_it_was(server):
-    async with stores(server.url) as [store]:
-        one = first(store)
-        opened = await store.open(one, "t1", IdempotencyKey("key", "digest"))
-        again = await store.open(one, "t1", IdempotencyKey("key", "digest"))
-        assert again == opened
-        assert len(await store.entries()) == 1
 
 
 async def test_claiming_a_session_again_with_the_same_token_is_the_same_claim(server):
@@ -167,20 +133,6 @@ async def test_a_finished_session_expires_and_is_known_to_have_been(server):
         assert await store.conversation("talk") == ()
         assert await store.unowned_sessions() == []
         assert keys(server, store) == ["blob:abc", "epoch", "order", f"run:{run_id}"]
-
-
-async def test_earlier_runs_are_kept_while_a_run_of_their_session_is_unfinished(server):
-    async with stores(server.url, retention=1) as [store]:
-        earlier = await store.open(first(store), "t1")
-        await end(store, earlier.entry, earlier.lease, "bye")
-        opened = await store.open(first(store), "t2")  # it waits for somebody's approval, say
-        for _ in range(15):
-            await asyncio.sleep(0.1)
-            assert list(await store.renew([opened.lease])) == []
-        assert len(await store.read(earlier.entry.run_id)) == 2
-        await end(store, opened.entry, opened.lease, "bye")
-        assert len(await store.entries("talk")) == 2
-        assert [session.runs for session in await store.sessions()] == [2]
 
 
 async def test_what_a_run_was_offered_is_kept_longer_than_the_run(server):

@@ -9,7 +9,7 @@ from support.redis_server import redis_server
 from support.redis_stores import end, first, record, soon, stores
 from support.tcp_proxy import tcp_proxy
 
-from diptych.core.errors import LeaseLost, LogTruncated, RunLost, StoreError, StoreFull
+from diptych.core.errors import LeaseLost, RunLost, StoreError, StoreFull
 from diptych.core.messages import Message
 from diptych.ports import Gap
 
@@ -56,39 +56,6 @@ async def test_when_the_store_is_emptied_all_learn_it_at_once(caplog):
             assert list(await store.renew([opened.lease])) == [opened.lease]
             assert (await store.open(first(store), "t3")).lease
             assert "emptied" in caplog.text
-
-
-async def test_records_that_a_restart_has_lost_are_asked_for_again():
-    with redis_server(*DURABLE) as server:
-        async with stores(server.url, 2) as [one, two]:
-            opened = await one.open(first(one), "t1")
-            await one.append([record(opened.entry, 2)], opened.lease)
-            server.copy_data()
-            missing = [record(opened.entry, 3), record(opened.entry, 4)]
-            await one.append(missing, opened.lease)
-            server.kill()
-            server.restore_data()
-            server.start()
-            with pytest.raises(LogTruncated) as lost:
-                await one.append([record(opened.entry, 5)], opened.lease)
-            assert lost.value.seq == 2
-            await one.append([*missing, record(opened.entry, 5)], opened.lease)
-            assert [r.seq for r in await two.read(opened.entry.run_id)] == [1, 2, 3, 4, 5]
-
-
-async def test_an_end_that_a_restart_has_lost_keeps_its_run_in_the_queue():
-    with redis_server(*DURABLE) as server:
-        async with stores(server.url) as [store]:
-            opened = await store.open(first(store), "t1")
-            server.copy_data()
-            await store.append([record(opened.entry, 2, "completed")], opened.lease)
-            server.kill()
-            server.restore_data()
-            server.start()
-            with pytest.raises(LogTruncated):
-                await store.finish_run(opened.entry.run_id, (), opened.lease)
-            await store.append([record(opened.entry, 2, "completed")], opened.lease)
-            assert await store.finish_run(opened.entry.run_id, (), opened.lease) is None
 
 
 async def test_an_owner_whose_claim_a_restart_has_lost_writes_no_more():
@@ -200,22 +167,6 @@ async def test_lost_connections_lose_no_record_and_double_none():
                     assert seqs == list(range(1, 42))
                 [session, *_] = await store.sessions()
                 assert session.events == 1
-
-
-async def test_a_slow_store_holds_nothing_up_but_what_waits_for_it():
-    with redis_server() as server:
-        async with tcp_proxy(server.port) as proxy:
-            async with stores(f"redis://127.0.0.1:{proxy.port}") as [store]:
-                proxy.delay = 0.2
-                began = time.perf_counter()
-                opened = await asyncio.gather(
-                    *(store.open(first(store, f"talk {i}"), "t1") for i in range(50))
-                )
-                assert time.perf_counter() - began < 0.2 + 1.0  # one after another they take 10
-                began = time.perf_counter()
-                await asyncio.gather(*(store.append([record(o.entry, 2)], o.lease) for o in opened))
-                assert time.perf_counter() - began < 0.2 + 1.0  # one after another they take 10
-                assert store.unavailable_reason() == ""
 
 
 async def test_a_partition_is_noticed_and_told_at_once_and_heals_by_itself():

@@ -1,12 +1,11 @@
 """What processes hear of each other through Redis: records, notices, ends that are asked for."""
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.redis_server import RedisServer, redis_server
+from support.redis_server import redis_server
 from support.redis_stores import end, first, record, soon, stores
 
 from diptych.core.errors import RunNotFound, StoreError, StoreFull, TooManyMessages
@@ -14,29 +13,7 @@ from diptych.core.events import Aborted, ApprovalDecided, Failed, MessageQueued
 from diptych.core.state import MAX_MESSAGES_PER_RUN
 from diptych.ports import Gap, Notice
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with redis_server() as server:
-        yield server
-
-
 # Asking for ends
-
-
-async def test_an_end_that_is_asked_for_is_heard_everywhere_and_kept(server):
-    async with stores(server.url, 2) as [one, two]:
-        heard: list[Any] = []
-        for store in (one, two):
-            store.on_signal(lambda *asked: heard.append(asked))
-        opened = await one.open(first(one), "t1")
-        await asyncio.sleep(0.05)
-        await two.send_signal(opened.entry.run_id, Aborted("not needed"))
-        await soon(lambda: len(heard) == 2)
-        assert heard == [("talk", opened.entry.run_id, Aborted("not needed"))] * 2
-        await two.send_signal(opened.entry.run_id, Failed("deadline", "too late"))
-        demands = [Aborted("not needed"), Failed("deadline", "too late")]
-        assert await one.pending_signals(opened.entry.run_id) == demands
 
 
 async def test_an_end_of_a_run_that_never_was_or_is_over_is_not_kept(server):

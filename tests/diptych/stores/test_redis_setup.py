@@ -197,11 +197,6 @@ def test_a_url_says_host_port_user_database_and_options():
     assert read_url("redis://").server == {"host": "localhost"}
 
 
-def test_options_that_would_change_how_the_store_works_are_passed_over():
-    url = "redis://store?protocol=3&socket_timeout=1&max_connections=2&decode_responses=1"
-    assert read_url(url).server == {"host": "store"}
-
-
 def test_a_sentinel_url_says_sentinels_master_and_both_logins():
     target = read_url(
         "rediss+sentinel://me:pass@s1:7001,[::1]:7002,s3/my%20master/2"

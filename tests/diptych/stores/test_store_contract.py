@@ -2,13 +2,12 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pytest
-from support.redis_server import RedisServer, redis_server
 
 from diptych.core.codec import NOT_IN_MEMORY_VIEW, Record
 from diptych.core.errors import (
@@ -56,12 +55,6 @@ def first(run_id: str, session_id: str, at: float = 100.5) -> Record:
 def record(entry: RunEntry, seq: int, event_type: str = "text", **rest: Any) -> Record:
     fields = {"timestamp": 100.5 + seq, "content": f"piece {seq}", **rest}
     return Record(entry.run_id, entry.session_id, seq, event_type, **fields)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with redis_server() as server:
-        yield server
 
 
 @pytest.fixture(params=["memory", "redis"])

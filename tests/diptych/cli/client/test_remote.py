@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 import pytest
+from support.command_line import RecordingRenderer
 
 from diptych.cli.client.remote import BearerToken, RemoteAgent, RemoteError, agent_at
 from diptych.cli.follow import print_availability, start_and_follow
@@ -14,23 +15,7 @@ from diptych.cli.output.screen import Screen
 from diptych.core.codec import Record
 from diptych.core.errors import RequestError
 from diptych.manifest.settings import AgentConfig, ToolServerConfig
-from diptych.ports import Item
 from diptych.serve.process import ListenAddress, Sockets, serve_agents
-
-
-class RecordingRenderer:
-    """A view that keeps what it is shown, and calls back at an event's name."""
-
-    def __init__(self) -> None:
-        self.kinds: list[str] = []
-        self.said = asyncio.Event()
-
-    def render(self, item: Item) -> None:
-        self.kinds.append(item.event_type if isinstance(item, Record) else item.type)
-        if self.kinds[-1] == "text":
-            self.said.set()
-
-    def refresh(self) -> None: ...
 
 
 @asynccontextmanager
@@ -44,15 +29,6 @@ async def agent(script: str, *tools: ToolServerConfig) -> AsyncIterator[RemoteAg
     ):
         await sites[0].wait_for_first_connect()
         yield remote
-
-
-async def test_a_run_is_followed_to_its_end() -> None:
-    async with agent('["{}", "Hello there."]') as helper:
-        renderer = RecordingRenderer()
-        ended = await start_and_follow(helper, "Hi", "s", renderer)
-        assert (ended.session_id, ended.status) == ("s", "completed")
-        assert renderer.kinds[0] == "user_message"
-        assert renderer.kinds[-2:] == ["agent_response", "completed"]
 
 
 async def test_the_record_is_what_the_memory_endpoint_shows() -> None:
@@ -69,9 +45,10 @@ async def test_the_record_is_what_the_memory_endpoint_shows() -> None:
 async def test_cancellation_aborts_the_run_and_shows_its_end() -> None:
     script = '["{}", {"chunk_ms": 20, "content": "' + "word " * 500 + '"}]'
     async with agent(script) as helper:
-        renderer = RecordingRenderer()
+        said = asyncio.Event()
+        renderer = RecordingRenderer(at=1, do=said.set)
         task = asyncio.create_task(start_and_follow(helper, "Hi", None, renderer))
-        await renderer.said.wait()
+        await said.wait()
         task.cancel()
         assert (await task).status == "aborted"
         assert renderer.kinds[-1] == "aborted"

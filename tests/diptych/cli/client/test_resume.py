@@ -111,31 +111,6 @@ async def test_exhausted_retries_name_the_command_that_follows_the_run() -> None
             await read(agent)
 
 
-async def test_a_new_record_allows_as_many_retries_again() -> None:
-    broken = [http_error("502 Bad Gateway", "no pod")] * 2
-    async with flaky(HEAD + event(1), *broken, HEAD + event(2), *broken, HEAD + event(3) + END) as (
-        _,
-        agent,
-    ):
-        assert seqs(await read(agent)) == [1, 2, 3, 9]
-
-
-async def test_notices_alone_do_not_allow_more_retries() -> None:
-    progress = HEAD + notice("progress")
-    async with flaky(HEAD + event(1), *[progress] * 4, HEAD + END) as (_, agent):
-        with pytest.raises(RemoteError, match="before the run had ended"):
-            await read(agent)
-
-
-async def test_notices_allow_more_retries_once_a_connection_has_lasted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("diptych.cli.client.remote.STABLE_SECONDS", 0.0)
-    progress = HEAD + notice("progress")
-    async with flaky(HEAD + event(1), *[progress] * 6, HEAD + END) as (_, agent):
-        assert seqs(await read(agent)) == [1, 9]
-
-
 async def test_an_invalid_event_is_an_error_for_people() -> None:
     async with flaky(HEAD + b"data: {}x\n\n") as (_, agent):
         with pytest.raises(RemoteError, match="sends no events of a run"):

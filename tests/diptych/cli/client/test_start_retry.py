@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from support.command_line import RecordingRenderer
 from support.flaky_agent import flaky, http_error, response
 from support.tcp_proxy import TcpProxy, tcp_proxy
 
@@ -16,27 +17,11 @@ from diptych.cli.client.remote import RemoteAgent, RemoteError, agent_at
 from diptych.cli.follow import start_and_follow
 from diptych.cli.output.timeline import RETRYING_START
 from diptych.manifest.settings import AgentConfig
-from diptych.ports import Item, Notice
+from diptych.ports import Notice
 from diptych.runs.service import RunService
 from diptych.serve.process import ListenAddress, Sockets, serve_agents
 
 NEVER = 600.0  # seconds by which a reply is late that does not come
-
-
-class RecordingRenderer:
-    """A view that keeps what it is shown."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        self.notices: list[Notice] = []
-
-    def render(self, item: Item) -> None:
-        if isinstance(item, Notice):
-            self.notices.append(item)
-        elif item.event_type == "text":
-            self.text += str(item.content)
-
-    def refresh(self) -> None: ...
 
 
 STARTED = response("202 Accepted", {"id": "run-1", "session_id": "s"})

@@ -60,13 +60,6 @@ def test_without_a_cluster_the_missing_file_is_reported(typed: Type, programs: A
     )
 
 
-def test_a_path_is_no_agent(typed: Type, programs: Any) -> None:
-    outcome = typed("run", "no/such/agent.yaml", "Hi")
-    assert outcome.code == 2
-    assert "no/such/agent.yaml" in outcome.err
-    assert not programs.calls()
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -5,12 +5,13 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.command_line import RecordingRenderer, diptych
 
 from diptych.cli.cluster import port_forward as forwarding
 from diptych.cli.cluster.kubectl import AgentName, ClusterError, ClusterFlags
@@ -18,10 +19,8 @@ from diptych.cli.cluster.port_forward import agent_in_cluster
 from diptych.cli.follow import start_and_follow
 from diptych.cli.output.timeline import RECONNECTING
 from diptych.manifest.settings import AgentConfig
-from diptych.ports import Item, Notice
 from diptych.serve.process import ListenAddress, Sockets, serve_agents
 
-Type = Callable[..., Any]
 Object = dict[str, Any]
 HELPER = AgentName("helper", None)
 SLOW = '["{}", {"chunk_ms": 20, "content": "' + "word " * 40 + '"}]'
@@ -35,27 +34,6 @@ def agent(*, ready: str = "True", reason: str = "Ready") -> Object:
         "spec": {},
         "status": {"selector": "app=helper", "conditions": conditions},
     }
-
-
-class RecordingRenderer:
-    """A view that keeps what it is shown, and calls back at a piece of the answer."""
-
-    def __init__(self, at: int = 5, do: Callable[[], None] = lambda: None) -> None:
-        self.text = ""
-        self.notices: list[str] = []
-        self._left = at
-        self._do = do
-
-    def render(self, item: Item) -> None:
-        if isinstance(item, Notice):
-            self.notices.append(item.type)
-        elif item.event_type == "text":
-            self.text += str(item.content)
-            self._left -= 1
-            if self._left == 0:
-                self._do()
-
-    def refresh(self) -> None: ...
 
 
 @asynccontextmanager
@@ -129,16 +107,6 @@ async def test_an_agent_is_asked_through_a_port_of_this_machine(cluster: Any) ->
 
 
 @linux
-async def test_the_port_forward_ends_with_the_connection(cluster: Any) -> None:
-    async with pod() as port:
-        cluster.forward_to(port)
-        async with connected() as helper:
-            await helper.availability()
-            assert all(map(is_alive, cluster.pids("port-forward")))
-        assert await all_gone(cluster.pids("port-forward"))
-
-
-@linux
 async def test_the_port_forward_ends_when_its_owner_is_killed(cluster: Any) -> None:
     async with pod(SLOW) as port:
         cluster.forward_to(port)
@@ -163,7 +131,7 @@ async def test_a_port_forward_that_ends_is_restarted_and_the_answer_goes_on(clus
             ended = await start_and_follow(helper, "Hi", None, renderer)
     assert ended.status == "completed"
     assert renderer.text == "word " * 40
-    assert renderer.notices.count(RECONNECTING) == 1
+    assert renderer.kinds.count(RECONNECTING) == 1
     first, *later = cluster.calls("port-forward")
     assert ":8000" in first
     assert later
@@ -216,28 +184,16 @@ async def test_a_port_forward_that_prints_nothing_times_out(
             pass
 
 
-async def run_diptych(*words: str, stdin: str = "") -> tuple[int | None, str, str]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "diptych", *words),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    async with asyncio.timeout(60):
-        out, err = await process.communicate(stdin.encode())
-    return process.returncode, out.decode(), err.decode()
-
-
 @linux
 async def test_chat_run_and_events_take_an_agents_name(cluster: Any) -> None:
     async with pod() as port:
         cluster.forward_to(port)
-        code, out, err = await run_diptych("chat", "helper", "--session", "s", stdin="One?\nTwo?\n")
+        code, out, err = await diptych("chat", "helper", "--session", "s", stdin="One?\nTwo?\n")
         assert (code, out) == (0, "Hello.\nHello.\n")
         assert "team/helper · a line typed meanwhile steers" in err
-        code, out, _ = await run_diptych("run", "team/helper", "Hi", "-n", "team")
+        code, out, _ = await diptych("run", "team/helper", "Hi", "-n", "team")
         assert (code, out) == (0, "Hello.\n")
-        code, out, _ = await run_diptych("events", "helper", "--session", "s")
+        code, out, _ = await diptych("events", "helper", "--session", "s")
         assert code == 0
         assert out.count("user_message") == 2
         assert await all_gone(cluster.pids("port-forward"))

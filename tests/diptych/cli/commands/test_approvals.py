@@ -5,12 +5,12 @@ import json
 import os
 import pty
 import sys
-from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
+from support.command_line import PATIENCE, diptych
 
 from diptych.manifest.settings import AgentConfig, ToolServerConfig
 from diptych.policy.rules import Policy, Rule
@@ -18,8 +18,6 @@ from diptych.serve.process import ListenAddress, Sockets, serve_agents
 
 CALL = json.dumps({"tool": "pay", "arguments": {"amount": 5}})
 SCRIPT = json.dumps([CALL, "{}", "That is that."])
-PATIENCE = 100.0  # seconds; processes start slowly on a machine that has other work
-
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -43,16 +41,6 @@ async def cashier() -> AsyncIterator[tuple[str, list[int]]]:
     async with serve_agents([config], sockets) as sites:
         await sites[0].wait_for_first_connect()
         yield sockets.urls[0], paid
-
-
-async def diptych(*words: str) -> tuple[int, str, str]:
-    """Type a command where there is no terminal; gives its exit code and what it printed."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "diptych", *words), stdin=DEVNULL, stdout=PIPE, stderr=PIPE
-    )
-    async with asyncio.timeout(PATIENCE):
-        out, err = await process.communicate()
-    return process.returncode or 0, out.decode(), err.decode()
 
 
 async def at_a_terminal(typed: str, *words: str) -> tuple[int, str]:

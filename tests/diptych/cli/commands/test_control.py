@@ -2,27 +2,14 @@
 
 import asyncio
 import json
-import sys
-from asyncio.subprocess import DEVNULL, PIPE
 
 import pytest
+from support.command_line import diptych
 from support.stack import Stage, box, call, stage, until
 
 from diptych.cli.client.remote import RemoteError, agent_at
 
-PATIENCE = 100.0  # seconds; processes start slowly on a machine that has other work
-
 pytestmark = pytest.mark.timeout(300)
-
-
-async def diptych(*words: str) -> tuple[int, str, str]:
-    """Type a command; gives its exit code and what it printed."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "diptych", *words), stdin=DEVNULL, stdout=PIPE, stderr=PIPE
-    )
-    async with asyncio.timeout(PATIENCE):
-        out, err = await process.communicate()
-    return process.returncode or 0, out.decode(), err.decode()
 
 
 async def user_messages(helper: Stage) -> list[str]:

@@ -1,10 +1,9 @@
 """`diptych resume`: what it shows, and its exit codes, against an agent that is served."""
 
-import asyncio
-import sys
 from collections.abc import AsyncIterator
 
 import pytest
+from support.command_line import diptych
 from support.model_server import ModelServer, model_server, status
 from support.stack import Stage, stage
 
@@ -31,20 +30,12 @@ async def failed(helper: Stage) -> str:
     return run_id
 
 
-async def typed(*words: str) -> tuple[int | None, str, str]:
-    """Type a command in a process of its own; give its exit code and what it says."""
-    command = (sys.executable, "-m", "diptych", *words)
-    process = await asyncio.create_subprocess_exec(*command, stdout=-1, stderr=-1)
-    out, err = await process.communicate()
-    return process.returncode, out.decode(), err.decode()
-
-
 async def test_a_failed_run_goes_on_and_its_end_is_the_exit_code(
     helper: Stage, model: ModelServer
 ) -> None:
     run_id = await failed(helper)
     model.play("{}", "Here I am.")
-    code, out, _ = await typed("resume", run_id, "--at", helper.url)
+    code, out, _ = await diptych("resume", run_id, "--at", helper.url)
     assert (code, out.strip()) == (0, "Here I am.")
 
 
@@ -53,13 +44,13 @@ async def test_a_run_that_cannot_be_resumed_is_usage_and_one_that_is_not_there_a
 ) -> None:
     run_id = await failed(helper)
     at = ("--at", helper.url)
-    code, _, err = await typed("resume", run_id, "--max-steps", "99", *at)
+    code, _, err = await diptych("resume", run_id, "--max-steps", "99", *at)
     assert (code, "at most 5" in err) == (2, True)
-    code, _, err = await typed("resume", "run-x", *at)
+    code, _, err = await diptych("resume", "run-x", *at)
     assert (code, "HTTP 404" in err) == (1, True)
     model.play("{}", "Done.")
     done = await helper.start("Hi")
     await helper.ended(done)
-    code, out, err = await typed("resume", done, *at)
+    code, out, err = await diptych("resume", done, *at)
     assert (code, out) == (2, "")
     assert "only a run that failed or was aborted can be resumed" in err

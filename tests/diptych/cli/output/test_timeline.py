@@ -67,12 +67,6 @@ def test_calls_side_by_side_are_told_apart_by_their_labels() -> None:
     ]
 
 
-def test_calls_without_labels_are_told_apart_by_their_arguments() -> None:
-    w = Writer()
-    lines, _ = rendered([w.call("1"), w.call("2"), w.result("1", "one"), w.result("2", "two")])
-    assert lines[2:] == ["  ✓ add(n=1)  one  20 ms", "  ✓ add(n=2)  two  20 ms"]
-
-
 def test_what_a_sub_agent_streams_is_not_shown_twice() -> None:
     w = Writer()
     items: list[Item] = [
@@ -99,12 +93,6 @@ def test_of_two_sub_agents_that_stream_one_is_quoted_and_the_other_shown_at_its_
     items += [streamed("2", "bob", "guess."), w.answered("2", "bob", "You guess.")]
     lines, _ = rendered(items)
     assert lines[2:] == ["  │ eve: I know.", "  ✓ eve  20 ms", "  ✓ bob  You guess.  20 ms"]
-
-
-def test_reasoning_ends_where_the_answer_begins() -> None:
-    w = Writer()
-    lines, answer = rendered([Notice("reasoning", {"content": "Hm."}), w("text", "Yes.")])
-    assert (lines, answer) == (["  │ Hm."], "Yes.")
 
 
 def test_native_calls_and_their_refusal_are_told() -> None:

@@ -2,8 +2,7 @@
 
 import pytest
 
-from diptych.cli.output.wording import asked_text, duration, one_line, unavailable_text
-from diptych.core.catalog import Unavailable
+from diptych.cli.output.wording import asked_text, duration, one_line
 
 
 @pytest.mark.parametrize(
@@ -23,11 +22,6 @@ def test_a_text_is_put_on_one_line_and_cut() -> None:
     assert one_line("one\n  two\tthree", 20) == "one two three"
     assert one_line("one two three", 7) == "one tw…"
     assert one_line({"a": [1, "ü"]}, 20) == '{"a": [1, "ü"]}'
-
-
-def test_what_is_missing_is_named() -> None:
-    assert unavailable_text(Unavailable("server", "bank", "gone")) == "the tools of bank: gone"
-    assert unavailable_text(Unavailable("agent", "eve", "gone")) == "the agent eve: gone"
 
 
 def test_all_of_a_task_is_shown_to_who_decides_on_it() -> None:
