@@ -28,31 +28,22 @@ def holds(text, about="tool", **args):
     ("text", "mistake"),
     [
         ("argz.amount > 1", "column 5: undeclared reference to 'argz.amount'"),
-        ("args.amount >", "column 14: mismatched input the end"),
         (
             "args.a\n  && 1",
             "line 2, column 3: found no matching overload for '_&&_' applied to '(dyn, int)'",
         ),
-        ('tool.naem == "x" && nope(1)', "column 25: undeclared reference to 'nope'"),
-        ("size(args.x)", "column 1: must be true or false, and is int"),
         (
             'args.to.matches("[")',
             "column 17: is no regular expression (RE2): missing ]: [",
         ),
         ("true && args.items.all(i, args.note.matches('x'))", f"column 44: {ELEMENT}"),
-        ("args.a.all(x, x.all(y, y.matches('x')))", f"column 33: {ELEMENT}"),
         ("args.a.all(x, x.all(y, y.all(z, z > 1)))", "column 29: macros are nested at most 2"),
         ('args.to.matches("((a|b){50}){19}c")', f"column 17: {COSTLY}"),
-        (f'args.to.matches("{"x" * 257}")', f"column 17: {COSTLY}"),
         ("args.to.matches(args.pattern)", f"column 21: {CONSTANT}"),
-        ('args.to.matches(tool.name + "x")', f"column 27: {CONSTANT}"),
         ("['^a+$'].exists(p, args.note.matches(p))", f"column 38: {CONSTANT}"),
         ("tool.naem == 1", "column 5: tool has no naem; it has annotations, longName, name,"),
         ("args.a && tool.annotations.readonlyHint", "column 27: tool.annotations has no readonly"),
         ("has(tool.annotations.readOnly)", "column 4: tool.annotations has no readOnly;"),
-        ("!has(caller.groups)", "column 5: caller has no groups; it has kind, name, onBehalfOf,"),
-        ("args.a.all(x, tool['annotations'].x)", "column 34: tool.annotations has no x;"),
-        ("caller.subject > 1", "column 16: found no matching overload for '_>_'"),
         ("a" * 2_049, "is longer than 2048 characters"),
         ("(" * 40 + "true" + ")" * 40, "column 1: CANCELLED: Expression recursion limit"),
     ],
@@ -73,11 +64,8 @@ def test_an_expression_about_agents_knows_no_tool():
     "text",
     [
         "args.items.all(tool, tool.url != '')",
-        'has(args.tool) == false && args.items[0]["url"] == "https://a"',
         "args.amount > 100 && args.amount == 250.0",
-        'args.items.exists(i, i.url.startsWith("https://"))',
         'caller.kind == "user" && tool.annotations.destructiveHint',
-        'args.to.matches("^DE[0-9]+$")',
         "!has(args.note)",
         "args.items.all(x, args.items.exists(y, x == y))",
     ],
@@ -90,8 +78,6 @@ def test_what_policies_ask_holds(text):
     ("text", "args"),
     [
         ("args.missing > 1", {}),
-        ("args.amount > 1", {"amount": "much"}),
-        ("args.amount", {"amount": 3}),
         ("args.amount > 1", {"amount": 10**30}),
         ("args.amount > 1", {"amount": 2, "note": "\ud800"}),
         ("args.a.all(x, args.a.all(y, true))", {"a": list(range(300))}),
@@ -143,16 +129,9 @@ def test_arguments_that_are_too_long_for_a_rule_are_denied(text, args, most):
     "pattern",
     [
         "^https://([a-z0-9-]{1,63}\\\\.){1,5}example\\\\.com/",
-        "^[A-Z]{2}[0-9]{2}[A-Z0-9]{11,30}$",
         "(?i)(drop|delete|truncate|alter)\\\\s+(table|database)",
-        "-----BEGIN [A-Z ]+PRIVATE KEY-----",
-        "(sk|pk)_live_[0-9a-zA-Z]{24,99}",
         "^[\\\\pL\\\\pN ._-]+$",
     ],
 )
 def test_everyday_patterns_are_allowed(pattern):
     assert holds(f"args.note.matches('{pattern}') || args.note.contains('x')", note="x")
-
-
-def test_a_macro_searches_its_elements():
-    assert holds("args.to.all(t, t.matches('^a'))", to=["ab", "a"])

@@ -133,7 +133,7 @@ _TAGS = frozenset(
     {"tool_call", "tool_calls", "toolcall", "function", "function_call", "function_calls"}
     | {"invoke", "functions", "tool_code", "tools"}
 )
-_LITERALS = (  # other beginnings of calls in the forms of `reading.tagged` and `bare_forms`
+_LITERALS = (  # other beginnings of calls in the forms of `reading.forms`
     "[TOOL_CALLS]",
     "]<]minimax[>[",
     '"tool"',

@@ -5,7 +5,7 @@ name is its function's or its place and host.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -34,6 +34,32 @@ _CALL_OUTCOMES = {
 }
 
 
+_COUNTERS: Mapping[str, Sequence[str]] = {  # what is counted, and by which labels
+    "runs": ("Runs that have ended.", "status"),
+    "failed_runs": ("Runs that have failed.", "code"),
+    "model_calls": (
+        "Attempts at a model's endpoint, each retry one.",
+        *("model", "endpoint", "outcome"),
+    ),
+    "model_errors": ("Attempts at a model's endpoint that failed.", "reason"),
+    "model_waits": (
+        "Retries of a model, changes to a fallback, and long waits for a first byte.",
+        *("model", "endpoint", "kind"),
+    ),
+    "tokens": ("Tokens, as the model counts them.", "kind"),
+    "cost": ("Money, by the prices of the manifest.",),
+    "hook_calls": ("Questions to hooks that have ended.", "at", "hook", "outcome"),
+    "calls": ("Calls of tools and agents that have ended.", "kind", "outcome"),
+    "action_errors": ("Replies that could not be read.", "error_type"),
+    "refused_requests": ("Requests that access refused.", "reason"),
+}
+_HISTOGRAMS: Mapping[str, tuple[str, Sequence[float], *tuple[str, ...]]] = {
+    "run_seconds": ("From the request to its end.", _BUCKETS),
+    "first_text_seconds": ("From the request to the first text of its answer.", _BUCKETS),
+    "hook_seconds": ("From a question to a hook to its end.", _HOOK_BUCKETS, "at", "hook"),
+}
+
+
 class Metrics:
     """An observer of all runs (`runs.run_log.Observer`), with a registry of its own.
 
@@ -47,82 +73,35 @@ class Metrics:
         self._prices = prices
         self._in_process_model = in_process_model
         self._registry = CollectorRegistry()
-        self._runs = self._counter("diptych_runs", "Runs that have ended.", "status")
-        self._model_calls = self._counter(
-            "diptych_model_calls",
-            "Attempts at a model's endpoint, each retry one.",
-            *("model", "endpoint", "outcome"),
-        )
-        self._model_errors = self._counter(
-            "diptych_model_errors", "Attempts at a model's endpoint that failed.", "reason"
-        )
-        self._model_waits = self._counter(
-            "diptych_model_waits",
-            "Retries of a model, changes to a fallback, and long waits for a first byte.",
-            *("model", "endpoint", "kind"),
-        )
-        self._tokens = self._counter("diptych_tokens", "Tokens, as the model counts them.", "kind")
-        self._add_budget_metrics()
-        self._add_hook_metrics()
-        self._calls = self._counter(
-            "diptych_calls", "Calls of tools and agents that have ended.", "kind", "outcome"
-        )
-        self._action_errors = self._counter(
-            "diptych_action_errors", "Replies that could not be read.", "error_type"
-        )
-        self._refused = self._counter(
-            "diptych_refused_requests", "Requests that access refused.", "reason"
-        )
-        self._add_times()
-        self._live_runs = self._gauge("diptych_live_runs", "Runs that are queued or running.")
-        self._dropped_runs = self._gauge(
-            "diptych_dropped_runs", "Finished runs dropped to make room."
-        )
-        self._started_at: dict[str, float] = {}
-        self._without_text: set[str] = set()
-
-    def _add_budget_metrics(self) -> None:
-        self._cost = self._counter("diptych_cost", "Money, by the prices of the manifest.")
-        self._failed = self._counter("diptych_failed_runs", "Runs that have failed.", "code")
+        self._counters = {
+            name: Counter(f"diptych_{name}", text, labels, registry=self._registry)
+            for name, (text, *labels) in _COUNTERS.items()
+        }
         self._budget_used = Gauge(
             "diptych_budget_used_ratio",
             "How much of the day's budget is used, as this process knows it; 1 is all of it.",
             ["limit"],
             registry=self._registry,
         )
-
-    def _add_times(self) -> None:
-        self._duration = Histogram(
-            "diptych_run_seconds",
-            "From the request to its end.",
-            buckets=_BUCKETS,
-            registry=self._registry,
+        self._duration, self._first_text, self._hook_seconds = (
+            Histogram(f"diptych_{name}", text, labels, registry=self._registry, buckets=buckets)
+            for name, (text, buckets, *labels) in _HISTOGRAMS.items()
         )
-        self._first_text = Histogram(
-            "diptych_first_text_seconds",
-            "From the request to the first text of its answer.",
-            buckets=_BUCKETS,
-            registry=self._registry,
+        self._live_runs, self._dropped_runs = (
+            Gauge(f"diptych_{name}", text, registry=self._registry)
+            for name, text in (
+                ("live_runs", "Runs that are queued or running."),
+                ("dropped_runs", "Finished runs dropped to make room."),
+            )
         )
-
-    def _add_hook_metrics(self) -> None:
-        names = ("at", "hook")
-        self._hooks = self._counter(
-            "diptych_hook_calls", "Questions to hooks that have ended.", *names, "outcome"
-        )
-        self._hook_seconds = Histogram(
-            "diptych_hook_seconds",
-            "From a question to a hook to its end.",
-            names,
-            buckets=_HOOK_BUCKETS,
-            registry=self._registry,
-        )
+        self._started_at: dict[str, float] = {}
+        self._without_text: set[str] = set()
 
     def observe(self, item: Record | Notice) -> None:
         if isinstance(item, Notice):
             if item.type == "model_wait":
                 about = (str(item.fields[name]) for name in ("model", "endpoint", "kind"))
-                self._model_waits.labels(*about).inc()
+                self._count("model_waits", *about)
             return
         match item.event_type:
             case "text":
@@ -132,9 +111,9 @@ class Metrics:
             case "model_reply":
                 self._observe_reply(item.metadata)
             case "action_error":
-                self._action_errors.labels(item.metadata["error_type"]).inc()
+                self._count("action_errors", str(item.metadata["error_type"]))
             case event_type if event_type in _CALL_OUTCOMES:
-                self._calls.labels(*_CALL_OUTCOMES[event_type]).inc()
+                self._count("calls", *_CALL_OUTCOMES[event_type])
             case event_type if event_type in TERMINAL:
                 self._observe_end(item)
                 self._observe_failure(item.metadata.get("code"))
@@ -142,18 +121,18 @@ class Metrics:
     def observe_model(self, model: str, endpoint: str, outcome: str) -> None:
         """Count an attempt that ended as `ok`, as `cancelled` or by an error of that code."""
         is_error = outcome not in _GOOD_OUTCOMES
-        self._model_calls.labels(model, endpoint, "error" if is_error else outcome).inc()
+        self._count("model_calls", model, endpoint, "error" if is_error else outcome)
         if is_error:
-            self._model_errors.labels(outcome).inc()
+            self._count("model_errors", outcome)
 
     def observe_hook(self, point: str, name: str, outcome: str, seconds: float) -> None:
         """Count a question to a hook (see `runs.hooks.HookObserver`)."""
-        self._hooks.labels(point, name, outcome).inc()
+        self._count("hook_calls", point, name, outcome)
         self._hook_seconds.labels(point, name).observe(seconds)
 
     def count_refused(self, reason: str) -> None:
         """Count a request that was refused; `reason` is one of a few words."""
-        self._refused.labels(reason).inc()
+        self._count("refused_requests", reason)
 
     def add_lost_spans(self, read: Callable[[], int]) -> None:
         """Show how many spans this process has lost, of all its agents."""
@@ -191,28 +170,26 @@ class Metrics:
         usage = metadata["usage"]
         if self._in_process_model is not None:
             self.observe_model(self._in_process_model, "", "ok")
-        self._tokens.labels("prompt").inc(usage["prompt_tokens"])
-        self._tokens.labels("completion").inc(usage["completion_tokens"])
+        self._count("tokens", "prompt", by=usage["prompt_tokens"])
+        self._count("tokens", "completion", by=usage["completion_tokens"])
         if self._prices:
-            self._cost.inc(float(self._prices.cost(read_usage(usage))))
+            self._count("cost", by=float(self._prices.cost(read_usage(usage))))
 
     def _observe_failure(self, code: object) -> None:
         if code is not None:
-            self._failed.labels(str(code)).inc()
+            self._count("failed_runs", str(code))
         if self._in_process_model is not None and code in _MODEL_CODES:
             self.observe_model(self._in_process_model, "", str(code))
 
     def _observe_end(self, end: Record) -> None:
-        self._runs.labels(end.event_type).inc()
+        self._count("runs", end.event_type)
         self._without_text.discard(end.run_id)
         if (started_at := self._started_at.pop(end.run_id, None)) is not None:
             self._duration.observe(time.monotonic() - started_at)
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(name, text, labels, registry=self._registry)
-
-    def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(name, text, registry=self._registry)
+    def _count(self, name: str, *labels: str, by: float = 1) -> None:
+        counter = self._counters[name]
+        (counter.labels(*labels) if labels else counter).inc(by)
 
 
 class _LostSpans(Collector):

@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 
 from diptych.core.budget import (
     Budget,
-    Prices,
     decode_budget,
     decode_used,
     encode_budget,
     limit_text,
 )
-from diptych.core.messages import Usage, Used
+from diptych.core.messages import Used
 
 COUNTS = st.integers(0, 10**12)
 MONEY = st.decimals(0, 10**9, places=12)
@@ -23,12 +22,6 @@ LIMITS = st.builds(
     *(st.none() | COUNTS, st.none() | MONEY, *[st.none() | COUNTS] * 4),
 )
 USED = st.builds(Used, COUNTS, MONEY, *[COUNTS] * 4)
-
-
-def test_money_is_exact_where_a_float_is_not():
-    prices = Prices(Decimal("0.1"), Decimal("0.2"))
-    assert prices.cost(Usage(1_000_000, 500_000)) == Decimal("0.2")
-    assert Prices(Decimal("0.000001")).cost(Usage(1, 0)) == Decimal("0.000000000001")
 
 
 @settings(deadline=None)
@@ -56,13 +49,6 @@ def test_a_budget_can_only_be_tightened(one, other):
 def test_json_loses_nothing(limits, used):
     assert decode_budget(encode_budget(limits)) == limits
     assert decode_used(encode_budget(used)) == used
-
-
-def test_a_warning_comes_once_at_80_percent():
-    budget = Budget(tokens=1_000, tool_calls=5)
-    assert budget.warnings(Used(tokens=799), Used(tokens=800)) == ["tokens"]
-    assert budget.warnings(Used(tokens=800), Used(tokens=2_000)) == []
-    assert budget.warnings(Used(tool_calls=3), Used(tool_calls=4)) == ["tool_calls"]
 
 
 def test_amounts_are_said_as_people_write_them():

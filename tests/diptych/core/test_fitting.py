@@ -4,14 +4,18 @@ import json
 from dataclasses import replace
 from itertools import chain
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.feeding import feed, started
 
 from diptych.core import prompt
+from diptych.core.catalog import Catalog
+from diptych.core.commands import AskModel
 from diptych.core.context_window import ContextWindow
+from diptych.core.events import ContextRefused, Offered, RunRequested
 from diptych.core.fitting import FULL, LARGEST, fit, summarised
 from diptych.core.messages import Message, NativeCall
+from diptych.core.run_settings import RunSettings
 from diptych.core.state import Phase, Question, Run
 from diptych.core.tokens import message_weight
 
@@ -117,35 +121,31 @@ def test_a_summary_makes_it_smaller_and_keeps_the_newest(run):
     assert run.messages[0].content in texts
 
 
-def test_without_a_window_everything_is_sent():
-    said = (Message("user", "hi " * 100_000), Message("assistant", "hello"))
-    run = Run(said, Phase.ACT, messages=(Message("user", "so?"),), asked=Question(at=0))
-    assert fit(run).messages == (*said, run.messages[0])
+def test_a_run_goes_on_after_a_refusal_that_tells_nonsense():
+    long = Message("user", "word " * 4_000), Message("assistant", "yes " * 4_000)
+    run, _ = started("calc", history=long)
+    run, (ask,) = feed(run, ContextRefused(8, None))
+    assert isinstance(ask, AskModel)
+    assert run.end is None
 
 
-@pytest.mark.parametrize("turns", [1_000, 4_000])
-def test_a_long_history_is_looked_at_once(turns):
-    looked = 0
+def test_a_window_that_is_told_again_is_not_smaller_for_that():
+    first = ContextWindow().refused(4_000, 1_000, 3_162)
+    again = first.refused(1_069, 1_000, 1_278)
+    assert (first.limit, again.limit) == (1_000, 1_000)
+    assert again.factor == 1_278 / 1_069
+    silent = ContextWindow().refused(4_000, None, None)
+    assert silent.refused(3_000, None, None).limit == 1_500
 
-    class Counting(str):
-        __slots__ = ()
 
-        def encode(self, *arguments, **named):
-            nonlocal looked
-            looked += 1
-            return super().encode(*arguments, **named)
+def test_a_request_that_may_just_fit_is_sent_and_one_that_cannot_is_not():
+    window = ContextWindow(1_000, factor=1.0, is_measured=True)
+    for words, is_sent in ((800, True), (6_000, False)):
+        run, commands = begun_with("word " * words, window)
+        assert any(isinstance(c, AskModel) for c in commands) == is_sent
+        assert (run.end is None) == is_sent
 
-    history = tuple(
-        Message(role, Counting("some text "))
-        for _ in range(turns)
-        for role in ("user", "assistant")
-    )
-    run = Run(
-        history,
-        Phase.ACT,
-        messages=(Message("user", "so?"),),
-        asked=Question(at=0),
-        window=ContextWindow(10_000_000),
-    )
-    fit(run)
-    assert looked <= 2 * turns
+
+def begun_with(question, window):
+    offered = Offered(Catalog(), "SYSTEM", RunSettings(), window=window)
+    return feed(Run(), RunRequested(question), offered)

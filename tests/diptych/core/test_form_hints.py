@@ -5,7 +5,7 @@ import json
 import pytest
 
 from diptych.core.catalog import Catalog, Peer, Tool
-from diptych.core.prompt import MOST_FORMS, FormHints, form_hints
+from diptych.core.prompt import form_hints
 
 SCHEMA = {
     "type": "object",
@@ -29,13 +29,9 @@ TOOLS = Catalog(
 @pytest.mark.parametrize(
     ("said", "tools", "agents"),
     [
-        ("Use echo.", ["echo"], []),
         ("Use `echo`, then 'get-time'", ["echo", "get-time"], []),
-        ("Ask the researcher.", [], ["researcher"]),
         ("Let writer use echo", ["echo"], ["writer"]),
         ("Echo it: the echoes of my_echo, echo-like, getting time", [], []),
-        ("What is 2 + 2?", [], []),
-        ("", [], []),
         ("echo, get-time, researcher and writer", [], []),  # too many
     ],
 )
@@ -60,12 +56,6 @@ def test_required_arguments_have_a_blank_of_their_type():
     assert json.loads(form) == {"tool": "get-time", "arguments": {}}
 
 
-def test_a_name_that_two_servers_have_is_the_long_one():
-    both = Catalog((Tool("a", "echo", "", {}), Tool("b", "echo", "", {})))
-    assert form_hints(both, "Use echo.") == FormHints()
-    assert form_hints(both, "Use a__echo.").tools == ('{"tool": "a__echo", "arguments": {}}',)
-
-
 def test_broken_schemas_do_no_harm():
     broken = {"properties": [], "required": {"x": 1}}
     also = {"properties": {"x": True, "y": {"type": ["string"]}}, "required": ["x", "y", "z", 1]}
@@ -74,10 +64,3 @@ def test_broken_schemas_do_no_harm():
         {},
         {"x": "...", "y": "...", "z": "..."},
     ]
-
-
-def test_as_many_as_there_may_be_are_shown():
-    tools = Catalog(tuple(Tool("box", f"t{n}", "", {}) for n in range(MOST_FORMS + 1)))
-    names = [f"t{n}" for n in range(MOST_FORMS + 1)]
-    assert len(form_hints(tools, " ".join(names[:-1])).tools) == MOST_FORMS
-    assert not form_hints(tools, " ".join(names)).tools

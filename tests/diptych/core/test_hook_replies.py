@@ -4,7 +4,7 @@ import pytest
 from support.doubles import catalog
 from support.feeding import feed, made, returned, started
 
-from diptych.core.commands import AskModel, JudgeAnswer, JudgeCall, JudgeStep
+from diptych.core.commands import JudgeAnswer, JudgeCall, JudgeStep
 from diptych.core.events import AnswerJudged, Called, CallJudged, MessageQueued, Replied, StepJudged
 from diptych.core.messages import Message, ToolCall
 from diptych.core.run_settings import RunSettings
@@ -24,13 +24,6 @@ def after_a_step():
     run, [judge] = feed(run, Called(call, 1), returned(call.id))
     assert isinstance(judge, JudgeStep)
     return run
-
-
-@pytest.mark.parametrize(("ends", "purpose"), [(False, "actions"), (True, "answer")])
-def test_a_step_is_followed_by_the_next_or_by_the_answer(ends, purpose):
-    _, [ask] = feed(after_a_step(), StepJudged(1, ends))
-    assert isinstance(ask, AskModel)
-    assert ask.purpose == purpose
 
 
 @pytest.mark.parametrize("ends", [False, True])

@@ -12,25 +12,21 @@ from diptych.core.codec import catalog_blob, decode, encode
 from diptych.core.commands import AskModel
 from diptych.core.context_window import ContextWindow
 from diptych.core.events import (
-    AnswerReset,
     Called,
-    Compacted,
     ContextRefused,
-    Failed,
     FormatChanged,
     Offered,
     OwnerChanged,
     Replied,
-    ReplyRejected,
     RunRequested,
     Streamed,
 )
-from diptych.core.messages import Delegation, Message, NativeCall, ToolCall, Usage
+from diptych.core.messages import Message, NativeCall, ToolCall, Usage
 from diptych.core.model_request import request_weight
-from diptych.core.prompt import final_prompt, native_system_prompt, system_prompt
+from diptych.core.prompt import native_system_prompt, system_prompt
 from diptych.core.reducer import advance, replay
 from diptych.core.run_settings import RunSettings
-from diptych.core.state import Phase, Run
+from diptych.core.state import Run
 
 ECHO = native("echo", text="a")
 BROKEN = NativeCall("b", "echo", '{"text": ')
@@ -94,26 +90,6 @@ def test_reasoning_that_does_not_fit_is_left_out_before_anything_else():
     assert ask.request.messages[2] == said
 
 
-def test_results_stand_in_the_reply_s_order_whatever_order_they_came_in():
-    calls = native("echo", "x1"), native("delegate_to_writer", "x2", task="Write."), ECHO
-    run, commands = feed(begun()[0], replied(*calls))
-    assert made(commands)[1] == Delegation("call_1_2", "writer", "Write.")
-    run, _ = feed(run, returned("call_1_3", "3"), returned("call_1_1", "", "failed"))
-    run, _ = feed(run, returned("call_1_2", ""))
-    assert run.messages[-3:] == (
-        Message("tool", "Error: ", call_id="x1"),
-        Message("tool", "(no output)", call_id="x2"),
-        Message("tool", "3", call_id="a"),
-    )
-
-
-def test_the_same_call_twice_runs_once_and_each_gets_its_result():
-    run, commands = feed(begun()[0], replied(ECHO, native("echo", "b", text="a")))
-    assert [call.id for call in made(commands)] == ["call_1_1"]
-    run, _ = feed(run, returned("call_1_1", "AAA"))
-    assert [(m.call_id, m.content) for m in run.messages[-2:]] == [("a", "AAA"), ("b", "AAA")]
-
-
 def test_a_refused_reply_is_answered_for_every_call_and_nothing_of_it_runs():
     run, (ask,) = feed(begun()[0], replied(ECHO, native("nope", "b")))
     assert isinstance(ask, AskModel)
@@ -125,44 +101,6 @@ def test_a_refused_reply_is_answered_for_every_call_and_nothing_of_it_runs():
     assert "tools available: echo, look" in first.content
     assert "error_type: unknown_tool" in second.content
     assert "not run" in second.content
-
-
-def test_what_was_no_json_is_shown_once_and_recorded_as_said():
-    run = begun()[0]
-    _, (write,) = advance(run, replied(BROKEN, text="Well."))
-    assert write.event == ReplyRejected(write.event.error, 'Well.\necho({"text": )')
-    run, _ = feed(run, replied(BROKEN))
-    assert 'you said: echo({"text": )' in run.messages[-1].content
-
-
-def test_a_name_that_no_api_takes_does_not_spoil_the_conversation():
-    run, _ = feed(begun()[0], replied(NativeCall("a", "no such/tool", "{}")))
-    (call,) = run.messages[1].calls
-    assert call.name.startswith("no_such_tool_")
-
-
-def test_too_many_errors_lead_to_the_answer_which_is_asked_for_without_tools():
-    settings = RunSettings(action_format="native", max_retries=0)
-    run, (_, ask) = feed(begun(settings=settings)[0], replied(BROKEN, native("look", "b2")))
-    assert (run.phase, ask.purpose, ask.request.tools) == (Phase.ANSWER, "answer", ())
-    assert [m.content for m in ask.request.messages[1:]] == [f"hi\n\n{final_prompt()}"]
-
-
-@pytest.mark.parametrize("text", ["I know it.", "{}", ""])
-def test_a_reply_without_calls_ends_phase_one(text):
-    run, (ask,) = feed(begun()[0], Replied(text))
-    assert (run.phase, ask.purpose, ask.request.tools) == (Phase.ANSWER, "answer", ())
-    assert ask.request.messages[0].content.startswith("SYSTEM\n\n")
-
-
-def test_a_call_as_text_is_made_as_in_json_mode():
-    text = '{"tool": "echo", "arguments": {"text": "a"}}'
-    run, commands = feed(begun()[0], Replied(text))
-    assert made(commands) == [ToolCall("call_1_1", "echo", {"text": "a"})]
-    run, (ask,) = feed(run, returned("call_1_1", "AAA"))
-    assert ask.request.messages[2] == Message("assistant", text)
-    assert "AAA" in ask.request.messages[3].content
-    assert ask.request.messages[3].role == "user"
 
 
 def test_native_calls_that_nobody_asked_for_are_made_all_the_same():
@@ -185,21 +123,6 @@ def test_a_call_whose_result_is_missing_is_told_as_text():
     _, (ask,) = begun(history=history)
     assert all(not m.calls and m.role != "tool" for m in ask.request.messages)
     assert "AAA" in ask.request.messages[3].content
-
-
-def test_native_messages_of_earlier_runs_stay_native():
-    history = (
-        Message("user", "before"),
-        Message("assistant", "", (ECHO,)),
-        Message("tool", "AAA", call_id="a"),
-        Message("assistant", "So it is."),
-        Message("user", "json"),
-        Message("assistant", '{"tool": "echo"}'),
-        Message("user", "[Step 1/5] Result of tool echo:\nBBB"),
-        Message("assistant", "That too."),
-    )
-    _, (ask,) = begun(history=history)
-    assert ask.request.messages[1:-1] == history
 
 
 # `auto`
@@ -231,23 +154,6 @@ def test_a_refusal_of_tools_after_one_as_too_long_asks_again():
     assert request_weight(again.request) > request_weight(asked.request)
 
 
-def test_native_calls_as_text_fit_the_window_too():
-    """For the answer they are text, which has more around each result."""
-    pairs = (
-        (Message("assistant", "", (NativeCall(f"c{n}", "echo", "{}"),)), tool_said(f"c{n}"))
-        for n in range(40)
-    )
-    history = (Message("user", "q"), *(m for pair in pairs for m in pair))
-    window = ContextWindow(limit=2_000, is_measured=True)
-    run, (ask,) = begun(history=history, window=window, nonce="5f0c5f0c")
-    assert request_weight(ask.request) < 1_100
-    run, (ask,) = feed(run, Replied("So."))
-    assert run.end is None
-    run, (ask,) = feed(run, Compacted("They talked.", ask.keeps))
-    assert (run.end, ask.purpose) == (None, "answer")
-    assert request_weight(ask.request) <= 2_000
-
-
 def test_functions_fit_the_window_too():
     """They are described more briefly, and calls of them are checked as ever."""
     text = {"type": "string", "description": "many words " * 20}
@@ -260,15 +166,6 @@ def test_functions_fit_the_window_too():
     assert ask.request.tools[0].parameters == {"type": "object", "properties": {"text": {}}}
     run, _ = feed(run, replied(native("tool1", text=5)))
     assert "error_type: invalid_arguments" in run.messages[-1].content
-
-
-def tool_said(call_id):
-    return Message("tool", "ok", call_id=call_id)
-
-
-def test_a_run_that_is_native_by_order_fails_when_tools_are_refused():
-    run, _ = feed(begun()[0], Failed("tools_refused", "no tools"))
-    assert run.end == Failed("tools_refused", "no tools")
 
 
 # The record
@@ -315,20 +212,6 @@ def test_a_run_comes_back_from_its_record_at_every_event():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [("look", "made"), ("echo", "unknown")], ids=["read only", "not"]
-)
-def test_a_new_owner_does_with_native_calls_what_it_does_with_others(name, kind):
-    offers = Catalog((tool("echo"), tool("look", read_only=True)))
-    run, (call,) = feed(begun(offers=offers)[0], replied(native(name)))
-    run, commands = feed(run, Called(call.call, 1), OwnerChanged())
-    if kind == "made":
-        assert [c.is_retry for c in commands] == [True]
-    else:
-        assert "outcome: unknown" in run.messages[-1].content
-        assert (run.messages[-1].role, run.messages[-1].call_id) == ("tool", "a")
-
-
 PREAMBLE = "I will look at it. " * 10
 
 
@@ -341,10 +224,3 @@ def test_what_was_told_before_calls_came_stays_part_of_the_reply(call):
     assert run.draft.text == ""  # it is void for those who read the answer
     asked = next(m for m in run.messages if m.calls)
     assert asked == Message("assistant", f"{PREAMBLE}First a.", (call,))
-
-
-def test_of_a_repeated_answer_only_the_newest_text_is_part_of_a_late_reply():
-    settings = RunSettings(action_format="native", answer_mode="direct")
-    run, _ = feed(begun(settings=settings)[0], Streamed(PREAMBLE), OwnerChanged())
-    run, _ = feed(run, AnswerReset(run.draft.seq, 2), Streamed("So, "), replied(ECHO, text="a."))
-    assert next(m for m in run.messages if m.calls).content == "So, a."

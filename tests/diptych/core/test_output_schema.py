@@ -19,10 +19,7 @@ for _ in range(100):
     "schema",
     [
         {},
-        CITY,
         {"$ref": "#/$defs/A", "$defs": {"A": CITY}},
-        {"anyOf": [CITY, {"type": "null"}]},
-        {"$id": "http://x.example/a", "$ref": "b", "$defs": {"b": {"$id": "b", **CITY}}},
         {"const": {"$ref": "http://x.example/data"}},
     ],
 )
@@ -34,13 +31,8 @@ def test_a_json_schema_can_be_used(schema):
     ("schema", "problem"),
     [
         pytest.param({"type": "strin"}, "is not a valid JSON schema", id="no type"),
-        pytest.param({"pattern": "("}, "is not a valid JSON schema", id="no pattern"),
         pytest.param({"$ref": "#/nowhere"}, "refers to #/nowhere, which is not", id="no target"),
         pytest.param({"$ref": "http://10.0.0.1/s"}, "refers to another document", id="remote"),
-        pytest.param(
-            {"prefixItems": [{"$ref": "file:///x"}]}, "refers to another document", id="a file"
-        ),
-        pytest.param({"description": "x" * 70_000}, "is longer than 64 KiB", id="long"),
         pytest.param(DEEP, "is nested too deeply", id="deep"),
         pytest.param(
             {"$ref": "#"},
@@ -64,10 +56,7 @@ def test_what_is_wrong_in_a_schema_is_told_with_its_place():
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        pytest.param('{"city": "Bonn"}', '{"city": "Bonn"}', id="alone"),
-        pytest.param(' \n{"city": "Bonn"}\n', '{"city": "Bonn"}', id="between blanks"),
         pytest.param('```json\n{"city": "Bonn"}\n```', '{"city": "Bonn"}', id="in a fence"),
-        pytest.param('```\n{"city": "Bonn"}\n```', '{"city": "Bonn"}', id="in an untagged fence"),
         pytest.param('Here:\n```json\n{"city": "Bonn"}\n```\nSo.', '{"city": "Bonn"}', id="prose"),
         pytest.param('{"city": "```\\nx"}', '{"city": "```\\nx"}', id="a fence inside"),
     ],
@@ -83,11 +72,7 @@ def test_the_json_of_an_answer_is_taken_out_of_its_fence(answer, text):
     ("answer", "problem"),
     [
         pytest.param("It is Bonn.", "it is not valid JSON", id="prose"),
-        pytest.param('{"city": "Bo', "it is not valid JSON", id="cut"),
-        pytest.param('{"city": NaN}', "it is not valid JSON", id="no JSON number"),
         pytest.param('{"city": 1}', "answer.city: 1 is not of type 'string'", id="wrong type"),
-        pytest.param("{}", "answer: 'city' is a required property", id="missing"),
-        pytest.param("[1]", "answer: [1] is not of type 'object'", id="a list"),
         pytest.param("[" * 500 + "]" * 500, "it is nested too deeply", id="deep"),
     ],
 )

@@ -11,12 +11,16 @@ from diptych.core.events import (
     ApprovalRequested,
     Called,
     MessageQueued,
+    Offered,
     OwnerChanged,
     Replied,
-    Streamed,
+    Returned,
+    RunRequested,
 )
 from diptych.core.prompt import OUTCOME_UNKNOWN
-from diptych.core.reducer import advance
+from diptych.core.reducer import advance, apply_all
+from diptych.core.run_settings import RunSettings
+from diptych.core.state import Run
 
 CATALOG = Catalog((tool("charge"), tool("look", read_only=True), tool("put", idempotent=True)))
 CHARGE, LOOK, PUT = ('{"tool": "' + name + '"}' for name in ("charge", "look", "put"))
@@ -37,25 +41,6 @@ def sent(reply):
 
 def errors(run):
     return [(result.call_id, result.error) for result in run.results]
-
-
-def test_the_model_is_asked_again():
-    run, commands = started("echo")
-    taken, again = feed(run, OwnerChanged())
-    assert again == commands
-    assert taken.pending == commands
-
-
-def test_an_answer_that_is_asked_for_twice_goes_on_after_the_second_one_s_text():
-    run, _ = feed(started()[0], Replied("{}"), Streamed(" "), Replied(""), Streamed("Hello"))
-    _, (ask,) = feed(run, OwnerChanged())
-    assert ask.recorded == "Hello"
-
-
-def test_a_call_that_was_not_sent_is_made():
-    run, commands = calling(CHARGE)
-    assert feed(run, OwnerChanged())[1] == commands
-    assert not commands[0].is_retry
 
 
 def test_a_call_whose_outcome_is_unknown_is_not_made_again():
@@ -111,31 +96,11 @@ def test_where_records_were_lost_calls_that_wait_for_others_may_have_been_sent_t
     assert [call.id for call in made(commands)] == ["call_1_3"]
 
 
-def test_where_nothing_was_lost_calls_that_wait_for_others_go_on_waiting():
-    run, _ = calling('[{"id": "a", "tool": "look"}, {"tool": "charge", "after": ["a"]}]')
-    run, (again,) = feed(run, OwnerChanged())
-    assert again.call.label == "a"
-    assert run.results == ()
-
-
-def test_where_records_were_lost_the_calls_of_earlier_steps_keep_their_results():
-    run, _ = feed(sent(CHARGE), returned("call_1_1"))
-    _, commands = feed(run, OwnerChanged(lost_tail=True))
-    assert commands == run.pending
-
-
 def test_a_call_that_was_not_sent_before_a_message_came_is_not_made():
     run, _ = feed(calling(CHARGE)[0], MORE)
     run, (ask,) = feed(run, OwnerChanged())
     assert errors(run) == [("call_1_1", "skipped")]
     assert MORE.message in ask.request.messages[-1].content
-
-
-def test_the_model_is_asked_again_with_the_message_that_came_meanwhile():
-    run, _ = feed(started()[0], MORE)
-    run, (ask,) = feed(run, OwnerChanged())
-    assert MORE.message in ask.request.messages[-1].content
-    assert run.pending == (ask,)
 
 
 def test_a_rejection_that_is_not_on_record_is_recorded():
@@ -187,12 +152,31 @@ def test_what_waits_is_unknown_if_the_store_may_have_lost_its_approval():
     assert run.open_approvals == ()
 
 
-def test_what_may_be_made_twice_waits_on_all_the_same():
-    run, commands = feed(waiting(LOOK), OwnerChanged(lost_tail=True))
-    assert commands == ()
-    assert len(run.open_approvals) == 1
+CALLS = '[{"tool": "a"}, {"tool": "b"}, {"tool": "c"}]'
 
 
-def test_a_rejection_that_was_not_carried_out_is():
-    run, commands = feed(waiting(CHARGE), ApprovalDecided("call_1_1", "reject", "d"))
-    assert feed(run, OwnerChanged())[1] == commands
+def test_a_call_that_waits_is_skipped_once_when_two_others_are_unknown():
+    offered = Offered(catalog("a", "b", "c"), "SYSTEM", RunSettings())
+    run = apply_all(Run(), [RunRequested("hi"), offered, Replied(CALLS)])
+    a, b, c = run.calls
+    events = [ApprovalRequested(c, 1, "", 9.0), Called(a, 1), Called(b, 1)]
+    run = apply_all(run, [*events, OwnerChanged()])
+    run = apply_all(run, [MessageQueued("stop", "m-1")])
+    emitted, todo = [], [c for c in run.pending if isinstance(c, Emit)]
+    while todo:
+        emit = todo.pop(0)
+        assert isinstance(emit.event, Returned)
+        emitted.append(emit.event.result.call_id)
+        run, more = advance(run, emit.event)
+        todo += [c for c in more if isinstance(c, Emit)]
+    assert sorted(emitted) == ["call_1_1", "call_1_2", "call_1_3"]
+
+
+def test_calls_that_a_message_superseded_are_not_unknown_too_when_records_were_lost():
+    offered = Offered(catalog("a", "b"), "SYSTEM", RunSettings())
+    run = apply_all(Run(), [RunRequested("hi"), offered, Replied(CALLS.replace("c", "b"))])
+    waiting = [ApprovalRequested(call, 1, "", 9.0) for call in run.calls]
+    run = apply_all(run, [*waiting, MessageQueued("stop", "m-1"), OwnerChanged(lost_tail=True)])
+    results = [c.event.result for c in run.pending if isinstance(c, Emit)]
+    assert [result.call_id for result in results] == [call.id for call in run.calls]
+    assert {result.error for result in results} == {"skipped"}

@@ -4,7 +4,6 @@ from support.feeding import feed, made, returned, started
 
 from diptych.core.catalog import Catalog
 from diptych.core.events import (
-    Aborted,
     MessageQueued,
     Offered,
     QueueCleared,
@@ -13,12 +12,10 @@ from diptych.core.events import (
     StepsExhausted,
     Streamed,
 )
-from diptych.core.queues import takes
-from diptych.core.reducer import closing_events
 from diptych.core.run_settings import RunSettings
-from diptych.core.state import MAX_MESSAGES_PER_RUN, Phase, Queues, Run, conversation
+from diptych.core.state import Phase, Run, conversation
 
-ONE, TWO, THREE = (MessageQueued(text, text) for text in ("one", "two", "three"))
+ONE, TWO = (MessageQueued(text, text) for text in ("one", "two"))
 LATER, LAST = (MessageQueued(text, text, is_follow_up=True) for text in ("later", "last"))
 ECHO = '{"tool": "echo", "arguments": {"text": "a"}}'
 ANSWER = (Replied("{}"), Streamed("Done."), Replied(""))
@@ -30,7 +27,7 @@ def said(run):
 
 
 def heard(run):
-    return [text for text in said(run) if text in {"one", "two", "three", "later", "last"}]
+    return [text for text in said(run) if text in {"one", "two", "later", "last"}]
 
 
 def test_a_follow_up_begins_the_turn_after_the_answer_and_not_before():
@@ -43,13 +40,6 @@ def test_a_follow_up_begins_the_turn_after_the_answer_and_not_before():
     assert (run.phase, ask.purpose) == (Phase.ACT, "actions")
     run, _ = feed(run, *ANSWER)
     assert run.phase is Phase.DONE
-
-
-def test_it_has_all_of_the_steps_of_a_turn():
-    settings = RunSettings(max_steps=1, on_max_steps="answer")
-    run, _ = feed(started("echo", settings=settings)[0], LATER, Replied(ECHO))
-    run, _ = feed(run, returned("call_1_1"), Streamed("Done."), Replied(""))
-    assert (run.phase, run.step_limit) == (Phase.ACT, 2)
 
 
 def test_follow_ups_begin_a_turn_each_or_all_of_them_one():
@@ -69,13 +59,6 @@ def test_what_steers_joins_one_at_a_time_before_each_request_or_all_at_once():
     run, _ = feed(run, Replied("{}"))
     assert (heard(run), run.phase) == (["one", "two"], Phase.ACT)
     run, _ = feed(started(settings=ALL)[0], ONE, TWO, Replied("{}"))
-    assert heard(run) == ["one", "two"]
-
-
-def test_a_step_is_not_carried_out_while_more_is_to_be_heard():
-    run, _ = feed(started("echo")[0], ONE, TWO, Replied("{}"))
-    run, commands = feed(run, Replied(ECHO))
-    assert made(commands) == []
     assert heard(run) == ["one", "two"]
 
 
@@ -103,21 +86,9 @@ def test_what_is_cleared_never_joins():
     assert heard(run) == ["two"]
 
 
-def test_whatever_ends_the_run_all_that_it_was_sent_is_in_the_conversation():
-    run, _ = feed(started()[0], ONE, TWO, LATER)
-    run, _ = feed(run, *closing_events(run, Aborted("enough")))
-    assert heard(run) == ["one", "two", "later"]
-
-
 def test_at_max_steps_what_steers_stands_before_the_text_and_follow_ups_after_it():
     settings = RunSettings(max_steps=1)
     run, _ = feed(started("echo", settings=settings)[0], Replied(ECHO), ONE, TWO, LATER)
     run, _ = feed(run, returned("call_1_1"))
     assert isinstance(run.end, StepsExhausted)
     assert said(run)[-4:] == ["one", "two", "Reached maximum reasoning steps (1)", "later"]
-
-
-def test_as_many_clears_are_taken_as_messages():
-    ids = frozenset(map(str, range(MAX_MESSAGES_PER_RUN)))
-    assert takes(Run(queues=Queues(clear_ids=ids - {"0"})), QueueCleared("new"))
-    assert not takes(Run(queues=Queues(clear_ids=ids)), QueueCleared("new"))

@@ -19,27 +19,19 @@ def failure(code, *, max_tokens=None, prompt_tokens=None):
     return ModelError(code, "no", max_tokens=max_tokens, prompt_tokens=prompt_tokens)
 
 
+TOO_LONG = failure("context_too_long", max_tokens=9, prompt_tokens=12)
+
+
 @pytest.mark.parametrize(
     ("command", "error", "event"),
     [
-        pytest.param(ACTIONS, failure("model_failed"), Failed("model_failed", "no"), id="any"),
-        pytest.param(
-            ACTIONS,
-            failure("context_too_long", max_tokens=9, prompt_tokens=12),
-            ContextRefused(9, 12),
-            id="too long",
-        ),
-        pytest.param(NATIVE, failure("tools_refused"), FormatChanged("json", "no"), id="auto"),
-        pytest.param(
-            ACTIONS, failure("tools_refused"), Failed("tools_refused", "no"), id="native only"
-        ),
-        pytest.param(
-            SUMMARY,
-            failure("context_too_long"),
-            Compacted("", 6, error="context_too_long"),
-            id="no summary",
-        ),
+        (ACTIONS, failure("model_failed"), Failed("model_failed", "no")),
+        (ACTIONS, TOO_LONG, ContextRefused(9, 12)),
+        (NATIVE, failure("tools_refused"), FormatChanged("json", "no")),
+        (ACTIONS, failure("tools_refused"), Failed("tools_refused", "no")),
+        (SUMMARY, TOO_LONG, Compacted("", 6, error="context_too_long")),
     ],
+    ids=["any", "too long", "auto", "native only", "no summary"],
 )
 def test_a_failure_ends_a_request_as_what_it_means_for_the_run(command, error, event):
     assert event_of_failure(command, error) == event

@@ -9,16 +9,13 @@ from support.doubles import catalog
 from support.feeding import feed, made, returned, started
 
 from diptych.core.budget import Budget, Prices
-from diptych.core.codec import catalog_blob, decode, encode
 from diptych.core.commands import AskModel, MakeCall
-from diptych.core.events import Called, Failed, MessageQueued, Offered, Replied, RunRequested
+from diptych.core.events import Called, Failed, Offered, Replied, RunRequested
 from diptych.core.messages import Delegation, ToolCall, Usage, Used
-from diptych.core.reducer import advance
 from diptych.core.run_settings import RunSettings
 from diptych.core.spending import (
     denied_call,
     ends_phase_1,
-    exhausted,
     is_counted,
     used_by,
     warnings,
@@ -51,12 +48,6 @@ def asks(commands):
     return any(isinstance(command, AskModel) for command in commands)
 
 
-def test_a_run_counts_what_it_uses():
-    run, _ = step(limited(prices=PRICES), 1)
-    run, _ = step(run, 2)
-    assert used_by(run) == Used(200, Decimal("0.000085"), 2, 2, 2)
-
-
 def test_no_model_is_asked_once_the_tokens_are_used():
     run, commands = step(limited(tokens=200), 1)
     assert asks(commands)
@@ -65,12 +56,6 @@ def test_no_model_is_asked_once_the_tokens_are_used():
     assert run.end == Failed(
         "budget_exhausted", "the run has used up budget.tokens: 200 of 200 tokens"
     )
-
-
-def test_no_model_is_asked_for_the_answer_either():
-    run, commands = feed(limited(model_calls=1), Replied("{}"))
-    assert commands == ()
-    assert "budget.modelCalls: 1 of 1 model calls" in run.end.message
 
 
 def test_an_answer_that_was_asked_for_is_given_however_long_it_is():
@@ -111,13 +96,6 @@ def test_a_tool_call_for_which_nothing_is_left_is_denied():
     outcome = denied_call(run, second, [first])
     assert outcome.result.error == "denied"
     assert outcome.result.text.startswith("denied: budget.toolCalls is used up (2 of 2 tool calls)")
-
-
-def test_a_call_that_is_made_again_counts_once():
-    run = limited(tool_calls=1)
-    call = ToolCall("call_1_1", "echo", {"n": 1})
-    run, _ = feed(run, Replied(echo(1)), Called(call, 1))
-    assert denied_call(run, MakeCall(call, 1, is_retry=True), []) is None
 
 
 READ = ToolCall("call_1_1", "result__read", {"result": "r1"})
@@ -163,39 +141,11 @@ def test_a_warning_comes_whatever_alone_has_changed(limits, before, after):
     assert warnings(run, updated(run, **after)) == list(limits)
 
 
-def test_where_an_agent_above_gives_no_money_the_model_is_not_asked_though_it_costs_nothing():
-    end = exhausted(limited(Prices(), cost=Decimal(0)))
-    assert end is not None
-    assert end.message == "the run has used up budget.cost: 0 of 0 in money"
-
-
 def test_a_request_can_only_tighten():
     settings = RunSettings(budget=Budget(tokens=100, tool_calls=5))
     asked = RunRequested("hi", budget=Budget(tokens=500, tool_calls=2, steps=3))
     run, _ = feed(Run(), asked, Offered(catalog("echo"), "SYSTEM", settings))
     assert run.budget == Budget(tokens=100, tool_calls=2, steps=3)
-
-
-def test_a_turn_more_brings_no_more_budget():
-    run, _ = feed(
-        limited(model_calls=2), Replied("{}"), MessageQueued("and?", "m"), Replied("Hello!")
-    )
-    assert run.end.code == "budget_exhausted"
-
-
-def test_a_warning_comes_when_80_percent_are_used():
-    run = limited(tokens=200)
-    after, _ = advance(run, Replied(echo(1), Usage(100, 60)))
-    assert warnings(run, after) == ["tokens"]
-    assert warnings(after, after) == []
-
-
-def test_limits_and_what_was_asked_for_are_on_record():
-    settings = RunSettings(budget=Budget(tokens=5, cost=Decimal("0.50")), prices=PRICES)
-    offered, blob = catalog_blob(catalog("echo"), "SYSTEM", settings)
-    assert decode(*encode(offered), lambda key: blob).settings == settings
-    asked = RunRequested("hi", budget=Budget(steps=2, cost=Decimal("0.1")))
-    assert decode(*encode(asked), lambda key: b"") == asked
 
 
 USAGES = st.lists(st.builds(Usage, st.integers(0, 400), st.integers(0, 400)), max_size=8)

@@ -7,11 +7,7 @@ from support.feeding import feed, made, returned, started
 from diptych.core.catalog import Catalog
 from diptych.core.events import (
     Called,
-    Failed,
-    MessageQueued,
-    OwnerChanged,
     Replied,
-    StepsExhausted,
 )
 from diptych.core.messages import ToolCall
 from diptych.core.run_settings import RunSettings
@@ -52,11 +48,9 @@ def asked(run, reply=PAY):
     ("steps", "end"),
     [
         pytest.param([DOWN] * 5, "stuck", id="the same error"),
-        pytest.param([DOWN] * 4, None, id="four times"),
         pytest.param([FINE] * 9, None, id="the same result"),
         pytest.param([DOWN, DOWN, FINE, DOWN, DOWN, DOWN], None, id="a success between"),
         pytest.param([(LOOK, f"down since {n} s", "failed") for n in range(9)], None, id="others"),
-        pytest.param([DOWN] * 4 + [(LOOK, "down", "timeout")], None, id="another kind"),
         pytest.param([(PAY, "down", "failed")] * 2 + [AGAIN] * 3, "stuck", id="not repeated"),
         pytest.param([(PAY, "paid", None)] * 2 + [AGAIN] * 9, None, id="repeated after a success"),
         pytest.param([(PAY, "denied: no", "denied")] * 5, "stuck", id="denied each time"),
@@ -69,50 +63,6 @@ def test_five_steps_that_bring_nothing_but_the_same_error_end_the_run(steps, end
         name = steps[0][0].split('"')[3]
         why = "5 steps in a row brought nothing but the same error"
         assert run.end.message == f"the run is stuck at {name}: {why}"
-
-
-def test_whatever_is_called_the_error_counts_and_what_failed_with_it_does_not():
-    run = run_with()
-    for _ in range(5):
-        assert run.end is None
-        pair = f'[{{"id": "a", {LOOK[1:]}, {{"after": ["a"], {PAY[1:]}]'
-        run, commands = feed(run, Replied(pair))
-        [call] = made(commands)
-        run, _ = feed(run, Called(call, run.step), returned(call.id, "down", "failed"))
-    assert run.end.code == "stuck"
-
-
-@pytest.mark.parametrize("before", [DOWN, (LOOK, "down", "unavailable")])
-def test_at_max_steps_its_text_wins(before):
-    run, _ = step(run_with(max_steps=5), *[before] * 5)
-    assert isinstance(run.end, StepsExhausted)
-    assert run.end.text == "Reached maximum reasoning steps (5)"
-
-
-def test_a_message_begins_a_new_count():
-    run, _ = step(run_with(), *[DOWN] * 4, (PAY, "down", "failed"))
-    assert isinstance(run.end, Failed)
-    run, _ = step(run_with(), *[DOWN] * 4)
-    run, _ = feed(run, MessageQueued("look once more", "m"))
-    run, _ = feed(run, Replied(LOOK))
-    assert step(run, *[DOWN] * 4)[0].end is None
-
-
-def test_a_message_for_later_begins_a_new_count_when_its_turn_begins():
-    later = MessageQueued("and then?", "m", is_follow_up=True)
-    run, _ = step(run_with(), *[DOWN] * 4)
-    run, _ = feed(run, later)
-    assert step(run, DOWN)[0].end.code == "stuck"
-    run, _ = feed(run, Replied("{}"), Replied("Nothing."))
-    assert step(run, DOWN)[0].end is None
-
-
-def test_a_new_owner_ends_the_run_all_the_same():
-    run, _ = step(run_with(), *[DOWN] * 4)
-    run, commands = feed(run, OwnerChanged(), Replied(LOOK))
-    [call] = made(commands)
-    run, _ = feed(run, Called(call, run.step), OwnerChanged(), returned(call.id, "down", "failed"))
-    assert run.end.code == "stuck"
 
 
 def test_effects_are_counted_in_consecutive_steps_and_denials_keep_the_count():

@@ -1,14 +1,15 @@
-"""Which rule of a policy decides on a call, and what the audit says of it."""
+"""Which rule of a policy decides, the platform's beside the agent's, and what the audit says."""
 
 import json
 import logging
+from itertools import product
 
 import pytest
 from support.doubles import catalog, tool
 
 from diptych.core.catalog import Catalog
 from diptych.core.messages import Delegation, ToolCall
-from diptych.policy.rules import Policy, Rule, RunCaller
+from diptych.policy.rules import LayeredPolicy, Policy, Rule, RunCaller
 from diptych_cel.expressions import check_expression
 
 ADA = RunCaller("run-1", "user:ada")
@@ -28,14 +29,10 @@ def outcome(*rules, call=PAY, offered=None, **rest):
     ("rules", "expected"),
     [
         ([], "allow"),
-        ([rule("deny", "other")], "allow"),
         ([rule("deny", "pa*")], "deny"),
-        ([rule("deny", "box__*")], "deny"),
         ([rule("allow", "pay"), rule("deny")], "allow"),
         ([rule("deny", when="args.amount > 1000"), rule("ask")], "ask"),
         ([rule("allow", when="args.missing > 1")], "deny"),
-        ([rule("allow", "other", when="args.missing > 1")], "allow"),
-        ([rule("deny", about="agent")], "allow"),
         ([rule("deny", when='caller.subject == "user:ada"')], "deny"),
         ([rule("deny", is_dry_run=True), rule("ask")], "ask"),
         ([rule("allow", when="args.missing > 1", is_dry_run=True)], "allow"),
@@ -68,7 +65,6 @@ def test_delegations_have_rules_of_their_own():
         ({}, {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True}),
         ({"read_only": True}, {"readOnlyHint": True, "destructiveHint": False}),
         ({"destructive": False, "open_world": False}, {"openWorldHint": False}),
-        ({"idempotent": True}, {"idempotentHint": True}),
     ],
 )
 def test_annotations_are_the_servers_or_mcps_defaults(marks, hints):
@@ -76,11 +72,6 @@ def test_annotations_are_the_servers_or_mcps_defaults(marks, hints):
     for name, value in hints.items():
         when = f"tool.annotations.{name} == {str(value).lower()}"
         assert outcome(rule("deny", when=when), offered=offered) == "deny"
-
-
-def test_what_was_approved_is_not_asked_about_again_but_may_be_denied():
-    assert outcome(rule("ask"), is_approved=True) == "allow"
-    assert outcome(rule("deny"), is_approved=True) == "deny"
 
 
 class Bomb:
@@ -130,3 +121,48 @@ def test_a_line_of_the_audit_is_json_whatever_it_says(caplog):
     assert line == json.dumps(about | rest)
     assert line.isascii()
     assert line.isprintable()
+
+
+ORDER = ("allow", "ask", "deny")
+
+
+def rules(do, when=None, **rest):
+    if do is None:
+        return ()
+    return (Rule("tool", "*", do, check_expression(when, "tool") if when else None, **rest),)
+
+
+def decide(platform, own, **facts):
+    policy = LayeredPolicy(Policy(platform, "platform"), Policy(own))
+    return policy.verdict(PAY, catalog("pay"), RunCaller("run-1", "user:ada"), **facts)
+
+
+@pytest.mark.parametrize(("platform", "own"), list(product((None, *ORDER), repeat=2)))
+def test_the_stricter_of_both_counts(platform, own):
+    expected = max(platform or "allow", own or "allow", key=ORDER.index)
+    assert decide(rules(platform), rules(own)).outcome == expected
+
+
+def test_a_rule_of_the_platform_that_fails_denies_and_is_called_the_platforms():
+    verdict = decide(rules("allow", "args.missing > 1"), rules("allow"))
+    assert verdict.outcome == "deny"
+    assert verdict.reason.startswith("rule 1 of the platform's policy failed")
+    assert decide(rules("deny"), ()).reason == "the platform's policy forbids it"
+
+
+def test_the_audit_says_whose_rule_it_was(caplog):
+    caplog.set_level(logging.INFO, "diptych.audit")
+    decide(rules("allow"), rules("deny", reason="no"))
+    decide(rules("deny"), rules("allow"))
+    lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
+    assert [(line["policy"], line["outcome"], line["rule"]) for line in lines] == [
+        ("platform", "allowed", 1),
+        ("agent", "denied", 1),
+        ("platform", "denied", 1),
+    ]
+
+
+def test_repeated_calls_are_the_agents_affair():
+    assert decide(rules("allow"), rules("allow"), repeats=2).outcome == "repeated"
+    assert decide(rules("allow"), rules("allow", repeat="allow"), repeats=2).outcome == "allow"
+    assert decide(rules("deny"), rules("allow", repeat="allow"), repeats=2).outcome == "deny"

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from support.hostile import listed, mcp_app, serving
@@ -14,7 +13,6 @@ from diptych.manifest.settings import (
     AgentConfig,
     ModelConfig,
     PeerConfig,
-    TimeoutConfig,
     ToolServerConfig,
 )
 from diptych.mcp.tool_rules import NAME_RULE
@@ -118,14 +116,3 @@ async def test_an_endpoint_is_asked_with_the_tools_that_the_agent_has() -> None:
     assert not found.tools.is_taken
     assert "It does not take the tool 'echo'" in found.tools.refusal
     assert (other.tools.is_taken, other.tools.refusal) == (True, "")
-
-
-async def test_an_endpoint_is_asked_again_for_another_patience_and_not_for_another_length() -> None:
-    async with upstream_server(hello) as there:
-        model = ModelConfig("m", there.url)
-        hasty = replace(model, timeouts=TimeoutConfig(first_byte=30))
-        models = (model, hasty, replace(model, max_tokens=9))
-        found, _ = await examined(*[AgentConfig("a", model=each) for each in models])
-    first, second, third = (each.models[0] for each in found)
-    assert first is third  # whose own limit a probe does not send
-    assert first is not second  # it may have been given up too early for the other

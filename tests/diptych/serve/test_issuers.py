@@ -3,7 +3,6 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,21 +74,6 @@ async def test_an_issuer_of_a_private_authority_is_trusted_by_its_ca(
             assert issuer.asked == [DISCOVERY, "/keys"]
 
 
-async def test_the_platform_s_issuer_is_trusted_by_the_ca_that_its_file_names(
-    tmp_path: Path,
-) -> None:
-    authority, issuer = Authority(), OidcIssuer()
-    issuer.add_key("one")
-    async with oidc_issuer(authority, issuer):
-        # The manifest's own issuer of that URL, without the CA, does not take its place.
-        config = configured(tmp_path, {"url": issuer.url, "audience": "other"})
-        named = {"url": issuer.url, "audience": "agents", "ca": authority.pem}
-        text = json.dumps({"issuers": [named]})
-        access = replace(config.access, platform=lambda: text)
-        async with beyond_loopback(replace(config, access=access)) as http:
-            assert await status(http, issuer.token("one")) == 200
-
-
 @pytest.mark.parametrize("ca", [{}, {"ca": Authority("another").pem}], ids=["none", "another's"])
 async def test_an_issuer_that_nobody_vouches_for_gets_no_connection(
     tmp_path: Path, ca: dict[str, str], caplog: pytest.LogCaptureFixture
@@ -101,14 +85,6 @@ async def test_an_issuer_that_nobody_vouches_for_gets_no_connection(
             assert await status(http, issuer.token("one")) == 401
         assert issuer.asked == []
     assert "its certificate is not trusted" in caplog.text
-
-
-async def test_a_ca_takes_the_place_of_the_public_ones() -> None:
-    keys = oidc.IssuerKeys("https://x", None, float, lambda: Authority().pem)  # type: ignore[arg-type]
-    context = keys._tls_context()
-    assert context is not True
-    assert len(context.get_ca_certs()) == 1
-    assert context.check_hostname
 
 
 @pytest.mark.usefixtures("soon")
@@ -179,13 +155,11 @@ async def test_while_an_issuer_is_away_nobody_is_locked_out_and_nobody_let_in(
 @pytest.mark.parametrize(
     ("issuer", "problem"),
     [
-        ({"ca": "x"}, "issuers[0].ca: these are no certificates as PEM"),
         (
             {"ca": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"},
             "issuers[0].ca: these are no certificates as PEM",
         ),
         ({"ca": Authority().pem, "caFrom": CA_FROM}, "issuers[0]: needs only one of ca, caFrom"),
-        ({"caFrom": CA_FROM}, "issuers[0].caFrom: these are no certificates as PEM"),
         (
             {"caFrom": {"secretKeyRef": {"name": "no", "key": "ca"}}},
             "issuers[0].caFrom: key ca of Secret no is missing",

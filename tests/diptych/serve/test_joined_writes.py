@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, cast
 
-from diptych.serve.joined_writes import MAX_JOINED, JoinedWrites
+from diptych.serve.joined_writes import JoinedWrites
 
 
 class Transport:
@@ -49,35 +49,9 @@ async def test_what_is_written_in_one_turn_is_sent_in_one_piece() -> None:
     assert transport.done == [b"headbody", b"next"]
 
 
-async def test_much_is_sent_at_once() -> None:
-    joining, transport = joined()
-    large = b"x" * MAX_JOINED
-    joining.write(b"head")
-    joining.write(large)
-    assert transport.done == [b"head" + large]
-    joining.write(b"end")
-    await asyncio.sleep(0)
-    assert transport.done == [b"head" + large, b"end"]
-
-
 async def test_what_was_written_is_sent_before_the_end_of_the_connection() -> None:
     for end in ("close", "abort"):
         joining, transport = joined()
         joining.write(b"last")
         getattr(joining, end)()
         assert transport.done == [b"last", end]
-
-
-async def test_nothing_is_sent_to_a_connection_that_has_ended_meanwhile() -> None:
-    joining, transport = joined()
-    joining.write(b"late")
-    transport.closing = True
-    await asyncio.sleep(0)
-    assert transport.done == []
-
-
-async def test_all_else_is_the_transports_own() -> None:
-    joining, transport = joined()
-    assert not joining.is_closing()
-    transport.closing = True
-    assert joining.is_closing()

@@ -1,5 +1,6 @@
 """What another process of the same user sees of an undumpable one."""
 
+import inspect
 import os
 import subprocess
 import sys
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from diptych.serve import undumpable
+from diptych.serve import process
 
 NOBODY = 65534
 PROGRAM = """
@@ -41,7 +42,8 @@ pytestmark = pytest.mark.skipif(
     ("state", "seen"), [("open", "read read read"), ("guarded", "refused refused refused")]
 )
 def test_a_child_can_read_its_agent_only_if_nothing_is_done(state: str, seen: str) -> None:
-    source = Path(undumpable.__file__).read_text()
+    constant = f"_PR_SET_DUMPABLE = {process._PR_SET_DUMPABLE}"
+    source = f"import ctypes, sys\n{constant}\n{inspect.getsource(process.make_undumpable)}"
     done = subprocess.run(
         [PYTHON, "-I", "-c", PROGRAM, source, state],
         user=NOBODY if os.geteuid() == 0 else None,

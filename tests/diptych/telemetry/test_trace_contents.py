@@ -40,10 +40,6 @@ def nested(depth: int) -> Any:
     return value
 
 
-@pytest.mark.parametrize("value", [{"a": 2**70}, nested(300), [nested(5_000)], ESCAPED, "\x01"])
+@pytest.mark.parametrize("value", [{"a": 2**70}, nested(300), [nested(5_000)], ESCAPED])
 def test_any_value_is_shown_somehow(value: Any) -> None:
     assert 0 < len(value_text(value)) <= MAX_CHARS
-
-
-def test_a_large_number_is_shown_as_json() -> None:
-    assert value_text({"a": 2**70, "b": True}) == f'{{"a":{2**70},"b":true}}'

@@ -72,23 +72,13 @@ def check_arguments(tool: Tool, arguments: JSONObject, *, references_fit: bool) 
     )
 
 
+@lru_cache(maxsize=256)
 def schema_validator(schema_text: str) -> Validator:
     """Return what checks values against a schema, which is JSON text, by `errors_of`.
 
     Raises `SCHEMA_PROBLEMS`.
     """
-    found = _validator_or_problem(schema_text)
-    if isinstance(found, Exception):
-        raise found.with_traceback(None)  # it is kept, and would keep the frames of each raise
-    return found
-
-
-@lru_cache(maxsize=256)
-def _validator_or_problem(schema_text: str) -> Validator | Exception:
-    try:
-        return validator_of(json.loads(schema_text))
-    except SCHEMA_PROBLEMS as problem:
-        return problem.with_traceback(None)
+    return validator_of(json.loads(schema_text))
 
 
 def _may_be_filled(error: ValidationError) -> bool:

@@ -53,22 +53,33 @@ def spans(text: str) -> list[Span]:
     partner. Brackets in JSON strings do not count.
     """
     found: list[Span] = []
-    if "{" not in text and "[" not in text:
-        return found
-    pairing = _Pairing()
+    unclosed: list[Span] = []
+    count = {"{": 0, "[": 0}  # of the unclosed: else each stray bracket would search them all
+
+    def close() -> Span:
+        span = unclosed.pop()
+        count[span.opener] -= 1
+        if unclosed and unclosed[-1].height <= span.height:
+            unclosed[-1].height = span.height + 1
+        return span
+
     position, first = 0, _indent_end(text, 0)
-    while token := (_INSIDE if pairing.open else _OUTSIDE).search(text, position):
+    while token := (_INSIDE if unclosed else _OUTSIDE).search(text, position):
         at, position = token.span()
         char = text[at]
-        if char in "{[":
+        if char in count:
             span = Span(char, at, at == first)
             found.append(span)
-            pairing.push(span)
-        elif char in _OPENERS:
-            pairing.close(_OPENERS[char], at + 1)
+            unclosed.append(span)
+            count[char] += 1
         elif char == "\n":
             first = _indent_end(text, at + 1)
-    pairing.settle()
+        elif (opener := _OPENERS.get(char, "")) and count[opener]:
+            while (span := close()).opener != opener:
+                pass
+            span.end = at + 1
+    while unclosed:
+        close()
     return found
 
 
@@ -81,38 +92,6 @@ def blank_end(text: str, start: int) -> int:
 def _indent_end(text: str, start: int) -> int:
     indent = _INDENT.match(text, start)
     return indent.end() if indent else start
-
-
-class _Pairing:
-    """The brackets that are open at one point of the text."""
-
-    def __init__(self) -> None:
-        self.open: list[Span] = []
-        self._count = {"{": 0, "[": 0}
-
-    def push(self, span: Span) -> None:
-        self.open.append(span)
-        self._count[span.opener] += 1
-
-    def close(self, opener: str, end: int) -> None:
-        if not self._count[opener]:  # without this, each stray bracket would search them all
-            return
-        while self.open:
-            span = self._pop()
-            if span.opener == opener:
-                span.end = end
-                return
-
-    def settle(self) -> None:
-        while self.open:
-            self._pop()
-
-    def _pop(self) -> Span:
-        span = self.open.pop()
-        self._count[span.opener] -= 1
-        if self.open and self.open[-1].height <= span.height:
-            self.open[-1].height = span.height + 1
-        return span
 
 
 _ACTION_KEYS = frozenset({"tool", "agent", "arguments", "calls"})

@@ -13,15 +13,14 @@ from typing import Any, NamedTuple, TypeVar
 from diptych.core.catalog import DELEGATE_PREFIX, Catalog
 from diptych.core.messages import JSON, Call, Delegation, NativeCall, ToolCall
 from diptych.core.reading.arguments import check_arguments, typed_arguments
-from diptych.core.reading.bare_forms import code_in_fence, rewrite_bare
 from diptych.core.reading.extraction import find_values
+from diptych.core.reading.forms import code_in_fence, rewrite
 from diptych.core.reading.leading_reasoning import strip_lead
 from diptych.core.reading.other_forms import calls_in, is_labelled, to_own_form, with_arguments
 from diptych.core.reading.own_form import call_objects, ignored_keys, read_call
 from diptych.core.reading.references import referenced_labels
 from diptych.core.reading.repetition import repetition_end
 from diptych.core.reading.strict_json import decode_json
-from diptych.core.reading.tagged import rewrite_tagged
 from diptych.core.reading.verdict import (
     ActionError,
     Calls,
@@ -103,7 +102,7 @@ def parse(reply: str, catalog: Catalog, max_calls: int = MAX_CALLS) -> Verdict:
     if not _MAY_ACT.search(reply):  # as nearly every answer
         return Prose()
     text = reply.replace("\r\n", "\n").replace("\r", "\n")
-    text = rewrite_bare(rewrite_tagged(text, catalog), catalog)
+    text = rewrite(text, catalog)
     found = find_values(text, catalog)
     if isinstance(found, tuple):
         return check_calls(found, catalog, max_calls)

@@ -57,22 +57,23 @@ def fill_references(call: Call, values: Mapping[str, JSON]) -> Call | str:
     """
     filling = _Filling(values)
     try:
-        match call:
-            case Delegation():
-                filled: Call = replace(call, task=filling.text(call.task))
-            case _:
-                arguments = {k: filling.value(v) for k, v in call.arguments.items()}
-                filled = replace(call, arguments=arguments)
+        if isinstance(call, Delegation):
+            return replace(call, task=filling.text(call.task))
+        return replace(call, arguments={k: filling.value(v) for k, v in call.arguments.items()})
     except RecursionError:
         return "the arguments are nested too deeply"
-    return filling.problem or filled
+    except _LeadsNowhere as problem:
+        return str(problem)
+
+
+class _LeadsNowhere(Exception):
+    """A reference that cannot be filled; says why."""
 
 
 class _Filling:
-    """One call being filled. After the first problem, what it gives no longer matters."""
+    """One call being filled."""
 
     def __init__(self, values: Mapping[str, JSON]) -> None:
-        self.problem: str | None = None
         self._values = values
         self._left = MAX_INSERTED
         self._written: dict[str, str] = {}  # each path's value as text
@@ -98,20 +99,16 @@ class _Filling:
         if match["path"] is None:
             return "${"
         self._found(match["path"])
-        return "" if self.problem else self._written[match["path"]]
+        return self._written[match["path"]]
 
     def _found(self, path: str) -> JSON:
-        if self.problem:
-            return None
         found = _follow(path, self._values)
-        if isinstance(found, LookupError):
-            self.problem = str(found.args[0])
-            return None
         if path not in self._written:
             self._written[path] = _written(found)
         self._left -= len(self._written[path])
         if self._left < 0:
-            self.problem = f"references insert more than {MAX_INSERTED} characters into this call"
+            problem = f"references insert more than {MAX_INSERTED} characters into this call"
+            raise _LeadsNowhere(problem)
         return found
 
 
@@ -125,10 +122,10 @@ def _structured(text: str) -> JSON:
     return decoded
 
 
-def _follow(path: str, values: Mapping[str, JSON]) -> "JSON | LookupError":
+def _follow(path: str, values: Mapping[str, JSON]) -> JSON:
     label, *fields = _split(path)
     if label not in values:
-        return LookupError(f"{_quoted(path)}: there is no result of {label[:_SHOWN]!r}")
+        raise _LeadsNowhere(f"{_quoted(path)}: there is no result of {label[:_SHOWN]!r}")
     place: JSON = values[label]
     for field in fields:
         match place:
@@ -138,7 +135,7 @@ def _follow(path: str, values: Mapping[str, JSON]) -> "JSON | LookupError":
                 place = place[int(field)]
             case _:
                 there = f"{field[:_SHOWN]!r} is not in {_described(place)}"
-                return LookupError(f"{_quoted(path)} leads nowhere: {there}")
+                raise _LeadsNowhere(f"{_quoted(path)} leads nowhere: {there}")
     return place
 
 

@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from diptych.core.messages import JSON
@@ -25,17 +25,8 @@ def decode_json(text: str) -> "JSON | ValueError":
     A repeated key, NaN, Infinity, a number over 64 bits, half a surrogate pair and endless nesting
     are each a ValueError, which is returned, not raised.
     """
-    try:
-        value: JSON = _DECODER.decode(text)
-        if _SURROGATE.search(text):
-            json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return ValueError("a string holds half a surrogate pair, which is not text")
-    except ValueError as error:
-        return error
-    except RecursionError:
-        return ValueError("it is nested too deeply")
-    return value
+    found = _strictly(text, lambda: (_DECODER.decode(text), len(text)))
+    return found if isinstance(found, ValueError) else found[0]
 
 
 def decode_at(text: str, start: int) -> "tuple[JSON, int] | ValueError":
@@ -44,8 +35,17 @@ def decode_at(text: str, start: int) -> "tuple[JSON, int] | ValueError":
     As strict as `decode_json`, and a ValueError too if it is nested deeper than `MAX_DEPTH`. The
     cost is in proportion to the length of the value.
     """
+    found = _strictly(text, lambda: _DECODER.raw_decode(text, start), start)
+    if isinstance(found, ValueError) or not is_deep(found[0]):
+        return found
+    return ValueError(f"it is nested deeper than {MAX_DEPTH}")
+
+
+def _strictly(
+    text: str, decode: Callable[[], tuple[JSON, int]], start: int = 0
+) -> tuple[JSON, int] | ValueError:
     try:
-        value, end = _DECODER.raw_decode(text, start)
+        value, end = decode()
         if _SURROGATE.search(text, start, end):
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -54,7 +54,7 @@ def decode_at(text: str, start: int) -> "tuple[JSON, int] | ValueError":
         return error
     except RecursionError:
         return ValueError("it is nested too deeply")
-    return ValueError(f"it is nested deeper than {MAX_DEPTH}") if is_deep(value) else (value, end)
+    return value, end
 
 
 def is_deep(value: JSON) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from diptych.core.catalog import Tool
 from diptych.core.messages import JSONObject
-from diptych.core.reading.arguments import check_arguments
+from diptych.core.reading.arguments import check_arguments, typed_arguments
 
 INTEGER: JSONObject = {"type": "integer"}
 
@@ -34,30 +34,12 @@ def test_the_model_is_told_what_is_wrong_where_and_what_is_expected() -> None:
     )
 
 
-def test_the_model_is_told_that_a_tool_takes_nothing() -> None:
-    found = problem({"type": "object", "additionalProperties": False}, {"n": 1})
-    assert found
-    assert found.endswith("Expected: an object without fields")
-
-
 def test_a_long_value_is_cut_out_of_the_message() -> None:
     schema: JSONObject = {"properties": {"n": INTEGER}}
     found = problem(schema, {"n": "y" * 1_000_000})
     assert found
     assert len(found) < 500
     assert "is not of type 'integer'" in found
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [
-        pytest.param({"$schema": "http://json-schema.org/draft-04/schema#"}, id="draft 4"),
-        pytest.param({"$schema": "http://json-schema.org/draft-07/schema#"}, id="draft 7"),
-        pytest.param({"$schema": "https://example.com/unknown"}, id="an unknown draft"),
-    ],
-)
-def test_the_schema_names_its_draft(schema: JSONObject) -> None:
-    assert problem({**schema, "properties": {"n": INTEGER}}, {"n": "x"}) is not None
 
 
 def test_draft_4_has_its_own_meaning() -> None:
@@ -73,12 +55,8 @@ def test_draft_4_has_its_own_meaning() -> None:
         pytest.param({"type": "objekt"}, id="an unknown type"),
         pytest.param({"properties": {"n": {"$ref": "http://127.0.0.1:9/x"}}}, id="a remote ref"),
         pytest.param({"properties": {"n": {"$ref": "#/$defs/none"}}}, id="a ref to nothing"),
-        pytest.param({"$ref": "#"}, id="a ref to itself"),
         pytest.param({"properties": {"n": {"pattern": "(["}}}, id="a pattern that is none"),
-        pytest.param({"properties": {"n": {"pattern": "\\p{L}"}}}, id="another dialect's pattern"),
         pytest.param({"$id": "http://[", "$ref": "x"}, id="an id that is no URL"),
-        pytest.param({"$schema": "http://["}, id="a draft that is no URL"),
-        pytest.param({"x": object()}, id="no JSON at all"),
     ],
 )
 def test_a_schema_that_is_wrong_in_itself_checks_nothing(schema: JSONObject) -> None:
@@ -96,7 +74,6 @@ def test_another_document_is_never_fetched(tmp_path: Path) -> None:
     ("schema", "value"),
     [
         pytest.param(INTEGER, "${a}", id="a type"),
-        pytest.param({"type": "string", "maxLength": 3}, "${a.b.c}", id="a length"),
         pytest.param(
             {"anyOf": [{"properties": {"x": INTEGER}}, {"required": ["y"]}]},
             {"x": "${a}"},
@@ -104,16 +81,10 @@ def test_another_document_is_never_fetched(tmp_path: Path) -> None:
         ),
         pytest.param({"oneOf": [{}, {"type": "object"}]}, {"x": "${a}"}, id="too many branches"),
         pytest.param({"uniqueItems": True}, ["${a}", "${a}"], id="unique items"),
-        pytest.param({"const": {"x": 1}}, {"x": "${a}"}, id="a constant"),
         pytest.param(
             {"if": {"properties": {"x": {"const": 1}}}, "else": {"required": ["y"]}},
             {"x": "${a}"},
             id="a condition",
-        ),
-        pytest.param(
-            {"if": {"properties": {"x": {"type": "string"}}}, "then": {"required": ["y"]}},
-            {"x": "${a}"},
-            id="a condition that holds",
         ),
     ],
 )
@@ -137,17 +108,60 @@ def test_what_depends_on_a_reference_fits_for_now(schema: JSONObject, value: obj
             {"properties": {"x": INTEGER, "y": INTEGER}}, {"x": "${a}", "y": "b"}, id="its sibling"
         ),
         pytest.param(
-            {"anyOf": [{"required": ["y"]}, {"required": ["z"]}]}, {"x": "${a}"}, id="no branch"
-        ),
-        pytest.param(
             {"anyOf": [{"required": ["y"], "properties": {"x": INTEGER}}, {"required": ["z"]}]},
             {"x": "${a}"},
             id="a part of a branch",
         ),
-        pytest.param({"properties": {"x": {"minItems": 2}}}, {"x": ["${a}"]}, id="too few"),
     ],
 )
 def test_what_no_reference_can_mend_is_told_at_once(
     schema: JSONObject, arguments: JSONObject
 ) -> None:
     assert problem(schema, arguments, references_fit=True) is not None
+
+
+def read(value, about, **schema):
+    arguments = typed_arguments({"properties": {"x": about}, **schema}, {"x": value})
+    return arguments.get("x", "dropped")
+
+
+@pytest.mark.parametrize(
+    ("text", "about", "value"),
+    [
+        ('{"a": 1}', {"type": "object"}, {"a": 1}),
+        ("5", {"type": "integer"}, 5),
+        ("1.5", {"type": "number", "minimum": 0}, 1.5),
+        ("False", {"type": "boolean"}, False),
+        ("5", {"type": ["integer", "null"]}, 5),
+    ],
+)
+def test_a_text_is_taken_as_the_json_that_is_wanted(text, about, value):
+    assert read(text, about) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "about"),
+    [
+        ("5", {"type": ["integer", "string"]}),
+        ("5", {}),
+        ("5", {"anyOf": [{"type": "integer"}]}),
+        ("true", {"type": "integer"}),
+        ("five", {"type": "integer"}),
+        ("NaN", {"type": "number"}),
+        ("[" * 70 + "]" * 70, {"type": "array"}),
+    ],
+)
+def test_any_other_text_stays_a_text(text, about):
+    assert read(text, about) == text
+
+
+def test_what_is_inside_an_argument_is_left_alone():
+    about = {"type": "object", "properties": {"y": {"type": "integer"}}}
+    assert read({"y": "5", "z": None}, about) == {"y": "5", "z": None}
+
+
+def test_a_null_is_dropped_unless_it_is_required():
+    assert read(None, {"type": "integer"}) == "dropped"
+    assert read(None, {"type": ["integer", "null"]}) == "dropped"
+    assert read(None, {}, required=["x"]) is None
+    assert typed_arguments({}, {"y": None, "z": 1}) == {"z": 1}

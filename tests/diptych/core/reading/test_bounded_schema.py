@@ -6,7 +6,7 @@ from functools import reduce
 import pytest
 
 from diptych.core.catalog import Tool
-from diptych.core.reading.arguments import SCHEMA_PROBLEMS, check_arguments, schema_validator
+from diptych.core.reading.arguments import check_arguments
 
 SECONDS = 1.0  # of CPU; most take under 0.1
 STANDARD = "https://json-schema.org/draft/2020-12/schema"
@@ -44,10 +44,6 @@ ATTACKS = {
         {"properties": {"x": {"pattern": "^(?=(a+)+$)"}}},
         {"x": "a" * 50 + "!"},
     ),
-    "patterns of names": (
-        {"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False},
-        {"a" * 50_000 + "!": 1},
-    ),
     "patterns of names that were not looked at": (
         {"allOf": [{"patternProperties": {"^(a+)+$": {}}}], "unevaluatedProperties": False},
         {"a" * 50 + "!": 1},
@@ -56,19 +52,8 @@ ATTACKS = {
         {"properties": {"x": {"$schema": STANDARD, "pattern": "^(a+)+$"}}},
         {"x": "a" * 50 + "!"},
     ),
-    "the dialect at the root, by reference": (
-        {"$schema": STANDARD, "properties": {"x": {"$ref": "#"}}, "pattern": "^(a+)+$"},
-        {"x": "a" * 50 + "!"},
-    ),
     "the standard's own schema": ({"$ref": STANDARD}, {"required": rows(3_000)}),
-    "the standard's own schema, in pieces": (
-        {"$id": "https://json-schema.org/draft/2020-12/", "$ref": "schema"},
-        {"required": rows(3_000)},
-    ),
-    "allOf that doubles": (doubling("allOf"), {}),
     "anyOf that doubles": (doubling("anyOf"), {}),
-    "oneOf that doubles": (doubling("oneOf"), {}),
-    "a reference to itself": ({"$ref": "#"}, {}),
     "two references to itself": ({"allOf": [{"$ref": "#"}, {"$ref": "#"}]}, {}),
     "arguments that double at each level": (
         {"properties": {"x": {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}}},
@@ -76,10 +61,6 @@ ATTACKS = {
     ),
     "a deep schema": (deep(400, lambda inner: {"allOf": [inner]}, {}), {}),
     "a wide schema": ({"allOf": [{"type": "string"}] * 20_000}, {}),
-    "a huge enum": (
-        {"properties": {"x": {"enum": [f"v{n}" for n in range(50_000)]}}},
-        {"x": "none"},
-    ),
     "items that must differ": (
         {"properties": {"x": {"uniqueItems": True}}},
         {"x": [*rows(10_000), {"a": 1, "b": [1]}]},
@@ -103,9 +84,7 @@ def test_no_schema_holds_the_event_loop(attack):
     ("schema", "fits", "fails"),
     [
         ({"pattern": r"^\d{4}-\d\d$"}, "2026-11", "26-11"),
-        ({"pattern": "b"}, "abc", "xyz"),
         ({"uniqueItems": True}, [1, True, "1", [1], {"a": 1}], [{"a": 1.0}, {"a": 1}]),
-        ({"uniqueItems": True}, [[True], [1], None, False, 0], [[1], [1]]),
         ({"patternProperties": {"^n_": {"type": "integer"}}}, {"n_a": 1, "x": ""}, {"n_a": ""}),
         (
             {"patternProperties": {"^n_": {}}, "additionalProperties": False},
@@ -113,7 +92,6 @@ def test_no_schema_holds_the_event_loop(attack):
             {"m_a": 1},
         ),
         ({"properties": {"a": {}}, "additionalProperties": False}, {"a": 1}, {"b": 1}),
-        ({"additionalProperties": {"type": "string"}}, {"a": ""}, {"a": 1}),
         ({"$ref": "#/$defs/tree"}, {"x": {"x": {}}}, {"x": {"x": 1}}),
     ],
 )
@@ -135,17 +113,3 @@ def test_the_messages_are_as_before():
     assert told({"patternProperties": {"^n": {}}, "additionalProperties": False}, {"b": 1}) == (
         "t: arguments.v: 'b' does not match any of the regexes: '^n'"
     )
-
-
-@pytest.mark.parametrize(
-    "pattern", ["(b{1000}){1000}", r"b{99999}", "(?=b)", r"(b)\1", "(", "b{99999999999}"]
-)
-def test_a_pattern_without_a_bound_is_not_checked(pattern):
-    assert problem({"properties": {"v": {"pattern": pattern}}}, {"v": "a"}) is None
-
-
-def test_a_schema_that_is_none_keeps_nothing_of_those_who_tried_it():
-    for _ in range(3):
-        with pytest.raises(SCHEMA_PROBLEMS) as raised:
-            schema_validator('{"type": 5}')
-    assert len(raised.traceback) == 2

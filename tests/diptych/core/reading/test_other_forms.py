@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from diptych.core.catalog import Catalog, Peer, Tool, Unavailable
+from diptych.core.catalog import Catalog, Peer, Tool
 from diptych.core.messages import Delegation, ToolCall
 from diptych.core.reading import ActionError, Calls, Prose, parse
 
@@ -36,53 +36,29 @@ def quoted(value):
         pytest.param(A, id="arguments"),
         pytest.param(P, id="parameters"),
         pytest.param(f"```json\n{A}\n```", id="in a fence"),
-        pytest.param(f"[{A}]", id="in a list"),
         pytest.param(f'{{"name": "add", "arguments": {quoted({"a": 1})}}}', id="JSON in a text"),
         pytest.param(f'{{"type": "function", "function": {A}}}', id="a function"),
-        pytest.param(f'{{"function": {P}}}', id="a function alone"),
-        pytest.param('{"function": "add", "arguments": {"a": 1}}', id="a function's name"),
         pytest.param('{"type": "function", "name": "add", "parameters": {"a": "1"}}', id="Llama 3"),
         pytest.param(
             f'{{"tool_calls": [{{"id": "call_9", "type": "function", "function": {A}}}]}}',
             id="an API's calls",
         ),
         pytest.param(
-            f'{{"role": "assistant", "content": null, "tool_calls": [{A}]}}', id="a message"
-        ),
-        pytest.param(
             '{"type": "tool_use", "id": "t", "name": "add", "input": {"a": 1}}', id="Anthropic's"
         ),
-        pytest.param('[{"tool_name": "add", "parameters": {"a": 1}}]', id="Command"),
-        pytest.param(f"<tool_call>{A}</tool_call>", id="tags in a line"),
         pytest.param(f"<tool_call>\n{A}\n", id="tags that never close"),
-        pytest.param(f"<tool_call>\n[{A}]\n</tool_call>", id="tags with a list"),
         pytest.param(f"```xml\n<tool_call>{A}</tool_call>\n```", id="tags in a fence of XML"),
-        pytest.param(f"```\n<tool_call>\n{A}\n</tool_call>\n```", id="tags in a fence"),
         pytest.param(f"I add. <tool_call>{A}</tool_call>", id="tags after prose in a line"),
         pytest.param('<tool_call>{"tool": "add", "arguments": {"a": 1}}</tool_call>', id="own"),
         pytest.param('{"tool": "add", "parameters": {"a": 1}}', id="our own name for it"),
-        pytest.param(f"[TOOL_CALLS][{A}]", id="Mistral"),
         pytest.param('[TOOL_CALLS]add{"a": 1}', id="Mistral, another one"),
-        pytest.param(f"<|python_tag|>{P}", id="Llama 3.1"),
-        pytest.param("<|python_tag|>add.call(a=1)", id="Llama 3.1 as code"),
-        pytest.param(f"<|python_start|>{P}<|python_end|>", id="Llama 4"),
         pytest.param("[add(a=1)]", id="Llama 4 as code"),
-        pytest.param('<function=add>{"a": 1}</function>', id="Llama 3 with tags"),
         pytest.param('I look.\n<function=add>{"a": 1}', id="Llama 3 with half its tags"),
-        pytest.param(f"<|tool_call|>[{A}]<|/tool_call|>", id="Phi-4 mini"),
         pytest.param(f"functools[{A}]", id="Phi-4 mini's older form"),
         pytest.param('add{"a": 1}', id="a server dropped Mistral's tokens"),
         pytest.param('functions.add:0{"a": 1}', id="a server dropped Kimi's tokens"),
-        pytest.param(
-            '<|channel|>commentary to=functions.add <|constrain|>json<|message|>{"a": 1}<|call|>',
-            id="gpt-oss",
-        ),
         pytest.param('Thought: I add.\nAction: add\nAction Input: {"a": 1}', id="ReAct"),
         pytest.param('Action: `add`\nAction Input: {"a": 1}\nObservation:', id="ReAct, and more"),
-        pytest.param('<invoke name="add"><parameter name="a">1</parameter></invoke>', id="MiniMax"),
-        pytest.param(
-            "<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>", id="GLM"
-        ),
     ],
 )
 def test_one_call_is_read(reply):
@@ -93,15 +69,11 @@ def test_one_call_is_read(reply):
 @pytest.mark.parametrize(
     "reply",
     [
-        pytest.param(f"{P}; {P.replace('1', '2')}", id="semicolons"),
-        pytest.param(f"<|python_tag|>{P}; {P.replace('1', '2')}", id="semicolons after a tag"),
-        pytest.param(f"[TOOL_CALLS][{A}, {A.replace('1', '2')}]", id="a list"),
         pytest.param(
             f"Both:\n<tool_call>\n{A}\n</tool_call>\n<tool_call>\n{A.replace('1', '2')}\n"
             "</tool_call><|im_end|>",
             id="tags",
         ),
-        pytest.param('<function=add>{"a": 1}</function> <function=add>{"a": 2}</function>', id="f"),
         pytest.param(f'{A}\n{{"tool": "add", "arguments": {{"a": 2}}}}', id="two forms"),
     ],
 )
@@ -115,9 +87,6 @@ def test_several_calls_are_read(reply):
     [
         pytest.param('{"name": "writer", "arguments": {"task": "Do."}}', id="the agent's name"),
         pytest.param('{"name": "delegate_to_writer", "arguments": {"task": "Do."}}', id="prefixed"),
-        pytest.param('{"name": "writer", "parameters": {"query": "Do."}}', id="another argument"),
-        pytest.param("[delegate_to_writer(task='Do.')]", id="as code"),
-        pytest.param('Action: writer\nAction Input: {"input": "Do."}', id="ReAct"),
         pytest.param(
             "<tool_call><function=writer><parameter=task>Do.</parameter></function></tool_call>",
             id="Qwen3-coder",
@@ -132,11 +101,8 @@ def test_an_agent_s_name_makes_a_delegation(reply):
     "reply",
     [
         pytest.param(f"<tool_call>\n{NOPE}\n</tool_call>", id="tags"),
-        pytest.param(f"[TOOL_CALLS][{NOPE}]", id="Mistral"),
-        pytest.param(f"<|python_tag|>{NOPE_P}", id="Llama"),
         pytest.param("<tool_call>nope\n</tool_call>", id="GLM"),
         pytest.param("<|channel|>commentary to=functions.nope<|message|>{}", id="gpt-oss"),
-        pytest.param("[TOOL_CALLS]nope[ARGS]{}", id="Mistral, another one"),
     ],
 )
 def test_a_tagged_call_of_what_is_not_offered_is_unknown(reply):
@@ -151,11 +117,8 @@ def test_a_tagged_call_of_what_is_not_offered_is_unknown(reply):
     [
         pytest.param('<tool_call>\n{"name": "add", }\n</tool_call>', "json_syntax", id="bad JSON"),
         pytest.param('<tool_call>\n{"name": "add", "argu', "truncated", id="cut off"),
-        pytest.param('[TOOL_CALLS]add[ARGS]{"a": ', "truncated", id="cut off arguments"),
         pytest.param("<function=add>\n<parameter=a>\n1", "truncated", id="a cut off argument"),
         pytest.param('Action: add\nAction Input: {"a": 1', "truncated", id="a cut off ReAct"),
-        pytest.param('{"name": "add", "parameters": {"a": 1', "truncated", id="cut off, no tags"),
-        pytest.param('So:\n{"name": "add", "parameters": {"a": 1,}}', "json_syntax", id="a comma"),
         pytest.param('<tool_call>{"foo": 1}</tool_call>', "missing_field", id="no name"),
         pytest.param(
             "<function=add><parameter=a>1</parameter><parameter=a>2</parameter></function>",
@@ -164,17 +127,12 @@ def test_a_tagged_call_of_what_is_not_offered_is_unknown(reply):
         ),
         pytest.param('<tool_call>{"name": "add", "arguments": {"a": "x"}}</tool_call>',
                      "invalid_arguments", id="a bad argument"),
-        pytest.param('{"name": "writer", "arguments": {}}', "missing_field", id="no task"),
         pytest.param(f"Qwen says <tool_call>{A}</tool_call> for it.", "ambiguous", id="an example"),
-        pytest.param(f"It writes `<tool_call>{A}</tool_call>`", "ambiguous", id="inline code"),
         pytest.param(f"It writes:\n> <tool_call>{A}</tool_call>", "ambiguous", id="quoted lines"),
         pytest.param(f"<tool_call>{A}</tool_call>\nor\n<tool_call>{A}</tool_call>", "ambiguous",
                      id="prose between"),
-        pytest.param(f"Like {A} so.", "ambiguous", id="JSON in a line of prose"),
         pytest.param("```python\nadd(a=1)\n```", "json_syntax", id="code"),
         pytest.param("```tool_code\nprint(add(a=1))\n```", "json_syntax", id="Gemma's code"),
-        pytest.param("Now:\n```tool_code\nadd(a=1)\n```\n", "json_syntax", id="after prose"),
-        pytest.param("<|python_tag|>add(1)<|eom_id|>", "json_syntax", id="without names"),
         pytest.param("<tool_call>" + '{"a":' * 99 + "1" + "}" * 99, "json_syntax", id="too deep"),
     ],
 )  # fmt: skip
@@ -196,7 +154,6 @@ def test_code_is_told_the_right_form():
     "reply",
     [
         pytest.param(NOPE_P, id="a name that is not offered"),
-        pytest.param('{"tool_calls": [{"name": "nope", "arguments": {}}]}', id="nor as calls"),
         pytest.param(f"[{P}, {NOPE_P}]", id="a call among data"),
         pytest.param('{"name": "add"}', id="a name alone"),
         pytest.param(
@@ -206,29 +163,14 @@ def test_code_is_told_the_right_form():
             '{"name": "add", "parameters": {"type": "object", "properties": {"a": {}}}}',
             id="a schema",
         ),
-        pytest.param(
-            '{"function": {"name": "add", "description": "", "parameters": {}}}',
-            id="a function's description",
-        ),
         pytest.param('{"name": "add", "parameters": ["a", "b"]}', id="a list of parameters"),
-        pytest.param('{"name": "add", "type": "person", "parameters": {}}', id="another type"),
-        pytest.param("Action: none\nAction Input: {}", id="an action that is none"),
         pytest.param('Action: add\nAction Input: {"a": 1}\nObservation: 2\nIt is 2.', id="a story"),
-        pytest.param("Action: add\nAction Input: one and two", id="an input in words"),
-        pytest.param('My Action: add\nAction Input: {"a": 1}', id="a line that is no action"),
-        pytest.param("The <tool_call> tag opens a call.", id="a tag in prose"),
-        pytest.param("[TOOL_CALLS] is Mistral's token.", id="a token in prose"),
         pytest.param(f"```xml\n<x>{A}</x>\n```", id="a call in a fence of XML"),
         pytest.param(f"```python\nx = [\n<tool_call>\n{A}\n</tool_call>\n```\nSo.", id="code"),
-        pytest.param("add(a=1) adds.", id="code in prose"),
         pytest.param("```python\nadd(a=1)\n```\nThis adds.", id="a fence that is not alone"),
-        pytest.param("```python\nx = add(a=1)\n```", id="a statement"),
         pytest.param("```python\nsub(a=1)\n```", id="code of something else"),
         pytest.param("[add(a=b)]", id="no literal"),
-        pytest.param('Result {"a": 1}', id="a word and JSON"),
         pytest.param('add {"a": 1} is the call', id="a name and JSON and prose"),
-        pytest.param('>>> sub\n{"a": 1}', id="a Python prompt"),
-        pytest.param("to=functions.add", id="half a header"),
     ],
 )
 def test_data_code_and_prose_are_no_calls(reply):
@@ -250,14 +192,6 @@ def test_ids_that_something_refers_to_are_labels():
         found = parse(reply, OFFERS)
         assert isinstance(found, Calls), found
         assert [(call.label, call.after) for call in found.calls] == [("x", ()), ("y", ("x",))]
-
-
-def test_what_is_away_counts_as_offered():
-    away = (Unavailable("server", "files", "", ("read",)), Unavailable("agent", "lawyer", ""))
-    catalog = Catalog((ADD,), unavailable=away)
-    assert parse('{"name": "read", "parameters": {}}', catalog) == Calls((ToolCall("1", "read"),))
-    task = '{"name": "delegate_to_lawyer", "arguments": {"task": "Sue."}}'
-    assert parse(task, catalog) == Calls((Delegation("1", "lawyer", "Sue."),))
 
 
 @pytest.mark.parametrize(

@@ -7,28 +7,24 @@ from collections.abc import Callable
 
 import orjson
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from diptych.core.catalog import Catalog, Peer, Tool
-from diptych.core.messages import JSON, Delegation, ToolCall
+from diptych.core.messages import JSON, ToolCall
 from diptych.core.reading import (
     ActionError,
     Calls,
-    NoOp,
-    Prose,
     parse,
     parser,
     read_reply,
     strip_lead,
 )
-from diptych.core.reading.references import fill_references, referenced_labels
 
 pytestmark = pytest.mark.no_cover
 
 OFFERS = Catalog((Tool("s", "echo", "", {"type": "object"}),), (Peer("writer", ""),))
 CALL = '{"tool": "echo", "arguments": {"a": "}{ \\"[ ```"}}'
-CALLED = ToolCall("1", "echo", {"a": '}{ "[ ```'})
 
 TAGGED = [
     *("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "<function=echo>"),
@@ -96,14 +92,6 @@ def test_a_text_that_no_form_can_be_in_is_prose(parts: list[str], kept: str) -> 
             assert parse(text, OFFERS) == found
 
 
-@given(prose, prose)
-def test_a_call_on_its_own_line_is_never_lost(before: str, after: str) -> None:
-    found = parse(f"{before}\n{CALL}\n{after}", OFFERS)
-    assert isinstance(found, Calls | ActionError)
-    if isinstance(found, Calls):
-        assert CALLED in found.calls
-
-
 @given(st.dictionaries(words, values, max_size=4), st.sampled_from([None, 2]), st.booleans())
 def test_any_call_comes_back_as_it_was_written(
     arguments: dict[str, JSON], indent: int | None, ascii_only: bool
@@ -141,8 +129,12 @@ FORMS: list[Callable[[str, str], str]] = [
 ]
 
 
-@pytest.mark.parametrize("form", FORMS)
-@given(st.dictionaries(words, values, max_size=4), st.sampled_from([None, 2]))
+@settings(max_examples=300)
+@given(
+    st.sampled_from(FORMS),
+    st.dictionaries(words, values, max_size=4),
+    st.sampled_from([None, 2]),
+)
 def test_any_call_in_another_form_comes_back_as_it_was_written(
     form: Callable[[str, str], str], arguments: dict[str, JSON], indent: int | None
 ) -> None:
@@ -171,17 +163,6 @@ def test_data_is_never_a_call(data: JSON, fenced: bool, around: str) -> None:
     assert not isinstance(parse(f"{around}\n{reply}\n{around}", OFFERS), Calls)
 
 
-names = st.sampled_from(["echo2", "Bob", "writer-2", "delegate_to_bob", "x.echo", "ECHO"])
-
-
-@given(names, values, st.sampled_from(["parameters", "input", "args", "value"]))
-def test_a_record_with_a_name_that_is_not_offered_is_data(name: str, value: JSON, key: str) -> None:
-    record = {"name": name, key: value}
-    for data in (record, [record], {"function": record}, {"tool_calls": [record]}):
-        found = parse(json.dumps(data), OFFERS)
-        assert found in (Prose(), NoOp()) or getattr(found, "type", "") == "missing_field"
-
-
 @given(st.lists(st.sampled_from(TAGGED) | pieces | prose, max_size=30).map("".join))
 def test_any_soup_of_tags_can_be_read(reply: str) -> None:
     found = parse(reply, OFFERS)
@@ -189,12 +170,6 @@ def test_any_soup_of_tags_can_be_read(reply: str) -> None:
         assert all(getattr(call, "name", "echo") == "echo" for call in found.calls)
         for call in found.calls:
             orjson.dumps(call)
-
-
-@given(words.filter(str.strip))
-def test_any_task_comes_back_as_it_was_written(task: str) -> None:
-    reply = json.dumps({"agent": "writer", "task": task})
-    assert parse(reply, OFFERS) == Calls((Delegation("1", "writer", task),))
 
 
 @given(st.lists(st.lists(st.integers(0, 6), max_size=3), max_size=7))
@@ -213,14 +188,6 @@ def test_an_accepted_graph_can_always_run_to_its_end(edges: list[list[int]]) -> 
     assert len(done) == len(edges)
 
 
-@given(values)
-def test_filling_never_raises_and_leaves_no_reference(value: JSON) -> None:
-    text = json.dumps(value) + "${a} ${a.b} $${a}"
-    found = fill_references(ToolCall("1", "echo", {"v": value, "w": "${a}"}), {"a": value})
-    assert isinstance(found, str) or found.arguments["w"] == value  # type: ignore[union-attr]
-    assert "a" in referenced_labels(text)
-
-
 def without_nulls(arguments: dict[str, JSON]) -> dict[str, JSON]:
     return {key: value for key, value in arguments.items() if value is not None}
 
@@ -234,47 +201,34 @@ def nested(size: int) -> str:
     [
         pytest.param(lambda n: "[" * n, id="open brackets"),
         pytest.param(nested, id="nested brackets"),
-        pytest.param(lambda n: "x " + '{"a":' * n, id="open objects"),
         pytest.param(lambda n: "{\n" * n + '"tool"' + "}\n" * n, id="nested lines"),
         pytest.param(lambda n: "[a\n" * n + '"tool"' + "]\n" * n, id="nested lines of prose"),
-        pytest.param(lambda n: "{[" * n + "}" * n, id="mixed brackets"),
-        pytest.param(lambda n: "x" + "[a " * n + "]" * n, id="nested in one line"),
-        pytest.param(lambda n: 'x {"tool": ' * n, id="keys in prose"),
-        pytest.param(lambda n: "```python\n" * n, id="fences"),
         pytest.param(lambda n: "<think></think>" * n, id="reasoning"),
-        pytest.param(lambda n: ',"\\' * n, id="escapes"),
         pytest.param(lambda n: f"{CALL}\n" * (n // 8), id="calls"),
         *(pytest.param(lambda n, t=t: t * (n // 4), id=t.strip()) for t in TAGGED),
-        pytest.param(lambda n: "<tool_call>[" * n, id="open tags"),
-        pytest.param(lambda n: '<tool_call>{"name": "echo"}</tool_call>\n' * n, id="tagged calls"),
-        pytest.param(lambda n: '<tool_call>{"name": "echo"}' * n, id="calls in one line"),
         pytest.param(lambda n: '<tool_call>{"a" ' * n, id="broken tagged calls"),
-        pytest.param(lambda n: "<function=echo><parameter=a>" * n, id="open parameters"),
-        pytest.param(lambda n: "<|python_tag|>echo(" * n, id="open code"),
         pytest.param(lambda n: "[echo(a=" + "[" * n + ")]", id="deep code"),
         pytest.param(lambda n: "[" + "echo(a=1), " * n + "echo(a=2)]", id="much code"),
         pytest.param(lambda n: '{"name": "echo", "parameters": {}};' * n, id="semicolons"),
         pytest.param(lambda n: "<|tool_call>call:echo{" * n, id="open Gemma"),
-        pytest.param(lambda n: "[TOOL_CALLS]" + " " * n + "x", id="blanks after a tag"),
         pytest.param(lambda n: "<tool_call>" * n + " " * n, id="tags and blanks"),
-        pytest.param(lambda n: "echo{}" * n, id="bare calls"),
         pytest.param(lambda n: ">>>echo\n{" * n, id="open channels"),
     ],
 )
 def test_work_grows_with_the_length_alone(grown: Callable[[int], str]) -> None:
-    small, large = seconds(grown(2_000)), seconds(grown(16_000))
+    small, large = seconds(grown(1_000)), seconds(grown(8_000))
     assert large < max(30 * small, 0.05)  # 8 times the text; a rescan would cost 64 times
 
 
-@pytest.mark.parametrize("unit", ["a word ", '{"a": 1}\n', "<tool_call>", "[x](y) ", "<|x|>"])
-def test_a_megabyte_is_read_in_well_under_a_second(unit: str) -> None:
-    assert seconds(unit * (1_000_000 // len(unit))) < 3  # about 0.3 s; machines differ
+@pytest.mark.parametrize("unit", ['{"a": 1}\n', "<tool_call>", "<|x|>"])
+def test_a_long_reply_is_read_in_well_under_a_second(unit: str) -> None:
+    assert seconds(unit * (200_000 // len(unit))) < 1  # about 0.1 s; machines differ
 
 
 def seconds(reply: str) -> float:
-    def idempotency_key() -> float:
+    def once() -> float:
         start = time.process_time()
         parse(reply, OFFERS)
         return time.process_time() - start
 
-    return min(idempotency_key() for _ in range(3))
+    return min(once() for _ in range(3))

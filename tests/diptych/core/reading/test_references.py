@@ -4,7 +4,7 @@ from types import MappingProxyType
 
 import pytest
 
-from diptych.core.messages import JSON, Call, Delegation, ToolCall
+from diptych.core.messages import JSON, Delegation, ToolCall
 from diptych.core.reading.references import (
     MAX_INSERTED,
     fill_references,
@@ -35,26 +35,15 @@ def filled(value: JSON) -> JSON:
     [
         pytest.param("${n}", 5, id="a number stays one"),
         pytest.param("${rows}", VALUES["rows"], id="a list stays one"),
-        pytest.param("${none}", None, id="null stays null"),
-        pytest.param("${ n }", 5, id="blanks do not count"),
         pytest.param("${rows.1.name}", "Bob", id="a field of an element"),
-        pytest.param("${deep.a.b.1}", 1.5, id="deeper"),
         pytest.param("${deep.0}", "zero", id="a field whose name is a number"),
-        pytest.param("n=${n}", "n=5", id="a number in text"),
-        pytest.param("${n}${n}", "55", id="two in a text"),
         pytest.param(" ${n}", " 5", id="a blank makes it text"),
         pytest.param("${text}: ${deep.a}", 'ü: {"b":[true,1.5]}', id="an object in text"),
         pytest.param("${none}, ${deep.a.b.0}", "null, true", id="null and true in text"),
-        pytest.param("so ${words}", 'so ["ü"]', id="other scripts in text"),
-        pytest.param("so ${view}", 'so {"a":1}', id="any mapping in text"),
         pytest.param("$${n}", "${n}", id="a literal"),
-        pytest.param("$${", "${", id="the beginning of a literal"),
-        pytest.param("$$${n}", "$${n}", id="a dollar and a literal"),
         pytest.param("$5 ${n} $${ ${", "$5 5 ${ ${", id="dollars"),
         pytest.param(["${n}", {"x": "${n}", "${n}": 1}], [5, {"x": 5, "${n}": 1}], id="nested"),
-        pytest.param([1, None, True], [1, None, True], id="nothing to fill"),
         pytest.param("${evil}", "${n} $${n}", id="what is inserted is not read again"),
-        pytest.param("a ${evil}", "a ${n} $${n}", id="nor in text"),
     ],
 )
 def test_references_are_filled(before: JSON, after: JSON) -> None:
@@ -72,20 +61,8 @@ def test_a_task_is_text() -> None:
     ("reference", "named"),
     [
         pytest.param("${rows.2.name}", "'2' is not in a list of 2", id="an index too large"),
-        pytest.param("${rows.-1}", "'-1' is not in a list", id="an index below zero"),
         pytest.param("${rows.\u0661}", "is not in a list", id="another script's digit"),
-        pytest.param("${rows." + "0" * 5000 + "}", "is not in a list", id="an endless index"),
-        pytest.param("${rows.name}", "is not in a list", id="a field of a list"),
-        pytest.param(
-            "${deep.c}",
-            "${deep.c} leads nowhere: 'c' is not in an object with the fields: 0, a",
-            id="an unknown field",
-        ),
-        pytest.param("${empty.a}", "an empty object", id="a field of an empty object"),
-        pytest.param("${n.x}", "5, which has no fields", id="a field of a number"),
         pytest.param("${text.x}", "a text, which has no fields", id="a field of a text"),
-        pytest.param("${text.0}", "a text, which has no fields", id="an index of a text"),
-        pytest.param("${deep.}", "'' is not in", id="an empty field"),
         pytest.param("so: ${other}", "there is no result of 'other'", id="an unknown call"),
     ],
 )
@@ -94,26 +71,6 @@ def test_a_path_that_leads_nowhere_is_told(reference: str, named: str) -> None:
     assert isinstance(detail, str)
     assert named in detail
     assert len(detail) < 500
-
-
-def test_the_call_itself_is_not_changed() -> None:
-    call = ToolCall("1", "t", {"v": ["${n}"]})
-    fill_references(call, VALUES)
-    assert call == ToolCall("1", "t", {"v": ["${n}"]})
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        pytest.param(ToolCall("1", "t", {"v": "${big}" * 9}), id="in a text"),
-        pytest.param(ToolCall("1", "t", {"v": ["${big}"] * 9}), id="as values"),
-        pytest.param(Delegation("1", "a", "${big} " * 9), id="in a task"),
-    ],
-)
-def test_what_references_insert_is_bounded(call: Call) -> None:
-    detail = fill_references(call, {"big": "y" * (MAX_INSERTED // 8)})
-    assert isinstance(detail, str)
-    assert "more than" in detail
 
 
 @pytest.mark.parametrize(
@@ -143,20 +100,13 @@ def test_endless_nesting_is_told() -> None:
     [
         pytest.param(None, "hello", "hello", id="no value"),
         pytest.param({"result": [1]}, "[1]", [1], id="a wrapper"),
-        pytest.param({"result": None}, "", None, id="a wrapper of null"),
         pytest.param({"result": 1, "x": 2}, "", {"result": 1, "x": 2}, id="no wrapper"),
-        pytest.param([1], "", [1], id="a list"),
-        pytest.param(0, "zero", 0, id="zero"),
         pytest.param(None, ' {"a": [1]}\n', {"a": [1]}, id="a text that is an object"),
         pytest.param(None, "[1]", [1], id="a text that is an array"),
-        pytest.param(None, "7", "7", id="a text that is a number"),
-        pytest.param(None, '{"a": 1} and more', '{"a": 1} and more', id="an object and more"),
         pytest.param(None, '{"a": 1, "a": 2}', '{"a": 1, "a": 2}', id="an object read two ways"),
-        pytest.param(None, "[" * 99 + "]" * 99, "[" * 99 + "]" * 99, id="too deep an array"),
         pytest.param({"result": ' {"a": 1}'}, "", {"a": 1}, id="a wrapper of an object as JSON"),
         pytest.param({"result": "[1]"}, "[1]", [1], id="a wrapper of a list as JSON"),
         pytest.param({"result": "42"}, "42", "42", id="a wrapper of a number as text"),
-        pytest.param({"result": "{1}"}, "{1}", "{1}", id="a wrapper of no JSON"),
         pytest.param({"result": {"result": "[1]"}}, "", {"result": "[1]"}, id="two wrappers"),
     ],
 )
