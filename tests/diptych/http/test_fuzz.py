@@ -90,13 +90,13 @@ bodies = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(bodies | values)
 def test_random_json_is_answered_or_refused(body: Any) -> None:
     asyncio.run(post_everywhere(json.dumps(body).encode()))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.binary(max_size=64))
 def test_random_bytes_are_refused(body: bytes) -> None:
     asyncio.run(post_everywhere(body))

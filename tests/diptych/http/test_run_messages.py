@@ -130,7 +130,7 @@ async def test_a_busy_session_is_refused_with_409_in_every_protocol() -> None:
 
 
 async def test_a_request_may_interrupt_the_run_that_goes_on() -> None:
-    async with face(SLOW | {"delay_ms": 3_000}, "Hello.") as helper:
+    async with face(SLOW | {"delay_ms": 1_000}, "Hello.") as helper:
         first = await started(helper, session_id="s")
         chat = {
             "messages": [{"role": "user", "content": "stop, and say hi in French"}],
