@@ -91,7 +91,7 @@ SCHEMA = {
 def existing() -> set[str]:
     """Name all series that pods and operator have."""
     texts = [
-        Metrics(lambda: 0, lambda: 0).render()[0].decode(),
+        Metrics().render(0, 0)[0].decode(),
         OperatorMetrics().render({}, {}, 0.0).decode(),
     ]
     found = re.findall(r"^# TYPE (\S+) (counter|gauge|histogram)$", "\n".join(texts), re.MULTILINE)

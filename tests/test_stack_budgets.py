@@ -229,8 +229,6 @@ async def _has_echoed(stage: Stage) -> bool:
 async def test_a_budget_of_a_stranger_that_makes_no_sense_is_refused() -> None:
     for wrong in (
         {"tokens": -1},
-        {"tokens": "1"},
-        {"cost": 0.5},
         {"cost": "x"},
         [],
         {"steps": 1.5},

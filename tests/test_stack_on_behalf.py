@@ -94,7 +94,7 @@ async def test_a_name_opens_nothing_and_a_malformed_one_is_refused() -> None:
         ours = bearer(FRONT) | headers
         for wrong in ("a\nb", 5, "x" * 600):
             answer = (await http.post(url, json=sent("b", subject=wrong), headers=ours)).json()
-            assert "`subject` must be one line" in answer["error"]["message"]
+            assert "is used wrongly: `subject`: " in answer["error"]["message"]
         done = (await http.post(url, json=sent("c", subject="user:root"), headers=ours)).json()
         assert done["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
         listed = await http.get(f"{back.url}/v1/runs", headers=bearer(FRONT))

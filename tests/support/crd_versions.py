@@ -1,7 +1,7 @@
 """A v1alpha2 of the Agent that only tests have, and what converts between it and v1alpha1.
 
 It renames one field: `spec.description` is `spec.summary`. The server is a conversion webhook as a
-release with two versions would run it (docs/decisions/0173).
+release with two versions would run it.
 """
 
 import contextlib

@@ -1,7 +1,8 @@
 """A double of the Kubernetes API in this process, with the behaviour that the operator relies on.
 
 It lists, watches, creates, applies server-side (with field managers and conflicts), replaces and
-deletes, and it deletes what a deleted owner owns. docs/decisions/0022 says why it is our own.
+deletes, and it deletes what a deleted owner owns. It is our own because tests intercept
+every request and need a thousand Agents in seconds.
 
 It runs no controllers and makes no pods: `settle` does what a Deployment's controller would.
 """

@@ -124,7 +124,7 @@ class DelegationTask:
 
     @property
     def stop_note(self) -> str:
-        """Say what `cancel` could do so far."""
+        """Return what `cancel` could do so far."""
         if not self._progress.task_id:
             return "the agent named no task that could be stopped, and may go on"
         if self._refused_to_stop:

@@ -231,7 +231,7 @@ def read_metadata(value: JSON) -> DelegationMetadata:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "its metadata"
-        raise _invalid(f"`{where}`: {first['msg']}") from error
+        raise _invalid(f"`{where}`: {first['msg'].removeprefix('Value error, ')}") from error
 
 
 def report_value(report: TaskReport) -> JSONObject:

@@ -243,7 +243,7 @@ class TaskHandler(RequestHandler):
 
     @asynccontextmanager
     async def _attending(self, run_id: str) -> AsyncIterator[None]:
-        """Attend a run while a stream of it is open, and once more at the end (decision 155)."""
+        """Attend a run while a stream of it is open, and once more at the end."""
 
         async def attend() -> None:
             while True:

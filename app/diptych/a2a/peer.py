@@ -217,7 +217,7 @@ def _named_host(url: str) -> str:
 
 
 def _refusal(error: BaseException | None) -> str:
-    """Say why its address is refused, if that caused the error."""
+    """Return why its address is refused, if that caused the error."""
     while error is not None and not isinstance(error, AddressRefused):
         error = error.__cause__ or error.__context__
     return f": {error}" if error else ""

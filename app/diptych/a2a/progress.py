@@ -226,7 +226,7 @@ class TaskProgress:
         )
 
     def _reason(self) -> str:
-        """Say why a task did not complete; a question may stand in an artifact alone."""
+        """Return why a task did not complete; a question may stand in an artifact alone."""
         text = self._text()
         is_asking = self._state in INTERRUPTED_STATES
         if is_asking and text and not self._newest_words:

@@ -109,7 +109,7 @@ def _rest_route(route: Route) -> Route:
 
 
 async def _body_problem(request: Request) -> str | None:
-    """Say why a body is no JSON that every reader takes for the same; None if it is."""
+    """Return why a body is no JSON that every reader takes for the same; None if it is."""
     content = await request.body()
     try:
         content.decode()  # Python's reader takes UTF-16, too

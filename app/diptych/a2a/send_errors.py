@@ -32,7 +32,7 @@ def explain(error: Exception, agent: str, refusal: str) -> DelegationError:
 
 
 def reason_of(error: Exception, agent: str) -> str:
-    """Say why a question about a task was not answered."""
+    """Return why a question about a task was not answered."""
     return _kind_and_reason(error, agent, "answered with an error")[1]
 
 

@@ -332,7 +332,7 @@ class _Brackets:
 
 
 def _opening(text: str, bare: BareOpenings) -> _Opening | None:
-    """Say what a text begins with, or None while its next characters may change that."""
+    """Return what a text begins with, or None while its next characters may change that."""
     at = len(text) - len(text.lstrip(_BLANKS))
     rest = text[at:]
     if not rest:

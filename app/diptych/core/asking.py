@@ -221,7 +221,7 @@ def _weight(run: Run) -> int:
 
 
 def event_of_reply(command: AskModel, reply: Replied) -> Replied | Compacted:
-    """Say what a whole reply is: a summary, if one was asked for."""
+    """Return what a whole reply is: a summary, if one was asked for."""
     if command.purpose != "summary":
         return reply
     return Compacted(strip_lead(reply.text)[0], command.keeps, reply.usage)
@@ -230,7 +230,7 @@ def event_of_reply(command: AskModel, reply: Replied) -> Replied | Compacted:
 def event_of_failure(
     command: AskModel, error: ModelError
 ) -> Failed | Compacted | ContextRefused | FormatChanged | Replied:
-    """Say what follows from a model's failure: without a summary or native calls a run can go on.
+    """Return what follows from a failed request; without a summary or native calls a run goes on.
 
     It cannot without native calls where the manifest insists on them. A call that the model's
     server could not read is a reply of phase 1, and not a good one.

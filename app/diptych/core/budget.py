@@ -169,7 +169,7 @@ def from_integers(numbers: Iterable[int]) -> Used:
 
 
 def limit_text(name: Limit, used: Used, budget: Budget) -> str:
-    """Say how much of a limit is used: `1,204 of 1,000 tokens`."""
+    """Return how much of a limit is used: `1,204 of 1,000 tokens`."""
     words = {"cost": "in money", "wall_clock": "ms"}
     unit = words.get(name, name.replace("_", " "))
     return f"{_number(getattr(used, name))} of {_number(getattr(budget, name))} {unit}"

@@ -182,7 +182,7 @@ class Catalog:
         """Name the unavailable server or servers that a tool name nobody offers belongs to.
 
         It does if it has the server's prefix, or if the server offered a tool of that name before;
-        any other name may belong to those servers whose tools nobody knows (decision 204). Of a
+        any other name may belong to those servers whose tools nobody knows. Of a
         tool that has changed since it was pinned, this gives the reason.
         """
         return self.known_missing(name) or self.possibly_missing(name)

@@ -77,7 +77,7 @@ class ContextWindow:
 
 
 def _limit(window: ContextWindow, max_tokens: int | None, prompt_tokens: int | None) -> int:
-    """Say how much fits after a refusal of what was sent.
+    """Return how much fits after a refusal of what was sent.
 
     A window that is told again is no smaller for that: what was wrong is how tokens are counted.
     """
@@ -93,7 +93,7 @@ def _limit(window: ContextWindow, max_tokens: int | None, prompt_tokens: int | N
 
 
 def _factor(tokens: int, sent: int) -> float | None:
-    """Say how many tokens a unit of weight is; None where a request does not say it."""
+    """Return how many tokens a unit of weight is; None where a request does not say it."""
     if tokens <= 0 or sent < _LEAST_WEIGHT:
         return None
     return min(max(tokens / sent, _LEAST_FACTOR), _GREATEST_FACTOR)

@@ -70,7 +70,7 @@ def clipped(text: str, most: float) -> str:
 
 
 def _ends(text: str, most: float) -> tuple[int, int]:
-    """Say how many characters at both ends of a text are shown; together all, if it fits."""
+    """Return how many characters at both ends of a text are shown; together all, if it fits."""
     whole = weight(text)
     if whole <= most:
         return len(text), 0

@@ -45,7 +45,7 @@ class Fitted:
 
 
 def fit(run: Run) -> Fitted:
-    """Say what of a run's conversation is sent now."""
+    """Return what of a run's conversation is sent now."""
     said = conversation(run)
     if run.window.limit is None and _last_summary(said) is None:
         return Fitted(said)

@@ -61,7 +61,7 @@ class SchemaProblem:
 
 
 def schema_problem(schema: JSONObject) -> SchemaProblem | None:
-    """Say why a schema cannot be used, or None if it can; `{}` stands for any JSON object.
+    """Return why a schema cannot be used, or None if it can; `{}` stands for any JSON object.
 
     A schema that was not seen before costs about 1 ms for every two fields.
     """

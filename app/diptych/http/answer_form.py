@@ -1,7 +1,7 @@
 """Reads the form that a caller wants the answer in, and what becomes of the caller's tools.
 
 The form is a JSON Schema. It comes as `response_format`, or as a tool of the caller that is forced
-to be called: then the call is the answer, in another envelope (decision 70). The agent calls its
+to be called: then the call is the answer, in another envelope. The agent calls its
 own tools; one that the model only may call is refused, or ignored if the manifest says so.
 """
 

@@ -52,9 +52,9 @@ from diptych.manifest.loader import (
 from diptych.manifest.settings import ToolServerConfig
 from diptych.ports import Item, Model
 from diptych.runs.answers import collect
+from diptych.serve.adapters import check_store_url
 from diptych.serve.hosted_agent import HostedAgent, InProcessBackends
 from diptych.serve.local_agents import host_file, host_one
-from diptych.serve.stores import check_store_url
 
 __all__ = ["Agent", "CallInfo", "Deny", "Memory", "ResultInfo", "RunError", "RunInfo", "StepInfo"]
 

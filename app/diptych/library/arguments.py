@@ -16,8 +16,7 @@ from diptych.manifest.secret_sources import Reference
 from diptych.manifest.settings import AgentConfig
 from diptych.manifest.validation import closest_name, raise_problems
 from diptych.ports import Model
-from diptych.serve.models import check_mock_scripts
-from diptych.serve.stores import check_store_urls
+from diptych.serve.adapters import check_mock_scripts, check_store_urls
 
 _IN_PROCESS = {"name": "in-process", "endpoint": "http://in-process.invalid"}
 """The model of the manifest in place of a model object, which has no endpoint; never asked."""

@@ -254,7 +254,7 @@ def _load(path: Path, text: str) -> list[tuple[yaml.Node, Any, tuple[str, ...]]]
 def _rename_hook_points(document: yaml.Node) -> Iterator[str]:
     """Rename each `on` of `spec.hooks` to `at`, with a note for each.
 
-    kubectl reads the name `on` as true (decision 160). People write it all the same.
+    kubectl reads the name `on` as true. People write it all the same.
     """
     hooks = field_node(field_node(document, "spec"), "hooks")
     for number, hook in enumerate(hooks.value if isinstance(hooks, yaml.SequenceNode) else ()):

@@ -258,7 +258,7 @@ def sessions_prefix(namespace: str, name: str, key: str | None = None) -> str:
     """Return the prefix of all keys in an agent's store; `key` tells Agents of a name apart.
 
     `NAME/KEY` is an Agent of another name, which this one continues. On a laptop there is no key;
-    the agent's name stands for none (docs/decisions/0171).
+    the agent's name stands for none.
     """
     if key and "/" in key:
         name, _, key = key.partition("/")

@@ -78,7 +78,7 @@ class Connection:
         return self._client is not None and self.reason is None
 
     def drain(self, reason: str) -> None:
-        """Give the connection up; calls that were sent may still return. The first reason stays."""
+        """Give the connection up; calls under way may still return. The first reason stays."""
         self.reason = self.reason or reason
         self.ended.set()
         self.check_requested.set()
@@ -156,7 +156,7 @@ class Connection:
             self._changed.set()
 
     def _explain(self, outcome: RequestOutcome, error: MCPError) -> CallNotSent | ToolError:
-        """Say what a call's error means, and give the connection up if it means that, too."""
+        """Return what a call's error means, and give the connection up if it means that, too."""
         reason = outcome.reason or error.message
         match outcome.stage:
             case Stage.NOT_SENT:

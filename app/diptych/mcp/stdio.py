@@ -114,7 +114,7 @@ class _Child:
     stderr: "_StderrTail"
 
     async def exit_reason(self, otherwise: str) -> str:
-        """Say how it exited, and what it wrote last; `otherwise` if it has not exited."""
+        """Return how it exited, and what it wrote last; `otherwise` if it has not exited."""
         code = self.process.returncode if await _exited(self.process, EXIT_TIMEOUT) else None
         if code is None:
             return otherwise

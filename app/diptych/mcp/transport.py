@@ -386,7 +386,7 @@ def record_response(
 def _problem(
     own_id: object, response: httpx2.Response, body: bytes, message: JSONObject | None
 ) -> str | None:
-    """Say why a response with a good status is no answer to a request; None if it is one."""
+    """Return why a response with a good status is no answer to a request; None if it is one."""
     if not body.strip():
         return f"HTTP {response.status_code} without an answer"
     if message is None:
@@ -424,7 +424,7 @@ def _record_status(
 
 
 def _redirect(request: httpx2.Request, response: httpx2.Response) -> str:
-    """Say whether a redirect is about a slash alone.
+    """Return whether a redirect is about a slash alone.
 
     No address is quoted: another one is in the server's words, and some paths hold a secret.
     """

@@ -105,7 +105,7 @@ class Dialect:
         return Dialect(**learned)
 
     def refused(self, known: "Dialect | None" = None) -> list[str]:
-        """Say what the endpoint does not take, a clause each, leaving out what was known."""
+        """Return what the endpoint does not take, a clause each, leaving out what was known."""
         known = known or Dialect()
         dropped = sorted(self.dropped - known.dropped)
         clauses = [f"does not take {name}: it is left out" for name in dropped]

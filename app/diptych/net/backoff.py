@@ -46,7 +46,7 @@ class Backoff:
         return self._now() - self._first_failure > self._budget
 
     def next_delay(self) -> float:
-        """Give the seconds to wait before the next try; the one after may be twice as long."""
+        """Return the seconds to wait before the next try; the one after may be twice as long."""
         if self.retries == 0:
             self._first_failure = self._now()
         delay = self._upper * self._random()

@@ -96,7 +96,7 @@ class _GuardedResolver(AbstractResolver):
         """Do nothing: a resolver holds nothing open."""
 
     def make_socket(self, info: Any) -> socket.socket:  # noqa: ANN401 - an entry of getaddrinfo
-        """Give aiohttp a socket for an address. Raises `AddressRefused`."""
+        """Return a socket for an address, for aiohttp. Raises `AddressRefused`."""
         family, kind, protocol, _, target = info
         address = str(target[0])
         self._policy.check(self._hosts.get(address, address), address)

@@ -71,7 +71,7 @@ class OutgoingPolicy:
         self.named.add(host_of(url))
 
     def refusal(self, host: str, address: str) -> str | None:
-        """Say why a host may not be connected to at an address; None if it may."""
+        """Return why a host may not be connected to at an address; None if it may."""
         ip = _embedded(ip_address(address.partition("%")[0]))
         host = host.lower().strip("[]")
         if ip in METADATA_ADDRESSES or ip.is_link_local:
@@ -111,7 +111,7 @@ class OutgoingPolicy:
 
 
 def host_of(url: str) -> str:
-    """Give the host of a URL in lower case; empty if there is none."""
+    """Return the host of a URL in lower case; empty if there is none."""
     try:
         return (urlsplit(url).hostname or "").lower()
     except ValueError:
@@ -133,7 +133,7 @@ def _is_public(ip: IPAddress) -> bool:
 
 
 def _embedded(ip: IPAddress) -> IPAddress:
-    """Give the IPv4 address that an IPv6 one leads to, if it is of that kind."""
+    """Return the IPv4 address that an IPv6 one leads to, if it is of that kind."""
     return next(_embedded_addresses(ip), ip) if isinstance(ip, IPv6Address) else ip
 
 

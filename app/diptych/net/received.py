@@ -73,7 +73,7 @@ class Received:
         return bytes(body)
 
     def release(self) -> None:
-        """Give the budget back what was taken of it; counting may begin again."""
+        """Give back what was taken of the budget; counting may begin again."""
         self._budget.used -= self._memory
         self._bytes = self._memory = 0
 

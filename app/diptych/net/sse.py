@@ -71,7 +71,7 @@ class SseParser:
         return self._parse(whole)
 
     def finish(self) -> list[SseEvent]:
-        """Give the event that the stream ended in, if any. Raises `SseTooLong`.
+        """Return the event that the stream ended in, if any. Raises `SseTooLong`.
 
         The standard drops it; several model servers leave out the last blank line.
         """

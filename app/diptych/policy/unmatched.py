@@ -34,7 +34,7 @@ class Unmatched:
 
 
 def is_glob(pattern: str) -> bool:
-    """Say whether a pattern may match more than one name."""
+    """Whether a pattern may match more than one name."""
     return any(sign in pattern for sign in "*?[")
 
 

@@ -203,7 +203,7 @@ class SessionLeases(Protocol):
         ...
 
     async def release(self, lease: Lease, *, hand_over: bool = False) -> None:
-        """Give up a session whose runs have not ended, so that another process can claim it.
+        """Release a session whose runs have not ended, so that another process can claim it.
 
         With `hand_over` other processes learn of it at once.
         """

@@ -1,6 +1,6 @@
 """Executes one run: restores it from its record, gives it a runner, and sees to its end.
 
-A run of another agent is leased to its caller (decision 155): while that is subscribed, by whatever
+A run of another agent is leased to its caller: while that is subscribed, by whatever
 replica, the run is attended; one that was not attended for so long is aborted.
 """
 

@@ -31,11 +31,16 @@ from diptych.runs.hooks import Hooks
 from diptych.runs.request import RunRequest
 from diptych.runs.service import RunService
 from diptych.serve.access import AgentAccess
+from diptych.serve.adapters import (
+    SystemClock,
+    agent_budgets,
+    agent_client,
+    agent_model,
+    in_process_name,
+    redis_store,
+    stores,
+)
 from diptych.serve.app import AppDependencies, create_app, create_metrics_app
-from diptych.serve.models import agent_model, in_process_name
-from diptych.serve.peers import agent_client
-from diptych.serve.stores import agent_budgets, redis_store, stores
-from diptych.serve.system_clock import SystemClock
 from diptych.serve.tracing import agent_traces, observers
 from diptych.stores.memory.store import MemoryStore
 from diptych.telemetry.metrics import Metrics
@@ -107,11 +112,7 @@ class HostedAgent:
         self._memory = MemoryStore(clock.token()[:8])
         self.stores = stores(self._redis, self._memory, clock)
         self._metrics = Metrics(
-            lambda: self.runs.active_count,
-            lambda: self._memory.dropped,
-            of_day=lambda: self._budgets.of_day,
-            in_process_model=in_process_model,
-            prices=config.definition.settings.prices,
+            in_process_model=in_process_model, prices=config.definition.settings.prices
         )
         observe, observe_model, observe_hook = observers(self._metrics, self._traces, shared.traces)
         self._model = agent_model(config, http, in_process.model, observe_model)
@@ -225,7 +226,7 @@ class HostedAgent:
             self.runs,
             self.stores,
             self.readiness,
-            self._metrics.render if has_metrics else None,
+            self._render_metrics if has_metrics else None,
             limits=config.access.limits,
             memory_budget=self._memory_budget,
             access=None if self._is_open else policy,
@@ -238,7 +239,7 @@ class HostedAgent:
 
     def metrics_app(self, *, on_loopback: bool) -> FastAPI:
         """Make what serves the agent's metrics on a port of their own."""
-        return create_metrics_app(self._metrics.render, on_loopback=on_loopback)
+        return create_metrics_app(self._render_metrics, on_loopback=on_loopback)
 
     def readiness(self) -> Readiness:
         """Say whether the agent takes runs, and which servers, agents and keys are unavailable."""
@@ -261,6 +262,11 @@ class HostedAgent:
                 *(f"{u.place}: {u.reason}" for u in without_effect if u.is_glob),
             ],
             action_format=starting_format(self._config.definition.settings, self._model),
+        )
+
+    def _render_metrics(self) -> tuple[bytes, str]:
+        return self._metrics.render(
+            self.runs.active_count, self._memory.dropped, self._budgets.of_day
         )
 
     def _unavailable(self) -> tuple[Unavailable, ...]:

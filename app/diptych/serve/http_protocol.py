@@ -6,19 +6,19 @@ incomplete, or while the kernel takes nothing of an answer: a usual request star
 
 import asyncio
 import logging
+import re
+from http import HTTPStatus
 from typing import Any, cast
 
 import httptools
+import orjson
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from diptych.net.memory_budget import Share
-from diptych.serve.close_delimited import CloseDelimiting
 from diptych.serve.connections import Connections
-from diptych.serve.heads import head_problem
 from diptych.serve.joined_writes import JoinedWrites
-from diptych.serve.protocol_errors import error_response
 
 MAX_HEAD = 2**16  # bytes of a request's head
 MAX_HEADERS = 128
@@ -28,10 +28,21 @@ STALL_SECONDS = 300.0  # for which a peer may take nothing of an answer
 LINGER_SECONDS = 1.0  # for which a refused peer may go on sending, so that it reads the refusal
 MAX_PIPELINED = 16  # requests that wait for the answers before them
 _ALWAYS = frozenset({b"/health", b"/ready"})
+_HOST = re.compile(rb"([\w.~%!$&'()*+,;=-]*|\[[\w.:%~-]+\])(:\d*)?", re.ASCII)  # RFC 3986, 3.2
+_ERRORS = {
+    "invalid_host": (400, "send one Host header, with a host and perhaps a port"),
+    "invalid_request": (400, "this is no request of HTTP/1.1 that can be read in one way only"),
+    "request_timeout": (408, "the request did not arrive in time"),
+    "head_too_large": (431, "send up to 128 headers in 64 KiB"),
+    "not_implemented": (501, "this agent is no proxy: it knows no CONNECT"),
+    "invalid_version": (505, "this agent speaks HTTP/1.1 and HTTP/1.0"),
+    "overloaded": (503, "this agent has too many connections now, or leaves"),
+}
+"""Status and text, by what problem+json has as `code`."""
 _logger = logging.getLogger(__name__)
 
 
-class BoundedProtocol(CloseDelimiting):
+class BoundedProtocol(HttpToolsProtocol):
     """uvicorn's protocol with bounds; `serve.http_server` gives it its `Connections`."""
 
     def __init__(
@@ -293,3 +304,42 @@ class BoundedProtocol(CloseDelimiting):
     def eof_received(self) -> None:
         if self._is_refused:
             self.abort()
+
+
+def head_problem(parser: httptools.HttpRequestParser, headers: list[tuple[bytes, bytes]]) -> str:
+    """Give the code of what a head is refused for, "" if it is taken.
+
+    HTTP/1.0 has no transfer codings: a proxy may see another body there (RFC 9112, section 6.1).
+    The parser knows versions 0.9 and 2.0, too, whose messages look otherwise.
+    """
+    version = parser.get_http_version()
+    if version not in {"1.0", "1.1"}:
+        return "invalid_version"
+    if not has_one_host(headers, version):
+        return "invalid_host"
+    if version == "1.0" and any(name == b"transfer-encoding" for name, _ in headers):
+        return "invalid_request"
+    return "not_implemented" if parser.get_method() == b"CONNECT" else ""
+
+
+def has_one_host(headers: list[tuple[bytes, bytes]], version: str) -> bool:
+    """Whether there is just one Host, of a valid form (RFC 9112, section 3.2)."""
+    hosts = [value for name, value in headers if name == b"host"]
+    if not hosts:
+        return version == "1.0"
+    return len(hosts) == 1 and _HOST.fullmatch(hosts[0]) is not None
+
+
+def error_response(code: str) -> bytes:
+    """Write the answer with a code; its body is problem+json (RFC 9457)."""
+    status, detail = _ERRORS[code]
+    phrase = HTTPStatus(status).phrase
+    body = orjson.dumps(
+        {"type": "about:blank", "title": phrase, "status": status, "detail": detail, "code": code}
+    )
+    retry = "Retry-After: 1\r\n" if code == "overloaded" else ""
+    head = (
+        f"HTTP/1.1 {status} {phrase}\r\nContent-Type: application/problem+json\r\n{retry}"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body

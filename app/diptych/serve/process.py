@@ -5,11 +5,13 @@ One process serves several agents, with a port each (on a laptop), or one (in a 
 
 import asyncio
 import contextlib
+import ctypes
 import errno
 import gc
 import logging
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
@@ -22,16 +24,15 @@ from diptych.manifest.settings import AgentConfig, ProcessSettings
 from diptych.manifest.telemetry import TelemetrySettings
 from diptych.net.memory_budget import MemoryBudget
 from diptych.net.proxies import proxy_notices
+from diptych.serve.adapters import check_mock_scripts, check_store_urls
 from diptych.serve.hosted_agent import HostedAgent, ProcessParts
 from diptych.serve.http_server import HttpServers, run_http_servers
 from diptych.serve.memory_limit import memory_limit, room_for_requests
-from diptych.serve.models import check_mock_scripts
-from diptych.serve.stores import check_store_urls
 from diptych.serve.tracing import opened_traces, traced_http_session
-from diptych.serve.undumpable import make_undumpable
 
 SEND_BUFFER_BYTES = 2**17  # that the kernel keeps for a slow reader; its own default is megabytes
 _NO_IPV6 = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
+_PR_SET_DUMPABLE = 4  # linux/prctl.h
 _logger = logging.getLogger(__name__)
 
 
@@ -272,3 +273,13 @@ def _url(address: ListenAddress, port: int) -> str:
     host = "127.0.0.1" if is_any else address.host
     host = f"[{host}]" if ":" in host else host
     return f"http://{host}:{port}"
+
+
+def make_undumpable() -> None:
+    """Keep other processes of the same user out of this one's memory and environment, on Linux.
+
+    Stdio servers run as the agent's own user, and could read its secrets below `/proc` or by
+    ptrace. It leaves no core dump then; what it executes becomes dumpable again (prctl(2)).
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0)

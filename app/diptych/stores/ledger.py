@@ -167,7 +167,7 @@ class RuledLedger(ABC):
 
 
 def _refusal(page: Page, entry: str, wanted: Used) -> Reserved | None:
-    """Say why an amount cannot be had beside what others have, None if it can."""
+    """Return why an amount cannot be had beside what others have, None if it can."""
     claimed = [state.claimed_beside(entry) for state in page.states]
     busy = _first_gone(page.accounts, claimed, wanted)
     if busy is None:

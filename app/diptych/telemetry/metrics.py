@@ -39,20 +39,12 @@ class Metrics:
 
     `in_process_model` names a model that reports no attempts, a script or a Python object: its
     replies are counted as they are recorded. `prices` are those of the model, if it has any.
-    `of_day` says what is used of the day's budget.
     """
 
     def __init__(
-        self,
-        live_runs: Callable[[], int],
-        dropped_runs: Callable[[], int],
-        *,
-        of_day: Callable[[], tuple[Account, Used] | None] = lambda: None,
-        in_process_model: str | None = None,
-        prices: Prices | None = None,
+        self, *, in_process_model: str | None = None, prices: Prices | None = None
     ) -> None:
         self._prices = prices
-        self._of_day = of_day
         self._in_process_model = in_process_model
         self._registry = CollectorRegistry()
         self._runs = self._counter("diptych_runs", "Runs that have ended.", "status")
@@ -82,8 +74,10 @@ class Metrics:
             "diptych_refused_requests", "Requests that access refused.", "reason"
         )
         self._add_times()
-        self._gauge("diptych_live_runs", "Runs that are queued or running.", live_runs)
-        self._gauge("diptych_dropped_runs", "Finished runs dropped to make room.", dropped_runs)
+        self._live_runs = self._gauge("diptych_live_runs", "Runs that are queued or running.")
+        self._dropped_runs = self._gauge(
+            "diptych_dropped_runs", "Finished runs dropped to make room."
+        )
         self._started_at: dict[str, float] = {}
         self._without_text: set[str] = set()
 
@@ -165,9 +159,16 @@ class Metrics:
         """Show how many spans this process has lost, of all its agents."""
         self._registry.register(_LostSpans(read))
 
-    def render(self) -> tuple[bytes, str]:
-        """Return the metrics as text, and the text's media type."""
-        if of_day := self._of_day():
+    def render(
+        self, live_runs: int, dropped_runs: int, of_day: tuple[Account, Used] | None = None
+    ) -> tuple[bytes, str]:
+        """Return the metrics as text, and the text's media type.
+
+        `of_day` is the day's budget, and what this process knows to be used of it.
+        """
+        self._live_runs.set(live_runs)
+        self._dropped_runs.set(dropped_runs)
+        if of_day:
             account, used = of_day
             for name, limit in account.budget.limits:
                 self._budget_used.labels(name).set(float(getattr(used, name) / limit))
@@ -210,8 +211,8 @@ class Metrics:
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self._registry)
 
-    def _gauge(self, name: str, text: str, read: Callable[[], int]) -> None:
-        Gauge(name, text, registry=self._registry).set_function(read)
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(name, text, registry=self._registry)
 
 
 class _LostSpans(Collector):

@@ -137,8 +137,7 @@ class Agent:
     def sessions_key(self) -> str:
         """The key of its sessions in the Redis: its uid, unless it adopts another Agent's.
 
-        An Agent that was there before there were keys keeps what is stored by its name alone
-        (docs/decisions/0171): its status has no key, or has the name.
+        An Agent that was there before there were keys keeps what is stored by its name alone: its status has no key, or has the name.
         """
         if adopted := (self.spec.get("sessions") or {}).get("adopt"):
             return str(adopted)

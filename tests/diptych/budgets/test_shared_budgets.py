@@ -27,7 +27,7 @@ from diptych.runs.backends import Backends
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.request import RunRequest
 from diptych.runs.service import RunService
-from diptych.serve.system_clock import SystemClock
+from diptych.serve.adapters import SystemClock
 from diptych.stores.redis import RedisStore
 
 CALL = 100  # tokens
@@ -168,7 +168,7 @@ async def test_what_a_dead_owner_did_not_settle_of_a_run_that_has_ended_is_count
     async with replicas(server.url, 2, tokens=10_000) as (dead, heir):
         ledger = dead.budgets._ledger.store
         ledger.settle = lose  # type: ignore[method-assign]
-        ledger.end_run = hang  # type: ignore[method-assign] # it dies when the end is on record
+        ledger.count_record = hang  # type: ignore[method-assign] # it dies at its run's end
         assert (await dead.ask("talk")).event_type == "completed"
         assert (await heir.used()).tokens == 0
         for task in dead.runs._lease_keeper._tasks:  # no renewal, no word

@@ -107,6 +107,6 @@ async def test_an_end_without_a_runner_comes_after_the_messages_that_were_not_re
     ended = await active.finish(run, ENOUGH)
     assert event_types(active) == ["user_message", "offered", "user_message", "aborted"]
     assert ended.phase is Phase.DONE
-    assert ended.message_ids == {"m-1"}
+    assert ended.queues.message_ids == {"m-1"}
     assert await active.finish(ended, LATE) is ended
     assert len(active.log.records) == len(EVENTS) + 2

@@ -501,36 +501,6 @@ async def test_one_host_is_taken_and_none_of_http_1_0(head: bytes) -> None:
         assert await (await here.connect()).ask(head + b"\r\n") == 200
 
 
-@pytest.mark.parametrize(
-    ("head", "body"),
-    [
-        (b"GET /x HTTP/1.0\r\n", b"onetwo"),
-        (b"HEAD /x HTTP/1.0\r\n", b""),
-        (
-            b"GET /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n",
-            b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n",
-        ),
-    ],
-)
-async def test_an_answer_of_unknown_length_has_no_chunks_for_http_1_0(
-    head: bytes, body: bytes
-) -> None:
-    async def app(scope: Any, _receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            return
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"one", "more_body": True})
-        await send({"type": "http.response.body", "body": b"two"})
-
-    async with listening(app, protocol=partial(BoundedProtocol, Connections(None, 9))) as url:
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
-        writer.write(head + b"\r\n")
-        told, _, content = (await reader.read()).partition(b"\r\n\r\n")
-        writer.close()
-    assert content == body
-    assert (b"chunked" in told) == (b"HTTP/1.1" in head)
-
-
 CODED_1_0 = b"POST /x HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
 
 
@@ -548,13 +518,6 @@ async def test_what_its_version_does_not_know_is_refused(request_: bytes, status
         assert await line.ask(request_) == status
         assert await line.is_closed()
         assert here.app.asked == []
-
-
-async def test_http_1_0_gets_no_interim_answer() -> None:
-    async with served() as here:
-        line = await here.connect()
-        head = b"POST /x HTTP/1.0\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
-        assert await line.ask(head + b"{}") == 200
 
 
 # Upgrades, tunnels and pipelines

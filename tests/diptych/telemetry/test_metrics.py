@@ -4,7 +4,7 @@ from diptych.telemetry.metrics import Metrics
 
 
 def lines(metrics: Metrics) -> list[str]:
-    text = metrics.render()[0].decode()
+    text = metrics.render(0, 0)[0].decode()
     return [line for line in text.splitlines() if line.startswith("diptych_model_")]
 
 
@@ -13,7 +13,7 @@ def counted(metrics: Metrics) -> set[str]:
 
 
 def test_attempts_are_counted_with_the_fallback_that_answered() -> None:
-    metrics = Metrics(lambda: 0, lambda: 0)
+    metrics = Metrics()
     metrics.observe_model("m", "http://a", "model_timeout")
     metrics.observe_model("n", "http://b", "ok")
     metrics.observe_model("n", "http://b", "ok")

@@ -16,7 +16,7 @@ from diptych.manifest.loader import LoadedAgents, LocalOptions, load_agents
 from diptych.manifest.telemetry import read_telemetry
 from diptych.serve.hosted_agent import HostedAgent
 from diptych.serve.local_agents import serve_on_loopback
-from diptych.serve.undumpable import make_undumpable
+from diptych.serve.process import make_undumpable
 
 SAY_AFTER_SECONDS = 3.0
 

@@ -91,7 +91,7 @@ def read_claims(kubectl: Kubectl) -> tuple[dict[str, list[str]], str]:
 
 
 def start_failure(kubectl: Kubectl, operator: Operator) -> str:
-    """Say why an operator's newest pod does not run; empty if its status does not say.
+    """Return why an operator's newest pod does not run; empty if its status does not say.
 
     Raises `ClusterError`.
     """

@@ -112,7 +112,7 @@ def _leader(kubectl: Kubectl, operator: "Operator") -> tuple[bool, str]:
 
 
 def _as_of(kubectl: Kubectl) -> str:
-    """Say how old the Agents' statuses are, where no operator is at work."""
+    """Return how old the Agents' statuses are, where no operator is at work."""
     from diptych.cli.cluster.operators import read_claims
 
     try:

@@ -29,7 +29,7 @@ Sentence: TypeAlias = tuple[Mark, str]
 
 
 def sentences(found: "AgentFindings", manifest: "AgentManifest") -> Iterator[Sentence]:
-    """Say what was found out about an agent, most important things first."""
+    """Return what was found out about an agent, most important things first."""
     spec = manifest.spec
     if not found.models:
         yield Mark.NOTE, "model: a script answers (DEBUG_MOCK_RESPONSES); it was not asked"
@@ -72,7 +72,7 @@ def _nearest(name: str, models: Sequence[str]) -> str:
 
 
 def _tools(tools: "Capability", action_format: str, *, has_calls: bool) -> Sentence:
-    """Say what becomes of native calls; a format that cannot work with the endpoint has failed."""
+    """Return the finding about native calls; a format the endpoint cannot serve has failed."""
     is_json = action_format == "json" or not has_calls
     if tools.failure is not None:
         mark, better = (Mark.NOTE, "json serves it") if is_json else (Mark.FAILED, "set it to json")
@@ -122,7 +122,7 @@ def _schema(schema: "Capability", kind: str | None) -> Sentence:
 
 
 def _context(context: int | None, max_tokens: int | None, window: int | None) -> Sentence:
-    """Say how long the context is, beside what the manifest says of it."""
+    """Return how long the context is, beside what the manifest says of it."""
     if context is None:
         holds = f"context.maxTokens {window:,} holds" if window else "it will be learned"
         return Mark.OK, f"  does not say how long its context is: {holds}"

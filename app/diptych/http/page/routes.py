@@ -56,7 +56,7 @@ class _Content:
 
 
 def page_routes(profile: AgentProfile) -> Sequence[Route]:
-    """Give the routes of the page, and of what it says of the agent before it asks anything."""
+    """Return the routes of the page, and of what it says of the agent before it asks anything."""
     about = {
         "name": profile.name,
         "description": profile.description,

@@ -213,7 +213,7 @@ class ResponseState:
         return {"code": code, "message": message}
 
     def _incomplete_details(self) -> dict[str, str] | None:
-        """Say why a response is incomplete; a run at `max_steps` counts as cut, as in a chat."""
+        """Return why a response is incomplete; a run at `max_steps` counts as cut, as in a chat."""
         if self._end is None:
             return None
         default = "length" if self._end.event_type == "max_steps" else ""

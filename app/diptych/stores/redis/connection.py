@@ -118,7 +118,7 @@ class RedisConnection:
         return self._epoch
 
     def unavailable_reason(self) -> str:
-        """Say why the store cannot be used now, and what to do; empty if it can."""
+        """Return why the store cannot be used now, and what to do; empty if it can."""
         if self._problem is None:
             return ""
         since = asyncio.get_running_loop().time() - self._failing_since

@@ -123,7 +123,7 @@ class RedisLeases(StoreClient):
         return [signal for signal in map(decode_signal, encoded) if signal]
 
     async def may_be_truncated(self, run_id: str) -> bool:
-        """Say whether the store may have lost records that a former owner took for written.
+        """Whether the store may have lost records that a former owner took for written.
 
         It may if the run was last driven on another server, or before this one's restart, and has
         no new records since.

@@ -1,4 +1,4 @@
-"""Deletes all that an agent has stored: for an Agent that was deleted (docs/decisions/0171)."""
+"""Deletes all that an agent has stored: for an Agent that was deleted."""
 
 import asyncio
 

@@ -32,7 +32,7 @@ class RedisStore(RedisFeed, RedisEventLog, RedisLeases):
         await self._connection.aclose()
 
     def unavailable_reason(self) -> str:
-        """Say why the store cannot be used now, and what to do; empty if it can."""
+        """Return why the store cannot be used now, and what to do; empty if it can."""
         return self._connection.unavailable_reason()
 
     def full_reason(self) -> str:

@@ -1,19 +1,84 @@
-"""The store of an agent, in memory or in Redis, and what counts its runs' budgets there."""
+"""Builds what an agent's configuration names: its model, other agents, store and budgets."""
 
+import secrets
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import aiohttp
+
+from diptych.a2a.no_agents import NoAgents
 from diptych.budgets.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.core.errors import ConfigError
 from diptych.manifest.settings import RETENTION, AgentConfig
-from diptych.ports import Clock
+from diptych.models.chat_model import ChatModel, ModelObserver
+from diptych.models.connection import with_proxies
+from diptych.models.scripted import ScriptedModel, read_script, script_problems
+from diptych.ports import Clock, Model
 from diptych.ports.stores import Stores
 from diptych.stores.memory.budgets import MemoryLedger
 from diptych.stores.memory.leases import NullFeed
 from diptych.stores.memory.store import MemoryStore
 
 if TYPE_CHECKING:
+    from diptych.a2a.agents import A2aAgents
     from diptych.stores.redis import RedisStore
+
+
+class SystemClock:
+    """Fulfils `ports.Clock`."""
+
+    now = staticmethod(time.time)
+
+    def token(self) -> str:
+        return secrets.token_hex(16)
+
+
+def check_mock_scripts(configs: Sequence[AgentConfig]) -> None:
+    """Check every agent's script. Raises `ConfigError` with a line for each that cannot be read."""
+    problems = [
+        problem
+        for config in configs
+        if config.mock_responses is not None
+        for problem in script_problems(config.mock_source, config.mock_responses)
+    ]
+    if problems:
+        raise ConfigError(*problems)
+
+
+def in_process_name(config: AgentConfig, model: Model | None) -> str | None:
+    """Name the model that is no endpoint: a script, or a Python object. None: it is one."""
+    if config.mock_responses is not None:
+        return "DEBUG_MOCK_RESPONSES"
+    return None if model is None else type(model).__name__
+
+
+def agent_model(
+    config: AgentConfig,
+    http: aiohttp.ClientSession,
+    model: Model | None,
+    observe: ModelObserver,
+) -> Model:
+    """Make what asks an agent's model: its script, a Python object, or its endpoint.
+
+    Raises `ConfigError` if there is none.
+    """
+    if config.mock_responses is not None:
+        return ScriptedModel(read_script(config.mock_responses))
+    if model is not None:
+        return model
+    if config.model is None:
+        raise ConfigError(f"{config.name}: a model is missing")
+    return ChatModel(http, with_proxies(config.model), observe=observe)
+
+
+def agent_client(config: AgentConfig, url: str) -> "A2aAgents | NoAgents":
+    """Give what reaches them; `url` is where the agent itself is served."""
+    if not config.agents:
+        return NoAgents()
+    from diptych.a2a.agents import A2aAgents  # noqa: PLC0415 - heavy, and only needed here
+
+    return A2aAgents(config.agents, config.public_url or url, own_name=config.name)
 
 
 def check_store_url(url: str, setting: str) -> None:
