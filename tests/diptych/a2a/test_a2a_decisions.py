@@ -1,6 +1,6 @@
 """A decision is passed on to whatever answers at an agent's address: only an approval says yes."""
 
-from typing import Any, cast
+from typing import cast
 from unittest.mock import Mock
 
 import httpx
@@ -30,15 +30,18 @@ async def test_what_is_no_approval_does_not(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "error", "code"),
+    ("status", "said", "code", "told"),
     [
-        (409, {"message": "decided already", "code": "already_decided"}, "already_decided"),
-        (403, {"message": "you may not", "code": "forbidden"}, "decision_refused"),
-        (429, {"message": "later", "code": "rate_limited"}, "agent_unavailable"),
-        (503, {"message": "away", "code": "store_away"}, "agent_unavailable"),
+        (409, "already_decided", "already_decided", "so it is"),
+        (403, "forbidden", "decision_refused", "agent worker refuses the decision: so it is"),
+        (429, "rate_limited", "agent_unavailable", "agent worker: so it is"),
+        (503, "store_away", "agent_unavailable", "agent worker: so it is"),
     ],
 )
-async def test_a_refusal_says_whether_to_try_again(status: int, error: Any, code: str) -> None:
+async def test_a_refusal_says_whether_to_try_again(
+    status: int, said: str, code: str, told: str
+) -> None:
+    error = {"message": "so it is", "code": said, "param": None}
     with pytest.raises(DecisionRefused) as refused:
-        await decide(status, orjson.dumps({"error": {**error, "param": None}}))
-    assert refused.value.code == code
+        await decide(status, orjson.dumps({"error": error}))
+    assert (refused.value.code, refused.value.message) == (code, told)
