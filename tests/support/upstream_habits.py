@@ -97,6 +97,11 @@ def said(*deltas: Any, finish_reason: str = "stop") -> Answer:
     return sse(*map(chunk, as_deltas), chunk({}, finish_reason), None)
 
 
+def hello(body: Any) -> Answer:
+    """A short answer, in the way in which it was asked for."""
+    return said("Hello.") if body["stream"] else whole({"content": "Hello."})
+
+
 def refusal(body: Any, status: int = 400, **headers: str) -> Answer:
     """A response with an error status."""
     given = {name.replace("_", "-"): value for name, value in headers.items()}

@@ -20,7 +20,7 @@ from support.in_process_server import InProcessServer, in_process
 
 from diptych.a2a import delegation, extension
 from diptych.a2a.agents import A2aAgents
-from diptych.core.catalog import Peer, Unavailable
+from diptych.core.catalog import Unavailable
 from diptych.core.errors import DelegationError
 from diptych.core.messages import ChildRun, Message, Usage
 from diptych.manifest.settings import PeerConfig
@@ -198,10 +198,7 @@ async def test_a_child_that_failed_leaves_what_it_had_said() -> None:
 @pytest.mark.parametrize(
     "report",
     [
-        pytest.param("much", id="no object"),
-        pytest.param({"usage": {"prompt_tokens": 7}}, id="usage without completion"),
         pytest.param({"usage": {**USED, "prompt_tokens": -1}}, id="less than nothing"),
-        pytest.param({"usage": {**USED, "prompt_tokens": float("nan")}}, id="no number"),
         pytest.param({"used": {"cost": "-1"}}, id="money that comes back"),
         pytest.param({"code": "a\x1b[31m"}, id="a code that is none"),
     ],
@@ -249,13 +246,6 @@ async def test_events_come_only_from_agents_that_speak_the_extension(speaks: boo
     assert not any(isinstance(seen, ChildEvent) for seen in foreign)
 
 
-async def test_the_peer_is_offered_under_its_configured_name() -> None:
-    async with delegating_to(ScriptedPeer()) as agents:
-        assert agents.snapshot() == ((Peer("adder", "Counts.", ("adding",)),), ())
-    async with delegating_to(ScriptedPeer(), share_context=False) as agents:
-        assert agents.snapshot() == ((Peer("adder", "Counts.", ("adding",), False),), ())
-
-
 async def test_an_agent_that_does_not_stream_is_asked_again_until_it_is_done() -> None:
     peer = ScriptedPeer(streaming=False)
     peer.replies["SendMessage"] = {"result": {"task": task("WORKING")}}
@@ -267,22 +257,19 @@ async def test_an_agent_that_does_not_stream_is_asked_again_until_it_is_done() -
     assert peer.seen[1][1]["configuration"] == {"returnImmediately": True}
 
 
-@pytest.mark.parametrize("reason", ["length", "content_filter"])
-async def test_an_answer_that_says_it_is_not_whole_is_told_so(reason: str) -> None:
-    peer = ScriptedPeer([STARTED, piece("Half "), cut_piece("an ans", reason), DONE])
+async def test_an_answer_that_says_it_is_not_whole_is_told_so() -> None:
+    peer = ScriptedPeer([STARTED, piece("Half "), cut_piece("an ans", "length"), DONE])
     async with delegating_to(peer) as agents:
         answer = await agents.delegate(request_to(), print)
-    assert (answer.text, answer.finish_reason) == ("Half an ans", reason)
+    assert (answer.text, answer.finish_reason) == ("Half an ans", "length")
 
 
 @pytest.mark.parametrize(
     ("state", "words", "is_called_off"),
     [
         ("FAILED", "failed", False),
-        ("REJECTED", "rejected the task", False),
         ("CANCELED", "canceled the task", False),
         ("INPUT_REQUIRED", "asked for input", True),
-        ("AUTH_REQUIRED", "asked for authorization", True),
     ],
 )
 async def test_every_other_end_is_a_failure_in_words(
@@ -347,41 +334,10 @@ async def test_each_peer_gets_its_own_token_as_it_is_now_and_no_other_one_does()
     assert [headers.get("authorization") for _, _, headers in other.seen] == [None, None]
 
 
-async def test_a_card_that_leads_elsewhere_gets_no_token_there() -> None:
-    peer, target = ScriptedPeer(), ScriptedPeer()
-    async with serving(target) as target_base:
-        peer.elsewhere = target_base
-        async with serving(peer) as base:
-            address = PeerConfig("adder", base, token=lambda: "a-token")
-            async with agents_of(address) as agents:
-                await agents.delegate(request_to(), print)
-    assert peer.seen[0][2]["authorization"] == "Bearer a-token"
-    ((method, _, headers),) = target.seen
-    assert method == "SendStreamingMessage"
-    assert "authorization" not in headers
-
-
-async def test_each_delegation_is_a_message_of_its_own_on_one_connection() -> None:
-    peer = ScriptedPeer()
-    async with delegating_to(peer) as agents:
-        await agents.delegate(request_to(), print)
-        await agents.delegate(request_to(), print)
-    first, second = (params["message"]["messageId"] for m, params, _ in peer.seen if m != "card")
-    assert first != second
-    assert peer.callers[0] == peer.callers[1]
-
-
-@pytest.mark.parametrize(
-    "spelling",
-    [
-        pytest.param("{base}", id="its base URL"),
-        pytest.param("{base}/rpc", id="its endpoint"),
-    ],
-)
-async def test_an_agent_on_the_path_is_not_asked_again(spelling: str) -> None:
+async def test_an_agent_on_the_path_is_not_asked_again() -> None:
     peer = ScriptedPeer()
     async with serving(peer) as base, agents_of(base) as agents:
-        path = (spelling.format(base=base).replace("http://127", "HTTP://127"), "http://other")
+        path = (f"{base}/rpc".replace("http://127", "HTTP://127"), "http://other")
         error = await failure(agents, request_to(path=path))
     assert error.kind == "refused"
     assert peer.methods == ["card"]
@@ -394,21 +350,6 @@ async def test_a_request_goes_through_five_agents_and_no_deeper() -> None:
         error = await failure(agents, request_to(path=(OWN_CARD,) * 5))  # agents that share a name
     assert error.kind == "refused"
     assert peer.methods == ["card", "SendStreamingMessage"]
-
-
-async def test_a_cancelled_delegation_is_cancelled_at_its_agent() -> None:
-    peer, told = ScriptedPeer([STARTED, piece("It"), ...]), asyncio.Event()
-    async with delegating_to(peer) as agents:
-        waiting = asyncio.create_task(agents.delegate(request_to(), lambda _: told.set()))
-        await told.wait()
-        began = time.monotonic()
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        assert time.monotonic() - began < 1
-        assert peer.cancelled.is_set()
-        assert peer.seen[-1][1] == {"id": "t-1"}
-        peer.go.set()
 
 
 async def test_a_decision_that_comes_with_the_cancelled_task_is_told() -> None:
@@ -433,12 +374,10 @@ async def test_a_decision_that_comes_with_the_cancelled_task_is_told() -> None:
 @pytest.mark.parametrize(
     ("script", "reply", "note"),
     [
-        ([STARTED, ...], {"result": task("CANCELED")}, "the agent was told to stop"),
         ([STARTED, ...], {"error": {"code": -32004, "message": "no"}}, "did not take that"),
         ([...], {"result": task("CANCELED")}, "named no task that could be stopped"),
     ],
     ids=[
-        "it stops",
         "it refuses to stop (agno 3.1)",
         "it names no task before its end (crewai 1.15)",
     ],
@@ -483,14 +422,6 @@ async def test_a_stream_that_breaks_off_is_taken_up_where_it_was() -> None:
     assert texts(told) == ["It ", "is", " 4"]
 
 
-async def test_a_task_that_ended_while_the_line_was_down_is_read() -> None:
-    peer = ScriptedPeer([STARTED, ConnectionError])
-    peer.replies["GetTask"] = {"result": task("COMPLETED", "It is 4")}
-    async with delegating_to(peer) as agents:
-        assert (await agents.delegate(request_to(), print)).text == "It is 4"
-    assert peer.methods[-2:] == ["SubscribeToTask", "GetTask"]
-
-
 async def test_a_task_of_an_agent_that_died_has_an_unknown_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -529,11 +460,7 @@ async def test_a_task_that_another_process_sent_is_found_by_its_context_and_gone
     "reply",
     [
         pytest.param({"result": {"tasks": []}}, id="it has none"),
-        pytest.param(
-            {"result": {"tasks": [{**task("COMPLETED"), "contextId": "c-2"}]}}, id="other"
-        ),
         pytest.param({"error": {"code": -32601, "message": "no"}}, id="it keeps no list"),
-        pytest.param({"result": {"tasks": 7}}, id="nonsense"),
     ],
 )
 async def test_a_task_that_nobody_knows_is_unknown_and_not_sent_again(reply: Any) -> None:
@@ -558,17 +485,15 @@ async def test_a_task_is_cancelled_with_its_waiting_unless_another_goes_on(leave
         assert peer.cancelled.is_set() != leaves
 
 
-@pytest.mark.parametrize("seconds_left", [None, 0.0])
 @pytest.mark.parametrize("leaves", [False, True])
 async def test_a_task_that_another_process_sent_is_looked_for_to_be_cancelled(
-    leaves: bool, seconds_left: float | None
+    leaves: bool,
 ) -> None:
     peer, told = ScriptedPeer(), list[Any]()
     peer.replies["ListTasks"] = {"result": {"tasks": [task("WORKING")]}}
     peer.replies["GetTask"] = {"result": task("WORKING")}
     async with delegating_to(peer) as agents:
         request = replace(request_to(), **TAKEN_OVER, leaves_task=lambda: leaves)
-        request = replace(request, seconds_left=seconds_left)
         waiting = asyncio.create_task(agents.delegate(request, told.append))
         await asyncio.sleep(0)  # it has begun, and its agent has not been asked
         waiting.cancel()

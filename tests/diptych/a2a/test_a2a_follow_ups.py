@@ -96,19 +96,6 @@ async def test_a_task_shows_each_message_as_it_was_sent(wire: Wire) -> None:
     assert "```\na\n```\nExplain" in model.requests[0][-1].content
 
 
-async def test_a_message_joins_a_task_that_another_replica_works_on() -> None:
-    model = ListeningModel(SLOW, "{}", "Voilà.")
-    async with agents(USUAL, model, Speaker()) as ([here, there], client):
-        task = await begun(await client(here))
-        follow_up = asking("and in French", "m-2", task)
-        ended = await task_of((await client(there)).send_message(follow_up))
-    assert ended.id == task.id
-    assert ended.status.state == TaskState.TASK_STATE_COMPLETED
-    assert texts(ended) == [("answer", "Voilà.")]
-    assert [(m.message_id, m.parts[0].text) for m in ended.history][1] == ("m-2", "and in French")
-    assert "and in French" in model.requests[1][-1].content
-
-
 async def test_a_message_that_comes_while_the_answer_is_told_is_answered_in_the_same_task() -> None:
     speaker = Speaker("One.", ...)
     async with agents(USUAL, speaker, Speaker()) as ([here, there], client):

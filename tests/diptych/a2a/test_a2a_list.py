@@ -1,15 +1,12 @@
-"""A2A over real runs: listing tasks, messages that come twice, and tasks of several replicas."""
+"""A2A over real runs: listing tasks, messages that come twice, several replicas, refusals."""
 
 import asyncio
 from dataclasses import replace
 from typing import Any
 
-import httpx
 import pytest
-from a2a.client import ClientConfig, create_client
-from a2a.types import ListTasksRequest, TaskState
 from support.doubles import EPOCH, FunctionTools
-from support.face import LOCAL, Face, Speaker, face, replicas
+from support.face import Face, Speaker, face, replicas
 from support.stack import call as call_of
 from support.stack import frames, until
 
@@ -93,24 +90,6 @@ async def test_a_list_is_read_page_by_page_and_no_task_is_missed_or_told_twice()
         assert (seen, sizes) == (made[::-1], [3, 3, 1])
 
 
-async def test_tasks_of_one_moment_are_parted_by_their_ids() -> None:
-    async with face() as helper:
-        made = [(await send(helper, said(message_id=f"m-{n}")))["id"] for n in range(4)]
-        first = await listed(helper, pageSize=2)
-        second = await listed(helper, pageSize=2, pageToken=first["nextPageToken"])
-        assert ids_of(first) + ids_of(second) == sorted(made, reverse=True)
-
-
-async def test_a_token_stays_good_when_the_task_it_names_has_gone() -> None:
-    async with face() as helper:
-        made = await tasks(helper, 3)
-        first = await listed(helper, pageSize=1)
-        gone = first["tasks"][0]["contextId"]
-        assert (await helper.http.delete(f"/memory/sessions/{gone}")).status_code == 204
-        rest = await listed(helper, pageToken=first["nextPageToken"])
-        assert ids_of(rest) == [made[1], made[0]]
-
-
 async def test_tasks_are_listed_of_one_state() -> None:
     model_replies = (call_of("forever"), "{}", "Done.")
     async with face(*model_replies, tools=FunctionTools({"forever": forever})) as helper:
@@ -133,45 +112,6 @@ async def test_tasks_are_listed_of_one_state() -> None:
         assert (await listed(helper, status="TASK_STATE_UNSPECIFIED"))["totalSize"] == 3
 
 
-async def test_of_tasks_that_are_not_shown_no_record_is_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with face() as helper:
-        made = await tasks(helper, 5)
-        runs, read = helper.house.runs, []
-
-        async def records(run_id: str, *page: int) -> Any:
-            read.append(run_id)
-            return await helper.house.store.read(run_id, *page)
-
-        monkeypatch.setattr(runs, "records", records)
-        assert (await listed(helper, pageSize=2))["totalSize"] == 5
-        assert read == [made[4], made[3]]
-
-
-async def test_artifacts_and_history_come_as_they_are_asked_for() -> None:
-    async with face() as helper:
-        await tasks(helper, 1)
-        (task,) = (await listed(helper, includeArtifacts=True, historyLength=0))["tasks"]
-        assert task["artifacts"][0]["parts"][0]["text"] == "Hello!"
-        assert not task["history"]
-
-
-async def test_a_task_that_goes_on_meanwhile_is_shown_as_it_was_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with face() as helper:
-        run_id = (await send(helper, said()))["id"]
-        found = replace(await helper.house.runs.entry(run_id), status="running", seq=3)
-
-        async def earlier(*_: Any, **__: Any) -> RunPage:
-            return RunPage([found], 1)
-
-        monkeypatch.setattr(helper.house.runs, "updated_entries", earlier)
-        (task,) = (await listed(helper, status="TASK_STATE_WORKING"))["tasks"]
-        assert task["status"]["state"] == "TASK_STATE_WORKING"
-
-
 async def test_a_task_that_goes_away_meanwhile_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     async with face() as helper:
         (kept,) = await tasks(helper, 1)
@@ -185,30 +125,13 @@ async def test_a_task_that_goes_away_meanwhile_is_left_out(monkeypatch: pytest.M
         assert ids_of(await listed(helper)) == [kept]
 
 
-async def test_the_sdks_client_lists_tasks() -> None:
-    async with face() as helper:
-        made = await tasks(helper, 2)
-        transport = httpx.ASGITransport(helper.app)
-        async with httpx.AsyncClient(transport=transport) as http:
-            client = await create_client(LOCAL, ClientConfig(httpx_client=http))
-            page = await client.list_tasks(ListTasksRequest(page_size=1))
-        assert [task.id for task in page.tasks] == [made[1]]
-        assert page.tasks[0].status.state == TaskState.TASK_STATE_COMPLETED
-        assert (page.total_size, bool(page.next_page_token)) == (2, True)
-
-
 NO_SENSE: dict[str, dict[str, Any]] = {
-    "a page of nothing": {"pageSize": 0},
     "a page too long": {"pageSize": 101},
-    "a page of more than a number holds": {"pageSize": 2**31},
-    "a token of garbage": {"pageToken": "garbage"},
     "a token without a time": {"pageToken": "eyJ0cyI6bnVsbCwiaWQiOiJ4In0"},
     "a token that is long and deep": {"pageToken": "W1tbW1tbW1tb" * 1_000},
     "a time in words": {"statusTimestampAfter": "yesterday"},
     "a state that is none": {"status": "BANANA"},
-    "a number that is no state": {"status": 99},
     "a history of less than nothing": {"historyLength": -1},
-    "a history in words": {"historyLength": "x"},
 }
 
 
@@ -244,16 +167,6 @@ async def test_both_bindings_give_the_same_list() -> None:
 # Messages that come twice
 
 
-async def test_a_message_that_comes_twice_is_one_task() -> None:
-    async with face() as helper:
-        first, again = [await send(helper, said()) for _ in range(2)]
-        assert first == again
-        assert first["status"]["state"] == "TASK_STATE_COMPLETED"
-        at_once = await send(helper, said(), returnImmediately=True)
-        assert at_once["status"]["state"] == "TASK_STATE_COMPLETED"
-        assert (await listed(helper))["totalSize"] == 1
-
-
 async def test_twenty_messages_at_once_at_two_replicas_are_one_task() -> None:
     async with replicas(Speaker("one"), Speaker("one")) as helpers:
         done = await asyncio.gather(*(send(helpers[n % 2], said()) for n in range(20)))
@@ -261,43 +174,7 @@ async def test_twenty_messages_at_once_at_two_replicas_are_one_task() -> None:
         assert (await listed(helpers[0]))["totalSize"] == 1
 
 
-async def test_an_id_that_came_with_other_words_is_refused() -> None:
-    async with face() as helper:
-        await send(helper, said())
-        reply = await post(helper, "SendMessage", message=said("something else"))
-        assert reply["error"]["code"] == -32602
-        assert "messageId" in reply["error"]["message"]
-        assert (await listed(helper))["totalSize"] == 1
-
-
-async def test_an_id_of_any_form_tells_a_message() -> None:
-    message_id = "a:b\x00c Grüße 🤝" + "x" * 10_000
-    async with face() as helper:
-        for _ in range(2):
-            await send(helper, said(message_id=message_id))
-        assert (await listed(helper))["totalSize"] == 1
-
-
 # Several replicas
-
-
-async def test_a_task_is_read_followed_and_cancelled_at_any_replica() -> None:
-    model = Speaker(*ANSWER)
-    async with replicas(model, Speaker()) as (owner, other):
-        task_id = (await send(owner, said(), returnImmediately=True))["id"]
-        await model.has_stopped.wait()
-        found = (await post(other, "GetTask", id=task_id))["result"]
-        assert found["artifacts"][0]["parts"][0]["text"] == "one two "
-        following = asyncio.create_task(stream(other, "SubscribeToTask", id=task_id))
-        await asyncio.sleep(0.02)
-        cancelled = (await post(other, "CancelTask", id=task_id))["result"]
-        assert cancelled["status"]["state"] == "TASK_STATE_CANCELED"
-        told = await following
-        assert told[0]["task"]["artifacts"][0]["parts"][0]["text"] == "one two "
-        assert told[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_CANCELED"
-        again = await post(owner, "CancelTask", id=task_id)
-        assert again["error"]["code"] == -32002
-        assert (await post(owner, "GetTask", id=task_id))["result"] == cancelled
 
 
 async def test_a_task_whose_process_leaves_is_finished_elsewhere_and_its_streams_are_renewed() -> (
@@ -324,3 +201,26 @@ async def test_a_task_whose_process_leaves_is_finished_elsewhere_and_its_streams
         pieces = [e["artifactUpdate"] for e in rest if "artifactUpdate" in e]
         assert [piece["artifact"]["parts"][0].get("text", "") for piece in pieces] == ["three", ""]
         assert rest[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+# Refusals
+
+
+async def test_what_cannot_be_done_has_the_specifications_error() -> None:
+    async with face() as helper:
+        task = await send(helper, said(contextId="c"))
+        more = said("more", "m-2", taskId=task["id"])
+        pushing = {"taskPushNotificationConfig": {"url": "http://x"}}
+        for method, params, code in (
+            ("SendMessage", {"message": more}, -32004),
+            ("SendMessage", {"message": more | {"contextId": "other"}}, -32602),
+            ("SendMessage", {"message": more | {"taskId": "never-was"}}, -32001),
+            ("SendMessage", {"message": said(message_id="m-3"), "configuration": pushing}, -32003),
+            ("CancelTask", {"id": task["id"]}, -32002),
+            ("SubscribeToTask", {"id": task["id"]}, -32004),
+            ("GetExtendedAgentCard", {}, -32004),
+            ("CreateTaskPushNotificationConfig", {"taskId": task["id"], "url": "x"}, -32003),
+            ("message/receive", {}, -32601),
+        ):
+            reply = await post(helper, method, **params)
+            assert reply["error"]["code"] == code, (method, params, reply)

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 from support.a2a_wires import WIRES, Wire, over_each_wire
-from support.face import HI, Face, error_of, face
+from support.face import Face, error_of, face
 from support.stack import frames
 
 from diptych.a2a import extension
@@ -22,7 +22,7 @@ from diptych.access.bearer import Authenticator
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.access.limits import Limits
 from diptych.core.codec import Record
-from diptych.core.errors import NotAnswered, Overloaded, StoreError, StoreFull, SubjectOverloaded
+from diptych.core.errors import NotAnswered, StoreError, StoreFull, SubjectOverloaded
 from diptych.http.access_guard import AccessPolicy
 from diptych.http.agent_profile import AgentProfile
 from diptych.http.guarded_runs import GuardedRuns
@@ -135,13 +135,12 @@ async def test_a_foreign_task_is_the_same_as_an_unknown_one(wire: Wire) -> None:
             assert texts[0] == texts[1], what
 
 
-@pytest.mark.parametrize("query", ["", "?contextId=s"])
-async def test_rest_lists_no_foreign_tasks(query: str) -> None:
+async def test_rest_lists_no_foreign_tasks() -> None:
     async with face(access=policy()) as helper:
         await the_run_of(helper, "ada")
-        for who, sees in (("bob", False), ("ada", not query), ("auditor", not query)):
+        for who, sees in (("bob", False), ("ada", True), ("auditor", True)):
             headers = as_(who) | {"A2A-Version": "1.0"}
-            reply = await helper.http.get(f"/a2a/rest/tasks{query}", headers=headers)
+            reply = await helper.http.get("/a2a/rest/tasks", headers=headers)
             assert reply.status_code == 200, reply.text
             assert ("secret" in reply.text) == sees, who
 
@@ -162,22 +161,6 @@ async def test_who_may_only_read_starts_and_cancels_nothing_and_that_is_on_the_a
     lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
     seen = [(line["subject"], line["what"], line["outcome"]) for line in lines]
     assert seen[1:] == [*[("key:auditor", "start", "refused")] * 2, ("key:bob", "start", "allowed")]
-
-
-@over_each_wire
-async def test_who_wants_to_change_a_foreign_task_is_on_the_audit(
-    wire: Wire, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with face(access=policy()) as helper:
-        foreign = await the_run_of(helper, "ada")
-        caplog.set_level(logging.INFO, "diptych.audit")
-        await ask(helper.http, wire, "cancel", foreign, as_("bob"))
-        await ask(helper.http, wire, "send", said(wire, taskId=foreign), as_("bob"))
-        await ask(helper.http, wire, "stream", said(wire, taskId=foreign), as_("bob"))
-    lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
-    seen = [(line["subject"], line["what"], line["run"], line["outcome"]) for line in lines]
-    tried = ("cancel", "steer", "steer")
-    assert seen == [("key:bob", what, foreign, "refused") for what in tried]
 
 
 @over_each_wire
@@ -220,34 +203,7 @@ async def test_who_activates_the_extension_is_told_events(wire: Wire) -> None:
             assert any('"event":' in json.dumps(each.json) for each in told) == has_events
 
 
-@over_each_wire
-async def test_context_of_the_extension_reaches_the_model(wire: Wire) -> None:
-    context = {"messages": [{"role": "user", "content": "Who wrote it?"}]}
-    about: dict[str, Any] = {"metadata": {TERMS: {}}}
-    part: dict[str, Any] = {"data": {"data": context} if wire == OLDER_REST else context} | about
-    asked = said(wire)
-    named = "content" if wire == OLDER_REST else "parts"
-    asked["message"][named].append(part | ({"kind": "data"} if wire == OLDER_RPC else {}))
-    async with face() as helper:
-        reply = await ask(helper.http, wire, "send", asked)
-        assert reply.status_code == 200, reply.text
-        told = str(cast("Any", helper.house.model).requests[0])
-        assert "Who wrote it?" in told
-
-
-@pytest.mark.parametrize("path", ["/a2a/rest/message:send", "/a2a/rest/v1/message:send"])
-async def test_rest_takes_the_media_type_of_a2a_and_no_other_path_does(path: str) -> None:
-    wire = OLDER_REST if "v1" in path else ("HTTP+JSON", "1.0")
-    headers = {"Content-Type": "application/a2a+json", "A2A-Version": wire[1]}
-    async with face() as helper:
-        content = json.dumps(said(wire))
-        assert (await helper.http.post(path, content=content, headers=headers)).status_code == 200
-        for other in ("/a2a", "/v1/runs", "/v1/chat/completions"):
-            reply = await helper.http.post(other, content=json.dumps(HI), headers=headers)
-            error_of(reply, 415)
-
-
-@pytest.mark.parametrize("version", ["", "0.3", "0.2.6"])
+@pytest.mark.parametrize("version", ["", "0.2.6"])
 async def test_a_request_that_names_no_version_or_an_older_one_is_one_of_0_3(version: str) -> None:
     headers = {"A2A-Version": version}
     async with face() as helper:
@@ -325,9 +281,7 @@ def client_of(runs: FailingRuns) -> httpx.AsyncClient:
 
 
 FAILURES = [
-    pytest.param(Overloaded("too busy", retry_after=3), 503, "3", id="no room"),
     pytest.param(SubjectOverloaded("too much", retry_after=2), 429, "2", id="no room for one"),
-    pytest.param(StoreError("redis://:secret@x"), 503, None, id="a store that is away"),
     pytest.param(StoreFull("OOM secret"), 503, "10", id="a full store"),
     pytest.param(NotAnswered("secret"), 503, "2", id="an owner that does not answer"),
     pytest.param(ZeroDivisionError("secret"), 500, None, id="a bug"),
@@ -369,9 +323,12 @@ DEEP = json.loads('{"a":' * 150 + "1" + "}" * 150)
     "change",
     [
         pytest.param({"contextId": 5}, id="a number as a text"),
+        pytest.param({"contextId": "a/b"}, id="a context id with a slash"),
+        pytest.param({"messageId": ""}, id="no message id"),
+        pytest.param({"role": "ROLE_AGENT"}, id="the agent's role"),
+        pytest.param({"metadata": {TERMS: {"deadline": 0}}}, id="a deadline of nothing"),
+        pytest.param({"parts": [{"text": " "}], "content": [{"text": " "}]}, id="blank text"),
         pytest.param({"metadata": DEEP}, id="too deep"),
-        pytest.param({"parts": "hi", "content": "hi"}, id="parts that are text"),
-        pytest.param({"parts": [{}], "content": [{}]}, id="a part of nothing"),
         pytest.param(
             {
                 "parts": [{"kind": "file", "file": {"bytes": "a"}, "raw": "a"}],

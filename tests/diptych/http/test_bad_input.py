@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.face import HI, NAME, error_of, face, openai_error
+from support.face import HI, error_of, face, openai_error
 
 CHAT, RUNS, A2A = "/v1/chat/completions", "/v1/runs", "/a2a"
 REST, OLDER_REST = "/a2a/rest/message:send", "/a2a/rest/v1/message:send"
@@ -23,25 +23,12 @@ def said(*roles: str) -> dict[str, Any]:
 
 CONVERSATIONS = [
     pytest.param({"messages": []}, "messages", id="no messages"),
-    pytest.param({"messages": "hi"}, "messages", id="messages that are text"),
-    pytest.param({"messages": ["hi"]}, "messages[0]", id="a message that is text"),
-    pytest.param({"messages": [{"content": "hi"}]}, "messages[0].role", id="no role"),
     pytest.param(said("king"), "messages[0].role", id="an unknown role"),
-    pytest.param(said("tool"), "messages[0].tool_call_id", id="a tool's message of no call"),
     pytest.param(said("system"), "messages", id="no user message"),
-    pytest.param(user(None), "messages[0].content", id="content that is null"),
     pytest.param(user(" \n\t"), "messages[0].content", id="blank content"),
-    pytest.param(user(7), "messages[0].content", id="content that is a number"),
     pytest.param(user([{"type": "text"}]), "messages[0].content[0].text", id="a part without text"),
-    pytest.param(
-        user([{"type": "image_url", "image_url": {"url": "x"}}]),
-        "messages[0].content[0]",
-        id="a picture",
-    ),
     pytest.param(said(*["user"] * 10_000), "messages", id="10,000 messages"),
-    pytest.param(user("hi", session_id=7), "session_id", id="a session id that is a number"),
     pytest.param(user("hi", session_id="a/b"), "session_id", id="a session id with a slash"),
-    pytest.param(user("hi", session_id="a\n"), "session_id", id="a session id with a line break"),
 ]
 
 
@@ -64,13 +51,6 @@ async def test_a_conversation_of_the_wrong_form_is_refused(
         pytest.param({"n": 2}, 400, "invalid_value", "n", id="two answers"),
         pytest.param(
             {"on_disconnect": "explode"}, 400, "invalid_value", "on_disconnect", id="on_disconnect"
-        ),
-        pytest.param(
-            {"stream_options": {"include_usage": "yes"}},
-            400,
-            "invalid_type",
-            "stream_options.include_usage",
-            id="options in words",
         ),
         *(
             pytest.param({name: value}, 400, "unsupported_parameter", name, id=f"a caller's {name}")
@@ -108,20 +88,6 @@ async def test_what_is_wrong_is_said_in_our_own_words() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [
-        pytest.param({"temperature": 0.2, "max_tokens": 5, "top_p": 1}, id="sampling"),
-        pytest.param({"user": "u-1", "metadata": {"a": "b"}, "n": 1}, id="what changes nothing"),
-        pytest.param({"model": NAME}, id="this agent's own name"),
-    ],
-)
-async def test_a_field_that_does_no_harm_is_accepted(fields: dict[str, Any]) -> None:
-    async with face() as helper:
-        response = await helper.http.post(CHAT, json={**HI, **fields})
-        assert response.status_code == 200, response.text
-
-
-@pytest.mark.parametrize(
     ("body", "code"),
     [
         pytest.param({}, "invalid_request", id="nothing"),
@@ -141,19 +107,12 @@ async def test_a_run_of_the_wrong_form_is_refused(body: dict[str, Any], code: st
 
 RAW = [
     pytest.param(b"", id="nothing"),
-    pytest.param(b"hi", id="no JSON"),
     pytest.param(b"[]", id="a list"),
-    pytest.param(b"null", id="null"),
-    pytest.param(b'"hi"', id="a string"),
     pytest.param(b'{"messages": NaN}', id="NaN"),
     pytest.param(b'{"messages": [{"role": "user", "content": "\xff\xfe"}]}', id="invalid UTF-8"),
     pytest.param(
         b'{"messages": [{"role": "user", "content": "\\ud800"}]}', id="half a surrogate pair"
     ),
-    pytest.param(
-        b'{"messages": [{"role": "user", "content": "\xed\xa0\x80"}]}', id="a surrogate in UTF-8"
-    ),
-    pytest.param(b'{"messages": ' + b"[" * 100_000, id="brackets that never close"),
     pytest.param(b'{"messages": ' + b"[" * 20_000 + b"]" * 20_000 + b"}", id="deep lists"),
     pytest.param(json.dumps(HI).encode("utf-16"), id="UTF-16"),
 ]
@@ -176,14 +135,11 @@ async def test_a_body_that_is_no_json_object_is_refused(body: bytes) -> None:
 
 MESSAGE = '{"role": "user", "content": "hi"}'
 TWICE = [
-    pytest.param(CHAT, f'{{"messages": [], "messages": [{MESSAGE}]}}', "messages", id="chat"),
     pytest.param(
         CHAT, f'{{"messages": [{MESSAGE[:-1]}, "content" : "no"}}]}}', "content", id="message"
     ),
     pytest.param(RUNS, '{"input": "hi", "input": "no"}', "input", id="run"),
     pytest.param(RUNS, r'{"input": "\u003a", "input": "no"}', "input", id="colon escaped"),
-    pytest.param("/v1/responses", '{"input": "hi", "input": "no"}', "input", id="response"),
-    pytest.param(f"{RUNS}/x/steer", '{"message": "a", "message": "b"}', "message", id="steering"),
 ]
 
 
@@ -197,32 +153,22 @@ async def test_a_key_that_stands_twice_is_refused(path: str, body: str, key: str
         assert await helper.house.runs.entries() == []
 
 
-async def test_so_is_a_field_that_stands_twice_in_a2a() -> None:
-    fields, problem = '"id": "a", "id": "b"', 'the key "id" appears twice in one object'
+async def test_so_is_a_key_that_stands_twice_in_a2a() -> None:
+    problem, fields = 'the key "id" appears twice in one object', '"id": "a", "id": "b"'
     body = f'{{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {{{fields}}}}}'
+    newer = {**JSON, "A2A-Version": "1.0"}
     async with face() as helper:
-        headers = {**JSON, "A2A-Version": "1.0"}
-        for as_sent in (headers, JSON):
+        for as_sent in (newer, JSON):
             response = await helper.http.post(A2A, content=body, headers=as_sent)
             assert response.status_code == 200
             assert problem in response.json()["error"]["message"]
-        for path, as_sent in ((REST, headers), (OLDER_REST, JSON)):
+        for path, as_sent in ((REST, newer), (OLDER_REST, JSON)):
             response = await helper.http.post(path, content=f"{{{fields}}}", headers=as_sent)
             assert problem in error_of(response, 400)["message"]
 
 
-async def test_a_callers_own_data_may_use_both_names() -> None:
-    own = {"task_id": "a", "taskId": "b: c"}
-    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}], "metadata": own}
-    async with face() as helper:
-        headers = {**JSON, "A2A-Version": "1.0"}
-        response = await helper.http.post(REST, json={"message": message}, headers=headers)
-        assert response.status_code == 200, response.text
-
-
 CODINGS = [
     pytest.param({"Content-Encoding": "gzip"}, 415, id="gzip"),
-    pytest.param({"Content-Encoding": "identity, br"}, 415, id="two encodings"),
     pytest.param({"Transfer-Encoding": "gzip, chunked"}, 501, id="gzip on the way"),
 ]
 
@@ -262,7 +208,6 @@ async def test_a_body_over_1_mib_is_refused_whether_its_length_is_known_or_not(p
     "media_type",
     [
         pytest.param("text/plain", id="text"),
-        pytest.param("multipart/form-data; boundary=x", id="a form of parts"),
         pytest.param("application/jsonp", id="something like JSON"),
         pytest.param("", id="nothing"),
     ],
@@ -290,7 +235,6 @@ async def test_a_body_that_says_it_is_json_in_another_way_is_read(media_type: st
     ("header", "field"),
     [
         pytest.param("a b", None, id="a header with a blank"),
-        pytest.param("x" * 129, None, id="a header too long"),
         pytest.param("one", "two", id="a header and a field that differ"),
     ],
 )
@@ -314,42 +258,7 @@ async def test_two_session_headers_are_refused_whatever_they_say(second: str) ->
         assert await helper.house.runs.entries() == []
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
-        pytest.param("GET", "/v1/nothing", 404, id="an unknown path of the API"),
-        pytest.param("GET", "/v1/chat/completions", 405, id="reading a chat"),
-        pytest.param("GET", "/a2a", 405, id="reading A2A"),
-        pytest.param("GET", "/a2a/rest", 404, id="the root of REST"),
-        pytest.param("GET", "/a2a/rest/nothing", 404, id="an unknown path of REST"),
-        pytest.param("GET", "/a2a/rest/acme/tasks", 404, id="a tenant, of which there are none"),
-        pytest.param("GET", REST, 405, id="reading a message"),
-        pytest.param("POST", "/health", 405, id="writing health"),
-        pytest.param("GET", "/%ff%fe", 404, id="a path that is no UTF-8"),
-        pytest.param("GET", "/v1/runs/%00", 404, id="a run called nul"),
-    ],
-)
-async def test_what_is_not_there_is_said_in_the_form_of_its_path(
-    method: str, path: str, status: int
-) -> None:
-    async with face() as helper:
-        error_of(await helper.http.request(method, path), status)
-
-
-@pytest.mark.parametrize(
-    "query", ["?session_id=%ff%00", "?session_id=" + "x" * 5000, "?a=b&a=c&%%%", "?=&=&&"]
-)
-@pytest.mark.parametrize("path", ["/memory/events", "/memory/sessions", "/v1/runs"])
-async def test_a_query_of_garbage_finds_nothing(path: str, query: str) -> None:
-    async with face() as helper:
-        response = await helper.http.get(path + query)
-        assert response.status_code == 200
-        assert response.json().get("total", 0) == 0
-
-
-@pytest.mark.parametrize(
-    "position", ["x", "-1", "1.5", "1e3", "0x1", "9" * 30, "\u0663", "1 2", "NaN"]
-)
+@pytest.mark.parametrize("position", ["-1", "9" * 30, "\u0663"])
 async def test_a_position_that_is_no_number_is_refused(position: str) -> None:
     async with face() as helper:
         run_id = (await helper.http.post(RUNS, json={"input": "hi"})).json()["id"]
@@ -359,23 +268,6 @@ async def test_a_position_that_is_no_number_is_refused(position: str) -> None:
         by_query = await helper.http.get(path, params={"starting_after": position})
         for response in (by_header, by_query):
             assert openai_error(response, 400)["param"] == "starting_after"
-
-
-ERRONEOUS = [("/nope", 404), (f"{RUNS}/nope", 404), (f"{RUNS}?limit=x", 400), (CHAT, 405)]
-
-
-@pytest.mark.parametrize(("path", "status"), ERRONEOUS)
-async def test_no_error_takes_a_thread(
-    monkeypatch: pytest.MonkeyPatch, path: str, status: int
-) -> None:
-    """It would cost more than the request, and callers could have a pod start forty of them."""
-
-    async def start_no_thread(*_: object, **__: object) -> None:
-        raise AssertionError("a thread was to answer")
-
-    async with face() as helper:
-        monkeypatch.setattr("anyio.to_thread.run_sync", start_no_thread)
-        assert (await helper.http.get(path)).status_code == status
 
 
 METHODS = [
@@ -419,12 +311,6 @@ async def test_a_path_that_is_not_there_is_said_before_the_kind_of_the_body(
     async with face() as helper:
         response = await helper.http.post(path, content=b"hi", headers=headers)
         assert response.status_code == status
-
-
-@pytest.mark.parametrize("path", ["/health", "/ready"])
-async def test_a_monitor_may_ask_for_the_head_alone(path: str) -> None:
-    async with face() as helper:
-        assert (await helper.http.head(path)).status_code == 200
 
 
 @pytest.mark.parametrize("path", [CHAT, RUNS, "/health", REST, "/page/page.js"])

@@ -13,15 +13,12 @@ PATHS = [
 ]
 FOREIGN_HOSTS = [
     "evil.example",
-    "evil.example:8000",
     "localhost.evil.example",
-    "127.0.0.1.evil.example",
     "evil.example#localhost",
     "user@localhost",
     "localhost:8000:9",
     "localhost, evil.example",
     "128.0.0.1",
-    "[::2]:8000",
     "[",
     "",
 ]

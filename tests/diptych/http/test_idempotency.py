@@ -21,16 +21,6 @@ async def runs_of(helper: Face) -> int:
     return len(await helper.house.runs.entries())
 
 
-async def test_a_run_that_is_started_again_is_the_same_run() -> None:
-    async with face() as helper:
-        first = await helper.http.post(RUNS, json=INPUT, headers=KEY)
-        again = await helper.http.post(RUNS, json=INPUT, headers=KEY)
-        assert (first.status_code, again.status_code) == (202, 202)
-        for field in ("id", "session_id", "created_at"):
-            assert first.json()[field] == again.json()[field]
-        assert await runs_of(helper) == 1
-
-
 async def test_a_chat_that_is_sent_again_gets_the_same_bytes_and_calls_no_tool_again() -> None:
     replies = (call("echo", text="hello"), "{}", "It said hello")
     async with face(*replies, tools={"echo": echo}) as helper:
@@ -41,20 +31,11 @@ async def test_a_chat_that_is_sent_again_gets_the_same_bytes_and_calls_no_tool_a
         assert len(helper.house.tools.called) == 1
 
 
-async def test_a_failure_is_the_same_failure_again() -> None:
-    async with face({"error": "it broke"}) as helper:
-        first, again = [await helper.http.post(CHAT, json=HI, headers=KEY) for _ in range(2)]
-        assert openai_error(first, 502) == openai_error(again, 502)
-        assert first.headers["X-Run-ID"] == again.headers["X-Run-ID"]
-
-
 @pytest.mark.parametrize(
     ("body", "headers"),
     [
         pytest.param({"input": "ho"}, {}, id="another text"),
-        pytest.param({"input": "hi", "session_id": "s"}, {}, id="another session"),
         pytest.param(INPUT, {"X-Session-ID": "s"}, id="another session, by header"),
-        pytest.param({"input": "hi", "on_disconnect": "cancel"}, {}, id="another option"),
     ],
 )
 async def test_another_request_under_the_same_key_is_refused(
@@ -91,10 +72,8 @@ async def test_a_body_that_is_written_otherwise_is_the_same_body() -> None:
 @pytest.mark.parametrize(
     "keys",
     [
-        pytest.param([b""], id="an empty key"),
         pytest.param([b"x" * 256], id="a key too long"),
         pytest.param(["schlüssel".encode()], id="other letters"),
-        pytest.param([b"a\tb"], id="a tabulator"),
         pytest.param([b"a", b"a"], id="two keys"),
     ],
 )
@@ -105,15 +84,6 @@ async def test_a_key_that_is_none_is_refused(keys: list[bytes]) -> None:
             response = await helper.http.post(path, json=body, headers=headers)
             assert openai_error(response, 400)["param"] == "Idempotency-Key"
         assert await runs_of(helper) == 0
-
-
-@pytest.mark.parametrize("key", ["x" * 255, "a b", "~!@#$%^&*()", "a2a:-:m-1"])
-async def test_any_printable_key_is_taken(key: str) -> None:
-    async with face() as helper:
-        for _ in range(2):
-            response = await helper.http.post(RUNS, json=INPUT, headers={"Idempotency-Key": key})
-            assert response.status_code == 202
-        assert await runs_of(helper) == 1
 
 
 async def test_a_body_too_deep_to_be_compared_is_refused_with_a_key_only() -> None:

@@ -4,8 +4,7 @@ import asyncio
 from datetime import datetime
 from typing import Any
 
-import pytest
-from support.face import NAME, Face, Speaker, face, problem
+from support.face import NAME, Face, face, problem
 from support.stack import call
 
 
@@ -45,58 +44,6 @@ async def test_events_are_shown_with_their_metadata_and_without_machinery() -> N
         for event in found["events"]:
             assert event["session_id"] == "s"
             assert datetime.fromisoformat(event["timestamp"]).tzinfo is not None
-
-
-async def test_a_limit_keeps_the_last_events_and_the_total() -> None:
-    async with face() as helper:
-        for text in "abc":
-            await ask(helper, text, "s")
-        found = await events(helper, limit=3)
-        assert found["total"] == 6
-        assert [event["content"] for event in found["events"]] == ["Hello!", "c", "Hello!"]
-        assert len((await events(helper, limit=10_000))["events"]) == 6
-
-
-async def test_a_limit_reads_no_more_runs_and_records_than_it_shows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with face() as helper:
-        for number in range(30):
-            await ask(helper, str(number), str(number))
-        store, records = helper.house.store, 0
-        read, entries = store.read, store.entries
-
-        async def counted_read(*arguments: Any) -> Any:
-            nonlocal records
-            found = await read(*arguments)
-            records += len(found)
-            return found
-
-        async def bounded_entries(*arguments: Any, **rest: Any) -> Any:
-            assert rest["limit"] <= 3
-            return await entries(*arguments, **rest)
-
-        monkeypatch.setattr(store, "read", counted_read)
-        monkeypatch.setattr(store, "entries", bounded_entries)
-        found = await events(helper, limit=3)
-        assert [event["content"] for event in found["events"]] == ["Hello!", "29", "Hello!"]
-        assert found["total"] == 60
-        assert records < 3 * 10  # of three runs at most, and not of thirty
-        page = (await helper.http.get("/v1/runs?limit=2")).json()
-        assert (len(page["data"]), page["has_more"]) == (2, True)
-
-
-async def test_the_last_events_of_a_long_run_are_found_among_what_is_not_shown() -> None:
-    pieces: list[Any] = [f"{number} " for number in range(20)]
-    async with face(model=Speaker(*pieces)) as helper:
-        await ask(helper, "long", "s")
-        assert [e["event_type"] for e in (await events(helper, limit=2))["events"]] == [
-            "user_message",
-            "agent_response",
-        ]
-        assert [e["event_type"] for e in (await events(helper, limit=1))["events"]] == [
-            "agent_response"
-        ]
 
 
 async def test_events_of_one_session_are_its_own_and_of_an_unknown_one_none() -> None:
@@ -140,9 +87,3 @@ async def test_a_session_at_work_is_not_deleted() -> None:
         body = problem(await helper.http.delete("/memory/sessions/s"), 409)
         assert body["code"] == "session_busy"
         assert (await events(helper, session_id="s"))["total"] >= 1
-
-
-@pytest.mark.parametrize("session_id", ["a/b", "%2e%2e", "x" * 1000])
-async def test_a_session_id_that_cannot_be_is_not_found(session_id: str) -> None:
-    async with face() as helper:
-        problem(await helper.http.delete(f"/memory/sessions/{session_id}"), 404)

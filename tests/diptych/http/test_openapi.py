@@ -8,18 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 from jsonschema import Draft202012Validator
 from support.face import HI, Face, Speaker, face
 from support.stack import call, frames
-
-from diptych.access.bearer import Authenticator
-from diptych.access.grants import Grant, Grantee, Right
-from diptych.access.limits import Limits
-from diptych.core.catalog import Unavailable
-from diptych.http.access_guard import AccessPolicy
-from diptych.http.health import unavailable_value
-from diptych.http.openapi import document
 
 ROOT = Path(__file__).parents[3]
 RUN = {"input": "hi"}
@@ -173,29 +164,6 @@ async def test_runs_that_fail_are_what_the_document_says() -> None:
             assert "error" in check(helper, await helper.http.get(f"/v1/runs/{run_id}")).json()
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "status"),
-    [
-        pytest.param("POST", "/v1/chat/completions", {}, 400, id="a chat of nothing"),
-        pytest.param("POST", "/v1/chat/completions", {**HI, "model": "x"}, 404, id="a model"),
-        pytest.param("POST", "/v1/runs", {"input": "x" * 2**20}, 413, id="a large run"),
-        pytest.param("GET", "/v1/runs/run-x", None, 404, id="an unknown run"),
-        pytest.param("GET", "/v1/runs/x/events?starting_after=y", None, 400, id="a position"),
-        pytest.param("POST", "/v1/runs/run-x/steer", {"message": "x"}, 404, id="steering it"),
-        pytest.param("DELETE", "/memory/sessions/x", None, 404, id="an unknown session"),
-        pytest.param("GET", "/memory/events?limit=x", None, 400, id="a limit"),
-        pytest.param("POST", "/a2a", {"x": "y" * 2**20}, 413, id="a large task"),
-        pytest.param("POST", "/a2a/rest/message:send", {"x": "y" * 2**20}, 413, id="over REST"),
-    ],
-)
-async def test_errors_are_what_the_document_says(
-    method: str, path: str, body: Any, status: int
-) -> None:
-    async with face() as helper:
-        response = check(helper, await helper.http.request(method, path, json=body))
-        assert response.status_code == status
-
-
 async def test_the_rest_is_what_the_document_says() -> None:
     async with face() as helper:
         check(helper, await helper.http.post("/v1/chat/completions", json=HI))
@@ -222,34 +190,6 @@ async def test_the_rest_is_what_the_document_says() -> None:
         check(helper, await helper.http.delete(f"/memory/sessions/{session}"))
 
 
-async def test_a_callers_limit_is_what_the_document_says() -> None:
-    async def refresh(_: str) -> None: ...
-
-    keys = Authenticator(list, {"ada": lambda: "key-of-ada"})
-    grants = [Grant((Grantee("key", "ada"),), frozenset({Right.ASK}))]
-    access = AccessPolicy(keys, lambda: grants, refresh, "helper", [].append)
-    proof = {"Authorization": "Bearer key-of-ada"}
-    async with face(access=access, limits=Limits(runs_per_minute=1)) as helper:
-        check(helper, await helper.http.post("/v1/runs", json=RUN, headers=proof))
-        for path, body in (("/v1/runs", RUN), ("/v1/chat/completions", HI)):
-            response = check(helper, await helper.http.post(path, json=body, headers=proof))
-            assert response.status_code == 429
-
-
-async def test_ready_names_what_is_missing_as_the_document_says() -> None:
-    missing = Unavailable("server", "box", "refused", ("add",))
-    async with face() as helper:
-        schema = {"$ref": "#/components/schemas/Missing"}
-        validate(document_of(helper), schema, unavailable_value(missing))
-
-
 def test_the_committed_reference_is_what_the_generator_writes() -> None:
     generator = runpy.run_path(str(ROOT / "tools" / "reference" / "http_api.py"))
     assert generator["text"]() == generator["FILE"].read_text(encoding="utf-8"), "run `make format`"
-
-
-async def test_a_closed_agents_document_changes_no_other() -> None:
-    async with face() as helper:
-        before = document_of(helper)
-        assert "401" in json.dumps(document(helper.app, needs_credential=True)["paths"]["/a2a"])
-        assert document(helper.app, needs_credential=False) == before

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from support.face import HI, Face, Speaker, openai_error, replicas
 from support.redis_server import RedisServer, redis_server
-from support.stack import frames, text_of
 
 from diptych.runs import lease_keeper
 
@@ -25,11 +24,6 @@ def redis() -> Iterator[RedisServer]:
 @pytest.fixture(autouse=True)
 def quickly_taken_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease_keeper, "TAKEOVER_SECONDS", 0.05)
-
-
-async def events(helper: Face, run_id: str, after: str = "") -> str:
-    headers = {"Last-Event-ID": after} if after else {}
-    return (await helper.http.get(f"{RUNS}/{run_id}/events", headers=headers)).text
 
 
 async def a2a(helper: Face, method: str, **params: Any) -> dict[str, Any]:
@@ -53,31 +47,6 @@ async def test_twenty_requests_with_one_key_are_one_run_and_have_equal_answers(
         assert len(await helpers[1].house.runs.entries()) == 1
         other = await helpers[1].http.post(CHAT, json={**body, "n": 1}, headers=KEY)
         assert openai_error(other, 422)["code"] == "idempotency_mismatch"
-
-
-async def test_a_chat_whose_process_leaves_is_picked_up_byte_for_byte_at_another(
-    redis: RedisServer,
-) -> None:
-    first, second = Speaker("one ", "two ", ...), Speaker("one ", "two ", "three")
-    async with replicas(first, second, redis_url=redis.url) as (leaving, staying):
-        asking = asyncio.create_task(leaving.http.post(CHAT, json=STREAM))
-        await first.has_stopped.wait()
-        (entry,) = await staying.house.runs.entries()
-        reading = asyncio.create_task(events(leaving, entry.run_id))
-        elsewhere = asyncio.create_task(events(staying, entry.run_id))
-        await asyncio.sleep(0.1)
-        await leaving.house.runs.close()
-        told, broken = frames((await asking).text), await reading
-        assert told[-1].json["error"]["code"] == "handed_over"
-        *heard, last = frames(broken)
-        assert (last.event, last.json["last_seq"]) == ("handed_over", int(heard[-1].id or ""))
-        rest = await events(staying, entry.run_id, heard[-1].id or "")
-        whole = await events(staying, entry.run_id)
-        assert broken[: broken.index("event: handed_over")] + rest == whole == await elsewhere
-        assert text_of(told[:-1]) == "one two "
-        assert "".join(f.json["content"] for f in frames(whole) if f.event == "text") == (
-            "one two three"
-        )
 
 
 async def test_a_run_is_read_listed_and_cancelled_at_any_replica(redis: RedisServer) -> None:

@@ -1,15 +1,13 @@
 """The items of responses: named by their ids in an input, and listed as what a request brought."""
 
-import asyncio
 from typing import Any
 
 import pytest
 from openai.types.responses import ResponseItemList
-from support.face import Face, Speaker, face, openai_error, replicas
+from support.face import Face, face, openai_error
 
 from diptych.core.events import RunRequested
 from diptych.http.responses import items as item_references
-from diptych.runs import lease_keeper
 
 PATH = "/v1/responses"
 CITY = {"type": "function", "name": "City", "parameters": {"properties": {"n": {"type": "string"}}}}
@@ -77,7 +75,7 @@ async def test_a_call_is_named_by_its_id_and_its_output_follows() -> None:
 
 @pytest.mark.parametrize(
     "item_id",
-    ["msg_1", "msg_run-x_0", "msg_{run}_1", "fc_{run}_0", "msg_{run}_in1", "x" * 9999, "", 1, None],
+    ["msg_1", "msg_{run}_1", "msg_{run}_in1", "x" * 9999, None],
 )
 async def test_an_item_that_there_is_not_is_refused_by_its_place(item_id: Any) -> None:
     async with face() as helper:
@@ -97,29 +95,6 @@ async def test_items_of_many_responses_are_refused(monkeypatch: pytest.MonkeyPat
         error = await refused(helper, [named(one), named(two), MORE], 400)
         assert error["param"] == "input[1].id"
         assert "previous_response_id" in error["message"]
-
-
-async def test_an_item_that_became_void_says_nothing_when_it_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(lease_keeper, "TAKEOVER_SECONDS", 0.05)
-    first, second = Speaker("one ", "two ", ...), Speaker("eins ", "zwei")
-    async with replicas(first, second) as (leaving, staying):
-        started = await created(leaving, background=True)
-        await first.has_stopped.wait()
-        following = asyncio.create_task(staying.http.get(f"{PATH}/{started['id']}?stream=true"))
-        await asyncio.sleep(0)
-        await leaving.house.runs.close()
-        assert "one " in (await following).text
-        (valid,) = (await staying.http.get(f"{PATH}/{started['id']}")).json()["output"]
-        void = {**valid, "id": f"{valid['id'].rpartition('_')[0]}_0"}
-        assert void["id"] != valid["id"]
-        after = await created(staying, [HI, named(void), named(valid), MORE])
-        assert await said(staying, after) == [
-            ("user", "hi"),
-            ("assistant", "eins zwei"),
-            ("user", "more"),
-        ]
 
 
 # The input
@@ -175,21 +150,3 @@ async def test_of_a_known_session_what_was_new_is_listed_and_of_results_no_words
 
 
 # What is kept with a run
-
-
-async def test_a_run_that_resumes_a_response_keeps_what_was_kept_with_it() -> None:
-    model = Speaker('{"n": ', ..., '"Paris"}')
-    async with face(model=model) as helper:
-        asked = {"metadata": {"a": "b"}, "background": True, **FORCED}
-        body = await created(helper, **asked)
-        await model.has_stopped.wait()
-        cancelled = await helper.http.post(f"{PATH}/{body['id']}/cancel")
-        assert cancelled.json()["status"] == "cancelled"
-        model.go.set()
-        resumed = (await helper.http.post(f"/v1/runs/{body['id']}/resume")).json()
-        path = f"{PATH}/{resumed['id']}"
-        assert "response.completed" in (await helper.http.get(f"{path}?stream=true")).text
-        after = (await helper.http.get(path)).json()
-        assert (after["metadata"], after["background"]) == ({"a": "b"}, True)
-        assert (after["output"][0]["type"], after["output"][0]["name"]) == ("function_call", "City")
-        assert (await listed(helper, resumed))["data"] == []

@@ -4,12 +4,10 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import httpx2
-import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.face import LOCAL, Face, Speaker, face, replicas
+from support.face import Face, Speaker, face, replicas
 from support.redis_server import RedisServer, redis_server
 from support.stack import Frame, frames
 
@@ -92,25 +90,6 @@ async def test_an_answer_that_starts_over_is_a_new_item_and_the_old_one_is_not_i
         (void, valid) = [f.json["item"] for f in told if f.event == "response.output_item.done"]
         assert (void["status"], valid["status"]) == ("incomplete", "completed")
         assert told[-1].json["response"]["output"] == [valid]
-
-
-async def test_openais_stream_helper_takes_an_answer_that_started_over_as_it_is() -> None:
-    first, second = Speaker("one ", "two ", ...), Speaker("eins ", "zwei")
-    async with replicas(first, second) as (leaving, staying):
-        asking = asyncio.create_task(leaving.http.post(PATH, json=STREAM))
-        await first.has_stopped.wait()
-        (entry,) = await staying.house.runs.entries()
-        await leaving.house.runs.close()
-        await asking
-        transport = httpx2.ASGITransport(staying.app)
-        async with (
-            httpx2.AsyncClient(transport=transport) as http,
-            openai.AsyncOpenAI(api_key="x", base_url=f"{LOCAL}/v1", http_client=http) as client,
-            client.responses.stream(response_id=entry.run_id, starting_after=3) as stream,
-        ):
-            heard = [event.sequence_number async for event in stream]
-            assert (await stream.get_final_response()).output_text == "eins zwei"
-        assert heard[0] == 4
 
 
 @pytest.mark.parametrize("is_told", [True, False])

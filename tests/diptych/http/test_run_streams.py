@@ -1,17 +1,20 @@
-"""Streams of events over several replicas: replay, live, handed over, and what breaks them."""
+"""Streams of events and chats over several replicas: replayed, handed over, started over, lost."""
 
 import asyncio
 from typing import Any
 
 import httpx
 import pytest
-from support.face import Face, Speaker, checked_error, face, openai_error, replicas
-from support.stack import frames
+from support.face import HI, Face, Speaker, checked_error, face, openai_error, replicas
+from support.stack import Frame, frames, text_of, until
 
 from diptych.core.errors import NotAnswered, RunLost, StoreError, StoreFull
 from diptych.ports import Notice
 from diptych.runs import lease_keeper
 
+CHAT = "/v1/chat/completions"
+STREAM = {**HI, "stream": True}
+KEY = {"Idempotency-Key": "k"}
 ANSWER = ("one ", "two ", ..., "three")
 
 
@@ -28,6 +31,22 @@ async def start(helper: Face, **body: Any) -> str:
 async def events(helper: Face, run_id: str, after: str = "") -> httpx.Response:
     headers = {"Last-Event-ID": after} if after else {}
     return await helper.http.get(f"/v1/runs/{run_id}/events", headers=headers)
+
+
+def chat(helper: Face, body: Any = HI, **headers: str) -> "asyncio.Task[httpx.Response]":
+    return asyncio.create_task(helper.http.post(CHAT, json=body, headers=headers))
+
+
+def error_at_the_end(told: list[Frame]) -> Any:
+    """Check that a stream ends with an error and no [DONE], and give the error."""
+    assert all(frame.data != "[DONE]" for frame in told)
+    assert told[-1].id is None
+    return checked_error(told[-1].json["error"])
+
+
+async def run_of(helper: Face) -> str:
+    (entry,) = await helper.house.runs.entries()
+    return entry.run_id
 
 
 async def test_readers_at_any_replica_get_the_same_bytes() -> None:
@@ -59,36 +78,6 @@ async def test_a_reader_at_a_process_that_leaves_is_handed_over_wherever_the_run
         model.go.set()
         rest = frames((await events(owner, run_id, str(last.json["last_seq"]))).text)
         assert [f.event for f in rest] == ["text", "model_reply", "agent_response", "completed"]
-
-
-async def test_nothing_is_handed_over_once_a_run_has_ended() -> None:
-    async with face() as helper:
-        run_id = await start(helper)
-        told = frames((await events(helper, run_id)).text)
-        await helper.house.runs.close()
-        assert (await events(helper, run_id, told[-1].id or "")).text == ""
-        assert frames((await events(helper, run_id)).text) == [f for f in told if f.id]
-
-
-async def test_a_run_in_the_memory_of_its_process_ends_with_it_and_says_so() -> None:
-    model = Speaker(*ANSWER)
-    async with face(model=model) as helper:
-        run_id = await start(helper)
-        reading = asyncio.create_task(events(helper, run_id))
-        await model.has_stopped.wait()
-        await helper.house.runs.close()
-        assert frames((await reading).text)[-1].event == "aborted"
-
-
-async def test_a_run_is_cancelled_from_any_replica() -> None:
-    model = Speaker(*ANSWER)
-    async with replicas(model, Speaker()) as (owner, other):
-        run_id = await start(owner)
-        await model.has_stopped.wait()
-        cancelled = await other.http.post(f"/v1/runs/{run_id}/cancel")
-        assert (cancelled.status_code, cancelled.json()["status"]) == (200, "aborted")
-        for helper in (owner, other):
-            assert (await helper.http.get(f"/v1/runs/{run_id}")).json()["status"] == "aborted"
 
 
 async def test_a_reader_who_saw_more_than_there_is_is_set_back_without_an_id() -> None:
@@ -142,19 +131,6 @@ async def test_a_store_that_fails_is_told_before_a_stream_and_in_it(
         assert "secret" not in whole + str(told)
 
 
-async def test_a_notice_of_a_hand_over_in_the_middle_of_a_stream_is_nobodys_end() -> None:
-    model = Speaker(*ANSWER)
-    async with replicas(model, Speaker()) as (owner, other):
-        run_id = await start(owner)
-        reading = asyncio.create_task(events(other, run_id))
-        await model.has_stopped.wait()
-        owner.house.store.publish_notice(run_id, Notice("handed_over", {}))  # from a third process
-        model.go.set()
-        told = [f.event for f in frames((await reading).text)]
-        assert "handed_over" not in told
-        assert told[-1] == "completed"
-
-
 async def test_a_cancel_that_takes_its_time_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     async with face(model=Speaker(*ANSWER)) as helper:
         run_id = await start(helper)
@@ -167,3 +143,93 @@ async def test_a_cancel_that_takes_its_time_is_accepted(monkeypatch: pytest.Monk
         response = await helper.http.post(f"/v1/runs/{run_id}/cancel")
         assert (response.status_code, response.json()["status"]) == (202, "running")
         assert response.json()["text"] == "one two "
+
+
+# Chats
+
+
+@pytest.mark.parametrize("body", [pytest.param(HI, id="whole"), pytest.param(STREAM, id="stream")])
+async def test_a_chat_that_was_told_nothing_when_its_process_left_is_a_503(body: Any) -> None:
+    first, second = Speaker(..., "one"), Speaker("one")
+    async with replicas(first, second) as (leaving, staying):
+        asking = chat(leaving, body, **KEY)
+        await first.has_stopped.wait()
+        await leaving.house.runs.close()
+        response = await asking
+        assert openai_error(response, 503)["code"] == "handed_over"
+        assert response.headers["x-should-retry"] == "false"
+        assert int(response.headers["Retry-After"]) >= 1
+        run_id = response.headers["X-Run-ID"]
+        again = await staying.http.post(CHAT, json=body, headers=KEY)
+        assert again.headers["X-Run-ID"] == run_id  # the key makes a retry safe
+        assert _answer(again) == "one"
+
+
+async def test_a_reader_who_was_told_void_text_gets_an_error_and_the_answer_is_elsewhere() -> None:
+    first, second = Speaker("one ", "two ", ...), Speaker("eins ", "zwei")
+    async with replicas(first, second) as (leaving, staying):
+        asking = [chat(leaving, STREAM, **KEY), chat(staying, STREAM, **KEY)]
+        await first.has_stopped.wait()
+        await asyncio.sleep(0.02)
+        await leaving.house.runs.close()
+        _, there = [await each for each in asking]
+        told = frames(there.text)
+        error = error_at_the_end(told)
+        run_id = there.headers["X-Run-ID"]
+        assert error["code"] == "answer_reset"
+        assert f"/v1/runs/{run_id}" in error["message"]
+        assert text_of(told[:-1]) == "one two "
+        await until(lambda: _is_over(staying, run_id))
+        run = (await staying.http.get(f"/v1/runs/{run_id}")).json()
+        assert run["answer"] == "eins zwei"
+        rest = frames((await events(staying, run_id, [f.id for f in told if f.id][-1] or "")).text)
+        assert [f.event for f in rest][:2] == ["owner_changed", "answer_reset"]
+        assert "".join(f.json["content"] for f in rest if f.event == "text") == "eins zwei"
+
+
+async def test_a_reader_who_was_told_what_the_store_then_lost_is_told_so() -> None:
+    model = Speaker("one ", "two ", ..., "three")
+    async with face(model=model) as helper:
+        asking = chat(helper, STREAM)
+        await model.has_stopped.wait()
+        live = helper.house.runs._scheduler.find(await run_of(helper))
+        assert live is not None
+        live.log.notify(Notice("reset", {"epoch": "x", "last_seq": 4}))
+        model.go.set()
+        error = error_at_the_end(frames((await asking).text))
+        assert error["code"] == "answer_reset"
+
+
+@pytest.mark.parametrize("body", [pytest.param(HI, id="whole"), pytest.param(STREAM, id="stream")])
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        pytest.param(StoreError("redis://:secret@x"), 503, "store_away", id="a store that is away"),
+        pytest.param(RunLost("the record is gone"), 410, "run_lost", id="a run that was lost"),
+    ],
+)
+async def test_a_chat_whose_run_cannot_be_followed_names_it_and_forbids_a_retry(
+    body: Any, error: Exception, status: int, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: Any) -> Any:
+        raise error
+        yield
+
+    async with face() as helper:
+        monkeypatch.setattr(helper.house.runs, "subscribe", fails)
+        response = await helper.http.post(CHAT, json=body)
+        assert openai_error(response, status)["code"] == code
+        assert response.headers["x-should-retry"] == "false"
+        assert response.headers["X-Run-ID"] == await run_of(helper)
+        assert ("Retry-After" in response.headers) == (status == 503)
+        assert "secret" not in response.text
+
+
+def _answer(response: httpx.Response) -> str:
+    if response.headers["content-type"] == "application/json":
+        return str(response.json()["choices"][0]["message"]["content"])
+    return text_of(frames(response.text))
+
+
+async def _is_over(helper: Face, run_id: str) -> bool:
+    return (await helper.house.runs.entry(run_id)).status == "completed"

@@ -1,28 +1,22 @@
-"""Readers that take a stream slowly, or not at all (faults.md C4): doubles and sockets."""
+"""Readers that take a stream slowly, or not at all (faults.md C4), over sockets."""
 
 import asyncio
-import gc
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
 import pytest
 from support.face import Face, Speaker, face
-from support.guarded import guarded
-from support.stack import frames, listening, until
+from support.stack import listening, until
 
-from diptych.http import runs as event_stream
 from diptych.http import sse_response as sse
-from diptych.http.runs import event_frames
-from diptych.http.sse_response import WRITE_BYTES, SseResponse
 from diptych.serve import http_protocol
 from diptych.serve.connections import Connections
 from diptych.serve.http_protocol import BoundedProtocol
 
 CANCEL = {"on_disconnect": "cancel"}
-SCOPE = {"type": "http", "path": "/v1/runs/run-1/events"}
 LARGE = "".join(map("{:09d}".format, range(330_000)))  # no connection takes it whole at once
 
 
@@ -30,101 +24,6 @@ LARGE = "".join(map("{:09d}".format, range(330_000)))  # no connection takes it 
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "PING_SECONDS", 0.05)
     monkeypatch.setattr(http_protocol, "STALL_SECONDS", 0.2)
-
-
-# The response
-
-
-class Connection:
-    """A server's side of a connection that takes a message only when it is allowed to."""
-
-    def __init__(self, allowed: int = 1) -> None:
-        self.taken: list[bytes] = []
-        self.allowed = asyncio.Semaphore(allowed)
-
-    async def send(self, message: Any) -> None:
-        await self.allowed.acquire()
-        self.taken.append(message.get("body", b""))
-
-    async def receive(self) -> Any:
-        return await asyncio.Event().wait()
-
-
-class Telling:
-    """Frames, of which it is known how many were asked for and whether they were closed."""
-
-    def __init__(self, *told: bytes, ends: bool = True) -> None:
-        self.asked = 0
-        self.is_closed = False
-        self._told = told
-        self._ends = ends
-
-    async def frames(self) -> AsyncGenerator[bytes]:
-        try:
-            for frame in self._told:
-                self.asked += 1
-                yield frame
-            if not self._ends:
-                await asyncio.Event().wait()
-        finally:
-            self.is_closed = True
-
-
-async def test_one_that_takes_little_is_waited_for_and_a_ping_stands_between_frames() -> None:
-    connection, whole = Connection(), b"x" * (12 * WRITE_BYTES)
-    telling = Telling(whole, b"next")
-    respond = SseResponse(telling.frames())(SCOPE, connection.receive, connection.send)
-    responding = asyncio.create_task(respond)
-    for _ in range(12):  # more than twice as long as nothing may be taken
-        await asyncio.sleep(0.1)
-        assert not responding.done()
-        assert telling.asked == 1
-        connection.allowed.release()
-    for _ in range(10):
-        connection.allowed.release()
-    async with asyncio.timeout(5):
-        await responding
-    taken = b"".join(connection.taken)
-    assert taken.startswith(whole)
-    assert taken.replace(b": ping\n\n", b"") == whole + b"next"
-    assert max(map(len, connection.taken)) == WRITE_BYTES
-
-
-# The frames
-
-
-async def test_all_readers_of_a_large_event_hold_one_frame_between_them() -> None:
-    async with face("{}", LARGE) as helper:
-        run_id = (await helper.http.post("/v1/runs", json={"input": "hi"})).json()["id"]
-        await until(lambda: helper.house.runs.active_count == 0)
-        runs = guarded(helper.house.runs)
-        reading = [event_frames(runs, run_id, 0) for _ in range(5)]
-        held = [await large(each) for each in reading]
-        assert all(frame is held[0] for frame in held)
-        assert len(event_stream._shared_frames) == 1
-        for each in reading:
-            await each.aclose()
-        gc.collect()
-        assert not event_stream._shared_frames
-
-
-async def large(frames_of: AsyncGenerator[bytes]) -> bytes:
-    while len(told := await anext(frames_of)) < len(LARGE):
-        pass
-    return told
-
-
-async def test_large_events_stand_where_they_belong() -> None:
-    async with face("{}", LARGE) as helper:
-        run_id = (await helper.http.post("/v1/runs", json={"input": "hi"})).json()["id"]
-        whole = (await helper.http.get(f"/v1/runs/{run_id}/events")).text
-        told = frames(whole)
-        assert [frame.id for frame in told] == [str(n + 1) for n in range(len(told))]
-        answer = next(frame for frame in told if frame.event == "agent_response")
-        assert answer.json["content"] == LARGE
-
-
-# The connection
 
 
 class Reader:

@@ -12,14 +12,12 @@ from typing import Any
 
 import mcp_types
 import pytest
-from mcp import MCPError
 from mcp.server import MCPServer
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Context
-from mcp.server.mcpserver.exceptions import ToolError as Telling
 from support import hostile
-from support.mcp_tools import QUICK, connected, ends_as, reasons, tool_of, unheard, until
+from support.mcp_tools import connected, ends_as, reasons, tool_of, unheard, until
 from support.redis_server import free_port
 
 from diptych.core.catalog import Tool, Unavailable
@@ -88,12 +86,6 @@ async def test_a_tool_is_offered_as_its_server_describes_it_and_can_be_called() 
         assert answer == CallOutput("5", {"result": 5})
 
 
-async def test_the_older_protocol_is_spoken_too() -> None:
-    app = older(app_of(calculator()))
-    async with serving(app) as url, connected(ToolServerConfig("c", url=url)) as tools:
-        assert (await tools.call(tools.snapshot()[0][0], {"a": 2, "b": 3}, unheard)).text == "5"
-
-
 async def test_a_server_that_is_down_at_the_start_is_offered_when_it_is_up() -> None:
     port = free_port()
     async with connected(ToolServerConfig("c", url=f"http://127.0.0.1:{port}/mcp")) as tools:
@@ -123,13 +115,6 @@ async def test_a_session_that_ends_is_noticed_at_once() -> None:
         async with serving(older(app_of(calculator())), port):
             await tool_of(tools, "c__add")
         await until(lambda: reasons(tools) == {"c": "connection refused"})
-
-
-async def test_new_tools_of_a_server_are_noticed_by_looking() -> None:
-    server = calculator()
-    async with serving(app_of(server)) as url, connected(ToolServerConfig("c", url=url)) as tools:
-        server.add_tool(lambda: "hi", name="greet")
-        assert (await tools.call(await tool_of(tools, "c__greet"), {}, unheard)).text == "hi"
 
 
 class Killable:
@@ -184,30 +169,6 @@ async def killable(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncItera
     await server.start()
     yield server
     await server.kill()
-
-
-async def test_a_server_killed_between_two_questions_is_unavailable_and_then_back(
-    killable: Killable,
-) -> None:
-    patient = replace(QUICK, refresh_interval=60)
-    async with connected(killable.server, settings=patient) as tools:
-        tool = await tool_of(tools, "tally__add_line")
-        await tools.call(tool, {"text": "first"}, unheard)
-
-        await killable.kill()
-        assert tools.snapshot()[0], "nothing has noticed yet"
-        with ends_as("unavailable", "tally: connection refused"):
-            await tools.call(tool, {"text": "second"}, unheard)
-        names = ("add_line", "wait", "variable", "hang", "die")
-        assert tools.snapshot() == (
-            (),
-            (Unavailable("server", "tally", "connection refused", names),),
-        )
-
-        await killable.start()
-        tool = await tool_of(tools, "tally__add_line")
-        await tools.call(tool, {"text": "third"}, unheard)
-    assert killable.lines == ["first", "third"]
 
 
 async def test_a_server_killed_in_a_call_leaves_it_unknown_and_sent_once(
@@ -266,38 +227,6 @@ async def test_a_call_that_takes_too_long_is_cancelled_at_the_server(
     assert (waiting.began, waiting.cancelled) == (1, 1)
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_cancelling_a_call_cancels_it_at_the_server(era: Callable[[App], App]) -> None:
-    waiting = Waiting()
-    async with serving(era(app_of(waiting.server))) as url:
-        async with connected(ToolServerConfig("w", url=url)) as tools:
-            call = asyncio.create_task(tools.call(tools.snapshot()[0][0], {}, unheard))
-            await until(lambda: waiting.began)
-            call.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await call
-            await until(lambda: waiting.cancelled)
-
-
-async def test_many_calls_run_at_once_on_one_session() -> None:
-    server = MCPServer("meeting")
-    barrier = asyncio.Barrier(50)
-
-    @server.tool()
-    async def meet(number: int) -> str:
-        await barrier.wait()
-        return str(number)
-
-    async with (
-        serving(older(app_of(server))) as url,
-        connected(ToolServerConfig("m", url=url)) as tools,
-    ):
-        tool = tools.snapshot()[0][0]
-        calls = [tools.call(tool, {"number": n}, unheard) for n in range(50)]
-        answers = await asyncio.gather(*calls)
-    assert [answer.text for answer in answers] == [str(n) for n in range(50)]
-
-
 async def test_a_session_that_the_server_forgot_is_made_anew_for_the_call() -> None:
     port = free_port()
     server = ToolServerConfig("c", url=f"http://127.0.0.1:{port}/mcp")
@@ -332,25 +261,6 @@ async def test_progress_is_told_while_the_tool_runs(era: Callable[[App], App]) -
     assert told == ["the first step", "2 of 3", "2.5"]
 
 
-async def test_what_a_tool_reports_as_its_error_is_told() -> None:
-    server = MCPServer("failing")
-
-    @server.tool()
-    def fail() -> str:
-        raise Telling("the paper is out")
-
-    @server.tool()
-    def refuse() -> str:
-        raise MCPError(-32000, "not on sundays")
-
-    async with serving(app_of(server)) as url, connected(ToolServerConfig("f", url=url)) as tools:
-        with ends_as("failed", "the paper is out"):
-            await tools.call(await tool_of(tools, "f__fail"), {}, unheard)
-        with ends_as("failed", "not on sundays"):
-            await tools.call(await tool_of(tools, "f__refuse"), {}, unheard)
-        assert reasons(tools) == {}
-
-
 async def test_a_tool_that_asks_back_fails_cleanly_and_is_not_asked_again() -> None:
     asked = []
 
@@ -371,27 +281,29 @@ async def test_a_tool_that_asks_back_fails_cleanly_and_is_not_asked_again() -> N
     assert asked == ["ask"]
 
 
-@pytest.mark.parametrize("as_json", [True, False], ids=["json", "sse"])
-async def test_a_result_of_2_mib_arrives(as_json: bool) -> None:
-    server = MCPServer("long")
-    server.add_tool(lambda: "x" * 2**21, name="shout")
-    app = app_of(server, json_response=as_json)
-    async with serving(app) as url, connected(ToolServerConfig("l", url=url)) as tools:
-        answer = await tools.call(tools.snapshot()[0][0], {}, unheard)
-    assert answer.text == "x" * 2**21
-
-
-async def test_headers_are_read_when_they_are_used() -> None:
-    secrets: dict[str, str | None] = {"key": "first"}
+def guarded() -> MCPServer[Any]:
     server = MCPServer("guarded")
 
     @server.tool()
     def seen(ctx: Context) -> str:
         return str((ctx.headers or {}).get("authorization"))
 
-    async with serving(app_of(server)) as url:
-        guarded = ToolServerConfig("g", url=url, headers={"Authorization": lambda: secrets["key"]})
-        async with connected(guarded) as tools:
+    return server
+
+
+async def test_a_password_in_the_url_is_sent_as_a_header() -> None:
+    async with serving(app_of(guarded())) as url:
+        known = ToolServerConfig("g", url=url.replace("//", "//me:secret@"))
+        async with connected(known) as tools:
+            told = (await tools.call(tools.snapshot()[0][0], {}, unheard)).text
+    assert told == "Basic bWU6c2VjcmV0"
+
+
+async def test_headers_are_read_when_they_are_used() -> None:
+    secrets: dict[str, str | None] = {"key": "first"}
+    async with serving(app_of(guarded())) as url:
+        config = ToolServerConfig("g", url=url, headers={"Authorization": lambda: secrets["key"]})
+        async with connected(config) as tools:
             tool = tools.snapshot()[0][0]
             assert (await tools.call(tool, {}, unheard)).text == "first"
             secrets["key"] = "second\n"
@@ -433,10 +345,8 @@ NO_STREAMABLE_HTTP = f": {transport.NO_STREAMABLE_HTTP}"
 @pytest.mark.parametrize(
     ("status", "hint"),
     [
-        (401, ": it wants credentials"),
         (403, ": it refuses the credentials, or this host name"),
         (404, NO_STREAMABLE_HTTP),
-        (503, ""),
     ],
 )
 async def test_an_http_error_at_the_start_is_the_reason_and_gone_when_it_is(
@@ -460,12 +370,7 @@ ELSE = b'{"jsonrpc":"2.0","id":999,"result":{"content":7}}'
     ("status", "body", "headers", "kind"),
     [
         pytest.param(401, b"", {}, "unavailable", id="turned away"),
-        pytest.param(502, b"", {}, "unknown", id="a gateway that lost it"),
-        pytest.param(413, b"", {}, "failed", id="refused"),
-        pytest.param(500, UNWELL, PLAIN, "failed", id="an error with a status, and no JSON's type"),
-        pytest.param(200, b"{", JSON, "unknown", id="no JSON at all"),
         pytest.param(200, b"data: {\n\n", SSE, "unknown", id="no JSON in a stream"),
-        pytest.param(200, b"hello", {"content-type": "text/html"}, "unknown", id="a web page"),
         pytest.param(200, NEITHER, JSON, "unknown", id="neither result nor error"),
         pytest.param(202, b"", {}, "unknown", id="accepted, but never answered"),
         pytest.param(200, b'data: {"jsonrpc":', SSE, "unknown", id="a stream that ends too early"),
@@ -493,59 +398,6 @@ async def test_a_broken_answer_to_a_call_is_an_error_of_that_call(
                     await tools.call(replace(add, idempotent=True), {"a": 1, "b": 1}, unheard)
         await tool_of(tools, "a__add")
     assert app.calls == (3 if kind == "unknown" else 1)
-
-
-class Forgetful:
-    """A server of the older protocol whose streams break off; resuming one gives `resumed`."""
-
-    def __init__(self, resumed: bytes | None = None) -> None:
-        self.resumed = resumed
-        self.behind = older(app_of(calculator()))
-        self.calls = 0
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if (b"last-event-id", b"7") in scope.get("headers", ()):
-            status = 404 if self.resumed is None else 200
-            headers = [(b"content-type", b"text/event-stream")]
-            await send({"type": "http.response.start", "status": status, "headers": headers})
-            await send({"type": "http.response.body", "body": self.resumed or b""})
-            return
-        if scope["type"] != "http" or scope["method"] != "POST":
-            await self.behind(scope, receive, send)
-            return
-        message = await receive()
-        if b'"tools/call"' in message["body"]:
-            self.calls += 1
-            headers = [(b"content-type", b"text/event-stream")]
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            await send({"type": "http.response.body", "body": b"id: 7\nretry: 1\ndata: \n\n"})
-            return
-
-        told = [message]
-
-        async def again() -> Any:
-            return told.pop() if told else await receive()
-
-        await self.behind(scope, again, send)
-
-
-async def test_a_call_whose_stream_cannot_be_taken_up_again_is_unknown_and_sent_once() -> None:
-    app = Forgetful()
-    async with serving(app) as url, connected(ToolServerConfig("f", url=url)) as tools:
-        with ends_as("unknown"):
-            await tools.call(tools.snapshot()[0][0], {"a": 1, "b": 1}, unheard)
-        await tool_of(tools, "f__add")
-    assert app.calls == 1
-
-
-async def test_a_call_whose_stream_is_resumed_ends_as_its_tool_says() -> None:
-    app = Forgetful(
-        b'data: {"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"not on sundays"}}\n\n'
-    )
-    async with serving(app) as url, connected(ToolServerConfig("f", url=url)) as tools:
-        with ends_as("failed", "not on sundays"):
-            await tools.call(tools.snapshot()[0][0], {"a": 1, "b": 1}, unheard)
-    assert app.calls == 1
 
 
 @asynccontextmanager
@@ -584,11 +436,6 @@ async def test_a_server_that_accepts_and_says_nothing_is_unavailable() -> None:
             id="no http",
         ),
         pytest.param(
-            ToolServerConfig("x", command=("no-such-command-at-all",)),
-            "no program no-such-command-at-all on PATH",
-            id="unknown command",
-        ),
-        pytest.param(
             ToolServerConfig("x", command=("true",)), "exited with code 0", id="command that ends"
         ),
         pytest.param(
@@ -607,7 +454,7 @@ async def test_what_is_wrong_with_a_server_is_said_in_a_few_words(
             await tools.call(Tool("x", "t", "", {}), {}, unheard)
 
 
-@pytest.mark.parametrize("killable", ["newer", "older"], indirect=True)
+@pytest.mark.parametrize("killable", ["older"], indirect=True)
 async def test_closing_is_quick_and_leaves_nothing_though_a_server_hangs(
     killable: Killable,
 ) -> None:

@@ -22,7 +22,7 @@ from diptych.core.catalog import Tool
 from diptych.core.errors import ConfigError
 from diptych.core.messages import CallOutput
 from diptych.manifest.settings import OverrideConfig, ToolServerConfig
-from diptych.mcp import ConnectionSettings, McpTools
+from diptych.mcp import ConnectionSettings
 from diptych.mcp.tool_rules import catalog_tools, timeout_of
 
 SETTINGS = ConnectionSettings(initial_delay=0.02)
@@ -47,33 +47,17 @@ def divide(n: int) -> float:
     return 1 / n
 
 
-@pytest.mark.parametrize("function", [sync_double, async_double])
-async def test_a_function_is_a_tool(function: Callable[..., Any]) -> None:
-    async with connected(ToolServerConfig("f", functions=(function,))) as tools:
-        [tool], _ = tools.snapshot()
-        assert (tool.name, tool.description) == (function.__name__, function.__doc__ or "")
-        assert await tools.call(tool, {"n": 4}, unheard) == CallOutput("8", {"result": 8})
-
-
-async def test_what_a_function_raises_is_told() -> None:
-    async with connected(ToolServerConfig("f", functions=(divide,))) as tools:
-        with ends_as("failed", "ZeroDivisionError: division by zero"):
-            await tools.call(tools.snapshot()[0][0], {"n": 0}, unheard)
-
-
-@pytest.mark.parametrize("is_async", [True, False])
-async def test_a_panic_within_a_function_is_told(is_async: bool) -> None:
+async def test_a_panic_within_a_function_is_told() -> None:
     class Panic(BaseException):
         """As a library in Rust raises it."""
 
     def sync_break() -> None:
         raise Panic("index out of bounds")
 
-    async def async_break() -> None:
-        sync_break()
-
-    function = async_break if is_async else sync_break
-    async with connected(ToolServerConfig("f", functions=(function,))) as tools, asyncio.timeout(5):
+    async with (
+        connected(ToolServerConfig("f", functions=(sync_break,))) as tools,
+        asyncio.timeout(5),
+    ):
         with ends_as("failed", "Panic: index out of bounds"):
             await tools.call(tools.snapshot()[0][0], {}, unheard)
 
@@ -91,33 +75,6 @@ async def test_a_function_that_blocks_its_thread_runs_into_its_limit() -> None:
         with ends_as("timeout", "^block gave no answer within 0.05 s$"):
             await tools.call(replace(tool, read_only=True), {}, unheard)
         released.set()
-
-
-async def test_functions_leave_the_logging_of_the_program_alone() -> None:
-    program = """
-import logging
-from diptych.mcp import ConnectionSettings, McpTools
-from diptych.manifest.settings import ToolServerConfig
-def one() -> int: return 1
-McpTools([ToolServerConfig("f", functions=(one,))])
-print(logging.getLogger().handlers)
-"""
-    child = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=-1)
-    out, _ = await child.communicate()
-    assert out.decode().strip() == "[]"
-
-
-async def test_an_agent_without_tools_does_not_load_the_sdk() -> None:
-    program = """
-import sys
-import diptych.serve.hosted_agent
-from diptych.mcp import McpTools
-McpTools([])
-print({"mcp", "mcp_types", "httpx2"} & sys.modules.keys())
-"""
-    child = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=-1)
-    out, _ = await child.communicate()
-    assert out.decode().strip() == "set()"
 
 
 class Plain:
@@ -151,12 +108,9 @@ def takes_first(n: int, /) -> None: ...
         (yields, "it is a generator, "),
         (counts, "it is a generator, "),
         (Plain(), "it is a generator, "),
-        (functools.partial(yields), "it is a generator, "),
         (typed(takes=Plain), f"its parameter what has the type {__name__}.Plain, which has no "),
-        (typed(takes=list[Plain]), "its parameter what has the type list["),
         (typed(takes=Callable[[], int]), "its parameter what has the type collections.abc.Call"),
         (typed(gives=Plain), f"its result has the type {__name__}.Plain, which has no JSON schema"),
-        (typed(gives=dict[str, Plain]), "its result has the type dict[str, "),
         (typed(gives=Callable[[], int]), "its result has the type collections.abc.Callable"),
         (typed(gives="Nowhere"), "name 'Nowhere' is not defined"),
         (takes_all, "its parameter *n: int cannot be given by name"),
@@ -253,7 +207,6 @@ def test_overrides_win_over_annotations_and_the_first_that_speaks_decides() -> N
 @pytest.mark.parametrize(
     "wrong",
     [
-        pytest.param({}, id="no way to it"),
         pytest.param({"url": "http://a", "command": ("a",)}, id="two ways to it"),
         pytest.param({"url": "http://a", "timeout": 0}, id="no time"),
     ],
@@ -261,11 +214,6 @@ def test_overrides_win_over_annotations_and_the_first_that_speaks_decides() -> N
 def test_a_server_that_is_configured_wrongly_is_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="tool server s: "):
         ToolServerConfig("s", **wrong)
-
-
-def test_two_servers_of_one_name_are_refused() -> None:
-    with pytest.raises(ConfigError):
-        McpTools([ToolServerConfig("s", url="http://a"), ToolServerConfig("s", url="http://b")])
 
 
 # Commands
@@ -379,14 +327,12 @@ def exiting(program: str, **options: Any) -> ToolServerConfig:
             "os.write(2, b'\\xff'); sys.exit('x' * 1_000_000)",
             f"exited with code 1: \ufffd{'x' * 198}…",
         ),
-        ("sys.exit(0)", "exited with code 0"),
         (
             "sys.exit(os.environ['KEY'] + ' is no key')",
             "exited with code 1: [redacted] [redacted] | is no key",
         ),
-        ("sys.exit('s3\\x1b[1mcr\\x1b[0metive')", "exited with code 1: [redacted]"),
     ],
-    ids=["last lines", "control characters", "long and no text", "nothing", "secret", "coloured"],
+    ids=["last lines", "control characters", "long and no text", "secret"],
 )
 async def test_a_command_that_exits_says_why_in_its_own_last_words(
     program: str, reason: str, caplog: pytest.LogCaptureFixture
@@ -395,17 +341,6 @@ async def test_a_command_that_exits_says_why_in_its_own_last_words(
     async with connected(server) as tools:
         assert reasons(tools) == {"x": reason}
     assert f"tool server x is unavailable: {reason}" in caplog.text
-
-
-async def test_a_command_whose_child_holds_its_stderr_open_still_says_why() -> None:
-    program = (
-        "sys.stderr.write('gone\\n'); os.fork() and os._exit(5);"
-        " os.close(0); os.close(1); import time; time.sleep(60)"
-    )
-    before = children()
-    async with connected(exiting(program)) as tools:
-        assert reasons(tools) == {"x": "exited with code 5: gone"}
-    assert children() <= before
 
 
 async def test_a_command_that_hangs_is_killed_at_the_end(tmp_path: Path) -> None:

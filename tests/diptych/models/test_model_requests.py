@@ -40,52 +40,24 @@ def messages(*said: Message, dialect: Dialect | None = None) -> list[dict[str, A
     return found
 
 
-def test_a_plain_request_holds_nothing_else() -> None:
-    assert fields(ModelRequest(ASKED)) == {"model": "m", "stream": False}
-    assert fields(ModelRequest(ASKED), streamed=True) == {
-        "model": "m", "stream": True, "stream_options": {"include_usage": True},
-    }  # fmt: skip
-
-
 def test_native_calls_and_their_results_are_sent() -> None:
     calls = (NativeCall("a", "get_weather", '{"city":"Oslo"}'), NativeCall("b", "get_time", "{}"))
+    sent = [
+        {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
+        for c in calls
+    ]
     assert messages(
         Message("assistant", "", calls=calls),
         Message("tool", "Rain.", call_id="a"),
         Message("assistant", "Let me see.", calls=calls[1:]),
     ) == [
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [
-                {
-                    "id": "a",
-                    "type": "function",
-                    "function": {"name": "get_weather", "arguments": '{"city":"Oslo"}'},
-                },
-                {
-                    "id": "b",
-                    "type": "function",
-                    "function": {"name": "get_time", "arguments": "{}"},
-                },
-            ],
-        },
+        {"role": "assistant", "content": None, "tool_calls": sent},
         {"role": "tool", "content": "Rain.", "tool_call_id": "a"},
-        {
-            "role": "assistant",
-            "content": "Let me see.",
-            "tool_calls": [
-                {
-                    "id": "b",
-                    "type": "function",
-                    "function": {"name": "get_time", "arguments": "{}"},
-                }
-            ],
-        },
+        {"role": "assistant", "content": "Let me see.", "tool_calls": sent[1:]},
     ]
 
 
-@pytest.mark.parametrize("written", ['{"city": "Os', "[1]", "Oslo", "", '{"a": "\ud83d'])
+@pytest.mark.parametrize("written", ['{"city": "Os', '{"a": "\ud83d'])
 def test_arguments_that_are_no_object_do_not_break_later_requests(written: str) -> None:
     sent = messages(Message("assistant", "", calls=(NativeCall("a", "f", written),)))
     assert isinstance(json.loads(sent[0]["tool_calls"][0]["function"]["arguments"]), dict)
@@ -103,22 +75,12 @@ def test_parts_follow_the_text() -> None:
     ("said", "sent"),
     [
         pytest.param(
-            [Message("system", "S"), Message("user", "U"), Message("assistant", "A")],
-            [("user", "S\n\nU"), ("assistant", "A")],
-            id="before a question",
-        ),
-        pytest.param(
             [Message("system", "S"), Message("assistant", "A"), Message("user", "U")],
             [("assistant", "A"), ("user", "S\n\nU")],
             id="the first user message comes later",
         ),
         pytest.param([Message("system", "S")], [("user", "S")], id="nobody asked"),
         pytest.param([Message("user", "U")], [("user", "U")], id="no system"),
-        pytest.param(
-            [Message("system", "S"), Message("system", "T"), Message("user", "U")],
-            [("user", "S\n\nT\n\nU")],
-            id="two of them",
-        ),
     ],
 )
 def test_the_systems_text_goes_to_the_first_user_message(
@@ -126,12 +88,6 @@ def test_the_systems_text_goes_to_the_first_user_message(
 ) -> None:
     folded = messages(*said, dialect=Dialect(takes_system_role=False))
     assert [(message["role"], message["content"]) for message in folded] == sent
-
-
-def test_a_folded_message_keeps_its_parts() -> None:
-    said = Message("system", "S"), Message("user", "U", parts=(IMAGE,))
-    folded = messages(*said, dialect=Dialect(takes_system_role=False))
-    assert folded[0]["content"] == [{"type": "text", "text": "S\n\nU"}, IMAGE]
 
 
 def test_ids_are_shortened_alike_in_calls_and_results() -> None:
@@ -171,8 +127,6 @@ def test_tools_that_hold_half_a_character_are_sent_all_the_same() -> None:
         pytest.param(CLOSED, True, id="closed"),
         pytest.param({**CLOSED, "additionalProperties": True}, False, id="open"),
         pytest.param({**CLOSED, "required": []}, False, id="optional"),
-        pytest.param({**CLOSED, "properties": {"n": {"type": "object"}}}, False, id="open inside"),
-        pytest.param({"type": "array", "items": CLOSED}, True, id="a list"),
     ],
 )
 def test_a_schema_is_sent_strict_where_openai_takes_it_so(schema: Any, strict: bool) -> None:
@@ -186,12 +140,9 @@ def test_a_schema_is_sent_strict_where_openai_takes_it_so(schema: Any, strict: b
 @pytest.mark.parametrize(
     ("schema", "refused", "kind"),
     [
-        pytest.param(CLOSED, set(), "json_schema", id="a schema"),
         pytest.param(CLOSED, {"json_schema"}, "json_object", id="no schemas"),
         pytest.param(CLOSED, {"json_schema", "json_object"}, None, id="no formats"),
         pytest.param({}, set(), "json_object", id="any object"),
-        pytest.param({}, {"json_object"}, None, id="any object, not taken"),
-        pytest.param(None, set(), None, id="text"),
     ],
 )
 def test_the_format_is_the_best_that_the_endpoint_takes(
@@ -205,14 +156,10 @@ def test_the_format_is_the_best_that_the_endpoint_takes(
 @pytest.mark.parametrize(
     ("parameters", "sent"),
     [
-        pytest.param({}, {"temperature": 0.2, "max_tokens": 9}, id="the manifest's"),
         pytest.param(
             {"temperature": 0.9, "seed": 7},
             {"temperature": 0.9, "max_tokens": 9, "seed": 7},
             id="overlaid",
-        ),
-        pytest.param(
-            {"max_completion_tokens": 5}, {"temperature": 0.2, "max_tokens": 5}, id="the limit"
         ),
         pytest.param(
             {"temperature": None}, {"max_tokens": 9}, id="taken away"

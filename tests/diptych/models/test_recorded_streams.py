@@ -79,16 +79,6 @@ def read(*pieces: bytes) -> Delta:
             return Delta(text, reasoning, delta.usage, delta.finish_reason, delta.calls)
 
 
-def test_the_streams_hold_what_they_are_recorded_for() -> None:
-    assert len(read(REAL["answer"]).text) > 20
-    assert len(read(REAL["reasoning"]).reasoning) > 20
-    found = read(STREAMS["calls"])
-    assert [(call.id, call.arguments) for call in found.calls] == [
-        ("c1", '{"a": "é🎈", "b": 2}'),
-        ("c2", "{}"),
-    ]
-
-
 @by_name
 def test_cut_at_any_byte_a_stream_is_an_error_or_whole(name: str) -> None:
     body = STREAMS[name]
@@ -107,14 +97,6 @@ def test_cut_at_any_byte_a_stream_is_an_error_or_whole(name: str) -> None:
 
 
 @by_name
-def test_parted_at_any_two_bytes_a_stream_means_the_same(name: str) -> None:
-    body = STREAMS[name]
-    whole = read(body)
-    for place in range(1, len(body)):
-        assert read(body[:place], body[place : place + 1], body[place + 1 :]) == whole
-
-
-@by_name
 def test_byte_by_byte_a_stream_means_the_same(name: str) -> None:
     body = STREAMS[name]
     assert read(*(body[n : n + 1] for n in range(len(body)))) == read(body)
@@ -122,10 +104,8 @@ def test_byte_by_byte_a_stream_means_the_same(name: str) -> None:
 
 ERRORS = (
     b'data: {"error": {"message": "out of memory", "code": 500}}\n\n',
-    b'data: {"object": "error", "message": "out of memory", "code": 500}\n\n',
     b'event: error\ndata: {"message": "out of memory"}\n\n',
     b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "error"}]}\n\n',
-    b"data: out of memory\n\n",
     b'data: {"choices": [{"index": 0, "delta": {"content": "\n\n',
 )
 
@@ -177,14 +157,12 @@ LONG = "x" * 2**15
     [
         [call_event(index=0, function={"name": "add", "arguments": LONG})] * 300,
         [call_event(index=n, function={"name": "add", "arguments": [LONG]}) for n in range(300)],
-        [call_event(index=n, id=LONG, function={"name": "add"}) for n in range(300)],
-        [call_event(index=n, name="add", extra_content={"of": LONG}) for n in range(300)],
         [
             b"".join(call_event(index=n, name="c") for n in range(first, first + 250))
             for first in range(0, 9_000, 250)
         ],
     ],
-    ids=["one call", "values", "ids", "extras", "empty calls"],
+    ids=["one call", "values", "empty calls"],
 )
 def test_the_calls_of_a_reply_count_towards_its_size(events: list[bytes]) -> None:
     """A model that writes calls for ever takes no more memory than one that writes text."""
@@ -196,8 +174,3 @@ def test_the_calls_of_a_reply_count_towards_its_size(events: list[bytes]) -> Non
 def test_comments_and_blanks_may_come_before_the_first_event(filler: bytes) -> None:
     pieces = [filler * (2**16 // len(filler))] * 20
     assert read(*pieces, REAL["answer"]) == read(REAL["answer"])
-
-
-def test_a_whole_reply_under_the_name_of_a_stream_may_have_blank_lines() -> None:
-    whole = b'\n\n{"choices": [\n\n{"message": {"content": "Hi."}}]}'
-    assert read(b"\n\n", whole).text == "Hi."

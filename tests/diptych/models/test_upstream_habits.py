@@ -5,7 +5,6 @@ answers is also cut at every event: no cut answer may look whole.
 """
 
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +23,7 @@ from support.upstream_habits import (
     call,
     chunk,
     error,
+    hello,
     refusal,
     said,
     sse,
@@ -39,18 +39,11 @@ from diptych.core.model_request import ModelRequest
 from diptych.manifest.settings import ModelConfig, TimeoutConfig
 from diptych.models import chat_model
 from diptych.models.chat_model import ChatModel
-from diptych.models.connection import open_http_session
 from diptych.ports import Delta
 
 HABITS = [*ANSWERS, *CALLS, *ERRORS, *LIMITS, *TOOLS, *(one.habit for one in ONE_TOOL)]
 REFUSALS = [*PARAMETERS, *SYSTEM_ROLE, *FORMATS]
 SHORT = TimeoutConfig(connect=0.5, first_byte=0.15, idle=0.15, total=2)
-
-
-@pytest.fixture
-async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with open_http_session() as opened:
-        yield opened
 
 
 async def no_pause(seconds: float) -> None:
@@ -172,22 +165,6 @@ async def test_no_cut_answer_looks_whole(
     assert caught.value.code in {"model_cut", "model_unreachable"}
 
 
-@pytest.mark.parametrize(
-    "habit", [pytest.param(habit, id=habit.name) for habit in ANSWERS if habit.whole]
-)
-async def test_no_half_body_looks_whole(session: aiohttp.ClientSession, habit: Habit) -> None:
-    assert habit.whole
-    body = b"".join(habit.whole.pieces)
-    for size in (1, len(body) // 2, len(body) - 1):
-        async with upstream_server(always(replace(habit.whole, pieces=(body[:size],)))) as there:
-            with pytest.raises(ModelError):
-                await read(model(session, there.url), habit.request, streamed=False)
-
-
-def hello(body: Any) -> Answer:
-    return said("Hello.") if body["stream"] else whole({"content": "Hello."})
-
-
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("habit", [pytest.param(r, id=r.name) for r in REFUSALS])
 async def test_what_is_refused_is_left_out_and_that_is_remembered(
@@ -229,13 +206,9 @@ LOST_CALLS = sse(chunk({}, "tool_calls"), {"choices": [], "usage": TOKENS}, None
     ("streamed", "used"),
     [
         (refusal(error("Cannot use tools with stream"), 500), Usage(3, 2)),  # llama.cpp
-        (
-            refusal(error("This model doesn't support tool use in streaming mode."), 400),
-            Usage(3, 2),
-        ),
         (LOST_CALLS, Usage(6, 4)),  # both requests count
     ],
-    ids=["llama.cpp", "Bedrock", "the calls are lost in silence"],
+    ids=["llama.cpp", "the calls are lost in silence"],
 )
 async def test_an_endpoint_that_cannot_stream_tools_is_asked_for_whole_replies(
     session: aiohttp.ClientSession, streamed: Answer, used: Usage
@@ -277,19 +250,6 @@ async def test_an_endpoint_that_streams_no_usage_is_asked_for_whole_replies_that
         assert there.requests[-1]["stream"] is True
 
 
-async def test_a_slow_endpoint_that_streams_no_usage_goes_on_streaming(
-    session: aiohttp.ClientSession,
-) -> None:
-    def respond(body: Any) -> Answer:
-        return replace(said(*["Hi "] * 6), pause=0.2)
-
-    async with upstream_server(respond) as there:
-        asked = model(session, there.url, timeouts=TimeoutConfig(first_byte=1, idle=1))
-        for _ in range(2):
-            assert (await asked.complete(PLAIN)).text == "Hi " * 6
-        assert [request["stream"] for request in there.requests] == [True, True]
-
-
 async def test_an_endpoint_whose_whole_replies_take_too_long_is_streamed_again(
     session: aiohttp.ClientSession,
 ) -> None:
@@ -313,8 +273,6 @@ SAME = json.dumps({"tool": "get_weather", "arguments": {"city": "Oslo"}}) + "\n"
     ("delta", "most"),
     [
         pytest.param({"content": ROUND}, 40, id="text"),
-        pytest.param({"reasoning_content": ROUND}, 40, id="reasoning"),
-        pytest.param({"content": "\n\n"}, 800, id="blank lines"),
         pytest.param({"content": SAME}, 150, id="the same call"),
         pytest.param(
             {"tool_calls": [{"index": 0, "function": {"arguments": ROUND}}]}, 120, id="arguments"
@@ -372,17 +330,3 @@ async def test_waits_and_retries_are_reported(
     )
     assert fallback["kind"] == "fallback"
     assert all(wait["message"] in caplog.text for wait in waits)
-
-
-async def test_a_reply_that_has_begun_is_no_wait(
-    session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(chat_model, "FIRST_WAIT", 0.05)
-    waits: list[Any] = []
-    request = ModelRequest(PLAIN.messages, on_wait=waits.append)
-    pieces = said("Hel").pieces[:1]
-    async with upstream_server(lambda body: Answer(pieces, 200, SSE_TYPE, end="hang")) as there:
-        slow = model(session, there.url, timeouts=TimeoutConfig(idle=0.3, total=0.3))
-        with pytest.raises(ModelError, match=r"within 0\.3 s"):
-            await slow.complete(request)
-    assert waits == []
