@@ -231,7 +231,8 @@ def read_metadata(value: JSON) -> DelegationMetadata:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "its metadata"
-        raise _invalid(f"`{where}`: {first['msg']}") from error
+        said = first["msg"].removeprefix("Value error, ")
+        raise _invalid(f"`{where}`: {said}") from error
 
 
 def report_value(report: TaskReport) -> JSONObject:
