@@ -11,7 +11,7 @@ from a2a.client import Client
 from a2a.types import Message, Part, Role, SendMessageRequest
 from support.a2a_wires import Wire, client_over, over_each_wire
 from support.model_server import ModelServer, model_server, silence, stalls
-from support.stack import Stage, box, call, frames, stage, text_of, until
+from support.stack import Stage, box, call, stage, until
 
 from diptych.manifest.settings import TimeoutConfig
 
@@ -97,23 +97,6 @@ async def test_a_client_that_asked_for_it_ends_its_run_by_hanging_up_before_the_
         assert (await helper.facts())[-1] == "aborted"
 
 
-async def test_a_client_that_asked_for_it_ends_its_run_by_hanging_up_in_the_answer() -> None:
-    async with waiting("{}", stalls("Once ", "upon ")) as (helper, model):
-        body = {
-            "messages": [{"role": "user", "content": "hi"}],
-            "stream": True,
-            "on_disconnect": "cancel",
-        }
-        async with helper.http.stream("POST", "/v1/chat/completions", json=body) as response:
-            run_id = response.headers["X-Run-ID"]
-            async for line in response.aiter_lines():
-                if "upon" in line:
-                    break
-        async with asyncio.timeout(1):
-            await model.hung_up.wait()
-            assert (await helper.ended(run_id))["status"] == "aborted"
-
-
 async def test_a_client_that_asked_for_it_cancels_the_running_tool_too() -> None:
     cancelled = asyncio.Event()
     started = asyncio.Event()
@@ -154,61 +137,3 @@ async def test_a_reader_of_events_that_goes_ends_nothing() -> None:
         await until(lambda: not live.log._buffers)
         assert (await helper.run(run_id))["status"] == "running"
         assert not model.hung_up.is_set()
-
-
-async def test_a_chat_that_is_left_leaves_no_reader_behind() -> None:
-    async with waiting(silence) as (helper, model):
-        run_id = await hang_up_on(helper, model, stream=True)
-        live = helper.served.runs._scheduler._active[run_id]
-        await until(lambda: not live.log._buffers, 2)
-
-
-async def test_readers_at_any_time_and_from_anywhere_get_the_same_bytes() -> None:
-    slowly = [f"word{n} " for n in range(8)]
-
-    async def speak(exchange: Any) -> Any:
-        stream = await exchange.open()
-        for word in slowly:
-            await stream.write(
-                b'data: {"choices": [{"index": 0, "delta": {"content": "%b"}}]}\n\n' % word.encode()
-            )
-            await asyncio.sleep(0.03)
-        await stream.write(
-            b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\n'
-            b"data: [DONE]\n\n"
-        )
-        return stream
-
-    async with waiting("{}", speak) as (helper, _):
-        run_id = await helper.start()
-        readers = []
-        for after in range(9):
-            headers = {"Last-Event-ID": str(after)}
-            path = f"/v1/runs/{run_id}/events"
-            readers.append(asyncio.create_task(helper.http.get(path, headers=headers)))
-            await asyncio.sleep(0.02)
-        texts = [(await reader).text for reader in readers]
-        whole = (await helper.http.get(f"/v1/runs/{run_id}/events")).text
-        assert all(whole.endswith(text) for text in texts)
-        assert [len(frames(text)) for text in texts] == [
-            len(frames(whole)) - after for after in range(9)
-        ]
-        pieces = [f.json["content"] for f in frames(whole) if f.event == "text"]
-        assert "".join(pieces) == "".join(slowly)
-
-
-async def test_an_event_is_read_while_the_run_goes_on_and_the_headers_come_at_once() -> None:
-    async with waiting("{}", stalls("Once ")) as (helper, _):
-        body = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
-        async with (
-            asyncio.timeout(1),
-            helper.http.stream("POST", "/v1/chat/completions", json=body) as response,
-        ):
-            assert response.headers["cache-control"] == "no-store"
-            assert response.headers["x-accel-buffering"] == "no"
-            read = ""
-            async for piece in response.aiter_text():
-                read += piece
-                if "Once" in read:
-                    break
-        assert text_of(frames(read)) == "Once "
