@@ -24,7 +24,7 @@ KEY = "whsec_" + base64.b64encode(b"a key of thirty-two bytes or so.").decode()
 OTHER = "whsec_" + base64.b64encode(b"another key of some more bytes..").decode()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def receiver() -> Iterator[str]:
     port = free_port()
     environ = {**os.environ, "HOOK_KEY": KEY}
@@ -48,22 +48,23 @@ async def pay(amount: int) -> str:
     return f"paid {amount}"
 
 
-@pytest.mark.parametrize(
-    ("amount", "key", "result"),
-    [
-        pytest.param(80, KEY, "paid 80", id="a small one"),
-        pytest.param(800, KEY, "denied: Payments over 100 need a person.", id="a large one"),
-        pytest.param(80, OTHER, "denied: the hook beforeCall at 127.0.0.1 answered 401", id="key"),
-    ],
-)
-async def test_an_agent_is_answered_if_it_has_the_key(
-    receiver: str, amount: int, key: str, result: str
-) -> None:
+CASES = [
+    (80, KEY, "paid 80"),
+    (800, KEY, "denied: Payments over 100 need a person."),
+    (80, OTHER, "denied: the hook beforeCall at 127.0.0.1 answered 401"),
+]
+
+
+async def test_an_agent_is_answered_if_it_has_the_key(receiver: str) -> None:
+    for amount, key, result in CASES:
+        assert result in await results_of(receiver, amount, key)
+
+
+async def results_of(receiver: str, amount: int, key: str) -> list[str]:
     hooks = (HookConfig("beforeCall", receiver, signing_key=lambda: key),)
     async with stage(call("pay", amount=amount), "{}", "x", tools=(box(pay),), hooks=hooks) as it:
         await it.answer()
-        results = [e["content"] for e in await it.memory() if e["event_type"].startswith("tool_")]
-    assert result in results
+        return [e["content"] for e in await it.memory() if e["event_type"].startswith("tool_")]
 
 
 def signed(body: bytes, key: str, at: float, name: str = "msg_1") -> dict[str, str]:

@@ -3,15 +3,13 @@
 import logging
 import os
 import runpy
-import shutil
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.redis_server import redis_server
 
 from diptych.cli import main
 from diptych.manifest.loader import check_files
@@ -53,33 +51,6 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]
     root.setLevel(level)
 
 
-@pytest.fixture
-def redis_port() -> Iterator[int]:
-    """A Redis of the test's own, while it lasts."""
-    program = shutil.which("redis-server")
-    if program is None:
-        pytest.skip(f"redis-server is not here: {DURABLE.name} DID NOT RUN")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = ["--bind", "127.0.0.1", "--port", str(port), "--save", "", "--appendonly", "no"]
-    with subprocess.Popen([program, *options], stdout=subprocess.DEVNULL) as server:
-        try:
-            until = time.monotonic() + 10
-            while not _listens(port):
-                assert server.poll() is None
-                assert time.monotonic() < until
-                time.sleep(0.02)
-            yield port
-        finally:
-            server.terminate()
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as trying:
-        return trying.connect_ex(("127.0.0.1", port)) == 0
-
-
 @pytest.mark.parametrize("file", [f for f in MANIFESTS if f != DURABLE], ids=lambda file: file.name)
 @pytest.mark.usefixtures("elsewhere")
 def test_a_manifest_runs_as_it_is(
@@ -96,14 +67,15 @@ def test_a_manifest_runs_as_it_is(
 
 @pytest.mark.usefixtures("elsewhere")
 def test_the_durable_agent_runs_beside_a_redis(
-    redis_port: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    service = f"redis=localhost:{redis_port}"
-    monkeypatch.setattr(
-        sys, "argv", ["diptych", "run", str(DURABLE), "A question?", "--service", service]
-    )
-    with pytest.raises(SystemExit) as exit_:
-        main()
+    with redis_server() as redis:
+        service = f"redis=localhost:{redis.port}"
+        monkeypatch.setattr(
+            sys, "argv", ["diptych", "run", str(DURABLE), "A question?", "--service", service]
+        )
+        with pytest.raises(SystemExit) as exit_:
+            main()
     shown = capsys.readouterr()
     assert (exit_.value.code, shown.out) == (0, ANSWERS[DURABLE.name] + "\n"), shown.err
 

@@ -1,6 +1,5 @@
 """Where things lie: folders that must not be packages, and what a wheel holds."""
 
-import re
 import subprocess
 import sys
 import tomllib
@@ -17,22 +16,6 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 def test_a_folder_that_would_shadow_something_is_no_package(folder: str):
     """`operator/__init__.py` would shadow the standard library's `operator`, at the root."""
     assert not (ROOT / folder / "__init__.py").exists()
-
-
-@pytest.mark.parametrize("module", ["collections", "operator", "diptych"])
-def test_python_started_at_the_root_still_finds_its_own_modules(module: str):
-    code = f"import {module}; print({module}.__file__)"
-    told = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert str(ROOT / "operator") not in told.stdout
-
-
-def test_all_packages_are_in_the_distribution():
-    packages = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    assert packages == ["app/diptych", "app/diptych_cel", "operator/diptych_operator"]
-    for package in packages:
-        assert (ROOT / package / "__init__.py").exists()
 
 
 def test_a_wheel_holds_the_packages_and_nothing_else(tmp_path: Path):
@@ -79,10 +62,3 @@ def test_no_path_of_somebodys_machine_is_in_a_file(path: str):
             text = file.read_text()
             assert "/root/" not in text, file
             assert "/home/" not in text, file
-
-
-def test_the_tests_that_the_readme_names_are_there():
-    named = re.findall(r"`(tests/[^`]+)`", (ROOT / "README.md").read_text())
-    assert named
-    for pattern in named:
-        assert list(ROOT.glob(pattern)), pattern

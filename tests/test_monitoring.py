@@ -12,7 +12,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 from support.chart import CHART, rendered
@@ -27,65 +26,12 @@ PANELS = DASHBOARD["panels"]
 QUERIES = [target["expr"] for panel in PANELS for target in panel["targets"]]
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 ON = {
+    "ServiceMonitor": "metrics.serviceMonitor.enabled=true",
     "PodMonitor": "metrics.podMonitor.enabled=true",
     "PrometheusRule": "metrics.rules.enabled=true",
 }
-_STRING = {"type": "string", "minLength": 1}
-_DATASOURCE = {"type": "object", "required": ["type", "uid"]}
-_TARGET = {
-    "type": "object",
-    "required": ["refId", "expr", "datasource"],
-    "properties": {"refId": {"pattern": "^[A-Z]$"}, "expr": _STRING, "datasource": _DATASOURCE},
-}
-_GRID = {
-    "type": "object",
-    "required": ["x", "y", "w", "h"],
-    "additionalProperties": False,
-    "properties": {
-        "x": {"type": "integer", "minimum": 0, "maximum": 23},
-        "y": {"type": "integer", "minimum": 0},
-        "w": {"type": "integer", "minimum": 1, "maximum": 24},
-        "h": {"type": "integer", "minimum": 1},
-    },
-}
-SCHEMA = {
-    "type": "object",
-    "required": ["uid", "title", "schemaVersion", "panels", "templating", "time"],
-    "properties": {
-        "uid": {"pattern": "^[a-zA-Z0-9_-]{1,40}$"},
-        "schemaVersion": {"type": "integer", "minimum": 36},
-        "panels": {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "type": "object",
-                "required": ["id", "type", "title", "gridPos", "datasource", "targets"],
-                "properties": {
-                    "id": {"type": "integer", "minimum": 1},
-                    "type": {"enum": ["timeseries", "stat"]},
-                    "title": _STRING,
-                    "gridPos": _GRID,
-                    "datasource": _DATASOURCE,
-                    "targets": {"type": "array", "minItems": 1, "items": _TARGET},
-                },
-            },
-        },
-        "templating": {
-            "type": "object",
-            "properties": {
-                "list": {
-                    "type": "array",
-                    "items": {
-                        "type": "object",
-                        "required": ["name", "type", "query"],
-                        "properties": {"type": {"enum": ["datasource", "query"]}},
-                    },
-                }
-            },
-        },
-    },
-}
-"""The parts of Grafana's dashboard JSON that this dashboard uses."""
+NEEDED = {"id", "type", "title", "gridPos", "datasource", "targets"}
+"""What Grafana needs of a panel."""
 
 
 def existing() -> set[str]:
@@ -123,7 +69,8 @@ def test_the_dashboard_shows_every_kind_of_metric_of_an_agent():
 
 
 def test_the_dashboard_has_the_form_of_one():
-    jsonschema.validate(DASHBOARD, SCHEMA)
+    assert {"uid", "title", "schemaVersion", "panels", "templating", "time"} <= DASHBOARD.keys()
+    assert all(panel.keys() >= NEEDED and panel["targets"] for panel in PANELS)
     ids = [panel["id"] for panel in PANELS]
     assert len(ids) == len(set(ids))
     cells: set[tuple[int, int]] = set()
@@ -166,11 +113,8 @@ def promtool(*arguments: str, folder: Path) -> None:
     assert told.returncode == 0, told.stdout + told.stderr
 
 
-def test_promtool_takes_the_rules(tmp_path):
+def test_promtool_takes_the_rules_and_the_queries_of_the_dashboard(tmp_path):
     promtool("check", "rules", str(CHART / "files" / "rules.yaml"), folder=tmp_path)
-
-
-def test_promtool_takes_the_queries_of_the_dashboard(tmp_path):
     queries = [query.replace("$__rate_interval", "5m") for query in QUERIES]
     rules = [{"record": f"panel:{n}", "expr": query} for n, query in enumerate(queries)]
     (tmp_path / "r.yaml").write_text(yaml.safe_dump({"groups": [{"name": "g", "rules": rules}]}))
@@ -227,20 +171,19 @@ def test_every_alert_is_tried():
     assert FIRING.keys() == {rule["alert"] for rule in ALERTS}
 
 
-@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
-def test_an_alert_fires_when_it_should_and_not_without_a_reason(rule, tmp_path):
-    given, labels = FIRING[rule["alert"]]
-    bare = {**rule, "annotations": {}}
-    (tmp_path / "r.yaml").write_text(yaml.safe_dump({"groups": [{"name": "g", "rules": [bare]}]}))
-    fires = [{"exp_labels": {**rule["labels"], **labels}}]
+def test_alerts_fire_when_they_should_and_not_without_a_reason(tmp_path):
+    bare = [{**rule, "annotations": {}} for rule in ALERTS]
+    (tmp_path / "r.yaml").write_text(yaml.safe_dump({"groups": [{"name": "g", "rules": bare}]}))
     well = [series("diptych_operator_leads", "1x120")]
-
-    def case(input_series: list[dict[str, str]], expected: list[dict[str, Any]]) -> dict[str, Any]:
-        at = {"eval_time": "100m", "alertname": rule["alert"], "exp_alerts": expected}
-        return {"interval": "1m", "input_series": input_series, "alert_rule_test": [at]}
-
-    tests = {"rule_files": ["r.yaml"], "tests": [case(given, fires), case(well, [])]}
-    (tmp_path / "t.yaml").write_text(yaml.safe_dump(tests))
+    cases = []
+    for rule in ALERTS:
+        given, labels = FIRING[rule["alert"]]
+        fires = [{"exp_labels": {**rule["labels"], **labels}}]
+        for input_series, expected in ((given, fires), (well, [])):
+            at = {"eval_time": "100m", "alertname": rule["alert"], "exp_alerts": expected}
+            case = {"interval": "1m", "input_series": input_series, "alert_rule_test": [at]}
+            cases.append(case)
+    (tmp_path / "t.yaml").write_text(yaml.safe_dump({"rule_files": ["r.yaml"], "tests": cases}))
     promtool("test", "rules", "t.yaml", folder=tmp_path)
 
 

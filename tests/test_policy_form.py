@@ -19,6 +19,7 @@ from diptych_operator.process.settings_files import AgentsFile, SettingsError
 ROOT = Path(__file__).parents[1]
 GENERATOR = runpy.run_path(str(ROOT / "crds" / "generate.py"))
 CHART = ROOT / "charts" / "diptych" / "values.schema.json"
+VALUES = jsonschema.Draft7Validator(json.loads(CHART.read_text()))
 RULE = {"match": {"tool": "bank__*"}, "do": "deny"}
 
 
@@ -33,16 +34,13 @@ def named(name: Any) -> dict[str, Any]:
 TAKEN = [
     RULE,
     changed(match={"agent": "lawyer"}, when='args.task.contains("sue")', reason="A\nB"),
-    *(changed(do=do) for do in ("allow", "ask")),
-    *(changed(mode=mode) for mode in ("enforce", "dryRun")),
-    *(changed(expires=text) for text in ("1s", "90s", "1m30s", "500ms", "24h", "1440m", "1h0m0s")),
-    *(named(name) for name in ("a", "a b", "é", "x" * 256)),
-    changed(when="true" + " " * 2044),
-    changed(reason="x" * 1024),
+    changed(do="ask", mode="dryRun"),
+    *(changed(expires=text) for text in ("1m30s", "500ms", "1h0m0s")),
+    *(named(name) for name in ("é b", "x" * 256)),
+    changed(when="true" + " " * 2044, reason="x" * 1024),
 ]
 REFUSED = [
     {},
-    {"do": "deny"},
     {"match": {"tool": "a"}},
     changed(match={}),
     changed(match={"tool": "a", "agent": "b"}),
@@ -54,10 +52,10 @@ REFUSED = [
     changed(when="x" * 2049),
     changed(reason="x" * 1025),
     changed(reason=1),
-    *(changed(expires=text) for text in ("", "1", "1d", "1m 30s", "30s1m", "-1s", "1.5h")),
-    *(named(name) for name in ("", " a", "a ", "a\nb", "a\x00b", "x" * 257, 1)),
+    *(changed(expires=text) for text in ("", "1d", "30s1m", "-1s", "1.5h")),
+    *(named(name) for name in ("", " a", "a\nb", "a\x00b", "x" * 257, 1)),
 ]
-BEYOND_A_SCHEMA = [changed(expires=text) for text in ("0s", "0h0m", "24h1ms", "25h", "1441m")]
+BEYOND_A_SCHEMA = [changed(expires=text) for text in ("0s", "24h1ms")]
 
 
 def by_models(rule: dict[str, Any]) -> bool:
@@ -69,8 +67,7 @@ def by_models(rule: dict[str, Any]) -> bool:
 
 
 def by_the_chart(rule: dict[str, Any]) -> bool:
-    values = json.loads(CHART.read_text())
-    return bool(jsonschema.Draft7Validator(values).is_valid({"agents": {"policy": [rule]}}))
+    return bool(VALUES.is_valid({"agents": {"policy": [rule]}}))
 
 
 def by_the_operator(rule: dict[str, Any]) -> bool:
@@ -80,23 +77,17 @@ def by_the_operator(rule: dict[str, Any]) -> bool:
         return False
 
 
-PLACES = pytest.mark.parametrize("takes", [by_models, by_the_chart, by_the_operator])
+PLACES = (by_models, by_the_chart, by_the_operator)
 
 
 def test_the_charts_form_is_made_of_the_models() -> None:
     assert CHART.read_text() == GENERATOR["values_text"]()
 
 
-@PLACES
-@pytest.mark.parametrize("rule", TAKEN, ids=str)
-def test_all_places_take_what_is_right(takes: Any, rule: dict[str, Any]) -> None:
-    assert takes(rule)
-
-
-@PLACES
-@pytest.mark.parametrize("rule", REFUSED, ids=lambda rule: str(rule)[:60])
-def test_no_place_takes_what_is_wrong(takes: Any, rule: dict[str, Any]) -> None:
-    assert not takes(rule)
+def test_all_places_take_what_is_right_and_refuse_what_is_wrong() -> None:
+    for takes in PLACES:
+        assert [rule for rule in TAKEN if not takes(rule)] == []
+        assert [rule for rule in REFUSED if takes(rule)] == []
 
 
 @pytest.mark.parametrize("rule", BEYOND_A_SCHEMA, ids=str)

@@ -5,21 +5,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx
-import pytest
 from a2a.client import Client
 from a2a.types import (
     CancelTaskRequest,
-    GetTaskRequest,
     Message,
     Part,
     Role,
     SendMessageRequest,
     StreamResponse,
-    Task,
     TaskState,
 )
 from support.a2a_wires import USUAL, Wire, client_over, over_each_wire
-from support.model_server import breaks_off, model_server, silence
+from support.model_server import model_server, silence
 from support.stack import Stage, box, call, stage
 
 from diptych.manifest.settings import TimeoutConfig
@@ -50,30 +47,6 @@ async def heard(client: Client, request: SendMessageRequest) -> list[StreamRespo
     return [event async for event in client.send_message(request)]
 
 
-def answer_of(task: Task) -> str:
-    return "".join(part.text for artifact in task.artifacts for part in artifact.parts)
-
-
-async def test_a_blocking_client_gets_a_whole_task() -> None:
-    replies = (call("echo", text="hello"), "{}", ANSWER)
-    async with (
-        stage(*replies, tools=(box(echo),)) as helper,
-        client_of(helper, streaming=False) as client,
-    ):
-        (event,) = await heard(client, message())
-        assert event.task.status.state == TaskState.TASK_STATE_COMPLETED
-        assert answer_of(event.task) == ANSWER
-        again = await client.get_task(GetTaskRequest(id=event.task.id))
-        assert answer_of(again) == ANSWER
-        assert (await helper.run(event.task.id))["answer"] == ANSWER
-        assert await helper.facts() == [
-            "user_message",
-            "tool_call",
-            "tool_result",
-            "agent_response",
-        ]
-
-
 @over_each_wire
 async def test_a_streaming_client_gets_the_same_piece_by_piece(wire: Wire) -> None:
     replies = (call("echo", text="hello"), "{}", {"content": ANSWER, "chunk_ms": 30})
@@ -88,33 +61,6 @@ async def test_a_streaming_client_gets_the_same_piece_by_piece(wire: Wire) -> No
         assert len(pieces) > 2
         assert "".join(part.text for p in pieces for part in p.artifact.parts) == ANSWER
         assert events[-1].status_update.status.state == TaskState.TASK_STATE_COMPLETED
-
-
-async def test_a_context_is_a_session_whatever_protocol_it_is_continued_by() -> None:
-    async with (
-        model_server("{}", "One.", "{}", "Two.", "{}", "Three.") as model,
-        stage(model=model) as helper,
-        client_of(helper, streaming=False) as client,
-    ):
-        (event,) = await heard(client, message("first"))
-        context = event.task.context_id
-        await heard(client, message("second", context))
-        assert await helper.answer("third", session_id=context) == "Three."
-        said = [m["content"] for m in model.requests[4]["messages"]]
-        assert said[-5:] == ["first", "One.", "second", "Two.", "third"]
-
-
-@pytest.mark.parametrize("streaming", [False, True])
-async def test_a_model_that_breaks_off_is_a_failed_task_and_says_why(streaming: bool) -> None:
-    async with (
-        model_server("{}", breaks_off("Half ")) as model,
-        stage(model=model) as helper,
-        client_of(helper, streaming=streaming) as client,
-    ):
-        last = (await heard(client, message()))[-1]
-        status = (last.status_update if streaming else last.task).status
-        assert status.state == TaskState.TASK_STATE_FAILED
-        assert "broke off" in status.message.parts[0].text
 
 
 async def test_a_cancelled_task_stops_the_model_too() -> None:

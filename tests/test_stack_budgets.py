@@ -63,11 +63,7 @@ async def test_a_budget_of_session_and_day_shows_too() -> None:
     ("budget", "param"),
     [
         ({"tokens": 2_000}, "budget.tokens"),
-        ({"tokens": -1}, "budget.tokens"),
-        ({"tokens": 0}, "budget.tokens"),
         ({"cost": "0.5"}, "budget.cost"),
-        ({"cost": 0.5}, "budget.cost"),
-        ({"cost": "-1"}, "budget.cost"),
         ({"cost": "abc"}, "budget.cost"),
         ({"euros": 1}, "budget.euros"),
     ],
@@ -140,25 +136,6 @@ async def test_three_workers_spend_together_what_is_left_and_the_caller_sees_who
             assert asked["metadata"]["budget"]["tokens"] in (333, 334)
 
 
-async def test_what_workers_leave_is_there_for_the_answer() -> None:
-    workers = [worker(name, said("{}"), said(f"{name} is done.")) for name in WORKERS]
-    async with stages(coordinator(1_000), *workers) as (boss, *_):
-        run = await boss.ended(await boss.start())
-        assert run["answer"] == "All done."
-        assert run["budget"]["run"]["used"] == {"tokens": 100 + 3 * 200 + 200}
-
-
-async def test_a_child_runs_within_the_smaller_of_both_budgets() -> None:
-    tight = worker("ada", *[said(call("echo", n=n)) for n in range(9)], loop=limited(tokens=200))
-    others = [worker(name, said("{}"), said("Done.")) for name in WORKERS[1:]]
-    async with stages(coordinator(3_000), tight, *others) as (boss, ada, *_):
-        await boss.ended(await boss.start())
-        (run,) = (await ada.http.get("/v1/runs")).json()["data"]
-        found = await ada.run(run["id"])
-        assert found["budget"]["run"]["limits"]["tokens"] == 200
-        assert found["error"]["code"] == "budget_exhausted"
-
-
 async def test_a_grandchild_counts_at_the_top() -> None:
     leaf = agent(said("{}"), said("Leaf."), name="leaf")
     peer = (PeerConfig("leaf", "leaf", share_context=True),)
@@ -175,19 +152,6 @@ async def test_a_grandchild_counts_at_the_top() -> None:
     async with stages(top, middle, leaf) as (first, *_):
         run = await first.ended(await first.start())
         assert run["budget"]["run"]["used"] == {"tokens": 800, "model_calls": 8}
-
-
-async def test_money_of_a_child_is_what_the_child_says() -> None:
-    dear = limited(Prices(Decimal(1_000), Decimal(0)))
-    ada = worker("ada", said("{}"), said("Done."), loop=dear)
-    others = [worker(name, said("{}"), said("Done.")) for name in WORKERS[1:]]
-    boss = coordinator(10_000)
-    async with stages(boss, ada, *others) as (first, *_):
-        await first.ended(await first.start())
-        ends = [e for e in await first.memory() if e["event_type"] == "delegation_response"]
-        used = {e["metadata"]["agent"]: e["metadata"]["child"]["used"] for e in ends}
-        assert used["ada"]["cost"] == "0.18"
-        assert used["ben"]["model_calls"] == 2
 
 
 async def test_a_delegation_gets_half_of_what_is_left_of_a_day() -> None:
@@ -235,6 +199,5 @@ async def test_a_budget_of_a_stranger_that_makes_no_sense_is_refused() -> None:
     ):
         with pytest.raises(InvalidRequest, match="budget"):
             read_metadata({"budget": wrong})
-    assert read_metadata({"budget": {"tokens": 5.0, "cost": "0.5"}}).budget == Budget(
-        5, Decimal("0.5")
-    )
+    given = {"budget": {"tokens": 5.0, "cost": "0.5"}}
+    assert read_metadata(given).budget == Budget(5, Decimal("0.5"))

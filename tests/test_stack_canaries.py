@@ -25,6 +25,7 @@ from diptych.stores.redis.settings import read_url
 MODEL = "sk-canary-Model7q2Zx9Lw"
 MODEL_HEADER = "hdr-canary-Tenant4Yp8Rk"
 TOOL_HEADER = "tok-canary-Tool6Vb3Nj1"
+QUERY = "qry-canary-Version1Zt5Ob"
 TOOL_ENV = "env-canary-Stdio5Gd0Hs"
 REDIS = "pwd-canary-Redis2Fm7Qa"
 ACCESS = "key-canary-Access8Uc4Te"
@@ -42,7 +43,7 @@ metadata: {{name: clerk}}
 spec:
   model:
     name: m
-    endpoint: {model}
+    endpoint: "{model}?api-version={query}"
     apiKey: {{secretKeyRef: {{name: c, key: model}}}}
     headers: [{{name: X-Tenant, valueFrom: {{secretKeyRef: {{name: c, key: tenant}}}}}}]
   tools:
@@ -144,7 +145,7 @@ async def test_no_canary_is_shown_whatever_fails(
     set_up_logging("DEBUG", "text")
     async with model_server("{}") as model, serving(leaking_tools()) as bank:
         file = tmp_path / "agent.yaml"
-        words = {"python": sys.executable, "stdio": json.dumps(STDIO)}
+        words = {"query": QUERY, "python": sys.executable, "stdio": json.dumps(STDIO)}
         file.write_text(MANIFEST.format(model=model.url, bank=bank, **words))
         sockets = Sockets(ListenAddress("0.0.0.0", 0), 1)
         configs = load_agents([file], LocalOptions(ENVIRON)).resolve(sockets.urls)

@@ -20,11 +20,10 @@ import pytest
 from support.model_server import model_server, silence, stalls
 from support.pods import SERVE, SERVERS, PodProcess
 from support.redis_server import free_port
-from support.stack import Stage, agent, box, call, stage, stages, until
+from support.stack import Stage, agent, call, stage, stages, until
 from support.trees import delegates_to
 
 from diptych.manifest.settings import PeerConfig, TimeoutConfig, ToolServerConfig
-from diptych.policy.rules import Policy, Rule
 
 pytestmark = pytest.mark.long
 
@@ -146,26 +145,6 @@ async def test_a_model_that_hangs_is_hung_up_on(steps: Sequence[Any]) -> None:
             await model.hung_up.wait()
 
 
-async def test_a_call_that_waits_for_approval_is_closed_and_never_made() -> None:
-    paid = list[int]()
-
-    async def pay() -> str:
-        """Pay."""
-        paid.append(1)
-        return "paid"
-
-    ask = Policy((Rule("tool", "pay", "ask"),))
-    async with stage(call("pay"), "{}", "x", tools=(box(pay),), policy=ask) as helper:
-        run_id = await helper.start()
-        await until(lambda: _has_status(helper, run_id, "input-required"))
-        _, run = await cancelled(helper, run_id)
-        assert [each["status"] for each in run["approvals"]] == ["closed"]
-        decided = await helper.http.post(
-            f"/v1/runs/{run_id}/approvals/call_1_1", json={"decision": "approve"}
-        )
-        assert (decided.status_code, paid) == (409, [])
-
-
 async def _has_status(at: Stage, run_id: str, status: str) -> bool:
     return bool((await at.run(run_id))["status"] == status)
 
@@ -227,16 +206,3 @@ async def test_a_grandchild_is_stopped_with_the_tool_that_it_calls(tmp_path: Pat
 async def _client(pod: PodProcess) -> AsyncIterator[Stage]:
     async with httpx.AsyncClient(base_url=pod.url, timeout=10) as http:
         yield Stage(None, http)  # type: ignore[arg-type] - only its client is asked
-
-
-@pytest.mark.timeout(180)
-async def test_a_child_that_stands_still_holds_nothing_up_and_is_stopped_when_it_goes_on(
-    tmp_path: Path,
-) -> None:
-    async with tree(tmp_path) as (top, (between, _), notes):
-        run_id = await top.start()
-        await notes.started()
-        between.pause()
-        began, _ = await cancelled(top, run_id)
-        between.resume()
-        await notes.stopped_after(began)

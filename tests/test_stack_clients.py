@@ -10,18 +10,11 @@ pytestmark = pytest.mark.long
 
 CITY = {"name": "Paris", "population": 2_100_000}
 RIGHT = json.dumps(CITY)
-WRONG = json.dumps({"name": "Paris"})
 WAYS = {
     "pydantic-ai": 9,
     "litellm": 4,
-    "llama-index": 6,
     "vercel-ai": 9,
 }
-
-
-async def look_up(country: str) -> str:
-    """Look something up."""
-    return f"The capital of {country} is Paris."
 
 
 @pytest.mark.parametrize("library", WAYS)

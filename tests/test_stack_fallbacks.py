@@ -1,6 +1,5 @@
 """Runs whose model has fallbacks that take other things than it does, through the whole stack."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -93,28 +92,6 @@ async def test_auto_goes_on_with_a_fallback_that_takes_no_tools(ill_after: int) 
         assert (answer, calls) == ("It is x, says the second.", 1)
         assert formats == (["json"] if ill_after < 2 else [])
         assert (await helper.http.get("/ready")).json()["action_format"] == "native"
-
-
-async def test_a_model_that_is_back_is_asked_natively_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("diptych.models.health.OPEN_TIME", 0.5)
-    first = First(is_ill=True)
-    async with two(first, "auto") as (helper, other):
-        for _ in range(3):  # so that its circuit opens
-            assert (await ended(helper))[0] == "It is x, says the second."
-        asked = len(other.requests)
-        first.is_ill = False
-        await asyncio.sleep(0.6)
-        assert await ended(helper) == ("It is x, says the first.", [], 1)
-        assert len(other.requests) == asked
-
-
-async def test_native_by_order_says_why_it_cannot_go_on_with_the_fallback() -> None:
-    async with two(First(is_ill=True), "native") as (helper, _):
-        run = await helper.ended(await helper.start("hi"))
-    assert run["status"] == "failed"
-    assert run["error"]["code"] == "tools_refused"
 
 
 @pytest.mark.parametrize("hangs_in", ["phase 1", "phase 2"])

@@ -11,25 +11,11 @@ from typing import Any
 
 import pytest
 from support.hostile import listed, mcp_app, peak_memory, self_signed, serving
-from support.stack import agent, box, call, stage, stages
+from support.stack import agent, call, stage, stages
 
-from diptych.core.run_settings import RunSettings
-from diptych.http import sse_response
 from diptych.manifest.settings import AgentConfig, ModelConfig, ToolServerConfig
 
 CONNECT = 5.0  # seconds
-
-
-async def fetch(page: int) -> str:
-    """Fetch a page."""
-    await asyncio.sleep(0)
-    return f"Page {page} is busy: try again."
-
-
-async def wait() -> str:
-    """Wait."""
-    await asyncio.sleep(0.4)
-    return "Done."
 
 
 # T9: 200 tools on 5 servers, one of them slow to list
@@ -92,14 +78,9 @@ TEXT = [{"type": "text", "text": "fine"}]
     "answer",
     [
         pytest.param({"result": {"resultType": "surprise", "content": TEXT}}, id="another type"),
-        pytest.param({"result": {"resultType": 7, "content": TEXT}}, id="no type"),
         pytest.param({"result": None}, id="null"),
-        pytest.param({"result": []}, id="a list"),
-        pytest.param({"result": {"content": 7}}, id="a number"),
         pytest.param({"result": {"content": [{"type": "smell", "smell": "x"}]}}, id="no content"),
-        pytest.param({"result": {"content": TEXT, "isError": "maybe"}}, id="perhaps an error"),
         pytest.param({"error": "no"}, id="a text as error"),
-        pytest.param({"error": {"code": "x", "message": 7}}, id="an error of another form"),
         pytest.param({}, id="neither"),
     ],
 )
@@ -115,52 +96,20 @@ async def test_a_result_that_is_none_has_an_unknown_outcome_and_the_run_goes_on(
     assert fact["content"].startswith("outcome: unknown. This call was started and may have ")
 
 
-# T12 and M9: a tool that says "try again" a thousand times, and a model that does
-
-
-async def test_a_tool_that_says_try_again_for_ever_ends_at_the_last_step() -> None:
-    replies = [call("fetch", page=page) for page in range(1000)]
-    loop = RunSettings(max_steps=20)
-    async with stage(*replies, tools=(box(fetch),), loop=loop) as helper:
-        run = await helper.ended(await helper.start())
-        facts = await helper.facts()
-    assert run["status"] == "max_steps"
-    assert facts.count("tool_call") == facts.count("tool_result") == 20
-
-
 # C9: 10,000 messages
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/runs"])
-async def test_ten_thousand_messages_are_refused_and_cost_20_mb_at_most(path: str) -> None:
+async def test_ten_thousand_messages_are_refused_and_cost_20_mb_at_most() -> None:
     messages = [{"role": "user", "content": f"message {n}"} for n in range(10_000)]
     async with stage("{}", "Read.") as helper:
         await helper.answer()
         before, began = peak_memory(), time.monotonic()
-        response = await helper.http.post(path, json={"messages": messages})
+        response = await helper.http.post("/v1/runs", json={"messages": messages})
         assert response.status_code == 400
         assert "messages has more than 1000 items" in response.text
         assert time.monotonic() - began < CONNECT
         assert peak_memory() - before < 20 * 2**20
         assert await helper.answer("And you?") == "Read."
-
-
-# C10: a proxy that buffers, and closes what is silent
-
-
-async def test_a_stream_that_has_nothing_to_say_sends_comments(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert sse_response.PING_SECONDS == 15
-    monkeypatch.setattr(sse_response, "PING_SECONDS", 0.1)
-    async with stage(call("wait"), "{}", "Yes.", tools=(box(wait),)) as helper:
-        run_id = await helper.start()
-        told = await helper.http.get(f"/v1/runs/{run_id}/events")
-    assert told.headers["x-accel-buffering"] == "no"
-    assert told.headers["cache-control"] == "no-store"
-    assert told.text.count(": ping\n\n") >= 3
-    ids = [int(line[4:]) for line in told.text.splitlines() if line.startswith("id: ")]
-    assert ids == [*range(1, len(ids) + 1)]
 
 
 # M3: a host that nobody knows, a certificate that nobody signed

@@ -6,9 +6,9 @@ from typing import Any
 
 import httpx
 import pytest
-from support.model_server import model_server, silence, stalls, status
+from support.model_server import model_server, silence, status
 from support.redis_server import free_port
-from support.stack import agent, box, call, frames, stage, stages, tool_server, until
+from support.stack import agent, box, call, frames, stage, tool_server, until
 
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.core.errors import ConfigError
@@ -28,7 +28,6 @@ from diptych.serve import hosted_agent
 from diptych.serve.process import ListenAddress, Sockets, serve_agents
 
 AWAY = "http://127.0.0.1:9"
-PATIENT = TimeoutConfig(connect=1, first_byte=30, idle=30, total=30)
 
 
 async def echo(text: str) -> str:
@@ -44,28 +43,6 @@ async def test_ready_says_that_a_script_answers_and_that_memory_does_not_last() 
         assert (body["status"], body["agent"], body["missing"]) == ("ready", "helper", [])
         assert any("DEBUG_MOCK_RESPONSES is on" in note for note in body["notes"])
         assert (await helper.http.get("/health")).json() == {"status": "ok", "agent": "helper"}
-
-
-async def test_ready_says_nothing_of_a_script_when_there_is_none() -> None:
-    async with model_server("{}") as model, stage(model=model) as helper:
-        notes = (await helper.http.get("/ready")).json()["notes"]
-        assert not any("MOCK" in note for note in notes)
-
-
-async def test_ready_names_what_is_missing_and_is_green_all_the_same() -> None:
-    fields: dict[str, Any] = {
-        "tools": (box(echo), ToolServerConfig("calc", url=f"{AWAY}/mcp")),
-        "agents": (PeerConfig("writer", AWAY),),
-    }
-    async with stage("{}", "x", **fields) as helper:
-        ready = await helper.http.get("/ready")
-        assert ready.status_code == 200
-        missing = ready.json()["missing"]
-        assert [(m["kind"], m["name"]) for m in missing] == [
-            ("server", "calc"),
-            ("agent", "writer"),
-        ]
-        assert all(m["reason"] and m.keys() == {"kind", "name", "reason"} for m in missing)
 
 
 async def test_ready_and_the_log_name_rules_that_match_nothing_once_offers_are_known(
@@ -179,13 +156,6 @@ async def test_metrics_count_what_happened() -> None:
         assert {name: counts.get(name) for name in expected} == expected
 
 
-async def test_metrics_of_two_agents_in_one_process_are_apart() -> None:
-    async with stages(agent("{}", "x", name="one"), agent("{}", "x", name="two")) as (one, two):
-        await one.answer()
-        assert counted((await one.http.get("/metrics")).text)[MODEL_CALLS] == 2
-        assert MODEL_CALLS not in counted((await two.http.get("/metrics")).text)
-
-
 async def test_metrics_with_a_port_of_their_own_are_there_alone_and_ask_for_no_token() -> None:
     may_ask = Grant((Grantee("key", "ci"),), frozenset({Right.ASK}))
     access = AccessConfig(keys={"ci": lambda: "a key of some length"}, grants=(may_ask,))
@@ -245,39 +215,6 @@ async def test_a_stream_is_opened_after_a_while_and_pinged_while_it_waits(
         assert response.text.startswith(": ping")
         (error,) = frames(response.text)
         assert error.json["error"]["code"] == "model_timeout"
-
-
-async def test_pings_never_cut_a_frame_in_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "PING_SECONDS", 0.001)
-    async with stage("{}", {"content": "a b c d e f g h", "chunk_ms": 10}) as helper:
-        told = frames((await helper.chat(stream=True)).text)
-        assert told[-1].data == "[DONE]"
-        assert all(frame.json["object"] for frame in told[:-1])
-
-
-async def test_events_of_a_silent_run_are_pinged_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "PING_SECONDS", 0.02)
-    async with (
-        model_server("{}", stalls("Once ")) as model,
-        stage(model=model, timeouts=PATIENT) as helper,
-    ):
-        run_id = await helper.start()
-        async with (
-            asyncio.timeout(2),
-            helper.http.stream("GET", f"/v1/runs/{run_id}/events") as response,
-        ):
-            async for line in response.aiter_lines():
-                if line.startswith(": ping"):
-                    break
-
-
-async def test_a_script_that_fails_counts_as_an_error_of_its_model() -> None:
-    async with stage("{}", {"error": {"message": "Cut.", "code": "model_cut"}}) as helper:
-        assert (await helper.chat()).status_code == 502
-        counts = counted((await helper.http.get("/metrics")).text)
-    assert counts[MODEL_CALLS] == 1
-    assert counts[MODEL_CALLS.replace('"ok"', '"error"')] == 1
-    assert counts['diptych_model_errors_total{reason="model_cut"}'] == 1
 
 
 async def test_what_a_silent_name_server_hides_has_one_cause(

@@ -16,7 +16,6 @@ from support.model_server import (
     ModelServer,
     breaks_off,
     model_server,
-    says,
     silence,
     spoken,
     stalls,
@@ -65,20 +64,14 @@ async def error_in_a_stream(exchange: Exchange) -> web.StreamResponse:
 
 FAULTS = [
     pytest.param(status(401, CANARY), 502, "model_unauthorized", id="401"),
-    pytest.param(status(403, CANARY), 502, "model_unauthorized", id="403"),
     pytest.param(status(429, CANARY, Retry_After="0"), 502, "model_overloaded", id="429"),
-    pytest.param(status(404, "{}"), 502, "model_refused", id="404"),
     pytest.param(status(500, CANARY), 502, "model_failed", id="500"),
-    pytest.param(status(501, CANARY), 502, "model_failed", id="501"),
-    pytest.param(status(302, "", Location="http://127.0.0.1:9"), 502, "model_refused", id="302"),
     pytest.param(answers(CANARY.encode()), 502, "model_garbage", id="no JSON"),
-    pytest.param(answers(b'{"hello": "%b"}' % CANARY.encode()), 502, "model_garbage", id="JSON"),
-    pytest.param(answers(b"<html>", "text/html"), 502, "model_garbage", id="a page"),
     pytest.param(answers(b""), 502, "model_garbage", id="an empty body"),
     pytest.param(silence, 504, "model_timeout", id="nothing"),
 ]
 TOO_LONG = b'{"error": {"message": "This model\'s maximum context length is 8 tokens"}}'
-ONE_OF_EACH = [FAULTS[n] for n in (0, 2, 5, 7, 11)]
+ONE_OF_EACH = [FAULTS[n] for n in (1, 3, 5)]
 
 
 @pytest.mark.parametrize(("fault", "http_status", "code"), FAULTS)
@@ -109,21 +102,6 @@ async def test_a_conversation_that_is_too_long_is_the_callers_to_mend(model: Mod
             error = response.json()["error"]
             assert (error["type"], error["code"]) == ("invalid_request_error", "context_too_long")
             assert (await asked.run(response.headers["X-Run-ID"]))["status"] == "failed"
-
-
-@pytest.mark.parametrize(
-    ("replies", "code"),
-    [
-        (["{}", "{}", "{}"], "answer_not_given"),
-        (["{}", "", ""], "empty_answer"),
-        ([{"error": {"message": "No tools.", "code": "tools_refused"}}], "tools_refused"),
-    ],
-)
-async def test_what_only_the_model_can_mend_is_a_bad_gateway(replies: Any, code: str) -> None:
-    async with stage(*replies) as asked:
-        response = await asked.chat()
-        error = response.json()["error"]
-        assert (response.status_code, error["type"], error["code"]) == (502, "server_error", code)
 
 
 async def test_a_retry_is_told_and_each_attempt_is_counted(model: ModelServer) -> None:
@@ -208,23 +186,6 @@ async def test_a_model_that_fails_after_its_first_word_is_an_error_frame_and_no_
     whole = await helper.chat()
     assert whole.status_code in (502, 504)
     assert whole.json()["error"]["code"] == code
-
-
-@pytest.mark.parametrize("reason", ["length", "content_filter"])
-async def test_what_the_model_says_of_its_answers_end_is_passed_on(
-    helper: Stage, model: ModelServer, reason: str
-) -> None:
-    model.play("{}", says("Up to here", reason))
-    choice = (await helper.chat()).json()["choices"][0]
-    assert (choice["message"]["content"], choice["finish_reason"]) == ("Up to here", reason)
-
-
-async def test_a_model_that_is_busy_for_a_moment_is_asked_again_and_nobody_notices(
-    helper: Stage, model: ModelServer
-) -> None:
-    model.play(status(503), status(429, Retry_After="0"), "{}", status(500), "All is well.")
-    assert await helper.answer() == "All is well."
-    assert len(model.requests) == 5
 
 
 async def test_after_a_failure_the_session_goes_on(helper: Stage, model: ModelServer) -> None:

@@ -140,17 +140,6 @@ async def test_auto_goes_on_in_json_where_one_tool_s_schema_is_refused() -> None
     assert ["tools" in request for request in model.requests].count(True) == 1
 
 
-async def test_native_by_order_names_the_tool_whose_schema_is_refused() -> None:
-    async with (
-        model_server(refuses_one_tool) as model,
-        stage(model=model, tools=(box(echo),), loop=NATIVE) as helper,
-    ):
-        refused = await helper.chat()
-    said = refused.json()["error"]["message"]
-    assert "It does not take the tool 'echo'. Change its input schema, leave it out" in said
-    assert len(model.requests) == 1
-
-
 def cannot_read_call(status: int, body: str) -> Step:
     """A step in which the model's server could not read the call that the model wrote."""
 
@@ -165,15 +154,10 @@ PEG_NATIVE = (  # llama.cpp, Llama 3.2's template
     '{"error": {"code": 500, "message": "The model produced output that does not match the '
     'expected peg-native format", "type": "server_error"}}'
 )
-TOOL_USE_FAILED = (  # Groq
-    '{"error": {"message": "Failed to call a function. Please adjust your prompt.", "type": '
-    '"invalid_request_error", "code": "tool_use_failed", "failed_generation": '
-    '"<function=echo>{\\"text\\": \\"x\\"}</function>"}}'
-)
 
 
 @pytest.mark.parametrize("mode", ["separate", "direct"], ids=["whole", "streamed"])
-@pytest.mark.parametrize("ended", ["content_filter", "length", "SAFETY"])
+@pytest.mark.parametrize("ended", ["length", "SAFETY"])
 async def test_calls_of_a_reply_that_was_cut_off_or_filtered_are_not_made(
     mode: Any, ended: str
 ) -> None:
@@ -205,43 +189,3 @@ async def test_a_call_that_the_server_cannot_read_is_asked_for_anew(mode: Any) -
         told = model.requests[1]["messages"][-1]["content"]
     assert "json_syntax" in told
     assert facts.count("action_error") == facts.count("tool_result") == 1
-
-
-async def test_a_call_that_the_server_quotes_is_made() -> None:
-    steps = (cannot_read_call(400, TOOL_USE_FAILED), "I know.", "It is x.")
-    async with (
-        model_server(*steps) as model,
-        stage(model=model, tools=(box(echo),), loop=NATIVE) as helper,
-    ):
-        assert await helper.answer() == "It is x."
-        facts = await helper.facts()
-    assert facts.count("tool_result") == 1
-    assert "action_error" not in facts
-
-
-async def test_native_by_order_fails_with_a_sentence_where_tools_are_refused() -> None:
-    async with (
-        model_server(refuses_tools) as model,
-        stage(model=model, tools=(box(echo),), loop=NATIVE) as helper,
-    ):
-        run = await helper.ended(await helper.start())
-    assert run["status"] == "failed"
-    assert "tools_refused" in json.dumps(run)
-    assert "Set the model's actionFormat to json, or to auto" in json.dumps(run)
-
-
-@pytest.mark.parametrize("settings", [RunSettings(), NATIVE, AUTO], ids=["json", "native", "auto"])
-@pytest.mark.parametrize(
-    "asking",
-    [call("echo", text="x"), {"tool_calls": [{"name": "echo", "arguments": {"text": "x"}}]}],
-    ids=["text", "native"],
-)
-async def test_a_script_s_calls_are_made_in_every_format(asking: Any, settings: Any) -> None:
-    async with stage(asking, "{}", "It is x.", tools=(box(echo),), loop=settings) as helper:
-        assert await helper.answer() == "It is x."
-        assert await helper.facts() == [
-            "user_message",
-            "tool_call",
-            "tool_result",
-            "agent_response",
-        ]

@@ -118,21 +118,6 @@ async def test_the_caller_s_credential_goes_nowhere() -> None:
         assert ADA not in str(model.headers) + str(model.requests) + events.text
 
 
-async def test_the_card_names_the_schemes_where_somebody_must_prove_who_asks() -> None:
-    path = "/.well-known/agent-card.json"
-    async with pair() as (front, _), httpx.AsyncClient() as http:
-        card = (await http.get(front.url + path)).json()
-    assert card["securityRequirements"] == [{"schemes": {"bearer": {}}}]
-    scheme = card["securitySchemes"]["bearer"]["httpAuthSecurityScheme"]
-    assert scheme["scheme"] == "bearer"
-    async with (
-        serve_agents([agent("{}", "x", name="a")], Sockets(ListenAddress(), 1)) as (a,),
-        httpx.AsyncClient() as http,
-    ):
-        card = (await http.get(a.url + path)).json()
-    assert "securitySchemes" not in card
-
-
 LEAD = "key-of-lead-canary-8Rb4"
 BOTH = frozenset({Right.ASK, Right.APPROVE})
 

@@ -48,28 +48,6 @@ async def test_a_tool_server_may_go_and_come_back_as_often_as_it_likes() -> None
             assert "box" in model.requests[0]["messages"][0]["content"].partition("Unavailable")[2]
 
 
-async def test_an_agent_that_is_away_is_a_result_and_not_a_failure() -> None:
-    peers = (PeerConfig("writer", "http://127.0.0.1:9"),)
-    async with (
-        model_server('{"agent": "writer", "task": "t"}', "{}", "Sorry.") as model,
-        stage(model=model, agents=peers) as helper,
-    ):
-        assert await helper.answer() == "Sorry."
-        assert model.told(1) == "[Step 1/5] Error from agent writer:\nunavailable: writer"
-        assert (await helper.facts()) == ["user_message", "delegation_error", "agent_response"]
-
-
-async def test_an_agent_that_fails_is_a_result_with_its_reason() -> None:
-    peers = (PeerConfig("writer", "writer"),)
-    writer = agent({"error": "its model broke"}, name="writer")
-    front = agent('{"agent": "writer", "task": "t"}', "{}", "Sorry.", agents=peers)
-    async with stages(front, writer) as (helper, _):
-        assert await helper.answer() == "Sorry."
-        failed = (await helper.memory())[2]
-        assert failed["event_type"] == "delegation_error"
-        assert "its model broke" in failed["content"]
-
-
 async def test_a_delegation_never_comes_back_to_who_asked() -> None:
     delegates = '{"agent": "%s", "task": "t"}'
     one = agent(delegates % "two", "{}", "One.", name="one", agents=(PeerConfig("two", "two"),))

@@ -1,6 +1,5 @@
 """OpenAI's own client by its newer API, and libraries on top of it: against a served agent."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -9,7 +8,7 @@ import openai
 import pytest
 import pytest_asyncio
 from langchain_openai import ChatOpenAI
-from openai import AsyncOpenAI, OpenAI
+from openai import AsyncOpenAI
 from openai.types.responses import ResponseInputText
 from pydantic import BaseModel
 from support.clients import run_client
@@ -92,19 +91,6 @@ async def test_the_async_client_gets_the_same_streamed_helped_and_whole(
         assert "response.output_text.done" in seen
 
 
-async def test_the_sync_client_gets_the_same(model: ModelServer, settings: dict[str, Any]) -> None:
-    model.play(*WITH_CALL * 2)
-
-    def ask() -> tuple[Any, Any]:
-        with OpenAI(**settings) as client:
-            whole = client.responses.create(**ASK)
-            with client.responses.stream(**ASK) as stream:
-                return whole, stream.get_final_response()
-
-    whole, final = await asyncio.to_thread(ask)
-    assert whole.output_text == final.output_text == ANSWER
-
-
 async def test_a_stream_that_is_left_is_taken_up_where_it_was_byte_for_byte() -> None:
     async with stage("{}", SLOW) as slow, client_of(slow) as client:
         stream = await client.responses.create(**ASK, background=True, stream=True)
@@ -181,22 +167,6 @@ async def test_the_client_parses_typed_outputs_and_the_call_that_it_forces(
         )
         assert after.output_text == "Saved."
     assert "it is in" in str(model.requests[-1]["messages"])
-
-
-async def test_what_a_response_gave_can_be_sent_back_as_input(
-    model: ModelServer, settings: dict[str, Any]
-) -> None:
-    model.play("{}", "<think>Be kind.</think>Hi.", "{}", "Again.")
-    async with AsyncOpenAI(**settings) as client:
-        first = await client.responses.create(**ASK)
-        assert [item.type for item in first.output] == ["reasoning", "message"]
-        items: Any = [{"role": "user", "content": "hi"}, *first.output]
-        more = await client.responses.create(
-            model="helper", input=[*items, {"role": "user", "content": "more"}], store=False
-        )
-        assert more.output_text == "Again."
-    heard = [m["content"].partition("\n")[0] for m in model.requests[-1]["messages"][-3:]]
-    assert heard == ["hi", "Hi.", "more"]
 
 
 async def test_errors_become_the_exceptions_that_the_client_has_for_them(

@@ -5,10 +5,8 @@ import json
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 from support.stack import Stage, box, call, frames, stage
 
-from diptych import Agent
 from diptych.core.run_settings import RunSettings
 
 pytestmark = pytest.mark.asyncio
@@ -114,38 +112,3 @@ async def test_a_structured_run_is_the_same_for_three_readers() -> None:
         seen = await read_side_by_side(helper, adder, response_format=response_format)
     assert seen.pop("data") == [RIGHT]
     assert seen == dict.fromkeys(seen, json.dumps(RIGHT))
-
-
-@pytest.mark.parametrize("wrong", WRONG)
-async def test_a_schema_with_references_holds_over_runs_and_a2a(wrong: Any) -> None:
-    settings = RunSettings(output_schema=DEEP)
-    async with stage("{}", json.dumps(wrong), json.dumps(RIGHT), loop=settings) as helper:
-        asked = {"role": "ROLE_USER", "messageId": "m", "parts": [{"text": "hi"}]}
-        body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": asked}}
-        response = await helper.http.post("/a2a", json=body, headers={"A2A-Version": "1.0"})
-        parts = response.json()["result"]["task"]["artifacts"][0]["parts"]
-        assert [part["data"] for part in parts if "data" in part] == [RIGHT]
-    async with stage("{}", json.dumps(wrong), json.dumps(RIGHT)) as helper:
-        ended = await helper.ended(await helper.start(output_schema=DEEP))
-        assert (ended["status"], json.loads(ended["answer"])) == ("completed", RIGHT)
-
-
-class Part(BaseModel):
-    """A part, perhaps of other parts."""
-
-    name: str
-    of: "Whole | None" = None
-
-
-class Whole(BaseModel):
-    """Something made of parts."""
-
-    name: str
-    parts: list[Part]
-
-
-async def test_python_gets_an_object_of_a_model_that_refers_to_itself() -> None:
-    replies = ["{}", json.dumps(WRONG[0]), json.dumps(RIGHT)]
-    async with Agent(name="a", mock_responses=replies) as helper:
-        assert await helper.run("?", output=Whole) == Whole.model_validate(RIGHT)
-        assert await helper.run("?", output=DEEP) == RIGHT

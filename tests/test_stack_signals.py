@@ -115,20 +115,7 @@ async def test_a_connection_that_was_made_before_the_signal_may_still_send_its_r
         assert await asyncio.wait_for(serving.wait(), 3) == 0
 
 
-async def test_a_connection_that_never_sends_a_request_holds_the_end_up_for_five_seconds() -> None:
-    async with process("{}", "x") as (serving, url), httpx.AsyncClient(base_url=url) as other:
-        host, port = url.removeprefix("http://").split(":")
-        _, writer = await asyncio.open_connection(host, int(port))
-        await other.get("/health")
-        serving.terminate()
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(serving.wait()), 2)
-        serving.terminate()  # a second signal ends the wait
-        assert await asyncio.wait_for(serving.wait(), 2) == 0
-        writer.close()
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 async def test_an_idle_process_ends_at_once_though_connections_are_open(
     number: signal.Signals,
 ) -> None:

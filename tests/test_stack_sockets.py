@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import errno
 import logging
 import socket
 from urllib.parse import urlsplit
@@ -42,14 +41,6 @@ async def test_a_body_far_too_large_is_refused_before_it_is_sent() -> None:
         assert b"body_too_large" in reply
         response = await helper.http.post("/v1/chat/completions", json={"x": "y" * 2**22})
         assert response.status_code == 413
-
-
-async def test_a_body_in_many_pieces_is_read() -> None:
-    async with stage("{}", "Hello!") as helper:
-        pieces = [HI[n : n + 9] for n in range(0, len(HI), 9)]
-        reply = await reply_to(helper, HEAD % len(HI), *pieces)
-        assert reply.startswith(b"HTTP/1.1 200")
-        assert b"Hello!" in reply
 
 
 async def test_a_client_that_hangs_up_in_its_own_body_is_no_error_of_ours(
@@ -110,22 +101,6 @@ def test_all_addresses_are_those_of_both_families(address: str) -> None:
         bound.listen()
         socket.create_connection((address, bound.getsockname()[1]), timeout=5).close()
         assert sockets.urls == [f"http://127.0.0.1:{bound.getsockname()[1]}"]
-
-
-@pytest.mark.parametrize("code", [errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL])
-def test_where_there_is_no_ipv6_all_addresses_are_those_of_ipv4(
-    code: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make = socket.socket
-
-    def socket_of(family: socket.AddressFamily, *more: int) -> socket.socket:
-        if family is socket.AF_INET6:
-            raise OSError(code, "no IPv6")
-        return make(family, *more)
-
-    monkeypatch.setattr("diptych.serve.process.socket.socket", socket_of)
-    with contextlib.closing(Sockets(ListenAddress("::", 0), 1)) as sockets:
-        assert [bound.getsockname()[0] for bound in sockets] == ["0.0.0.0"]
 
 
 def test_the_kernel_keeps_little_for_a_reader_that_is_slow() -> None:

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 from support.model_server import Exchange, model_server, usage
-from support.stack import Stage, agent, box, stage, stages
+from support.stack import box, stage
 
 from diptych.core.run_settings import RunSettings
-from diptych.manifest.settings import PeerConfig
 
 pytestmark = pytest.mark.asyncio
 
@@ -96,14 +95,6 @@ def thoughts(asking: list[dict[str, Any]]) -> Iterator[str | None]:
     return (message.get("reasoning_content") for message in asking)
 
 
-async def replies(helper: Stage, run_id: str) -> list[dict[str, Any]]:
-    """What is on record of each reply of a run."""
-    text = (await helper.http.get(f"/v1/runs/{run_id}/events")).text
-    data = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
-    events = [json.loads(line) for line in data]
-    return [e for e in events if e.get("event_type") == "model_reply"]
-
-
 @pytest.mark.parametrize("loop", [NATIVE, DIRECT], ids=["separate", "direct"])
 async def test_reasoning_goes_back_beside_the_calls_that_it_led_to(loop: RunSettings) -> None:
     thinker = Thinker(wants="reasoning")
@@ -120,22 +111,6 @@ async def test_reasoning_goes_back_beside_the_calls_that_it_led_to(loop: RunSett
     assert [*thoughts(with_tools[-1])] == ["I think 1.", "I think 2."] * 2
 
 
-async def test_what_is_on_record_is_no_more_than_an_endpoint_may_want() -> None:
-    thinker = Thinker(wants="nothing", calls=1)
-    async with (
-        model_server(thinker) as model,
-        stage(model=model, tools=(box(echo),), loop=NATIVE) as helper,
-    ):
-        runs = [await helper.start("hi") for _ in range(1)]
-        await helper.ended(runs[0])
-        runs.append(await helper.start("hi"))
-        await helper.ended(runs[1])
-        kept = [["reasoning" in e["metadata"] for e in await replies(helper, r)] for r in runs]
-    # The second request of the first run shows that the endpoint does without.
-    assert kept == [[True, False, False], [False, False, False]]
-    assert not any("reasoning_content" in m for r in thinker.requests for m in r["messages"])
-
-
 @pytest.mark.parametrize("loop", [NATIVE, DIRECT], ids=["separate", "direct"])
 async def test_a_signature_goes_back_as_it_came(loop: RunSettings) -> None:
     thinker = Thinker(wants="signature")
@@ -149,30 +124,3 @@ async def test_a_signature_goes_back_as_it_came(loop: RunSettings) -> None:
     assert {json.dumps(m["tool_calls"][0].get("extra_content")) for m in asking} == {
         json.dumps(SIGNATURE)
     }
-
-
-async def test_a_model_s_reasoning_stays_its_own() -> None:
-    thinker = Thinker(wants="reasoning", calls=1)
-    function = {"name": "delegate_to_writer", "arguments": '{"task": "Write."}'}
-
-    async def then_delegates(exchange: Exchange) -> web.StreamResponse:
-        if "tools" in exchange.body and thinker._results([*exchange.body["messages"]]) == 1:
-            call = {"id": "d", "type": "function", "function": function}
-            message = {"role": "assistant", "reasoning_content": "Secret.", "tool_calls": [call]}
-            choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
-            return web.json_response({"choices": [choice]})
-        return await thinker(exchange)
-
-    async with (
-        model_server(then_delegates) as model,
-        model_server("{}", "Written.") as other,
-        stages(
-            agent(model=model, tools=(box(echo),), agents=(PeerConfig("writer", "writer"),),
-                  loop=NATIVE),
-            agent(model=other, name="writer"),
-        ) as (lead, writer),
-    ):  # fmt: skip
-        assert await lead.answer() == "It is x."
-        told = json.dumps([await lead.memory(), await writer.memory(), other.requests])
-    assert "think 1" not in told
-    assert "Secret" not in told

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.types import GetTaskRequest, TaskState
-from support.stack import Stage, box, call, frames, until
-from support.trees import chain, differences, said, told, tree_of
+from support.stack import Stage, box, call, until
+from support.trees import chain, differences, said, told
 
 from diptych.policy.rules import Policy, Rule
 from diptych.runs import call_maker, run_signals
@@ -82,20 +82,6 @@ async def tasks_of(stage: Stage) -> list[Any]:
     return [(await client.get_task(GetTaskRequest(id=run["id"]))).status.state for run in runs]
 
 
-async def test_a_rejection_goes_down_with_its_reason_and_the_tree_says_so() -> None:
-    async with paying() as served:
-        run_id = await waiting_at_the_top(served[0])
-        following = asyncio.create_task(told(served[0], run_id))
-        await asyncio.sleep(0.1)
-        await decide(served[0], run_id, decision="reject", reason="too much")
-        await following
-        (error,) = [e for e in await served[-1].memory() if e["event_type"] == "tool_error"]
-        assert error["content"] == "denied: too much"
-        assert PAID == []
-        records = await tree_of(served, run_id)
-        assert len(records) == DEPTH - 1
-
-
 async def test_what_does_not_fit_below_is_refused_at_the_top_with_its_place() -> None:
     async with paying() as served:
         run_id = await waiting_at_the_top(served[0])
@@ -108,19 +94,6 @@ async def test_what_does_not_fit_below_is_refused_at_the_top_with_its_place() ->
         assert edited.json()["made_as"] == {"tool": "pay", "arguments": {"amount": 1}}
         await served[0].ended(run_id)
         assert PAID == [1]
-
-
-async def test_what_is_decided_below_is_known_at_the_top() -> None:
-    async with paying() as served:
-        run_id = await waiting_at_the_top(served[0])
-        (run,) = (await served[-1].http.get("/v1/runs")).json()["data"]
-        assert (
-            await decide(served[-1], run["id"], "call_1_1", decision="approve")
-        ).status_code == (200)
-        run = await served[0].ended(run_id)
-        (approval,) = run["approvals"]
-        assert (approval["status"], approval["decision"]) == ("decided", "approve")
-        assert (await decide(served[0], run_id, decision="approve")).status_code == 409
 
 
 async def test_the_deadlines_of_all_stand_still_while_a_call_waits_below() -> None:
@@ -145,29 +118,6 @@ async def test_what_waits_below_is_closed_with_its_run(how: str) -> None:
         assert approval["status"] == "closed"
         assert (await decide(served[0], run_id, decision="approve")).status_code == 409
         assert PAID == []
-
-
-def notices(text: str) -> list[Any]:
-    whole = text[: text.rfind("\n\n") + 2]
-    return [frame for frame in frames(whole) if frame.event == "progress"]
-
-
-async def test_a_chat_is_told_what_waits_below_with_its_path() -> None:
-    async with paying() as served:
-        body = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
-        async with served[0].http.stream("POST", "/v1/chat/completions", json=body) as stream:
-            text, is_decided = "", False
-            async for chunk in stream.aiter_text():
-                text += chunk
-                asked = [f for f in notices(text) if f.json["type"] == "approval_requested"]
-                if asked and not is_decided:
-                    is_decided = True
-                    assert asked[0].json["path"] == ["call_1_1"] * DEPTH
-                    assert asked[0].json["choices"][0]["delta"] == {}
-                    run_id = stream.headers["x-run-id"]
-                    await decide(served[0], run_id, decision="approve")
-        assert is_decided
-        assert text.endswith("data: [DONE]\n\n")
 
 
 def paying_after(go_on: asyncio.Event) -> Callable[[int], Awaitable[str]]:

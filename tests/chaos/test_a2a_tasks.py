@@ -20,9 +20,9 @@ from a2a.types import (
     Task,
     TaskState,
 )
-from support.orders import Charges, Pace, answer, order_agent, order_model
+from support.orders import Charges, Pace, answer
 from support.pods import PodProcess, now
-from support.scene import Scene, order_scene, scene
+from support.scene import Scene, order_scene
 from support.stack import until
 
 COMPLETED, CANCELED = TaskState.TASK_STATE_COMPLETED, TaskState.TASK_STATE_CANCELED
@@ -125,27 +125,3 @@ async def test_tasks_whose_pod_was_killed_are_finished_and_told_by_the_other(
     assert [sum(f.event == "owner_changed" for f in logs[s.id]) for s in begun.values()] == [1] * 3
     unknown = [f.body["content"] for f in logs[tool.id] if f.event == "tool_error"]
     assert [words.partition(":")[0] for words in unknown] == ["outcome"]
-
-
-async def test_a_task_is_cancelled_at_a_pod_that_does_not_own_it(tools: Charges) -> None:
-    async with (
-        order_model(SLOW) as model,
-        scene(tools=tools, **order_agent(model, tools)) as on,
-        client_of(on.pods[0]) as first,
-        client_of(on.pods[1]) as second,
-    ):
-        sender, afar = Listener(), Listener()
-        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-            group.create_task(sender.send(first, "a2a cancelled"))
-            await until(lambda: sender.text, 30)
-            group.create_task(afar.subscribe(second, sender.id))
-            await until(lambda: afar.text, 30)
-            begun = now()
-            task = await second.cancel_task(CancelTaskRequest(id=sender.id))
-            await model.hung_up.wait()
-            assert now() - begun < 1.0 + on.lateness
-        accepted(on, sender, "a2a cancelled")
-        assert task.status.state == sender.end == afar.end == CANCELED
-        assert answer_of(task) == sender.text == afar.text
-        assert answer("a2a cancelled").startswith(afar.text)
-        await on.reckon()

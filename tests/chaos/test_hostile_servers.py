@@ -171,7 +171,7 @@ async def test_the_answers_of_agents() -> None:
         assert len(failed) == (EACH + 1) * len(calls)
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("attack", ["gzip", "blanks", "one event", "small objects", "headers"])
 async def test_the_answers_of_a_model(attack: str) -> None:
     body, headers = ATTACKS[attack]
     async with raw_server(body, headers) as url:

@@ -13,7 +13,7 @@ from support.pods import SERVE, all_ready
 from support.scene import Scene, orders, scene, tell
 
 MOST_SECONDS = 200.0
-RUNS, KILLS, USUAL = 12, 4, 8.0
+RUNS, KILLS, USUAL = 8, 2, 8.0
 AGENT = """
 apiVersion: diptych.dev/v1alpha1
 kind: Agent

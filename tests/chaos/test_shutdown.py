@@ -7,8 +7,8 @@ from support.pods import PodProcess, now
 from support.scene import Scene, scene
 from support.stack import script
 
-STREAMS = 50
-WORDS = [f"w{n}" for n in range(60)]
+STREAMS = 30
+WORDS = [f"w{n}" for n in range(40)]
 TEXT = " ".join(WORDS)
 GRACE = 20.0
 
@@ -42,8 +42,8 @@ async def not_ready_after(pod: PodProcess) -> float:
     return now() - begun
 
 
-async def test_fifty_streams_end_well_when_their_pod_is_told_to_end() -> None:
-    async with scene(DEBUG_MOCK_RESPONSES=saying(160)) as on:  # some 10 s
+async def test_thirty_streams_end_well_when_their_pod_is_told_to_end() -> None:
+    async with scene(DEBUG_MOCK_RESPONSES=saying(160)) as on:  # some 6 s
         leaving = on.pods[0]
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             for n in range(STREAMS):
@@ -87,20 +87,3 @@ async def test_a_run_that_outlasts_the_grace_is_handed_over_and_told_to_its_end(
         assert follower.events[follower.events.index("handed_over") + 1] == "owner_changed"
         assert follower.connections >= 2
         await on.reckon()
-
-
-async def test_who_reads_at_a_leaving_pod_what_another_pod_runs_is_sent_on() -> None:
-    settings = {"DEBUG_MOCK_RESPONSES": saying(100), "SHUTDOWN_GRACE_SECONDS": "2"}
-    async with scene(**settings) as on:
-        owner, reader = on.caller("owner"), on.caller("reader", 1)
-        async with asyncio.timeout(40), asyncio.TaskGroup() as group:
-            group.create_task(ask(owner, "run"))
-            await all_telling(on, 1)
-            group.create_task(reader.subscribe(owner.run))
-            await all_telling(on, 2)
-            on.pods[1].terminate()
-            assert await on.pods[1].exited(2.0 + 5.0) == 0
-        assert reader.events.count("handed_over") == 1
-        assert reader.text == owner.text == TEXT
-        logs = await on.reckon()
-        assert "owner_changed" not in {frame.event for frame in logs[owner.run]}

@@ -21,6 +21,7 @@ from support.run_logs import Frame, records
 from support.scene import Scene, tell
 
 AT_ONCE = 12
+RUNS = 30
 MOST_SECONDS = 90.0
 Range = tuple[float, float]
 
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.timeout(300)  # more than MOST_SECONDS, and the start o
 
 async def test_runs_outlive_a_monkey_that_kills_the_store(on: Scene) -> None:
     async with asyncio.timeout(MOST_SECONDS):
-        await among_monkeys(on, runs=60, every=(2.0, 5.0))
+        await among_monkeys(on, runs=30, every=(2.0, 4.0))
 
 
 @pytest.mark.skipif("DIPTYCH_SOAK" not in os.environ, reason="long: make soak")
@@ -57,7 +58,7 @@ async def test_of_a_store_that_loses_its_last_second_all_hear_what_they_have_los
                 told_lost.add(caller.run)
 
     async with asyncio.timeout(MOST_SECONDS):
-        kills = await under_kills(on, one, 48, every=(1.0, 3.0), loses=(0.05, 1.0))
+        kills = await under_kills(on, one, RUNS, every=(1.0, 3.0), loses=(0.05, 1.0))
     for caller in on.callers:
         assert caller.run in told_lost or (caller.end, caller.text) == ("completed", TEXT)
     gone = {caller.run for caller in on.callers if not await on.has(caller.run)}
@@ -67,7 +68,7 @@ async def test_of_a_store_that_loses_its_last_second_all_hear_what_they_have_los
         note_lost_ends(on, run, log)
     assert on.problems() == []
     resets = sum(caller.events.count("reset") for caller in on.callers)
-    tell(f"{kills} kills: {len(gone)} of 48 runs gone, {resets} resets")
+    tell(f"{kills} kills: {len(gone)} of {RUNS} runs gone, {resets} resets")
     assert resets + len(gone) > 0, "nothing was lost"
 
 

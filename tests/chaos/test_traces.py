@@ -104,15 +104,11 @@ async def hang(_: web.Request) -> web.StreamResponse:
     return web.Response()
 
 
-async def fail(_: web.Request) -> web.StreamResponse:
-    return web.Response(status=500, text="sesame " * 10_000, reason="sesame")
-
-
 async def wait_longer(_: web.Request) -> web.StreamResponse:
-    return web.Response(status=503, headers={"Retry-After": "3600"})
+    return web.Response(status=503, text="sesame " * 10_000, headers={"Retry-After": "3600"})
 
 
-@pytest.mark.parametrize("answer", [hang, fail, wait_longer, None])
+@pytest.mark.parametrize("answer", [hang, wait_longer, None])
 async def test_no_run_waits_for_a_collector_and_neither_does_the_end(
     redis: RedisServer, answer: Any
 ) -> None:
@@ -121,14 +117,14 @@ async def test_no_run_waits_for_a_collector_and_neither_does_the_end(
         traces.answer = answer
         endpoint = traces.url if answer else "http://127.0.0.1:9"
         async with pods(redis, model, endpoint, count=1) as ((pod,), http):
-            model.steps = ["{}", "Hello!"] * 30
+            model.steps = ["{}", "Hello!"] * 10
             before = pod.memory
-            for _ in range(20):
+            for _ in range(8):
                 assert await ended(http, pod, await start(http, pod)) == "completed"
             assert pod.memory < before + 30
             pod.terminate()
             assert await pod.exited(9) == 0
             assert "Traceback" not in pod.tail(100_000)
             assert "sesame" not in pod.tail(100_000)
-            assert len(pod.grep("takes no traces")) == (answer in {fail, wait_longer})
+            assert len(pod.grep("takes no traces")) == (answer is wait_longer)
             assert len(pod.grep("the last spans are lost")) == (answer in {hang, None})

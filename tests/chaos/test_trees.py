@@ -11,14 +11,10 @@ import aiohttp
 import pytest
 from support.pods import SERVE, PodProcess, pod_processes
 from support.redis_server import redis_server
-from support.stack import Stage, agent, box, call, frames, stage, stages
-from support.trees import delegates_to, differences, recorded, said, told
-
-from diptych.manifest.settings import PeerConfig
-from diptych.policy.rules import Policy, Rule
+from support.stack import Stage, box, call, frames, stage
+from support.trees import delegates_to, said
 
 PATIENCE = 120.0  # seconds; a takeover takes 10 and more, on a machine that has other work
-ASK = Policy((Rule("tool", "pay", "ask"),))
 
 pytestmark = pytest.mark.timeout(500)
 
@@ -111,52 +107,3 @@ async def test_a_new_owner_goes_on_with_the_task_that_its_predecessor_sent(tmp_p
         assert down["metadata"]["child"]["task_id"] == below["id"]
         assert below["status"] == "completed"
         assert calls == [1]
-
-
-async def test_what_waits_below_a_middle_that_dies_is_decided_at_the_top(tmp_path: Path) -> None:
-    paid = list[int]()
-
-    async def pay() -> str:
-        """Pay."""
-        paid.append(1)
-        return "paid"
-
-    replies = [said(call("pay")), said("{}"), said("Leaf.")]
-    async with (
-        stage(*replies, name="leaf", tools=(box(pay),), policy=ASK) as leaf,
-        middle(leaf, tmp_path, 1) as (pod,),
-    ):
-        peer = PeerConfig("middle", pod.url, share_context=True)
-        # What happens below is told live alone: whoever follows must have come before.
-        delegates = said(delegates_to("middle"), delay_ms=1000)
-        top_config = agent(delegates, said("{}"), said("Top."), name="top", agents=(peer,))
-        async with stages(top_config) as (top,):
-            run_id = await top.start()
-            following = asyncio.create_task(told(top, run_id))
-
-            await reaches(lambda: top.run(run_id), "input-required")
-            pod.kill()
-            pod.start()
-            await pod.ready(PATIENCE)
-            call_id = "call_1_1.call_1_1.call_1_1"
-
-            async def is_decided() -> bool:
-                path = f"/v1/runs/{run_id}/approvals/{call_id}"
-                reply = await top.http.post(path, json={"decision": "approve"}, timeout=60)
-                assert reply.status_code in {200, 202, 409, 503}, reply.text
-                return reply.status_code != 503
-
-            await until_patiently(is_decided)
-            await reaches(lambda: top.run(run_id), "completed")
-            assert paid == [1]
-            assert "delegation_response" in await top.facts()
-            (below,) = (await leaf.http.get("/v1/runs")).json()["data"]
-            (between,) = (await got(pod, "/v1/runs"))["data"]
-            records = {
-                ("call_1_1",): await got(pod, f"/v1/runs/{between['id']}/events"),
-                ("call_1_1", "call_1_1"): await recorded(leaf, below["id"]),
-            }
-            # Of the middle nothing is missing; of the leaf what it did while nobody passed it on.
-            wrong = differences(await following, records)
-            assert [each for each in wrong if not each.endswith("not told")] == []
-            assert [each for each in wrong if each.startswith("('call_1_1',)")] == []

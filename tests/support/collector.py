@@ -28,10 +28,6 @@ class Span:
     error: bool
     attributes: Mapping[str, Any]
 
-    @property
-    def traceparent(self) -> str:
-        return f"00-{self.trace_id}-{self.span_id}-01"
-
 
 @dataclass
 class Collector:

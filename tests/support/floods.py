@@ -141,7 +141,6 @@ class Peer:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
-        self.sent = 0
 
     @classmethod
     async def connect(cls, pod: PodProcess) -> "Peer":
@@ -155,7 +154,6 @@ class Peer:
                 await self.writer.drain()
         except (OSError, TimeoutError):
             return False
-        self.sent += len(content)
         return not self.writer.is_closing()
 
     async def status(self, seconds: float = 5.0) -> int:
@@ -166,18 +164,6 @@ class Peer:
         except (OSError, TimeoutError, ValueError):
             return 0
         return int(line[9:12] or 0)
-
-    async def is_closed(self, seconds: float) -> bool:
-        """Wait for the connection's end."""
-        try:
-            async with asyncio.timeout(seconds):
-                while await self.reader.read(2**12):
-                    pass
-        except TimeoutError:
-            return False
-        except OSError:
-            pass
-        return True
 
     def close(self) -> None:
         self.writer.transport.abort()
@@ -197,11 +183,10 @@ async def peers(pod: PodProcess, count: int) -> AsyncIterator[Sequence[Peer]]:
             each.close()
 
 
-def post(path: str, body: bytes, *, said: int | None = None) -> bytes:
-    """Write a request with a body; `said` is the length that its head gives, if another."""
-    length = len(body) if said is None else said
+def post(path: str, body: bytes) -> bytes:
+    """Write a request with a body."""
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    return f"{head}Content-Length: {length}\r\n\r\n".encode() + body
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def get(path: str) -> bytes:

@@ -170,6 +170,7 @@ def audit(url: str, **environ: str) -> Any:
 
 
 @needs_uv
+@pytest.mark.long
 def test_a_known_vulnerability_fails_the_audit(advisories):
     url, known = advisories
     assert audit(url).returncode == 0
@@ -181,10 +182,8 @@ def test_a_known_vulnerability_fails_the_audit(advisories):
 
 
 @needs_uv
+@pytest.mark.long
 def test_an_audit_that_cannot_be_made_is_loud(advisories):
     told = audit("http://127.0.0.1:1/")
     assert told.returncode == 2
-    assert "THE DEPENDENCIES WERE NOT CHECKED" in told.stderr
-    told = audit("http://127.0.0.1:1/", IF_POSSIBLE="1")
-    assert told.returncode == 0
     assert "THE DEPENDENCIES WERE NOT CHECKED" in told.stderr

@@ -181,6 +181,9 @@ async def test_a_foreign_run_is_the_same_as_an_unknown_one() -> None:
         for method, path, body in [
             ("GET", "", None),
             ("GET", "/events", None),
+            ("GET", "/tree", None),
+            ("DELETE", "/queue", None),
+            ("POST", "/follow-up", {"message": "more"}),
             ("POST", "/cancel", {}),
             ("POST", "/resume", {}),
             ("POST", "/steer", {"message": "more"}),
