@@ -31,10 +31,6 @@ def written(text: str, pins: object = None) -> str:
     return after
 
 
-def tools_of(text: str) -> object:
-    return yaml.safe_load(text)["spec"]["tools"]
-
-
 BLOCK = """\
   - url: http://bank/mcp  # the bank
     name: bank   # ours

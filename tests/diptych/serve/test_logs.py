@@ -1,6 +1,5 @@
 """How log records look on stderr."""
 
-import asyncio
 import logging
 from collections.abc import Iterator
 
@@ -11,7 +10,6 @@ from diptych.net.redaction import MARK, SECRETS
 from diptych.serve.logs import (
     MAX_EXCEPTION_CHARS,
     MAX_MESSAGE_CHARS,
-    MAX_WAIT_SECONDS,
     set_up_logging,
 )
 
@@ -116,45 +114,7 @@ def test_ids_messages_and_stacks_are_bounded(capsys: pytest.CaptureFixture[str])
     assert len(capsys.readouterr().err) < MAX_EXCEPTION_CHARS + 200
 
 
-def log_that_may_wait(text: str) -> None:
-    record = {"name": "diptych.audit", "levelno": logging.INFO, "levelname": "INFO", "msg": text}
-    logging.getLogger("diptych.audit").handle(logging.makeLogRecord({**record, "may_wait": True}))
-
-
-async def test_lines_that_may_wait_are_written_together_and_soon(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    set_up_logging("INFO", "text")
-    log_that_may_wait("first")
-    log_that_may_wait("second")
-    assert not capsys.readouterr().err
-    await asyncio.sleep(MAX_WAIT_SECONDS * 2)
-    assert [line[-6:] for line in capsys.readouterr().err.splitlines()] == [" first", "second"]
-    log_that_may_wait("third")
-    await asyncio.sleep(MAX_WAIT_SECONDS * 2)
-    assert "third" in capsys.readouterr().err
-
-
-async def test_what_waits_is_written_when_it_is_much_and_at_the_end_of_the_process(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    set_up_logging("INFO", "json")
-    for _ in range(100):
-        log_that_may_wait("one of many")
-    assert capsys.readouterr().err.count("one of many") == 100
-    log_that_may_wait("the last")
-    for handler in logging.getLogger().handlers:
-        handler.flush()  # as `logging.shutdown`
-    assert "the last" in capsys.readouterr().err
-
-
-def test_nothing_waits_where_there_is_no_event_loop(capsys: pytest.CaptureFixture[str]) -> None:
-    set_up_logging("INFO", "text")
-    log_that_may_wait("now")
-    assert "now" in capsys.readouterr().err
-
-
-async def test_a_line_that_cannot_be_written_takes_no_other_with_it(
+def test_a_line_that_cannot_be_written_takes_no_other_with_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     class Broken:
@@ -162,8 +122,8 @@ async def test_a_line_that_cannot_be_written_takes_no_other_with_it(
             raise ValueError("no text")
 
     set_up_logging("INFO", "text")
-    log_that_may_wait("before")
-    log_that_may_wait(Broken())  # type: ignore[arg-type]
+    logging.getLogger(OURS).info("before")
+    logging.getLogger(OURS).info(Broken())
     logging.getLogger(OURS).warning("after")
     said = capsys.readouterr().err
     assert "before" in said
