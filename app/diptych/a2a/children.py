@@ -49,7 +49,7 @@ async def send_decision(
     if status not in (httpx.codes.OK, httpx.codes.ACCEPTED):
         raise _refusal(decision.agent, status, reply)
     if not (isinstance(reply, dict) and reply.get("object") == "approval"):  # a proxy's page
-        message = f"agent {decision.agent}: what answers there knows nothing of approvals"
+        message = f"agent {decision.agent} does not support approvals"
         raise DecisionRefused(message, code="agent_unavailable")
 
 

@@ -128,8 +128,8 @@ class DelegationTask:
         if not self._progress.task_id:
             return "the agent named no task that could be stopped, and may go on"
         if self._refused_to_stop:
-            return "the agent was told to stop and did not take that, so it may go on"
-        return "the agent was told to stop"
+            return "the agent did not confirm the cancellation, so it may still be running"
+        return "the agent was cancelled"
 
     def output(self) -> CallOutput:
         """Return the result of a settled task; see `TaskProgress.call_output`."""

@@ -132,7 +132,7 @@ def _event(
 
 
 def _cut(value: JSON, depth: int = 8) -> JSON:
-    """Cut long texts and lists, and whatever is nested deeply."""
+    """Truncate long texts, long lists and deep nesting."""
     match value:
         case str():
             return value if len(value) <= MAX_TEXT_CHARS else value[:MAX_TEXT_CHARS] + "…"

@@ -209,7 +209,7 @@ def _read_message(entry: JSON) -> Message:
 
 
 def metadata_value(metadata: DelegationMetadata) -> JSONObject:
-    """Return the metadata of a message as JSON; what is not known is left out."""
+    """Return the metadata of a message as JSON, without unknown fields."""
     value: dict[str, JSON] = {
         "path": list(metadata.path),
         "subject": metadata.subject or None,
@@ -235,7 +235,7 @@ def read_metadata(value: JSON) -> DelegationMetadata:
 
 
 def report_value(report: TaskReport) -> JSONObject:
-    """Return a report as JSON; what is not known is left out."""
+    """Return a report as JSON, without unknown fields."""
     value: dict[str, JSON] = {}
     if report.usage is not None:
         value["usage"] = usage_value(report.usage)

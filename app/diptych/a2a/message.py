@@ -1,4 +1,4 @@
-"""Reads A2A messages, and refuses what is wrong in one with a reason."""
+"""Reads A2A messages; an invalid one is refused with the reason."""
 
 from collections.abc import Mapping
 from dataclasses import replace

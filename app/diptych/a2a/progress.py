@@ -1,4 +1,4 @@
-"""Another agent's task, put together from what it sends, as the result of a delegation."""
+"""Another agent's task, assembled from its updates, as the result of a delegation."""
 
 import json
 from collections.abc import Iterable
@@ -211,7 +211,7 @@ class TaskProgress:
         )
 
     def child(self) -> ChildRun:
-        """Return what is known of the task by now."""
+        """Return the state of the task so far."""
         partial = ""
         if not self.is_completed:
             partial = SECRETS.redact(well_formed(self._text()))[:MAX_PARTIAL_CHARS]

@@ -1,1 +1,1 @@
-"""Budgets: a run's limits, its meter, and what is reserved from shared budgets."""
+"""Budgets: the meter of a run, and reservations from shared budgets."""

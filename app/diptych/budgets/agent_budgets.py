@@ -1,4 +1,4 @@
-"""The budgets of an agent in one process: its runs' meters, and what is used."""
+"""The budgets of an agent in one process: its runs' meters, and their use."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -48,7 +48,7 @@ class AgentBudgets:
 
     @property
     def of_day(self) -> tuple[Account, Used] | None:
-        """What is used of the day's account, as this process knows it; None before the first."""
+        """The use of the day's account, as last seen here; None before the first call."""
         return self._ledger.of_day
 
     def of_run(self, log: CountedLog) -> RunMeter:
@@ -58,7 +58,7 @@ class AgentBudgets:
         return SharedBudgetMeter(self._ledger, self._clock, log, self._terms.settings.prices)
 
     async def used(self, session_id: str) -> Mapping[str, tuple[Budget, Used]]:
-        """Return what is used of the budgets that a session's runs share, by their scope.
+        """Return the use of a session's shared budgets, by scope.
 
         Raises `StoreError`.
         """
@@ -67,5 +67,5 @@ class AgentBudgets:
         return {a.scope: (a.budget, used) for a, used in zip(accounts, sums, strict=True)}
 
     async def aclose(self) -> None:
-        """Cancel what is not settled; the next owner of a run counts its record."""
+        """Cancel open settlements; a run's next owner counts its log."""
         await self._ledger.aclose()

@@ -1,4 +1,4 @@
-"""What a run has used, derived from its record: for budgets, for views, and for a new owner.
+"""A run's usage, derived from its log: for budgets, views and a new owner.
 
 Budgets count `Used` (tokens, money, calls, steps); views show `Usage`, tokens of prompts and of
 replies apart.
@@ -30,12 +30,12 @@ _CALLS = frozenset(
 
 
 def recorded_use(records: Iterable[Record]) -> Used:
-    """Return what is on record of a run and its children."""
+    """Return the usage logged for a run and its children."""
     return RecordedUse(records).used
 
 
 class RecordedUse:
-    """Adds up what a run and its children have used, record by record.
+    """Adds up the usage of a run and its children, record by record.
 
     `usage` and `children_usage` are for views: the tokens of the run's own requests, and those that
     its children report. Tokens without a price cost nothing; `prices` are the run's, if its

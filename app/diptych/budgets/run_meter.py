@@ -116,7 +116,7 @@ def budget_notices(before: Run, after: Run) -> list[Notice]:
 
 
 def budget_summary(run: Run) -> list[Notice]:
-    """Return the notice of what a run has used, if it has limits."""
+    """Return the notice of a run's usage, if it has limits."""
     if not run.budget.limits:
         return []
     used, limits = used_by(run), run.budget.encoded

@@ -79,7 +79,7 @@ class Estimate:
         return self.amount(Usage(prompt, reply), steps=int(call.is_step))
 
     def amount(self, usage: Usage, *, steps: int) -> Used:
-        """Return what counts of one request with this usage."""
+        """Return what one request with this usage is charged."""
         of_prompt, of_reply = self.prices.of_one
         cost = of_prompt * usage.prompt_tokens + of_reply * usage.completion_tokens
         tokens = usage.prompt_tokens + usage.completion_tokens
@@ -162,7 +162,7 @@ class AgentLedger:
         return task
 
     async def aclose(self) -> None:
-        """Cancel what is left; the next owner of a run counts its record."""
+        """Cancel pending work; a run's next owner counts its log."""
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()
@@ -188,7 +188,7 @@ class CountedLog(Protocol):
 
 
 class SharedBudgetMeter(RunMeter):
-    """Counts what one run uses of its session's budget, and of the day's."""
+    """Charges one run's usage to its session's and the day's budget."""
 
     def __init__(
         self, ledger: AgentLedger, clock: Clock, log: CountedLog, prices: Prices | None
@@ -394,7 +394,7 @@ class SharedBudgetMeter(RunMeter):
     async def _count_all(self) -> None:
         """Count the record of a run that has ended, and give up its reservations.
 
-        It waits for open settlements: their use is on record, and would count once more.
+        Waits for open settlements first, whose usage is in the log and would be counted twice.
         """
         while self._settling:
             await asyncio.wait(tuple(self._settling))
@@ -418,7 +418,7 @@ class SharedBudgetMeter(RunMeter):
         self._must_count_record = False
 
     def _recorded(self) -> list[tuple[str, Used]]:
-        """Return what is on record, by the accounts of the days on which it was asked for."""
+        """Return the logged usage, by the day on which it was requested."""
         use, before, found = RecordedUse(prices=self._prices), NO_USE, dict[str, Used]()
         timed = with_times_asked(self._log.records)
         for day, of_day in groupby(timed, key=lambda pair: pair[1] // SECONDS_OF_A_DAY):

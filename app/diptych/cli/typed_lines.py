@@ -23,7 +23,7 @@ _CHUNK = 4_096  # bytes, at most, of one line that a terminal gives
 
 
 class InputRequired(DiptychError):
-    """A call waits for a decision, and nobody is there to ask."""
+    """A call waits for approval, and there is no terminal to ask on."""
 
     def __init__(self, record: Record) -> None:
         super().__init__("a call waits for a decision")

@@ -221,7 +221,7 @@ class AnswerGate:
         return self._take_released()
 
     def finish(self) -> str:
-        """Return what is still held, at the end of the text."""
+        """Return the held text, at the end of the answer."""
         return self._take_released() + "".join((*self._held, *self._unit, self._lead))
 
     def _take_released(self) -> str:

@@ -82,7 +82,7 @@ class Budget:
         return Budget(*(_smaller(getattr(self, n), getattr(other, n)) for n in LIMITS))
 
     def left(self, used: Used) -> "Budget":
-        """Return what is left of each limit, at least 0."""
+        """Return the remainder of each limit, at least 0."""
         return Budget(
             **{name: max(limit - getattr(used, name), limit * 0) for name, limit in self.limits}
         )
@@ -157,7 +157,7 @@ class SharedBudgets:
 
 
 def to_integers(used: Used) -> list[int]:
-    """Return what is used as whole numbers, in the order of `LIMITS`: money in units of 10^-12."""
+    """Return usage as integers, in the order of `LIMITS`; money in units of 10^-12."""
     tokens, cost, *rest = used
     return [tokens, int(cost * PICO), *rest]
 
@@ -176,7 +176,7 @@ def limit_text(name: Limit, used: Used, budget: Budget) -> str:
 
 
 def encode_budget(budget: Budget | Used) -> dict[str, JSON]:
-    """Return a budget, or what was used, as JSON: money as a decimal string, nothing for None."""
+    """Return a budget or usage as JSON: money as a decimal string, without None."""
     found: dict[str, Any] = budget._asdict() if isinstance(budget, Used) else dict(budget.limits)
     if "cost" in found:
         found["cost"] = decimal_text(found["cost"])

@@ -232,7 +232,7 @@ _KEYS = ("type", "properties", "required", "items", "enum")  # that say how a ca
 
 
 def shorter_catalogs(catalog: Catalog) -> Iterator[Catalog]:
-    """Return the catalog, then shorter ones: less of what is described, at last only the forms."""
+    """Return the catalog, then shorter ones: with fewer descriptions, at last only the forms."""
     yield catalog
     yield _shortened(catalog, _LONG, keeps_all=True)
     yield _shortened(catalog, _SHORT, keeps_all=False)

@@ -120,7 +120,7 @@ NOT_IN_MEMORY_VIEW = frozenset(
 """Recorded, and left out of `/memory/events`."""
 
 Row = tuple[str, JSON, dict[str, JSON]]
-"""An event's name on record, content and metadata."""
+"""An event's name in the log, its content and metadata."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,7 @@ _RESULT = Form(Result, "call_id", "value", "error", "finish_reason", "child", ch
 
 
 def encode(event: Event) -> Row:  # noqa: C901 - a table
-    """Return the event's name on record, content and metadata. Raises `LoopError` for no event."""
+    """Return the event's name in the log, content and metadata. Raises `LoopError` if unknown."""
     if plain := _PLAIN.get(type(event)):
         content = None if plain.content is None else plain.way.write(getattr(event, plain.content))
         return EVENT_TYPES[type(event)][0], content, plain.form.write(event)
@@ -341,7 +341,7 @@ def _read_request(message: str, metadata: Mapping[str, Any]) -> RunRequested:
 def _whole(key: str, blob: bytes) -> bytes:
     """Return a blob if it is the one that was kept under its key. Raises `LoopError`."""
     if hashlib.sha256(blob).hexdigest() != key:
-        raise LoopError("what the run was offered is not what is kept of it")
+        raise LoopError("the stored catalog does not match the hash in the run's log")
     return blob
 
 

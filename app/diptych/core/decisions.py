@@ -116,7 +116,7 @@ def take_judged_step(run: Run, event: StepJudged) -> Next:
 
 
 def take_judged_answer(run: Run, event: AnswerJudged) -> Next:
-    """Send the answer, or ask for it again with what is wrong with it."""
+    """Send the answer, or ask for it again and say what was wrong."""
     answer = run.draft.candidate
     if answer is None:
         raise LoopError("an answer was judged, and none was given")

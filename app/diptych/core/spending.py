@@ -86,7 +86,7 @@ def used_up(limit: Limit, used: Used, budget: Budget, scope: str = "") -> Failed
 
 
 def all_reserved(limit: Limit, scope: str) -> Failed:
-    """Return why a call is not made while what is left is reserved; see `used_up`."""
+    """Return the failure of a call while the remainder is reserved; see `used_up`."""
     place = limit_place(limit, scope)
     return Failed(
         EXHAUSTED, f"what is left of {place} is reserved, by other runs or this one's delegations"
@@ -131,7 +131,7 @@ def denied_call(run: Run, command: MakeCall, before: Sequence[MakeCall]) -> Retu
 
 
 def shares(run: Run, commands: Sequence[MakeCall]) -> dict[str, Budget]:
-    """Return what delegations that are about to be made get of what is left, by their ids.
+    """Return the shares of delegations that are about to start, by call id.
 
     The delegations of a step that have no result share it evenly; together they get all of it. What
     a former owner has begun has its share.
@@ -181,7 +181,7 @@ def child_use(result: Result, share: Budget, prices: Prices | None) -> Used:
 
 
 def capped(used: Used, share: Budget) -> Used:
-    """Return what was used, or where that is more than could be of a share, the most that could.
+    """Return usage, capped by what a share allows.
 
     The last request may go over in tokens and money: these count twice at most.
     """
@@ -191,7 +191,7 @@ def capped(used: Used, share: Budget) -> Used:
 
 
 def as_used(budget: Budget) -> Used:
-    """Return a budget as if all of it were used; what is not limited counts as nothing."""
+    """Return the usage of a fully used budget; dimensions without a limit are 0."""
     amounts: dict[str, Any] = {name: limit for name, limit in budget.limits}  # noqa: C416 - typed
     return Used(**amounts)
 

@@ -66,13 +66,13 @@ def _refusal(error: Exception) -> str:
         case OwnRun():
             return error.why
         case ForeignRun():
-            return "the session is somebody else's"
+            return "the session belongs to another subject"
         case Forbidden():
             return f"it lacks the right {error.right.value}"
         case LimitExceeded():
             return "its limit is reached"
         case _:
-            return "there is none, or it is somebody else's"
+            return "not found, or it belongs to another subject"
 
 
 def _note(caller: Caller, right: Right, what: What, noted: AuditEntry, refusal: str = "") -> None:

@@ -114,7 +114,7 @@ class UsableTools:
     left_out: Mapping[str, Sequence[str]]
 
     def unavailable(self, server: str) -> tuple[Unavailable, ...]:
-        """Return what is left out, as a run and `/ready` are told it: an entry for each reason."""
+        """Return the excluded tools as a run and `/ready` show them, by reason."""
         return tuple(
             Unavailable("tool", server, f"{len(names)} left out, {reason}: {_told(names)}")
             for reason, names in self.left_out.items()
@@ -231,7 +231,7 @@ def changed_tools(pins: Mapping[str, str], listed: Iterable[mcp_types.Tool]) -> 
 
 
 def changed_entry(server: str, changed: Mapping[str, bool]) -> tuple[Unavailable, ...]:
-    """Return what has changed, as a run and `/ready` are told it."""
+    """Return the changed tools as a run and `/ready` show them."""
     if not changed:
         return ()
     names = [name if is_listed else f"{name} (gone)" for name, is_listed in changed.items()]

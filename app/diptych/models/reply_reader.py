@@ -195,7 +195,7 @@ class ReplyReader:
             received.release()
 
     async def _piece(self) -> Delta:
-        """Return what one network read brings, which may be nothing."""
+        """Return the deltas of one network read, perhaps none."""
         try:
             return await (self._read_whole() if self._is_whole else self._read_streamed())
         except ReportedError as error:

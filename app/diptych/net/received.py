@@ -73,7 +73,7 @@ class Received:
         return bytes(body)
 
     def release(self) -> None:
-        """Give back what was taken of the budget; counting may begin again."""
+        """Return the reserved bytes to the budget; counting may start again."""
         self._budget.used -= self._memory
         self._bytes = self._memory = 0
 

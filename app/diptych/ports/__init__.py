@@ -276,7 +276,7 @@ class Tracing(Protocol):
     def of_run(
         self, run_id: str, session_id: str, records: Callable[[], Sequence[Record]]
     ) -> AbstractContextManager[RunTrace]:
-        """Trace a run while the block lasts; its span ends with the run's end on record.
+        """Trace a run while the block lasts; its span ends when the run's end is logged.
 
         `records` gives those on record. A run that goes on at another process is left to it.
         """

@@ -154,7 +154,7 @@ class Sessions(Protocol):
         ...
 
     async def delete_run(self, session_id: str, run_id: str, shown: int) -> bool:
-        """Forget one run, and what it said in its session; False if unknown.
+        """Delete a run and its messages in the session; False if unknown.
 
         `shown` is how many of its events `/memory/events` shows. Raises `InvalidRequest` if the run
         has not ended.
@@ -190,7 +190,7 @@ class SessionLeases(Protocol):
         ...
 
     async def finish_run(self, run_id: str, said: Sequence[Message], lease: Lease) -> str | None:
-        """Remove an ended run from the queue, and add what it said to the conversation.
+        """Remove an ended run from the queue, and append its messages to the conversation.
 
         In the same step returns what `next_run` would. Does nothing for a run that is not in the
         queue. Waits for a store that is away. Raises `LeaseLost`, and `LogTruncated` if the store

@@ -374,7 +374,11 @@ async def test_a_decision_that_comes_with_the_cancelled_task_is_told() -> None:
 @pytest.mark.parametrize(
     ("script", "reply", "note"),
     [
-        ([STARTED, ...], {"error": {"code": -32004, "message": "no"}}, "did not take that"),
+        (
+            [STARTED, ...],
+            {"error": {"code": -32004, "message": "no"}},
+            "did not confirm the cancellation",
+        ),
         ([...], {"result": task("CANCELED")}, "named no task that could be stopped"),
     ],
     ids=[

@@ -24,7 +24,7 @@ async def decide(status: int, body: bytes) -> None:
 
 @pytest.mark.parametrize("body", [b"<html>Sign in</html>", b'{"object": "run"}'])
 async def test_what_is_no_approval_does_not(body: bytes) -> None:
-    with pytest.raises(DecisionRefused, match="knows nothing of approvals") as refused:
+    with pytest.raises(DecisionRefused, match="does not support approvals") as refused:
         await decide(200, body)
     assert refused.value.code == "agent_unavailable"
 

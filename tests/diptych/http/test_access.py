@@ -357,7 +357,7 @@ async def test_nobody_steers_or_resumes_a_run_of_somebody_else(
         assert run["status"] == "aborted"
     lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
     why = [(line["what"], line["why"]) for line in lines if line["subject"] == "key:admin"]
-    whose = "the session is somebody else's"
+    whose = "the session belongs to another subject"
     assert why == [(what, whose) for what in ("steer", "follow-up", "resume")]
 
 
@@ -424,7 +424,7 @@ async def test_what_callers_may_and_may_not_do_is_audited(caplog: pytest.LogCapt
         ("key:auditor", "delete", "key:ada/s", "refused"),
         ("key:ada", "delete", "s", "allowed"),
     ]
-    assert lines[1]["why"] == "there is none, or it is somebody else's"
+    assert lines[1]["why"] == "not found, or it belongs to another subject"
     assert lines[2]["why"] == "it lacks the right ask"
     assert (lines[3]["right"], lines[3]["why"]) == ("manage", "it lacks the right manage")
 

@@ -236,7 +236,7 @@ async def test_who_may_not_decide_is_audited(caplog: pytest.LogCaptureFixture) -
     assert [(line.pop("subject"), line.pop("why")) for line in refused] == [
         ("key:eve", "it began the run itself"),
         ("key:reader", "it lacks the right approve"),
-        ("key:bob", "there is none, or it is somebody else's"),
+        ("key:bob", "not found, or it belongs to another subject"),
         ("key:reader", "it lacks the right approve"),
     ]
     about = {"right": "approve", "what": "decide", "run": run_id, "call": CALL}

@@ -275,7 +275,7 @@ class RemoteAgent:
         try:
             return orjson.loads(response.content)
         except orjson.JSONDecodeError as error:
-            raise RemoteError(f"{self.url} is there, but is no Diptych agent") from error
+            raise RemoteError(f"the server at {self.url} is not a Diptych agent") from error
 
     def _connection_error(self, error: Exception) -> RemoteError:
         """Return the error for a request without a response."""
@@ -329,7 +329,7 @@ def _raise_status(status: int, body: bytes) -> NoReturn:
         message = content["error"]["message"] if "error" in content else content["detail"]
         code = str(content.get("error", content).get("code") or "")
     except (orjson.JSONDecodeError, KeyError, TypeError):
-        message = "what answers there is no Diptych agent"
+        message = "the server at this address is not a Diptych agent"
     if status == httpx.codes.UNAUTHORIZED:
         message += f"; {TOKEN_VARIABLE} holds the token or key that is sent"
     message = f"HTTP {status}: {message}"
@@ -355,7 +355,7 @@ def _read_item(kind: str, data: bytes) -> Item:
             return _read_record(view)
         return Notice(view.pop("type", kind), view)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RemoteError("what answers there sends no events of a run") from error
+        raise RemoteError("this address does not send the events of a run") from error
 
 
 def _read_record(view: Any) -> Record:  # noqa: ANN401 - the agent's JSON

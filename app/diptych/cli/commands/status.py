@@ -105,10 +105,13 @@ def _leader(kubectl: Kubectl, operator: "Operator") -> tuple[bool, str]:
     except Forbidden:
         return True, "you may not see its leader"
     if holder is None:
-        return False, "nobody leads"
+        return False, "no operator is the leader"
     if holder.is_current:
         return True, f"{holder.name} leads"
-    return False, f"nobody leads: {holder.name} was last heard of {holder.renewed}"
+    return (
+        False,
+        f"no operator is the leader; {holder.name} last renewed its Lease at {holder.renewed}",
+    )
 
 
 def _as_of(kubectl: Kubectl) -> str:

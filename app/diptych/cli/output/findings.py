@@ -29,7 +29,7 @@ Sentence: TypeAlias = tuple[Mark, str]
 
 
 def sentences(found: "AgentFindings", manifest: "AgentManifest") -> Iterator[Sentence]:
-    """Return what was found out about an agent, most important things first."""
+    """Return the findings about an agent, the most important first."""
     spec = manifest.spec
     if not found.models:
         yield Mark.NOTE, "model: a script answers (DEBUG_MOCK_RESPONSES); it was not asked"

@@ -127,7 +127,7 @@ def _took(node: Mapping[str, Any], now: float) -> str:
 
 
 def _tokens(run: Mapping[str, Any]) -> str:
-    """Write what a run used itself, and with all below it."""
+    """Format a run's own usage, and its usage including children."""
     own, below = run["usage"], run["children_usage"]
     names = ("prompt_tokens", "completion_tokens")
     text = " in, ".join(str(own[name]) for name in names) + " out"
@@ -138,7 +138,7 @@ def _tokens(run: Mapping[str, Any]) -> str:
 
 
 def _money(run: Mapping[str, Any]) -> str:
-    """Write what a run cost itself, and with all below it; nothing where nothing has a price."""
+    """Format a run's own cost, and its cost including children; empty without prices."""
     own, below = (Decimal(run.get(name) or 0) for name in ("cost", "children_cost"))
     if not own + below:
         return ""

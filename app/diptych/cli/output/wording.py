@@ -12,7 +12,7 @@ from diptych.core.messages import JSON
 _SECOND, _MINUTE = 1.0, 60.0
 _TEXT_CHARS = 200
 _ASKED_CHARS = 4_000
-"""Of a call that somebody decides on: nobody can judge what is cut off."""
+"""For calls that wait for approval: people must see them whole."""
 
 _ODD_CATEGORIES = frozenset(("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"))
 _IGNORED = frozenset(

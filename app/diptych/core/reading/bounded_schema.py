@@ -218,7 +218,7 @@ def _unique_items(
 
 
 def _comparable(value: object) -> object:
-    """Return what is equal, and hashed alike, for values that are equal in JSON Schema."""
+    """Return a hashable key that is equal for values that JSON Schema treats as equal."""
     match value:
         case bool():
             return ("bool", value)

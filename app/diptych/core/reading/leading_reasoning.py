@@ -128,7 +128,7 @@ class ReasoningSplitter:
                 return Split(text, reasoning, is_void)
 
     def finish(self) -> Split:
-        """Return what is still held back, at the end of the stream."""
+        """Return the held text, at the end of the stream."""
         held = self._held[self._at :]
         if self._unclosed is not None:
             return Split("".join((*self._unclosed, held)))

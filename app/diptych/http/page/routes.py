@@ -56,7 +56,7 @@ class _Content:
 
 
 def page_routes(profile: AgentProfile) -> Sequence[Route]:
-    """Return the routes of the page, and of what it says of the agent before it asks anything."""
+    """Return the routes of the page and of the agent's profile that it shows."""
     about = {
         "name": profile.name,
         "description": profile.description,

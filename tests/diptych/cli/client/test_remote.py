@@ -103,7 +103,7 @@ async def stranger() -> AsyncIterator[RemoteAgent]:
 
 async def test_a_server_that_is_no_agent_is_reported() -> None:
     async with stranger() as remote:
-        with pytest.raises(RemoteError, match="no Diptych agent"):
+        with pytest.raises(RemoteError, match="not a Diptych agent"):
             await remote.start("Hi", None, print)
 
 

@@ -113,7 +113,7 @@ async def test_exhausted_retries_name_the_command_that_follows_the_run() -> None
 
 async def test_an_invalid_event_is_an_error_for_people() -> None:
     async with flaky(HEAD + b"data: {}x\n\n") as (_, agent):
-        with pytest.raises(RemoteError, match="sends no events of a run"):
+        with pytest.raises(RemoteError, match="does not send the events of a run"):
             await read(agent)
 
 

@@ -240,17 +240,19 @@ def test_an_operator_that_was_killed_for_its_memory_is_said_to_be_with_the_value
             "0 of 1 ready, diptych-1 leads; see `kubectl describe pods -n diptych-system`",
             id="an operator that is down",
         ),
-        pytest.param(OWN_LEASE, {"err": NOT_FOUND}, "nobody leads; see", id="no Lease"),
+        pytest.param(
+            OWN_LEASE, {"err": NOT_FOUND}, "no operator is the leader; see", id="no Lease"
+        ),
         pytest.param(
             OWN_LEASE,
             {"out": lease(holder="")},
-            "nobody leads; see",
+            "no operator is the leader; see",
             id="a Lease that was released",
         ),
         pytest.param(
             OWN_LEASE,
             {"out": lease(age=600)},
-            "nobody leads: diptych-1 was last heard of 20",
+            "no operator is the leader; diptych-1 last renewed its Lease at 20",
             id="a leader that is gone",
         ),
         pytest.param(
