@@ -237,3 +237,21 @@ async def test_a_store_that_hangs_is_given_up_in_time_and_taken_up_again():
             server.resume()
             await soon(lambda: store.unavailable_reason() == "")
             assert (await store.open(first(store), "t1")).lease
+
+
+async def test_no_cancellation_is_lost():
+    """Of a command that is sent just then, either: a pod that leaves would wait for it for ever."""
+
+    async def ask_forever(store: Any) -> None:
+        while True:
+            await store.unowned_sessions()
+
+    with redis_server() as server:
+        async with stores(server.url) as [store]:
+            for turn in range(20):
+                asking = [asyncio.create_task(ask_forever(store)) for _ in range(5)]
+                await asyncio.sleep(0.001 * (turn % 7))
+                for task in asking:
+                    task.cancel()
+                _, left = await asyncio.wait(asking, timeout=2)
+                assert not left

@@ -332,8 +332,8 @@ async def _ask(client: Redis, *command: Argument) -> Reply:
 async def cancel(task: asyncio.Task[None] | None) -> None:
     """Cancel a task, and wait for its end.
 
-    One `Task.cancel` may not be enough: `asyncio.wait_for` of Python 3.11, which redis-py uses,
-    forgets it if what it waits for is done at the same moment.
+    One `Task.cancel` may not be enough: redis-py asks Sentinels by `asyncio.wait_for`, which on
+    Python 3.11 loses a cancellation that comes with the result.
     """
     while task is not None and not task.done():
         task.cancel()

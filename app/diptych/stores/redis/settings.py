@@ -101,7 +101,9 @@ class Endpoint:
             "protocol": 2,
             "driver_info": None,
             "retry": Retry(NoBackoff(), 0),
-            "socket_timeout": COMMAND_TIMEOUT_SECONDS,
+            # The caller bounds a command. With a timeout of its own redis-py sends by
+            # `asyncio.wait_for`, which loses cancellations on Python 3.11.
+            "socket_timeout": None,
             "socket_connect_timeout": CONNECT_TIMEOUT_SECONDS,
         }
         if self.connection_class is not UnixDomainSocketConnection:
