@@ -17,6 +17,8 @@ from fastapi import APIRouter, Request
 from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
+from diptych.access.caller import current_caller
+from diptych.access.grants import Right
 from diptych.core.codec import Record, is_terminal
 from diptych.core.errors import InvalidRequest
 from diptych.http.answer_form import AskedForm, TypedOutput, read_answer_form
@@ -134,8 +136,9 @@ def chat_routes(terms: ChatTerms, runs: GuardedRuns) -> APIRouter:
 
     @router.get("/v1/models", **reply("ModelList", "The agent."))
     async def list_models() -> dict[str, Any]:
-        """List the agent, which is the only model."""
-        return {"object": "list", "data": [agent]}
+        """List the agent as the only model, if the caller may ask it."""
+        data = [agent] if current_caller().may(Right.ASK) else []
+        return {"object": "list", "data": data}
 
     @router.get("/v1/models/{model}", **reply("Model", "The agent."))
     async def read_model(model: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, cast
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from diptych.net.memory_budget import MemoryBudget
 from diptych.serve.connections import Connections
@@ -27,7 +27,7 @@ _REQUEST_POLL_SECONDS = 0.05
 
 @contextlib.asynccontextmanager
 async def run_http_servers(
-    apps: Sequence[tuple[FastAPI, socket.socket]], memory_budget: MemoryBudget | None = None
+    apps: Sequence[tuple[ASGIApp, socket.socket]], memory_budget: MemoryBudget | None = None
 ) -> AsyncIterator["HttpServers"]:
     """Run a server for each app, at its bound socket. Raises what keeps one from starting.
 
@@ -122,7 +122,7 @@ def _awaits_first_request(connection: Any) -> bool:  # noqa: ANN401 - its union 
     return cycle is None or cycle.more_body
 
 
-def _server_config(app: FastAPI, connections: Connections) -> uvicorn.Config:
+def _server_config(app: ASGIApp, connections: Connections) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=cast("type[asyncio.Protocol]", partial(BoundedProtocol, connections)),

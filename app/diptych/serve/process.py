@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import Any
 
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from diptych.core.errors import ConfigError
+from diptych.http.team_router import TeamMember, TeamRouter
 from diptych.manifest.settings import AgentConfig, ProcessSettings
 from diptych.manifest.telemetry import TelemetrySettings
 from diptych.net.memory_budget import MemoryBudget
@@ -138,7 +139,7 @@ async def _serve(
             HostedAgent(config, http, url=url, shared=ProcessParts(memory_budget, traces))
             for config, url in zip(configs, sockets.urls, strict=True)
         ]
-        apps = _apps(agents, sockets, options)
+        apps = _apps(agents, sockets, options, memory_budget)
         servers = await stack.enter_async_context(run_http_servers(apps, memory_budget))
         for agent in agents:
             await stack.enter_async_context(agent)
@@ -217,15 +218,28 @@ async def _close_runs(agents: Sequence[HostedAgent], grace: float) -> None:
 
 
 def _apps(
-    agents: Sequence[HostedAgent], sockets: Sockets, options: ServeOptions
-) -> list[tuple[FastAPI, socket.socket]]:
-    """Make an app for each agent, and one for its metrics if these have a socket."""
+    agents: Sequence[HostedAgent],
+    sockets: Sockets,
+    options: ServeOptions,
+    memory_budget: MemoryBudget,
+) -> list[tuple[ASGIApp, socket.socket]]:
+    """Make an app for each agent, and one for its metrics if these have a socket.
+
+    The first socket answers for all agents, if there are several.
+    """
     on_loopback, metrics_sockets = sockets.address.is_loopback, options.metrics_sockets
     has_metrics, has_docs = metrics_sockets is None, options.has_docs
-    apps = [
-        (agent.app(on_loopback=on_loopback, has_metrics=has_metrics, has_docs=has_docs), sock)
-        for agent, sock in zip(agents, sockets, strict=True)
+    of_agents: list[ASGIApp] = [
+        agent.app(on_loopback=on_loopback, has_metrics=has_metrics, has_docs=has_docs)
+        for agent in agents
     ]
+    if len(agents) > 1:
+        members = {
+            agent.name: TeamMember(app, agent.runs.entry)
+            for agent, app in zip(agents, of_agents, strict=True)
+        }
+        of_agents[0] = TeamRouter(members, memory_budget)
+    apps = list(zip(of_agents, sockets, strict=True))
     if metrics_sockets:
         apps += [
             (agent.metrics_app(on_loopback=on_loopback), sock)

@@ -55,7 +55,7 @@ def serve(
         bool, typer.Option("--docs", help="Show the API for people, at /docs and /redoc.")
     ] = False,
 ) -> None:
-    """Serve every Agent of the files, one port each.
+    """Serve every Agent of the files, one port each; the first port answers for all.
 
     Without a file the agent is made of AGENT_NAME, MODEL_API_URL, MCP_SERVERS …, as in a plain
     container. On loopback everybody may do everything; at any other address callers must say who
@@ -160,4 +160,6 @@ async def _print_addresses(agents: Sequence["HostedAgent"]) -> None:
             )
         for note in dict.fromkeys(note for agent in agents for note in agent.readiness().notes):
             screen.print_line((f"  {note}", "dim"))
+        if len(agents) > 1:
+            screen.print_line((f"  {agents[0].url} answers for all: model names the agent", "dim"))
         screen.print_line(_USAGE.format(url=agents[0].url))

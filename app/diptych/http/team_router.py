@@ -1,0 +1,166 @@
+"""One address for all agents of a process, in front of their applications.
+
+`/agents/<name>/…` is each agent's whole API. At the root, chats and responses go to the agent that
+`model` names, stored runs to the agent that has them, `GET /v1/models` asks every agent, and all
+else goes to the first agent. Each application keeps its own guards, so access holds as at its own
+port.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import NamedTuple
+
+import orjson
+from starlette.datastructures import MutableHeaders
+from starlette.responses import RedirectResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from diptych.core.errors import DiptychError, Overloaded, RunLost
+from diptych.http.guards import MAX_BODY
+from diptych.net.memory_budget import MemoryBudget, json_size
+
+AGENTS_PATH = "/agents/"
+_MODELS_PATH = "/v1/models"
+_ASKING_PATHS = frozenset({"/v1/chat/completions", "/v1/responses"})
+_RUN_PATHS = ("/v1/responses/", "/v1/runs/")
+
+
+@dataclass(frozen=True, slots=True)
+class TeamMember:
+    """An agent's application; `has_run` raises a `DiptychError` for a run that it cannot find."""
+
+    app: ASGIApp
+    has_run: Callable[[str], Awaitable[object]]
+
+
+class TeamRouter:
+    """ASGI application that passes each request to one of the `members`, by name, first first."""
+
+    def __init__(self, members: Mapping[str, TeamMember], memory_budget: MemoryBudget) -> None:
+        self._members = dict(members)
+        self._first = next(iter(self._members.values())).app
+        self._memory_budget = memory_budget
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, method = scope.get("path", ""), scope.get("method")
+        if path.startswith(AGENTS_PATH):
+            await self._member(path)(scope, receive, send)
+        elif path in _ASKING_PATHS and method == "POST":
+            await self._ask(scope, receive, send)
+        elif path == _MODELS_PATH and method == "GET":
+            await self._list_models(scope, send)
+        elif path.startswith(f"{_MODELS_PATH}/"):
+            name = path.removeprefix(f"{_MODELS_PATH}/")
+            await self._app_of(name)(scope, receive, send)
+        elif path.startswith(_RUN_PATHS):
+            await (await self._owner_of(path.split("/")[3]))(scope, receive, send)
+        else:
+            await self._first(scope, receive, send)
+
+    def _app_of(self, name: object) -> ASGIApp:
+        member = self._members.get(name) if isinstance(name, str) else None
+        return member.app if member else self._first  # which refuses the name in its own words
+
+    def _member(self, path: str) -> ASGIApp:
+        name, slash, rest = path.removeprefix(AGENTS_PATH).partition("/")
+        if name not in self._members:
+            return self._first
+        if not slash:
+            return RedirectResponse(f"{AGENTS_PATH}{name}/")
+        app = self._members[name].app
+
+        async def below_prefix(scope: Scope, receive: Receive, send: Send) -> None:
+            raw = f"/{rest}".encode()
+            await app({**scope, "path": f"/{rest}", "raw_path": raw}, receive, send)
+
+        return below_prefix
+
+    async def _ask(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read the body as far as an agent's guard would, then let the named agent answer it.
+
+        A body that is too large, or for which there is no memory, is left to the first agent's
+        guard, which counts and refuses it.
+        """
+        share = self._memory_budget.share()
+        received: list[Message] = []
+        body = b""
+        try:
+            while len(body) <= MAX_BODY:
+                message = await receive()
+                received.append(message)
+                piece = message.get("body", b"")
+                share.admit(json_size(piece))
+                body += piece
+                if not message.get("more_body", False):
+                    break
+        except Overloaded:
+            body = b""
+        finally:
+            share.release()  # the agent's guard counts it from here on
+        await self._app_of(_model_of(body))(scope, _replayed(received, receive), send)
+
+    async def _owner_of(self, run_id: str) -> ASGIApp:
+        others: list[ASGIApp] = []  # may have had it; an agent with another store says RunLost
+        for member in self._members.values():
+            try:
+                await member.has_run(run_id)
+            except RunLost:
+                continue
+            except DiptychError:
+                others.append(member.app)
+            else:
+                return member.app
+        return (*others, self._first)[0]
+
+    async def _list_models(self, scope: Scope, send: Send) -> None:
+        """Answer with the models of all agents that the caller may ask.
+
+        If every agent refuses the caller, the first one's refusal is the answer.
+        """
+        answers = [await _answer_of(member.app, scope) for member in self._members.values()]
+        listing = [a for a in answers if a.start["status"] == HTTPStatus.OK] or answers[:1]
+        start, body = listing[0]
+        if start["status"] == HTTPStatus.OK:
+            models = [model for answer in listing for model in orjson.loads(answer.body)["data"]]
+            body = orjson.dumps({"object": "list", "data": models})
+            MutableHeaders(scope=start)["Content-Length"] = str(len(body))
+        await send(start)
+        await send({"type": "http.response.body", "body": body})
+
+
+class _Answer(NamedTuple):
+    start: Message
+    body: bytes
+
+
+async def _answer_of(app: ASGIApp, scope: Scope) -> _Answer:
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def keep(message: Message) -> None:
+        sent.append(message)
+
+    await app(dict(scope), receive, keep)
+    return _Answer(sent[0], b"".join(message.get("body", b"") for message in sent[1:]))
+
+
+def _model_of(body: bytes) -> object:
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    return parsed.get("model") if isinstance(parsed, dict) else None
+
+
+def _replayed(received: list[Message], receive: Receive) -> Receive:
+    pending = iter(received)
+
+    async def receive_again() -> Message:
+        for message in pending:
+            return message
+        return await receive()
+
+    return receive_again

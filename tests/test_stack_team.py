@@ -1,0 +1,165 @@
+"""Several agents of one process behind the first port: OpenAI's clients, each agent's access."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import httpx
+import openai
+import pytest
+import pytest_asyncio
+from langchain_openai import ChatOpenAI
+from openai import AsyncOpenAI
+from support.stack import Stage, agent, call, frames, stages, text_of
+
+from diptych.access.grants import Grant, Grantee, Right
+from diptych.http.team_router import TeamMember, TeamRouter
+from diptych.manifest.settings import AccessConfig, AgentConfig, PeerConfig
+from diptych.models.connection import open_http_session
+from diptych.net.memory_budget import MemoryBudget
+from diptych.serve.hosted_agent import HostedAgent
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+NAMES = ["coordinator", "researcher", "writer"]
+HI: Any = [{"role": "user", "content": "hi"}]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def team() -> AsyncIterator[list[Stage]]:
+    delegation = call("delegate_to_researcher", task="look")
+    configs = (
+        agent(delegation, "{}", "I coordinate.", name=NAMES[0], agents=(_peer("researcher"),)),
+        *(agent("{}", f"I am the {name}.", name=name) for name in NAMES[1:]),
+    )
+    async with stages(*configs) as served:
+        yield served
+
+
+def _grant(key: str, right: Right) -> Grant:
+    return Grant((Grantee("key", key),), frozenset({right}))
+
+
+def _peer(name: str) -> PeerConfig:
+    return PeerConfig(name, url=name)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def client(team: list[Stage]) -> AsyncIterator[AsyncOpenAI]:
+    async with AsyncOpenAI(base_url=f"{team[0].url}/v1", api_key="none", timeout=10) as opened:
+        yield opened
+
+
+async def test_one_connection_lists_and_asks_every_agent(client: AsyncOpenAI) -> None:
+    assert [model.id async for model in client.models.list()] == NAMES
+    assert (await client.models.retrieve("writer")).id == "writer"
+    told = {}
+    for name in NAMES:
+        chat = await client.chat.completions.create(model=name, messages=HI)
+        told[chat.model] = chat.choices[0].message.content
+    assert told == {
+        "coordinator": "I coordinate.",
+        "researcher": "I am the researcher.",
+        "writer": "I am the writer.",
+    }
+    with pytest.raises(openai.NotFoundError, match="coordinator"):
+        await client.chat.completions.create(model="painter", messages=HI)
+    with pytest.raises(openai.NotFoundError):
+        await client.models.retrieve("painter")
+
+
+async def test_a_response_is_found_at_its_agent_again(client: AsyncOpenAI) -> None:
+    first = await client.responses.create(model="writer", input="hi")
+    assert (await client.responses.retrieve(first.id)).output_text == "I am the writer."
+    following = await client.responses.create(
+        model="writer", input="go on", previous_response_id=first.id
+    )
+    assert following.output_text == "I am the writer."
+    await client.responses.delete(first.id)
+    with pytest.raises(openai.NotFoundError):
+        await client.responses.retrieve(first.id)
+
+
+async def test_langchain_streams_from_a_later_agent(team: list[Stage]) -> None:
+    model: Any = ChatOpenAI(model="writer", base_url=f"{team[0].url}/v1", api_key="none")  # type: ignore[arg-type]
+    assert "".join([piece.content async for piece in model.astream("hi")]) == "I am the writer."
+
+
+async def test_each_agent_has_its_whole_api_below_its_name(team: list[Stage]) -> None:
+    door = team[0].http
+    run = (await door.post("/agents/writer/v1/runs", json={"input": "hi"})).json()
+    events = await door.get(f"/agents/writer/v1/runs/{run['id']}/events")
+    assert frames(events.text)[-1].json["event_type"] == "completed"
+    assert (await door.get(f"/v1/runs/{run['id']}")).json()["id"] == run["id"]
+    assert (await team[2].run(run["id"]))["status"] == "completed"
+    card = (await door.get("/agents/researcher/.well-known/agent-card.json")).json()
+    assert card["name"] == "researcher"
+    page = await door.get("/agents/writer", follow_redirects=True)
+    assert (page.status_code, page.headers["content-type"].split(";")[0]) == (200, "text/html")
+    assert (await door.get("/agents/painter/v1/models")).status_code == 404
+    listed = await door.get("/agents/writer/v1/models")
+    assert [model["id"] for model in listed.json()["data"]] == ["writer"]
+
+
+async def test_bodies_are_refused_at_the_door_as_at_an_agent(team: list[Stage]) -> None:
+    for body, status in (
+        (b"{", 400),
+        (b'["writer"]', 400),
+        (b'{"model": 7, "messages": []}', 400),
+        (b'"' + b"x" * 2**20 + b'"', 413),
+    ):
+        answer = await team[0].http.post(
+            "/v1/chat/completions", content=body, headers={"Content-Type": "application/json"}
+        )
+        assert (answer.status_code, answer.json()["error"]["type"]) == (
+            status,
+            "invalid_request_error",
+        )
+    streamed = await team[0].http.post(
+        "/v1/chat/completions", json={"model": "writer", "messages": HI, "stream": True}
+    )
+    assert text_of(frames(streamed.text)) == "I am the writer."
+    rebound = await team[0].http.get("/v1/models", headers={"Host": "evil.example"})
+    assert rebound.status_code == 421
+
+
+async def test_a_caller_sees_and_asks_only_what_each_agent_grants_it() -> None:
+    keys = {"ci": lambda: "s3cret", "ops": lambda: "0ther"}
+    grants = {
+        "coordinator": [_grant("ci", Right.READ)],
+        "researcher": [_grant("ci", Right.ASK)],
+        "writer": [_grant("ops", Right.ASK)],
+    }
+    async with _door(keys, grants) as http:
+        ci = {"Authorization": "Bearer s3cret"}
+        listed = await http.get("/v1/models", headers=ci)
+        assert [model["id"] for model in listed.json()["data"]] == ["researcher"]
+        statuses = {
+            name: (
+                await http.post(
+                    "/v1/chat/completions", json={"model": name, "messages": HI}, headers=ci
+                )
+            ).status_code
+            for name in NAMES
+        }
+        assert statuses == {"coordinator": 403, "researcher": 200, "writer": 403}
+        refused = await http.get("/v1/models")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (401, "unauthorized")
+
+
+@asynccontextmanager
+async def _door(
+    keys: Mapping[str, Any], grants: Mapping[str, list[Grant]]
+) -> AsyncIterator[httpx.AsyncClient]:
+    """Serve the team beyond loopback, where each agent asks who asks; no socket is opened."""
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(open_http_session())
+        members = {}
+        for name in NAMES:
+            access = AccessConfig(keys=keys, grants=tuple(grants[name]))
+            config: AgentConfig = agent("{}", "Hello!", name=name, access=access)
+            hosted = await stack.enter_async_context(HostedAgent(config, session))
+            members[name] = TeamMember(hosted.app(on_loopback=False), hosted.runs.entry)
+        transport = httpx.ASGITransport(TeamRouter(members, MemoryBudget()))
+        client = httpx.AsyncClient(transport=transport, base_url="http://team")
+        yield await stack.enter_async_context(client)
