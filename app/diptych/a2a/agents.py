@@ -1,7 +1,7 @@
 """Other agents over A2A: fulfils the port `Agents`.
 
-`peer` keeps each agent's card, `delegation` takes one delegation to its end, `children` asks agents
-of ours for more than A2A has.
+`peer` keeps each agent's card fresh, `delegation` runs one delegation, `children` asks Diptych
+agents for what A2A cannot express: decisions and run trees.
 """
 
 import asyncio
@@ -42,9 +42,9 @@ CANCEL_GRACE_PERIOD = 0.8  # seconds that a delegation waits for its cancellatio
 class A2aAgents:
     """The other agents of one manifest.
 
-    `own_url` is this agent's card URL or base URL, as others reach it, for the call path;
-    `own_name` is named as the agent that its delegations come from. `http` is a shared client;
-    without it, this makes and closes its own.
+    `own_url` is this agent's card or base URL as others reach it, for the call path. `own_name`
+    identifies the caller in delegations. Without a shared client `http` it makes and closes its
+    own.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class A2aAgents:
         self._cancellations: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Begin to read the agents' cards; returns at once."""
+        """Start reading the agents' cards in the background."""
         self._tasks = [asyncio.create_task(m.run()) for m in self._monitors.values()]
 
     async def wait_for_first_attempt(self, timeout: float) -> None:  # noqa: ASYNC109 - not an error
@@ -77,7 +77,9 @@ class A2aAgents:
                 task.cancel()
 
     async def aclose(self) -> None:
-        """Stop reading cards; cancellations at agents have `CANCEL_GRACE_PERIOD` to arrive."""
+        """Stop reading cards; wait up to `CANCEL_GRACE_PERIOD` for pending cancellations to be
+        sent.
+        """
         if self._cancellations:
             await asyncio.wait(self._cancellations, timeout=CANCEL_GRACE_PERIOD)
         tasks = (*self._tasks, *self._cancellations)
@@ -175,7 +177,7 @@ class A2aAgents:
     def _path(self, request: DelegationRequest, peer: ResolvedPeer) -> tuple[str, ...]:
         """Return the call path with this agent at its end.
 
-        Raises `DelegationError` if it is a circle or too long.
+        Raises `DelegationError` for a cycle or a path that is too long.
         """
         own = card_url(self._own_url if isinstance(self._own_url, str) else self._own_url())
         path = (*request.path, own)
@@ -192,7 +194,9 @@ class A2aAgents:
         return path
 
     async def _peer_of(self, request: DelegationRequest) -> tuple[PeerMonitor, ResolvedPeer]:
-        """Return the agent of a delegation; wait for its card if another process has sent it."""
+        """Return the agent of a delegation; wait for its card if another process sent the
+        delegation.
+        """
         monitor = self._monitors.get(request.agent)
         if request.is_taken_over and monitor:
             with suppress(TimeoutError):
@@ -210,7 +214,7 @@ class A2aAgents:
         sent: SendMessageRequest,
         seconds: float,
     ) -> CallOutput:
-        """Take the task to its end within its time; if that fails, cancel it at its agent, too."""
+        """Run the task until it ends or times out; on failure cancel it at the agent too."""
         try:
             async with task.time_limit.within(seconds):
                 if request.is_taken_over:
@@ -232,7 +236,9 @@ class A2aAgents:
             raise
 
     async def _cancel_at_agent(self, delegation: DelegationTask) -> None:
-        """Cancel the task at its agent, and wait a moment; a second cancel ends only the wait."""
+        """Cancel the task at its agent and wait briefly; a second cancellation only ends the
+        wait.
+        """
         task = asyncio.create_task(delegation.cancel())
         self._cancellations.add(task)
         task.add_done_callback(self._cancellations.discard)
@@ -258,7 +264,9 @@ def _call_context(
 def _send_request(
     request: DelegationRequest, about: extension.DelegationMetadata | None
 ) -> SendMessageRequest:
-    """Make the message of a delegation; strangers, without `about`, get only the task."""
+    """Build the request of a delegation; without `about` (not a Diptych agent) it has only the
+    task.
+    """
     message = Message(
         message_id=str(uuid4()),
         context_id=request.context_id,

@@ -44,7 +44,7 @@ def card_routes(profile: AgentProfile) -> list[Route]:
 
 
 def _card_route(profile: AgentProfile, path: str, versions: Sequence[str]) -> Route:
-    """Serve a card, with an `ETag`; the SDK adds the fields of 0.3 to one with such interfaces."""
+    """Serve a card with an `ETag`. The SDK adds 0.3 fields to a card that has 0.3 interfaces."""
 
     @lru_cache(maxsize=CACHED_CARDS)
     def route_at(base: str) -> Route:
@@ -61,7 +61,7 @@ def _card_route(profile: AgentProfile, path: str, versions: Sequence[str]) -> Ro
 
 
 def agent_card(profile: AgentProfile, base: str, versions: Sequence[str]) -> AgentCard:
-    """Describe the agent as one skill, in the words of its manifest."""
+    """Build a card with one skill, described by the manifest."""
     description = profile.description or f"The agent {profile.name}."
     schemes = _security_schemes(profile)
     skill = AgentSkill(id=profile.name, name=profile.name, description=description, tags=["agent"])
@@ -96,7 +96,7 @@ def agent_card(profile: AgentProfile, base: str, versions: Sequence[str]) -> Age
 
 
 def _security_schemes(profile: AgentProfile) -> dict[str, SecurityScheme]:
-    """Return the schemes, one of which a caller must meet; none for an open agent."""
+    """Return the accepted security schemes; none for an open agent."""
     if not profile.asks_for_token:
         return {}
     bearer = HTTPAuthSecurityScheme(
@@ -117,7 +117,7 @@ def _exposed_base(profile: AgentProfile, request: Request) -> str | None:
 
 
 def _own_base(request: Request) -> str:
-    """Return the base URL that the caller used; an invalid `Host` does not get into a card."""
+    """Return the base URL that the caller used; an invalid `Host` is ignored."""
     host = request.headers.get("host", "")
     if not _HOST.fullmatch(host):
         name, port = request.scope.get("server") or ("localhost", None)

@@ -1,6 +1,6 @@
-"""Asks agents of ours over their HTTP API: to take a decision, and for a run and those below it.
+"""Calls Diptych agents over their HTTP API: sends approval decisions, fetches run trees.
 
-They check us as any other caller: we send the proof that we delegate with.
+They authorize these calls like any other; we send the credentials that we delegate with.
 """
 
 import asyncio
@@ -29,7 +29,10 @@ _CODES = frozenset({"already_decided", "approval_not_found", "run_over", "invali
 async def send_decision(
     http: httpx.AsyncClient, peer: ResolvedPeer, headers: dict[str, str], decision: ChildDecision
 ) -> None:
-    """Send a decision. Raises `DecisionRefused`, with the other agent's code where it is known."""
+    """Send a decision.
+
+    Raises `DecisionRefused`, with the other agent's error code if it sent one.
+    """
     body: dict[str, JSON] = {
         "decision": decision.decision,
         "reason": decision.reason or None,
@@ -95,7 +98,7 @@ async def _ask(
     headers: dict[str, str],
     content: bytes | None = None,
 ) -> tuple[int, Any]:
-    """Return the status and the JSON of a reply: None for one that is too large or no JSON."""
+    """Return a reply's status and JSON; None for a body that is too large or not JSON."""
     async with http.stream(method, url, content=content, headers=headers) as response:
         try:
             reply = orjson.loads(await read_bounded(response.aiter_bytes(), MAX_REPLY_BYTES))

@@ -51,9 +51,9 @@ _logger = logging.getLogger(__name__)
 
 
 class TimeLimit:
-    """How long a delegation may take; it stands still while a call below waits for approval.
+    """A delegation's time limit, paused while a call below waits for approval.
 
-    The caller's own deadlines hold all the same, and end the delegation with its run.
+    The caller's own deadline is not paused: it ends the delegation with its run.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class TimeLimit:
 
     @asynccontextmanager
     async def within(self, seconds: float) -> AsyncIterator[None]:
-        """Raise `TimeoutError` if the block takes longer, without the time that it stood still."""
+        """Raise `TimeoutError` if the block takes longer, not counting pauses."""
         try:
             async with asyncio.timeout(seconds) as self._limit:
                 yield
@@ -82,10 +82,10 @@ class TimeLimit:
 
 
 class DelegationTask:
-    """A task that another agent is given, from its message to its end.
+    """A task at another agent, from its message to its end.
 
-    `url` is the agent's base URL, `progress` is called with what becomes known of the task. Its
-    events and reports are read if `context` asks for our extension.
+    `url` is the agent's base URL; `progress` receives the task's updates. Events and usage reports
+    are read only if `context` activates our extension.
     """
 
     def __init__(
@@ -114,17 +114,17 @@ class DelegationTask:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the task has ended: `output` needs no more from its agent."""
+        """Whether the task has ended, so that `output` is complete."""
         return self._progress.has_ended
 
     @property
     def child(self) -> ChildRun:
-        """The task as far as it is known."""
+        """The task as last seen."""
         return self._progress.child()
 
     @property
     def stop_note(self) -> str:
-        """Return what `cancel` could do so far."""
+        """Return what `cancel` has achieved so far, for the call's result."""
         if not self._progress.task_id:
             return "the agent named no task that could be stopped, and may go on"
         if self._refused_to_stop:
@@ -153,10 +153,10 @@ class DelegationTask:
         return self.output()
 
     async def take_up(self, context_id: str, *, is_streamed: bool) -> CallOutput:
-        """Go on with a task that another process has sent under this context.
+        """Resume a task that another process sent in this context.
 
-        Raises `DelegationError`: `unknown` if its agent does not know of it, keeps no list of
-        tasks, or cannot be asked.
+        Raises `DelegationError` with the code `unknown` if the agent has no such task, cannot list
+        tasks, or cannot be reached.
         """
         found = await self._persistently(lambda: self._find(context_id))
         if found is None:
@@ -168,9 +168,9 @@ class DelegationTask:
         return self.output()
 
     async def cancel(self) -> None:
-        """Tell the agent to stop, if it has named a task that has not ended. Never raises.
+        """Cancel the task at the agent unless it has ended or has no id yet.
 
-        A task that a former owner of the run has sent is looked for.
+        Never raises. If a former owner of the run sent the task, look it up first.
         """
         try:
             async with asyncio.timeout(CANCEL_TIMEOUT):
@@ -201,7 +201,7 @@ class DelegationTask:
         return await self._get(tasks[0].id)
 
     async def _persistently(self, ask: Callable[[], Awaitable[Found]]) -> Found:
-        """Ask an agent that may be restarting, for a while. Raises `DelegationError`."""
+        """Retry a request while the agent may be restarting. Raises `DelegationError`."""
         backoff = Backoff(INITIAL_POLL_DELAY, MAX_POLL_DELAY, budget=RECONNECT_SECONDS)
         while True:
             try:
@@ -213,9 +213,10 @@ class DelegationTask:
                 await asyncio.sleep(backoff.next_delay())
 
     async def _follow(self, events: AsyncIterator[StreamResponse]) -> None:
-        """Read a stream to its end; once the task is settled, its server must end it soon.
+        """Read a stream to its end.
 
-        It is not closed at once, because only a stream that ends leaves a connection to use again.
+        Once the task is settled the server gets a moment to end it: only then can the connection be
+        reused.
         """
         try:
             async with asyncio.timeout(None) as limit:
@@ -232,7 +233,7 @@ class DelegationTask:
             pass
 
     async def _resume(self, *, is_streamed: bool) -> None:
-        """Wait for the end of a task whose stream was lost, or that has none."""
+        """Wait for the end of a task whose stream was lost, or that never had one."""
         task_id = self._progress.task_id
         if not task_id:
             raise unknown(f"agent {self._agent} answered nothing")
@@ -246,9 +247,10 @@ class DelegationTask:
             await asyncio.sleep(polls.next_delay())
 
     async def _subscribe(self, task_id: str) -> None:
-        """Follow a task until its stream ends. Raises if it is lost before its first event.
+        """Follow a task until its stream ends.
 
-        An agent that has sent one is not given up: when it is lost, its time begins anew.
+        Raises if the stream is lost before its first event; after that, each loss starts a new
+        retry period.
         """
         request, received = SubscribeToTaskRequest(id=task_id), self._received
         try:
@@ -267,7 +269,7 @@ class DelegationTask:
         return task
 
     def _read_metadata(self, metadata: Struct, *, only: str = "") -> None:
-        """Read a child's report and events: one of a status, or those of a whole task."""
+        """Read a child's usage report and events from a status update or a whole task."""
         about: Any = metadata_under_uri(metadata) if self._is_child else None
         if not isinstance(about, dict):
             return
@@ -282,7 +284,7 @@ class DelegationTask:
                 self._tell_event(event)
 
     def _tell_event(self, event: ChildEvent) -> None:
-        """Tell an event once: a task that is subscribed to again sends its events again."""
+        """Pass an event on once; a new subscription repeats earlier events."""
         is_known = event.seq and event.seq <= self._seen.get(event.path, 0)
         if is_known or self._event_count >= MAX_EVENTS:
             return
@@ -304,7 +306,7 @@ class DelegationTask:
         self.time_limit.set_paused(bool(self._open_approvals))
 
     def _tell(self, text: str) -> None:
-        """Tell new text, and the task as soon as it is known and whenever it has used more."""
+        """Pass on new text, the task once its id is known, and new usage."""
         if text:
             self._report(text)
         known = (self._progress.task_id, self._progress.report)

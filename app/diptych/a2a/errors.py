@@ -1,4 +1,4 @@
-"""The errors of A2A for everything that can go wrong in a request."""
+"""Maps exceptions to A2A errors."""
 
 import logging
 from types import TracebackType
@@ -37,10 +37,10 @@ _logger = logging.getLogger(__name__)
 
 
 class ErrorTranslation:
-    """Turns exceptions that leave its block into errors of A2A; cancellation passes through.
+    """Context manager that turns exceptions into A2A errors; cancellation passes through.
 
-    The SDK would send the text of any other exception to the caller. A `code` says what A2A has no
-    error for; over REST it decides the status.
+    The SDK would send the text of any other exception to the caller. Where A2A has no matching
+    error, `code` names ours; over REST it decides the status.
     """
 
     def __enter__(self) -> None: ...

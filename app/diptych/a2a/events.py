@@ -1,4 +1,4 @@
-"""What happens in a task, sent to its caller while it happens (loop.md §5 "Delegation").
+"""A task's events, sent live to its caller (loop.md §5 "Delegation").
 
 Each record of the task's run, and each event of its own children, travels as an *event* in the
 metadata of a status update, under `extension.URI`:
@@ -74,7 +74,7 @@ def notice_event(notice: Notice) -> JSONObject | None:
 
 
 def add_events(task: Task, records: Sequence[Record]) -> Task:
-    """Put the newest events of a task's run into its metadata, for a caller that missed them."""
+    """Add the run's newest events to the task's metadata, for callers that missed them."""
     events, size = list[JSON](), 0
     for told in filter(None, map(record_event, reversed(records))):
         size += len(orjson.dumps(told))
@@ -87,7 +87,7 @@ def add_events(task: Task, records: Sequence[Record]) -> Task:
 
 
 def read_event(value: JSON) -> ChildEvent | None:
-    """Read an event from the metadata of a status; None if it has none, or a huge one."""
+    """Read an event from a status's metadata; None if absent or too large."""
     match value:
         case {
             "event": {

@@ -1,9 +1,9 @@
-"""The project's own A2A extension: what our agents tell each other beside a task (loop.md §5).
+"""Diptych's A2A extension: context, call path, budget and usage beside a task (loop.md §5).
 
-A caller sends its newest messages as a data part; its call path, deadline, subject, call and budget
-stand in the metadata of the message. An agent reports what a task has used, and why it failed, in
-the metadata of the task and its statuses. All of it is marked with `URI`, so that other agents
-ignore it. Names on the wire are in camel case, as A2A's own are (specification, 5.5).
+A caller sends its newest messages as a data part, and its call path, deadline, subject, call and
+budget in the message's metadata. An agent reports usage and failures in the metadata of tasks and
+statuses. Everything is keyed by `URI`, so other agents ignore it. Wire names are camel case like
+A2A's own (specification, 5.5).
 """
 
 import re
@@ -66,7 +66,7 @@ _Url = Annotated[str, Field(min_length=1, max_length=MAX_URL_CHARS)]
 
 
 class _Amounts(BaseModel):
-    """What may be used or was used: counts, and money as a decimal string."""
+    """Amounts of a budget or of usage: counts, and money as a decimal string."""
 
     tokens: _Count | None = None
     cost: Annotated[Decimal, Field(ge=0, max_digits=21, decimal_places=12)] | None = None
@@ -86,11 +86,11 @@ def _read_amounts(value: object) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class DelegationMetadata:
-    """What a caller says of a task beside its text.
+    """The caller's metadata of a task.
 
-    `path` holds card URLs, the caller's last. `deadline` is how many seconds the caller has left;
-    with `deadline_pauses` it stands still while a call waits for approval. The task is cancelled
-    when nobody has been subscribed to it for `lease` seconds. `budget` includes its own children.
+    `path` holds card URLs, the caller's last. `deadline` is the caller's remaining time in seconds;
+    with `deadline_pauses` it pauses while a call waits for approval. The task is cancelled after
+    `lease` seconds without a subscriber. `budget` covers the task and its children.
     """
 
     path: Annotated[tuple[_Url, ...], Field(max_length=MAX_PATH)] = ()
@@ -106,9 +106,9 @@ class DelegationMetadata:
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What a task and its children have used so far; and why it ended without an answer.
+    """Usage of a task and its children so far, and why the task failed.
 
-    `usage` is the tokens of all model calls, `used` everything that budgets limit.
+    `usage` counts tokens of all model calls, `used` everything that budgets limit.
     """
 
     usage: Usage | None = None
@@ -121,7 +121,9 @@ _METADATA = TypeAdapter(DelegationMetadata)
 
 
 def to_wire(value: JSON) -> Any:  # noqa: ANN401 - JSON
-    """Convert names to camel case, but not below `content` or `arguments`: they are not ours."""
+    """Convert names to camel case, except below `content` and `arguments`, which hold users'
+    data.
+    """
     return _renamed(value, lambda name: re.sub("_([a-z0-9])", lambda m: m[1].upper(), name))
 
 
@@ -144,7 +146,7 @@ def _renamed(value: JSON, rename: Callable[[str], str]) -> JSON:
 
 
 def json_of(message: ProtobufMessage) -> Any:  # noqa: ANN401 - JSON
-    """Convert a protobuf message to JSON; its whole numbers, which are floats, become integers.
+    """Convert a protobuf message to JSON; floats with whole values become integers.
 
     Raises `ValueError` for NaN and infinity.
     """
@@ -164,7 +166,7 @@ def _with_integers(value: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def metadata_under_uri(metadata: Struct) -> Any:  # noqa: ANN401 - JSON
-    """Return what the metadata of a message, task or status hold under `URI`; None for nothing."""
+    """Return the value under `URI` in a message's, task's or status's metadata, or None."""
     if URI not in metadata.fields:
         return None
     try:
@@ -174,14 +176,14 @@ def metadata_under_uri(metadata: Struct) -> Any:  # noqa: ANN401 - JSON
 
 
 def under_uri(about: JSONObject) -> dict[str, Any]:
-    """Return metadata that hold `about` under `URI`."""
+    """Return metadata with `about` under `URI`."""
     return {URI: to_wire(about)}
 
 
 def context_value(messages: Sequence[Message]) -> JSONObject:
     """Return the newest messages that fit the extension's limits, oldest first, as JSON.
 
-    `system` messages are left out: they are meant for the caller alone.
+    Leaves out `system` messages, which are for the caller alone.
     """
     newest: list[JSON] = []
     chars_left = MAX_CONTEXT_CHARS
@@ -194,7 +196,7 @@ def context_value(messages: Sequence[Message]) -> JSONObject:
 
 
 def read_context(value: JSON) -> tuple[Message, ...]:
-    """Read a data part that is marked with `URI`. Raises `InvalidRequest`."""
+    """Read a data part keyed by `URI`. Raises `InvalidRequest`."""
     match value:
         case {"messages": list(entries)} if len(entries) <= MAX_MESSAGES:
             return tuple(map(_read_message, entries))
@@ -247,7 +249,7 @@ def report_value(report: TaskReport) -> JSONObject:
 
 
 def read_report(value: Any) -> TaskReport:  # noqa: ANN401 - JSON
-    """Read the report in the metadata of a task or status; fields that are wrong are left out."""
+    """Read the report in a task's or status's metadata, ignoring invalid fields."""
     about = value if isinstance(value, dict) else {}
     usage, code, used = about.get("usage"), about.get("code"), about.get("used")
     try:
@@ -261,7 +263,7 @@ def read_report(value: Any) -> TaskReport:  # noqa: ANN401 - JSON
 
 
 def read_finish_reason(value: JSON) -> FinishReason:
-    """Read whether an artifact was cut off or filtered; anything unknown is `stop`."""
+    """Read an artifact's finish reason; unknown values become `stop`."""
     match value:
         case {"finish_reason": "length" | "content_filter" as reason}:
             return "length" if reason == "length" else "content_filter"

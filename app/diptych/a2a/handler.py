@@ -1,7 +1,7 @@
 """The methods of A2A over `GuardedRuns`: a task is a run, and a context is a session.
 
-So there is no second store of tasks (decision 7). A stream whose process leaves, or whose store
-has lost records, ends before its task: the client subscribes again, and gets a snapshot.
+There is no second task store (decision 7). If the process leaves or the store loses records, a
+stream ends before its task; the client subscribes again and gets a snapshot.
 """
 
 import asyncio
@@ -73,7 +73,7 @@ _NANOSECONDS = 1_000_000  # in a millisecond
 
 
 class TaskHandler(RequestHandler):
-    """Fulfils the SDK's handler of A2A's methods (specification, section 3.1)."""
+    """Implements the SDK's request handler (A2A specification, 3.1)."""
 
     def __init__(self, runs: GuardedRuns) -> None:
         self._runs = runs
@@ -141,10 +141,10 @@ class TaskHandler(RequestHandler):
     async def on_list_tasks(
         self, params: ListTasksRequest, context: ServerCallContext
     ) -> ListTasksResponse:
-        """List tasks, the newest status first.
+        """List tasks, newest status first.
 
-        A page token is the time and id of the last task of the page before, so that it stays valid
-        when that task changes or is forgotten.
+        A page token holds the time and id of the previous page's last task, so it stays valid if
+        that task changes or is deleted.
         """
         del context
         with ErrorTranslation():
@@ -183,7 +183,7 @@ class TaskHandler(RequestHandler):
     async def _start_or_steer(
         self, params: SendMessageRequest, context: ServerCallContext
     ) -> RunEntry:
-        """Start a task, or send the message to the task that it names (specification, 3.4.3)."""
+        """Start a task, or steer the task that the message names (specification, 3.4.3)."""
         request = read_a2a_request(params, context.state.get("headers", {}))
         validate_history_length(params.configuration)
         message = params.message
@@ -195,7 +195,7 @@ class TaskHandler(RequestHandler):
         return await self._runs.send_message(entry.run_id, read_steering(message, request))
 
     async def _entry_to(self, what: What, right: Right, run_id: str) -> RunEntry:
-        """Return the run of a task to be changed; a caller that may not see it is on the audit."""
+        """Return a task's run for a change; a refused caller is written to the audit log."""
         try:
             return await self._runs.entry(run_id)
         except RunNotFound:
@@ -203,9 +203,9 @@ class TaskHandler(RequestHandler):
                 raise
 
     async def _records_until_end(self, run_id: str) -> list[Record]:
-        """Wait for a task's end, or until it needs a decision; return its records (3.2.2).
+        """Wait until a task ends or needs a decision; return its records (3.2.2).
 
-        If this process leaves before, they are those up to then.
+        If this process shuts down first, return the records so far.
         """
         records: list[Record] = []
         async with aclosing(await self._runs.subscribe(run_id)) as batches:
@@ -219,7 +219,7 @@ class TaskHandler(RequestHandler):
     async def _snapshot_and_updates(
         self, entry: RunEntry, updates: TaskUpdates, length: int | None = None
     ) -> AsyncIterator[Event]:
-        """Yield a task that exists as it is, then its updates."""
+        """Yield an existing task's snapshot, then its updates."""
         records = await self._runs.records(entry.run_id)
         list(updates.of(records))  # the snapshot has these already
         seq = records[-1].seq
@@ -243,7 +243,7 @@ class TaskHandler(RequestHandler):
 
     @asynccontextmanager
     async def _attending(self, run_id: str) -> AsyncIterator[None]:
-        """Attend a run while a stream of it is open, and once more at the end."""
+        """Keep a run's lease by attending it while a stream is open, and once more at the end."""
 
         async def attend() -> None:
             while True:
@@ -258,9 +258,9 @@ class TaskHandler(RequestHandler):
             self._runs.attend(run_id)
 
     async def _matching_entries(self, params: ListTasksRequest, limit: int) -> RunPage:
-        """Return `limit` of the runs that match the filters, from the page token on, in order.
+        """Return up to `limit` runs that match the filters, in order, starting at the page token.
 
-        The runs of one context are few, so they are filtered and sorted here.
+        A context has few runs, so filtering and sorting here is cheap.
         """
         before, since = _read_token(params.page_token), 0
         if params.HasField("status_timestamp_after"):
@@ -274,7 +274,7 @@ class TaskHandler(RequestHandler):
         return RunPage(sorted(rest, key=_position, reverse=True)[:limit], len(matching))
 
     async def _listed_task(self, entry: RunEntry, params: ListTasksRequest) -> Task | None:
-        """Return a task as it was when it was listed; None if it is gone now."""
+        """Return a listed task; None if it is gone by now."""
         try:
             records = (await self._runs.records(entry.run_id))[: entry.seq]
         except (RunNotFound, RunLost):
@@ -288,7 +288,7 @@ class TaskHandler(RequestHandler):
 def _updates_for(
     entry: RunEntry, context: ServerCallContext, sent: SendMessageRequest | None = None
 ) -> TaskUpdates:
-    """Return the updates of a task, in the form that suits the client that `sent` a message."""
+    """Return a task's updates in the form that suits the client that sent the message."""
     ends_whole = sent is not None and takes_last_update_for_whole(sent.message)
     is_whole = sent is not None and joins_by_blanks(sent, context.state.get("headers", {}))
     return TaskUpdates(
@@ -307,7 +307,7 @@ def _history_length(
 
 
 def _position(entry: RunEntry) -> tuple[int, str]:
-    """Return a task's place in the list: its status's time in milliseconds, and its id."""
+    """Return a task's sort key in the list: status time in milliseconds, and id."""
     return milliseconds(entry.updated), entry.run_id
 
 

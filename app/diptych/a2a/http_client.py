@@ -1,4 +1,4 @@
-"""The HTTP client for other agents, and what their URLs mean."""
+"""The HTTP client for other agents, and rules about their URLs."""
 
 import ssl
 from collections.abc import AsyncIterator
@@ -35,10 +35,10 @@ _ANY = "0.0.0.0"  # noqa: S104 - servers that listen everywhere write it into th
 
 
 def http_client(policy: OutgoingPolicy | None = None) -> httpx.AsyncClient:
-    """Return a client for other agents; it connects where `policy` allows it.
+    """Return a client for other agents that connects only where `policy` allows.
 
-    It follows no redirects. A compressed response ends with an `httpx.DecodingError`, one over the
-    bounds of `net.received` with an `httpx.ReadError`.
+    It follows no redirects. A compressed response raises `httpx.DecodingError`, one over the limits
+    of `net.received` raises `httpx.ReadError`.
     """
     transport = _BoundedTransport(verify=_tls_context())
     limits = PoolLimits(MAX_CONNECTIONS, kept_alive=20)
@@ -54,7 +54,7 @@ def http_client(policy: OutgoingPolicy | None = None) -> httpx.AsyncClient:
 
 @cache
 def _tls_context() -> ssl.SSLContext:
-    """Read the system's certificates once: that takes longer than a delegation."""
+    """Load the system's certificates once: loading takes longer than a delegation."""
     return httpx.create_ssl_context()
 
 
@@ -66,7 +66,7 @@ def card_url(url: str) -> str:
 
 
 def identity(url: str) -> str:
-    """Return one spelling for all URLs of an agent: its card, its base, its JSON-RPC endpoint."""
+    """Normalize any URL of an agent (card, base, JSON-RPC endpoint) to one spelling."""
     parts = _split(url)
     path = parts.path.rstrip("/").removesuffix(AGENT_CARD_WELL_KNOWN_PATH).removesuffix("/a2a")
     scheme, host, port = origin(url)
@@ -84,10 +84,10 @@ def origin(url: str) -> tuple[str, str, int]:
 
 
 def may_lead_to(card: str, interface: str, *, is_trusted: bool) -> bool:
-    """Whether a card may send us to this endpoint.
+    """Whether an agent's card may point to this endpoint.
 
-    A stranger's card may name another host only over https, where a certificate proves that host:
-    else it could make us send requests into the cluster, or to a cloud's metadata service.
+    Another host is allowed only over https, where a certificate proves the host. Otherwise a
+    hostile card could send our requests into the cluster or to a cloud's metadata service.
     """
     scheme, host, _ = origin(interface)
     if scheme not in _DEFAULT_PORTS or not host:
@@ -97,7 +97,7 @@ def may_lead_to(card: str, interface: str, *, is_trusted: bool) -> bool:
 
 
 def reachable(card: str, interface: str) -> str:
-    """Return an endpoint that a card names; one at 0.0.0.0 is at the card's host."""
+    """Return a card's endpoint, with 0.0.0.0 replaced by the card's host."""
     parts, host = _split(interface), _split(card).hostname
     if parts.hostname != _ANY or not host:
         return interface
@@ -151,7 +151,7 @@ class _BoundedStream(httpx.AsyncByteStream):
         await self._stream.aclose()
 
     def _count(self, chunk: bytes) -> None:
-        """Count a chunk, which is far shorter than an answer may be."""
+        """Count a chunk; a single one is far below the limit."""
         last_break = chunk.rfind(b"\n") if self._in_events else -1
         if last_break >= 0:
             self._received.add(chunk[:last_break])

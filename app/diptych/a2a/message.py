@@ -1,4 +1,4 @@
-"""Reads A2A messages; an invalid one is refused with the reason."""
+"""Reads and validates A2A messages."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,11 +31,10 @@ _ADK_MARK = "is_user_input"
 
 
 def read_a2a_request(request: SendMessageRequest, headers: Mapping[str, str]) -> RunRequest:
-    """Read a task, with the context, call path and deadline that our extension adds to it.
+    """Read a task with the extension's context, call path and deadline.
 
-    The caller's context stands before the task, so that the model reads both as one conversation.
-    `headers` have lower-case names. Raises the errors of A2A, and `InvalidRequest` for a wrong use
-    of the extension.
+    The caller's context precedes the task, so that the model reads one conversation. `headers` have
+    lower-case names. Raises A2A errors, and `InvalidRequest` for invalid extension data.
     """
     message = request.message
     _validate(request)
@@ -63,9 +62,9 @@ def read_a2a_request(request: SendMessageRequest, headers: Mapping[str, str]) ->
 
 
 def read_steering(message: Message, request: RunRequest) -> MessageQueued:
-    """Read a message for the task that it names; `request` is what `read_a2a_request` gave for it.
+    """Read a message to an existing task, without its context;
 
-    The context that it carries is left out.
+    `request` comes from `read_a2a_request`.
     """
     message_id = message.message_id
     if len(message_id) > _MAX_ID:
@@ -96,7 +95,7 @@ def read_notes(notes: Any, text: str) -> Message:  # noqa: ANN401 - JSON
 
 
 def _notes(message: Message, text: str) -> messages.JSONObject:
-    """Return the parts of a message beside its text that GetTask shows."""
+    """Return the parts of a message, besides its text, that GetTask shows."""
     noted = _json(as_sent(message))
     if noted["parts"] == [{"text": text}]:
         del noted["parts"]
@@ -104,17 +103,15 @@ def _notes(message: Message, text: str) -> messages.JSONObject:
 
 
 def takes_last_update_for_whole(message: Message) -> bool:
-    """Whether the client takes the last update of a streamed answer for all of it.
-
-    ADK for Python does, and names itself by that mark alone (decision 226).
+    """Whether the client takes the last update of a streamed answer for the whole answer, as ADK
+    for Python does. Only a mark on its messages identifies it (decision 226).
     """
     return any(_ADK_MARK in part.metadata for part in message.parts)
 
 
 def joins_by_blanks(request: SendMessageRequest, headers: Mapping[str, str]) -> bool:
-    """Whether the client puts blanks between the pieces of a streamed answer.
-
-    CrewAI does, a client of A2A 0.3 that names its output modes (decision 226).
+    """Whether the client joins pieces of a streamed answer with blanks, as CrewAI does: an A2A 0.3
+    client that names its output modes (decision 226).
     """
     is_older = headers.get(VERSION_HEADER.lower(), "0.3").startswith("0.")
     return is_older and bool(request.configuration.accepted_output_modes)
@@ -132,9 +129,9 @@ def _validate(request: SendMessageRequest) -> None:
 
 
 def _idempotency_key(message: Message) -> IdempotencyKey:
-    """Name a message by its context and id, as the specification allows (3.3.1).
+    """Return a key from a message's context and id (specification, 3.3.1).
 
-    Only its parts are compared: the seconds that the caller has left differ when it is sent again.
+    Only the parts are compared: the remaining deadline differs in a retry.
     """
     name = f"{message.context_id or '-'}:{message.message_id}"
     parts = b"".join(part.SerializeToString(deterministic=True) + b"\0" for part in message.parts)

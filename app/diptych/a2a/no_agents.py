@@ -1,4 +1,4 @@
-"""The port `Agents` for an agent that may delegate to no other."""
+"""The port `Agents` of an agent without other agents."""
 
 from typing import NoReturn
 
@@ -8,7 +8,7 @@ from diptych.ports import ChildDecision, ChildRef, DelegationProgress, Delegatio
 
 
 class NoAgents:
-    """Fulfils `ports.Agents` without importing the A2A SDK, which is heavy."""
+    """Implements `ports.Agents` without importing the A2A SDK, which is heavy."""
 
     async def start(self) -> None: ...
 

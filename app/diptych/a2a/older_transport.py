@@ -1,6 +1,6 @@
-"""JSON-RPC to agents of A2A 0.3, as the SDK has it, but for what their frameworks do otherwise.
+"""JSON-RPC to A2A 0.3 agents: the SDK's, adapted to deviations of real frameworks.
 
-Loaded only for them.
+Loaded only when needed.
 """
 
 import json
@@ -38,7 +38,7 @@ _MODELS: dict[str, type[_Event]] = {
 
 
 class OlderTransport(CompatJsonRpcTransport):
-    """Sends to, and reads from, agents of 0.3, and those of 0.2 that are nearly the same."""
+    """Transport for A2A 0.3 agents, and for 0.2, which is nearly the same."""
 
     async def send_message(
         self, request: SendMessageRequest, *, context: ClientCallContext | None = None
@@ -57,7 +57,7 @@ class OlderTransport(CompatJsonRpcTransport):
                 yield event
 
     def _name_modes(self, request: SendMessageRequest) -> None:
-        """Name the output modes of the card: fasta2a 0.6 (A2A 0.2) refuses what names none."""
+        """Send the card's output modes: fasta2a 0.6 (A2A 0.2) refuses requests without them."""
         modes = self.agent_card.default_output_modes if self.agent_card else ()
         request.configuration.accepted_output_modes.extend(modes[:_MAX_MODES] or (_TEXT,))
 
@@ -72,7 +72,7 @@ class OlderTransport(CompatJsonRpcTransport):
     async def _send_stream_request(
         self, json_data: dict[str, Any], context: ClientCallContext | None = None
     ) -> AsyncGenerator[StreamResponse]:
-        """Do as the SDK does, but for times: it has no place to drop them from a stream."""
+        """Do as the SDK does, but drop timestamps, for which its stream has no hook."""
         options = get_http_args(context)
         headers = options.setdefault("headers", {})
         headers[VERSION_HEADER.lower()] = PROTOCOL_VERSION_0_3
@@ -95,7 +95,7 @@ class OlderTransport(CompatJsonRpcTransport):
 
 
 def _kind_of(result: dict[str, Any]) -> str:
-    """Return the kind of an event; one that does not name it is known by its fields."""
+    """Return an event's kind, inferred from its fields if it has no `kind`."""
     if named := result.get("kind"):
         return str(named)
     if "taskId" in result and "final" in result:
@@ -106,10 +106,10 @@ def _kind_of(result: dict[str, Any]) -> str:
 
 
 async def _joined(events: AsyncGenerator[StreamResponse]) -> AsyncGenerator[StreamResponse]:
-    """Yield events, with the messages of a task that was named before as pieces of an artifact.
+    """Yield events, turning messages that follow a task into pieces of an artifact.
 
-    Agno 3.1 names a task, then sends each piece of its text as a message, and at the end the task
-    with its whole answer; to the SDK, a message is the whole answer.
+    Agno 3.1 sends a task, then each piece of text as a message, then the task with the whole
+    answer; the SDK takes a message for the whole answer.
     """
     task_id, has_pieces = "", False
     async with aclosing(events):

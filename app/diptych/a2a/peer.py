@@ -1,4 +1,4 @@
-"""One other agent: its card, which is read in the background and kept fresh.
+"""Another agent's card, read in the background and kept fresh.
 
 The SDK's `A2ACardResolver` bounds neither the size of a card nor the time to read it.
 """
@@ -50,9 +50,9 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPeer:
-    """An agent whose card was read: the client for it, and every spelling of its identity.
+    """An agent whose card was read: its client and every spelling of its identity.
 
-    `base_url` is where it takes messages. `takes_headers` if that is where its card is, too.
+    `base_url` takes messages; `takes_headers` if it is on the same host as the card.
     """
 
     card: AgentCard
@@ -67,9 +67,9 @@ class ResolvedPeer:
 class PeerMonitor:
     """Keeps one agent's card fresh, in `run`.
 
-    `reason` says why the agent is unavailable; None if it is not. `resolved` stays when the agent
-    becomes unavailable: a delegation may find it back before the card is read again.
-    `first_attempt` is set when the card was tried once.
+    `reason` says why the agent is unavailable, None if it is available. `resolved` is kept while it
+    is unavailable: a delegation may reach it before the card is read again. `first_attempt` is set
+    after the first try.
     """
 
     def __init__(self, config: PeerConfig, http: httpx.AsyncClient, policy: OutgoingPolicy) -> None:
@@ -88,7 +88,7 @@ class PeerMonitor:
         return Unavailable("agent", self.config.name, self.reason or "")
 
     def mark_unavailable(self, reason: str) -> None:
-        """Do not offer the agent until its card has been read again, which begins now."""
+        """Withdraw the agent and start reading its card again."""
         self._set_reason(reason)
         self._refresh_requested.set()
 
@@ -107,7 +107,7 @@ class PeerMonitor:
         return found | {"Authorization": f"Bearer {token.strip()}"}
 
     def headers_for(self, peer: ResolvedPeer) -> dict[str, str]:
-        """Return the headers of a request: none if the agent is on another host than its card.
+        """Return the headers of a request; none if the agent and its card are on different hosts.
 
         Raises `DelegationError`.
         """
@@ -136,7 +136,7 @@ class PeerMonitor:
         self._refresh_requested.clear()
 
     async def _refresh(self) -> str | None:
-        """Read the card; return why that fails, None if it does not."""
+        """Read the card; return the reason of a failure, or None."""
         try:
             card = await self._fetch_card()
         except DelegationError as error:
@@ -169,7 +169,7 @@ class PeerMonitor:
         return card
 
     def _resolve(self, card: AgentCard) -> str | None:
-        """Use a new card; return why that fails, None if it does not."""
+        """Adopt a new card; return why it is unusable, or None."""
         try:
             client = self._factory.create(card)
         except ValueError:
@@ -202,7 +202,7 @@ class PeerMonitor:
 
 
 def _no_card(response: httpx.Response) -> str:
-    """Say that there is no card here; some frameworks have it at paths of their own."""
+    """Return the error for a missing card, with the paths where some frameworks serve it."""
     reason = f"it answers HTTP {response.status_code} for its agent card"
     if response.status_code != httpx.codes.NOT_FOUND:
         return reason
@@ -210,21 +210,21 @@ def _no_card(response: httpx.Response) -> str:
 
 
 def _named_host(url: str) -> str:
-    """Name the host of a URL of a card, if it is one; the rest are a stranger's words."""
+    """Return the host of a card's URL if it is valid; never repeat other text from a card."""
     scheme, host, _ = origin(url)
     where = f"{scheme}://{host}"
     return f": {where}" if _HOST.fullmatch(where) else ""
 
 
 def _refusal(error: BaseException | None) -> str:
-    """Return why its address is refused, if that caused the error."""
+    """Return why the address policy refused the agent, if that caused the error."""
     while error is not None and not isinstance(error, AddressRefused):
         error = error.__cause__ or error.__context__
     return f": {error}" if error else ""
 
 
 def _catalog_entry(config: PeerConfig, card: AgentCard) -> Peer:
-    """Return what runs know of an agent, within limits: others write cards."""
+    """Return an agent's catalog entry, truncated: cards are written by others."""
     skills = tuple(
         one_line(SECRETS.redact(skill.name), MAX_SKILL_CHARS) for skill in card.skills[:MAX_SKILLS]
     )

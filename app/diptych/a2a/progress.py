@@ -38,10 +38,10 @@ _PROBLEMS = {
 
 
 class Content:
-    """The parts of one artifact or message, each text on a line of its own.
+    """The parts of an artifact or message, each text on its own line.
 
-    Pieces of a streamed text, which are added later, are joined as they are. In `text` the values
-    of data parts stand below the texts, as JSON; `value` is the last one.
+    Pieces of a streamed text are concatenated. `text` ends with the data parts as JSON; `value` is
+    the last of them.
     """
 
     def __init__(self, parts: Iterable[Part] = ()) -> None:
@@ -60,9 +60,9 @@ class Content:
         return "\n".join(filter(None, (said, *map(_as_text, self._values))))
 
     def add(self, parts: Iterable[Part], *, as_pieces: bool = False) -> str:
-        """Add parts, up to the limit; return the added text, without the values.
+        """Add parts up to the limit; return the added text without data parts.
 
-        With `as_pieces` the parts may be those of a streamed text, each as it came.
+        With `as_pieces` the parts may be pieces of a streamed text.
         """
         new: list[str] = []
         for part in parts:
@@ -91,9 +91,9 @@ def _as_text(value: JSON) -> str:
 
 
 def _is_written_out(text: str, values: list[JSON]) -> bool:
-    """Whether a text is JSON of the type of the one value beside it, as our own agents write it.
+    """Whether the text is the JSON of the data part beside it, as Diptych agents send it.
 
-    The two are not compared further: a value's numbers are doubles, those of a text are exact.
+    Only types are compared: protobuf turns numbers into doubles.
     """
     if len(values) > 1:
         return False
@@ -116,9 +116,9 @@ def _part_text(part: Part) -> str:
 
 
 def last_words(history: Iterable[Message]) -> str:
-    """Return what the agent said last in a task's history, if nothing was said to it since.
+    """Return the agent's last message in a task's history, unless a user message follows.
 
-    Agents that do not stream may leave their answer there alone (Microsoft's Agent Framework).
+    Microsoft's Agent Framework, unstreamed, puts its answer only there.
     """
     words = ""
     for message in history:
@@ -128,11 +128,10 @@ def last_words(history: Iterable[Message]) -> str:
 
 
 class TaskProgress:
-    """The task of one delegation; `url` is the base URL of its agent.
+    """A delegation's task at the agent with the base URL `url`.
 
-    `report` is the newest that the agent gave of it. While it `waits_for_approval`, of a call at or
-    below the agent, it may ask for input and goes on later. A task that `has_pieces` may hold an
-    artifact as the pieces in which it was streamed.
+    `report` is the newest usage report. While it `waits_for_approval`, `input-required` is not its
+    end. With `has_pieces` an artifact may consist of streamed pieces.
     """
 
     def __init__(self, url: str = "") -> None:
@@ -158,7 +157,7 @@ class TaskProgress:
 
     @property
     def is_settled(self) -> bool:
-        """Whether there is nothing more to wait for: it has ended, or wants something from us."""
+        """Whether the task has ended or needs input that nobody will give."""
         is_asking = self._state in INTERRUPTED_STATES
         is_approval = self._state == TaskState.TASK_STATE_INPUT_REQUIRED and self.waits_for_approval
         return self.has_ended or (is_asking and not is_approval)
@@ -181,7 +180,7 @@ class TaskProgress:
         return ""
 
     def apply_task(self, task: Task) -> str:
-        """Apply a whole task, which replaces all that came before; return the new text."""
+        """Replace the state by a whole task; return the new text."""
         self.task_id = task.id
         self._apply_status(task.status)
         before = self._text()
@@ -226,7 +225,7 @@ class TaskProgress:
         )
 
     def _reason(self) -> str:
-        """Return why a task did not complete; a question may stand in an artifact alone."""
+        """Return why a task did not complete; its question may be in an artifact."""
         text = self._text()
         is_asking = self._state in INTERRUPTED_STATES
         if is_asking and text and not self._newest_words:
@@ -263,7 +262,7 @@ class TaskProgress:
 
 
 def _state_name(state: int) -> str:
-    """Return A2A's word for a state: "" for none, "unknown" for a number that it does not have."""
+    """Return A2A's name for a state; "" if unset, "unknown" for an undefined number."""
     if state == TaskState.TASK_STATE_UNSPECIFIED:
         return ""
     try:

@@ -109,7 +109,7 @@ def _rest_route(route: Route) -> Route:
 
 
 async def _body_problem(request: Request) -> str | None:
-    """Return why a body is no JSON that every reader takes for the same; None if it is."""
+    """Return why a body is not JSON that all parsers read alike, or None."""
     content = await request.body()
     try:
         content.decode()  # Python's reader takes UTF-16, too
@@ -145,7 +145,7 @@ def _has_many_values(content: bytes, body: object) -> bool:
 
 
 def _with_state_number(request: Request) -> Request:
-    """Return a request whose query names the state of a task by its number."""
+    """Return the request with the task state in its query replaced by its number."""
     query = request.query_params
     if "status" not in query:
         return request
@@ -154,10 +154,8 @@ def _with_state_number(request: Request) -> Request:
 
 
 def _state_number(given: object) -> object:
-    """Return the number of a state that is named `working` or `TASK_STATE_WORKING`.
-
-    The specification has both (11.5). protobuf would pass over a name that it does not know, so
-    that all tasks were listed.
+    """Return the number of a state named `working` or `TASK_STATE_WORKING`; the specification has
+    both (11.5). protobuf ignores unknown names, which would list all tasks.
     """
     if not isinstance(given, str) or given.isdigit():
         return given
@@ -173,7 +171,9 @@ def _name_extension(request: Request, response: Response) -> None:
 
 
 async def _begun(response: EventSourceResponse) -> Response:
-    """Wait for the first event, so that a failure before it is an error and no broken stream."""
+    """Wait for the first event, so that an early failure is an error response, not a broken
+    stream.
+    """
     events = aiter(response.body_iterator)
     try:
         first = await anext(events)
@@ -194,10 +194,9 @@ async def _from(first: Any, rest: AsyncIterator[Any]) -> AsyncIterator[Any]:  # 
 
 
 def _rest_error(body: dict[str, Any], is_older: bool) -> Response:
-    """Answer with an error: one of ours with the status of its code, and `Retry-After`.
+    """Answer with an error and, for our codes, their status and `Retry-After`.
 
-    Clients of A2A 0.3 look for its message, type (Python) or JSON-RPC code (JavaScript) beside
-    `error`.
+    A2A 0.3 clients read the message, type (Python) or JSON-RPC code (JavaScript) beside `error`.
     """
     error = body["error"]
     if error["message"] == _UNREADABLE:

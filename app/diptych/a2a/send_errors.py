@@ -1,4 +1,4 @@
-"""What it means that a request to another agent failed."""
+"""Classifies failed requests to other agents."""
 
 import httpx
 from a2a.client.errors import A2AClientError
@@ -23,26 +23,26 @@ _BUSY_STATUSES = _NOT_TAKEN_STATUSES | {502}
 
 
 def explain(error: Exception, agent: str, refusal: str) -> DelegationError:
-    """Turn a request's failure into an error for the model.
+    """Turn a failed request into an error for the model.
 
-    `refusal` is what an agent did that answered with an error: "did not take the task".
+    `refusal` describes an error response: "did not take the task".
     """
     kind, reason = _kind_and_reason(error, agent, refusal)
     return unknown(reason) if kind == "unknown" else DelegationError(kind, reason)
 
 
 def reason_of(error: Exception, agent: str) -> str:
-    """Return why a question about a task was not answered."""
+    """Return why a request about a task failed."""
     return _kind_and_reason(error, agent, "answered with an error")[1]
 
 
 def unknown(reason: str) -> DelegationError:
-    """Return the error of a task that was sent, and may have taken effect (loop.md §5)."""
+    """Return the error for a task that was sent and may have taken effect (loop.md §5)."""
     return DelegationError("unknown", prompt.outcome_unknown(reason))
 
 
 def is_unreached(error: BaseException | None) -> bool:
-    """Whether an agent could not be reached, or was lost before it had answered."""
+    """Whether the agent was unreachable, or the connection was lost before a response."""
     return isinstance(error, A2AClientError) and isinstance(error.__cause__, httpx.TransportError)
 
 
@@ -52,7 +52,7 @@ def is_lost(error: Exception) -> bool:
 
 
 def is_busy(error: Exception) -> bool:
-    """Whether an agent takes no requests for a moment."""
+    """Whether the agent is temporarily overloaded or unavailable."""
     match error:
         case A2AClientError(__cause__=httpx.HTTPStatusError(response=response)):
             return response.status_code in _BUSY_STATUSES

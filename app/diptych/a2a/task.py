@@ -54,7 +54,7 @@ Update = TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 
 
 def submitted_task(entry: RunEntry, sent: Message, history_length: int | None = None) -> Task:
-    """Return a new task, of which only the message that was sent is known."""
+    """Return a new task that has only the sent message."""
     return Task(
         id=entry.run_id,
         context_id=entry.session_id,
@@ -70,7 +70,7 @@ def task_snapshot(
 ) -> Task:
     """Return the whole task with its last `history_length` messages (None: all).
 
-    The records decide the state, not the entry, which may have been read at another moment.
+    The state comes from the records, as the entry may be older.
     """
     answers = answers_so_far(records)
     ends = [r for r in records if r.event_type == "agent_response"]
@@ -90,18 +90,18 @@ def task_snapshot(
 
 
 def _report(records: Sequence[Record]) -> TaskReport:
-    """Report what a task has used so far, and why it ended, if it did."""
+    """Return a task's usage so far, and its failure if it ended with one."""
     use, code = RecordedUse(records), end_code(records[-1]) if records else ""
     return TaskReport(use.tree_usage, code, use.used)
 
 
 class TaskUpdates:
-    """Turns a task's records, in their order, into the updates of a stream.
+    """Turns a task's records, in order, into a stream's updates.
 
-    The answer is sent piece by piece. A piece with `append` false starts it over: after a recorded
-    `answer_reset`, and with `ends_whole` at its end, where it is sent again as a whole. Without
-    `has_pieces` it is sent only at its end. With `tells_events` each record is sent as an event of
-    our extension, too.
+    The answer is sent in pieces. A piece with `append` false starts over: after an `answer_reset`,
+    and with `ends_whole` at the end, where the whole answer is repeated. Without `has_pieces` the
+    answer is sent only at its end. With `tells_events` each record is also sent as an extension
+    event.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class TaskUpdates:
         self._use = RecordedUse()
 
     def of(self, items: Iterable[Item]) -> Iterable[Update]:
-        """Yield the updates of the next records, and of the notices between them."""
+        """Yield the updates for the next records and notices."""
         for item in items:
             if isinstance(item, Record):
                 yield from self._of_record(item)
@@ -132,7 +132,7 @@ class TaskUpdates:
                 yield self._event_update(event)
 
     def events_of(self, records: Iterable[Record]) -> Iterable[Update]:
-        """Yield only the events of records that a snapshot has shown; callers drop doubles."""
+        """Yield only the events of records that a snapshot covered; callers drop duplicates."""
         if self._tells_events:
             yield from (self._event_update(e) for e in map(record_event, records) if e)
 
@@ -161,7 +161,9 @@ class TaskUpdates:
                 self._sent_chars = 0
 
     def _approval_updates(self, record: Record) -> Iterable[Update]:
-        """Yield a status when a call begins to wait for approval, and when none does any more."""
+        """Yield a status when the first call starts to wait for approval, and when none waits any
+        more.
+        """
         was_open = bool(self._open_approvals)
         note_approvals(self._open_approvals, record)
         if record.event_type == "approval_requested":
@@ -181,7 +183,7 @@ class TaskUpdates:
         )
 
     def _event_update(self, event: JSONObject) -> TaskStatusUpdateEvent:
-        """Return an event in an update that changes nothing, with the use up to it."""
+        """Return an extension event in an otherwise empty update, with the usage so far."""
         about = {**event, **report_value(TaskReport(self._use.tree_usage, used=self._use.used))}
         update = self._status_update(self._told)
         update.metadata.update(under_uri(about))
@@ -201,9 +203,10 @@ class TaskUpdates:
 
 
 def _artifact(turn: int, text: str, end: Record | None) -> Artifact:
-    """Return an answer or a piece of it; `end` is the answer's record, for the last piece.
+    """Return an answer or a piece of it;
 
-    An answer by a schema has its value beside its text. One that was cut off says so.
+    `end` is the answer's record, for the last piece. A typed answer has its value beside its text;
+    a truncated one is marked.
     """
     artifact_id = ANSWER if turn == 1 else f"{ANSWER}-{turn}"
     artifact = Artifact(artifact_id=artifact_id, parts=[Part(text=text)])
@@ -231,7 +234,7 @@ def _latest_status(entry: RunEntry, records: Sequence[Record]) -> TaskStatus:
 
 
 def _approval_status(requested: Record) -> TaskStatus:
-    """Return the status of a task of which a call waits for approval."""
+    """Return the status of a task with a call that waits for approval."""
     status = _status("input-required", requested.timestamp)
     reason = requested.metadata.get("reason")
     why = f": {reason}" if reason else ""
@@ -242,7 +245,7 @@ def _approval_status(requested: Record) -> TaskStatus:
 
 
 def _final_status(record: Record) -> TaskStatus:
-    """Return the status of a terminal record; all but success have a message that says why."""
+    """Return the status for a terminal record, with the reason unless it succeeded."""
     status = _status(record.event_type, record.timestamp)
     reason = _text(record.content)
     if reason and record.event_type != "completed":
@@ -251,7 +254,7 @@ def _final_status(record: Record) -> TaskStatus:
 
 
 def milliseconds(seconds: float) -> int:
-    """Return a time in the precision of a task's status."""
+    """Return a time in milliseconds, the precision of a task's status."""
     return int(seconds * 1000)
 
 
@@ -262,7 +265,7 @@ def _status(run_status: str, seconds: float) -> TaskStatus:
 
 
 def _user_message(record: Record) -> Message:
-    """Return a caller's message as it was sent; from other protocols, its text."""
+    """Return a caller's message as it was sent; for other protocols only its text."""
     sent = _message(record, Role.ROLE_USER, "")
     del sent.parts[:]
     sent.MergeFrom(read_notes(record.metadata.get("notes", {}), _text(record.content)))
@@ -287,7 +290,7 @@ def _newest(history: Sequence[Message], length: int | None) -> Sequence[Message]
 
 
 def _echo(entry: RunEntry, sent: Message) -> Message:
-    """Return the caller's message in the form of `_user_message`."""
+    """Return the caller's message, rebuilt from its notes."""
     message = as_sent(sent)
     message.task_id, message.context_id = entry.run_id, entry.session_id
     return message

@@ -1,7 +1,7 @@
 """JSON-RPC to other agents, lenient about their replies.
 
-Agents of several frameworks name A2A 1.0 in their card, and answer partly in the form of 0.3, which
-the SDK passes over in silence; here it is brought into the form of 1.0.
+Several frameworks claim A2A 1.0 in their card but answer partly in 0.3's form, which the SDK
+silently ignores; it is converted to 1.0 here.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ _FIELD_OF_KIND = {
 
 
 def client_factory(http: httpx.AsyncClient) -> ClientFactory:
-    """Return a factory of clients that speak JSON-RPC, in the version that a card names."""
+    """Return a factory of JSON-RPC clients in the version that a card names."""
     factory = ClientFactory(ClientConfig(httpx_client=http, supported_protocol_bindings=[JSONRPC]))
 
     def transport(card: AgentCard, url: str, _: ClientConfig) -> ClientTransport:
@@ -38,7 +38,7 @@ def client_factory(http: httpx.AsyncClient) -> ClientFactory:
 
 
 def _is_older(card: AgentCard, url: str) -> bool:
-    """Whether an agent speaks only 0.x at this URL; a card that names no version means 1.0."""
+    """Whether an agent speaks only 0.x at this URL; a card without a version means 1.0."""
     versions = [
         interface.protocol_version
         for interface in card.supported_interfaces
@@ -54,9 +54,8 @@ class _NewerTransport(JsonRpcTransport):
 
 
 def in_newer_form(result: Any) -> Any:  # noqa: ANN401 - whatever an agent sent
-    """Bring a result into the form of 1.0, without the times of its statuses; may change it.
-
-    A result in the form of 0.3 is known by its `kind`.
+    """Convert a result to 1.0, dropping status times; may modify it in place. 0.3 results have a
+    `kind`.
     """
     if not isinstance(result, dict):
         return result
@@ -70,16 +69,15 @@ def in_newer_form(result: Any) -> Any:  # noqa: ANN401 - whatever an agent sent
 
 
 def drop_time(value: object) -> None:
-    """Drop the time of a status, which nobody here reads.
-
-    fasta2a's has no time zone, for which the SDK would refuse the whole reply.
+    """Drop a status's time, which we never read: fasta2a's has no time zone, and the SDK would
+    refuse the whole reply.
     """
     if isinstance(value, dict) and isinstance(status := value.get("status"), dict):
         status.pop("timestamp", None)
 
 
 def _newer(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """Convert what 0.3 writes differently: roles, states, and the parts that are files."""
+    """Convert 0.3's roles, states and file parts."""
     if isinstance(value, list):
         return [_newer(item) for item in value]
     if not isinstance(value, dict):
