@@ -1,4 +1,4 @@
-"""The wire: translates requests into runs, and records into replies.
+"""The HTTP layer: translates requests into runs, and records into replies.
 
-It decides who may do what, and what a request may hold; nothing about how a run goes.
+It checks access and validates requests; it decides nothing about the course of a run.
 """

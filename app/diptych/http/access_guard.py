@@ -1,4 +1,4 @@
-"""The guard that asks every request who asks, before all routes."""
+"""Authenticates every request before it reaches a route."""
 
 import json
 import logging
@@ -26,9 +26,9 @@ _audit = logging.getLogger("diptych.audit")
 
 @dataclass(frozen=True, slots=True)
 class AccessPolicy:
-    """Who may do what at one agent; grants are read at each request.
+    """An agent's authenticator and grants; grants are read at each request.
 
-    `refresh_keys` fetches the keys of issuers if that may help. `agent` names the agent in advice.
+    `refresh_keys` fetches an issuer's keys again. `agent` is the agent's name in error messages.
     """
 
     authenticator: Authenticator

@@ -1,4 +1,4 @@
-"""What an agent tells others about itself. Apart from the A2A card, which imports the A2A SDK."""
+"""The agent's public profile. Kept apart from the A2A card, whose SDK is heavy to import."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,11 @@ URL of its own, for those that know no other."""
 
 @dataclass(frozen=True, slots=True)
 class AgentProfile:
-    """Name, description, version; `public_url` is the base URL (None: that of each request).
+    """Name, description, version and URLs.
 
-    Callers at the host of `exposed_url` get that URL: other networks reach an agent by others.
-
-    With `asks_for_token` only those are answered who send a key or token; `issuers` are the URLs of
-    OIDC issuers whose tokens are taken.
+    `public_url` is the base URL; None means that of each request. Callers at the host of
+    `exposed_url` are shown that URL instead. With `asks_for_token` requests need a key or token;
+    `issuers` are the URLs of accepted OIDC issuers.
     """
 
     name: str

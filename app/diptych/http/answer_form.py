@@ -1,8 +1,8 @@
-"""Reads the form that a caller wants the answer in, and what becomes of the caller's tools.
+"""Reads a request's answer schema and the caller's tools.
 
-The form is a JSON Schema. It comes as `response_format`, or as a tool of the caller that is forced
-to be called: then the call is the answer, in another envelope. The agent calls its
-own tools; one that the model only may call is refused, or ignored if the manifest says so.
+The schema comes as `response_format`, or as a caller's tool that `tool_choice` forces: then the
+answer is written as a call of it. Optional caller tools are refused, or ignored if the manifest
+says so.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ _NO_TOOLS = (
 
 
 class AskedForm(NamedTuple):
-    """The fields of a request about the form of its answer, as a chat has them.
+    """A chat's fields about its answer's form.
 
-    `older` are fields of earlier versions of the API.
+    `older` are the deprecated ones.
     """
 
     response_format: Mapping[str, Any] | None
@@ -41,7 +41,7 @@ class AskedForm(NamedTuple):
 
 
 class TypedOutput(NamedTuple):
-    """The schema of an answer; `tools` are the tools of the caller of one of which it is a call."""
+    """The schema of an answer; with `tools` the answer is a call of one of these caller's tools."""
 
     schema: JSONObject | None = None
     tools: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class TypedOutput(NamedTuple):
 async def read_answer_form(
     asked: AskedForm, caller_tools: Literal["refuse", "ignore"]
 ) -> tuple[TypedOutput, tuple[str, ...]]:
-    """Read the form of the answer, and name the fields of tools that have no effect.
+    """Return the answer's form, and the names of tool fields without effect.
 
     Raises `InvalidRequest`.
     """
@@ -100,9 +100,9 @@ def _read_response_format(response_format: Mapping[str, Any] | None) -> JSONObje
 
 
 def _read_forced_tools(tools: Sequence[Any] | None, choice: object) -> TypedOutput | None:
-    """Return the tools of which one must be called; None if the model may call none.
+    """Return the tools of which one must be called;
 
-    Raises `InvalidRequest` for a tool that is not there or has no valid schema.
+    None if no call is forced. Raises `InvalidRequest` for a missing tool or an invalid schema.
     """
     wanted: str | None = None
     match choice:
@@ -129,9 +129,9 @@ def _read_forced_tools(tools: Sequence[Any] | None, choice: object) -> TypedOutp
 
 
 def read_call(tools: Sequence[str], answer: str) -> tuple[str, str]:
-    """Return the name of the tool that an answer calls, and its arguments as JSON text.
+    """Return the called tool's name and its arguments as JSON text.
 
-    `answer` fits the schema that `_read_forced_tools` gave with `tools`.
+    `answer` is valid for the schema from `_read_forced_tools`.
     """
     if len(tools) == 1:
         return tools[0], answer
@@ -160,9 +160,9 @@ def _choice(forms: Mapping[str, JSONObject]) -> JSONObject:
 
 
 def _moved(schema: Any, place: str, *, holds_schemas: bool = False) -> Any:  # noqa: ANN401 - JSON
-    """Return a schema whose references to itself hold at another place of a document.
+    """Rewrite a schema's internal references for a new place in a document.
 
-    With `holds_schemas` it is an object of schemas by names, such as `properties`.
+    With `holds_schemas` it is an object of schemas by name, such as `properties`.
     """
     if isinstance(schema, list):
         return [_moved(each, place) for each in schema]
@@ -182,9 +182,9 @@ def _moved(schema: Any, place: str, *, holds_schemas: bool = False) -> Any:  # n
 
 
 def check_schema(schema: object, path: str) -> JSONObject:
-    """Return a JSON Schema that was found at a path of the body. Raises `InvalidRequest`.
+    """Validate the JSON Schema at a path of the body.
 
-    A schema that was not seen before costs about 1 ms for every two fields: call it in a thread.
+    Raises `InvalidRequest`. A new schema costs about 1 ms for two fields: call it in a thread.
     """
     if not isinstance(schema, Mapping):
         raise _bad_schema(path, "must be a JSON Schema, as an object")
@@ -208,7 +208,7 @@ def _checked(name: str, path: str) -> str:
 
 
 def _described(schema: JSONObject, description: object) -> JSONObject:
-    """Add the description that stands beside a schema, unless it has one."""
+    """Copy the description from beside a schema into it, unless it has one."""
     if isinstance(description, str) and description and "description" not in schema:
         return {**schema, "description": description}
     return schema

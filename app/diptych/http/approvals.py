@@ -1,8 +1,7 @@
-"""`/v1/approvals`, and decisions: calls that wait, as the caller may see and decide them.
+"""`/v1/approvals` and decisions on waiting calls.
 
-To callers who may neither approve nor read, a foreign run is the same as an unknown one. Nobody
-decides on a run that it began, or that was begun on its behalf, unless the manifest's
-`access.approveOwn` says so.
+Without `approve` or `read`, other callers' runs look unknown. Callers cannot decide on runs that
+they or their delegates started, unless the manifest sets `access.approveOwn`.
 """
 
 from collections.abc import Sequence
@@ -74,7 +73,7 @@ def approval_routes(runs: RunService) -> APIRouter:
 
     @router.get("/v1/approvals", **reply("ApprovalList", "The calls that wait."))
     async def list_approvals(limit: Limit = 100) -> dict[str, Any]:
-        """List the calls that wait for a decision, at whatever replica their runs are."""
+        """List the calls that wait for a decision, on all replicas."""
         found = await approvals.open_approvals(limit)
         return {"object": "list", "data": [approval_view(approval) for approval in found]}
 
@@ -82,9 +81,9 @@ def approval_routes(runs: RunService) -> APIRouter:
     async def decide(
         response: Response, run_id: str, call_id: str, body: DecisionBody
     ) -> dict[str, Any]:
-        """Decide on a call that waits, at whatever replica its run is.
+        """Decide on a waiting call, whichever replica executes its run.
 
-        The first decision counts. The reply comes when it is recorded.
+        The first decision counts; the reply comes once it is recorded.
         """
         reason, given = well_formed(body.reason or ""), well_formed(body.subject or "")
         wanted = DecisionRequest(body.decision, reason, body.arguments, body.call, given)
@@ -100,13 +99,13 @@ def approval_routes(runs: RunService) -> APIRouter:
 
 
 class GuardedApprovals:
-    """The approvals of an agent's runs, for the current caller."""
+    """Approvals of an agent's runs, filtered by the current caller's rights."""
 
     def __init__(self, runs: RunService) -> None:
         self._runs = runs
 
     async def open_approvals(self, limit: int) -> Sequence[Approval]:
-        """List what waits in at most `limit` runs that the caller may see, the newest run first."""
+        """List the waiting calls of up to `limit` visible runs, newest run first."""
         found: list[Approval] = []
         for entry in await self._runs_awaiting_decision(current_caller(), limit):
             try:
@@ -149,9 +148,8 @@ class GuardedApprovals:
 
 
 def _of_caller(request: DecisionRequest, caller: Caller) -> DecisionRequest:
-    """Return a decision as the caller's, or as another's that an agent passes on.
-
-    Only agents are believed to pass on.
+    """Return a decision in the caller's name, or in that of the subject for whom an agent passes it
+    on. Only agents may pass decisions on.
     """
     if caller.subject is None:
         return replace(request, subject="", caller="")

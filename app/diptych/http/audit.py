@@ -1,6 +1,6 @@
-"""Logs what known callers may do, or may not, on `diptych.audit`: a line of JSON each.
+"""Logs allowed and refused actions of known callers on `diptych.audit`, a JSON line each.
 
-Decisions on calls that wait for approval are logged whoever decided.
+Approval decisions are logged for unknown callers too.
 """
 
 import json
@@ -24,10 +24,10 @@ _audit = logging.getLogger("diptych.audit")
 
 @dataclass(slots=True)
 class AuditEntry:
-    """The subject of a line: the id of a run, or of a session that is deleted.
+    """The object of an audit line: a run's id, or a deleted session's.
 
-    Of an approval: `call` is the id of the call, `decision` the one asked for, `outcome` the one
-    taken, `why` its reason.
+    For approvals, `call` is the call's id, `decision` the requested one, `outcome` the one in
+    force, `why` its reason.
     """
 
     about: str = ""
@@ -39,10 +39,10 @@ class AuditEntry:
 
 @contextmanager
 def audited(caller: Caller, right: Right, what: What, about: str = "") -> Iterator[AuditEntry]:
-    """Log whether the block was allowed, or refused by an error that says so.
+    """Log whether the block was allowed or refused.
 
-    Other failures are not logged, nor are unknown callers, but for their decisions on calls. If
-    the store or this process ends under a decision, its outcome is `unconfirmed`: it may be
+    Other failures are not logged; unknown callers only with their approval decisions. If the store
+    or this process fails during a decision, its outcome is `unconfirmed`: it may have been
     recorded.
     """
     noted = AuditEntry(about)

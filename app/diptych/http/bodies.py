@@ -1,4 +1,4 @@
-"""The bodies of requests: reading their JSON, and the models that more than one protocol uses."""
+"""Request bodies: strict JSON, and models that several protocols share."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal
@@ -17,13 +17,13 @@ _SESSION_ID: JsonDict = {"pattern": "^[A-Za-z0-9._-]{1,128}$"}  # checked by `ru
 
 
 class Body(BaseModel):
-    """Takes JSON's own types as they are: no text for a number."""
+    """Base of request models: no type coercion, so no string for a number."""
 
     model_config = ConfigDict(strict=True)
 
 
 class RunOptions(Body):
-    """What every request for a run may say."""
+    """Fields of every request that starts a run."""
 
     session_id: str | None = Field(
         None,
@@ -45,7 +45,7 @@ class RunOptions(Body):
 
 
 class _JsonRequest(Request):
-    """A request whose JSON was read."""
+    """A request whose JSON has already been parsed."""
 
     value: Any = None
 
@@ -54,7 +54,9 @@ class _JsonRequest(Request):
 
 
 class JsonRoute(APIRoute):
-    """A route of FastAPI whose body is read by `read_strictly`, so that all readers agree on it."""
+    """A FastAPI route that parses its body with `read_strictly`, so that all parsers agree on
+    it.
+    """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -75,7 +77,7 @@ class JsonRoute(APIRoute):
 
 
 def json_router() -> APIRouter:
-    """Make a router of `JsonRoute`s; an operation's id is the name of its function."""
+    """Return a router of `JsonRoute`s whose operation ids are the functions' names."""
     return APIRouter(route_class=JsonRoute, generate_unique_id_function=_operation_id)
 
 

@@ -1,4 +1,4 @@
-"""Budgets in JSON: in requests for runs, and in `GET /v1/runs/{id}`."""
+"""Budgets in JSON: in run requests and in `GET /v1/runs/{id}`."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -18,7 +18,7 @@ _SCOPES = {"perSession": "session", "perDay": "day"}
 
 
 class BudgetBody(Body):
-    """Limits of a run, at most those of the manifest's `budget`. A null counts as absent."""
+    """A run's limits, each at most the manifest's `budget`; null counts as absent."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -36,7 +36,7 @@ class BudgetBody(Body):
 
 
 def read_budget(body: BudgetBody | None, budgets: AgentBudgets | None) -> Budget:
-    """Read the budget of a request. Raises `InvalidRequest` if it is more than the manifest's."""
+    """Read a request's budget. Raises `InvalidRequest` above the manifest's limits."""
     if body is None:
         return Budget()
     cost = None if body.cost is None else Decimal(body.cost)
@@ -68,9 +68,9 @@ def read_budget(body: BudgetBody | None, budgets: AgentBudgets | None) -> Budget
 async def budget_view(
     records: Sequence[Record], session_id: str, budgets: AgentBudgets | None
 ) -> dict[str, Any]:
-    """Show the use and the rest of a run's own budget and of those that it shares.
+    """Return used and remaining amounts of a run's own and shared budgets.
 
-    `session_id` is the stored one.
+    `session_id` is the stored id.
     """
     if budgets is None or not records:
         return {}

@@ -1,7 +1,7 @@
-"""`/v1/chat/completions` and `/v1/models`: runs in the form of OpenAI's chats.
+"""`/v1/chat/completions` and `/v1/models`: runs as OpenAI chats.
 
-A chat cannot take text back. So a stream that has sent text which became void ends with an error,
-and the run goes on (decision 32).
+A chat stream cannot retract text: if sent text becomes void, the stream ends with an error while
+the run goes on (decision 32).
 """
 
 import asyncio
@@ -89,9 +89,10 @@ class ChatBody(RunOptions):
 
 @dataclass(frozen=True, slots=True)
 class _Chat:
-    """A chat that was read. `tools` are the caller's tools of one of which the answer is a call.
+    """A parsed chat.
 
-    `warnings` are headers for the response: they name the fields without effect.
+    With `tools` the answer is a call of one of these caller's tools. `warnings` are response
+    headers that name fields without effect.
     """
 
     run_request: RunRequest
@@ -100,13 +101,13 @@ class _Chat:
 
 
 def chat_routes(terms: ChatTerms, runs: GuardedRuns) -> APIRouter:
-    """Return the routes of an agent whose chats may bring what `terms` says."""
+    """Return an agent's chat routes; `terms` says which input its chats may have."""
     router = json_router()
     described = reply("ChatCompletion", "The answer.", 404, *ASKED, events=_EVENTS)
 
     @router.post("/v1/chat/completions", **described)
     async def complete_chat(request: Request, body: ChatBody) -> Response:
-        """Start a run and answer with its answer, as OpenAI's API does."""
+        """Start a run and reply with its answer, in OpenAI's form."""
         chat = await _read_chat(request, body, terms)
         entry = await runs.start(chat.run_request)
         form = CompletionFormat(entry, terms.name, chat.tools)
@@ -169,9 +170,9 @@ async def _read_chat(request: Request, body: ChatBody, terms: ChatTerms) -> _Cha
 async def _read_form(
     body: ChatBody, fields: dict[str, object], terms: ChatTerms
 ) -> tuple[TypedOutput, tuple[str, ...]]:
-    """Read the form of the answer, and name the fields of tools that have no effect.
+    """Return the answer's form, and the names of tool fields without effect.
 
-    Takes the fields that it reads out of `fields`, the body's other ones.
+    Removes the fields that it reads from `fields`.
     """
     if fields.pop("output_schema", None) is not None:
         raise InvalidRequest(
@@ -189,7 +190,7 @@ def _failure_frame(error: RunFailed) -> bytes:
 
 
 class ChatReader(RunReader):
-    """Reads one run, once, into a form; see `RunReader`."""
+    """Reads one run as a chat; see `RunReader`."""
 
     def __init__(
         self,
@@ -206,15 +207,15 @@ class ChatReader(RunReader):
         self._waits = b""  # frames about waiting for the model, not sent yet
 
     async def completion(self) -> dict[str, Any]:
-        """Wait for the run's end and return the whole completion. Raises `RunFailed`."""
+        """Wait for the run's end and return the completion. Raises `RunFailed`."""
         records, reasoning = await self.ended()
         return self._format.completion(whole_answer(records) or "", records[-1], reasoning)
 
     async def frames(self, *, include_usage: bool) -> AsyncGenerator[bytes]:
-        """Yield the frames of a stream; what arrived together comes together.
+        """Yield the frames of a stream, one chunk per batch.
 
-        Raises `RunFailed` if the run fails before the first frame, or if the stream cannot go on.
-        A retry does not open the stream: until its head is out, a failure has a status of its own.
+        Raises `RunFailed` if the run fails before the first frame or the stream cannot go on. Model
+        retries do not open the stream, so an early failure still gets its own HTTP status.
         """
         opening = self._format.first_frame()
         loop = asyncio.get_running_loop()
@@ -235,7 +236,7 @@ class ChatReader(RunReader):
         raise self.handed_over()
 
     def _content_frames(self, batch: Sequence[Item]) -> bytes:
-        """Frame a batch up to the run's end. Raises `RunFailed` if text that was sent is void."""
+        """Frame a batch up to the run's end. Raises `RunFailed` if sent text became void."""
         frames: list[tuple[int, bytes]] = []  # with the seq of a text, which may become void
         for item in batch:
             self.note_call(item)

@@ -1,4 +1,4 @@
-"""A run in OpenAI's JSON: as a chat completion, and as the chunks of a streamed one."""
+"""A run as an OpenAI chat completion, whole or in chunks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,9 +28,10 @@ STREAMED_NOTICES = frozenset(
 
 
 class CompletionFormat:
-    """Writes what one run of an agent gives; `model` is the agent's name.
+    """Formats one run;
 
-    With `tools`, the answer is written as a call of one of these tools of the caller.
+    `model` is the agent's name. With `tools` the answer is formatted as a call of one of these
+    caller's tools.
     """
 
     def __init__(self, entry: RunEntry, model: str, tools: Sequence[str] = ()) -> None:
@@ -41,7 +42,7 @@ class CompletionFormat:
         self._created = int(entry.created)
 
     def completion(self, answer: str, end: Record, reasoning: str = "") -> dict[str, Any]:
-        """Write the whole completion of a run; `end` is its terminal record."""
+        """Return a run's whole completion; `end` is its terminal record."""
         message: dict[str, Any] = {"role": "assistant", "content": answer, "refusal": None}
         if self._tools and end.event_type == "completed":
             call = self._call(*read_call(self._tools, answer))
@@ -66,7 +67,7 @@ class CompletionFormat:
         return self.content_frame({"tool_calls": [{"index": 0, **self._call(self._tools[0], "")}]})
 
     def text_frame(self, record: Record) -> bytes:
-        """Frame a `text` record; an answer that says which tool it calls is one record."""
+        """Frame a `text` record; an answer that is a call of one of several tools is one record."""
         text = str(record.content)
         if len(self._tools) > 1:
             call = self._call(*read_call(self._tools, text))
@@ -82,9 +83,9 @@ class CompletionFormat:
         return frame(self._chunk(delta), seq=seq)
 
     def notice_frame(self, notice: Notice) -> bytes:
-        """Frame a notice as a valid and empty chunk, because clients break on anything else.
+        """Frame a notice as a valid, empty chunk: clients break on anything else.
 
-        Reasoning is a delta in the form that clients know from DeepSeek and vLLM.
+        Reasoning becomes a delta as DeepSeek and vLLM send it.
         """
         if notice.type == "reasoning":
             return self.content_frame({"reasoning_content": notice.fields["content"]})
@@ -93,7 +94,7 @@ class CompletionFormat:
         return frame({**self._chunk({}), "type": notice.type, **notice.fields}, event="progress")
 
     def approval_frame(self, record: Record) -> bytes:
-        """Frame the record of a call that waits for a decision as a notice of it."""
+        """Frame a call that waits for approval as a notice."""
         about = record.metadata
         fields = {
             "call_id": about["call_id"],
@@ -105,7 +106,7 @@ class CompletionFormat:
         return self.notice_frame(Notice(APPROVAL_REQUESTED, fields))
 
     def last_frames(self, end: Record, *, include_usage: bool) -> bytes:
-        """Frame what ends the stream of a run that gave an answer."""
+        """Frame the end of an answered run's stream."""
         frames = frame(self._chunk({}, self._finish_reason(end)))
         if include_usage:
             envelope = self._envelope("chat.completion.chunk")
@@ -113,14 +114,14 @@ class CompletionFormat:
         return frames + DONE
 
     def _call(self, name: str, arguments: str) -> dict[str, Any]:
-        """Write the answer as a call of the caller's tool; a run that is read again has its id."""
+        """Return the answer as a call of the caller's tool; the id is the same in every read."""
         number = f"_{self._calls}" if self._calls else ""
         call_id = f"call_{self._entry.run_id[-_CALL_ID_CHARS:]}{number}"
         function = {"name": name, "arguments": arguments}
         return {"id": call_id, "type": "function", "function": function}
 
     def _finish_reason(self, end: Record) -> str:
-        """Map the end of a run as loop.md §2 says; `tool_calls` for the caller's tool."""
+        """Map a run's end to a finish reason (loop.md §2); `tool_calls` for a caller's tool."""
         if end.event_type == "max_steps":
             return "length"
         reason = str(end.metadata["finish_reason"])
@@ -140,7 +141,7 @@ class CompletionFormat:
 
 
 def _usage(end: Record) -> dict[str, int]:
-    """Return the tokens of all the run's own model calls, as OpenAI names them."""
+    """Return the token counts of the run's own model calls, in OpenAI's fields."""
     usage: Any = end.metadata["usage"]
     prompt, completion = usage["prompt_tokens"], usage["completion_tokens"]
     return {

@@ -1,7 +1,7 @@
-"""The table of HTTP statuses, and the four forms of an error's body.
+"""HTTP statuses of error codes, and the four error formats.
 
-`/v1/*` has OpenAI's form, `/a2a` JSON-RPC's, `/a2a/rest/*` that of A2A's REST binding (Google's
-APIs; A2A 1.0, 11.6), every other path RFC 9457 problem+json.
+`/v1/*` uses OpenAI's, `/a2a` JSON-RPC's, `/a2a/rest/*` A2A's REST binding (A2A 1.0, 11.6), all
+others problem+json (RFC 9457).
 """
 
 import logging
@@ -111,10 +111,10 @@ _REST_STATUS = {
 
 
 class RunFailed(DiptychError):
-    """A run ended without an answer, or cannot be read further; `code` says why.
+    """A run ended without an answer or cannot be read further;
 
-    If `has_made_calls`, a call of the run may have started: clients must not retry by themselves,
-    as OpenAI's do on 5xx and 409, or the tools would run again. `headers` name the run.
+    `code` says why. With `has_made_calls` clients must not retry automatically, as OpenAI's do on
+    5xx and 409: tools would run again. `headers` name the run.
     """
 
     def __init__(
@@ -133,14 +133,14 @@ class RunFailed(DiptychError):
 def error_body(
     message: str, kind: str, *, code: str | None = None, param: str | None = None
 ) -> dict[str, Any]:
-    """Write an error in OpenAI's form, without secrets."""
+    """Return an error in OpenAI's form, redacted."""
     return {
         "error": {"message": SECRETS.redact(message), "type": kind, "param": param, "code": code}
     }
 
 
 def run_error_body(code: str, message: str) -> dict[str, Any]:
-    """Write why a run has no answer."""
+    """Return the error for a run without an answer."""
     kinds = {
         "aborted": "aborted",
         "context_too_long": "invalid_request_error",
@@ -150,13 +150,13 @@ def run_error_body(code: str, message: str) -> dict[str, Any]:
 
 
 def request_error_body(error: RequestError, status: int = 400) -> dict[str, Any]:
-    """Write what is wrong with a request."""
+    """Return the error for an invalid request."""
     kind = "server_error" if status in _SERVER_ERRORS else "invalid_request_error"
     return error_body(error.message, kind, code=error.code, param=error.param)
 
 
 def store_failure(error: StoreError) -> tuple[str, str]:
-    """Return code and message of a store's failure; callers see no message of a library."""
+    """Return code and message for a store error; library messages are not shown to callers."""
     if isinstance(error, StoreFull):
         return "store_full", "the store of runs has no room left now"
     if isinstance(error, NotAnswered):
@@ -167,7 +167,7 @@ def store_failure(error: StoreError) -> tuple[str, str]:
 def error_response(
     path: str, status: int, body: dict[str, Any], headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Answer with an error in the form of its path; `body` is in OpenAI's form."""
+    """Return an error response in the path's format; `body` is in OpenAI's."""
     error = body["error"]
     reason = str(error["code"] or _title(status)).upper()
     media_type = _JSON
@@ -194,7 +194,7 @@ def is_rest_path(path: str) -> bool:
 
 
 def status_name(status: int) -> str:
-    """Return the name that `google.rpc.Code` has for a status of HTTP."""
+    """Return the `google.rpc.Code` name for an HTTP status."""
     return _REST_STATUS.get(status, "UNKNOWN")
 
 
@@ -205,7 +205,7 @@ def _rest_error(status: int, message: str, reason: str) -> dict[str, Any]:
 
 
 def _rpc_error(status: int, message: str, reason: str) -> dict[str, Any]:
-    """Write an error of a request whose id nobody has read."""
+    """Return a JSON-RPC error with a null id, as the request was not parsed."""
     is_ours = status in _SERVER_ERRORS or status == HTTPStatus.TOO_MANY_REQUESTS
     code = _RPC_INTERNAL_ERROR if is_ours else _RPC_INVALID_REQUEST
     error = {"code": code, "message": message, "data": [_error_info(reason)]}
@@ -228,7 +228,7 @@ def _title(status: int) -> str:
 
 
 def first_problem(problems: Sequence[Mapping[str, Any]]) -> InvalidRequest:
-    """Describe the first of pydantic's problems in one sentence, without repeating the input."""
+    """Describe pydantic's first error in one sentence, without repeating the input."""
     problem = max(problems, key=_closeness) if _is_union(problems) else problems[0]
     path = _path(problem["loc"])
     if path == "body":
@@ -260,14 +260,14 @@ def first_problem(problems: Sequence[Mapping[str, Any]]) -> InvalidRequest:
 
 
 def _is_union(problems: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether these are the problems of one value with the members of a union."""
+    """Whether all errors are about one value and the members of a union."""
     locations = [problem["loc"] for problem in problems]
     depth = 1 if all(isinstance(step, str) for loc in locations for step in loc) else 3
     return len(problems) > 1 and len({loc[:depth] for loc in locations}) == 1
 
 
 def _closeness(problem: Mapping[str, Any]) -> tuple[int, bool]:
-    """How near a value came to this member of a union: the deepest, and of the right type."""
+    """Sort key for the union member that fits best: deepest error first, then matching type."""
     return len(problem["loc"]), not str(problem["type"]).endswith("_type")
 
 
@@ -285,9 +285,9 @@ def _path(location: Sequence[int | str]) -> str:
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Answer every error, ours and the framework's, in the form of its path.
+    """Register handlers that answer every error in the path's format.
 
-    Each handler is a coroutine: Starlette calls a plain function in a thread.
+    They are coroutines: Starlette runs plain functions in a thread.
     """
     app.add_exception_handler(RequestError, _on_request_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
@@ -308,7 +308,7 @@ async def _on_request_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_invalid(request: Request, error: Exception) -> Response:
-    """Answer for a body or a parameter that does not fit its model."""
+    """Answer a validation error of a body or parameter."""
     assert isinstance(error, RequestValidationError)
     (place, *_), *_ = (problem["loc"] for problem in error.errors())
     problem = first_problem([{**p, "loc": p["loc"][1:]} for p in error.errors()])
@@ -366,9 +366,9 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
 
 
 def _methods_of(request: Request) -> str:
-    """Name the methods of all routes of a path, where Starlette names those of the first one.
+    """Return the allowed methods of all routes of a path;
 
-    Routes that are built late name theirs themselves.
+    Starlette returns the first route's only. Lazy routes answer for themselves.
     """
     routes = request.app.router.routes
     if any(isinstance(r, LazyRoutes) and r.matches(request.scope)[0] is Match.FULL for r in routes):

@@ -1,7 +1,7 @@
-"""Runs and sessions as the current caller may see them: the routes know no other way to them.
+"""Runs and sessions, restricted to the current caller; routes use nothing else.
 
-To everybody without the right to read, a foreign session, run or event is the same as an unknown
-one, in every protocol and list (access.md "Sessions have owners").
+Without the right `read`, other callers' sessions, runs and events look unknown, in every protocol
+and list (access.md "Sessions have owners").
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -39,10 +39,10 @@ class GuardedRuns:
         self._chat = chat
 
     async def start(self, request: RunRequest) -> RunEntry:
-        """Start a run in a session of the caller's; see `RunService.start`.
+        """Start a run in one of the caller's sessions; see `RunService.start`.
 
-        A `subject` of the request is the caller's word for whom it works: recorded, without any
-        right. It is not taken from unknown callers.
+        The request's `subject` is the caller's claim on whose behalf it acts: recorded, without
+        rights, and ignored from unknown callers.
 
         Raises `LimitExceeded`.
         """
@@ -58,7 +58,7 @@ class GuardedRuns:
     async def resume(
         self, run_id: str, origin: Origin | None = None, max_steps: int | None = None
     ) -> RunEntry:
-        """Take up a run of the caller's own; see `RunService.resume`. Raises `LimitExceeded`."""
+        """Resume one of the caller's runs; see `RunService.resume`. Raises `LimitExceeded`."""
         caller = current_caller()
         with audited(caller, Right.ASK, "resume", run_id):
             await self._check_own(caller, run_id)
@@ -71,9 +71,9 @@ class GuardedRuns:
         return _public(await self._visible(run_id))
 
     async def records(self, run_id: str, after: int = 0) -> Sequence[Record]:
-        """Return the records of a run that the caller may see.
+        """Return the records of a visible run.
 
-        They count towards the request's memory. Raises `Overloaded`.
+        They count towards the request's memory share. Raises `Overloaded`.
         """
         await self._check_visible(run_id)
         found: list[Record] = []
@@ -131,7 +131,7 @@ class GuardedRuns:
         return self._runs.subscribe(run_id, after)
 
     def attend(self, run_id: str) -> None:
-        """Say that the caller waits for a run that it may see."""
+        """Record that the caller waits for a visible run; see `RunService.attend`."""
         self._runs.attend(run_id)
 
     def has_subscribers(self, run_id: str) -> bool:
@@ -147,12 +147,12 @@ class GuardedRuns:
             return _public(await self._runs.send_message(run_id, said))
 
     async def queued_messages(self, run_id: str) -> Sequence[MessageQueued] | None:
-        """Return the messages that wait in a run that the caller may see."""
+        """Return the queued messages of a visible run."""
         await self._check_visible(run_id)
         return await self._runs.queued_messages(run_id)
 
     async def clear_messages(self, run_id: str) -> Sequence[MessageQueued]:
-        """Drop the messages that wait in a run of the caller's own, and give them."""
+        """Drop the queued messages of one of the caller's runs, and return them."""
         caller = current_caller()
         with audited(caller, Right.ASK, "clear", run_id):
             await self._check_own(caller, run_id)
@@ -172,26 +172,26 @@ class GuardedRuns:
             await self._runs.delete(run_id)
 
     def _admit(self, caller: Caller) -> None:
-        """Let a caller begin a run. Raises `Forbidden` and `LimitExceeded`."""
+        """Check that the caller may start a run. Raises `Forbidden`, `LimitExceeded`."""
         caller.require(Right.ASK)
         if caller.subject:
             owner = caller.owner
             self._limiter.admit(str(caller.subject), lambda: self._runs.unfinished_of(owner))
 
     async def _check_own(self, caller: Caller, run_id: str) -> None:
-        """Let a caller go on with its own run. Raises `Forbidden` and `RunNotFound`."""
+        """Check that the run is the caller's own. Raises `Forbidden`, `RunNotFound`."""
         caller.require(Right.ASK)
         entry = await self._visible(run_id)
         if not caller.owns(entry.session_id):
             raise ForeignRun
 
     async def _check_visible(self, run_id: str) -> None:
-        """Raise `RunNotFound` for a foreign run; who sees all costs the store no read."""
+        """Raise `RunNotFound` for another caller's run; callers with `read` skip the lookup."""
         if not _sees_all(current_caller()):
             await self._visible(run_id)
 
     async def _visible(self, run_id: str, foreign: Right = Right.READ) -> RunEntry:
-        """Return a run of the caller's own, or any if it has the right to `foreign` ones."""
+        """Return one of the caller's runs, or any with the right `foreign`."""
         caller = current_caller()
         entry = await self._runs.entry(run_id)
         if caller.owns(entry.session_id):
@@ -205,7 +205,7 @@ class GuardedRuns:
 
 
 class GuardedSessions:
-    """The sessions of a store and their records, as the current caller may see them."""
+    """Sessions and their records, restricted to the current caller."""
 
     def __init__(self, log: EventLog, sessions: Sessions) -> None:
         self._log = log
@@ -237,7 +237,7 @@ class GuardedSessions:
         return entry
 
     async def read(self, run_id: str, after: int, limit: int) -> Sequence[Record]:
-        """Read records of a run that `entries` or `entry` gave."""
+        """Read records of a run returned by `entries` or `entry`."""
         return await self._log.read(run_id, after, limit)
 
     async def count_events(self, session_id: str | None) -> int:
@@ -250,7 +250,7 @@ class GuardedSessions:
         return sum(s.events for s in await self._own_sessions(caller))
 
     async def sessions(self, limit: int) -> tuple[Sequence[SessionEntry], int]:
-        """List the sessions that the caller may see, and say how many there are."""
+        """List visible sessions, and count all of them."""
         caller = current_caller()
         if _sees_all(caller):
             return await self._sessions.sessions(limit), await self._sessions.count_sessions()
@@ -258,7 +258,7 @@ class GuardedSessions:
         return own[-limit:], len(own)
 
     async def _own_sessions(self, caller: Caller) -> list[SessionEntry]:
-        """Return those of the caller's sessions that are among the 10,000 used last."""
+        """Return the caller's sessions among the 10,000 used last."""
         found = await self._sessions.sessions(MAX_OWN)
         return [session for session in found if caller.owns(session.session_id)]
 
@@ -278,9 +278,9 @@ async def own_entries(
     before: str | None,
     limit: int | None,
 ) -> Sequence[RunEntry]:
-    """Return the first `limit` of the caller's own runs, or all, of the list that `page` reads.
+    """Return the first `limit` (None: all) of the caller's runs in the list that `page` reads.
 
-    Raises what `page` does: `RunNotFound` if it does not know the run `before`.
+    Raises `RunNotFound` if `page` does not know the run `before`.
     """
     own: list[RunEntry] = []
     while limit is None or len(own) < limit:
@@ -317,13 +317,13 @@ async def pages_back(
 
 
 def _next_count(count: int, page: Sequence[Record]) -> int:
-    """Return how many records to read after a page of this many."""
+    """Return the next page's size, in records."""
     is_small = sum(map(record_size, page)) < PAGE_BYTES
     return min(2 * count, _MAX_PAGE) if is_small else max(1, count // 2)
 
 
 def _of_caller(request: RunRequest, caller: Caller) -> RunRequest:
-    """Return a request as the caller's: in its sessions, and in its name or on another's behalf."""
+    """Return the request with its session and subject set to the caller's."""
     if not caller.subject:
         return replace(request, subject="") if request.subject else request
     subject = str(caller.subject)

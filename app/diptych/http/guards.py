@@ -1,8 +1,8 @@
-"""Guards before all routes: request ids, foreign web pages, CORS, and the bodies of requests.
+"""Middleware before all routes: request ids, DNS rebinding, CORS, request bodies.
 
-A page in a browser can send requests to 127.0.0.1 under its own host name (DNS rebinding). So on
-loopback only local names are accepted as `Host`, and as `Origin` if there is one. Such a page can
-also send texts and forms without asking first, but no JSON.
+A web page can send requests to 127.0.0.1 under its own host name (DNS rebinding), so on loopback
+`Host`, and `Origin` if present, must be local. Pages can send text and forms without a preflight,
+but not JSON: only JSON is accepted.
 """
 
 import asyncio
@@ -33,10 +33,7 @@ _WIDE = b"\\u"  # may stand for a character that makes its whole text wide
 
 
 class RequestIds:
-    """ASGI middleware: echoes a caller's `X-Request-Id` if there is one valid one, else makes one.
-
-    Errors and refusals have it too.
-    """
+    """ASGI middleware: echoes a valid `X-Request-Id` or makes one, also for errors."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -59,9 +56,10 @@ class RequestIds:
 
 
 class CorsForApi:
-    """ASGI middleware: lets pages of the origins in the manifest use `/v1/`, without credentials.
+    """ASGI middleware:
 
-    `origins` holds origins, or `*` for all. No page needs the memory or the metrics.
+    CORS for `/v1/`, without credentials. `origins` holds the manifest's allowed origins, or `*` for
+    all. Other paths get no CORS headers.
     """
 
     def __init__(self, app: ASGIApp, origins: tuple[str, ...]) -> None:
@@ -87,7 +85,7 @@ class CorsForApi:
 
 
 class Refusal(NamedTuple):
-    """The answer to a request that no route sees."""
+    """An error response sent before any route."""
 
     status: int
     message: str
@@ -112,7 +110,7 @@ _FOREIGN_ORIGIN = Refusal(403, "web pages of other hosts may not use this agent"
 
 
 class LoopbackGuard:
-    """ASGI middleware for a server that is bound to loopback: accepts local names alone."""
+    """ASGI middleware for a server on loopback: accepts only local host names."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -125,7 +123,7 @@ class LoopbackGuard:
 
 
 class _Refused(Exception):
-    """A body became too much while it was read; no handler of the application knows this error."""
+    """A body exceeded a limit while being read; passes through the application's error handlers."""
 
     def __init__(self, refusal: Refusal, *, has_ended: bool) -> None:
         super().__init__()
@@ -134,11 +132,11 @@ class _Refused(Exception):
 
 
 class BodyGuard:
-    """ASGI middleware: accepts bodies of JSON up to `MAX_BODY` while there is memory for them.
+    """ASGI middleware: accepts JSON bodies up to `MAX_BODY`, within the memory budget.
 
-    Each request has a share of the budget, which `current_share` finds, for its body, for the
-    records that it reads, and for its answer. Starlette's own limit of bodies answers with plain
-    text and leaves the body in the socket; see `_refuse`.
+    Each request has a share of the budget (`current_share`) for its body, the records that it
+    reads, and its reply. Starlette's own body limit replies in plain text and leaves the body in
+    the socket; see `_refuse`.
     """
 
     def __init__(self, app: ASGIApp, memory_budget: MemoryBudget) -> None:
@@ -172,7 +170,7 @@ class BodyGuard:
 
 
 def _counted(receive: Receive, share: Share) -> Receive:
-    """Receive at most `MAX_BODY`, as far as there is memory for it."""
+    """Wrap `receive` to enforce `MAX_BODY` and the memory budget."""
     size = 0
 
     async def receive_counted() -> Message:
@@ -195,7 +193,7 @@ def _counted(receive: Receive, share: Share) -> Receive:
 
 
 class _CountedAnswer:
-    """Sends an answer; a large one of known length only if there is memory for two copies."""
+    """Sends a reply; a large one of known length only if memory allows two copies."""
 
     def __init__(self, scope: Scope, share: Share, receive: Receive, send: Send) -> None:
         self._scope = scope
@@ -231,11 +229,10 @@ class _CountedAnswer:
 async def _refuse(
     refusal: Refusal, scope: Scope, receive: Receive, send: Send, *, has_ended: bool = False
 ) -> None:
-    """Answer, then read the body unless it `has_ended`; close if it is too large.
+    """Send the refusal, then drain the body; close the connection if it is too large.
 
-    To close a socket that holds unread bytes resets the connection, and a client that sends its
-    whole body first would see the reset instead of the answer (RFC 9112, section 9.6). What is
-    read here is not stored.
+    Closing a socket with unread bytes resets it, and a client that is still sending would see the
+    reset instead of the reply (RFC 9112, 9.6). Drained bytes are discarded.
     """
     headers = {"Connection": "close"} if refusal.status in _CLOSING else {}
     response = _refusal_response(refusal, scope, headers)

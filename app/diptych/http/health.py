@@ -1,7 +1,7 @@
 """`/health`, `/ready` and `/metrics`, for the platform.
 
-`/ready` tells everybody whether the agent is ready. Only callers who may read all, and the
-operator, are told why, and what is missing.
+`/ready` tells everybody whether the agent is ready; only the operator and callers with `read` see
+why not and what is missing.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,9 +21,9 @@ from diptych.http.openapi import reply
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether the pod takes work, why not, its unavailable parts, and notes for people.
+    """Whether the pod takes work, why not, its unavailable dependencies, and notes for people.
 
-    `action_format` is the format in which runs that start now ask for calls.
+    `action_format` is the call format of runs that start now.
     """
 
     is_ready: bool
@@ -38,19 +38,19 @@ _READY["responses"][503] = reply("Ready", "It takes none now.")["responses"][200
 
 
 def health_routes(name: str, readiness: Callable[[], Readiness]) -> APIRouter:
-    """Return the routes that say whether the agent called `name` lives and takes work."""
+    """Return the liveness and readiness routes of the agent `name`."""
     router = json_router()
 
     @router.get("/health", **reply("Health", "It is alive."))
     async def health() -> dict[str, str]:
-        """Check that the process is alive: it answers as long as it serves at all."""
+        """Liveness: answers as long as the process serves."""
         return {"status": "ok", "agent": name}
 
     @router.get("/ready", **_READY)
     async def ready() -> Response:
-        """Check that the agent takes work: it has tried each tool server and agent.
+        """Readiness: every tool server and agent has been tried once.
 
-        Callers who may `read` are told what is missing.
+        Callers with `read` see what is missing.
         """
         now = readiness()
         status = "ready" if now.is_ready else "not ready"
@@ -66,7 +66,7 @@ def health_routes(name: str, readiness: Callable[[], Readiness]) -> APIRouter:
 
 
 def metrics_routes(metrics: Callable[[], tuple[bytes, str]]) -> APIRouter:
-    """Return the route of the metrics; `metrics` gives a text and its media type."""
+    """Return the metrics route; `metrics` returns the text and its media type."""
     router = json_router()
 
     @router.get(
@@ -93,5 +93,5 @@ def _details(now: Readiness) -> dict[str, object]:
 
 
 def unavailable_value(item: Unavailable) -> dict[str, str]:
-    """Return what `/ready` says of something unavailable."""
+    """Return an unavailable dependency as `/ready` shows it."""
     return {"kind": item.kind, "name": item.name, "reason": item.reason}

@@ -11,9 +11,9 @@ from starlette.types import Receive, Scope, Send
 
 
 class LazyRoutes(BaseRoute):
-    """Stands in for the routes that `build` gives.
+    """Placeholder for the routes that `build` returns.
 
-    Only `paths` lead to them, and what begins with `prefix`.
+    Matches `paths` and everything below `prefix`.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class LazyRoutes(BaseRoute):
         return (Match.FULL if is_match else Match.NONE), {}
 
     async def leads(self, scope: Scope) -> bool:
-        """Whether one of the routes takes this request."""
+        """Whether one of the built routes matches this request."""
         router = await self._built()
         return any(_matches(route, scope) for route in router.routes)
 

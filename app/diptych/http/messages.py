@@ -1,4 +1,4 @@
-"""The messages that a caller brings: their model, and reading them as a conversation."""
+"""A caller's messages: their schema, and parsing into a conversation."""
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
@@ -56,7 +56,7 @@ class CalledFunction(Body):
 
 
 class CallerToolCall(Body):
-    """A call that an earlier assistant's message holds; a `tool` message gives its result."""
+    """A call in an earlier assistant message; a `tool` message has its result."""
 
     id: str = Field(min_length=1)
     type: Literal["function"] = "function"
@@ -90,7 +90,7 @@ Messages = Annotated[
 
 
 class Conversation(NamedTuple):
-    """The caller's messages without system messages, and apart from them the system text."""
+    """The caller's messages, with the system text split off."""
 
     messages: tuple[Message, ...]
     system: str = ""
@@ -99,10 +99,11 @@ class Conversation(NamedTuple):
 def read_conversation(
     messages: Sequence[CallerMessage], inputs: Collection[str] = (), places: Sequence[str] = ()
 ) -> Conversation:
-    """Read a conversation; `inputs` are the model's kinds of input besides text (`model.inputs`).
+    """Read a conversation;
 
-    `places` says where the body has each message, if not in `messages`. Raises `InvalidRequest` if
-    it has no question, or a part that the model does not take.
+    `inputs` are the model's input kinds besides text (`model.inputs`). `places` are the messages'
+    paths in the body, by default in `messages`. Raises `InvalidRequest` without a question, or for
+    a part that the model does not accept.
     """
     system: list[str] = []
     conversation: list[Message] = []
@@ -131,9 +132,9 @@ def read_conversation(
 def _with_tools(
     messages: Sequence[CallerMessage], places: Sequence[str]
 ) -> list[tuple[CallerMessage, str]]:
-    """Write calls and results of functions, as OpenAI had them first, as those of tools.
+    """Convert OpenAI's deprecated function calls and results to tool calls and results.
 
-    OpenAI's API takes a result whose call is not there; models' endpoints do not, so it gets one.
+    OpenAI accepts a result without its call; model endpoints do not, so a call is added.
     """
     placed: list[tuple[CallerMessage, str]] = []
     for message, place in zip(messages, places, strict=True):
@@ -188,7 +189,7 @@ def _text(part: ContentPart, place: str) -> str:
 
 
 def _check_input(role: str, kind: str, place: str, inputs: Collection[str]) -> None:
-    """Refuse a part that is no text where the model, or the role, has none."""
+    """Refuse a non-text part that the model or the role does not accept."""
     if role != "user":
         raise InvalidRequest(
             f"{place}: only a user's message may hold a part of the kind {kind}; leave it out",
@@ -206,7 +207,7 @@ def _check_input(role: str, kind: str, place: str, inputs: Collection[str]) -> N
 
 
 def _check_results(placed: Sequence[tuple[CallerMessage, str]]) -> None:
-    """Refuse calls without a result and results without a call: no model's endpoint takes them."""
+    """Refuse calls without a result and results without a call: model endpoints do too."""
     open_calls: dict[str, str] = {}  # with the place of each
     for message, place in placed:
         is_chat = place.startswith("messages")  # else the items of a response

@@ -1,7 +1,8 @@
-"""The OpenAPI document: FastAPI's, and what its routes have in common.
+"""The OpenAPI document:
 
-FastAPI describes paths, parameters and bodies. Routes name their replies with `reply`; the schemas
-of those (`http.schemas`) are loaded with the document, since every start would pay for them.
+FastAPI's, completed with replies, headers and errors. FastAPI describes paths, parameters and
+bodies. Routes declare replies with `reply`; the schemas (`http.schemas`) are imported with the
+document only, to keep starts fast.
 """
 
 from collections.abc import Iterator
@@ -129,10 +130,10 @@ def reply(
     accepted: str = "",
     events: Events | None = None,
 ) -> dict[str, Any]:
-    """Return a route's arguments: a reply of this schema of `http.schemas`, or as `events`.
+    """Return a route's keyword arguments that declare its reply.
 
-    Without a schema the reply has no JSON. `accepted` describes a reply with 202 besides. `errors`
-    are the statuses that the path does not tell; see `_statuses`.
+    `schema` is a name in `http.schemas`; without one the reply is not JSON. `accepted` describes an
+    additional 202 reply. `errors` are statuses that `_statuses` cannot derive from the path.
     """
     content = _json(_ref(schema)) if schema else {}
     if events:
@@ -205,7 +206,7 @@ def document(app: FastAPI, *, needs_credential: bool) -> dict[str, Any]:
 
 
 def _complete(path: str, operation: dict[str, Any], *, needs_credential: bool) -> None:
-    """Add headers and errors to what FastAPI says of an operation."""
+    """Add headers and errors to FastAPI's description of an operation."""
     parameters = operation.get("parameters", [])
     for parameter in parameters:
         if "anyOf" in parameter["schema"]:  # no query can hold a null
@@ -227,7 +228,7 @@ def _complete(path: str, operation: dict[str, Any], *, needs_credential: bool) -
 
 
 def _clean(response: dict[str, Any]) -> None:
-    """Remove the empty schema with which FastAPI says that it knows none."""
+    """Remove the empty schema that FastAPI uses for an unknown one."""
     if (content := response.get("content", {})).get("application/json") == {"schema": {}}:
         del content["application/json"]
     if not content:
@@ -235,7 +236,7 @@ def _clean(response: dict[str, Any]) -> None:
 
 
 def _statuses(path: str, operation: dict[str, Any], *, needs_credential: bool) -> Iterator[int]:
-    """Name the errors of an operation: its own, and those that its path and parameters tell."""
+    """Return an operation's error statuses: its own, and those implied by path and parameters."""
     yield from (int(status) for status in operation["responses"] if int(status) in ERRORS)
     parameters = operation.get("parameters", ())
     if "requestBody" in operation:

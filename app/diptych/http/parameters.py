@@ -1,4 +1,4 @@
-"""Reads how a request wants the model to answer: sampling, lengths, effort.
+"""Reads model parameters of a request: sampling, lengths, effort.
 
 Parameters that the manifest allows (`chat.allowParameters`) reach the model. Others, and unknown
 fields, have no effect and are named in a header.
@@ -65,7 +65,7 @@ class ReadParameters(NamedTuple):
 
 
 def check_supported(fields: Mapping[str, Any]) -> None:
-    """Refuse fields that would change what the reply means. Raises `InvalidRequest`."""
+    """Refuse fields that would change the reply's meaning. Raises `InvalidRequest`."""
     for name, advice in _UNSUPPORTED.items():
         if fields.get(name) is not None:
             raise InvalidRequest(f"{name}: {advice}", param=name, code="unsupported_parameter")
@@ -76,10 +76,10 @@ def read_parameters(
     allowed: Collection[str],
     aliases: Mapping[str, str] = CHAT_ALIASES,
 ) -> ReadParameters:
-    """Read the fields of a request that its body's model does not name.
+    """Read a request's extra fields as model parameters.
 
-    `aliases` gives the names of parameters that the protocol calls otherwise. Raises
-    `InvalidRequest` for an allowed parameter with a value that it cannot have.
+    `aliases` maps the protocol's names to OpenAI's. Raises `InvalidRequest` for an allowed
+    parameter with an invalid value.
     """
     given: dict[str, Any] = {}
     ignored: list[str] = []
@@ -96,7 +96,7 @@ def read_parameters(
 
 
 def warning(ignored: Iterable[str]) -> Mapping[str, str]:
-    """Return the header that names fields without effect; none if there are none."""
+    """Return the warning header for fields without effect; empty without any."""
     names = [name for name in ignored if _NAME.fullmatch(name)][:_MAX_NAMED]
     return {WARNING_HEADER: f"ignored: {', '.join(names)}"} if names else {}
 
@@ -113,5 +113,5 @@ def _checked(given: Mapping[str, Any]) -> JSONObject:
 
 
 def _says_nothing(value: object) -> bool:
-    """Whether a value switches something off or is empty, as `logprobs: false` does."""
+    """Whether a value is empty or switches a feature off, like `logprobs: false`."""
     return value is False or value in ("", [], {})

@@ -1,7 +1,7 @@
-"""Reads one run for a caller who waits for its answer, and does what hanging up is to do.
+"""Reads one run for a waiting caller, and handles disconnects.
 
-`on_disconnect: cancel` stands in a run's first record, where each connection that reads its events
-finds it. A run that has another reader at this process goes on.
+`on_disconnect: cancel` is stored in the run's first record, so it holds for every connection that
+reads the run. The run goes on while this process has another reader of it.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ _logger = logging.getLogger(__name__)
 
 
 class RunReader:
-    """Reads one run, once. `headers` name the run in the response, beside `warnings`.
+    """Reads one run.
 
-    What goes wrong is a `RunFailed`, which says where to read on. A model's reasoning is not
-    recorded: only what arrives while the reader listens is known.
+    `headers` name the run in the response, beside `warnings`. Failures are `RunFailed`, which says
+    where to read on. Reasoning is not logged, so only text that arrives while reading is known.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class RunReader:
         return records, "".join(reasoning)
 
     async def batches(self, *after: int) -> AsyncGenerator[Sequence[Item]]:
-        """Subscribe to the run, from after a seq. Raises `RunFailed` if it cannot be read on."""
+        """Subscribe to the run after a seq. Raises `RunFailed` if it cannot be read on."""
         try:
             async with aclosing(await self._runs.subscribe(self._run_id, *after)) as batches:
                 async for batch in batches:
@@ -84,12 +84,12 @@ class RunReader:
             raise RunFailed(*failed, has_made_calls=self._has_made_calls, headers=self.headers)
 
     def handed_over(self) -> RunFailed:
-        """Return the error of a stream that ends before its run, as this process is leaving."""
+        """Return the error for a stream that ends because this process is shutting down."""
         message = f"this process is leaving, and the run goes on: {self.advice}"
         return self.unreadable("handed_over", message)
 
     def unreadable(self, code: str, message: str) -> RunFailed:
-        """Return the error of a run that cannot be read further here."""
+        """Return the error for a run that cannot be read further."""
         return RunFailed(code, message, has_made_calls=True, headers=self.headers)
 
     @property
@@ -99,7 +99,7 @@ class RunReader:
 
 
 def failure(end: Record) -> tuple[str, str] | None:
-    """Return code and message of a run that failed or was aborted; None if it gave an answer."""
+    """Return code and message of a failed or aborted run; None for an answered one."""
     match end.event_type:
         case "failed":
             return str(end.metadata["code"]), str(end.content)
@@ -123,9 +123,9 @@ async def result_for_caller(
     work: Coroutine[Any, Any, Result],
     on_disconnect: Callable[[], Awaitable[None]] | None,
 ) -> Result:
-    """Do the work; without `on_disconnect` it goes on when the caller hangs up.
+    """Await the work; on a disconnect call `on_disconnect` and raise `ClientDisconnect`.
 
-    Raises `ClientDisconnect` after `on_disconnect` was called.
+    Without `on_disconnect` the work goes on when the caller disconnects.
     """
     if on_disconnect is None:
         return await work
@@ -143,7 +143,7 @@ async def result_for_caller(
 
 
 async def cancel_if_abandoned(runs: GuardedRuns, run_id: str) -> None:
-    """Cancel a run whose reader hung up, if its request asked for that and no reader is left."""
+    """Cancel a run after a disconnect, if its request asked for that and no reader is left."""
     if runs.has_subscribers(run_id):
         return
     try:

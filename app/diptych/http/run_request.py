@@ -1,7 +1,4 @@
-"""The session, origin and idempotency key that every request for a run carries.
-
-Chats, responses, `/v1/runs` and A2A all read them here.
-"""
+"""Session, origin and idempotency key of a run request, for chats, responses, `/v1/runs` and A2A."""
 
 import hashlib
 import re
@@ -25,7 +22,7 @@ _KEY = re.compile(r"[\x20-\x7e]{1,255}")
 
 @dataclass(frozen=True, slots=True)
 class ChatTerms:
-    """The manifest's terms for chats and responses; `inputs` are kinds of input besides text."""
+    """The manifest's terms for chats and responses; `inputs` are input kinds besides text."""
 
     name: str
     config: ChatConfig = field(default_factory=ChatConfig)
@@ -41,7 +38,7 @@ class ChatTerms:
             )
 
     def without_effect(self, conversation: Conversation, name: str) -> tuple[str, ...]:
-        """Name the field of the system text if the manifest leaves that out."""
+        """Return the system text's field name if the manifest ignores it."""
         return (name,) if conversation.system and self.config.caller_system == "off" else ()
 
 
@@ -51,7 +48,7 @@ async def read_run_request(
     options: RunOptions,
     session_id: str | None = None,
 ) -> RunRequest:
-    """Make the request for a run of a conversation; `session_id` overrides that of the options.
+    """Build the run request of a conversation; `session_id` overrides the options' one.
 
     Raises `InvalidRequest`.
     """
@@ -75,9 +72,9 @@ def origin(
     seconds: float | None = None,
     cancels_on_disconnect: bool = False,
 ) -> Origin:
-    """Return where a run comes from: its trace, its call path, its caller's deadline.
+    """Return a run's origin: trace, call path and the caller's deadline.
 
-    `headers` ignores case or has lower-case names. `seconds` are left to the caller.
+    `headers` are case-insensitive or lower-case; `seconds` is the caller's remaining time.
     """
     return Origin(path, headers.get("traceparent"), seconds, cancels_on_disconnect)
 
@@ -85,10 +82,10 @@ def origin(
 async def read_idempotency_key(
     request: Request, session_id: str | None = None
 ) -> IdempotencyKey | None:
-    """Read the `Idempotency-Key` of a request with a JSON body, which names `session_id`.
+    """Read the `Idempotency-Key` of a request with a JSON body.
 
-    A request is sent again if key, path, session and body are the same; white space and the order
-    of fields do not matter. Raises `InvalidRequest` for a malformed key.
+    A retry has the same key, path, session and body, up to white space and the order of fields.
+    Raises `InvalidRequest` for a malformed key.
     """
     keys = request.headers.getlist(IDEMPOTENCY_HEADER)
     if not keys:
@@ -103,7 +100,7 @@ async def read_idempotency_key(
 
 
 def idempotency_key(scheme: str, name: str, content: bytes) -> IdempotencyKey:
-    """Name a request within its scheme (`http`, `a2a`); `content` is what may not differ."""
+    """Return a key within a scheme (`http`, `a2a`); `content` must be equal in a retry."""
     return IdempotencyKey(f"{scheme}:{name}", sha256(content))
 
 
@@ -113,7 +110,7 @@ def sha256(content: bytes) -> str:
 
 
 def _session_id(request: Request, field: str | None) -> str | None:
-    """Return the session that the header or the body names; they may say the same twice."""
+    """Return the session id from the header or body; both may name the same one."""
     headers = request.headers.getlist("x-session-id")
     if len(headers) > 1:
         message = "send one X-Session-ID header"

@@ -1,7 +1,7 @@
 """`/v1/runs/{id}/tree`: a run and the runs below it, at this agent and at others.
 
-This agent asks the others itself, with its own proof: the runs there are its own, and callers who
-may see a run here learn of what happens below it anyway.
+This agent asks the others with its own credentials: the runs there are its own, and callers who may
+see a run here see its delegations anyway.
 """
 
 import asyncio
@@ -36,14 +36,14 @@ Depth = Annotated[
 
 
 def tree_routes(runs: GuardedRuns, agent: str, service: RunService) -> APIRouter:
-    """Return the route of trees; `agent` is this agent's name, `service` asks other agents."""
+    """Return the tree route; `agent` is this agent's name, `service` asks other agents."""
     router = json_router()
 
     @router.get("/v1/runs/{run_id}/tree", **reply("RunTree", "The tree."))
     async def read_run_tree(run_id: str, depth: Depth = MAX_DEPTH) -> Response:
-        """Read a run, its delegations, and the runs at other agents that they became.
+        """Read a run, its delegations, and their runs at other agents.
 
-        A run that cannot be read has a `problem` in its place.
+        A run that cannot be read is replaced by a `problem`.
         """
         entry, records = await runs.entry(run_id), await runs.records(run_id)
         own = run_node(records, run_status(entry, records))
@@ -73,7 +73,7 @@ async def _follow_all(calls: Sequence[dict[str, Any]], depth: int, ask: Ask) -> 
 
 
 async def _follow(call: dict[str, Any], depth: int, ask: Ask) -> None:
-    """Put the child's run below a delegation, or why it is not there."""
+    """Add the child's run to a delegation, or the reason why it is missing."""
     child = call.get("child", {})
     known = child.get("task_id", ""), child.get("url", "")
     if call["ended_at"] is not None and not known[0]:

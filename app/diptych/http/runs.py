@@ -1,8 +1,7 @@
-"""`/v1/runs`: runs as resources, the messages to them, and their events as streams.
+"""`/v1/runs`: runs, messages to them, and event streams.
 
-A record's frame has the record's seq as `id`, and the same bytes for every reader at any time.
-Notices, `reset`, and the two frames that may end a stream whose run goes on (`handed_over`,
-`error`) are only live: they have no `id`.
+A record's frame has its seq as `id` and the same bytes for every reader at any time. Notices,
+`reset`, `handed_over` and `error` are live only and have no `id`.
 """
 
 import asyncio
@@ -121,7 +120,7 @@ class MessageBody(Body):
 
 @dataclass(frozen=True, slots=True)
 class RunPolicy:
-    """The model's kinds of input besides text, and budgets (None: no limits)."""
+    """The model's input kinds besides text, and budgets (None: no limits)."""
 
     inputs: tuple[str, ...] = ()
     budgets: AgentBudgets | None = None
@@ -133,7 +132,7 @@ def run_routes(runs: GuardedRuns, policy: RunPolicy) -> APIRouter:
 
     @router.post("/v1/runs", **_STARTED)
     async def start_run(request: Request, body: RunBody) -> dict[str, Any]:
-        """Start a run, which goes on without readers. The reply comes when it is recorded."""
+        """Start a run, which goes on without readers. Replies once it is recorded."""
         return run_view(await runs.start(await _read_start(request, body, policy)))
 
     @router.get("/v1/runs", **reply("RunList", "A page of runs."))
@@ -150,7 +149,7 @@ def run_routes(runs: GuardedRuns, policy: RunPolicy) -> APIRouter:
 
     @router.get("/v1/runs/{run_id}", **reply("Run", "The run."))
     async def read_run(run_id: str) -> Response:
-        """Read a run with its outcome, or with its answer so far."""
+        """Read a run with its outcome, or its answer so far."""
         entry, records = await runs.entry(run_id), await runs.records(run_id)
         session_id = records[0].session_id if records else ""
         view = run_view(entry, records) | await budget_view(records, session_id, policy.budgets)
@@ -165,7 +164,7 @@ def run_routes(runs: GuardedRuns, policy: RunPolicy) -> APIRouter:
     async def read_run_events(
         request: Request, run_id: str, starting_after: StartingAfter = ""
     ) -> Response:
-        """Read the events recorded after an event, then live ones, until the run ends."""
+        """Read the events after an event, recorded then live, until the run ends."""
         after = _read_seq(request.headers.get("last-event-id") or starting_after)
         await runs.entry(run_id)  # an unknown run is an HTTP error, not an empty stream
         frames = event_frames(runs, run_id, after)
@@ -175,9 +174,9 @@ def run_routes(runs: GuardedRuns, policy: RunPolicy) -> APIRouter:
     async def resume_run(
         request: Request, run_id: str, body: ResumeBody | None = None
     ) -> dict[str, Any]:
-        """Take up a run that failed or was aborted, with a new run and no new message.
+        """Resume a failed or aborted run as a new run without a new message.
 
-        No call is made again. A run is resumed once: a second request returns the same new run.
+        No call is repeated. A second request returns the same new run.
         """
         await read_idempotency_key(request)  # any does
         max_steps = body.max_steps if body else None
@@ -186,7 +185,7 @@ def run_routes(runs: GuardedRuns, policy: RunPolicy) -> APIRouter:
 
     @router.post("/v1/runs/{run_id}/cancel", **_CANCELLED)
     async def cancel_run(run_id: str) -> Response:
-        """Abort a run, at whatever replica it is. A run that has ended stays as it is."""
+        """Abort a run, whichever replica executes it. An ended run is left unchanged."""
         entry = await runs.cancel(run_id)
         try:
             view = run_view(entry, await runs.records(run_id))
@@ -199,22 +198,22 @@ def run_routes(runs: GuardedRuns, policy: RunPolicy) -> APIRouter:
 
 
 def _add_queue_routes(router: APIRouter, runs: GuardedRuns) -> None:
-    """Add the routes of messages to a run that exists."""
+    """Add the routes that send messages to a run."""
 
     @router.post("/v1/runs/{run_id}/steer", **_SENT)
     async def steer_run(request: Request, run_id: str, body: MessageBody) -> dict[str, Any]:
-        """Add a message to a run's conversation, at whatever replica the run is."""
+        """Add a message to a run's conversation, whichever replica executes it."""
         return run_view(await runs.send_message(run_id, await _message(request, body)))
 
     @router.post("/v1/runs/{run_id}/follow-up", **_SENT)
     async def follow_up_run(request: Request, run_id: str, body: MessageBody) -> dict[str, Any]:
-        """Queue a message that begins the run's next turn when this one has its answer."""
+        """Queue a message that starts the run's next turn after this turn's answer."""
         message = replace(await _message(request, body), is_follow_up=True)
         return run_view(await runs.send_message(run_id, message))
 
     @router.delete("/v1/runs/{run_id}/queue", **reply("ClearedQueue", "The dropped messages.", 409))
     async def clear_queue(run_id: str) -> dict[str, Any]:
-        """Drop the messages that wait in a run. Those that joined its conversation stay."""
+        """Drop a run's queued messages. Messages that joined the conversation stay."""
         return queue_view(await runs.clear_messages(run_id))
 
 
@@ -226,7 +225,10 @@ async def _message(request: Request, body: MessageBody) -> MessageQueued:
 
 
 def _json(view: dict[str, Any], status: int = 200) -> Response:
-    """Answer with a view that may be large: FastAPI would copy it twice, in ten times the time."""
+    """Return a possibly large view as JSON;
+
+    FastAPI would copy it twice and take ten times as long.
+    """
     return Response(orjson.dumps(view), status, None, "application/json")
 
 
@@ -259,7 +261,7 @@ async def _entries(
 
 
 def _read_seq(text: str) -> int:
-    """Read the id of the caller's last event; no text means that there is none."""
+    """Parse the caller's last event id; None without one."""
     if not text:
         return 0
     if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
@@ -274,10 +276,7 @@ def _read_seq(text: str) -> int:
 
 
 async def event_frames(runs: GuardedRuns, run_id: str, after: int) -> AsyncGenerator[bytes]:
-    """Yield the frames of a run's events after a seq, first recorded ones, then live ones.
-
-    The events of one batch come together.
-    """
+    """Yield the frames of a run's events after a seq, recorded then live, one chunk per batch."""
     try:
         async with aclosing(await runs.subscribe(run_id, after)) as batches:
             async for batch in batches:
@@ -293,7 +292,7 @@ async def event_frames(runs: GuardedRuns, run_id: str, after: int) -> AsyncGener
 
 
 class _SharedFrame:
-    """A frame that several readers hold; bytes themselves cannot be referred to weakly."""
+    """A frame shared by several readers; bytes cannot be weakly referenced."""
 
     __slots__ = ("__weakref__", "content")
 
@@ -306,7 +305,7 @@ _shared_frames: WeakValueDictionary[tuple[str, int, float], _SharedFrame] = Weak
 
 
 def _frames(batch: Sequence[Item]) -> Sequence[bytes | _SharedFrame]:
-    """Frame a batch; the frames between large records are joined."""
+    """Frame a batch; frames between large records are joined."""
     parts: list[bytes | _SharedFrame] = []
     small: list[bytes] = []
     for item in batch:

@@ -1,6 +1,6 @@
-"""The schemas of the agent's replies. They describe: replies are not built with them.
+"""Schemas of the agent's replies, for the OpenAPI document; replies are not built with them.
 
-Loaded with the OpenAPI document. Tests compare them with real replies.
+Tests compare them with real replies.
 """
 
 from typing import Annotated, Any, Literal
@@ -10,7 +10,7 @@ from pydantic.json_schema import models_json_schema
 
 
 def _without_null(schema: dict[str, Any]) -> None:
-    """Make optional fields absent, where pydantic makes them null."""
+    """Describe optional fields as absent, not null."""
     for name, field in schema["properties"].items():
         if name not in schema.get("required", ()) and "anyOf" in field:
             (field_type,) = [each for each in field.pop("anyOf") if each != {"type": "null"}]
@@ -19,7 +19,7 @@ def _without_null(schema: dict[str, Any]) -> None:
 
 
 class Reply(BaseModel):
-    """Has no other fields than those named."""
+    """A reply without additional fields."""
 
     model_config = ConfigDict(
         extra="forbid", use_attribute_docstrings=True, json_schema_extra=_without_null
@@ -488,7 +488,7 @@ class Health(Reply):
 
 
 class Missing(Reply):
-    """Something that the agent does without now: a tool server, an agent, a key, a rule."""
+    """An unavailable dependency: a tool server, agent, key or rule."""
 
     kind: str
     name: str

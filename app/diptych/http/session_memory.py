@@ -1,4 +1,4 @@
-"""`/memory/*`: the events of sessions, a view of the event log for people and tests."""
+"""`/memory/*`: the events of sessions, a view of the log for people and tests."""
 
 from collections.abc import AsyncGenerator
 from contextlib import suppress
@@ -45,9 +45,9 @@ def memory_routes(name: str, sessions: GuardedSessions) -> APIRouter:
         limit: Limit = DEFAULT_LIMIT,
         before: Before = None,
     ) -> Response:
-        """Read the last `limit` events of a session, or of all; of an unknown one there are none.
+        """Read the last `limit` events of a session, or of all; empty for an unknown session.
 
-        There are fewer if they are large: `before` reads the pages of earlier ones.
+        Large events make shorter pages; `before` reads earlier ones.
         """
         found, earlier = await last_events(sessions, session_id, limit, before)
         total = await sessions.count_events(session_id)
@@ -67,7 +67,7 @@ def memory_routes(name: str, sessions: GuardedSessions) -> APIRouter:
         **reply("", "The session is forgotten.", 409, status=204),
     )
     async def delete_session(session_id: str) -> Response:
-        """Delete a session with all of its runs, unless one of them is not finished."""
+        """Delete a session with all its runs, unless one is unfinished."""
         if not await sessions.delete(session_id):
             raise RequestError("there is no such session", code="session_not_found")
         return Response(status_code=204)
@@ -89,10 +89,10 @@ async def session_events(log: EventLog, session_id: str) -> list[Record]:
 async def last_events(
     sessions: GuardedSessions, session_id: str | None, limit: int, before: str | None = None
 ) -> tuple[list[Record], str | None]:
-    """Return the newest events of a session, or of all, by the order of their runs.
+    """Return the newest events of a session, or of all, in the order of their runs.
 
-    They end before the event `before`, if one is named. The other value names the first of them, if
-    there may be earlier ones; a page ends early when it is large. Raises `InvalidRequest`.
+    They end before the event `before`. The second value is the first event's id if earlier ones may
+    exist; large events make the page shorter. Raises `InvalidRequest`.
     """
     newest: list[Record] = []  # the newest first
     share, held = current_share(), 0
@@ -109,7 +109,7 @@ async def last_events(
 async def _backwards(
     sessions: GuardedSessions, session_id: str | None, before: str | None, limit: int
 ) -> AsyncGenerator[Record]:
-    """Return the events that `/memory/events` shows, the newest first."""
+    """Yield the events of `/memory/events`, newest first."""
     run_id: str | None = None
     if before is not None:
         run_id, _, seq = before.rpartition(":")
@@ -130,7 +130,7 @@ async def _backwards(
 
 
 async def _of_run(sessions: GuardedSessions, run_id: str, end: int) -> AsyncGenerator[Record]:
-    """Return the events of a run up to a seq, the newest first; none if the run has gone since."""
+    """Return a run's events up to a seq, newest first; empty if the run has been deleted."""
     with suppress(RunLost, RunNotFound):
         async for page in pages_back(partial(sessions.read, run_id), end):
             for record in reversed(page):

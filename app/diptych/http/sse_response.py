@@ -1,8 +1,7 @@
-"""The response that streams server-sent events, until they end or its caller hangs up.
+"""The response that streams server-sent events.
 
-It is our own because every stream pays for it (decision 11): one writer, one listener, and a
-tenth of sse-starlette's cost. A stream ends with its run, or when this process hands the run over;
-so no shutdown needs to end it.
+Our own for speed (decision 11): one writer, one listener, a tenth of sse-starlette's cost. A stream
+ends with its run or when the run is handed over, so shutdown needs no special case.
 """
 
 import asyncio
@@ -22,16 +21,14 @@ _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 class SseResponse(Response):
-    """Streams frames until they end or the caller hangs up; closes `frames` either way.
+    """Streams frames until they end or the caller disconnects; closes `frames` either way.
 
-    The head goes out at once. With `open_after` it waits for the first frame, at most so many
-    seconds, because proxies and people want to see headers. `RunFailed` before it is out is raised,
-    and so becomes an HTTP error; after that, `failure_frame` makes the last frame of it.
-
-    A comment is sent every 15 s, whether frames come or not: no proxy may take silence for death.
-    The response waits for a slow caller and asks `frames` for nothing meanwhile; the server closes
-    the connection of one that takes nothing (`serve.http_protocol`). `on_disconnect` is called if
-    the caller has gone before the end, after `frames` is closed.
+    Headers are sent at once; with `open_after` they wait for the first frame, at most so many
+    seconds. `RunFailed` raised before the headers becomes an HTTP error; afterwards `failure_frame`
+    turns it into the last frame. A comment every 15 s keeps proxies from closing the connection. A
+    slow caller pauses `frames`; the server closes connections that read nothing
+    (`serve.http_protocol`). If the caller disconnects early, `on_disconnect` is called after
+    `frames` is closed.
     """
 
     media_type = "text/event-stream"
@@ -80,7 +77,7 @@ class SseResponse(Response):
             await self._on_disconnect()
 
     async def _write_all(self, send: Send) -> None:
-        """Write the frames; one that is there already goes out with the head."""
+        """Write the frames; a frame that is ready is sent together with the headers."""
         async with aclosing(self._frames) as frames:
             if not self._open_after:
                 await self._open(send)
@@ -103,7 +100,7 @@ class SseResponse(Response):
                 await send(_body(chunk[start : start + WRITE_BYTES]))
 
     async def _open(self, send: Send) -> None:
-        """Send the head, once."""
+        """Send the headers, once."""
         if self._is_open:
             return
         self._is_open = True
@@ -116,7 +113,7 @@ class SseResponse(Response):
         )
 
     async def _ping(self, send: Send) -> None:
-        """Send a comment, and the head before it, when nothing else is being sent."""
+        """Send a comment, after the headers, unless a frame is being sent."""
         async with self._send_lock:
             if not self._has_ended:
                 await self._open(send)

@@ -1,4 +1,4 @@
-"""How records, runs and sessions look in JSON (agent.md "HTTP of the pod")."""
+"""JSON views of records, runs and sessions (agent.md "HTTP of the pod")."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from diptych.runs.answers import TURN, answers_so_far, whole_answer
 
 
 def event_view(record: Record) -> dict[str, Any]:
-    """Show a record as `/memory/events` and `/v1/runs/{id}/events` do."""
+    """Return a record as `/memory/events` and `/v1/runs/{id}/events` show it."""
     return {
         "event_type": record.event_type,
         "seq": record.seq,
@@ -30,14 +30,14 @@ def event_view(record: Record) -> dict[str, Any]:
 
 
 def notice_view(notice: Notice) -> dict[str, Any]:
-    """Show a notice: its type beside its fields."""
+    """Return a notice: its type and fields."""
     return {"type": notice.type, **notice.fields}
 
 
 def run_view(entry: RunEntry, records: Sequence[Record] = ()) -> dict[str, Any]:
-    """Show a run; with its records, also its outcome, or as `text` its answer so far.
+    """Return a run; with records also its outcome, or as `text` its answer so far.
 
-    The records may be newer than the entry; then they decide.
+    Newer records take precedence over the entry.
     """
     newest = records[-1] if records else None
     view: dict[str, Any] = {
@@ -61,7 +61,7 @@ def run_view(entry: RunEntry, records: Sequence[Record] = ()) -> dict[str, Any]:
 
 
 def queue_view(messages: Sequence[MessageQueued] | None) -> dict[str, Any]:
-    """Show the messages that wait in a run; nothing if that cannot be said."""
+    """Return a run's queued messages; empty if they are unknown."""
     if messages is None:
         return {}
     queue: dict[str, list[dict[str, str]]] = {"steer": [], "follow_up": []}
@@ -74,7 +74,7 @@ def queue_view(messages: Sequence[MessageQueued] | None) -> dict[str, Any]:
 
 
 def session_view(entry: SessionEntry) -> dict[str, Any]:
-    """Show a session, as `/memory/sessions` lists it."""
+    """Return a session as `/memory/sessions` lists it."""
     return {
         "session_id": public_id(entry.session_id),
         **({"owner": owner} if (owner := subject_of(entry.session_id)) else {}),
@@ -86,12 +86,12 @@ def session_view(entry: SessionEntry) -> dict[str, Any]:
 
 
 def timestamp(seconds: float) -> str:
-    """Write a time as RFC 3339 does, in UTC; `seconds` are since the epoch."""
+    """Format a Unix time in seconds as RFC 3339, in UTC."""
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
 def approval_view(approval: Approval) -> dict[str, Any]:
-    """Show a call that waits for a decision, or waited for one."""
+    """Return a call that waits, or waited, for a decision."""
     requested = approval.requested
     about: Mapping[str, Any] = requested.metadata
     view = {
@@ -121,7 +121,7 @@ def approval_view(approval: Approval) -> dict[str, Any]:
 
 
 def run_status(entry: RunEntry, records: Sequence[Record]) -> str:
-    """Return the status of a run; its records may be newer than the entry."""
+    """Return a run's status; its records may be newer than the entry."""
     if not records:
         return entry.status
     newest = records[-1]

@@ -1,1 +1,1 @@
-"""`/v1/responses`: runs in the newer form of OpenAI's API."""
+"""`/v1/responses`: runs in OpenAI's Responses API."""

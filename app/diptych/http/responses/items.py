@@ -1,6 +1,6 @@
-"""The items of a response's input: read as a chat's messages, found by their ids, and listed.
+"""Input items of a response: converted to chat messages, looked up by id, and listed.
 
-Items that only repeat what this agent said of itself (`reasoning`) are passed over.
+`reasoning` items are skipped.
 """
 
 import re
@@ -38,10 +38,10 @@ def read_input(
     inputs: Sequence[str],
     earlier: Sequence[Item] = (),
 ) -> Conversation:
-    """Read an input as a conversation; `inputs` are the model's kinds of input besides text.
+    """Read an input as a conversation;
 
-    `earlier` are items of the response before it, whose calls an output may answer. Raises
-    `InvalidRequest`.
+    `inputs` are the model's input kinds besides text. `earlier` are the previous response's items,
+    whose calls an output may answer. Raises `InvalidRequest`.
     """
     messages: list[dict[str, Any]] = []
     places: list[str] = []
@@ -57,14 +57,16 @@ def read_input(
 
 
 def item_type(item: Item) -> object:
-    """Return the type of an item: one that says none is a message, or names an item by its id."""
+    """Return an item's type; without `type` it is a message, or a reference if it has only an
+    id.
+    """
     if (kind := item.get("type")) is not None:
         return kind
     return "item_reference" if "id" in item and item.get("role") is None else "message"
 
 
 def has_outputs(given: str | Sequence[object]) -> bool:
-    """Whether an input has outputs of functions."""
+    """Whether an input has function outputs."""
     if isinstance(given, str):
         return False
     outputs = (isinstance(i, Mapping) and item_type(i) == "function_call_output" for i in given)
@@ -72,7 +74,7 @@ def has_outputs(given: str | Sequence[object]) -> bool:
 
 
 def _placed(given: str | Sequence[object], earlier: Sequence[Item]) -> list[tuple[Item, str]]:
-    """Return each item with its place in the body, or of recorded ones that of their reference.
+    """Return each item with its path in the body; a recorded item has its reference's path.
 
     Raises `InvalidRequest`.
     """
@@ -92,7 +94,7 @@ def _placed(given: str | Sequence[object], earlier: Sequence[Item]) -> list[tupl
 
 
 def _text(item: Item, field: str, place: str) -> str:
-    """Return a field that says something. Raises `InvalidRequest`."""
+    """Return a non-empty string field. Raises `InvalidRequest`."""
     value = item.get(field)
     place = f"{place}.{field}"
     if value is None:
@@ -105,7 +107,7 @@ def _text(item: Item, field: str, place: str) -> str:
 def _add(
     messages: list[dict[str, Any]], places: list[str], message: dict[str, Any], place: str
 ) -> None:
-    """Add a message; calls that stand side by side are those of one."""
+    """Add a message; adjacent calls are merged into one message."""
     calls = message.get("tool_calls")
     if calls and messages and messages[-1].get("tool_calls"):
         messages[-1]["tool_calls"] += calls
@@ -115,7 +117,7 @@ def _add(
 
 
 def _message(item: Item, place: str) -> dict[str, Any] | None:
-    """Return an item as a message; None for one that says nothing to the model."""
+    """Convert an item to a message; None for an item without meaning to the model."""
     match item_type(item):
         case "message":
             content = _content(item.get("content"), f"{place}.content")
@@ -155,7 +157,7 @@ def _content(content: object, place: str) -> object:
 
 
 def _part(part: object, place: str) -> object:
-    """Return a part as a chat has it; the chat's rules refuse what is none."""
+    """Convert a part to a chat's form; chat validation refuses unknown ones."""
     if not isinstance(part, Mapping):
         return part
     match part.get("type"):
@@ -189,9 +191,9 @@ def _checked(message: dict[str, Any], place: str) -> CallerMessage:
 
 
 async def with_referred(given: Sequence[object], runs: GuardedRuns) -> list[object]:
-    """Return the items of an input, with recorded ones in place of references to them.
+    """Return an input's items with references replaced by the recorded items.
 
-    What became void of a response says nothing any more. Raises `InvalidRequest`.
+    Void text of a response is left out. Raises `InvalidRequest`.
     """
     read: dict[str, Mapping[str, Item]] = {}
     found: list[object] = []
@@ -229,7 +231,7 @@ async def _referred(
 
 
 async def _referable(run_id: str, runs: GuardedRuns) -> Mapping[str, Item]:
-    """Return the items of a response by their ids; none of one that there is not."""
+    """Return a response's items by id; empty for an unknown response."""
     try:
         entry = await runs.entry(run_id)
         records = await runs.records(run_id)
@@ -244,7 +246,7 @@ async def _referable(run_id: str, runs: GuardedRuns) -> Mapping[str, Item]:
 
 
 def input_items(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return the items that the first record of a run holds; of one that resumes another, none."""
+    """Return the input items in a run's first record; none for a resumed run."""
     if not records:
         return []
     first = records[0]
@@ -313,7 +315,7 @@ def _listed_content(message: Message) -> list[Item]:
 
 
 def _listed_part(part: Mapping[str, Any]) -> Item:
-    """Return a part that is no text, which the record has in the form of a chat."""
+    """Convert a recorded non-text part from a chat's form."""
     match part["type"]:
         case "image_url":
             image = part["image_url"]

@@ -1,4 +1,4 @@
-"""Reads the request for a response: the request for a run that it makes, and how to reply."""
+"""Reads `POST /v1/responses` into a run request."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ class TextOptions(Body):
 
 
 class ReasoningOptions(Body):
-    """How the model shall reason."""
+    """Options of the model's reasoning."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -100,7 +100,7 @@ _MAX_LABEL = 64  # characters of a name in `metadata`, in OpenAI's API
 
 @dataclass(frozen=True, slots=True)
 class _Previous:
-    """The response that a request goes on from: its session, and the calls in its output."""
+    """The response that a request continues: its session, and the calls in its output."""
 
     session_id: str | None = None
     items: Sequence[dict[str, Any]] = ()
@@ -109,7 +109,7 @@ class _Previous:
 async def read_response_request(
     request: Request, body: ResponseBody, terms: ChatTerms, runs: GuardedRuns
 ) -> tuple[RunRequest, Mapping[str, str]]:
-    """Read the request for a run, and headers that name the fields without effect.
+    """Return the run request, and warning headers for fields without effect.
 
     Raises `InvalidRequest`.
     """
@@ -134,7 +134,7 @@ async def read_response_request(
 
 
 def _check(body: ResponseBody) -> None:
-    """Refuse what would change what a reply means. Raises `InvalidRequest`."""
+    """Refuse fields that would change the reply's meaning. Raises `InvalidRequest`."""
     check_supported(body.model_extra or {})
     if (body.model_extra or {}).get("prompt") is not None:
         message = "prompt: this agent keeps no templates of prompts; send the text as input"
@@ -152,7 +152,9 @@ def _check(body: ResponseBody) -> None:
 
 
 async def _read_form(body: ResponseBody, terms: ChatTerms) -> tuple[TypedOutput, tuple[str, ...]]:
-    """Read the form of the answer as a chat's, whose objects have one level more."""
+    """Read the answer's form by converting it to a chat's, whose objects are nested one level
+    deeper.
+    """
     form = body.text.format if body.text else None
     if form and form.get("type") == "json_schema":
         form = {"type": "json_schema", "json_schema": form}
@@ -188,7 +190,7 @@ def _read_parameters(body: ResponseBody, terms: ChatTerms) -> ReadParameters:
 
 
 def _conversation(body: ResponseBody) -> str | None:
-    """Return the session that `conversation` names; its id, or an object that has it."""
+    """Return the session id in `conversation`, a string or an object with `id`."""
     given = body.conversation
     if given is None:
         return None
@@ -204,7 +206,7 @@ def _conversation(body: ResponseBody) -> str | None:
 
 
 def _notes(body: ResponseBody, output: TypedOutput) -> JSONObject:
-    """Return the fields that the response repeats; the run's record keeps them."""
+    """Return the fields that the response echoes; they are stored in the run's first record."""
     notes: JSONObject = {
         "background": bool(body.background),
         "metadata": body.metadata,
@@ -215,10 +217,9 @@ def _notes(body: ResponseBody, output: TypedOutput) -> JSONObject:
 
 
 async def _read_previous(body: ResponseBody, runs: GuardedRuns) -> _Previous:
-    """Look up the response that a request goes on from, in a session of the caller's own.
+    """Look up the response that a request continues, in one of the caller's sessions.
 
-    Only outputs need the calls that they answer, which cost a reading of that run. Raises
-    `InvalidRequest`.
+    Its run is read only if the input has outputs, which need their calls. Raises `InvalidRequest`.
     """
     response_id = body.previous_response_id
     if response_id is None:

@@ -1,7 +1,7 @@
-"""`/v1/responses`: runs in the newer form of OpenAI's API.
+"""`/v1/responses`: runs in OpenAI's Responses API.
 
-A stream can be taken up after any recorded event. It has no event that takes numbered
-ones back: one whose numbers the store has lost ends with an error, and its run goes on.
+A stream can be resumed after any recorded event. It cannot retract numbered events: if the store
+lost some, the stream ends with an error while the run goes on.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -60,7 +60,7 @@ def response_routes(terms: ChatTerms, runs: GuardedRuns) -> APIRouter:
 
     @router.post(PATH, **reply("Response", "The response.", 404, *ASKED, events=_EVENTS))
     async def create_response(request: Request, body: ResponseBody) -> Response:
-        """Start a run and answer with its answer as a response; with `background` at once."""
+        """Start a run and reply with its answer as a response; with `background` immediately."""
         run_request, warnings = await read_response_request(request, body, terms, runs)
         entry = await runs.start(run_request)
         reader = ResponseReader(runs, entry, name, warnings)
@@ -79,7 +79,9 @@ def response_routes(terms: ChatTerms, runs: GuardedRuns) -> APIRouter:
     async def read_response(
         run_id: str, stream: Stream = None, starting_after: StartingAfter = None
     ) -> Response:
-        """Read any run as a response: as it is, or with `stream` its recorded events, then live."""
+        """Read any run as a response: its current state, or with `stream` its recorded, then live
+        events.
+        """
         reader = ResponseReader(runs, await runs.entry(run_id), name)
         if not stream:
             return _json(await reader.now(), reader)
@@ -98,9 +100,9 @@ def _add_other_routes(router: APIRouter, runs: GuardedRuns, name: str) -> None:
     async def list_input_items(
         run_id: str, order: Order = "desc", after: After = None, limit: Limit = 20
     ) -> Response:
-        """List the items that the request for a run brought, without system messages.
+        """List a request's input items, without system messages.
 
-        In a session that was known, those that were new.
+        In an existing session, only new items.
         """
         reader = ResponseReader(runs, await runs.entry(run_id), name)
         items = input_items(await runs.records(run_id))
@@ -108,7 +110,7 @@ def _add_other_routes(router: APIRouter, runs: GuardedRuns, name: str) -> None:
 
     @router.post(f"{PATH}/{{run_id}}/cancel", **reply("Response", "The response."))
     async def cancel_response(run_id: str) -> Response:
-        """Abort a run, at whatever replica it is. A run that has ended stays as it is."""
+        """Abort a run, whichever replica executes it. An ended run is left unchanged."""
         reader = ResponseReader(runs, await runs.cancel(run_id), name)
         try:
             return _json(await reader.now(), reader)
@@ -117,7 +119,7 @@ def _add_other_routes(router: APIRouter, runs: GuardedRuns, name: str) -> None:
 
     @router.delete(f"{PATH}/{{run_id}}", **reply("DeletedResponse", "It is forgotten.", 409))
     async def delete_response(run_id: str) -> dict[str, Any]:
-        """Forget a run, and what it said in its session. Refused while the run goes on."""
+        """Delete a run and its messages in the session. Refused while the run is active."""
         await runs.delete(run_id)
         return {"id": run_id, "object": "response", "deleted": True}
 
@@ -127,7 +129,7 @@ def _json(view: dict[str, Any], reader: "ResponseReader") -> Response:
 
 
 class ResponseReader(RunReader):
-    """Reads one run, once, as a response; `model` is the agent's name. See `RunReader`."""
+    """Reads one run as a response; `model` is the agent's name. See `RunReader`."""
 
     def __init__(
         self,
@@ -147,18 +149,18 @@ class ResponseReader(RunReader):
         return fed(self._state, await self._runs.records(self._run_id)).response()
 
     def bare(self) -> dict[str, Any]:
-        """Return what may be said of a response to callers who may not read it."""
+        """Return the response without its content, for callers who may not read it."""
         return self._state.response()
 
     async def answered(self) -> dict[str, Any]:
-        """Wait for the run's end and give the whole response. Raises `RunFailed`."""
+        """Wait for the run's end and return the response. Raises `RunFailed`."""
         records, reasoning = await self.ended()
         return fed(self._state, records).response(reasoning)
 
     async def catch_up(self, after: int) -> None:
-        """Skip the events that the caller has, up to this number.
+        """Skip events up to this number, which the caller has.
 
-        Raises `InvalidRequest` if the response has ended before it.
+        Raises `InvalidRequest` if the response ended before it.
         """
         self._after = after
         for record in await self._runs.records(self._run_id):
@@ -189,7 +191,7 @@ class ResponseReader(RunReader):
         raise self.handed_over()
 
     def failure_frame(self, error: RunFailed) -> bytes:
-        """Frame why the stream cannot go on: as an event of it, and as errors are elsewhere."""
+        """Frame an error as a stream event that also has the fields of other errors."""
         event = {
             "type": "error",
             "sequence_number": max(0, self._state.last_number),
@@ -206,7 +208,7 @@ class ResponseReader(RunReader):
 
     @property
     def _restart(self) -> str:
-        """What to do where the numbers that the caller knows count no more."""
+        """Return advice for callers whose sequence numbers are no longer valid."""
         return f"read it from its start, at {self._path}"
 
     @property
@@ -236,13 +238,13 @@ class ResponseReader(RunReader):
         )
 
     def _check_reached(self) -> None:
-        """Raise `RunFailed` if the run has ended before the event that the caller goes on from."""
+        """Raise `RunFailed` if the run ended before the event that the caller resumes from."""
         if self._after > self._state.last_number:
             message = f"this response has no recorded event {self._after}: {self._restart}"
             raise self.unreadable("answer_reset", message)
 
     def _check_kept(self, reset: Notice) -> None:
-        """Raise `RunFailed` if the store has lost a record that gave events."""
+        """Raise `RunFailed` if the store has lost a record whose events were sent."""
         if cast("int", reset.fields["last_seq"]) < self._state.last_seq:
             message = f"the store lost events of this response: {self._restart}"
             raise self.unreadable("answer_reset", message)

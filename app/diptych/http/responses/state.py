@@ -1,9 +1,8 @@
-"""A run as a response of OpenAI's newer API: the object, and the events that its records give.
+"""A run as a Responses API object and its events.
 
-Both follow from the record alone. The events of a run are numbered from 0 in the order in which its
-records give them, so `sequence_number` is the same in every replay, at every replica, and after a
-takeover (decision 214). Text that became void stays in the stream as an item of its own, which
-ends `incomplete` and is not in the response's `output`.
+Both are derived from the log alone. Events are numbered from 0 in log order, so `sequence_number`
+is the same in every replay, on every replica, and after a takeover (decision 214). Void text stays
+in the stream as an item that ends `incomplete` and is not in the response's `output`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +26,7 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 
 
 class ResponseState:
-    """A run as a response, as far as its records were fed; `model` is the agent's name."""
+    """A response built from the records fed so far; `model` is the agent's name."""
 
     def __init__(self, entry: RunEntry, model: str) -> None:
         self.last_number = -1  # of the newest event
@@ -47,7 +46,7 @@ class ResponseState:
         self._events: list[Event] = []
 
     def feed(self, record: Record) -> list[Event]:
-        """Take the next record; give the events that follow from it."""
+        """Apply the next record; return its events."""
         self._events = []
         if self._first is None:
             self._begin(record)
@@ -68,7 +67,7 @@ class ResponseState:
         return self._events
 
     def response(self, reasoning: str = "") -> dict[str, Any]:
-        """Return the response as it is now; `reasoning` is the live part of it."""
+        """Return the current response; `reasoning` is live text that is not in the log."""
         return {
             "id": self._entry.run_id,
             "object": "response",
@@ -84,9 +83,10 @@ class ResponseState:
         }
 
     def live_reasoning(self, text: str) -> Event:
-        """Return a piece of reasoning as an event: it is live only, so it has no number of its own.
+        """Return a piece of reasoning as an event.
 
-        A caller that goes on after it goes on after the newest recorded event.
+        It is live only and repeats the newest recorded event's number, after which a resumed stream
+        continues.
         """
         return {
             "type": "response.reasoning_text.delta",
@@ -121,7 +121,7 @@ class ResponseState:
         self._tell_in_part("response.content_part.added", part=_part(""))
 
     def _open_call(self, name: str) -> None:
-        """Begin a call of the caller's tool, with the same id whenever the run is read."""
+        """Start the item of a caller's tool call; its id is the same in every read."""
         number = f"_{self._items}" if self._items else ""
         call_id = f"call_{self._entry.run_id[-_CALL_ID_CHARS:]}{number}"
         call = {"type": "function_call", "status": "in_progress", "call_id": call_id}
@@ -132,7 +132,7 @@ class ResponseState:
         self._tell("response.output_item.added", output_index=self._items, item=self._item)
 
     def _end_item(self, record: Record) -> None:
-        """End the item of a whole answer, which may not have been streamed."""
+        """End the answer's item, adding any text that was not streamed."""
         answer = str(record.content)
         if self._is_choice:
             name, answer = read_call(self._tools, answer)
@@ -155,7 +155,7 @@ class ResponseState:
         self._tell_in_part("response.content_part.done", part=_part(text))
 
     def _tell_done(self, status: str) -> Event:
-        """Tell that the item has ended, and give it."""
+        """Emit the item's end, and return the item."""
         assert self._item
         text = "".join(self._text)
         is_call = self._item["type"] == "function_call"
@@ -196,7 +196,7 @@ class ResponseState:
 
     @property
     def _is_choice(self) -> bool:
-        """Whether the answer is a call of one of several tools: which one, only all of it says."""
+        """Whether the answer calls one of several tools; only the whole text says which."""
         return len(self._tools) > 1
 
     def _reasoning_items(self, text: str) -> list[Event]:
@@ -225,7 +225,7 @@ class ResponseState:
 
 
 def fed(state: ResponseState, records: Sequence[Record]) -> ResponseState:
-    """Feed a state all records of a run, and return it."""
+    """Return a state fed with all records of a run."""
     for record in records:
         state.feed(record)
         if is_terminal(record):
@@ -238,7 +238,7 @@ def _part(text: str) -> Event:
 
 
 def _usage(end: Record | None) -> dict[str, Any] | None:
-    """Return the tokens of all the run's own model calls; more is not known of them."""
+    """Return the token counts of the run's own model calls; details are unknown."""
     usage: Any = end.metadata.get("usage") if end else None
     if usage is None:
         return None
@@ -256,7 +256,7 @@ def _usage(end: Record | None) -> dict[str, Any] | None:
 
 
 def _asked_for(first: Record | None, entry: RunEntry) -> dict[str, Any]:
-    """Return the fields of a response that repeat its request; `first` is the first record."""
+    """Return the response fields that echo the request; `first` is the first record."""
     about: Mapping[str, Any] = first.metadata if first else {}
     notes = _notes_of(first)
     parameters: Mapping[str, Any] = about.get("parameters", {})
