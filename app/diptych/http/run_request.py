@@ -1,4 +1,4 @@
-"""Session, origin and idempotency key of a run request, for chats, responses, `/v1/runs` and A2A."""
+"""Session, origin and idempotency key of run requests by chats, responses, `/v1/runs` and A2A."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""Puts together who may do what at one agent: its manifest, the platform's word, the keys."""
+"""Builds an agent's access policy from its manifest, the platform's file and issuers' keys."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ _logger = logging.getLogger(__name__)
 
 
 class AgentAccess:
-    """Who may do what at one agent. Its issuers and grants change with the platform's file."""
+    """An agent's issuers and grants; they change with the platform's file."""
 
     def __init__(self, config: AccessConfig, http: aiohttp.ClientSession) -> None:
         self._config = config
@@ -38,11 +38,11 @@ class AgentAccess:
 
     @property
     def proves_somebody(self) -> bool:
-        """Whether anybody could prove who it is: there are keys or issuers."""
+        """Whether any caller can authenticate: there are keys or issuers."""
         return bool(self._config.keys or self.issuers())
 
     def policy(self, agent: str, on_refused: Callable[[str], None]) -> AccessPolicy:
-        """Give the policy for the web application of the agent called `agent`."""
+        """Return the access policy of the agent called `agent`."""
         keys = {name: remembered(read) for name, read in self._config.keys.items()}
         authenticator = Authenticator(self.issuers, keys)
         return AccessPolicy(
@@ -55,32 +55,32 @@ class AgentAccess:
         )
 
     async def start(self) -> None:
-        """Fetch the keys of issuers for the first time, if some must be asked, and keep them new.
+        """Fetch issuers' keys, and refresh them regularly from now on.
 
-        A key that its issuer withdrew would stay valid until a token names an unknown one.
+        Without the refresh a withdrawn key stays valid until a token names an unknown one.
         """
         await asyncio.gather(*(k.refresh(is_unknown_key=True) for k in self._keys.values()))
         if self._keys or self._config.platform:
             self._refreshing = asyncio.create_task(self._refresh_old_keys())
 
     async def aclose(self) -> None:
-        """End what is being fetched."""
+        """Cancel pending fetches."""
         if self._refreshing:
             self._refreshing.cancel()
         await asyncio.gather(*(keys.aclose() for keys in self._keys.values()))
 
     def issuers(self) -> Sequence[Issuer]:
-        """Give the issuers whose tokens are accepted now."""
+        """Return the issuers whose tokens are accepted now."""
         self._update()
         return self._issuers
 
     def grants(self) -> Sequence[Grant]:
-        """Give the grants that hold now."""
+        """Return the current grants."""
         self._update()
         return self._grants
 
     def _update(self) -> None:
-        """Read the platform's file again, if it has changed."""
+        """Reload the platform's file if it has changed."""
         text = self._config.platform() if self._config.platform else None
         if text is None or text == self._text:
             if not self._grants:

@@ -1,4 +1,4 @@
-"""Builds what an agent's configuration names: its model, other agents, store and budgets."""
+"""Builds an agent's adapters from its configuration: model, other agents, store, budgets."""
 
 import secrets
 import time
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class SystemClock:
-    """Fulfils `ports.Clock`."""
+    """Implements `ports.Clock`."""
 
     now = staticmethod(time.time)
 
@@ -35,7 +35,7 @@ class SystemClock:
 
 
 def check_mock_scripts(configs: Sequence[AgentConfig]) -> None:
-    """Check every agent's script. Raises `ConfigError` with a line for each that cannot be read."""
+    """Check every agent's script. Raises `ConfigError` with a line for each invalid one."""
     problems = [
         problem
         for config in configs
@@ -47,7 +47,7 @@ def check_mock_scripts(configs: Sequence[AgentConfig]) -> None:
 
 
 def in_process_name(config: AgentConfig, model: Model | None) -> str | None:
-    """Name the model that is no endpoint: a script, or a Python object. None: it is one."""
+    """Return the name of a model that is a script or Python object; None for an endpoint."""
     if config.mock_responses is not None:
         return "DEBUG_MOCK_RESPONSES"
     return None if model is None else type(model).__name__
@@ -59,9 +59,9 @@ def agent_model(
     model: Model | None,
     observe: ModelObserver,
 ) -> Model:
-    """Make what asks an agent's model: its script, a Python object, or its endpoint.
+    """Build an agent's model: a script, a Python object, or a client of its endpoint.
 
-    Raises `ConfigError` if there is none.
+    Raises `ConfigError` without any.
     """
     if config.mock_responses is not None:
         return ScriptedModel(read_script(config.mock_responses))
@@ -73,7 +73,7 @@ def agent_model(
 
 
 def agent_client(config: AgentConfig, url: str) -> "A2aAgents | NoAgents":
-    """Give what reaches them; `url` is where the agent itself is served."""
+    """Build the client for other agents; `url` is the agent's own."""
     if not config.agents:
         return NoAgents()
     from diptych.a2a.agents import A2aAgents  # noqa: PLC0415 - heavy, and only needed here
@@ -82,7 +82,7 @@ def agent_client(config: AgentConfig, url: str) -> "A2aAgents | NoAgents":
 
 
 def check_store_url(url: str, setting: str) -> None:
-    """Raise `ConfigError`, which names `setting`, if no store can be reached by this URL."""
+    """Raise `ConfigError`, naming `setting`, for an invalid store URL."""
     from diptych.stores.redis.settings import read_url  # noqa: PLC0415 - heavy, and only needed here
 
     try:
@@ -92,9 +92,10 @@ def check_store_url(url: str, setting: str) -> None:
 
 
 def check_store_urls(configs: Sequence[AgentConfig]) -> None:
-    """Check the URLs that are there. Raises `ConfigError` with a line for each that is wrong.
+    """Check the store URLs.
 
-    Those of pods are left: they come from Secrets, and are corrected while the pod waits.
+    Raises `ConfigError` with a line for each invalid one. In pods they come from Secrets, are
+    corrected while the pod waits, and are not checked here.
     """
     problems: list[str] = []
     for config in configs:
@@ -108,7 +109,7 @@ def check_store_urls(configs: Sequence[AgentConfig]) -> None:
 
 
 def redis_store(config: AgentConfig) -> "RedisStore | None":
-    """Make the store in Redis, if the agent has one."""
+    """Build the Redis store, if the agent has one."""
     if config.store is None:
         return None
     from diptych.stores.redis import RedisSettings, RedisStore  # noqa: PLC0415 - only needed here
@@ -118,14 +119,14 @@ def redis_store(config: AgentConfig) -> "RedisStore | None":
 
 
 def stores(redis: "RedisStore | None", memory: MemoryStore, clock: Clock) -> Stores:
-    """Give the ports of the store that an agent has."""
+    """Return the ports of an agent's store."""
     if redis:
         return Stores(log=redis, sessions=redis, leases=redis, feed=redis, clock=clock)
     return Stores(log=memory, sessions=memory, leases=memory.leases, feed=NullFeed(), clock=clock)
 
 
 def agent_budgets(config: AgentConfig, redis: "RedisStore | None", clock: Clock) -> AgentBudgets:
-    """Give what counts the runs of an agent."""
+    """Build an agent's budgets."""
     terms = BudgetTerms(
         config.definition.settings,
         config.budgets,

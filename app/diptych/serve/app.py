@@ -1,6 +1,6 @@
-"""The web application of one agent, where each request begins: all guards, then all routes.
+"""The web application of one agent: all middleware, then all routes.
 
-`create_app` puts them together; the guard that it adds last sees a request first.
+The middleware that `create_app` adds last sees a request first.
 """
 
 import time
@@ -41,11 +41,10 @@ A2A_PATHS = (CARD_PATH, *OLDER_CARD_PATHS, "/a2a", "/a2a/", REST_PATH)
 
 @dataclass(frozen=True, slots=True)
 class AppDependencies:
-    """What the routes of an application use.
+    """Dependencies of an application's routes.
 
-    `metrics` gives a text and its media type; it is None if the metrics have a port of their own.
-    `inputs` is what the model takes besides text. With `has_docs` people can read and try the API
-    at `/docs` and `/redoc`.
+    `metrics` returns a text and its media type; None if metrics have their own port. `inputs` are
+    the model's input kinds besides text. `has_docs` serves `/docs` and `/redoc`.
     """
 
     profile: AgentProfile
@@ -63,7 +62,7 @@ class AppDependencies:
 
 
 class AgentApp(FastAPI):
-    """FastAPI with a document of its own; see `http.openapi`."""
+    """FastAPI with our own OpenAPI document; see `http.openapi`."""
 
     needs_credential = False
 
@@ -75,7 +74,7 @@ class AgentApp(FastAPI):
         return self.openapi_schema
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Put request ids around all, the framework's own answer to a bug included."""
+        """Wrap everything in request ids, including the framework's reply to a bug."""
         return RequestIds(super().build_middleware_stack())
 
 
@@ -127,10 +126,7 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
 
 
 def create_metrics_app(metrics: Callable[[], tuple[bytes, str]], *, on_loopback: bool) -> FastAPI:
-    """Build what serves `/metrics` on a port of its own, and nothing else.
-
-    It asks nobody who asks: who reaches the port may read them.
-    """
+    """Build the application for the metrics port: only `/metrics`, without authentication."""
     app = FastAPI(openapi_url=None, telemetry={"tracing": False, "metrics": False, "logs": False})
     app.include_router(metrics_routes(metrics))
     if on_loopback:

@@ -1,9 +1,8 @@
-"""The connections of a process: how many there are, and which of them go first.
+"""Limits a process's connections.
 
-At the limit, one that waits for its next request makes room for a request. Where every one has a
-request, more are refused, but for the platform's probes. A connection that takes nothing of an
-answer counts against the memory that there is; when somebody else has found no room, the one that
-has done so longest goes.
+At the limit an idle connection is closed to make room. If none is idle, new requests are refused,
+except the platform's probes. A stalled connection, whose peer reads nothing, counts against the
+memory budget; when others find no memory, the longest stalled one is closed.
 """
 
 import asyncio
@@ -28,10 +27,10 @@ class Connection(Protocol):
 
 
 class Connections:
-    """The connections of one server: who they are, and which of them wait for a request.
+    """The connections of one server.
 
-    `idle` has the connections without a request that is being answered, `stalled` those that take
-    nothing of an answer; in the order in which they became so.
+    `idle` ones have no request in progress, `stalled` ones read nothing of a response; both in the
+    order in which they became so.
     """
 
     def __init__(
@@ -51,14 +50,14 @@ class Connections:
         return len(self._all)
 
     def add(self, connection: Connection) -> None:
-        """Count a connection, which is idle; if there is none to spare, another idle one goes."""
+        """Add an idle connection; at the limit close another idle one."""
         if self.count >= self.most + SPARE_CONNECTIONS and self.idle:
             self._end_idle()
         self._all.add(connection)
         self.idle[connection] = None
 
     def begin(self, connection: Connection) -> bool:
-        """Note that a connection has a request; false if there is no room to answer it."""
+        """Mark a connection busy; False if there is no room to answer its request."""
         self.idle.pop(connection, None)
         if self.count - len(self.idle) > self.most:
             return False
@@ -67,7 +66,7 @@ class Connections:
         return True
 
     def end(self, connection: Connection) -> None:
-        """Note that a connection waits for its next request."""
+        """Mark a connection idle."""
         self.idle[connection] = None
 
     def remove(self, connection: Connection) -> None:
@@ -81,7 +80,7 @@ class Connections:
         longest.abort()
 
     def stall(self, connection: Connection) -> None:
-        """Count what a stalled answer holds; if there is no room, the longest stalled goes."""
+        """Count a stalled response's memory; without room close the longest stalled connection."""
         if not self.memory_budget.has_room(STALLED_SIZE):
             self.end_longest_stalled(after=0.0)
         share = self.memory_budget.share()
@@ -89,7 +88,7 @@ class Connections:
         self.stalled[connection] = share, asyncio.get_running_loop().time()
 
     def end_longest_stalled(self, after: float = PATIENCE_SECONDS) -> None:
-        """Close the connection that has taken nothing for longest, if that is long enough."""
+        """Close the longest stalled connection, once it has been stalled long enough."""
         for connection, (_, since) in self.stalled.items():
             if asyncio.get_running_loop().time() - since >= after:
                 connection.abort()

@@ -29,10 +29,9 @@ _ModelKey: TypeAlias = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class ToolServerFindings:
-    """What one tool server said: why it cannot be used, or its tools and the seconds it took.
+    """A tool server's result: its problem, or its tools and the seconds they took.
 
-    `left_out` has the reasons for tools that cannot be used; `cut` names the tools whose
-    descriptions were too long.
+    `left_out` has reasons for unusable tools; `cut` names tools with truncated descriptions.
     """
 
     name: str
@@ -45,7 +44,7 @@ class ToolServerFindings:
 
 @dataclass(frozen=True, slots=True)
 class PeerFindings:
-    """What became of reading an agent's card; `is_asked` is False for one of the same files."""
+    """The result of reading an agent's card; `is_asked` is False for an agent of the same files."""
 
     name: str
     reason: str | None = None
@@ -54,10 +53,10 @@ class PeerFindings:
 
 @dataclass(frozen=True, slots=True)
 class AgentFindings:
-    """What was found out about an agent; `models` are the model and its fallbacks, in order.
+    """The findings about an agent;
 
-    There are none if a script answers in the model's place. `unmatched` are the manifest's fields
-    that name tools or agents which nothing offers.
+    `models` are the model and its fallbacks, in order. Empty if a script replaces the model.
+    `unmatched` are manifest fields that name unknown tools or agents.
     """
 
     name: str
@@ -68,9 +67,10 @@ class AgentFindings:
 
 
 class Examiner:
-    """Examines agents one after the other; an endpoint that several have is asked once.
+    """Examines agents one after the other; a shared endpoint is asked once.
 
-    `session` is from `open_http_session`; `own_urls` are those of agents that are not served now.
+    `session` is from `open_http_session`; `own_urls` are URLs of the files' own agents, which are
+    not served now.
     """
 
     def __init__(self, session: aiohttp.ClientSession, own_urls: Collection[str]) -> None:
@@ -89,7 +89,7 @@ class Examiner:
         return sum(found.tokens for found in self._known.values())
 
     async def examine(self, config: AgentConfig) -> AgentFindings:
-        """Ask all that an agent needs. Raises `ConfigError` if an endpoint is no URL."""
+        """Ask everything that an agent needs. Raises `ConfigError` if an endpoint is not a URL."""
         servers = [asyncio.create_task(_examine_server(server)) for server in config.tools]
         peers = asyncio.create_task(self._examine_peers(config.agents))
         try:
@@ -157,7 +157,7 @@ async def _examine_server(
 
 
 async def _reasons(peers: Sequence[PeerConfig]) -> dict[str, str]:
-    """Read the agents' cards; say for each that cannot be used why."""
+    """Read the agents' cards; return why each unusable one is unusable."""
     from diptych.a2a.agents import A2aAgents  # noqa: PLC0415 - heavy, and only needed here
 
     agents = A2aAgents(peers, "")
@@ -170,9 +170,9 @@ async def _reasons(peers: Sequence[PeerConfig]) -> dict[str, str]:
 
 
 def _key(model: ModelConfig) -> _ModelKey:
-    """Tell models apart by all that may change what is found out about them.
+    """Return a key of everything about a model that can change its findings.
 
-    `max_tokens` does not: a probe sends its own.
+    `max_tokens` cannot: probes send their own.
     """
     return (
         model.name,

@@ -74,7 +74,7 @@ class InProcessBackends:
 
 @dataclass(frozen=True, slots=True)
 class ProcessParts:
-    """What the agents of a process share beside the client for models."""
+    """Parts that a process's agents share, besides the client for models."""
 
     memory_budget: MemoryBudget = field(default_factory=MemoryBudget)
     traces: "ProcessTraces | None" = None
@@ -83,9 +83,8 @@ class ProcessParts:
 class HostedAgent:
     """An agent that runs inside `async with`.
 
-    `http` is the process's client for models. `url` is the base URL where the agent is served, for
-    its own delegations; empty if it is not served. `shared` is what all agents of the process
-    have. Raises `ConfigError` for a script that cannot be read.
+    `http` is the process's client for models. `url` is the agent's base URL, for its delegations;
+    empty if it is not served. Raises `ConfigError` for an invalid script.
     """
 
     def __init__(
@@ -182,7 +181,7 @@ class HostedAgent:
                 await self._redis.aclose()
 
     def in_current_trace(self, request: RunRequest) -> RunRequest:
-        """Give a request of this process below the span that is current, if there are traces."""
+        """Return the request with the current span as its parent, if tracing is on."""
         if self._traces is None or (trace := self._traces.current_traceparent()) is None:
             return request
         return replace(request, origin=replace(request.origin, traceparent=trace))
@@ -193,7 +192,9 @@ class HostedAgent:
             await asyncio.wait([self._first_connect])
 
     async def wait_until_tried(self) -> None:
-        """Wait until every tool server and agent has been tried once: a command may start late."""
+        """Wait until every tool server and agent has been tried once, even commands that start
+        slowly.
+        """
         await self._try_all(START_SECONDS)
 
     @property
@@ -208,10 +209,10 @@ class HostedAgent:
     def app(
         self, *, on_loopback: bool, has_metrics: bool = True, has_docs: bool = False
     ) -> FastAPI:
-        """Make the web application of the agent, with or without metrics, and documentation.
+        """Build the agent's web application.
 
-        It is open to everybody on loopback, or by its configuration. Raises `ConfigError` if it is
-        not, and nobody could prove who asks.
+        It is open on loopback or if configured so. Otherwise raises `ConfigError` if no caller
+        could authenticate.
         """
         config = self._config
         self._is_open = on_loopback or config.access.mode == "open"
@@ -238,11 +239,13 @@ class HostedAgent:
         return create_app(dependencies, on_loopback=on_loopback)
 
     def metrics_app(self, *, on_loopback: bool) -> FastAPI:
-        """Make what serves the agent's metrics on a port of their own."""
+        """Build the application that serves the metrics on their own port."""
         return create_metrics_app(self._render_metrics, on_loopback=on_loopback)
 
     def readiness(self) -> Readiness:
-        """Say whether the agent takes runs, and which servers, agents and keys are unavailable."""
+        """Return whether the agent takes runs, and which tool servers, agents and keys are
+        missing.
+        """
         unavailable = self._unavailable()
         if silence := self._name_server.silence():  # what it hides has this one cause
             hidden = self._behind_names(unavailable)
@@ -284,7 +287,7 @@ class HostedAgent:
         )
 
     def _behind_names(self, unavailable: Sequence[Unavailable]) -> list[Unavailable]:
-        """Return those that are reached by a host's name, and so by the name server."""
+        """Return the dependencies whose URLs need the name server."""
         config, model = self._config, self._config.model
         models = (model, *model.fallbacks) if model else ()
         urls = {
@@ -304,7 +307,7 @@ class HostedAgent:
         return Catalog(tools, agents, (*servers_away, *agents_away))
 
     async def _log_unmatched(self) -> None:
-        """Log fields that name nothing: at the start, and when what is offered changes."""
+        """Log fields that match no tool or agent, at the start and whenever the catalog changes."""
         await self.wait_for_first_connect()
         logged: Sequence[Unmatched] = ()
         while True:
@@ -346,7 +349,7 @@ class HostedAgent:
 
 
 def _http_hooks(config: AgentConfig, traces: "AgentTraces | None") -> "HttpHooks | None":
-    """Give the hooks that a manifest names, if any; an agent in Python has its own instead."""
+    """Build a manifest's HTTP hooks, if any; an agent in Python has functions instead."""
     if not config.hooks:
         return None
     from diptych.runs.http_hooks import HttpHooks  # noqa: PLC0415 - heavy, and rarely needed

@@ -1,7 +1,6 @@
-"""Bounds each connection below the HTTP server: heads, bodies, pipelines and silence.
-
-uvicorn's protocol on httptools has none of these bounds. Timers run only while a head or a body is
-incomplete, or while the kernel takes nothing of an answer: a usual request starts none.
+"""Limits each connection below the HTTP server: heads, bodies, pipelines, silent peers. uvicorn's
+httptools protocol has none of these limits. Timers run only while a head or body is incomplete or
+the peer reads nothing, so a usual request starts none.
 """
 
 import asyncio
@@ -43,7 +42,7 @@ _logger = logging.getLogger(__name__)
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with bounds; `serve.http_server` gives it its `Connections`."""
+    """uvicorn's protocol with limits; `serve.http_server` passes its `Connections`."""
 
     def __init__(
         self,
@@ -85,7 +84,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def abort(self) -> None:
-        """Close at once; what the kernel has taken still reaches the peer."""
+        """Close at once; bytes already in the kernel still reach the peer."""
         self.transport.abort()
 
     timeout_keep_alive_handler = abort
@@ -99,7 +98,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._abort_later(LINGER_SECONDS)
 
     def _await_request(self) -> None:
-        """Let an idle connection go after a while, also one that has never sent anything."""
+        """Close an idle connection after a while, even one that never sent anything."""
         self._unset_keepalive_if_required()
         self.timeout_keep_alive_task = self.loop.call_later(
             self.timeout_keep_alive, self.timeout_keep_alive_handler
@@ -127,10 +126,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self._await_request()
 
     def _feed(self, data: bytes) -> None:
-        """Parse, and read what asks for an upgrade as if it did not (RFC 9110, section 7.8).
+        """Parse, ignoring requests to upgrade (RFC 9110, 7.8).
 
-        The parser ends a message at the head of an upgrade: it drops the body, which would then be
-        taken for the next request. A new parser reads that head again, without the wish.
+        The parser ends a message after an upgrade's head and drops the body, which would then be
+        taken for the next request. So a new parser reads that head again without its `Upgrade`.
         Raises `HttpParserError`.
         """
         while not self._is_refused:
@@ -152,7 +151,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return b"\r\n".join((*lines, b"", b""))
 
     def _count_head(self, size: int) -> None:
-        """Bound what has come of a head or framing; a slow peer has 10 s for a head."""
+        """Limit the bytes of a head or of framing; a slow peer has 10 s for a head."""
         self._head_size += size
         if self._receiving is None:
             self._receiving = self.loop.call_later(HEAD_SECONDS, self._on_late)
@@ -254,7 +253,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._sending = self.loop.call_later(STALL_SECONDS, self._on_stalled, left)
 
     def _on_stalled(self, left: int) -> None:
-        """Close if the peer has taken nothing, so that the response ends."""
+        """Close if the peer has read nothing, so that the response ends."""
         still_left = self.transport.get_write_buffer_size()
         if still_left < left:
             self._watch_writing(still_left)
@@ -269,12 +268,12 @@ class BoundedProtocol(HttpToolsProtocol):
             self._sending = None
 
     def _abort_later(self, seconds: float) -> None:
-        """End a connection that is closed properly, but whose peer does not take the rest."""
+        """Abort a closing connection whose peer does not read the rest in time."""
         self._end_sending()
         self._sending = self.loop.call_later(seconds, self.abort)
 
     def _refuse(self, code: str) -> None:
-        """Answer, if no answer has begun, and close; what still comes is not kept."""
+        """Reply with an error, unless a response has started, and close; discard further input."""
         self._is_refused = True
         self._end_receiving()
         self._bounded.idle.pop(self, None)
@@ -290,14 +289,14 @@ class BoundedProtocol(HttpToolsProtocol):
         self.timeout_keep_alive_task = self.loop.call_later(LINGER_SECONDS, self.abort)
 
     def _refuse_next(self, code: str) -> None:
-        """Refuse a request; while those before it are answered, leave it without an answer."""
+        """Refuse a request; if earlier ones are still being answered, drop it instead."""
         if self.cycle is None or self.cycle.response_complete:
             self._refuse(code)
         else:
             self._take_no_more()
 
     def _take_no_more(self) -> None:
-        """Answer what was taken, and close then: a pipeline has what it must not have."""
+        """Answer the accepted requests, then close: the pipeline is invalid from here on."""
         self._is_refused = True
         self.cycle.keep_alive = False
 
@@ -307,10 +306,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def head_problem(parser: httptools.HttpRequestParser, headers: list[tuple[bytes, bytes]]) -> str:
-    """Give the code of what a head is refused for, "" if it is taken.
+    """Return the error code for a head;
 
-    HTTP/1.0 has no transfer codings: a proxy may see another body there (RFC 9112, section 6.1).
-    The parser knows versions 0.9 and 2.0, too, whose messages look otherwise.
+    "" if it is accepted. HTTP/1.0 has no transfer codings: a proxy may see another body (RFC 9112,
+    6.1). The parser also accepts versions 0.9 and 2.0, whose messages differ.
     """
     version = parser.get_http_version()
     if version not in {"1.0", "1.1"}:
@@ -323,7 +322,7 @@ def head_problem(parser: httptools.HttpRequestParser, headers: list[tuple[bytes,
 
 
 def has_one_host(headers: list[tuple[bytes, bytes]], version: str) -> bool:
-    """Whether there is just one Host, of a valid form (RFC 9112, section 3.2)."""
+    """Whether there is exactly one valid Host header (RFC 9112, 3.2)."""
     hosts = [value for name, value in headers if name == b"host"]
     if not hosts:
         return version == "1.0"
@@ -331,7 +330,7 @@ def has_one_host(headers: list[tuple[bytes, bytes]], version: str) -> bool:
 
 
 def error_response(code: str) -> bytes:
-    """Write the answer with a code; its body is problem+json (RFC 9457)."""
+    """Return the error response for a code, as problem+json (RFC 9457)."""
     status, detail = _ERRORS[code]
     phrase = HTTPStatus(status).phrase
     body = orjson.dumps(

@@ -1,8 +1,7 @@
-"""The HTTP servers of a process: uvicorn, one for each app, started and stopped together.
+"""The HTTP servers of a process: one uvicorn per app, started and stopped together.
 
-A request passes from here, through uvicorn, to the app (`http.app`). `BoundedProtocol`, uvicorn's
-protocol with bounds, refuses it or passes it on unchanged, and sends as one what is written in one
-turn of the event loop.
+`BoundedProtocol`, uvicorn's protocol with limits, refuses a request or passes it unchanged to the
+app, and joins writes of one turn of the event loop.
 """
 
 import asyncio
@@ -29,9 +28,9 @@ _REQUEST_POLL_SECONDS = 0.05
 async def run_http_servers(
     apps: Sequence[tuple[ASGIApp, socket.socket]], memory_budget: MemoryBudget | None = None
 ) -> AsyncIterator["HttpServers"]:
-    """Run a server for each app, at its bound socket. Raises what keeps one from starting.
+    """Run a server for each app at its bound socket.
 
-    What connections hold is counted against the `memory_budget`.
+    Raises if one cannot start. The connections' memory counts against `memory_budget`.
     """
     connections = Connections(memory_budget)
     async with run_servers([(_server_config(app, connections), at) for app, at in apps]) as servers:
@@ -42,7 +41,7 @@ async def run_http_servers(
 async def run_servers(
     configs: Sequence[tuple[uvicorn.Config, socket.socket]],
 ) -> AsyncIterator["HttpServers"]:
-    """Run a server for each config, at its bound socket. Raises what keeps one from starting."""
+    """Run a server for each config at its bound socket. Raises if one cannot start."""
     servers = [_Server(config) for config, _ in configs]
     tasks = [
         asyncio.create_task(server.serve([sock]))
@@ -61,17 +60,17 @@ async def run_servers(
 
 
 class HttpServers:
-    """Servers that run."""
+    """The running servers."""
 
     def __init__(self, servers: Sequence["_Server"], tasks: Sequence[asyncio.Task[None]]) -> None:
         self._servers = servers
         self._tasks = tasks
 
     async def wait_for_first_requests(self) -> None:
-        """Wait until no connection still has to send its first request; 5 s at most.
+        """Wait until every connection has sent its first request, at most 5 s.
 
-        A client that has just connected has no other connection to send its request by, and does
-        not know that the server is about to close this one: its request would be lost.
+        A client that has just connected does not know that the server is closing: its request would
+        be lost.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_REQUEST_SECONDS):
@@ -80,11 +79,11 @@ class HttpServers:
                 await asyncio.sleep(_REQUEST_POLL_SECONDS)  # until the app has seen the last one
 
     async def stop(self) -> None:
-        """Stop them together, so that all take as long as one.
+        """Stop all servers concurrently.
 
-        A cancellation is raised once they have stopped: a server that is broken off breaks off what
-        it serves, and logs the traceback of each. So it would do with what does not end in time:
-        these connections are cut first.
+        A cancellation is raised only once they have stopped: a cancelled uvicorn aborts its
+        responses and logs a traceback for each. Connections that do not end in time are cut first,
+        for the same reason.
         """
         for server in self._servers:
             server.should_exit = True
@@ -105,7 +104,7 @@ class HttpServers:
 
 
 class _Server(uvicorn.Server):
-    """A server that handles no signals: several run side by side here."""
+    """A server without signal handlers, as several run side by side."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -117,7 +116,7 @@ class _Server(uvicorn.Server):
 
 
 def _awaits_first_request(connection: Any) -> bool:  # noqa: ANN401 - its union has no `cycle`
-    """Whether a connection (uvicorn's protocol object) has not sent its first request whole."""
+    """Whether a connection (uvicorn's protocol object) has not finished its first request."""
     cycle = connection.cycle  # of the latest request; None before the first
     return cycle is None or cycle.more_body
 

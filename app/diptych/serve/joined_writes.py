@@ -1,7 +1,6 @@
-"""Sends together what is written to a connection in one turn of the event loop.
-
-uvicorn writes a head, each part of a body and its end by themselves. Each is a call of the kernel,
-and each wakes the peer, which costs more than all else of a short answer (decision 191).
+"""Joins writes to a connection within one turn of the event loop. uvicorn writes head, body parts
+and end separately; each system call wakes the peer, which dominates the cost of a short response
+(decision 191).
 """
 
 import asyncio
@@ -11,9 +10,9 @@ MAX_JOINED = 2**15  # bytes; what has become so much is sent at once
 
 
 class JoinedWrites:
-    """A connection's transport: what is written is sent before the loop's next turn.
+    """A transport that sends joined writes before the loop's next turn.
 
-    `close` and `abort` send before they end the connection. All else is the transport's own.
+    `close` and `abort` flush first; everything else is the wrapped transport's.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:

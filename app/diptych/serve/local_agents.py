@@ -1,4 +1,4 @@
-"""Agents of a program: one without a socket, those of files on loopback."""
+"""Agents inside a program: one without a socket, or a file's agents on loopback."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ async def host_one(
 
 @asynccontextmanager
 async def serve_on_loopback(loaded: LoadedAgents) -> AsyncGenerator[list[HostedAgent]]:
-    """Serve the agents of files at free ports; traces go where the environment says."""
+    """Serve the agents of files at free ports, traced as the environment says."""
     sockets = Sockets(ListenAddress(), len(loaded.names))
     telemetry = read_telemetry(os.environ)[0]
     async with serve_agents(loaded.resolve(sockets.urls), sockets, telemetry=telemetry) as agents:
@@ -39,7 +39,7 @@ async def serve_on_loopback(loaded: LoadedAgents) -> AsyncGenerator[list[HostedA
 
 @asynccontextmanager
 async def host_file(loaded: LoadedAgents, name: str) -> AsyncGenerator[HostedAgent]:
-    """Serve the agents of files on loopback while the block lasts; gives the one of that name."""
+    """Serve the agents of files on loopback while the block lasts; yield the one called `name`."""
     async with serve_on_loopback(loaded) as agents:
         await asyncio.gather(*(agent.wait_until_tried() for agent in agents))
         yield next(agent for agent in agents if agent.name == name)

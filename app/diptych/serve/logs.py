@@ -1,7 +1,7 @@
-"""Logging of a process: to stderr, as lines of text or of JSON (`LOG_LEVEL`, `LOG_FORMAT`).
+"""Logging to stderr, as text or JSON lines (`LOG_LEVEL`, `LOG_FORMAT`).
 
 Keys, headers and conversations are never logged: known secrets and all JSON Web Tokens are
-replaced, and of an SDK's records only their kind is logged, as their texts quote what was sent.
+redacted, and an SDK's records are reduced to their kind, as their texts quote requests.
 """
 
 import logging
@@ -77,7 +77,7 @@ def _exception(formatter: logging.Formatter, record: logging.LogRecord) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Write characters that a terminal would obey, and those that nobody sees, as escapes."""
+    """Escape control characters and invisible ones."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,4 +1,4 @@
-"""How much memory this process may use: its cgroup's limit, else a part of the machine's."""
+"""The memory that this process may use: its cgroup's limit, else a share of the machine's."""
 
 import os
 from pathlib import Path
@@ -10,12 +10,12 @@ _LARGEST = 2**60  # what version 1 says for no limit is more
 
 
 def room_for_requests(limit: int) -> int:
-    """Give the part of a process's limit that requests, runs and answers may take."""
+    """Return the part of the process's limit for requests, runs and replies."""
     return max(limit - OWN, limit // 4)
 
 
 def memory_limit(root: Path = _ROOT) -> int:
-    """Give the limit of this process in bytes; `root` is where `/proc` and `/sys` are."""
+    """Return this process's limit in bytes; `root` holds `/proc` and `/sys`."""
     limits = [size for file in _limit_files(root) if (size := _read(file)) is not None]
     if limits:
         return min(limits)
@@ -23,7 +23,7 @@ def memory_limit(root: Path = _ROOT) -> int:
 
 
 def _limit_files(root: Path) -> list[Path]:
-    """Name the files with the limits of this process's cgroup and of all above it."""
+    """Yield the limit files of this process's cgroup and all its parents."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:

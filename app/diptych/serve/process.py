@@ -1,6 +1,6 @@
-"""The life of a serving process: opens its sockets, and ends it cleanly at a signal.
+"""The life of a serving process, from its sockets to a clean end at a signal.
 
-One process serves several agents, with a port each (on a laptop), or one (in a pod).
+A process serves one agent (in a pod), or several at a port each (on a laptop).
 """
 
 import asyncio
@@ -39,9 +39,9 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where agents listen: at `port` and those after it, or at free ports if it is 0.
+    """Where agents listen: at `port` and the following ones, or at free ports if it is 0.
 
-    `setting` is what errors call the port by.
+    `setting` is the port's name in errors.
     """
 
     host: str = "127.0.0.1"
@@ -60,10 +60,10 @@ class ListenAddress:
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """What holds for all agents of the process.
+    """Options of all agents of the process.
 
-    `memory_limit` is in bytes; without one it is found. With `metrics_sockets` the metrics of each
-    agent are served there alone. With `telemetry` traces are sent.
+    `memory_limit` is in bytes, by default detected. With `metrics_sockets` metrics are served only
+    there. With `telemetry` traces are sent.
     """
 
     memory_limit: int | None = None
@@ -73,7 +73,7 @@ class ServeOptions:
 
 
 class Sockets:
-    """Bound sockets that do not listen yet, so that URLs are known before anything is served.
+    """Bound sockets that do not listen yet, so that URLs are known before agents are built.
 
     Raises `ConfigError` for an address that cannot be bound.
     """
@@ -90,7 +90,7 @@ class Sockets:
 
     @property
     def addresses(self) -> list[str]:
-        """Where they listen, which is not where this machine reaches them: `http://0.0.0.0:8000`."""
+        """The listening addresses, which need not be reachable URLs: `http://0.0.0.0:8000`."""
         host = f"[{self.address.host}]" if ":" in self.address.host else self.address.host
         return [f"http://{host}:{s.getsockname()[1]}" for s in self._sockets]
 
@@ -111,8 +111,8 @@ async def serve_agents(
 ) -> AsyncIterator[list[HostedAgent]]:
     """Serve agents while the block lasts; at its end, stop their runs and close everything.
 
-    With sockets for them, the metrics of each agent are served there alone. With `telemetry` traces
-    are sent. Raises `ConfigError` before any port opens.
+    With `metrics_sockets` metrics are served only there. With `telemetry` traces are sent. Raises
+    `ConfigError` before any port opens.
     """
     options = ServeOptions(metrics_sockets=metrics_sockets, telemetry=telemetry)
     async with _serve(configs, sockets, options) as (agents, _servers):
@@ -156,10 +156,10 @@ async def serve_until_signal(
     grace: float = ProcessSettings().shutdown_grace,
     options: ServeOptions | None = None,
 ) -> None:
-    """Serve until SIGINT, SIGTERM, or SIGHUP, which comes when a terminal is closed.
+    """Serve until SIGINT, SIGTERM or SIGHUP;
 
-    What `nohup` starts outlives its terminal. Active runs then have `grace` seconds to end; a
-    second signal ends the wait.
+    `nohup` is respected. Active runs then have `grace` seconds to end; a second signal ends the
+    wait.
     """
     make_undumpable()
     stop = asyncio.Event()
@@ -183,9 +183,9 @@ async def serve_until_signal(
 
 
 async def _freeze_loaded_objects(agents: Sequence[HostedAgent]) -> None:
-    """Exclude what is loaded by now from garbage collection: it stays.
+    """Exclude all objects loaded so far from garbage collection.
 
-    A collection of it takes some 90 ms, in which nothing else runs (docs/performance.md).
+    Collecting them takes some 90 ms and blocks everything (docs/performance.md).
     """
     await asyncio.gather(*(agent.wait_for_first_connect() for agent in agents))
     gc.collect()
@@ -199,7 +199,7 @@ async def _drain(
     second_signal: asyncio.Event,
     grace: float,
 ) -> None:
-    """Take the requests that are on their way, then no new runs; give the active ones `grace` s."""
+    """Accept requests in flight, then no new runs; give active runs `grace` seconds."""
     interrupting = asyncio.create_task(second_signal.wait())
     arriving = asyncio.create_task(servers.wait_for_first_requests())
     await asyncio.wait([arriving, interrupting], return_when=asyncio.FIRST_COMPLETED)
@@ -251,7 +251,7 @@ def _apps(
 
 
 def _bind(address: ListenAddress, port: int) -> socket.socket:
-    """Bind an address; `::` is all of both families, and of IPv4 where there is no IPv6."""
+    """Bind an address; `::` means IPv6 and IPv4, or IPv4 alone where there is no IPv6."""
     try:
         return _bound(address.host, port)
     except OSError as error:
@@ -282,7 +282,7 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def _url(address: ListenAddress, port: int) -> str:
-    """Give the URL at which this machine reaches a port."""
+    """Return the URL at which this machine reaches a port."""
     is_any = address.host in ("0.0.0.0", "::", "localhost")  # noqa: S104
     host = "127.0.0.1" if is_any else address.host
     host = f"[{host}]" if ":" in host else host
@@ -290,10 +290,10 @@ def _url(address: ListenAddress, port: int) -> str:
 
 
 def make_undumpable() -> None:
-    """Keep other processes of the same user out of this one's memory and environment, on Linux.
+    """Keep the user's other processes out of this one's memory and environment, on Linux.
 
-    Stdio servers run as the agent's own user, and could read its secrets below `/proc` or by
-    ptrace. It leaves no core dump then; what it executes becomes dumpable again (prctl(2)).
+    Stdio servers run as the agent's user and could read its secrets in `/proc` or by ptrace. It
+    also disables core dumps; child programs are dumpable again (prctl(2)).
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0)

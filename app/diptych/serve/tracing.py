@@ -1,4 +1,4 @@
-"""Traces of a process, if the environment asks for them."""
+"""Traces of a process, if the environment configures them."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -28,10 +28,9 @@ _logger = logging.getLogger(__name__)
 async def opened_traces(
     settings: TelemetrySettings | None,
 ) -> "AsyncIterator[ProcessTraces | None]":
-    """Give what sends the traces of the process while the block lasts; None if there are none.
+    """Send the process's traces while the block lasts; yields None without traces.
 
-    At its end what is left is sent. No agent stays away for its traces: what is wrong with their
-    settings is logged.
+    At the end the remaining spans are sent. Invalid settings are logged and never stop an agent.
     """
     traces = _traces(settings) if settings else None
     try:
@@ -42,7 +41,7 @@ async def opened_traces(
 
 
 def traced_http_session(traces: "ProcessTraces | None") -> aiohttp.ClientSession:
-    """Open the client for models; its requests are in the traces, if there are any."""
+    """Open the client for models; its requests are traced, if tracing is on."""
     return open_http_session([traces.http_spans()] if traces else ())
 
 
@@ -63,9 +62,9 @@ def _traces(settings: TelemetrySettings) -> "ProcessTraces | None":
 def agent_traces(
     traces: "ProcessTraces | None", config: AgentConfig, version: str, in_process_model: str | None
 ) -> "AgentTraces | None":
-    """Give what traces the runs of an agent, if there are traces.
+    """Return the tracer of an agent's runs, if tracing is on.
 
-    `in_process_model` names a model that is no endpoint.
+    `in_process_model` names a model that is not an endpoint.
     """
     if traces is None:
         return None
@@ -88,9 +87,9 @@ def agent_traces(
 def observers(
     metrics: Metrics, traces: "AgentTraces | None", process: "ProcessTraces | None"
 ) -> tuple[list[Observer], ModelObserver, HookObserver]:
-    """Give who is told of records and notices, of a model's attempts, and of hooks.
+    """Return the observers of records and notices, of model attempts, and of hooks.
 
-    The metrics show what the process loses of its traces, too.
+    The metrics also count lost spans.
     """
     if traces is None or process is None:
         return [metrics.observe], metrics.observe_model, metrics.observe_hook

@@ -45,7 +45,7 @@ class Verb(Enum):
 
 
 def log_change(agent: Agent | NamespacedName, verb: Verb, kind: Kind, name: str, why: str) -> None:
-    """Log a change of an object called `name`; of an Agent that is gone, its name is left.
+    """Log a change of the object `name`; for a deleted Agent only its name is known.
 
     With `--log-format json` the line has the same in fields of its own.
     """
@@ -63,10 +63,10 @@ def log_change(agent: Agent | NamespacedName, verb: Verb, kind: Kind, name: str,
 
 
 class Answers:
-    """Puts the API's answers to own writes into the cache, and queues the Agents they affect.
+    """Puts the API's responses to our writes into the cache, and queues the affected Agents.
 
-    The watch event that follows is no news then. What the writer itself has changed does not queue
-    it: else words that differ at each write, such as a webhook's, would have it reconciled forever.
+    The watch event that follows is then no change. The writer itself is not queued: a webhook that
+    changes each write would have it reconciled forever.
     """
 
     def __init__(self, cache: ObjectCache, queue: WorkQueue) -> None:
@@ -74,14 +74,16 @@ class Answers:
         self._queue = queue
 
     def put_agent(self, answer: Object) -> None:
-        """Take the answer to the write of a status; a status alone affects nobody."""
+        """Cache the response to a status write; a status alone affects no other Agent."""
         former = self._cache.find(AGENT, namespaced_name_of(answer))
         affected = self._cache.put(AGENT, answer)
         if former is None or _is_edited(former, answer):
             self._queue_all(affected)
 
     def put_child(self, kind: Kind, answer: Object, writer: NamespacedName) -> None:
-        """Take the answer to the write of a child; its `writer` is queued if its status is news."""
+        """Cache the response to a child's write; queue its `writer` if the child's status
+        changed.
+        """
         former = self._cache.find(kind, namespaced_name_of(answer))
         affected = self._cache.put(kind, answer)
         if former is None or former.get("status") == answer.get("status"):
@@ -94,7 +96,7 @@ class Answers:
 
 
 def _is_edited(former: Object, answer: Object) -> bool:
-    """Whether an Agent is another one than before, apart from its status."""
+    """Whether anything but an Agent's status has changed."""
     before, after = agent_of(former), agent_of(answer)
     return (before.uid, before.generation, before.is_terminating) != (
         after.uid,
@@ -161,7 +163,7 @@ class Applier:
     async def unexpose(self, agent: Agent, network_policy: Object) -> None:
         """Delete an Agent's routes; apply the policy that admits nobody. Raises `ApiError`.
 
-        All else of an Agent that may not be exposed as its manifest asks goes on as it was.
+        The rest of an Agent that may not be exposed as requested stays as it is.
         """
         for kind, live in tuple(self._cache.children(agent)):
             if kind in ROUTE_KINDS:
@@ -180,7 +182,7 @@ class Applier:
     async def _write(
         self, agent: Agent, desired: Object, live: Object | None, *, is_whole: bool
     ) -> Object:
-        """Write a child; `is_whole` removes what others have added, too."""
+        """Write a child; `is_whole` also removes others' additions."""
         if live is None:
             return await self._client.apply(desired, None)
         try:
@@ -194,7 +196,7 @@ class Applier:
             return await self._repair(desired, live, error)
 
     async def _repair(self, desired: Object, live: Object, error: InvalidError) -> Object:
-        """Overwrite an object, or recreate it where it differs in what can never be changed."""
+        """Overwrite an object, or recreate it if an immutable field differs."""
         kind, name = kind_of(desired), namespaced_name_of(desired)
         if not _must_be_recreated(live, desired):
             answer = await self._client.overwrite(live, desired)
@@ -208,7 +210,7 @@ class Applier:
 
 
 def _reason(live: Object | None, desired: Object) -> str:
-    """Return why a child is written."""
+    """Return the logged reason of a child's write."""
     if live is None:
         return "it was not there"
     noted = (live["metadata"].get("annotations") or {}).get(APPLIED_DIGEST)

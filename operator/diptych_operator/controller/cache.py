@@ -40,7 +40,7 @@ from diptych_operator.status.conditions import MissingDependency
 
 
 class ReferrerIndex:
-    """Which Agents refer to an object."""
+    """Maps objects to the Agents that refer to them."""
 
     def __init__(self) -> None:
         self._referrers: dict[Reference, set[NamespacedName]] = defaultdict(set)
@@ -155,7 +155,7 @@ class ObjectCache:
         return {name for content in absent for name in self.remove(kind, content)}
 
     def callers(self, agent: Agent) -> tuple[NamespacedName, ...]:
-        """Name the Agents that delegate to an Agent by its name, as far as it lets them."""
+        """Return the names of Agents that delegate to an Agent and are allowed to."""
         referrers = self._referrers.of((AGENT.name, *agent.namespaced_name))
         callers = filter(None, map(self.agent, referrers))
         return tuple(caller.namespaced_name for caller in callers if self._may_call(caller, agent))
@@ -260,10 +260,10 @@ class ObjectCache:
         return {name: namespace["metadata"].get("labels", {})} if namespace else {}
 
     def _index(self, agent: Agent) -> set[NamespacedName]:
-        """Note what an Agent refers to before it is reconciled: `callers` are those of all Agents.
+        """Record an Agent's references before it is reconciled, so that `callers` is complete.
 
-        Returns the Agents whose callers may have changed. Without it, an operator that starts would
-        find its Agents without callers, and write that down.
+        Returns the Agents whose callers may have changed. Without it a starting operator would
+        write access files without callers.
         """
         try:
             wanted = references(agent, self.domain, self._shared_urls)
@@ -274,7 +274,7 @@ class ObjectCache:
     def _set_references(
         self, name: NamespacedName, wanted: frozenset[Reference]
     ) -> set[NamespacedName]:
-        """Note what an Agent refers to; return the Agents that are no longer or newly among it."""
+        """Record an Agent's references; return the Agents added to or removed from them."""
         before = self._referrers.set_references(name, wanted)
         return {one for one in _names(before ^ wanted, AGENT) if one in self._objects[AGENT]}
 
@@ -302,7 +302,7 @@ def _version(content: Object) -> int:
 
 
 def _trimmed(kind: Kind, content: Object) -> Object:
-    """Leave out what no decision needs, to save memory: mainly the owners of single fields."""
+    """Drop fields that no decision needs, mainly `managedFields`, to save memory."""
     metadata: dict[str, Any] = dict(content["metadata"])
     if kind is DEPLOYMENT and (added := additions(metadata.get("managedFields", ()))):
         metadata[ADDED] = added

@@ -47,7 +47,7 @@ class OperatorName:
 
 @dataclass(slots=True)
 class _Claim:
-    """What is known of one namespace. `held_until` is on the monotonic clock."""
+    """The claim of one namespace. `held_until` is in monotonic seconds."""
 
     election: LeaderElection
     held_until: float = 0.0
@@ -98,7 +98,7 @@ class NamespaceClaims:
             await self.renew()
 
     async def renew(self) -> None:
-        """Look at each claim whose time has come."""
+        """Check every claim that is due."""
         namespaces = {namespace for namespace, _ in self._cache.agent_names()}
         for namespace in [*self._claims]:
             try:
@@ -116,7 +116,7 @@ class NamespaceClaims:
             await self._look_and_queue(namespace)
 
     async def _look_and_queue(self, namespace: str) -> None:
-        """Look at a claim; if it is held now, and was not, queue all who were turned away."""
+        """Check a claim; if it is newly held, queue the Agents that were turned away."""
         was_held = self.holds(namespace)
         await self._look(namespace)
         if self.holds(namespace) and not was_held:

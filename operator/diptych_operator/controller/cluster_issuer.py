@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class ClusterIssuer:
-    """`current` is the issuer as it was last read, `problem` why it could not be read; else ""."""
+    """`current` is the issuer as last read; `problem` says why the last read failed, else ""."""
 
     def __init__(self, client: KubernetesClient, cache: ObjectCache, queue: WorkQueue) -> None:
         self._client = client
@@ -35,13 +35,13 @@ class ClusterIssuer:
         self.problem = "the API was not asked yet"
 
     async def run(self) -> None:
-        """Look again and again, forever."""
+        """Refresh periodically, forever."""
         while True:
             await self.refresh()
             await asyncio.sleep(PERIOD if self.current else RETRY_SECONDS)
 
     async def refresh(self) -> None:
-        """Look once; what cannot be read leaves what is known."""
+        """Read the issuer once; on failure keep the former value."""
         try:
             found = _issuer(
                 await self._client.document(_DISCOVERY), await self._client.document(_KEYS)

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Who wants which Lease, and for how many seconds; `note` stands in its annotations."""
+    """A candidate: its Lease, the lease's duration in seconds, and a `note` for its annotations."""
 
     lease: NamespacedName
     identity: str
@@ -42,7 +42,7 @@ class Candidate:
 class LeaderElection:
     """One candidate's part in the election. `clock` gives monotonic seconds.
 
-    What `candidate` says holds from the next request on.
+    A change of `candidate` takes effect with the next request.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class LeaderElection:
         return self._renewed_at + RENEW_DEADLINE - self._clock()
 
     async def try_acquire_or_renew(self) -> str:
-        """Acquire or renew the Lease if that is possible now; name its holder.
+        """Acquire or renew the Lease if possible; return its holder.
 
         Of two candidates that try at once one fails, because a Lease is replaced only at the
         version that was read. Raises `ApiError`.
@@ -124,7 +124,7 @@ class LeaderElection:
         return self.candidate.identity
 
     async def release(self) -> None:
-        """Return the Lease up, so that another operator need not wait until it expires."""
+        """Give the Lease up, so that another operator need not wait until it expires."""
         try:
             async with asyncio.timeout(RELEASE_TIMEOUT):
                 await self._release()

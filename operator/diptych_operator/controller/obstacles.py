@@ -1,4 +1,4 @@
-"""What keeps an Agent's children from being made: its manifest, the cluster, or the API. Pure."""
+"""Errors that keep an Agent's children from being applied: manifest, cluster or API. Pure."""
 
 from diptych_operator.desired.children import (
     Children,
@@ -64,7 +64,7 @@ def retry_after(rejection: Problem | None, blocker: Problem | None) -> float | N
 
 
 def waits_for_others(at_once: int) -> Blocked:
-    """Return the error for an Agent whose pods are not replaced yet, as others' are."""
+    """Return the problem for an Agent that waits for other Agents' rollouts."""
     message = (
         "What the platform sets for all Agents has changed; this one waits for the rollout of "
         f"others ({at_once} at a time: the chart's value agents.rollout.atOnce)."

@@ -24,7 +24,7 @@ class PurgeJobs:
         self._answers = answers
 
     async def ensure(self, agent: Agent, desired: Object | None) -> None:
-        """Have an Agent's Job there, suspended, and no other one of it. Raises `ApiError`."""
+        """Ensure that an Agent's only purge Job exists and is suspended. Raises `ApiError`."""
         is_there = False
         for job in self._cache.purge_jobs(agent.namespaced_name):
             if _annotation(job, AGENT_UID) != agent.uid or "deletionTimestamp" in job["metadata"]:
@@ -43,7 +43,7 @@ class PurgeJobs:
             log_change(agent, Verb.CREATED, JOB, live["metadata"]["name"], why)
 
     async def start(self, name: NamespacedName, orphaned: Sequence[Object]) -> None:
-        """Start Jobs of Agents of this name that are gone. Raises `ApiError`."""
+        """Start the Jobs of deleted Agents of this name. Raises `ApiError`."""
         for job in orphaned:
             try:
                 await self._client.create(purge_policy(job))
@@ -55,7 +55,7 @@ class PurgeJobs:
             log_change(name, Verb.APPLIED, JOB, live["metadata"]["name"], why)
 
     def orphaned(self, name: NamespacedName) -> list[Object]:
-        """Return the suspended Jobs whose Agents are gone, but for what another one has adopted."""
+        """Return suspended Jobs of deleted Agents whose sessions nobody has adopted."""
         agent = self._cache.agent(name)
         return [
             job

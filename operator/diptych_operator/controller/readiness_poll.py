@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class StatusTokens:
-    """Tokens of the operator's ServiceAccount, each for one Agent: no pod can use it elsewhere.
+    """Tokens of the operator's ServiceAccount, each with one Agent as audience.
 
     Without an `account` there are none.
     """
@@ -64,7 +64,7 @@ class StatusTokens:
         """The token, None if the API gave none, and the time until which that holds."""
 
     async def token(self, name: NamespacedName) -> str | None:
-        """Return a token for an Agent; None if the API gives none now."""
+        """Return a token for an Agent; None if the API refuses one."""
         if self._account is None:
             return None
         token, until = self._tokens.get(name, (None, 0.0))
@@ -130,9 +130,9 @@ class ReadinessPoll:
             self._queue.add(name)
 
     async def _ask_for_events(self, name: NamespacedName) -> bool:
-        """Ask why a pod does not start, if one does not; return whether the answer is news.
+        """Look up why a pod does not start; return whether the answer changed.
 
-        Until it is there, the former one stands: an Agent may be reconciled meanwhile.
+        Until then the former answer stands, as the Agent may be reconciled meanwhile.
         """
         problems, found = self._cache.start_problems, None
         former = problems.get(name)
@@ -155,7 +155,7 @@ class ReadinessPoll:
     async def _ask_pods(
         self, name: NamespacedName, session: aiohttp.ClientSession
     ) -> tuple[MissingDependency, ...] | None:
-        """Return what any pod misses, each once; None if no pod answers."""
+        """Return all pods' missing dependencies, without duplicates; None if no pod answers."""
         pods = {pod["metadata"]["name"]: pod_address(pod) for pod in self._cache.pods(name)}
         asked = [(pod, address) for pod, address in pods.items() if address][:_MAX_PODS]
         token = await self._tokens.token(name) if asked else None
@@ -169,7 +169,7 @@ class ReadinessPoll:
 
 
 def _merged(answers: Mapping[str, Sequence[MissingDependency]]) -> tuple[MissingDependency, ...]:
-    """Return what the pods miss, each once; what not all of them miss names those that do."""
+    """Merge missing dependencies; one that only some pods miss names these pods."""
     pods: dict[MissingDependency, list[str]] = {}
     for pod, missing in answers.items():
         for one in dict.fromkeys(missing):
@@ -185,7 +185,7 @@ def _merged(answers: Mapping[str, Sequence[MissingDependency]]) -> tuple[Missing
 async def _ask_pod(
     session: aiohttp.ClientSession, pod: str, address: str, token: str | None
 ) -> list[MissingDependency] | None:
-    """Ask one pod what it misses; None without a usable answer."""
+    """Ask one pod for its missing dependencies; None without a usable answer."""
     host = f"[{address}]" if ":" in address else address
     url, headers = f"http://{host}:{PORT}/ready", {"Authorization": f"Bearer {token}"}
     try:
@@ -203,9 +203,9 @@ async def _ask_pod(
 
 
 def _refusal(headers: Mapping[str, str]) -> str:
-    """Return why a pod refuses the operator's token; empty if it does not.
+    """Return why a pod refuses the operator's token; empty if it accepts it.
 
-    A clock is the nearest cause that can be seen from here: each answer has the pod's own time.
+    A wrong clock can be told from the response's Date header.
     """
     why = _REFUSED.search(headers.get("WWW-Authenticate", ""))
     if why is None:

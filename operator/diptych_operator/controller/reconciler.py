@@ -82,7 +82,7 @@ _log = logging.getLogger(__name__)
 
 
 class Workers:
-    """Take Agents from the queue and reconcile them, `WORKERS` at a time."""
+    """Reconciles queued Agents, `WORKERS` at a time."""
 
     def __init__(self, queue: WorkQueue, reconciler: "Reconciler", metrics: Metrics) -> None:
         self._queue = queue
@@ -214,10 +214,10 @@ class Reconciler:
         return min(filter(None, (again, nudge, retry_after(rejection, blocker))), default=None)
 
     async def _nudge(self, agent: Agent) -> float | None:
-        """Have refused pods tried again, now and then; return the seconds to the next time.
+        """Trigger another try for refused pods; return the seconds until the next.
 
-        The controller of ReplicaSets takes up a change at once, and a Deployment's annotations are
-        its ReplicaSet's.
+        Changing the Deployment's annotations changes its ReplicaSet, whose controller then tries
+        again at once.
         """
         name, deployment = agent.namespaced_name, self._cache.deployment(agent)
         if deployment is None or refusal(deployment) is None:
@@ -271,7 +271,7 @@ class Reconciler:
             raise obstacle
 
     def _queue_outdated_peers(self, agent: Agent) -> None:
-        """Queue the Agents that this one refers to whose access files say something else."""
+        """Queue referenced Agents whose access files are outdated."""
         for name in self._cache.peers(agent.namespaced_name):
             peer, issuer = self._cache.agent(name), self._issuer.current
             if peer is None or issuer is None or peer.is_open:

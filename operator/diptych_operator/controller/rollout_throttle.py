@@ -1,7 +1,7 @@
-"""Lets only so many Agents roll at a time when the platform has changed.
+"""Limits concurrent rollouts after a platform change.
 
-Who rolls is read from the Deployments (`desired.rollout_mark`), so that the next operator goes on
-where this one ended. Who waits is known by being looked at again.
+Rolling Agents are found by their Deployments (`desired.rollout_mark`), so a restarted operator
+continues where the former one stopped. Waiting Agents are requeued.
 """
 
 from diptych_operator.controller.cache import ObjectCache
@@ -13,7 +13,7 @@ from diptych_operator.resources.kinds import DEPLOYMENT, NamespacedName, Object
 
 
 class RolloutThrottle:
-    """At most `at_once` Agents roll at a time because of the platform; 0 is no limit."""
+    """At most `at_once` concurrent platform rollouts; 0 means no limit."""
 
     def __init__(
         self, cache: ObjectCache, queue: WorkQueue, at_once: int, metrics: Metrics
@@ -27,7 +27,7 @@ class RolloutThrottle:
         self._held_back: dict[NamespacedName, None] = {}
 
     def try_begin(self, agent: Agent, desired: Object, live: Object | None) -> bool:
-        """Begin to apply a Deployment, if that may be done now; then `end` must follow."""
+        """Reserve a place for a rollout if one is free; `end` must follow."""
         name = agent.namespaced_name
         if not (self.at_once and begins_platform_rollout(desired, live)):
             self._held_back.pop(name, None)
@@ -40,7 +40,7 @@ class RolloutThrottle:
         return True
 
     def end(self, name: NamespacedName) -> None:
-        """End the writing of an Agent's Deployment, and queue those that wait, if there is room."""
+        """Mark a Deployment as written; queue waiting Agents if there is room."""
         self._admitted.discard(name)
         self._metrics.set_held_back(len(self._held_back))
         if self._held_back and name not in self._held_back:  # one that waits has just found no room

@@ -1,4 +1,4 @@
-"""What pods are told of who calls (the access file), and what they call with: tokens. Pure.
+"""The access file, which lists an agent's allowed callers, and the tokens for its own calls. Pure.
 
 The access file (`diptych.manifest.access` reads it) lies in a ConfigMap of its own, so
 that a new key of the cluster or a new caller restarts no pod. It holds nothing secret.
@@ -22,7 +22,7 @@ _TOKEN_SECONDS = 3600  # the kubelet renews a token when four fifths of that are
 
 @dataclass(frozen=True, slots=True)
 class TokenIssuer:
-    """Who signs the tokens of the cluster's ServiceAccounts, and its JSON Web Keys."""
+    """The issuer of the cluster's ServiceAccount tokens, and its JSON Web Keys."""
 
     url: str
     keys: tuple[Mapping[str, Any], ...]
@@ -30,7 +30,7 @@ class TokenIssuer:
 
 @dataclass(frozen=True, slots=True)
 class AccessSettings:
-    """What the platform says of callers for all Agents.
+    """The platform's access settings for all Agents.
 
     `issuers` and `grants` have the form of the access file. `operator` is the operator's own
     ServiceAccount, which asks pods how they are.

@@ -28,7 +28,7 @@ _LOCKED = (
 
 
 def locked_by_policy() -> tuple[LockedField, ...]:
-    """Return the fields with which an Agent could run another program than the one that asks."""
+    """Return the fields by which an Agent could replace the program that enforces the policy."""
     why = "agents.policy holds for all Agents, so none may change what its container runs"
     return tuple(locked_field(path, why) for path in _LOCKED)
 

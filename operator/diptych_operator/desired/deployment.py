@@ -87,10 +87,10 @@ _STDIO_MIB = 64  # of a small stdio server in Python, beside its agent
 
 @dataclass(frozen=True, slots=True)
 class RolloutSettings:
-    """How pods are replaced.
+    """Rollout settings.
 
-    `max_surge` and `max_unavailable` are a Deployment's. `at_once` is how many Agents roll at a
-    time when not they but the platform has changed; 0 is no limit.
+    `max_surge` and `max_unavailable` are a Deployment's. `at_once` limits concurrent rollouts after
+    a platform change; 0 means no limit.
     """
 
     max_surge: int | str = 1
@@ -143,7 +143,7 @@ def deployment_spec(
 def pod_template(
     agent: Agent, config_map: str, defaults: PodDefaults, peers: Sequence[PeerRef] = ()
 ) -> dict[str, Any]:
-    """Return the pod template: the operator's own, the platform's over it, then the Agent's word.
+    """Return the pod template: the operator's, overridden by the platform's, then the Agent's.
 
     Raises `ManifestError`.
     """

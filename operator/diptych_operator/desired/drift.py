@@ -1,4 +1,4 @@
-"""Drift: whether a live object still says what was applied to it, and what others added. Pure.
+"""Drift: whether a live object still has the applied values, and others' additions. Pure.
 
 The digest on the object tells whether the desired state has changed since (fields may have to be
 removed); comparing values tells whether somebody has edited what was applied. What the API server
@@ -38,7 +38,7 @@ def has_drifted(live: Object, desired: Object) -> bool:
 
 
 def contains(live: object, desired: object, field: str = "") -> bool:
-    """Whether a live value says everything that the desired value says."""
+    """Whether a live value contains every field of the desired value."""
     match desired:
         case dict() if field in _ATOMIC:
             return live == desired
@@ -99,9 +99,9 @@ _RESTARTED = "metadata.annotations.kubectl.kubernetes.io/restartedAt"
 
 
 def additions(managed: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return what others add to the pod template of ours: each path, and the manager that did it.
+    """Return others' additions to our pod template: each path and its field manager.
 
-    `kubectl rollout restart` adds one that means nothing but new pods; it is left out.
+    The annotation of `kubectl rollout restart` is left out.
     """
     own = [_template(one) for one in managed if one.get("manager") in _OWN]
     others = [one for one in managed if one.get("manager") not in _OWN]

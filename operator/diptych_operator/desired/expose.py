@@ -1,7 +1,7 @@
 """How an Agent is reached from outside of the cluster: its HTTPRoute or Ingress. Pure.
 
-The platform switches either on, and says which host names Agents may take: a name is worth a
-certificate, and what is behind it is trusted for it.
+The platform enables either, and restricts host names: whoever has a name gets its certificate and
+its users' trust.
 """
 
 import re
@@ -86,7 +86,7 @@ def ingress_sources(agent: Agent, settings: ExposeSettings) -> tuple[Mapping[str
 
 
 def route(agent: Agent) -> Iterator[tuple[Kind, Mapping[str, Any]]]:
-    """Return kind and spec of what exposes an Agent, if it is exposed."""
+    """Return kind and spec of the object that exposes an Agent, if any."""
     given = agent.expose
     if "gateway" in given:
         yield HTTP_ROUTE, _http_route(agent, given)
@@ -130,9 +130,9 @@ def _ingress(agent: Agent, given: Mapping[str, Any]) -> Mapping[str, Any]:
 def _host_holder(
     agent: Agent, others: Iterable[Object], settings: ExposeSettings
 ) -> NamespacedName | None:
-    """Name the oldest Agent that may have the host name of this one, if it is another one.
+    """Return the oldest other Agent that may have this one's host name, if any.
 
-    One that may not have it is not reached under it either, and so is in nobody's way.
+    Agents that may not have the name are ignored.
     """
     holders = [
         (content["metadata"].get("creationTimestamp", ""), namespaced_name_of(content))

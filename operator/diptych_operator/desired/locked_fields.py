@@ -4,7 +4,7 @@ A path is written as in Kubernetes' own messages: `spec.nodeSelector`, `metadata
 `spec.containers[agent].env[HTTPS_PROXY]`. What stands in brackets is a key of a mapping or the name
 of a list's entry, and may be a glob: `spec.containers[*].securityContext`.
 
-A lock looks at what comes out: an Agent may say what the platform says, and nothing else.
+A lock compares the result: an Agent may set only the platform's value.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""Labels and annotations of what an Agent is made of. Pure.
+"""Labels and annotations of an Agent's objects.
 
-From the weakest to the strongest: what the platform gives all Services and ServiceAccounts of
-Agents, what an Agent gives all its objects (`spec.metadata`), and the operator's own labels.
+Pure. From weakest to strongest: the platform's (Services and ServiceAccounts), the Agent's
+`spec.metadata`, the operator's own.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class ObjectMetadata:
 
 @dataclass(frozen=True, slots=True)
 class MetadataSettings:
-    """What the platform says of labels and annotations.
+    """The platform's settings for labels and annotations.
 
     `allowed` are globs of the keys that Agents may set; none if empty.
     """
@@ -33,7 +33,7 @@ class MetadataSettings:
 
 
 def own_metadata(agent: Agent) -> ObjectMetadata:
-    """Return what an Agent's `spec.metadata` says."""
+    """Return the labels and annotations in an Agent's `spec.metadata`."""
     given = agent.spec.get("metadata") or {}
     return ObjectMetadata(given.get("labels") or {}, given.get("annotations") or {})
 
@@ -53,7 +53,7 @@ def check_metadata(agent: Agent, settings: MetadataSettings) -> None:
 
 
 def with_metadata(child: Object, agent: Agent, settings: MetadataSettings) -> Object:
-    """Return an object of an Agent its labels and annotations; its own are the strongest."""
+    """Return an Agent's object with labels and annotations added; existing ones win."""
     platform = {SERVICE: settings.services, SERVICE_ACCOUNT: settings.service_accounts}.get(
         kind_of(child), ObjectMetadata()
     )

@@ -74,7 +74,7 @@ class NetworkSettings:
 
     @property
     def shared_urls(self) -> tuple[str, ...]:
-        """What every Agent asks, whatever its manifest says."""
+        """URLs that every Agent calls, whatever its manifest."""
         return (*self.issuers, *([self.proxy] if self.proxy else []))
 
 
@@ -105,7 +105,7 @@ def policy_spec(
 def ingress_rules(
     agent: Agent, network: NetworkSettings, sources: Sequence[Mapping[str, Any]] = ()
 ) -> list[Rule]:
-    """Return who may reach the Agent: its namespace, peers, the operator, gateways."""
+    """Return the ingress rules: the Agent's namespace, peers, the operator, gateways."""
     rules = [{"from": [{"podSelector": {}}], "ports": [_tcp(PORT)]}]
     if (namespaces := _delegating_namespaces(agent)) is not None:
         agents = {"namespaceSelector": namespaces, "podSelector": {"matchLabels": AGENT_POD_LABELS}}
@@ -122,7 +122,7 @@ def ingress_rules(
 
 
 def egress_rules(agent: Agent, observed: ObservedState, network: NetworkSettings) -> list[Rule]:
-    """Return what the Agent may reach: the name servers, and all that its manifest names."""
+    """Return the egress rules: name servers, and every address in the manifest."""
     rules = [
         *_to_name_servers(network.dns),
         *_to_peers(agent, observed),
@@ -138,7 +138,7 @@ def egress_rules(agent: Agent, observed: ObservedState, network: NetworkSettings
 def redis_egress_rules(
     agent: Agent, observed: ObservedState, network: NetworkSettings
 ) -> list[Rule]:
-    """Return what a pod may reach that only looks into the Agent's Redis."""
+    """Return the egress rules of a pod that only needs the Agent's Redis."""
     rules = [*_to_name_servers(network.dns), *_to_redis(agent)]
     if ref := agent.redis_service:
         rules += _to_service(ref.name, ref.port, observed)

@@ -1,4 +1,4 @@
-"""The Agents and Services that a manifest refers to, and what is observed of them. Pure."""
+"""The Agents and Services that a manifest refers to, and their observed state. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -138,9 +138,9 @@ def delegation_permission(agent: Agent, peer: PeerRef, observed: ObservedState) 
 
 
 def may_use(agent: Agent, ref: ServiceRef, observed: ObservedState) -> bool:
-    """Whether a Service lets an Agent have it as a tool server: its annotation decides.
+    """Whether a Service's annotation allows an Agent to use it as a tool server.
 
-    One that does not exist, or cannot be seen, consents to nothing.
+    A Service that is missing or not visible does not consent.
     """
     if not ref.needs_consent:
         return True

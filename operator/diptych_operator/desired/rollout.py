@@ -1,4 +1,4 @@
-"""How far the rollout of a live Deployment is, what its pods use, and who caused it. Pure.
+"""A live Deployment's rollout: its progress, its pods' ConfigMaps, and its cause. Pure.
 
 Changes of the platform wait for each other, an Agent's own do not. The mark that tells them apart
 stands on the Deployment, so that it outlives the operator's process.
@@ -45,7 +45,7 @@ def is_rolled_out(deployment: Object | None) -> bool:
 
 
 def is_replacing_pods(deployment: Object | None, pods: Iterable[Object]) -> bool:
-    """Whether pods of a former revision may still run, be it that they only drain.
+    """Whether pods of a former revision may still run, including draining ones.
 
     A Deployment does not count pods that are being deleted, and their runs go on until the grace
     period is over. With no other pod left, nothing tells of which revision these are.
@@ -80,7 +80,7 @@ _FORM = re.compile(r"generation=(\d+) template=([0-9a-f]+) cause=(manifest|platf
 
 
 class Cause(Enum):
-    """Who caused the newest change of an Agent's pods."""
+    """The cause of the newest change of an Agent's pods."""
 
     MANIFEST = "manifest"
     """The Agent itself: it was made or changed. Also what mends pods that do not work."""
@@ -101,7 +101,7 @@ class RolloutMark:
 
 
 def mark_of(deployment: Object | None) -> RolloutMark | None:
-    """Read a Deployment's mark; None if it has none that can be read."""
+    """Read a Deployment's mark; None if it is missing or invalid."""
     annotations = ((deployment or {}).get("metadata") or {}).get("annotations") or {}
     found = _FORM.fullmatch(annotations.get(ROLLOUT_MARK, ""))
     return RolloutMark(int(found[1]), found[2], Cause(found[3])) if found else None
@@ -129,7 +129,7 @@ def begins_platform_rollout(desired: Object, live: Object | None) -> bool:
 
 
 def is_in_platform_rollout(deployment: Object) -> bool:
-    """Whether pods are being replaced because of the platform; a paused one is nobody's."""
+    """Whether a platform rollout is in progress; a paused rollout does not count."""
     mark = mark_of(deployment)
     if mark is None or mark.cause is not Cause.PLATFORM or is_rolled_out(deployment):
         return False

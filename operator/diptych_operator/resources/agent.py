@@ -1,4 +1,4 @@
-"""An `Agent` as a typed value: what the operator reads of a manifest, and whose an object is.
+"""An `Agent` as a typed value, and ownership of objects.
 
 The API has validated every Agent against the CRD, which is generated from the pod's manifest
 models, so nothing is validated again here.
@@ -298,7 +298,7 @@ class ManifestError(ValueError):
 class ExposeError(ManifestError):
     """A manifest that asks to be exposed as the platform does not let it.
 
-    What it was exposed by before goes: its route, and what its NetworkPolicy admits for that.
+    Its former route, and the ingress rule for it, are removed.
     """
 
 

@@ -1,4 +1,4 @@
-"""What an Agent's conditions come to, for people: what is wrong, and what to do. Pure.
+"""A summary of an Agent's conditions for people: what is wrong, and what to do. Pure.
 
 It stands in `status.advice`, before the conditions by its name, so that `kubectl describe` shows it
 first. Programs read the conditions.
@@ -106,7 +106,7 @@ def advice(
 
 
 def _by_weight(by_type: Mapping[ConditionType, Condition]) -> Iterator[Condition]:
-    """Return the conditions that tell of something wrong or unfinished, the gravest first."""
+    """Return the conditions that report a problem or something unfinished, gravest first."""
     ready, progressing = by_type["Ready"], by_type["Progressing"]
     if by_type["Accepted"].status == "False":
         yield by_type["Accepted"]

@@ -1,4 +1,4 @@
-"""A condition of an Agent, and the problems that conditions tell of, as values. Pure."""
+"""Conditions and problems as values. Pure."""
 
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
@@ -23,7 +23,7 @@ MENDED_ELSEWHERE: Final = frozenset(("NameConflict", "HostConflict"))
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A reason in one CamelCase word, and a message that says what to do about it."""
+    """A reason in one CamelCase word, and a message with advice."""
 
     reason: str
     message: str

@@ -59,7 +59,7 @@ class MissingDependency:
 
 @dataclass(frozen=True, slots=True)
 class StatusInputs:
-    """What an Agent's conditions follow from.
+    """The inputs of an Agent's conditions.
 
     `rejection` says why the manifest cannot be served, `blocker` why the desired state could not
     be applied. `missing_dependencies` is None as long as no pod has answered. `former_degraded` is
@@ -150,7 +150,7 @@ def _available(inputs: StatusInputs) -> Condition:
 
 
 def _with_image(inputs: StatusInputs) -> StatusInputs:
-    """Name the image where a pod misses the program of a tool server: the pod does not know it."""
+    """Add the image's name if a tool server's program is missing; the pod does not know it."""
     image, missing = agent_image(inputs.deployment), []
     for one in inputs.missing_dependencies or ():
         if one.kind == "server" and (found := _NO_PROGRAM.fullmatch(one.reason)):
@@ -161,7 +161,7 @@ def _with_image(inputs: StatusInputs) -> StatusInputs:
 
 
 def _drifted(inputs: StatusInputs) -> Iterator[Condition]:
-    """Name what others have added to the Deployment's pod template; nothing if that is nothing."""
+    """Return the condition for others' additions to the pod template, if any."""
     if added := added_fields(inputs.deployment):
         fields = ", ".join(f"{path} (by {manager})" for path, manager in sorted(added.items()))
         message = f"The pods have what no manifest says, added to their Deployment: {fields}."
@@ -169,7 +169,7 @@ def _drifted(inputs: StatusInputs) -> Iterator[Condition]:
 
 
 def _kstatus(inputs: StatusInputs, progressing: Condition) -> Iterator[Condition]:
-    """Return what kstatus reads of an Agent: it stands still, or is being changed, or neither."""
+    """Return the conditions for kstatus: Stalled, Reconciling, or neither."""
     obstacle = inputs.rejection or inputs.blocker
     if obstacle is None and progressing.reason in _STANDSTILL:
         obstacle = Problem(progressing.reason, progressing.message)
@@ -325,9 +325,10 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
 
 
 def _url(agent: Agent, inputs: StatusInputs) -> str:
-    """Return where the Agent is reached; "" if it never was: its name may lead to somebody else's.
+    """Return the Agent's URL;
 
-    It is the URL inside if the Agent may not be exposed as it asks.
+    "" if it was never served, as its name may be somebody else's. It is the internal URL if the
+    Agent may not be exposed as requested.
     """
     if inputs.rejection is None:
         return agent.shown_url
@@ -337,7 +338,9 @@ def _url(agent: Agent, inputs: StatusInputs) -> str:
 
 
 def former_degraded(agent: Agent) -> Mapping[str, Any] | None:
-    """Return the Degraded condition that an Agent's status has, be it of an earlier operator."""
+    """Return the Degraded condition in an Agent's status, which an earlier operator may have
+    set.
+    """
     conditions_then = agent.status.get("conditions", ())
     return next((dict(c) for c in conditions_then if c["type"] == "Degraded"), None)
 

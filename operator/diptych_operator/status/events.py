@@ -43,7 +43,7 @@ class Transition:
 
 
 def premature(before: Mapping[str, Any], after: Mapping[str, Any], now: str) -> frozenset[str]:
-    """Name the conditions whose turn for the worse is too young to be reported."""
+    """Return the conditions that turned bad too recently to be reported."""
     former = {c["type"]: c for c in before.get("conditions", ())}
     return frozenset(
         condition["type"]

@@ -1,4 +1,4 @@
-"""What a live Deployment and its pods say, and what keeps a pod from becoming ready. Pure."""
+"""Reads a live Deployment and its pods: why pods are missing or not ready. Pure."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -170,7 +170,7 @@ def _containers(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _origin(name: str, deployment: Object | None, own: Collection[str]) -> str:
-    """Return whose a container is that is not the agent's."""
+    """Return who added a container that is not the agent's."""
     if deployment is None or name in own:
         return "of spec.podTemplate"
     if manager := added_fields(deployment).get(f"spec.containers[{name}]"):

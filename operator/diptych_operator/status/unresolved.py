@@ -1,4 +1,4 @@
-"""References of a manifest that lead nowhere, for the condition ResolvedRefs. Pure.
+"""Unresolved references of a manifest, for the condition ResolvedRefs. Pure.
 
 Objects may be created in any order: what is missing now may come later. So an unresolved reference
 is reported and never rejected; the agent runs without what it lacks.

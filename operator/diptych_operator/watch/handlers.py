@@ -30,7 +30,7 @@ from diptych_operator.watch.staleness import WatchStaleness
 
 
 class _NoDiffBase(kopf.DiffBaseStorage):
-    """Keeps nothing: kopf else copies each object of each event, to compare it with the former."""
+    """Stores no diff base; kopf would copy each object of each event to compare it."""
 
     def build(self, **_: object) -> kopf.BodyEssence:
         return {}
