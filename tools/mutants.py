@@ -20,6 +20,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ AREAS = (
     *("app/diptych_cel", "operator/diptych_operator/desired", "operator/diptych_operator/status"),
 )
 MOST_TESTS = 400  # of a line; the quickest files come first
+MOST_CHARACTERS = 2**17  # of their names: a command line has a limit
 SECONDS = 300.0  # of the tests of one mutant; a hang is a kill
 _COMPARED = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq}
 _COMPARED |= {ast.NotEq: ast.Eq, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot}
@@ -173,7 +175,9 @@ def _tests(file: Path, line: int, data: CoverageData) -> list[str]:
     contexts = data.contexts_by_lineno(str(file)).get(line, [])
     tests = {context.partition("|")[0] for context in contexts if context}
     stack_last = sorted(tests, key=lambda test: ("test_stack" in test, "chaos" in test, test))
-    return stack_last[:MOST_TESTS]
+    sizes = accumulate(len(test) + 1 for test in stack_last)
+    bounded = [test for test, size in zip(stack_last, sizes, strict=True) if size < MOST_CHARACTERS]
+    return bounded[:MOST_TESTS]
 
 
 def main() -> None:
