@@ -1,5 +1,6 @@
 """The log of a run as its owner writes it: what is recorded, and who is told of it when."""
 
+import asyncio
 from uuid import UUID
 
 from support.doubles import EPOCH, CountingClock, types
@@ -84,6 +85,14 @@ async def test_a_subscriber_gets_the_progress_before_each_call_in_its_place():
     assert await taken(log.subscribe(2)) == [progress, progress]
     assert types(log.with_progress(log.records[:1], 0)) == ["user_message"]
     assert types(log.with_progress(log.records[1:], 1)) == [progress, "text"]
+
+
+async def test_a_subscriber_of_a_closed_log_gets_the_records_and_the_end():
+    log = await opened()
+    log.close()
+    buffer = log.subscribe(0)
+    async with asyncio.timeout(5):
+        assert (await taken(buffer), await taken(buffer)) == (["user_message"], [])
 
 
 async def test_records_that_the_store_has_lost_are_put_back_before_the_next():
