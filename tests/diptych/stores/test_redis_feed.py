@@ -61,7 +61,7 @@ async def test_one_message_too_many_is_refused_and_an_end_is_not(server):
         await store.send_signal(run_id, decided := ApprovalDecided("call_1_1", "approve", "d-1"))
         left = [*messages[1:], Aborted("enough"), decided]
         async with asyncio.timeout(10):  # the drop is sent in the background
-            while await store.pending_signals(run_id) != left:
+            while await store.pending_signals(run_id) != left:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
 
