@@ -136,7 +136,7 @@ async def test_auto_goes_on_in_json_where_one_tool_s_schema_is_refused() -> None
         in (ready["notes"])
     )
     assert events.count("event: action_format") == 1
-    assert "It does not take the tool 'echo'" in events
+    assert "It does not accept the tool 'echo'" in events
     assert ["tools" in request for request in model.requests].count(True) == 1
 
 

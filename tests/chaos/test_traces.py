@@ -79,7 +79,7 @@ async def test_a_run_that_another_process_goes_on_with_has_one_trace(redis: Redi
         run = await traces.run("traced")
         heir.terminate()
         assert await heir.exited(10) == 0
-        assert any(f'"trace_id":"{run.trace_id}"' in line for line in owner.grep("cannot be asked"))
+        assert any(f'"trace_id":"{run.trace_id}"' in line for line in owner.grep("is unavailable"))
         assert not any("trace_id" in line for line in owner.grep("listens at"))
     below = traces.below(run)
     assert [span.name for span in below] == [
@@ -126,5 +126,5 @@ async def test_no_run_waits_for_a_collector_and_neither_does_the_end(
             assert await pod.exited(9) == 0
             assert "Traceback" not in pod.tail(100_000)
             assert "sesame" not in pod.tail(100_000)
-            assert len(pod.grep("takes no traces")) == (answer is wait_longer)
+            assert len(pod.grep("accepts no traces")) == (answer is wait_longer)
             assert len(pod.grep("the last spans are lost")) == (answer in {hang, None})

@@ -40,5 +40,5 @@ class RefusingModel(NativeModel):
     async def complete(self, request: ModelRequest) -> Reply:
         if request.tools:
             self.takes_tools = False
-            raise ModelError("tools_refused", "The model endpoint takes no tools.")
+            raise ModelError("tools_refused", "The model endpoint does not support tools.")
         return await super().complete(request)

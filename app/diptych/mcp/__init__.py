@@ -1,7 +1,7 @@
 """The port `Tools` over MCP: the tools of all servers of an agent, in the manifest's order.
 
-Each server has a supervisor, which connects to it again and again; a server that is unavailable
-does not affect the others.
+Each server has a supervisor that keeps reconnecting; an unavailable server does not affect the
+others.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ __all__ = ["ConnectionSettings", "McpTools"]
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """Times, in seconds.
+    """Delays and timeouts in seconds.
 
-    Attempts to connect are `initial_delay` to `max_delay` apart (see `Backoff`), listings of tools
-    at least `initial_delay`. Every `refresh_interval` a server is asked for its tools, which also
-    shows whether it is there. `connect_timeout` is for connecting and for listing tools,
-    `start_timeout` for the first answer of a command, `close_timeout` for ending everything.
+    `initial_delay` and `max_delay` bound the backoff between attempts to connect; `initial_delay`
+    is also the minimum between two listings of tools. Every `refresh_interval` the tools are listed
+    again, which doubles as a health check. `connect_timeout` covers connecting and listing tools,
+    `start_timeout` the start of a command, `close_timeout` the shutdown.
     """
 
     initial_delay: float = 0.2
@@ -43,9 +43,9 @@ class ConnectionSettings:
 
 
 class McpTools:
-    """All tool servers of an agent. Used between `start` and `aclose`, or in an `async with`.
+    """All tool servers of an agent. Use between `start` and `aclose`, or in an `async with`.
 
-    Raises `ConfigError` when two servers have one name, or a function cannot be a tool.
+    Raises `ConfigError` if two servers have the same name, or a function cannot be a tool.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class McpTools:
     ) -> None:
         self._supervisors = _supervisors(servers, settings or ConnectionSettings())
         if len(self._supervisors) < len(servers):
-            raise ConfigError("tool servers: each needs a name of its own")
+            raise ConfigError("tool servers: two have the same name")
 
     async def __aenter__(self) -> Self:
         self.start()
@@ -68,23 +68,23 @@ class McpTools:
         await self.aclose()
 
     def start(self) -> None:
-        """Begin to connect to all servers; returns at once (see `wait_for_first_attempt`)."""
+        """Start connecting to all servers, in the background (see `wait_for_first_attempt`)."""
         for supervisor in self._supervisors.values():
             supervisor.start()
 
     async def aclose(self) -> None:
-        """End all connections, child processes and tasks, and the calls still running."""
+        """End all connections, child processes, tasks and running calls."""
         await asyncio.gather(*(supervisor.close() for supervisor in self._supervisors.values()))
 
     async def wait_for_first_attempt(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109 - not an error
-        """Return when every server has been tried once, or after `timeout` seconds."""
+        """Wait until every server has been tried once, or `timeout` seconds have passed."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 for supervisor in self._supervisors.values():
                     await supervisor.first_attempt.wait()
 
     def snapshot(self) -> tuple[tuple[Tool, ...], tuple[Unavailable, ...]]:
-        """Return the tools of the connected servers, and what is unavailable or left out."""
+        """Return the tools of the connected servers, and the unavailable servers and tools."""
         snapshots = [supervisor.snapshot() for supervisor in self._supervisors.values()]
         tools = tuple(tool for offered, _ in snapshots for tool in offered)
         return tools, tuple(entry for _, unavailable in snapshots for entry in unavailable)
@@ -98,20 +98,20 @@ class McpTools:
         }
 
     def retry_unavailable(self) -> None:
-        """Connect to the servers that are unavailable now, and not when the backoff is over."""
+        """Reconnect to unavailable servers now, without waiting for the backoff."""
         for supervisor in self._supervisors.values():
             supervisor.reconnect_now()
 
     async def call(self, tool: Tool, arguments: JSONObject, progress: Progress) -> CallOutput:
-        """Call a tool once, within its time limit. Cancelling this cancels it at its server.
+        """Call a tool once, within its time limit. Cancelling this cancels the call at its server.
 
-        A call that certainly was not sent is sent on a new connection, if there is one; a call that
-        may have been sent is never sent again. Raises `ToolError`: `unknown` if a tool that is
-        neither read-only nor idempotent may have run, and nothing of its answer can be read.
+        A call that was definitely not sent is retried on a new connection; a call that may have
+        been sent is never retried. Raises `ToolError`: `unknown` if a tool that is neither
+        read-only nor idempotent may have run, and its result cannot be read.
         """
         supervisor = self._supervisors.get(tool.server)
         if supervisor is None:
-            raise ToolError("unavailable", f"there is no tool server {tool.server} any more")
+            raise ToolError("unavailable", f"tool server {tool.server} no longer exists")
 
         def report(text: str) -> None:
             progress(SECRETS.redact(text))

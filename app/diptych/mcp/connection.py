@@ -1,8 +1,7 @@
 """One connection to one MCP server, and the calls on it.
 
-The SDK's client cancels the task that entered it when something breaks. So each connection has a
-task of its own, which enters and leaves the client and does nothing else; callers borrow the
-client.
+When something breaks, the SDK's client cancels the task that entered it. So each connection has a
+task of its own that only enters and leaves the client; callers use the client from their own tasks.
 """
 
 import asyncio
@@ -39,11 +38,11 @@ MALFORMED_ANSWER_ERRORS = (
     anyio.ClosedResourceError,
     anyio.BrokenResourceError,
 )
-"""What the SDK, and the validator of output schemas, raise for an answer that is not valid."""
+"""Raised by the SDK, and the validator of output schemas, for an invalid answer."""
 
 
 class CallNotSent(Exception):
-    """A call that reached no tool; a new connection may reach it if `may_retry`."""
+    """A call that reached no tool. With `may_retry`, a new connection may succeed."""
 
     def __init__(self, reason: str, *, may_retry: bool = True) -> None:
         super().__init__(reason)
@@ -52,11 +51,11 @@ class CallNotSent(Exception):
 
 
 class Connection:
-    """One connection to a server. `run` is its life, in a task of its own.
+    """One connection to a server. `run` connects and holds it open, in a task of its own.
 
-    `attempted` is set when the attempt to connect is over, however it ended; `check_requested` when
-    the supervisor should list the tools now, `ended` when the connection is given up, and `reason`
-    says why. `tools` are the tools of the last list, `listing` how it was read.
+    Events: `attempted`, the attempt to connect has succeeded or failed; `check_requested`, the
+    supervisor should list the tools now; `ended`, the connection takes no more calls, for `reason`.
+    `tools` are the tools of the last listing, `listing` has its problems.
     """
 
     def __init__(self, make_client: Callable[["Connection"], Client]) -> None:
@@ -74,27 +73,27 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes calls."""
+        """Whether the connection accepts calls."""
         return self._client is not None and self.reason is None
 
     def drain(self, reason: str) -> None:
-        """Give the connection up; calls under way may still return. The first reason stays."""
+        """Accept no more calls, and end once the running ones return. The first reason stays."""
         self.reason = self.reason or reason
         self.ended.set()
         self.check_requested.set()
         self._changed.set()
 
     def close(self) -> None:
-        """Give the connection up with all its calls."""
+        """End the connection with all its calls."""
         self._is_closed = True
         self.drain("closed")
 
     def request_check(self) -> None:
-        """Have the supervisor check whether the server is there and what it lists."""
+        """Ask the supervisor to check the server by listing its tools."""
         self.check_requested.set()
 
     async def run(self) -> None:
-        """Connect, list the tools, and stay until `drain` or `close`. Sets `attempted`."""
+        """Connect, list the tools, and hold the connection until `drain` or `close`."""
         outcome = RequestOutcome(is_handshake=True, on_stream_end=self.request_check)
         try:
             with outcome.recording():
@@ -113,7 +112,7 @@ class Connection:
             self.attempted.set()
 
     async def refresh_tools(self) -> None:
-        """List the tools again. Gives the connection up if the server does not answer."""
+        """List the tools again. Drains the connection if that fails."""
         if self._client is None:
             return
         outcome = RequestOutcome()
@@ -145,7 +144,7 @@ class Connection:
         except MCPError as error:
             raise self._explain(outcome, error) from error
         except InputRequiredRoundsExceededError as error:
-            text = f"{name} asks for input in the middle of a call, which is not supported"
+            text = f"{name} requests input during a call, which is not supported"
             raise ToolError("failed", text) from error
         except ValidationError as error:
             raise NoAnswer(f"the answer of {name} is {not_valid(error)}") from error
@@ -156,7 +155,7 @@ class Connection:
             self._changed.set()
 
     def _explain(self, outcome: RequestOutcome, error: MCPError) -> CallNotSent | ToolError:
-        """Return what a call's error means, and give the connection up if it means that, too."""
+        """Translate a call's error; drain the connection if it is broken."""
         reason = outcome.reason or error.message
         match outcome.stage:
             case Stage.NOT_SENT:
@@ -176,16 +175,16 @@ class Connection:
         if error.code == mcp_types.CONNECTION_CLOSED and self.reason is not None:
             return NoAnswer(f"no answer came: {self.reason}")
         if error.code == mcp_types.PARSE_ERROR and outcome.stage is Stage.STREAMING:
-            return NoAnswer("its answer is not JSON-RPC")  # the SDK says so, not the server
+            return NoAnswer("its answer is not JSON-RPC")  # the SDK's error, not the server's
         return ToolError("failed", reason)
 
     async def _list_tools(self, client: Client) -> list[mcp_types.Tool]:
-        """Read the list; a check requested from now on may concern a later list."""
+        """List the tools. A check requested while that runs leads to another listing."""
         self.check_requested.clear()
         return await self.listing.read(client)
 
     def _check_results(self, session: ClientSession) -> None:
-        """Note what does not fit an output schema; the SDK would refuse a result that came."""
+        """Turn violations of output schemas into notes; the SDK would reject the whole result."""
         validate = session.validate_tool_result
 
         async def check(name: str, result: mcp_types.CallToolResult) -> None:
@@ -193,10 +192,10 @@ class Connection:
                 await validate(name, result)
             except (MCPError, *MALFORMED_ANSWER_ERRORS) as error:
                 if result.structured_content is None and not notes_of(result):
-                    add_note(result, "it has no structured content, which its output schema needs")
+                    add_note(result, "it lacks the structured content that its output schema needs")
                 elif isinstance(error.__cause__, jsonschema.ValidationError):
-                    add_note(result, "its structured content does not fit its output schema")
-                # Otherwise the schema cannot be used, and checks nothing.
+                    add_note(result, "its structured content does not match its output schema")
+                # Otherwise the schema itself is invalid, and is ignored.
 
         session.validate_tool_result = check  # type: ignore[method-assign]
 
@@ -207,7 +206,7 @@ class Connection:
 
 
 def _unavailable_reason(outcome: RequestOutcome, error: BaseException) -> str:
-    """Say in a few words why there is no connection; in the server's words if it says so itself."""
+    """Return in a few words why the connection failed, if possible in the server's own words."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     match error:
@@ -218,7 +217,7 @@ def _unavailable_reason(outcome: RequestOutcome, error: BaseException) -> str:
         case MCPError(code=mcp_types.METHOD_NOT_FOUND):
             return "offers no tools"
         case MCPError(message=message):
-            return f"answers with an error: {one_line(SECRETS.redact(message), 200)}"
+            return f"responds with an error: {one_line(SECRETS.redact(message), 200)}"
         case OSError() | httpx2.HTTPError():
             return connect_reason(error)
         case ValidationError():

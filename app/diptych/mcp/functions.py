@@ -1,4 +1,4 @@
-"""Serves plain Python functions as an MCP server in this process: the tools of library users."""
+"""Serves plain Python functions as an in-process MCP server: the tools of library users."""
 
 import asyncio
 import functools
@@ -23,7 +23,7 @@ from diptych.mcp.tool_rules import NAME_RULE, is_usable_name
 
 
 def function_server(server: ToolServerConfig) -> MCPServer[Any]:
-    """Make an MCP server of a tool server's functions. Raises `ConfigError`."""
+    """Return an MCP server for a tool server's functions. Raises `ConfigError`."""
     problems, tools, names = list[str](), list[Tool](), set[str]()
     for function in server.functions:
         name = getattr(function, "__name__", type(function).__name__)
@@ -32,7 +32,7 @@ def function_server(server: ToolServerConfig) -> MCPServer[Any]:
             continue
         names.add(name)
         if not is_usable_name(name):
-            problems.append(f"tool server {server.name}: {name} is no name of a tool: {NAME_RULE}")
+            problems.append(f"tool server {server.name}: {name} is no valid tool name: {NAME_RULE}")
             continue
         try:
             tools.append(_tool(function, name))
@@ -41,7 +41,7 @@ def function_server(server: ToolServerConfig) -> MCPServer[Any]:
             problems.append(f"tool server {server.name}: {name} cannot be a tool: {reason}")
     if problems:
         raise ConfigError(*problems)
-    # MCPServer configures the root logger of the program, unless that has a handler already.
+    # MCPServer would configure the program's root logger, unless that has a handler already.
     root, handler = logging.getLogger(), logging.NullHandler()
     root.addHandler(handler)
     try:
@@ -51,8 +51,8 @@ def function_server(server: ToolServerConfig) -> MCPServer[Any]:
 
 
 def _tool(function: ToolFunction, name: str) -> Tool:
-    """Make a tool of a function. Raises `InvalidSignature` and others for one that cannot be it."""
-    called = (function, getattr(function, "__call__", None))  # noqa: B004 - its kind is wanted
+    """Make a tool of a function. Raises `InvalidSignature` and others if it is unsuitable."""
+    called = (function, getattr(function, "__call__", None))  # noqa: B004 - to inspect its kind
     if any(
         inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in called
     ):
@@ -60,7 +60,7 @@ def _tool(function: ToolFunction, name: str) -> Tool:
     signature = inspect.signature(function, eval_str=True)
     for parameter in signature.parameters.values():
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
-            raise InvalidSignature(f"its parameter {parameter} cannot be given by name")
+            raise InvalidSignature(f"its parameter {parameter} cannot be passed by name")
     try:
         tool = Tool.from_function(_with_error_text(function), name=name)
     except PydanticUserError:
@@ -80,7 +80,7 @@ def _tool(function: ToolFunction, name: str) -> Tool:
 
 
 def _check_type(what: str, annotation: Any) -> None:  # noqa: ANN401 - any type
-    """Raises `InvalidSignature` for a type that JSON cannot say."""
+    """Raise `InvalidSignature` for a type without a JSON schema."""
     if annotation is inspect.Parameter.empty:
         return
     try:
@@ -92,12 +92,12 @@ def _check_type(what: str, annotation: Any) -> None:  # noqa: ANN401 - any type
 
 
 def _is_media(annotation: Any) -> bool:  # noqa: ANN401 - any type
-    """Whether a function returns pictures or sound, which the SDK shows."""
+    """Whether a return type contains images or audio, which the SDK converts itself."""
     return annotation in (Image, Audio) or any(map(_is_media, get_args(annotation)))
 
 
 class _Results(FuncMetadata):
-    """Makes results of what functions return, also where that is not of their return type."""
+    """Converts return values to results, even if they do not match the return type."""
 
     def convert_result(
         self,
@@ -105,10 +105,10 @@ class _Results(FuncMetadata):
     ) -> mcp_types.CallToolResult | mcp_types.InputRequiredResult:
         try:
             return super().convert_result(result)
-        except ValueError:  # the function has run: only an answer without a schema is left
+        except ValueError:  # the function has run already, so return its value unchecked
             shown = FuncMetadata(arg_model=self.arg_model).convert_result(result)
             if isinstance(shown, mcp_types.CallToolResult):
-                add_note(shown, "it is not of the function's return type")
+                add_note(shown, "it does not match the function's return type")
             return shown
 
 
@@ -118,7 +118,7 @@ def _with_error_text(function: ToolFunction) -> ToolFunction:
     A function that is not async runs on a thread; cancelling its call abandons the thread.
     """
     is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 - its kind is wanted, not whether it exists
+        getattr(function, "__call__", None)  # noqa: B004 - to inspect its kind
     )
 
     @functools.wraps(function)
@@ -131,17 +131,21 @@ def _with_error_text(function: ToolFunction) -> ToolFunction:
             return await result if inspect.isawaitable(result) else result
         except asyncio.CancelledError:
             if _is_being_cancelled():
-                raise  # the call is cancelled; otherwise, something that the function awaited was
+                raise
+            # Otherwise something that the function awaited was cancelled, not the call.
             raise ToolError("the function was cancelled from within") from None
         except (ToolError, MCPError, KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
-        except BaseException as error:  # such as a panic of a library in Rust
+        except BaseException as error:  # for example, a panic in a Rust library
             raise ToolError(f"{type(error).__name__}: {error}") from error
 
     return wrapper
 
 
 def _is_being_cancelled() -> bool:
-    """Whether the running task is; a local name for it would be a cycle, as it keeps the error."""
+    """Whether the current task is being cancelled.
+
+    A function of its own, since a task in a local variable of the wrapper would form a cycle.
+    """
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0

@@ -1,7 +1,7 @@
 """Turns the result of an MCP tool call into a `CallOutput` or a `ToolError`.
 
-The SDK refuses a whole result for one block that it does not know, when the tool has run already;
-so a result is mended before the SDK reads it, with a note on what could not be read.
+The SDK rejects a whole result for one unknown block, although the tool has already run. So results
+are repaired before the SDK parses them, with a note about the parts that could not be read.
 """
 
 import base64
@@ -19,16 +19,16 @@ from diptych.core.text import one_line
 
 MAX_BLOB_TEXT = 64 * 1024  # bytes of a resource that are shown as text
 NOTES = "diptych.dev/notes"
-"""The key of a result's `_meta` for the notes on what could not be read."""
+"""The key in a result's `_meta` for notes about unreadable parts."""
 
 _TEXTUAL = re.compile(r"text/|application/(?:[\w.-]+\+)?(?:json|xml|yaml)\b", re.ASCII)
 _BLOCK: TypeAdapter[mcp_types.ContentBlock] = TypeAdapter(mcp_types.ContentBlock)
 
 
 class NoAnswer(ToolError):
-    """A call that was sent, and has no answer that can be read: the tool may have run.
+    """A sent call without a readable answer: the tool may have run.
 
-    It is an ordinary error of a tool that may be called again; of any other the outcome is unknown.
+    An ordinary error if the tool may safely be called again; otherwise the outcome is unknown.
     """
 
     def __init__(self, message: str, kind: CallErrorKind = "failed") -> None:
@@ -38,8 +38,8 @@ class NoAnswer(ToolError):
 def call_output(tool: str, result: mcp_types.CallToolResult) -> CallOutput:
     """Return the text for the model, and the structured value.
 
-    A note says what of the result could not be read, or does not fit the tool's output schema.
-    Raises `ToolError` `failed` if the tool reports an error, and `NoAnswer` if nothing can be read.
+    A note lists the parts that could not be read, or do not match the tool's output schema. Raises
+    `ToolError` `failed` if the tool reports an error, and `NoAnswer` if nothing is readable.
     """
     notes = list(notes_of(result))
     text, value = "\n".join(map(_text, result.content)), result.structured_content
@@ -52,49 +52,49 @@ def call_output(tool: str, result: mcp_types.CallToolResult) -> CallOutput:
     note = f"[Note: {'; '.join(notes)}.]" if notes else ""
     noted = "\n\n".join(filter(None, (text, note)))
     if result.result_type != "complete":
-        what = f"the answer of {tool} is of a type that MCP does not have"
+        what = f"the answer of {tool} has a type that MCP does not define"
         raise NoAnswer(f"{what}: {noted}" if noted else what)
     if result.is_error:
         raise ToolError("failed", noted or f"{tool} failed and gave no reason")
     if note and not text:
         raise NoAnswer(f"the answer of {tool} cannot be read: {'; '.join(notes)}")
     if note and value is None:
-        value = {"result": text}  # MCP's wrapper: references insert the text without the note
+        value = {"result": text}  # as MCP wraps it: references insert the text without the note
     return CallOutput(noted, value)
 
 
 def notes_of(result: mcp_types.CallToolResult) -> tuple[str, ...]:
-    """Return the notes on a result."""
+    """Return the notes about a result."""
     return tuple((result.meta or {}).get(NOTES, ()))
 
 
 def add_note(result: mcp_types.CallToolResult, note: str) -> None:
-    """Note something about a result."""
+    """Add a note to a result."""
     result.meta = {**(result.meta or {}), NOTES: (*notes_of(result), note)}
 
 
-def mend_result(result: dict[str, Any]) -> None:
-    """Make a call's result valid where it is not, in place."""
+def repair_result(result: dict[str, Any]) -> None:
+    """Make the result of a call valid, in place."""
     notes: list[str] = []
     content, structured = result.get("content"), result.get("structuredContent")
-    if content is None and "toolResult" in result:  # the form of 2024
+    if content is None and "toolResult" in result:  # MCP of 2024
         content = result["toolResult"]
         content = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
     if content is not None or structured is not None:
         blocks = content if isinstance(content, list) else [content] if content else []
-        result["content"] = [mended for block in blocks if (mended := _mended(block, notes))]
+        result["content"] = [valid for block in blocks if (valid := _repaired(block, notes))]
     if structured is not None and not isinstance(structured, dict) and "resultType" not in result:
-        result["structuredContent"] = {"result": structured}  # older versions have objects only
+        result["structuredContent"] = {"result": structured}  # older versions allow only objects
     if result.get("isError", False) is None:
         del result["isError"]
     meta = result.get("_meta")
     result["_meta"] = {**(meta if isinstance(meta, dict) else {}), NOTES: notes}
 
 
-def _mended(block: JSON, notes: list[str]) -> JSON:
-    """Return a block that is valid: itself, or its text; None, with a note, if it has neither."""
+def _repaired(block: JSON, notes: list[str]) -> JSON:
+    """Return the block if it is valid, else its text as a block; None, with a note, if neither."""
     match block:
-        case {"type": "text", "text": str(), **more} if not more:  # as nearly all are
+        case {"type": "text", "text": str(), **more} if not more:  # the common case
             return block
         case {"type": _} if _is_valid(block):
             return block
@@ -102,7 +102,7 @@ def _mended(block: JSON, notes: list[str]) -> JSON:
             return {"type": "text", "text": text}
     kind = block.get("type") if isinstance(block, dict) else None
     known = f"type {one_line(kind, 32)}" if isinstance(kind, str) else "no type"
-    notes.append(f"a block of {known} cannot be read")
+    notes.append(f"a content block of {known} cannot be read")
     return None
 
 
@@ -138,7 +138,7 @@ def _text(block: mcp_types.ContentBlock) -> str:
 
 
 def _blob_text(mime_type: str, encoded: str) -> str | None:
-    """Return the text of a small resource that is text by its type and its bytes."""
+    """Return the text of a small resource whose type and bytes are text; otherwise None."""
     if not _TEXTUAL.match(mime_type.lower()) or len(encoded) > MAX_BLOB_TEXT * 4 // 3:
         return None
     try:

@@ -1,8 +1,8 @@
 """Runs an MCP server as a child process, and exchanges messages over its stdin and stdout.
 
-The SDK's own `stdio_client` takes four seconds to end a child that hangs (this takes one), and does
-not tell that or how a child exited. The child's stderr goes to the log at level DEBUG, never to our
-own stderr; its last lines are part of the reason why it exited.
+Unlike the SDK's `stdio_client`, it reports how a child exited, and ends a hanging child within one
+second instead of four. The child's stderr is logged at level DEBUG, never passed to our own stderr;
+its last lines are part of the exit reason.
 """
 
 import logging
@@ -33,11 +33,11 @@ from diptych.net.redaction import SECRETS
 logger = logging.getLogger(__name__)
 
 GRACE_PERIOD = 0.5  # seconds to exit after stdin is closed, and again after SIGTERM
-EXIT_TIMEOUT = 0.1  # seconds to exit once a pipe is closed, and until stderr is read to the end
+EXIT_TIMEOUT = 0.1  # seconds to exit after closing a pipe, and again to read the rest of stderr
 MAX_LINES = 3  # of stderr in a reason
 MAX_LINE_CHARS = 200  # of a line in a reason
 MAX_LOGGED_CHARS = 1000  # of a line in the log
-MAX_LINE_BYTES = 64 * 1024  # of a line of stderr that is read; the rest of it is dropped
+MAX_LINE_BYTES = 64 * 1024  # of a line of stderr; the rest of the line is dropped
 _TERMINAL_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 PIPE_ERRORS = (
@@ -49,7 +49,7 @@ PIPE_ERRORS = (
 )
 
 INHERITED = ("PATH", "HOME", "LANG", "TMPDIR")
-"""The only variables of our own environment that a command gets: programs need them to start."""
+"""The only variables of our own environment passed to a command: programs need them to start."""
 
 Incoming = SessionMessage | Exception
 Streams = tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]
@@ -59,15 +59,15 @@ Streams = tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[Sess
 async def stdio_transport(
     command: Sequence[str], env: Mapping[str, str], on_exit: Callable[[str], None]
 ) -> AsyncIterator[Streams]:
-    """Start a command with a minimal environment and `env`; terminate it, and its children, after.
+    """Run a command with a minimal environment plus `env`; on exit, terminate it and its children.
 
-    On Linux the kernel kills the command if this process dies before it could do so. `on_exit` is
-    called with the reason, in a few words, when the child exits or closes its pipes by itself.
-    Raises `OSError` if the command cannot be started.
+    On Linux the kernel kills the command if this process dies first. `on_exit` is called with a
+    short reason when the child exits or closes its pipes by itself. Raises `OSError` if the command
+    cannot be started.
     """
     variables = {name: os.environ[name] for name in INHERITED if name in os.environ} | dict(env)
     process = await anyio.open_process(
-        _dying_with_us(command, variables),
+        _killed_with_us(command, variables),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -92,20 +92,19 @@ async def stdio_transport(
             await _terminate(process)
 
 
-def _dying_with_us(command: Sequence[str], variables: Mapping[str, str]) -> list[str]:
-    """Return the command, behind the launcher on Linux. Raises `CommandNotStarted`."""
+def _killed_with_us(command: Sequence[str], variables: Mapping[str, str]) -> list[str]:
+    """Return the command, wrapped in the launcher on Linux. Raises `CommandNotStarted`."""
     program = command[0]
     if shutil.which(program, path=variables.get("PATH", os.defpath)) is None:
-        raise CommandNotStarted(_why_not_started(program))
+        if os.sep not in program:
+            raise CommandNotStarted(f"no program {program} on PATH")
+        exists = Path(program).exists()
+        raise CommandNotStarted(
+            f"{program} is not executable" if exists else f"no program {program}"
+        )
     if sys.platform != "linux" or not sys.executable:
         return list(command)
     return [sys.executable, "-I", "-S", launcher.__file__, str(os.getpid()), *command]
-
-
-def _why_not_started(program: str) -> str:
-    if os.sep not in program:
-        return f"no program {program} on PATH"
-    return f"{program} may not be executed" if Path(program).exists() else f"no program {program}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +113,7 @@ class _Child:
     stderr: "_StderrTail"
 
     async def exit_reason(self, otherwise: str) -> str:
-        """Return how it exited, and what it wrote last; `otherwise` if it has not exited."""
+        """Return the exit code and the last lines of stderr; `otherwise` if it has not exited."""
         code = self.process.returncode if await _exited(self.process, EXIT_TIMEOUT) else None
         if code is None:
             return otherwise
@@ -140,14 +139,14 @@ async def _receive(
 
 
 async def _forward(line: bytes, inbox: MemoryObjectSendStream[Incoming]) -> None:
-    """Parse a line and pass it on. Raises `TooMuchReceived`."""
+    """Parse a line and put it in the inbox. Raises `TooMuchReceived`."""
     received = Received()
     try:
         received.add(line)
         message = jsonrpc_message_adapter.validate_json(line, by_name=False)
         await inbox.send(SessionMessage(message))
     except ValueError:
-        logger.debug("a tool server wrote a line to stdout that is no JSON-RPC message")
+        logger.debug("a tool server wrote a line to stdout that is not a JSON-RPC message")
     finally:
         received.release()
 
@@ -175,7 +174,7 @@ async def _lines(stream: ByteReceiveStream | None) -> AsyncIterator[bytes]:
 
 
 async def _terminate(process: Process) -> None:
-    """End the child as MCP says: close its stdin, wait, SIGTERM, wait, kill.
+    """End the child as MCP prescribes: close its stdin, wait, SIGTERM, wait, SIGKILL.
 
     https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle#shutdown
     """
@@ -185,13 +184,13 @@ async def _terminate(process: Process) -> None:
     if not await _exited(process, GRACE_PERIOD):
         _signal(process, signal.SIGTERM)
         await _exited(process, GRACE_PERIOD)
-    _signal(process, signal.SIGKILL)  # even if it has exited: its own children may not have
+    _signal(process, signal.SIGKILL)  # even if it has exited: its children may still run
     with anyio.move_on_after(GRACE_PERIOD):
         await process.aclose()
 
 
 async def _exited(process: Process, seconds: float) -> bool:
-    """Wait for the exit only: `process.wait()` also waits for the pipes, which others may hold."""
+    """Wait for the exit only: `process.wait()` also waits for pipes that children may hold open."""
     with anyio.move_on_after(seconds):
         while process.returncode is None:  # noqa: ASYNC110 - there is no event to wait for
             await anyio.sleep(0.01)
@@ -204,14 +203,14 @@ def _signal(process: Process, number: signal.Signals) -> None:
 
 
 class _StderrTail:
-    """Reads stderr: each line to the log, the last lines as a reason, without secrets."""
+    """Logs each line of stderr, and keeps the last ones for the exit reason, redacted."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=MAX_LINES)
         self._is_closed = anyio.Event()
 
     async def read(self, stream: ByteReceiveStream) -> None:
-        """Read until the child, and all that inherited its stderr, have closed it."""
+        """Read until the child, and every process that inherited its stderr, has closed it."""
         partial = b""
         try:
             while True:
@@ -224,13 +223,13 @@ class _StderrTail:
             self._is_closed.set()
 
     async def last_lines(self, seconds: float) -> str:
-        """Wait for the end of stderr, at most so many seconds; return its last lines as one."""
+        """Wait for the end of stderr, for `seconds` at most; return its last lines, joined."""
         with anyio.move_on_after(seconds):
             await self._is_closed.wait()
         return " | ".join(self._lines)
 
     def _add(self, line: bytes) -> None:
-        # Terminal sequences go first: one may stand within a secret.
+        # Strip terminal sequences first: one may interrupt a secret.
         text = _TERMINAL_SEQUENCE.sub("", line.decode(errors="replace"))
         printable = "".join(c if c.isprintable() else " " for c in text)
         text = SECRETS.redact(" ".join(printable.split()))

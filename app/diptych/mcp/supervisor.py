@@ -1,6 +1,6 @@
-"""Supervises one MCP server: connects, notices that a connection ends, connects again.
+"""Supervises one MCP server: connects, monitors the connection, and reconnects.
 
-The SDK's `Client` is used once and does not reconnect, and `ClientSessionGroup` neither.
+Neither the SDK's `Client` nor its `ClientSessionGroup` reconnects.
 """
 
 import asyncio
@@ -53,11 +53,11 @@ NOT_CONNECTED_YET = "not connected yet"
 
 
 class ServerSupervisor:
-    """Supervises one server from `start` to `close`: no failure of the server ends it.
+    """Supervises one server from `start` to `close`, whatever fails in between.
 
-    `tools` are the tools that the server offered last, if it `has_listed` any yet; `left_out` says
-    which listed tools cannot be used, `changed` names those that differ from their pins.
-    `first_attempt` is set when the first attempt to connect is over.
+    `tools` are the usable tools of the last listing, if there was one (`has_listed`). `left_out`
+    describes the unusable ones; `changed` names those that differ from their pins. `first_attempt`
+    is set when the first attempt to connect has ended.
     """
 
     def __init__(self, server: ToolServerConfig, settings: ConnectionSettings) -> None:
@@ -79,11 +79,11 @@ class ServerSupervisor:
 
     @property
     def reason(self) -> str | None:
-        """Why the server cannot be used now, in a few words; None if it can."""
+        """Why the server is unavailable, in a few words; None if it is available."""
         return self._last_reason if self._connection is None else self._connection.reason
 
     def digests(self) -> dict[str, str]:
-        """Return the digest of each tool that the server lists and the manifest allows."""
+        """Return the digests of the listed tools that the manifest allows."""
         listed = self._connection.tools if self._connection else ()
         return digests(tool for tool in listed if allows(self.server, tool.name))
 
@@ -91,12 +91,12 @@ class ServerSupervisor:
         self._task = asyncio.create_task(self._supervise(), name=f"mcp {self.server.name}")
 
     def reconnect_now(self) -> None:
-        """If there is no connection, connect now instead of when the next attempt is due."""
+        """If the server is unavailable, reconnect now, without waiting for the backoff."""
         if self.reason is not None:
             self._reconnect.set()
 
     def snapshot(self) -> tuple[tuple[Tool, ...], tuple[Unavailable, ...]]:
-        """Return the tools that can be called now, and what is unavailable."""
+        """Return the tools that can be called now, and what is unavailable or left out."""
         if (reason := self.reason) is None:
             return self.tools, self.left_out
         offered = tuple(tool.name for tool in self.tools)
@@ -120,9 +120,9 @@ class ServerSupervisor:
     async def _result(
         self, name: str, arguments: JSONObject, progress: Progress
     ) -> mcp_types.CallToolResult:
-        """Call a tool, once, within its time limit. Raises `ToolError` if there is no result.
+        """Call a tool within its time limit. Raises `ToolError` if there is no result.
 
-        A call that was not sent is tried once more, on a new connection.
+        A call that was not sent is retried once, on a new connection.
         """
         reason = NOT_CONNECTED_YET
         for _ in range(2):
@@ -136,10 +136,10 @@ class ServerSupervisor:
         raise self._unavailable(reason)
 
     async def close(self) -> None:
-        """End the supervision, the connections and the calls on them."""
+        """End the supervision, its connections and their calls."""
         tasks = list(self._connections)
         for task, connection in self._connections.items():
-            # A connection that was made must not be cancelled: that would cut short how it ends.
+            # Cancelling an open connection would skip its orderly shutdown.
             connection.close() if connection.attempted.is_set() else task.cancel()
         if self._task is not None:
             self._task.cancel()
@@ -192,7 +192,7 @@ class ServerSupervisor:
             await _wait(self._reconnect, backoff.next_delay())
 
     async def _connect(self) -> Connection:
-        """Attempt to connect once; the connection that is given says whether it is open."""
+        """Attempt to connect once; return the connection, whether it is open or has failed."""
         connection = Connection(self._client)
         task = asyncio.create_task(connection.run(), name=f"mcp {self.server.name} connection")
         self._connections[task] = connection
@@ -208,7 +208,7 @@ class ServerSupervisor:
         return connection
 
     def _announce(self, connection: Connection) -> None:
-        """Let everyone who waits for an attempt know that it is over."""
+        """Wake every task that waits for the end of an attempt to connect."""
         self._connection = connection
         self._log(connection.reason)
         self._reconnect.clear()
@@ -217,14 +217,15 @@ class ServerSupervisor:
         self._next_attempt = asyncio.Event()
 
     async def _monitor(self, connection: Connection) -> None:
-        """List the tools regularly, which also shows whether the server is there, until the end."""
+        """List the tools regularly, also as a health check, until the connection ends."""
         timeout = self._settings.connect_timeout
         while connection.is_open:
             self._set_tools(connection.tools, connection.listing)
-            # A server may say after each listing that its tools have changed.
+            # Limit the rate: a server may notify of changed tools after each listing.
             await _wait(connection.ended, self._settings.initial_delay)
-            # The tools of functions never change, and functions are always there.
-            await _wait(connection.check_requested, None if self._functions else self._interval())
+            # Python functions never change or fail; they need no regular check.
+            interval = self._settings.refresh_interval * random.uniform(0.75, 1.0)  # noqa: S311 - jitter
+            await _wait(connection.check_requested, None if self._functions else interval)
             if not connection.is_open:
                 break
             try:
@@ -233,10 +234,6 @@ class ServerSupervisor:
             except TimeoutError:
                 connection.drain(f"did not answer within {timeout:g} s")
         self._log(connection.reason)
-
-    def _interval(self) -> float:
-        """Return the refresh interval with jitter, so that replicas do not ask at the same time."""
-        return self._settings.refresh_interval * random.uniform(0.75, 1.0)  # noqa: S311 - jitter
 
     def _set_tools(self, listed: Sequence[mcp_types.Tool], listing: ToolListing) -> None:
         self.has_listed = True
@@ -290,7 +287,7 @@ class ServerSupervisor:
         )
 
     def _environment(self) -> dict[str, str]:
-        """Read the variables of the command. Raises `CallNotSent` while a secret is missing."""
+        """Return the command's environment. Raises `CallNotSent` while a secret is missing."""
         variables = {}
         for name, value in self.server.env.items():
             if isinstance(value, str):
@@ -304,7 +301,7 @@ class ServerSupervisor:
 
 
 async def _wait(event: asyncio.Event, seconds: float | None) -> None:
-    """Wait until the event is set, at most so many seconds."""
+    """Wait until the event is set, or `seconds` have passed."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -1,7 +1,7 @@
-"""Reads a server's list of tools, where one that is not valid MCP takes no other with it.
+"""Reads a server's list of tools, skipping those that are not valid MCP.
 
-The SDK refuses such a list as a whole, so tools that it would refuse are taken out before it reads
-the list. Results of calls are mended on their way to the SDK, too (`output.mend_result`).
+The SDK rejects a whole list for one invalid tool, so such tools are removed before it parses the
+list. Results of calls are repaired on their way to the SDK, too (`output.repair_result`).
 """
 
 import re
@@ -18,13 +18,13 @@ from mcp_types.methods import validate_server_result
 from pydantic import ValidationError
 
 from diptych.core.messages import JSON
-from diptych.mcp.output import mend_result
+from diptych.mcp.output import repair_result
 
 MAX_PAGES = 100
 MAX_PAGE_TOOLS = 1_000
-_MAX_ERRORS = 1_000  # that are looked at: 600,000 are 300 MB of objects
+_MAX_ERRORS = 1_000  # validation errors to inspect: 600,000 take 300 MB
 _UNNAMED = "one without a name"
-_OF_CALLS = frozenset({"content", "structuredContent", "toolResult"})  # and of no other result
+_OF_CALLS = frozenset({"content", "structuredContent", "toolResult"})  # fields of call results only
 _FIELD = re.compile(r"\w{1,32}", re.ASCII)
 Message: TypeAlias = SessionMessage | Exception
 
@@ -32,8 +32,8 @@ Message: TypeAlias = SessionMessage | Exception
 class ToolListing:
     """The list of tools over one connection.
 
-    `left_out` maps the tools of the newest listing that are not valid to the place of the mistake.
-    `cut` says why the list may not be complete.
+    `left_out` maps the invalid tools of the newest listing to the location of the mistake.
+    `cut` says why the list may be incomplete.
     """
 
     def __init__(self) -> None:
@@ -42,13 +42,13 @@ class ToolListing:
         self._version = ""  # of the protocol
 
     def over(self, server: MCPServer[Any] | Transport) -> MCPServer[Any] | Transport:
-        """Return a server, or a transport that mends results before the SDK reads them."""
-        return server if isinstance(server, MCPServer) else self._watched(server)
+        """Wrap a transport so that results are repaired before the SDK parses them."""
+        return server if isinstance(server, MCPServer) else self._repairing(server)
 
     async def read(self, client: Client) -> list[mcp_types.Tool]:
-        """Read all pages. Raises as `Client.list_tools`.
+        """Read all pages. Raises as `Client.list_tools` does.
 
-        The last page has no cursor. One that comes again would never end: the list is cut there.
+        The last page has no cursor. A repeated cursor would never end, so the list is cut there.
         """
         self.left_out, self.cut, self._version = {}, None, client.protocol_version
         tools: list[mcp_types.Tool] = []
@@ -59,19 +59,19 @@ class ToolListing:
             if page.next_cursor is None:
                 return tools
             if page.next_cursor in cursors:
-                self.cut = "its list of tools repeats a page, and was cut there"
+                self.cut = "its list of tools repeats a page and was cut there"
                 return tools
             cursors.append(page.next_cursor)
         self.cut = f"its list of tools was cut after {MAX_PAGES} pages"
         return tools
 
     @asynccontextmanager
-    async def _watched(self, transport: Transport) -> AsyncIterator[tuple[Any, Any]]:
+    async def _repairing(self, transport: Transport) -> AsyncIterator[tuple[Any, Any]]:
         async with transport as (reads, writes):
-            yield _WatchedReads(reads, self._mend), writes
+            yield _RepairingReads(reads, self._repair), writes
 
-    def _mend(self, message: Message) -> None:
-        """Mend the result of a call, or a list of tools."""
+    def _repair(self, message: Message) -> None:
+        """Repair a call's result or a list of tools, in place."""
         if isinstance(message, SessionMessage) and isinstance(
             message.message, mcp_types.JSONRPCResponse
         ):
@@ -82,7 +82,7 @@ class ToolListing:
                 listed = [_with_type(tool) for tool in listed[:MAX_PAGE_TOOLS]]
                 result["tools"] = list(self._valid(result, listed))
             elif not _OF_CALLS.isdisjoint(result):
-                mend_result(result)
+                repair_result(result)
 
     def _valid(self, result: dict[str, Any], listed: list[JSON]) -> Iterator[JSON]:
         for tool in listed:
@@ -94,7 +94,7 @@ class ToolListing:
                 self.left_out[name if isinstance(name, str) else _UNNAMED] = place
 
     def _mistake(self, result: dict[str, Any]) -> str | None:
-        """Return the place of a tool's mistake; None if only something else is not valid."""
+        """Return the location of a tool's mistake; None if the tool is valid."""
         try:
             validate_server_result("tools/list", self._version, result)
         except ValidationError as error:
@@ -105,10 +105,11 @@ class ToolListing:
 
 
 def not_valid(error: ValidationError) -> str:
-    """Say `not valid MCP`, and where the first mistake is, such as `tools.3.inputSchema.type`.
+    """Return `not valid MCP`, and the location of the first mistake, if known.
 
-    Only names of fields are told, never the server's words. A value that may be of several kinds
-    has a mistake for each kind; the value is told then.
+    A location is like `tools.3.inputSchema.type`: field names, never the server's text. A value
+    that matches none of several types yields an error for each; then the value's own location is
+    returned.
     """
     places = _places(error)
     path = _path([place for place in places if place[:2] == places[0][:2]])
@@ -123,7 +124,7 @@ def _places(error: ValidationError) -> list[tuple[int | str, ...]]:
 
 
 def _path(places: list[tuple[int | str, ...]]) -> str:
-    """Join the names that places have in common, up to one that is not a field's."""
+    """Join the common prefix of the locations, up to the first step that is not a field name."""
     path = []
     for steps in zip(*places, strict=False):
         if len(set(steps)) > 1 or not _FIELD.fullmatch(str(steps[0])):
@@ -133,19 +134,19 @@ def _path(places: list[tuple[int | str, ...]]) -> str:
 
 
 def _with_type(tool: JSON) -> JSON:
-    """Add to a tool's schema that it takes an object, as any must; some leave that out."""
+    """Add `"type": "object"`, which some servers omit, to a tool's input schema."""
     schema = tool.get("inputSchema") if isinstance(tool, dict) else None
     if not isinstance(tool, dict) or not isinstance(schema, dict) or "type" in schema:
         return tool
     return {**tool, "inputSchema": {"type": "object", **schema}}
 
 
-class _WatchedReads:
-    """A stream of messages, each of which is shown before it is read. It fulfils `ReadStream`."""
+class _RepairingReads:
+    """A `ReadStream` that passes each message to `repair` before returning it."""
 
-    def __init__(self, reads: Any, show: Callable[[Message], None]) -> None:  # noqa: ANN401 - private
+    def __init__(self, reads: Any, repair: Callable[[Message], None]) -> None:  # noqa: ANN401 - private
         self._reads = reads
-        self._show = show
+        self._repair = repair
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of a stream
         return getattr(self._reads, name)
@@ -155,12 +156,12 @@ class _WatchedReads:
 
     async def __anext__(self) -> Message:
         message: Message = await self._reads.__anext__()
-        self._show(message)
+        self._repair(message)
         return message
 
     async def receive(self) -> Message:
         message: Message = await self._reads.receive()
-        self._show(message)
+        self._repair(message)
         return message
 
     async def __aenter__(self) -> Self:

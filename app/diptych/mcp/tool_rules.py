@@ -1,8 +1,8 @@
-"""Which of the tools that a server lists can be used, and as what.
+"""Decides which listed tools of a server are usable, and makes catalog entries of them.
 
-Lists are written by strangers, and all of them is put into a prompt. A tool over a bound is left
-out and its server says so; only a long description is cut. A tool that is not as the manifest
-pinned it cannot be used. What the manifest says about tools wins over what the server says.
+Lists are untrusted, and end up in a prompt. A tool over a limit is left out and reported; only a
+long description is truncated. A tool that differs from its pin is unusable. The manifest's settings
+override the server's.
 """
 
 import hashlib
@@ -26,38 +26,38 @@ MAX_TOOLS = 256
 MAX_DESCRIPTION_CHARS = 4_096
 MAX_SCHEMA_CHARS = 64 * 1024  # of one tool, as JSON
 MAX_CATALOG_CHARS = 512 * 1024  # of all schemas and descriptions of a server
-MAX_NAMES_TOLD = 5  # of tools that are left out, for each reason
+MAX_NAMES_SHOWN = 5  # names of excluded tools to show per reason
 
 NAME_RULE = f'a name is 1 to 64 of A-Z, a-z, 0-9, ".", "-" and "_", without "{SEPARATOR}"'
 CHANGED = "changed"
-"""The first word of the reason for changed tools; the operator looks for it."""
+"""The first word of the reason for changed tools, which the operator looks for."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # MCP, tools, "Tool Names"
 _audit = logging.getLogger("diptych.audit")
 Value = TypeVar("Value")
 
 
-# What the manifest says
+# The manifest's settings
 
 
 def allows(server: ToolServerConfig, tool: str) -> bool:
-    """Whether the manifest allows calls of a tool of this name."""
+    """Whether the manifest allows calls of this tool."""
     return any(fnmatchcase(tool, glob) for glob in server.allow)
 
 
 def named_by(server: ToolServerConfig) -> tuple[str, ...] | None:
-    """Return the names in `allow`, if it names each tool; None if it has globs."""
+    """Return the names in `allow`; None if it has globs."""
     return None if any(map(is_glob, server.allow)) else tuple(server.allow)
 
 
 def timeout_of(server: ToolServerConfig, tool: str) -> float:
-    """Return the seconds that one call of a tool may take."""
+    """Return the timeout of a tool's calls, in seconds."""
     timeout = _first_override(server, tool, lambda override: override.timeout)
     return server.timeout if timeout is None else timeout
 
 
 def catalog_tools(server: ToolServerConfig, listed: Iterable[mcp_types.Tool]) -> tuple[Tool, ...]:
-    """Make catalog entries of the tools that a server lists: the allowed ones, each name once."""
+    """Return catalog entries for the allowed tools; of duplicate names, the first counts."""
     by_name = _first_of_each_name(listed)
     return tuple(
         _catalog_tool(server, tool) for name, tool in by_name.items() if allows(server, name)
@@ -103,35 +103,35 @@ def _first_override(
     return None
 
 
-# Bounds
+# Limits
 
 
 @dataclass(frozen=True, slots=True)
 class UsableTools:
-    """The tools that can be used; for each reason, the names of those that are left out."""
+    """The usable tools, and the names of the excluded ones by reason."""
 
     tools: tuple[mcp_types.Tool, ...]
     left_out: Mapping[str, Sequence[str]]
 
     def unavailable(self, server: str) -> tuple[Unavailable, ...]:
-        """Return the excluded tools as a run and `/ready` show them, by reason."""
+        """Return one entry per reason, as shown in runs and `/ready`."""
         return tuple(
-            Unavailable("tool", server, f"{len(names)} left out, {reason}: {_told(names)}")
+            Unavailable("tool", server, f"{len(names)} left out, {reason}: {_shown(names)}")
             for reason, names in self.left_out.items()
         )
 
 
 def is_usable_name(name: str) -> bool:
-    """Whether a tool may bear this name; `__` separates it from its server's."""
+    """Whether a tool may have this name; `__` is reserved to separate server and tool."""
     return _NAME.fullmatch(name) is not None and SEPARATOR not in name
 
 
 def usable_tools(
     listed: Iterable[mcp_types.Tool], invalid: Mapping[str, str] | None = None
 ) -> UsableTools:
-    """Take the tools that are within the bounds, each name once: the first of a name counts.
+    """Select the tools within the limits; of duplicate names, the first counts.
 
-    `invalid` maps the names of tools that are not valid MCP to the place of the mistake.
+    `invalid` maps the names of tools that are not valid MCP to the location of the mistake.
     """
     usable: dict[str, mcp_types.Tool] = {}
     left_out: dict[str, list[str]] = {}
@@ -166,7 +166,7 @@ def _problem(tool: mcp_types.Tool, schema_size: int) -> str | None:
     if not is_usable_name(tool.name):
         return f"as {NAME_RULE}"
     if SECRETS.redact(tool.name) != tool.name:
-        return "as its name holds a secret"
+        return "as its name contains a secret"
     if tool.execution is not None and tool.execution.task_support == "required":
         return "as they can only be called as tasks, which is not supported"
     if schema_size > MAX_SCHEMA_CHARS:
@@ -181,21 +181,21 @@ def _size(tool: mcp_types.Tool) -> int:
         return MAX_SCHEMA_CHARS + 1
 
 
-def _told(names: Sequence[str]) -> str:
-    """Write names as a log, `/ready` and a prompt tell them: a few, and how many more."""
-    more = len(names) - MAX_NAMES_TOLD
-    return ", ".join(names[:MAX_NAMES_TOLD]) + (f" and {more} more" if more > 0 else "")
+def _shown(names: Sequence[str]) -> str:
+    """Join the first few names, with the number of the remaining ones."""
+    more = len(names) - MAX_NAMES_SHOWN
+    return ", ".join(names[:MAX_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 # Pins
 
 
 def digest(tool: mcp_types.Tool) -> str | None:
-    """Return `sha256:` and the digest of a tool; None if its schema cannot be written as JSON.
+    """Return a tool's digest as `sha256:…`; None if its schema cannot be encoded as JSON.
 
-    It is that of `{"description", "inputSchema", "name"}` as JSON in UTF-8, with sorted keys and
-    no blanks. A title stands for a description that is absent. Annotations are not pinned: the
-    manifest's `overrides` set those.
+    Hashes `{"description", "inputSchema", "name"}` as JSON in UTF-8, with sorted keys and without
+    blanks. A missing description is replaced by the title. Annotations are not pinned: the
+    manifest's `overrides` set them.
     """
     content = {
         "name": tool.name,
@@ -210,7 +210,7 @@ def digest(tool: mcp_types.Tool) -> str | None:
 
 
 def digests(listed: Iterable[mcp_types.Tool]) -> dict[str, str]:
-    """Return the digest of each tool that can be used, by its name; the first of a name counts."""
+    """Return the digests of the usable tools by name; of duplicate names, the first counts."""
     found: dict[str, str] = {}
     for name, tool in _first_of_each_name(listed).items():
         if len(found) == MAX_TOOLS:
@@ -231,16 +231,16 @@ def changed_tools(pins: Mapping[str, str], listed: Iterable[mcp_types.Tool]) -> 
 
 
 def changed_entry(server: str, changed: Mapping[str, bool]) -> tuple[Unavailable, ...]:
-    """Return the changed tools as a run and `/ready` show them."""
+    """Return the entry for changed tools, as shown in runs and `/ready`."""
     if not changed:
         return ()
     names = [name if is_listed else f"{name} (gone)" for name, is_listed in changed.items()]
-    reason = f"{CHANGED} since pinned: {_told(names)}"
+    reason = f"{CHANGED} since pinned: {_shown(names)}"
     return (Unavailable("tool", server, reason, tuple(changed)),)
 
 
 def audit_changed(server: str, changed: Mapping[str, bool]) -> None:
-    """Put it on the audit log that tools were refused."""
+    """Write refused tools to the audit log."""
     line = {
         "subject": f"server:{server}",
         "outcome": "refused",

@@ -1,10 +1,9 @@
-"""The HTTP transport below the SDK's MCP client, which records what became of each request.
+"""The HTTP transport below the SDK's MCP client, which records the outcome of each request.
 
-The SDK's client ends, with every call on it, when a single HTTP request cannot connect or breaks
-off, and it forgets the status of a failure; but whether a call may be sent again depends on it. So
-`RecordingTransport` turns failures into JSON-RPC errors of that one request, and records what
-happened in a `RequestOutcome`. That travels in a `ContextVar`: the SDK builds its HTTP requests
-itself, but sends each one in a copy of its caller's context.
+When a single HTTP request fails, the SDK's client ends with all its calls, and drops the HTTP
+status, which decides whether a call may be retried. So `RecordingTransport` turns failures into
+JSON-RPC errors of that one request, and records each outcome in a `RequestOutcome`. That travels in
+a `ContextVar`: the SDK builds its HTTP requests itself, but in a copy of the caller's context.
 """
 
 import functools
@@ -30,70 +29,69 @@ from diptych.net.received import Received, TooMuchReceived, is_compressed
 from diptych.ports import ValueProvider
 
 CONNECT_TIMEOUT = 5.0  # seconds, as all times here
-UNAWAITED_TIMEOUT = 1.0  # for requests that nobody waits for: notifications, a session's end
+UNAWAITED_TIMEOUT = 1.0  # for requests without a waiting caller: notifications, a session's end
 
 CONNECT_REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (httpx2.ConnectTimeout, f"did not answer within {CONNECT_TIMEOUT:g} s"),
-    (httpx2.UnsupportedProtocol, "its URL must begin with http:// or https://"),
-    (AddressRefused, "its address is one that agents may not connect to"),
+    (httpx2.UnsupportedProtocol, "its URL must start with http:// or https://"),
+    (AddressRefused, "agents may not connect to its address"),
     (ssl.SSLError, "no secure connection"),
     (ConnectionRefusedError, "connection refused"),
-    (aiohttp.ClientHttpProxyError, "it does not let the request through"),
+    (aiohttp.ClientHttpProxyError, "it rejects the request"),
 )
 _UNSENDABLE_HEADER = "a header has a value that cannot be sent"
 
 AUTH_STATUSES = frozenset({401, 403, 407, 421})
-"""Statuses that refuse us before MCP begins (421: the server does not serve this host name)."""
+"""Statuses that reject us before MCP starts (421: the server does not serve this host name)."""
 
 REJECTED_STATUSES = AUTH_STATUSES | {404, 410}
-"""Statuses that say that no tool was reached, and that a further request would reach none."""
+"""Statuses that mean that no tool was reached, and that a retry would not reach one either."""
 
 NO_STREAMABLE_HTTP = (
-    "no MCP over streamable HTTP at this address; HTTP+SSE, the transport before it, is not "
-    "supported: start the server with streamable HTTP, and give its URL (often …/mcp)"
+    "no MCP over streamable HTTP at this URL; the older transport HTTP+SSE is not supported: start "
+    "the server with streamable HTTP, and set its URL (often …/mcp)"
 )
 HINTS = {
     400: NO_STREAMABLE_HTTP,
-    401: "it wants credentials",
+    401: "it requires credentials",
     403: "it refuses the credentials, or this host name",
     404: NO_STREAMABLE_HTTP,
     405: NO_STREAMABLE_HTTP,
     421: "it does not serve this host name",
 }
-"""The most likely meaning of a status during the handshake, for the author of a manifest."""
+"""The most likely meaning of a status during the handshake, as advice for a manifest's author."""
 
 
 class Stage(Enum):
-    """How far the newest request came."""
+    """The progress of the newest request."""
 
     PENDING = auto()
-    """No HTTP request has ended; of a server that is not reached over HTTP, none ever does."""
+    """No HTTP request has ended yet; for servers without HTTP, the permanent stage."""
     NOT_SENT = auto()
-    """No tool was reached, and there is no connection: a new one may reach it."""
+    """No tool was reached; a new connection may reach it."""
     REJECTED = auto()
-    """No tool was reached, says an HTTP status, and a new connection would reach none either."""
+    """An HTTP status says that no tool was reached; a new connection would not help."""
     STREAMING = auto()
-    """The server answers with an event stream, which has not broken off."""
+    """The server responds with an event stream, which is still intact."""
     ANSWERED = auto()
-    """The server answered in MCP's own terms."""
+    """The server answered with a valid MCP message."""
     REFUSED = auto()
-    """An HTTP status says that the request was not taken; the connection holds."""
+    """An HTTP status refuses this request; the connection stays usable."""
     UNUSABLE = auto()
     """The server's answer cannot be read: a tool may have run."""
     SERVER_ERROR = auto()
-    """An HTTP status says that it failed, perhaps after a tool ran; the connection holds."""
+    """An HTTP status reports a failure, perhaps after a tool ran; the connection stays usable."""
     LOST = auto()
-    """The request was sent, and the connection ended before the answer: a tool may have run."""
+    """The request was sent, but the connection ended before the answer: a tool may have run."""
 
 
 @dataclass(slots=True)
 class RequestOutcome:
-    """The stage of the requests that one call, one listing or one handshake makes, one by one.
+    """The outcome of the successive requests of one call, listing or handshake.
 
-    `reason` says in a few words why there is no answer. A handshake stops at the first failure of
-    its connection; `on_stream_end` is called when an event stream ends that nobody closed.
-    `received` counts all that comes back, until the block of `recording` ends; it is None for
-    messages that belong to no call.
+    `reason` says in a few words why there is no answer. A handshake stops at its first failure.
+    `on_stream_end` is called when an event stream ends without having been closed here. `received`
+    counts all received bytes until the `recording` block ends; None for messages outside of calls.
     """
 
     stage: Stage = Stage.PENDING
@@ -103,9 +101,9 @@ class RequestOutcome:
     received: Received | None = field(default_factory=Received)
 
     def record(self, stage: Stage, reason: str | None = None) -> None:
-        """Change the stage.
+        """Advance the stage.
 
-        Once the server was reached, NOT_SENT counts as LOST. After LOST, only STREAMING (a resumed
+        Once the server was reached, NOT_SENT becomes LOST. After LOST, only STREAMING (a resumed
         stream) can restore the call.
         """
         match self.stage, stage:
@@ -123,7 +121,7 @@ class RequestOutcome:
 
     @contextmanager
     def recording(self) -> Iterator[Self]:
-        """Record the requests that are made within the block."""
+        """Record the requests made within the block."""
         token = _CURRENT.set(self)
         try:
             yield self
@@ -132,7 +130,7 @@ class RequestOutcome:
             self.stop_counting()
 
     def stop_counting(self) -> None:
-        """Release the counted bytes: they are parsed by now."""
+        """Release the counted bytes, which have been parsed by now."""
         if self.received is not None:
             self.received.release()
             self.received = None
@@ -142,22 +140,22 @@ _CURRENT: ContextVar[RequestOutcome] = ContextVar("mcp_request_outcome")
 
 
 def current_outcome() -> RequestOutcome:
-    """Return the outcome that the running request is recorded in; a new one if nobody asked."""
+    """Return the outcome for the current request, or a new one outside of a `recording` block."""
     return _CURRENT.get(None) or RequestOutcome(received=None)
 
 
 class CommandNotStarted(OSError):
-    """The command of a stdio server cannot be started; the message names its program."""
+    """The command of a stdio server cannot be started; the message names the program."""
 
 
 class HandshakeAborted(httpx2.TransportError):
-    """Ends a handshake; its outcome says why."""
+    """Ends a handshake; the reason is in its outcome."""
 
 
 def http_client(url: str, headers: Mapping[str, ValueProvider]) -> httpx2.AsyncClient:
-    """Make the one HTTP client of a server: it limits the time to connect, calls limit the rest.
+    """Return the HTTP client for a server; it limits only the time to connect.
 
-    It follows no redirects. `headers` go to the origin of `url` only.
+    It follows no redirects. `headers` are sent to the origin of `url` only.
     """
     inner = AiohttpTransport(OutgoingPolicy([url]), _tls_context())
     return httpx2.AsyncClient(
@@ -170,12 +168,12 @@ def http_client(url: str, headers: Mapping[str, ValueProvider]) -> httpx2.AsyncC
 
 @functools.cache
 def _tls_context() -> ssl.SSLContext:
-    """Read the system's certificates once: that takes longer than all else here."""
+    """Load the system's certificates, only once since that is slow."""
     return httpx2.create_ssl_context()
 
 
 def connect_reason(error: BaseException | None) -> str:
-    """Say in a few words why there is no connection, from types alone: texts may hold secrets."""
+    """Return in a few words why connecting failed. Uses no error texts, which may have secrets."""
     while error is not None:
         if isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
@@ -192,7 +190,7 @@ def connect_reason(error: BaseException | None) -> str:
 
 
 class RecordingTransport(httpx2.AsyncBaseTransport):
-    """Sends requests with the headers' current values; raises nothing but `HandshakeAborted`."""
+    """Sends requests with the current header values; raises only `HandshakeAborted`."""
 
     def __init__(
         self, inner: httpx2.AsyncBaseTransport, url: str, headers: Mapping[str, ValueProvider]
@@ -234,22 +232,22 @@ class RecordingTransport(httpx2.AsyncBaseTransport):
         await self._inner.aclose()
 
     async def _send(self, request: httpx2.Request, outcome: RequestOutcome) -> httpx2.Response:
-        """Send a request; its response is as long as it is on the wire. Raises `TooMuchReceived`.
+        """Send a request; return its uncompressed response. Raises `TooMuchReceived`.
 
-        A compressed answer is refused: its length shows only when it is inflated.
+        A compressed response is refused: its real size would only show after inflating it.
         """
-        if outcome.received and outcome.received.exceeded:  # the SDK resumes what was cut off
+        if outcome.received and outcome.received.exceeded:  # the SDK resumes a stream that was cut
             raise TooMuchReceived(outcome.received.exceeded)
         response = await self._inner.handle_async_request(request)
         if is_compressed(response.headers):
             await response.aclose()
-            raise TooMuchReceived("its answer is compressed, which it was not asked to be")
+            raise TooMuchReceived("its answer is compressed, although that was not requested")
         return response
 
     def _set_headers(self, request: httpx2.Request) -> str | None:
-        """Set the configured headers; return the first one whose value is missing.
+        """Set the configured headers; return the name of the first one without a value.
 
-        They are credentials of the configured origin: no other gets them.
+        They are credentials for the configured origin, and sent to no other.
         """
         if _origin(request.url) != self._origin:
             return None
@@ -262,7 +260,7 @@ class RecordingTransport(httpx2.AsyncBaseTransport):
 
 
 class _RecordedStream(httpx2.AsyncByteStream):
-    """An event stream that records its end, unless somebody closed it."""
+    """An event stream that records its end, unless it was closed on this side."""
 
     def __init__(self, response: httpx2.Response, outcome: RequestOutcome) -> None:
         self._response = response
@@ -278,7 +276,7 @@ class _RecordedStream(httpx2.AsyncByteStream):
             self._outcome.record(Stage.UNUSABLE, error.reason)
             raise httpx2.ReadError(error.reason) from error
         except httpx2.TransportError:
-            self._record_end("the connection broke off")
+            self._record_end("the connection broke")
             raise
         self._record_end("the connection was closed")
 
@@ -296,7 +294,7 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
 
 
 def _outcome_of(request: httpx2.Request) -> RequestOutcome:
-    """Return where to record a request; a session's end and its own stream belong to no call."""
+    """Return the outcome to record in; a session's end and its own stream belong to no call."""
     outcome = current_outcome()
     is_session_stream = request.method == "GET" and "last-event-id" not in request.headers
     if request.method == "DELETE" or is_session_stream:
@@ -305,9 +303,9 @@ def _outcome_of(request: httpx2.Request) -> RequestOutcome:
 
 
 def _end_handshake(status: int, outcome: RequestOutcome) -> None:
-    """Raise `HandshakeAborted` if going on with it is of no use.
+    """Raise `HandshakeAborted` if it cannot succeed any more.
 
-    404 and most 4xx are how servers of the older protocol answer the first request.
+    404 and most other 4xx do not abort: servers of the older protocol send them first.
     """
     is_lost = outcome.stage in (Stage.SERVER_ERROR, Stage.LOST)
     if outcome.is_handshake and (is_lost or status in AUTH_STATUSES):
@@ -315,9 +313,9 @@ def _end_handshake(status: int, outcome: RequestOutcome) -> None:
 
 
 def _error_response(request: httpx2.Request, outcome: RequestOutcome) -> httpx2.Response:
-    """Answer in the server's place with a JSON-RPC error; the SDK sets the id of its request.
+    """Return a JSON-RPC error in place of the server's response; the SDK fills in the id.
 
-    Raises `HandshakeAborted` instead if the request belongs to a handshake.
+    Raises `HandshakeAborted` instead during a handshake.
     """
     if outcome.is_handshake:
         raise HandshakeAborted(outcome.reason or "")
@@ -332,7 +330,7 @@ def _record_failure(error: httpx2.RequestError, outcome: RequestOutcome, proxy: 
         case httpx2.LocalProtocolError():
             outcome.record(Stage.NOT_SENT, _UNSENDABLE_HEADER)
         case _:
-            outcome.record(Stage.LOST, through(proxy, "the connection broke off"))
+            outcome.record(Stage.LOST, through(proxy, "the connection broke"))
 
 
 def _is_event_stream(response: httpx2.Response) -> bool:
@@ -341,7 +339,7 @@ def _is_event_stream(response: httpx2.Response) -> bool:
 
 
 async def _read_body(response: httpx2.Response, received: Received | None) -> bytes:
-    """Read a whole body here, where its failures are seen. Raises `TooMuchReceived`."""
+    """Read a whole body, here rather than in the SDK, to see failures. Raises `TooMuchReceived`."""
     counted = received or Received()
     try:
         return await counted.read(_chunks(response))
@@ -353,17 +351,17 @@ async def _read_body(response: httpx2.Response, received: Received | None) -> by
 
 def _chunks(response: httpx2.Response) -> AsyncIterator[bytes]:
     if not isinstance(response.stream, httpx2.AsyncByteStream):
-        raise TypeError("an asynchronous transport gave a synchronous stream")
+        raise TypeError("an asynchronous transport returned a synchronous stream")
     return aiter(response.stream)
 
 
 def record_response(
     request: httpx2.Request, response: httpx2.Response, body: bytes, outcome: RequestOutcome
 ) -> httpx2.Response:
-    """Record what a response with its whole body means; return it as the SDK reads it.
+    """Record the outcome of a response; return the response to pass to the SDK.
 
-    The body of a POST's response is the answer to its request, whatever the content type says, and
-    also if it has no id. Anything else is an error at once: no other answer will come.
+    The body of a POST's response is the answer to its request, whatever its content type and even
+    without an id. Any other body is an error at once, since no other answer will follow.
     """
     status, headers, message = response.status_code, response.headers.copy(), _json_rpc(body)
     if message is not None:
@@ -386,13 +384,13 @@ def record_response(
 def _problem(
     own_id: object, response: httpx2.Response, body: bytes, message: JSONObject | None
 ) -> str | None:
-    """Return why a response with a good status is no answer to a request; None if it is one."""
+    """Return why a successful response does not answer the request; None if it does."""
     if not body.strip():
         return f"HTTP {response.status_code} without an answer"
     if message is None:
         return "its answer is not JSON-RPC"
     if message.get("id") is not None and str(message["id"]) != str(own_id):
-        return "its answer is to another request"
+        return "it answered another request"
     return None
 
 
@@ -402,7 +400,7 @@ def _record_status(
     message: JSONObject | None,
     outcome: RequestOutcome,
 ) -> None:
-    """Record what a status other than success means."""
+    """Record the outcome of an unsuccessful status."""
     status = response.status_code
     error = message if message is not None and isinstance(message.get("error"), dict) else None
     if "mcp-session-id" in request.headers and _knows_no_session(request, status, error):
@@ -414,7 +412,7 @@ def _record_status(
     hint = HINTS.get(status) if outcome.is_handshake else None
     reason = f"HTTP {status}: {hint}" if hint else f"HTTP {status}"
     if status < httpx2.codes.BAD_REQUEST:
-        reason = _redirect(request, response)
+        reason = _redirect_reason(request, response)
     stage = Stage.REFUSED
     if status in REJECTED_STATUSES:
         stage = Stage.REJECTED
@@ -423,24 +421,24 @@ def _record_status(
     outcome.record(stage, reason)
 
 
-def _redirect(request: httpx2.Request, response: httpx2.Response) -> str:
-    """Return whether a redirect is about a slash alone.
+def _redirect_reason(request: httpx2.Request, response: httpx2.Response) -> str:
+    """Describe a redirect, with advice if it only adds or removes a slash at the end.
 
-    No address is quoted: another one is in the server's words, and some paths hold a secret.
+    Quotes no URL: the target is the server's text, and some paths contain a secret.
     """
     to = response.headers.get("location", "")
     path = request.url.path
     for other, what in ((path + "/", "with"), (path.removesuffix("/"), "without")):
         if other != path and to in (other, str(request.url.copy_with(path=other))):
-            return f"redirects to its address {what} a slash at the end: write its URL so"
-    return "redirects to another address"
+            return f"redirects to the same URL {what} a slash at the end: change its URL"
+    return "redirects to another URL"
 
 
 def _json_rpc(body: bytes) -> JSONObject | None:
-    """Read a result or an error of JSON-RPC."""
+    """Parse a JSON-RPC result or error; None for anything else."""
     try:
         value = json.loads(body)
-    except (ValueError, RecursionError):  # which would end all calls of the connection
+    except (ValueError, RecursionError):  # uncaught, it would end all calls of the connection
         return None
     if not isinstance(value, dict) or "jsonrpc" not in value or "method" in value:
         return None
@@ -451,10 +449,10 @@ def _json_rpc(body: bytes) -> JSONObject | None:
 
 
 def _knows_no_session(request: httpx2.Request, status: int, error: JSONObject | None) -> bool:
-    """Whether the server does not know the session (any more), so that nothing was called.
+    """Whether the server does not know the session (any more), so that no tool was called.
 
-    MCP's status for it is 404. Some say 400 and an error about the session (server-everything
-    2026.8.31); it answers no request by its id, as an answer of a tool would.
+    MCP's status for that is 404. Some servers send 400 with an error about the session
+    (server-everything 2026.8.31), which lacks the request's id, unlike an error of a tool.
     """
     if status != httpx2.codes.BAD_REQUEST or error is None:
         return status == httpx2.codes.NOT_FOUND
@@ -465,7 +463,7 @@ def _knows_no_session(request: httpx2.Request, status: int, error: JSONObject | 
 
 
 def _id_of(request: httpx2.Request) -> object:
-    """Return the id of a request that wants an answer; None for notifications and our answers."""
+    """Return the id of a JSON-RPC request; None for notifications and for our own answers."""
     message = json.loads(request.content or b"null")
     is_request = isinstance(message, dict) and "method" in message
     return message.get("id") if is_request else None

@@ -1,7 +1,4 @@
-"""A model behind an OpenAI-compatible `/chat/completions` endpoint; fulfils `ports.Model`.
-
-Each run asks it through `runtime.model_caller`.
-"""
+"""A model behind OpenAI-compatible `/chat/completions` endpoints; implements `ports.Model`."""
 
 import asyncio
 import logging
@@ -26,26 +23,25 @@ MAX_ATTEMPTS = 3  # of each endpoint
 INITIAL_DELAY = 0.25  # seconds, as all times here
 MAX_DELAY = 8.0
 MAX_RETRY_AFTER = 30.0
-FIRST_WAIT = 10.0  # until a wait for the first byte is reported; each later one takes twice as long
+FIRST_WAIT = 10.0  # before a wait for the first byte is reported; doubles after each report
 _CLIENT_ERRORS = range(400, 500)
 
 _logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 ModelObserver: TypeAlias = Callable[[str, str, str], None]
-"""Called at the end of each attempt with the model's name, the endpoint's scheme, host and port,
-and the outcome: `ok`, `cancelled` or a `ModelCode`."""
+"""Called after each attempt with the model's name, the endpoint's origin, and the outcome: `ok`,
+`cancelled` or a `ModelCode`."""
 
 
 class ChatModel:
-    """A model, as a `ModelConfig` describes it, with its fallbacks.
+    """The model of a `ModelConfig`, with its fallbacks.
 
-    It makes up to `MAX_ATTEMPTS` attempts at each endpoint, all within the total timeout. It
-    retries connections that fail or break off before anything was yielded, and the statuses 408,
-    409, 425, 429 and 5xx; not a reply that did not begin in time (decision 232). It honours
-    Retry-After up to `MAX_RETRY_AFTER`. An endpoint that keeps failing is left alone for a while,
-    if there is another. If an endpoint gives no reply, the next one is asked, unless the request
-    itself is wrong. The run's remaining time (`ModelRequest.seconds_left`) is shared in the same
-    way.
+    Makes up to `MAX_ATTEMPTS` attempts per endpoint, all within the total timeout and the run's
+    remaining time. Retries connections that fail or break before anything was yielded, and the
+    statuses 408, 409, 425, 429 and 5xx, but no first-byte timeout (decision 232). Honours
+    Retry-After up to `MAX_RETRY_AFTER`. When an endpoint fails, the next one is tried, unless the
+    request itself is wrong; an endpoint that keeps failing is skipped for a while, if there is
+    another.
     """
 
     def __init__(
@@ -57,9 +53,9 @@ class ChatModel:
         random: Callable[[], float] = random.random,
         observe: ModelObserver | None = None,
     ) -> None:
-        """Take a session from `open_http_session`; `random` returns a number in [0, 1) for jitter.
+        """Use a session from `open_http_session`; `random` returns jitter in [0, 1).
 
-        Raises `ConfigError` if an endpoint is no HTTP URL.
+        Raises `ConfigError` if an endpoint is not an HTTP URL.
         """
         self._endpoints = [
             ModelEndpoint(session, model) for model in (settings, *settings.fallbacks)
@@ -72,30 +68,30 @@ class ChatModel:
 
     @property
     def takes_tools(self) -> bool | None:
-        """Whether the model's own endpoint takes the `tools` field; None until it was sent once."""
+        """Whether the primary endpoint supports the `tools` field; None until it was sent once."""
         return self._endpoints[0].takes_tools
 
     @property
     def refused_tool(self) -> str | None:
-        """The tool that the model's own endpoint refused; "" if it did not say which."""
+        """The tool that the primary endpoint refused; "" if it did not name it."""
         return self._endpoints[0].refused_tool
 
     @property
     def wants_reasoning(self) -> bool | None:
-        """Whether some endpoint wants reasoning back; False if all took native calls without."""
+        """Whether any endpoint requires reasoning back; None while some are unknown."""
         known = [endpoint.wants_reasoning for endpoint in self._endpoints]
         return True if True in known else None if None in known else False
 
     async def complete(self, request: ModelRequest) -> Reply:
-        """Ask for a whole reply, which is streamed where the endpoint can; see `ports.Model`."""
+        """Return a whole reply, streamed internally where possible; see `ports.Model`."""
         reply, endpoint = await self._ask(ModelEndpoint.complete, request)
         self._report_success(endpoint)
         return reply
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
-        """Ask for a streamed reply, one `Delta` for each network read; see `ports.Model`.
+        """Stream a reply, one `Delta` per network read; see `ports.Model`.
 
-        Closing the iterator, or cancelling the task that waits for it, closes the connection.
+        Closing the iterator, or cancelling the task that awaits it, closes the connection.
         """
         (reader, delta), endpoint = await self._ask(ModelEndpoint.stream, request)
         is_reported = False
@@ -120,10 +116,10 @@ class ChatModel:
         ask: Callable[[ModelEndpoint, ModelRequest, Limits], Awaitable[_T]],
         request: ModelRequest,
     ) -> tuple[_T, ModelEndpoint]:
-        """Ask one endpoint after the other; raises the first one's failure if all fail.
+        """Try the endpoints in order; raises the first one's failure if all fail.
 
-        Those whose circuit is open are left out, unless no other is left (decision 65). Returns the
-        endpoint with its result; its success is not reported yet.
+        Skips endpoints with an open circuit, unless no other is left (decision 65). Returns the
+        result and its endpoint, whose success is not reported yet.
         """
         now = asyncio.get_running_loop().time()
         deadline = now + self._total
@@ -144,12 +140,12 @@ class ChatModel:
                     if not failure.may_fall_back:
                         raise
                     if others:
-                        waits.report("fallback", "gave no reply, the next model is asked", failure)
+                        waits.report("fallback", "failed, trying the next model", failure)
                 else:
                     return result, endpoint
             raise failures[0]
         finally:
-            failures.clear()  # their tracebacks lead here: a cycle, with all that the run holds
+            failures.clear()  # tracebacks refer to this frame: a cycle that would keep the run
 
     async def _with_retries(
         self,
@@ -159,11 +155,11 @@ class ChatModel:
         end: float,
         others: int,
     ) -> _T:
-        """Ask one endpoint until `end`; a reply that has begun may take until `deadline`."""
+        """Try one endpoint until `end`; a reply that has started may take until `deadline`."""
         loop, endpoint = asyncio.get_running_loop(), waits.endpoint
         backoff = Backoff(INITIAL_DELAY, MAX_DELAY, random=self._random)
         while True:
-            # While others are left, waiting for this one must leave time for them (faults.md M12).
+            # Waiting for this endpoint must leave time for the remaining ones (faults.md M12).
             share = (end - loop.time()) / (others + 1)
             first_byte = endpoint.settings.timeouts.first_byte
             seconds = min(first_byte, share) if others else first_byte
@@ -177,7 +173,7 @@ class ChatModel:
                 gives_way = bool(others) and _gives_way(endpoint, failure)
                 if is_last or gives_way or loop.time() + delay >= end:
                     raise
-                waits.report("retry", f"is asked again in {delay:.1f} s", failure)
+                waits.report("retry", f"failed, retrying in {delay:.1f} s", failure)
             except asyncio.CancelledError:
                 self._report_end(endpoint, "cancelled")
                 raise
@@ -186,7 +182,7 @@ class ChatModel:
             await self._sleep(delay)
 
     def _retry_delay(self, failure: AttemptFailure, backoff: Backoff) -> float:
-        """Return the backoff's next delay, or Retry-After and up to a tenth more."""
+        """Return the backoff's next delay, or Retry-After plus up to 10 % jitter."""
         delay = backoff.next_delay()
         if failure.retry_after is not None:
             return min(failure.retry_after, MAX_RETRY_AFTER) * (1 + self._random() / 10)
@@ -205,8 +201,8 @@ class ChatModel:
         elif failure.report is not None:
             endpoint.circuit.report_success()
         failure.name_proxy(endpoint.settings.proxy)
-        if failure.said:  # which callers are not told
-            _logger.warning("the model endpoint failed and said: %s", failure.said)
+        if failure.said:  # logged only: callers do not see it
+            _logger.warning("the model endpoint failed with: %s", failure.said)
         self.watch.note_failure(endpoint, failure)
         self._report_end(endpoint, failure.code)
 
@@ -216,7 +212,7 @@ class ChatModel:
 
 
 class _Waits:
-    """Reports a request's waits: to the log, and to its run (`ModelRequest.on_wait`)."""
+    """Reports retries, fallbacks and long waits, to the log and to `ModelRequest.on_wait`."""
 
     def __init__(
         self, endpoint: ModelEndpoint, on_wait: Callable[[JSONObject], None] | None
@@ -227,18 +223,18 @@ class _Waits:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, seconds: float) -> None:
-        """Wait for a first byte from now on, `seconds` at most."""
+        """Start to time a wait for the first byte; `seconds` is its limit."""
         self._limit = seconds
         self._set_timer(0, FIRST_WAIT)
 
     def end(self) -> None:
-        """Wait no more."""
+        """Stop timing."""
         if self._timer:
             self._timer.cancel()
             self._timer = None
 
     def report(self, kind: str, what: str, failure: AttemptFailure | None = None) -> None:
-        """Report a wait; `kind` is a word for programs."""
+        """Report a wait; `kind` is machine-readable."""
         name, origin = self.endpoint.settings.name, self.endpoint.origin
         message = f"{name} at {origin} {what}" + (f": {failure.message}" if failure else "")
         _logger.warning("%s", message)
@@ -252,13 +248,13 @@ class _Waits:
 
     def _on_timer(self, passed: float) -> None:
         limit = f"{self._limit:.3g} s (spec.model.timeouts.firstByte)"
-        what = f"has not begun its reply after {passed:g} s; it may be silent for {limit}"
+        what = f"has not started its reply after {passed:g} s; the limit is {limit}"
         self.report("first_byte", what)
         self._set_timer(passed, passed)
 
 
 def _gives_way(endpoint: ModelEndpoint, failure: AttemptFailure) -> bool:
-    """Whether another endpoint should be asked rather than this one again."""
+    """Whether to fall back to another endpoint instead of retrying this one."""
     return (
         failure.code == "model_timeout"
         or (failure.retry_after or 0) > MAX_DELAY
@@ -267,6 +263,6 @@ def _gives_way(endpoint: ModelEndpoint, failure: AttemptFailure) -> bool:
 
 
 def _broke_off(failure: AttemptFailure) -> bool:
-    """Whether a stream that had begun broke off because its endpoint is ill."""
+    """Whether a started stream failed because its endpoint is unhealthy."""
     is_refusal = failure.status in _CLIENT_ERRORS
     return failure.is_outage or (failure.code == "model_failed" and not is_refusal)

@@ -1,6 +1,6 @@
-"""HTTP requests to one OpenAI-compatible endpoint: its address, its headers, and their secrets.
+"""HTTP requests to one OpenAI-compatible endpoint: its URL, its headers, and their secrets.
 
-It follows no redirects and keeps no cookies, so a key goes only to the endpoint that it is for.
+Redirects and cookies are off, so a key is sent only to its own endpoint.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from diptych.net.received import is_compressed
 from diptych.net.redaction import SECRETS
 from diptych.net.sse import MEBIBYTE
 
-MAX_FETCHED_BYTES = 8 * MEBIBYTE  # OpenRouter's list of models has 1 MB
+MAX_FETCHED_BYTES = 8 * MEBIBYTE  # OpenRouter's list of models takes 1 MB
 MAX_ERROR_BYTES = MEBIBYTE // 16
 ERROR_BODY_TIMEOUT = 1.0  # seconds
 _PATH = "/chat/completions"
@@ -38,10 +38,11 @@ _WRONG_PATH_STATUSES = frozenset({404, 405})
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long one attempt may take: seconds to its first byte, and when the whole call must end.
+    """The time limits of one attempt.
 
-    `deadline` is a time of the loop's clock, `total` the seconds of the call up to it.
-    `on_first_byte` is called when the reply begins.
+    `first_byte` is in seconds. `deadline` is the end of the whole call on the event loop's clock,
+    `total` the call's limit in seconds, for messages. `on_first_byte` is called when the reply
+    starts.
     """
 
     first_byte: float
@@ -51,20 +52,19 @@ class Limits:
 
 
 def open_http_session(traces: Sequence[aiohttp.TraceConfig] = ()) -> aiohttp.ClientSession:
-    """Open the one HTTP client of the process; needs a running loop, and must be closed.
+    """Open the HTTP client of the process; needs a running loop, and must be closed.
 
-    It connects to public addresses, and to others only where a host is named (`allow_url`).
-    It has no limit on connections, no cookies, and no timeouts of its own.
-    `trust_env` is off: it would cost a thread switch for each request, and send what is in
-    `.netrc`. `traces` watch its requests.
+    It connects to public addresses, and to private ones only for hosts passed to `allow_url`.
+    It has no connection limit, cookies or timeouts of its own. `trust_env` is off: it would cost a
+    thread switch per request, and send credentials from `.netrc`.
     """
     return aiohttp.ClientSession(
         connector=GuardedConnector(OutgoingPolicy(())),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None),
-        # Compression would delay tokens. A response that is compressed all the same is refused.
+        # Compression would delay tokens. A compressed response is refused.
         headers={"User-Agent": "diptych", "Accept-Encoding": "identity"},
-        auto_decompress=False,  # aiohttp inflates all that a socket gives before it lets others run
+        auto_decompress=False,  # aiohttp inflates a whole socket read without yielding to the loop
         read_bufsize=MEBIBYTE // 16,
         trust_env=False,
         trace_configs=list(traces),
@@ -72,13 +72,13 @@ def open_http_session(traces: Sequence[aiohttp.TraceConfig] = ()) -> aiohttp.Cli
 
 
 def allow_url(session: aiohttp.ClientSession, url: str | None) -> None:
-    """Let a session of `open_http_session` reach the host of a URL at private addresses, too."""
+    """Let a session from `open_http_session` also reach the URL's host at private addresses."""
     if url and isinstance(session.connector, GuardedConnector):
         session.connector.policy.allow(url)
 
 
 def with_proxies(settings: ModelConfig) -> ModelConfig:
-    """Return the same model with the environment's proxies, for itself and for its fallbacks."""
+    """Return the settings with the environment's proxies, also for the fallbacks."""
     return replace(
         settings,
         proxy=proxy_for(settings.endpoint),
@@ -89,15 +89,14 @@ def with_proxies(settings: ModelConfig) -> ModelConfig:
 class Connection:
     """Posts to `/chat/completions` of one endpoint.
 
-    The endpoint's URL may end in that path. A bare host gets `/v1` before it, and is asked without
-    if that path does not exist; the one that exists is remembered. `request_count` counts the
-    requests that were sent.
+    The endpoint's URL may already end in that path. A bare host is tried with `/v1` before it, then
+    without; the path that exists is remembered. `request_count` counts the requests sent.
     """
 
     def __init__(self, session: aiohttp.ClientSession, settings: ModelConfig) -> None:
-        """Take a session of `open_http_session`.
+        """Use a session from `open_http_session`.
 
-        Raises `ConfigError` if the endpoint is no URL.
+        Raises `ConfigError` if the endpoint is not an HTTP URL.
         """
         self._session = session
         self.request_count = 0
@@ -113,9 +112,9 @@ class Connection:
         return str(self.url.origin())
 
     def headers(self) -> dict[str, str]:
-        """Read the headers of a request, with the secrets as they are now.
+        """Return the headers of a request, reading the secrets anew.
 
-        Raises `AttemptFailure` `model_unauthorized` if one is missing or broken.
+        Raises `AttemptFailure` `model_unauthorized` if one is missing or malformed.
         """
         headers = {"Content-Type": "application/json"}
         if self._settings.api_key is not None:
@@ -128,7 +127,7 @@ class Connection:
 
     @staticmethod
     def secrets(headers: Mapping[str, str]) -> list[str]:
-        """Return the secrets in headers, which no message may quote."""
+        """Return the secrets in the headers, for redaction."""
         sent = (value for name, value in headers.items() if name != "Content-Type")
         return [value.removeprefix("Bearer ") for value in sent]
 
@@ -137,7 +136,7 @@ class Connection:
     ) -> aiohttp.ClientResponse:
         """Send a request; return the response with its body unread.
 
-        The deadline is a time of the loop's clock. Raises `AttemptFailure`.
+        `first_byte_deadline` is on the event loop's clock. Raises `AttemptFailure`.
         """
         deadlines = first_byte_deadline, limits
         response = await self._post(self.url, body, headers, *deadlines)
@@ -151,17 +150,17 @@ class Connection:
                 raise
             if other.status in _WRONG_PATH_STATUSES:
                 other.close()
-                return response  # it is the model that does not exist, not the path
+                return response  # the model does not exist, rather than the path
             response.close()
             self.url, response = self._other_url, other
         self._other_url = None
         return response
 
     async def fetch(self, path: str, headers: dict[str, str], seconds: float) -> tuple[int, bytes]:
-        """Get a path beside `/chat/completions`; return status and body.
+        """Get a sibling path of `/chat/completions`; return status and body.
 
-        A path that begins with `/` is taken from the server's root, which is before `/v1`. Of the
-        body at most `MAX_FETCHED_BYTES` are read. Raises `AttemptFailure`.
+        A path with a leading `/` is relative to the server's root, the part before `/v1`. Reads
+        about `MAX_FETCHED_BYTES` of the body at most. Raises `AttemptFailure`.
         """
         base = self.url.raw_path.removesuffix(_PATH)
         if path.startswith("/"):
@@ -190,7 +189,7 @@ class Connection:
             async with asyncio.timeout_at(min(first_byte_deadline, limits.deadline)):
                 return await self._send("POST", url, headers, body)
         except aiohttp.ClientError as error:
-            # Other causes name the URL with its query, or hold the headers of the request.
+            # Other errors contain the URL with its query, or the request's headers.
             is_plain = isinstance(error, aiohttp.ClientConnectorError)
             failure = connection_failure(error, self.origin, self._settings.proxy)
             raise failure from error if is_plain else None
@@ -202,18 +201,18 @@ class Connection:
     async def _send(
         self, method: str, url: URL, headers: dict[str, str], body: bytes | None
     ) -> aiohttp.ClientResponse:
-        """Send a request, and again at once if a kept connection turns out to be closed.
+        """Send a request; resend it at once if a kept-alive connection turns out to be closed.
 
-        A server may close it just when it is used again: that says nothing about the server, nor
-        about the request (RFC 9112, section 9.3.1).
+        A server may close an idle connection just as it is reused, which is no fault of server or
+        request (RFC 9112, section 9.3.1).
         """
-        while True:  # on a new connection at the latest
+        while True:  # ends on a new connection at the latest
             self.request_count += 1
             with suppress(StaleConnection):
                 response = await self._session.request(
                     method,
                     url,
-                    # aiohttp writes bytes at once, and warns if they are many.
+                    # aiohttp writes bytes in one go, and warns about large ones.
                     data=io.BytesIO(body) if body and len(body) >= MEBIBYTE else body,
                     headers=headers,
                     allow_redirects=False,
@@ -223,23 +222,23 @@ class Connection:
                 break
         if is_compressed(response.headers):
             response.close()
-            raise malformed_reply("a compressed answer, which nobody asked for")
+            raise malformed_reply("a compressed response, although none was requested")
         return response
 
 
 async def read_refusal(response: aiohttp.ClientResponse) -> bytes:
-    """Read the body of a refusal, as much of it as arrives in time."""
+    """Read the body of an error response, as far as it arrives in time."""
     body = bytearray()
-    with suppress(TimeoutError, aiohttp.ClientError):  # the status alone says most
+    with suppress(TimeoutError, aiohttp.ClientError):  # the status alone tells most
         async with asyncio.timeout(ERROR_BODY_TIMEOUT):
             await _read(response, MAX_ERROR_BYTES, body)
     return bytes(body)
 
 
-async def _read(response: aiohttp.ClientResponse, most: int, into: bytearray) -> None:
-    """Read about so many bytes of a body; hang up unless that is all of it."""
+async def _read(response: aiohttp.ClientResponse, max_bytes: int, into: bytearray) -> None:
+    """Read a body up to about `max_bytes`; if more is left, close the connection."""
     try:
-        while len(into) < most and (chunk := await response.content.readany()):
+        while len(into) < max_bytes and (chunk := await response.content.readany()):
             into += chunk
     finally:
         if not response.closed:
@@ -253,18 +252,19 @@ def _secret(value: str | None, what: str) -> str:
     if not (secret.isascii() and secret.isprintable()):
         raise AttemptFailure(
             "model_unauthorized",
-            f"The model's {what} holds characters that no key has. Check its secret.",
+            f"The model's {what} contains characters that are not allowed in a header. "
+            "Check its secret.",
         )
     return secret
 
 
 def _completions_urls(settings: ModelConfig) -> tuple[URL, URL | None]:
-    """Return the URL to post to, and the one to try if that path does not exist."""
+    """Return the URL to post to, and the one to try next if that path does not exist."""
     url = _url(settings.endpoint)
     if url is None:
         raise ConfigError(
-            f"model {settings.name}: its endpoint is not a URL that starts with http:// or "
-            "https://; give one like https://models.example.com/v1"
+            f"model {settings.name}: its endpoint is not an http:// or https:// URL; "
+            "use one like https://models.example.com/v1"
         )
     if settings.api_key is not None or "authorization" in map(str.lower, settings.headers):
         url = url.with_user(None)  # aiohttp refuses to choose between a key and a password

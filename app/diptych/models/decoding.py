@@ -1,6 +1,6 @@
-"""Decodes the JSON of the chat completions API: whole replies, and the chunks of streamed ones.
+"""Decodes chat completions: whole replies, and the chunks of streamed ones.
 
-Pure. There is a chunk for each token, so decoding one is kept cheap: no pydantic models, no copies.
+Pure. There is one chunk per token, so decoding is kept cheap: no pydantic models, no copies.
 """
 
 import json
@@ -19,9 +19,9 @@ from diptych.net.sse import SseEvent
 from diptych.ports import Reply
 
 DONE = b"[DONE]"
-_MAX_DONE = 16  # bytes, with blanks around it
-# The words of servers for why a reply ended: one that was cut off, filtered or has failed must not
-# look whole, whatever its server calls that (loop.md §7).
+_MAX_DONE = 16  # bytes, including blanks around it
+# Servers' finish reasons. A reply that was truncated, filtered or failed must never look complete,
+# whatever its server calls that (loop.md §7).
 _CUT = frozenset(
     {
         "length",
@@ -33,7 +33,7 @@ _CUT = frozenset(
 _FILTERED = frozenset(
     {
         "content_filter",  # Gemini adds its own word: "content_filter: SAFETY"
-        "safety",  # Gemini, as the next four
+        "safety",  # Gemini, like the next four
         "recitation",
         "blocklist",
         "prohibited_content",
@@ -55,9 +55,9 @@ _FAILED = frozenset(
 
 
 def decode_reply(body: bytes, names: frozenset[str] = frozenset()) -> Reply:
-    """Decode the body of a reply that was not streamed; `names` are the functions on offer.
+    """Decode the body of a whole reply; `names` are the functions offered in the request.
 
-    Raises `AttemptFailure` `model_garbage`, and `ReportedError` for an error object in a success.
+    Raises `AttemptFailure` `model_garbage`, and `ReportedError` for an error object.
     """
     try:
         found = _object(_parsed(body))
@@ -83,9 +83,9 @@ def decode_reply(body: bytes, names: frozenset[str] = frozenset()) -> Reply:
 
 
 class ChunkDecoder:
-    """Decodes the chunks of one reply, and knows whether the reply is complete.
+    """Decodes the chunks of one reply, and tracks whether it is complete.
 
-    `names` are the functions that the request offers.
+    `names` are the functions offered in the request.
     """
 
     def __init__(self, names: frozenset[str] = frozenset()) -> None:
@@ -94,19 +94,19 @@ class ChunkDecoder:
         self.calls = CallAssembler(names)
         self.is_done = False  # `[DONE]` has arrived
         self.has_choice = False  # some choice has arrived
-        self._index = 0  # of the choice whose text arrives
-        self._high_surrogate = ""  # of a surrogate pair that is split between two chunks
+        self._index = 0  # of the choice whose text is arriving
+        self._high_surrogate = ""  # first half of a surrogate pair split between two chunks
 
     @property
     def is_complete(self) -> bool:
-        """Whether the reply said that it ended: by a `finish_reason`, or by `[DONE]`."""
+        """Whether a `finish_reason` or `[DONE]` has ended the reply."""
         return self.finish_reason is not None or (self.is_done and self.has_choice)
 
     def apply(self, events: Sequence[SseEvent]) -> tuple[str, str]:
         """Apply events that arrived together; return their text and their reasoning.
 
-        Chunks without choices are fine, with usage or without. Raises `AttemptFailure`
-        `model_garbage`, and `ReportedError` for an error object or a chunk that cannot be read.
+        Chunks without choices are valid, with or without usage. Raises `AttemptFailure`
+        `model_garbage`, and `ReportedError` for an error object or an unreadable chunk.
         """
         texts: list[str] = []
         thoughts: list[str] = []
@@ -137,7 +137,7 @@ class ChunkDecoder:
         self.has_choice = True
         delta = choice.get("delta")
         if delta is None:
-            delta = choice.get("message")  # of a gateway that streams a whole reply as one chunk
+            delta = choice.get("message")  # some gateways stream a whole reply as one chunk
         if isinstance(delta, dict):
             if text := _text(delta):
                 self._follow(choice.get("index"))
@@ -156,17 +156,17 @@ class ChunkDecoder:
             self.usage = _usage(chunk, choice) or self.usage
 
     def _follow(self, index: object) -> None:
-        """Go on with the text of another choice: LiteLLM counts the parts of a message so.
+        """Accept an increased choice index: LiteLLM numbers the parts of a message this way.
 
-        One that goes back belongs to a second answer, and the two cannot be told apart.
+        A decreased index means a second answer, whose text cannot be told from the first's.
         """
         if type(index) is int and index != self._index:
             if index < self._index:
-                raise malformed_reply("several choices, where one was asked for")
+                raise malformed_reply("several choices, although one was requested")
             self._index = index
 
     def _joined(self, texts: list[str]) -> str:
-        """Join texts; half a character at the end is held back until its other half arrives."""
+        """Join texts; hold back half a surrogate pair at the end until the other half arrives."""
         text = "".join((self._high_surrogate, *texts))
         self._high_surrogate = ""
         if text.isascii():
@@ -177,19 +177,20 @@ class ChunkDecoder:
 
 
 def _decode_chunk(payload: bytes) -> dict[str, Any]:
-    """Decode a chunk. Raises `ReportedError` for what is no JSON.
+    """Decode a chunk. Raises `ReportedError` if it is not JSON.
 
-    A server that has begun to stream speaks the API: such a chunk is a failure of its own.
+    A server that has started to stream does speak the API, so a broken chunk is a failure of the
+    server rather than a wrong endpoint.
     """
     try:
         found = _parsed(payload)
     except (ValueError, RecursionError):
-        raise ReportedError(_in_words(payload)) from None
+        raise ReportedError(_plain_report(payload)) from None
     return _object(found)
 
 
 def _parsed(payload: bytes) -> object:
-    """Parse JSON, also what orjson refuses but servers send: NaN, surrogates, invalid UTF-8."""
+    """Parse JSON; accept NaN, lone surrogates and invalid UTF-8, which some servers send."""
     try:
         return orjson.loads(payload)
     except orjson.JSONDecodeError:
@@ -200,35 +201,35 @@ def _object(found: object) -> dict[str, Any]:
     if isinstance(found, list) and len(found) == 1:
         found = found[0]  # Gemini wraps its errors
     if not isinstance(found, dict):
-        raise malformed_reply("JSON that is no object")
+        raise malformed_reply("JSON that is not an object")
     if found.get("error"):
         raise ReportedError(read_error(found))
     return found
 
 
 def _report_in(payload: bytes) -> ErrorReport:
-    """Read what an `event: error` carries: an error object, or a sentence."""
+    """Parse the data of an `event: error`: an error object or plain text."""
     try:
         return read_error(orjson.loads(payload))
     except orjson.JSONDecodeError:
-        return _in_words(payload)
+        return _plain_report(payload)
 
 
-def _in_words(payload: bytes) -> ErrorReport:
-    """Read a payload that is no JSON: a sentence if it looks like one, else part of a chunk."""
+def _plain_report(payload: bytes) -> ErrorReport:
+    """Report a payload that is not JSON: as a message, unless it looks like a broken chunk."""
     words = payload.decode(errors="replace").strip()
     sentence = "" if words[:1] in {"{", "["} else words
     return ErrorReport(0, sentence or "a chunk that cannot be read", words.lower())
 
 
 def _check_is_no_error(found: Mapping[str, Any]) -> None:
-    """Raise `ReportedError` if an object without choices is an error that has no `error`."""
+    """Raise `ReportedError` if an object without choices is an error without an `error` field."""
     if is_error(found):
         raise ReportedError(read_error(found))
 
 
 def _check_choice(found: Mapping[str, Any], choice: Mapping[str, Any]) -> None:
-    """Raise `ReportedError` if a choice that ends a reply says that it failed."""
+    """Raise `ReportedError` if the final choice reports a failure."""
     if choice.get("error"):  # OpenRouter
         raise ReportedError(read_error(choice["error"]))
     reason = choice.get("finish_reason")
@@ -240,9 +241,9 @@ def _check_choice(found: Mapping[str, Any], choice: Mapping[str, Any]) -> None:
 
 
 def _canonical_reason(said: object) -> str:
-    """Return `length` for a reply that was cut off, `content_filter` for one that was filtered.
+    """Return `length` for a truncated reply, `content_filter` for a filtered one.
 
-    Any other word stays as it is; "" if there is none.
+    Any other reason stays as it is; "" if there is none.
     """
     if not isinstance(said, str):
         return ""
@@ -253,17 +254,17 @@ def _canonical_reason(said: object) -> str:
 
 
 def _words(said: str) -> set[str]:
-    """Return the words of "function_call_filter: MALFORMED_FUNCTION_CALL" and the like."""
+    """Split reasons such as "function_call_filter: MALFORMED_FUNCTION_CALL" into words."""
     return {word.strip() for word in said.lower().replace("-", "_").split(":")}
 
 
 def _first_choice(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the choice of the lowest index, as a rule the only one: we never send `n`."""
+    """Return the choice with the lowest index; usually the only one, as we never send `n`."""
     choices = found.get("choices")
     if not choices:
         return None
     if not isinstance(choices, list) or not isinstance(choices[0], dict):
-        raise malformed_reply("choices that are no list of objects")
+        raise malformed_reply("choices that are not a list of objects")
     return choices[0] if len(choices) == 1 else min(choices, key=_index)
 
 
@@ -282,12 +283,12 @@ def _text(message: Mapping[str, Any]) -> str:
         return "".join(text for text in texts if isinstance(text, str))
     if content is not None:
         raise malformed_reply("content that is not text")
-    refusal = message.get("refusal")  # which OpenAI's models send instead of content
+    refusal = message.get("refusal")  # OpenAI's models send it instead of content
     return refusal if isinstance(refusal, str) else ""
 
 
 def _reasoning(message: Mapping[str, Any]) -> str:
-    """Return the reasoning; servers that send both fields send the same text in both."""
+    """Return the reasoning; servers that send both fields put the same text in both."""
     for name in ("reasoning_content", "reasoning"):
         thought = message.get(name)
         if thought and isinstance(thought, str):
@@ -300,7 +301,7 @@ def _reasoning(message: Mapping[str, Any]) -> str:
 
 
 def _usage(found: Mapping[str, Any], choice: Mapping[str, Any]) -> Usage | None:
-    """Read the usage: of the chunk, of its choice (Moonshot), or in Groq's own field."""
+    """Read the usage of the chunk, of its choice (Moonshot), or in Groq's own field."""
     extra = found.get("x_groq")
     groq = extra.get("usage") if isinstance(extra, dict) else None
     for counts in (found.get("usage"), choice.get("usage"), groq):
@@ -313,5 +314,5 @@ def _usage(found: Mapping[str, Any], choice: Mapping[str, Any]) -> Usage | None:
 
 def _count(value: object) -> int:
     if isinstance(value, float) and value.is_integer():
-        value = int(value)  # of servers whose language has one kind of number
+        value = int(value)  # from servers whose language has only floats
     return value if isinstance(value, int) and 0 < value <= MAX_COUNT else 0

@@ -1,8 +1,7 @@
-"""Which parts of the chat completions API an endpoint takes, learned from what it refuses.
+"""The subset of the chat completions API that an endpoint supports, learned from its refusals.
 
-Pure. A request is sent as the API has it; a part that the endpoint refuses is left out or
-written in another way, and the request is sent again. What went through is remembered
-(decision 65).
+Pure. The first request follows the API. When the endpoint refuses a part, that part is left out or
+rewritten, and the request is sent again. The form that worked is remembered (decision 65).
 """
 
 import re
@@ -29,8 +28,8 @@ _SHORT_ID_WORDS = (  # lower-cased
     "must be a-z, a-z, 0-9, with a length of 9",  # Mistral's API
     "should be alphanumeric strings with length 9",  # its templates
 )
-_SINGLE_CALL_WORDS = "only supports single tool-calls"  # the templates of Llama 3.x
-_ALTERNATION_WORDS = "roles must alternate"  # those of Mistral and Gemma 2
+_SINGLE_CALL_WORDS = "only supports single tool-calls"  # chat templates of Llama 3.x
+_ALTERNATION_WORDS = "roles must alternate"  # chat templates of Mistral and Gemma 2
 _SIGNATURE_WORDS = re.compile(r"missing (?:a |the )?[`'\"]?thought_signature")  # Gemini 3
 _EXTRA_FIELD = "extra_content"
 _REASONING_WORDS = re.compile(
@@ -41,45 +40,45 @@ _REASONING_WORDS = re.compile(
 _SCHEMA_WORDS = ("invalid schema", "too complex", "grammar", "samplers")
 _OF_ONE_REQUEST = frozenset({"reply_limit", "skips_format", "writes_calls"})
 _CLAUSES = {
-    "takes_system_role": "does not take the system role: its text goes to the first user message",
-    "takes_tool_messages": (
-        "does not take results as tool messages: calls and results are sent as text"
+    "takes_system_role": (
+        "does not support the system role: its text is sent in the first user message"
     ),
-    "wants_reasoning": "wants reasoning back beside native calls: it is kept with them",
-    "max_tokens_name": "wants max_completion_tokens",
-    "streams": "does not stream: it is asked for whole replies",
+    "takes_tool_messages": "does not support tool messages: calls and results are sent as text",
+    "wants_reasoning": "requires reasoning to be sent back with tool calls: it is kept with them",
+    "max_tokens_name": "requires max_completion_tokens",
+    "streams": "does not support streaming: replies are requested whole",
     "streams_tools": (
-        "does not stream calls of tools: it is asked for whole replies where tools are offered"
+        "does not stream tool calls: replies are requested whole where tools are offered"
     ),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What an endpoint takes; a new one takes everything.
+    """An endpoint's supported features; assumed complete until it refuses something.
 
-    `reply_limit`, `skips_format` and `writes_calls` depend on the request, and hold for it alone.
+    `reply_limit`, `skips_format` and `writes_calls` apply to a single request.
     """
 
-    dropped: frozenset[str] = frozenset()  # parameters that it does not know
+    dropped: frozenset[str] = frozenset()  # unsupported parameters
     max_tokens_name: str = "max_tokens"
     refused_formats: frozenset[str] = frozenset()  # types of `response_format`
-    takes_system_role: bool = True  # else the system's text goes to the first user message
-    streams: bool = True  # else it is asked for whole replies
-    streams_tools: bool = True  # else it is asked for whole replies where tools are offered
-    has_short_ids: bool = False  # of calls (Mistral)
-    signs_calls: bool = False  # adds the signature that Gemini 3 wants
-    has_single_calls: bool = False  # each call gets a message of its own (Llama 3.x)
+    takes_system_role: bool = True  # else the system text goes into the first user message
+    streams: bool = True  # else replies are requested whole
+    streams_tools: bool = True  # else replies are requested whole where tools are offered
+    has_short_ids: bool = False  # call ids of nine characters (Mistral)
+    signs_calls: bool = False  # add the signature that Gemini 3 requires
+    has_single_calls: bool = False  # one call per message (Llama 3.x)
     takes_tool_messages: bool = True  # else calls and results are written as text (Gemma 2)
-    wants_reasoning: bool = False  # the reasoning of replies is sent back (DeepSeek)
-    no_reasoning: str = ""  # is sent in place of reasoning that was not kept
-    takes_extra: bool = True  # else `extra_content` of another endpoint's calls is left out
-    reply_limit: int | None = None  # tokens that the window leaves for the reply
-    skips_format: bool = False  # the schema is not taken; another one may be
-    writes_calls: bool = False  # as text: a user message follows a result directly (Mistral)
+    wants_reasoning: bool = False  # send the reasoning of earlier replies back (DeepSeek)
+    no_reasoning: str = ""  # placeholder for reasoning that was not kept
+    takes_extra: bool = True  # else drop `extra_content` of calls made by another endpoint
+    reply_limit: int | None = None  # tokens left for the reply in the context window
+    skips_format: bool = False  # this schema was refused; another may be accepted
+    writes_calls: bool = False  # calls as text: a user message follows a result directly (Mistral)
 
     def format_for(self, schema: JSONObject) -> str | None:
-        """Return the type of `response_format` to ask with; None if the endpoint takes none.
+        """Return the type of `response_format` to send; None if the endpoint supports none.
 
         An empty schema means any JSON object.
         """
@@ -89,12 +88,12 @@ class Dialect:
         return next((kind for kind in kinds if kind not in self.refused_formats), None)
 
     def has_tool_messages(self, request: ModelRequest) -> bool:
-        """Whether messages of the role `tool` are sent."""
+        """Whether the request is sent with messages of the role `tool`."""
         is_written = self.writes_calls or not self.takes_tool_messages
         return not is_written and any(message.role == "tool" for message in request.messages)
 
     def merged(self, other: "Dialect") -> "Dialect":
-        """Add what another request to the endpoint has taught, but for what held for it alone."""
+        """Merge what another request has learned, except for its single-request settings."""
         learned: dict[str, Any] = {}
         for field in fields(self):
             ours, theirs = getattr(self, field.name), getattr(other, field.name)
@@ -105,12 +104,12 @@ class Dialect:
         return Dialect(**learned)
 
     def refused(self, known: "Dialect | None" = None) -> list[str]:
-        """Return what the endpoint does not take, a clause each, leaving out what was known."""
+        """Describe the unsupported features that `known` lacks, one clause each."""
         known = known or Dialect()
         dropped = sorted(self.dropped - known.dropped)
-        clauses = [f"does not take {name}: it is left out" for name in dropped]
+        clauses = [f"does not support {name}: it is left out" for name in dropped]
         if kinds := ", ".join(sorted(self.refused_formats - known.refused_formats)):
-            clauses.append(f"takes no response_format {kinds}: it is left out")
+            clauses.append(f"does not support response_format {kinds}: it is left out")
         for name, clause in _CLAUSES.items():
             if getattr(self, name) != getattr(known, name):
                 clauses.append(clause)
@@ -119,10 +118,10 @@ class Dialect:
     def adapted(
         self, report: ErrorReport, sent: Mapping[str, Any], request: ModelRequest
     ) -> "Dialect | None":
-        """Return the dialect in which a refused request may go through; None if there is none.
+        """Return the dialect to retry a refused request with; None if nothing is left to change.
 
-        `sent` are the fields of the request. Each step leaves out or changes one thing in it, so
-        the steps come to an end.
+        `sent` are the fields of the request. Each retry drops or changes one more thing, so the
+        retries end.
         """
         limit = context_limit(report)
         if limit is not None:
@@ -138,7 +137,7 @@ class Dialect:
         if "response_format" not in sent or not refuses_format(report):
             return None
         if _any_of(_SCHEMA_WORDS, report.text):
-            return replace(self, skips_format=True)  # another schema may be taken
+            return replace(self, skips_format=True)  # another schema may be accepted
         kind = str(sent["response_format"]["type"])
         return replace(self, refused_formats=self.refused_formats | {kind})
 
@@ -170,7 +169,7 @@ class Dialect:
         return replace(self, dropped=self.dropped | refused) if refused else None
 
     def _with_reasoning(self, request: ModelRequest) -> "Dialect | None":
-        """Send reasoning back; some endpoints refuse an empty one where nothing is kept."""
+        """Send reasoning back; where none was kept, some endpoints refuse an empty string."""
         said = [message for message in request.messages if message.role == "assistant"]
         if said and not self.wants_reasoning:
             return replace(self, wants_reasoning=True)

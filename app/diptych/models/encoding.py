@@ -1,7 +1,4 @@
-"""The JSON of the chat completions API: encodes requests, as the endpoint's dialect has them.
-
-Pure.
-"""
+"""Encodes chat completions requests in an endpoint's dialect. Pure."""
 
 import hashlib
 import re
@@ -27,7 +24,7 @@ _SKIP_SIGNATURE = {"google": {"thought_signature": "skip_thought_signature_valid
 def request_fields(
     settings: ModelConfig, request: ModelRequest, dialect: Dialect, *, streamed: bool
 ) -> dict[str, Any]:
-    """Return all fields of a request but its messages, as the endpoint takes them."""
+    """Return the fields of a request in the endpoint's dialect, except for its messages."""
     streamed = streamed and dialect.streams and (dialect.streams_tools or not request.tools)
     fields: dict[str, Any] = {"model": settings.name, "stream": streamed}
     if fields["stream"]:
@@ -52,9 +49,9 @@ def encode_request(
     dialect: Dialect | None = None,
     nonce: str = "",
 ) -> bytes:
-    """Encode a request: the messages, and the other fields as they are.
+    """Encode a request from its messages and its other, already encoded fields.
 
-    `nonce` marks the results of calls that the dialect has written as text.
+    `nonce` marks call results that the dialect writes as text.
     """
     dialect = dialect or Dialect()
     if dialect.writes_calls or not dialect.takes_tool_messages:
@@ -66,12 +63,12 @@ def encode_request(
     body = {**fields, "messages": [_encode_message(message, dialect) for message in messages]}
     try:
         return orjson.dumps(body)
-    except TypeError:  # orjson refuses lone surrogates, which a tool's result that was cut may hold
+    except TypeError:  # orjson refuses lone surrogates; a truncated tool result may contain one
         return orjson.dumps(_all_well_formed(body))
 
 
 def _parameters(settings: ModelConfig, request: ModelRequest) -> dict[str, Any]:
-    """Return the parameters of the manifest, overlaid by those of the request."""
+    """Return the manifest's parameters, overridden by the request's."""
     manifest = {
         "temperature": settings.temperature,
         "max_tokens": settings.max_tokens,
@@ -95,7 +92,7 @@ def _response_format(kind: str, schema: JSONObject) -> dict[str, Any]:
 
 
 def _is_strict(schema: object) -> bool:
-    """Whether OpenAI takes a schema as strict: it is closed, and requires all it names."""
+    """Whether OpenAI accepts a schema as strict: closed, with every property required."""
     if isinstance(schema, list):
         return all(map(_is_strict, schema))
     if not isinstance(schema, dict):
@@ -135,7 +132,7 @@ def _encode_message(message: Message, dialect: Dialect) -> dict[str, Any]:
 
 
 def _encode_call(call: NativeCall, dialect: Dialect, signs: bool) -> dict[str, Any]:
-    """Encode a call with what came beside it; `signs` if its message lacks a signature."""
+    """Encode a call with its `extra_content`; `signs` if its message lacks a signature."""
     function = {"name": call.name, "arguments": _object_text(call.arguments)}
     encoded: dict[str, Any] = {
         "id": _call_id(call.id, dialect),
@@ -150,9 +147,9 @@ def _encode_call(call: NativeCall, dialect: Dialect, signs: bool) -> dict[str, A
 
 
 def _object_text(arguments: str) -> str:
-    """Return arguments that servers can parse: a broken call must not break all later requests.
+    """Return arguments that servers can parse: an invalid call must not break later requests.
 
-    vLLM and llama.cpp parse the arguments of the whole history, and refuse the request otherwise.
+    vLLM and llama.cpp parse the arguments of the whole history, and fail the request if they can't.
     """
     with suppress(orjson.JSONDecodeError):
         if isinstance(orjson.loads(arguments), dict):
@@ -167,7 +164,7 @@ def _call_id(call_id: str, dialect: Dialect) -> str:
 
 
 def _with_single_calls(messages: Sequence[Message]) -> Iterator[Message]:
-    """Put each call into a message of its own, with its result behind it."""
+    """Put each call into a message of its own, followed by its result."""
     rest = deque(messages)
     while rest:
         message = rest.popleft()
@@ -180,7 +177,7 @@ def _with_single_calls(messages: Sequence[Message]) -> Iterator[Message]:
 
 
 def _with_system_folded(messages: Sequence[Message]) -> list[Message]:
-    """Put the system's text at the head of the first user message (loop.md §2)."""
+    """Prepend the system text to the first user message (loop.md §2)."""
     system = "\n\n".join(m.content for m in messages if m.role == "system")
     others = [message for message in messages if message.role != "system"]
     if not system:

@@ -1,4 +1,4 @@
-"""One endpoint: asks it in its dialect, and learns what it takes."""
+"""One endpoint: sends requests in its dialect, and learns the dialect from its refusals."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ from diptych.models.refusals import refused_tool, refuses_tools
 from diptych.models.reply_reader import ReplyReader, TimedBody
 from diptych.ports import Delta, Reply
 
-MAX_ADAPTATIONS = 12  # of one request: as many things as an endpoint may refuse one by one
+MAX_ADAPTATIONS = 12  # of one request, which an endpoint may refuse part by part
 _SUCCESS = range(200, 300)
 
 _logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """One request as it is sent."""
+    """One request, as sent."""
 
     request: ModelRequest
     fields: Mapping[str, Any]
@@ -39,18 +39,18 @@ class _Attempt:
 
 
 class ModelEndpoint:
-    """Asks one endpoint, in the way that it takes.
+    """Calls one endpoint, in its dialect.
 
-    `takes_tools` says whether it takes the `tools` field; None until it was sent once. It is also
-    False if the endpoint refused one tool: `refused_tool`, "" if the endpoint does not name it.
-    `wants_reasoning` says whether it wants reasoning back beside native calls; None until calls
-    were sent whose reasoning is kept. `dialect` holds what else was learned about it.
+    `takes_tools`: whether it supports the `tools` field; None until tools were sent once. Also
+    False if it refused a single tool, `refused_tool` ("" if it did not name the tool).
+    `wants_reasoning`: whether it requires reasoning to be sent back with native calls; None until
+    calls with reasoning were sent. `dialect` holds everything else learned about it.
     """
 
     def __init__(self, session: aiohttp.ClientSession, settings: ModelConfig) -> None:
-        """Take a session of `open_http_session`.
+        """Use a session from `open_http_session`.
 
-        Raises `ConfigError` if the endpoint is no URL.
+        Raises `ConfigError` if the endpoint is not an HTTP URL.
         """
         self.settings = settings
         self.circuit = CircuitBreaker()
@@ -67,27 +67,27 @@ class ModelEndpoint:
         return self.connection.origin
 
     async def complete(self, request: ModelRequest, limits: Limits) -> Reply:
-        """Ask for a whole reply. Raises `AttemptFailure`.
+        """Return a whole reply. Raises `AttemptFailure`.
 
-        It is streamed all the same, so that a reply under way is known to be alive, unless the
-        endpoint streams no usage. Where whole replies take too long, it is streamed from then on.
+        It is still streamed, which shows that a slow reply is alive, unless the endpoint reports
+        no usage in streams. If a whole reply then times out, later ones are streamed after all.
         """
         streamed = self._streams_usage is not False
         try:
-            return await self._in_its_dialect(self._complete, request, limits, streamed=streamed)
+            return await self._send_adapted(self._complete, request, limits, streamed=streamed)
         except AttemptFailure as failure:
             if not streamed and failure.code == "model_timeout":
                 self._streams_usage = True
             raise
 
     async def stream(self, request: ModelRequest, limits: Limits) -> tuple[ReplyReader, Delta]:
-        """Ask for a streamed reply; return it with its first piece, before which one may retry.
+        """Start a streamed reply; return its reader and first delta. Retrying is safe until then.
 
         Raises `AttemptFailure`.
         """
-        return await self._in_its_dialect(self._stream, request, limits, streamed=True)
+        return await self._send_adapted(self._stream, request, limits, streamed=True)
 
-    async def _in_its_dialect(
+    async def _send_adapted(
         self,
         send: Callable[[_Attempt], Awaitable[_T]],
         request: ModelRequest,
@@ -95,9 +95,9 @@ class ModelEndpoint:
         *,
         streamed: bool,
     ) -> _T:
-        """Send a request; if the endpoint refuses a part of it, send it again without that.
+        """Send a request; while the endpoint refuses parts of it, adapt it and send it again.
 
-        What went through is remembered, and left out of all later requests.
+        The dialect that worked is remembered for later requests.
         """
         dialect = self.dialect
         for _ in range(MAX_ADAPTATIONS):
@@ -114,8 +114,8 @@ class ModelEndpoint:
                 return result
         raise AttemptFailure(
             "model_refused",
-            "The model endpoint refuses one part of the request after another. Check that it is "
-            "an OpenAI-compatible API.",
+            "The model endpoint keeps refusing parts of the request. Check that it is an "
+            "OpenAI-compatible API.",
         )
 
     def _adapted(
@@ -125,10 +125,10 @@ class ModelEndpoint:
         fields: Mapping[str, Any],
         request: ModelRequest,
     ) -> Dialect | None:
-        """Return the dialect to try next; None if there is none, and the failure stays.
+        """Return the dialect to try next; None if there is none, and the failure stands.
 
-        It is not raised here: its traceback would lead to it, by the argument. Raises instead the
-        failure to take tools, or one of them.
+        Raises the `tools_refused` failure if the endpoint refuses the tools, or one of them. Never
+        raises `failure` itself: as an argument of this frame, it would form a reference cycle.
         """
         report = failure.report
         if report is None:
@@ -150,21 +150,21 @@ class ModelEndpoint:
         return None
 
     def _learn(self, dialect: Dialect, fields: Mapping[str, Any], request: ModelRequest) -> None:
-        """Remember what went through; log once what is left out from now on."""
+        """Remember the dialect that worked; log each newly unsupported feature once."""
         if "tools" in fields:
             self.takes_tools = True
             if dialect.wants_reasoning or any(message.reasoning for message in request.messages):
                 self.wants_reasoning = dialect.wants_reasoning
         if dialect is not self.dialect:
-            self._speak(self.dialect.merged(dialect))
+            self._set_dialect(self.dialect.merged(dialect))
 
-    def _speak(self, dialect: Dialect) -> None:
+    def _set_dialect(self, dialect: Dialect) -> None:
         self._warn(*dialect.refused(self.dialect))
         self.dialect = dialect
 
     def _warn(self, *clauses: str) -> None:
-        for words in clauses:
-            _logger.warning("%s (%s) %s", self.origin, self.settings.name, words)
+        for clause in clauses:
+            _logger.warning("%s (%s) %s", self.origin, self.settings.name, clause)
 
     async def _complete(self, attempt: _Attempt) -> Reply:
         reader = await self._open(attempt)
@@ -179,17 +179,17 @@ class ModelEndpoint:
         if reply.usage.is_known or reader.is_cut:
             return reply
         if not is_streamed:
-            self._streams_usage = True  # whole replies have no usage either
+            self._streams_usage = True  # whole replies report no usage either
         elif self._streams_usage is None:
             took = asyncio.get_running_loop().time() - began
             if took < attempt.limits.first_byte / 2:  # else a whole reply might not come in time
                 self._streams_usage = False
-                self._warn("streams no usage: phase 1 is asked for whole replies")
+                self._warn("reports no usage in streams: phase 1 requests whole replies")
         return reply
 
     async def _complete_lost_calls(self, attempt: _Attempt, used: Usage) -> Reply:
-        """Ask again for a whole reply, as the stream lost the calls that it announced."""
-        self._speak(replace(self.dialect, streams_tools=False))
+        """Request a whole reply instead: the stream lost the calls that it announced."""
+        self._set_dialect(replace(self.dialect, streams_tools=False))
         fields = {k: v for k, v in attempt.fields.items() if k != "stream_options"}
         reply = await self._complete(replace(attempt, fields={**fields, "stream": False}))
         return replace(reply, usage=used + reply.usage)
@@ -203,7 +203,7 @@ class ModelEndpoint:
             raise
 
     async def _open(self, attempt: _Attempt) -> ReplyReader:
-        """Send a request; return a reader of its success, of which nothing was read yet."""
+        """Send a request; return a reader of the reply, which is still unread."""
         connection, request, limits = self.connection, attempt.request, attempt.limits
         headers = connection.headers()
         secrets = connection.secrets(headers)

@@ -1,6 +1,6 @@
-"""The error that an endpoint reports, read from a body in any of the forms that servers use.
+"""Parses error bodies, in any of the shapes that model servers use.
 
-Pure. The body is that of a refusal, or an error object inside a 200.
+Pure. The body comes from an error response, or is an error object inside a 200.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 
-_MAX_DEPTH = 12  # of objects in objects, and of JSON in texts
+_MAX_DEPTH = 12  # nested objects, and JSON inside strings
 _STATUSES = range(400, 600)
-# Fields that repeat the request: a user's words must not be read as the server's.
+# Fields that echo the request: user text must not be mistaken for the server's.
 _ECHOES = frozenset({"input", "failed_generation", "ctx", "url", "request_id", "headers", "stack"})
 _CODES = ("code", "type", "status", "error_type", "reason")
 _ERROR_FIELDS = ("detail", "message", "error_msg", "msg", "errors", "fault")
@@ -20,13 +20,14 @@ _SENTENCES = ("error", "message", "detail", "msg", "error_msg", "errors", "error
 
 @dataclass(frozen=True, slots=True)
 class ErrorReport:
-    """What an endpoint says about an error.
+    """An error, as an endpoint reports it.
 
-    `status` is that of the response, or what an error object inside a 200 says in its place, or 0.
-    `sentence` is for people. `text` is all that it says in lower case, one text a line. `codes` are
-    its words for programs in lower case. `params` are the parameters that fields such as `param` or
-    `loc` name, as paths such as `stream_options.include_usage`, each with what is said of it.
-    `numbers` are its numeric fields. `written` is the model's text that it quotes.
+    `status` is the HTTP status; for an error object inside a 200, the status in the object, or 0.
+    `sentence` is the human-readable message. `text` has every string of the body, lower-cased, one
+    per line. `codes` are the machine-readable words, lower-cased. `params` pairs each parameter
+    named by fields such as `param` or `loc` (a path such as `stream_options.include_usage`) with
+    the complaint about it. `numbers` are the integer fields. `written` is the model output that
+    the error quotes.
     """
 
     status: int
@@ -39,7 +40,7 @@ class ErrorReport:
 
 
 def read_error_body(body: bytes, status: int) -> ErrorReport:
-    """Read the body of a response with an error status; it need not be JSON."""
+    """Parse the body of an error response; it need not be JSON."""
     try:
         found: object = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -48,7 +49,7 @@ def read_error_body(body: bytes, status: int) -> ErrorReport:
 
 
 def is_error(found: Mapping[str, Any]) -> bool:
-    """Whether an object without choices is an error that has no field `error`."""
+    """Whether a response object is an error, although it has no `error` field."""
     return bool(
         found.get("object") == "error"  # vLLM, Mistral
         or found.get("type") == "error"  # Anthropic
@@ -59,13 +60,13 @@ def is_error(found: Mapping[str, Any]) -> bool:
 
 
 def groq_error(found: Mapping[str, Any]) -> str:
-    """Return the error that Groq puts beside the choices; "" if there is none."""
+    """Return the error that Groq puts next to the choices, or ""."""
     extra = found.get("x_groq")
     return str(extra.get("error") or "") if isinstance(extra, dict) else ""
 
 
 def read_error(found: object, status: int = 0) -> ErrorReport:
-    """Read an error object, or any JSON in its place."""
+    """Parse an error object, or any other JSON sent in its place."""
     texts: list[str] = []
     codes: set[str] = set()
     params: list[tuple[str, str]] = []
@@ -89,7 +90,7 @@ def read_error(found: object, status: int = 0) -> ErrorReport:
 
 
 def _mappings(found: object, texts: list[str], depth: int) -> Iterator[Mapping[str, Any]]:
-    """Yield all objects in an error, outermost first, and collect the texts in them."""
+    """Yield all objects in an error, outermost first, and append their strings to `texts`."""
     if depth == 0:
         return
     if isinstance(found, str):
@@ -106,7 +107,7 @@ def _mappings(found: object, texts: list[str], depth: int) -> Iterator[Mapping[s
 
 
 def _json_in(text: str) -> object:
-    """Parse a text that holds JSON, such as OpenRouter's `raw`; None if it does not."""
+    """Parse a string that contains JSON, such as OpenRouter's `raw`; None if it does not."""
     if text.lstrip()[:1] not in {"{", "["}:
         return None
     try:
@@ -116,7 +117,7 @@ def _json_in(text: str) -> object:
 
 
 def _named_parameters(mapping: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what OpenAI's `param` or pydantic's `loc` names, with what is said of it."""
+    """Yield the parameter in OpenAI's `param` or pydantic's `loc`, with the complaint about it."""
     said = " ".join(str(mapping.get(name) or "") for name in ("message", "msg", "type", "code"))
     if isinstance(mapping.get("param"), str) and mapping["param"]:
         yield mapping["param"], said.lower()
@@ -132,7 +133,7 @@ def _location(mapping: Mapping[str, Any]) -> str:
 
 
 def _sentence(found: object) -> str:
-    """Find the sentence for people: the message, or the messages of a list."""
+    """Find the human-readable message; join those of a list."""
     for _ in range(_MAX_DEPTH):
         if isinstance(found, list):
             if len(found) > 1 and all(isinstance(entry, dict) for entry in found):
@@ -146,7 +147,7 @@ def _sentence(found: object) -> str:
         if not isinstance(found, dict):
             continue
         raw = found.get("metadata")
-        if isinstance(raw, dict) and isinstance(raw.get("raw"), str):  # OpenRouter: the provider's
+        if isinstance(raw, dict) and isinstance(raw.get("raw"), str):  # OpenRouter's upstream error
             found = raw["raw"]
         elif isinstance(found.get("loc"), list):
             return _entry_sentence(found)
@@ -156,7 +157,7 @@ def _sentence(found: object) -> str:
 
 
 def _entry_sentence(entry: Mapping[str, Any]) -> str:
-    """Word one entry of pydantic's list: the parameter, and what is wrong with it."""
+    """Format one entry of pydantic's error list as `parameter: message`."""
     said = entry.get("msg") or entry.get("message")
     if not isinstance(said, str):
         return ""

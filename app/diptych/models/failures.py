@@ -1,7 +1,7 @@
-"""The failures of a model call: their codes, their messages, and which may be retried.
+"""Failures of a model call: their codes and messages, and which may be retried.
 
-Pure. No message holds a key, a header, a URL's query or the endpoint's own text, except for an
-excerpt without secrets where the endpoint says what is wrong.
+Pure. No message contains a key, a header, a URL's query or the endpoint's own text, except for a
+redacted excerpt where the endpoint explains what is wrong.
 """
 
 import re
@@ -21,7 +21,7 @@ from diptych.net.proxies import shown
 
 MAX_QUOTATION_CHARS = 200
 _RATE_LIMITED = 429
-_HOPELESS_STATUSES = frozenset({501, 505})  # not implemented: another try finds the same server
+_HOPELESS_STATUSES = frozenset({501, 505})  # not implemented: a retry reaches the same server
 _SERVER_ERRORS = range(500, 600)
 _RETRYABLE_REFUSALS = frozenset({408, 409, 425})
 _QUOTA_CODES = frozenset(
@@ -32,7 +32,7 @@ _QUOTA_CODES = frozenset(
 )
 _QUOTA_ADVICE = "See the provider's plan and billing."
 _CHECK = "check the model's name, endpoint and parameters."
-_REDIRECTED = "redirects are not followed. Set the model's endpoint to its final address."
+_REDIRECTED = "redirects are not followed. Set the model's endpoint to its final URL."
 _OF_THE_REQUEST = frozenset({"context_too_long", "tools_refused", "malformed_call"})
 _SECRET_LIKE = re.compile(
     r"\b(?:sk|pk|rk|gsk|key|xai)[-_][\w*.-]{4,}|\bAIza[\w-]{8,}|\bBearer\s+\S+", re.IGNORECASE
@@ -43,7 +43,7 @@ _QUERY_IN_URL = re.compile(r"(://[^\s?]*)\?\S*")
 
 
 class ReportedError(Exception):
-    """An error inside a success; `report` is what the endpoint says about it."""
+    """An error inside a successful response."""
 
     def __init__(self, report: ErrorReport) -> None:
         super().__init__()
@@ -53,9 +53,9 @@ class ReportedError(Exception):
 class AttemptFailure(ModelError):
     """A `ModelError` of one attempt.
 
-    With `may_retry` another attempt may succeed and cannot do harm; `retry_after` is the
-    Retry-After of the response in seconds. `report` is what the endpoint itself says; `said` quotes
-    it without secrets, for the log alone.
+    `may_retry`: another attempt may succeed, and is safe. `retry_after` is the response's
+    Retry-After in seconds. `report` is the endpoint's own account; `said` quotes it, redacted, and
+    is only for the log.
     """
 
     def __init__(
@@ -75,31 +75,31 @@ class AttemptFailure(ModelError):
 
     @property
     def status(self) -> int:
-        """The HTTP status that the endpoint gave; 0 if it gave none."""
+        """The endpoint's HTTP status; 0 if there is none."""
         return self.report.status if self.report is not None else 0
 
     @property
     def is_outage(self) -> bool:
-        """Whether the endpoint itself is ill: not the request, the key, or too many requests."""
+        """Whether the endpoint itself is unhealthy, not just the request, key or rate wrong."""
         if self.status == _RATE_LIMITED:
             return False
         return self.may_retry or self.code in {"model_unreachable", "model_timeout"}
 
     @property
     def may_fall_back(self) -> bool:
-        """Whether another endpoint may do better: not if the request itself is wrong."""
+        """Whether another endpoint may succeed; False if the request itself is wrong."""
         if self.code == "model_refused":
             return self.report is not None and self.report.status not in {400, 413, 422}
         return self.code not in _OF_THE_REQUEST
 
     def name_proxy(self, proxy: str | None) -> None:
-        """Say that the request went through a proxy, which may be at fault."""
+        """Mention the proxy in the message, since it may be at fault."""
         if proxy and self.code not in _OF_THE_REQUEST and shown(proxy) not in self.message:
-            self.message += f" It is asked through the proxy {shown(proxy)}."
+            self.message += f" The request went through the proxy {shown(proxy)}."
 
 
 class SecretMissing(AttemptFailure):
-    """No request was sent, as the key or a header's value is missing; `what` names it."""
+    """The key or a header's value is missing, so no request was sent; `what` names it."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -108,7 +108,7 @@ class SecretMissing(AttemptFailure):
 
 
 def malformed_reply(what: str) -> AttemptFailure:
-    """A reply that does not have the API's form; `what` was sent instead."""
+    """Return the failure for a reply that does not follow the API; `what` was sent instead."""
     return AttemptFailure(
         "model_garbage",
         f"The model endpoint sent {what}. Check that it is an OpenAI-compatible API.",
@@ -116,25 +116,25 @@ def malformed_reply(what: str) -> AttemptFailure:
 
 
 def incomplete_reply() -> AttemptFailure:
-    """A reply that broke off before its end."""
-    message = "The model's reply broke off before its end. Try again."
+    """Return the failure for a truncated reply."""
+    message = "The model's reply was cut off. Try again."
     return AttemptFailure("model_cut", message, may_retry=True)
 
 
 def first_byte_timeout(seconds: float) -> AttemptFailure:
-    """A reply that did not begin in time.
+    """Return the failure for a reply that did not start in time.
 
-    It is not retried: a server that is slow would begin its work anew, as slowly.
+    It is not retried: a slow server would start over, just as slowly.
     """
     message = (
-        f"The model did not begin its reply within {seconds:.3g} s. If it needs longer to read "
+        f"The model did not start its reply within {seconds:.3g} s. If it needs longer to process "
         "the prompt, raise spec.model.timeouts.firstByte."
     )
     return AttemptFailure("model_timeout", message)
 
 
 def idle_timeout(seconds: float) -> AttemptFailure:
-    """A reply that stopped for too long."""
+    """Return the failure for a reply that stalled."""
     message = (
         f"The model sent nothing for {seconds:g} s in the middle of its reply. Try again, or raise "
         "spec.model.timeouts.idle."
@@ -143,9 +143,9 @@ def idle_timeout(seconds: float) -> AttemptFailure:
 
 
 def total_timeout(seconds: float) -> AttemptFailure:
-    """A call that took too long as a whole, its retries included."""
+    """Return the failure for a call that took too long in total, including retries."""
     message = (
-        f"The model did not end its reply within {seconds:.3g} s. Ask for less, or raise "
+        f"The model did not finish its reply within {seconds:.3g} s. Ask for less, or raise "
         "spec.model.timeouts.total."
     )
     return AttemptFailure("model_timeout", message)
@@ -154,7 +154,7 @@ def total_timeout(seconds: float) -> AttemptFailure:
 def connection_failure(
     error: aiohttp.ClientError, where: str, proxy: str | None = None
 ) -> AttemptFailure:
-    """A request without a response; `where` is the endpoint's scheme, host and port."""
+    """Return the failure for a request without a response; `where` is the endpoint's origin."""
     if proxy and (why := _proxy_failure(error)):
         return AttemptFailure(
             "model_unreachable",
@@ -165,11 +165,11 @@ def connection_failure(
         case aiohttp.ClientConnectorError(os_error=AddressRefused() as refused):
             return _unreachable(where, str(refused))
         case aiohttp.ConnectionTimeoutError():
-            # Not tried again: the time to connect is used up (faults.md M3: an error in 5 s).
+            # Not retried: the time to connect is used up (faults.md M3: an error in 5 s).
             why = "connecting takes longer than spec.model.timeouts.connect"
             return _unreachable(where, why, code="model_timeout")
         case aiohttp.ClientSSLError():
-            return _unreachable(where, "its TLS certificate or handshake is not accepted")
+            return _unreachable(where, "its TLS certificate or handshake is invalid")
         case aiohttp.ClientResponseError():
             return malformed_reply("something that is not HTTP")
         case aiohttp.ClientConnectorDNSError():
@@ -182,23 +182,23 @@ def connection_failure(
 
 
 def _proxy_failure(error: aiohttp.ClientError) -> str | None:
-    """Return the proxy's problem; None for an error that is not the proxy's."""
+    """Return the proxy's problem; None if the proxy is not at fault."""
     match error:
         case aiohttp.ConnectionTimeoutError():
-            return "does not answer in time"
+            return "does not respond in time"
         case aiohttp.ClientConnectorDNSError():
-            return "has a host name that is not known"
+            return "has an unknown host name"
         case aiohttp.ClientProxyConnectionError():
-            return "takes no connection"
+            return "accepts no connections"
         case aiohttp.ClientHttpProxyError():
-            return f"does not let the request through (HTTP {error.status})"
+            return f"rejects the request (HTTP {error.status})"
     return None
 
 
 def status_failure(
     report: ErrorReport, headers: Mapping[str, str], secrets: Collection[str], url: URL
 ) -> AttemptFailure:
-    """A response of `url` that is no success; quotes leave out `secrets`."""
+    """Return the failure for an error response from `url`; `secrets` are redacted in quotes."""
     if is_malformed_call(report):
         return _malformed_call(report)
     failure = _for_status(report, quotation(report.sentence, secrets), url)
@@ -208,7 +208,7 @@ def status_failure(
 
 
 def failure_in_success(report: ErrorReport, secrets: Collection[str]) -> AttemptFailure:
-    """An error inside a response whose status says success: the reply is never whole."""
+    """Return the failure for an error inside a successful response."""
     if is_malformed_call(report):
         return _malformed_call(report)
     said = quotation(report.sentence, secrets)
@@ -220,31 +220,31 @@ def failure_in_success(report: ErrorReport, secrets: Collection[str]) -> Attempt
 
 
 def tools_refused(failure: AttemptFailure) -> AttemptFailure:
-    """The same failure, known to be a refusal of the `tools` field."""
+    """Return a failure that turned out to be a refusal of the `tools` field."""
     return AttemptFailure(
         "tools_refused",
-        f"The model endpoint takes no tools: {failure.message} "
+        f"The model endpoint does not support tools: {failure.message} "
         "Set the model's actionFormat to json, or to auto.",
         report=failure.report,
     )
 
 
 def tool_refused(failure: AttemptFailure, name: str) -> AttemptFailure:
-    """The same failure, known to be a refusal of a tool; `name` is "" if nobody knows which."""
-    what = f"the tool {name!r}" if name else "one of the tools, or so many"
+    """Return a failure that turned out to be a refusal of a tool; `name` is "" if unknown."""
+    what = f"the tool {name!r}" if name else "one of the tools, or their number"
     remedy = "Change its input schema, leave it out" if name else "Leave some out"
     return AttemptFailure(
         "tools_refused",
-        f"{failure.message.rstrip('.')}. It does not take {what}. {remedy} (tools[].allow), or "
-        "have calls asked for as JSON: actionFormat json, or auto, which then does so.",
+        f"{failure.message.rstrip('.')}. It does not accept {what}. {remedy} (tools[].allow), or "
+        "set the model's actionFormat to json, or to auto, which falls back to json.",
         report=failure.report,
     )
 
 
 def parse_retry_after(value: str | None, now: datetime) -> float | None:
-    """Read a Retry-After header, seconds or an HTTP date (RFC 9110, 10.2.3), as seconds from now.
+    """Parse a Retry-After header, seconds or an HTTP date (RFC 9110, 10.2.3), into seconds.
 
-    None if it is absent or not valid.
+    Returns None if it is absent or invalid.
     """
     if value is None:
         return None
@@ -260,7 +260,7 @@ def parse_retry_after(value: str | None, now: datetime) -> float | None:
 
 
 def quotation(text: str, secrets: Collection[str]) -> str:
-    """Return an endpoint's own text as one short line without secrets, which anyone may read."""
+    """Return an endpoint's own text as one short line, with secrets redacted."""
     for secret in secrets:
         text = text.replace(secret, "…")
     text = _USER_IN_URL.sub("", text)
@@ -287,16 +287,16 @@ def _for_status(report: ErrorReport, said: str, url: URL) -> AttemptFailure:
         case 401 | 403:
             message = (
                 f"{where} does not accept the API key {saying} "
-                "Check the model's apiKey and headers, and what the key may use."
+                "Check the model's apiKey and headers, and the key's permissions."
             )
             return _reported(report, "model_unauthorized", message)
         case _ if (limit := context_limit(report)) is not None:
             return _too_long(report, limit, said)
         case 429 if not _may_retry(report):
-            message = f"{where} says that the quota is used up {saying} "
+            message = f"{where} says that the quota is exhausted {saying} "
             return _reported(report, "model_overloaded", message + _QUOTA_ADVICE)
         case 429 | 503 | 529:
-            message = f"{where} has too much to do {saying} Try again later."
+            message = f"{where} is overloaded {saying} Try again later."
             return _reported(report, "model_overloaded", message)
         case 404 | 405:
             return _not_found(report, said, url)
@@ -315,17 +315,17 @@ def _reported(report: ErrorReport, code: ModelCode, message: str, said: str = ""
 
 
 def _not_found(report: ErrorReport, said: str, url: URL) -> AttemptFailure:
-    """The model or the path does not exist."""
+    """Return the failure for a model or path that does not exist."""
     reason = said or _CHECK
     asked = url.with_user(None).with_query(None)
-    reason = f"{reason.rstrip('.')}. Asked was {asked}."
+    reason = f"{reason.rstrip('.')}. The URL was {asked}."
     if "model" not in report.text and (likely := _likely_endpoint(asked)):
         reason += f" Did you mean {likely} as the model's endpoint?"
     return _refused(report, reason)
 
 
 def _likely_endpoint(asked: URL) -> URL | None:
-    """Return the endpoint that ends in `/v1`; None if the asked one already does."""
+    """Suggest an endpoint that ends in `/v1`; None if the requested URL already has it."""
     parts = asked.path.removesuffix("/chat/completions").strip("/").split("/")
     if "v1" in parts[:-1]:
         parts = parts[: parts.index("v1")]
@@ -339,7 +339,7 @@ def _likely_endpoint(asked: URL) -> URL | None:
 def _may_retry(report: ErrorReport) -> bool:
     status = report.status
     if status == _RATE_LIMITED:
-        return not report.codes & _QUOTA_CODES  # an empty account does not fill by waiting
+        return not report.codes & _QUOTA_CODES  # waiting does not refill an account
     is_server_error = status in _SERVER_ERRORS and status not in _HOPELESS_STATUSES
     return is_server_error or status in _RETRYABLE_REFUSALS
 
@@ -353,7 +353,7 @@ def _refused(report: ErrorReport, reason: str) -> AttemptFailure:
 def _malformed_call(report: ErrorReport) -> AttemptFailure:
     failure = AttemptFailure(
         "malformed_call",
-        "The model wrote a tool call that its server cannot read.",
+        "The model wrote a tool call that its server cannot parse.",
         report=report,
     )
     failure.written = report.written
@@ -364,7 +364,7 @@ def _too_long(report: ErrorReport, limit: ContextLimit, said: str) -> AttemptFai
     failure = AttemptFailure(
         "context_too_long",
         f"The conversation does not fit the model's context{_quoted(said)}. "
-        "Begin a new session, or use a model with a larger context.",
+        "Start a new session, or use a model with a larger context.",
         report=report,
     )
     failure.max_tokens, failure.prompt_tokens = limit.max_tokens, limit.prompt_tokens

@@ -1,4 +1,4 @@
-"""How the endpoints of a model fare: which to ask next, and what `/ready` says of the others."""
+"""Health of a model's endpoints: the circuit breaker, and the problems that `/ready` shows."""
 
 import asyncio
 import logging
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 MAX_FAILURES = 5
 FAILURE_WINDOW = 30.0  # seconds, as all times here
 OPEN_TIME = 10.0
-LOOK_PERIOD = 5.0  # between two looks at an endpoint that fails
+LOOK_PERIOD = 5.0  # between health checks of a failing endpoint
 LOOK_TIMEOUT = 5.0
-EXPIRY = 300.0  # after which a failure that no look can see the end of is forgotten
+EXPIRY = 300.0  # after this, a failure that health checks cannot observe is forgotten
 _UNAUTHORIZED, _NOT_FOUND = 401, 404
 _ILLNESSES: frozenset[ModelCode] = frozenset(
     {
@@ -41,24 +41,24 @@ _logger = logging.getLogger(__name__)
 class CircuitBreaker:
     """Opens after `MAX_FAILURES` failures within `FAILURE_WINDOW`, for `OPEN_TIME` (faults.md M2).
 
-    Then one request is let through: it closes the circuit by its success, and opens it again by its
-    failure. https://martinfowler.com/bliki/CircuitBreaker.html
+    Then one request is let through as a probe: success closes the circuit, failure opens it again.
+    https://martinfowler.com/bliki/CircuitBreaker.html
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._failures: deque[float] = deque(maxlen=MAX_FAILURES)
-        self._retry_at: float | None = None  # None while it is closed
+        self._retry_at: float | None = None  # None while closed
 
     @property
     def is_open(self) -> bool:
-        """Whether the endpoint failed too often and has not answered since."""
+        """Whether the endpoint failed too often, and has not responded since."""
         return self._retry_at is not None
 
     def admit(self) -> bool:
-        """Whether to ask the endpoint now; an open circuit admits one probe at a time.
+        """Whether to call the endpoint now; an open circuit allows one probe at a time.
 
-        A probe that nobody reports on holds others back for `OPEN_TIME`.
+        A probe whose outcome is never reported blocks further ones for `OPEN_TIME`.
         """
         if self._retry_at is None:
             return True
@@ -68,12 +68,12 @@ class CircuitBreaker:
         return True
 
     def report_success(self) -> None:
-        """The endpoint answered, if only with a refusal."""
+        """Record that the endpoint responded, even if it refused the request."""
         self._retry_at = None
         self._failures.clear()
 
     def report_failure(self) -> None:
-        """The endpoint failed, or could not be reached."""
+        """Record that the endpoint failed or was unreachable."""
         now = self._now()
         self._failures.append(now)
         is_full = len(self._failures) == MAX_FAILURES
@@ -83,9 +83,9 @@ class CircuitBreaker:
 
 @dataclass(frozen=True, slots=True)
 class _Trouble:
-    """Why an endpoint gives no replies. `since` is a Unix time, `seen_at` a monotonic one.
+    """The reason why an endpoint is unavailable. `since` is Unix time, `seen_at` monotonic.
 
-    `by_look` says that a look has seen it, so that a look can see its end.
+    `by_look`: a health check has observed the failure, so a later one can observe its end.
     """
 
     code: ModelCode
@@ -96,11 +96,11 @@ class _Trouble:
 
 
 class ModelWatch:
-    """Knows which endpoints of a model cannot be asked now, and since when.
+    """Tracks which endpoints of a model are unavailable, and since when.
 
-    It is told how each attempt ended. Once at the start, and while an endpoint fails, it looks
-    itself whether the endpoint is there and takes the key: it gets the list of models, which costs
-    no tokens.
+    It learns the outcome of each attempt. At the start, and while an endpoint fails, it also runs
+    health checks: fetching the list of models shows whether the endpoint is up and accepts the
+    key, and costs no tokens.
     """
 
     def __init__(
@@ -110,11 +110,11 @@ class ModelWatch:
         self._clock = clock
         self._troubles: dict[ModelEndpoint, _Trouble] = {}
         self._proven: set[ModelEndpoint] = set()
-        """Endpoints that have replied: if they refuse the list of models, that means nothing."""
+        """Endpoints that have replied; their refusing the list of models means nothing."""
         self._has_news = asyncio.Event()
 
     def unavailable(self) -> tuple[Unavailable, ...]:
-        """Return the models that cannot be asked now."""
+        """Return the unavailable endpoints."""
         return tuple(
             Unavailable("model", endpoint.settings.name, _reason(endpoint, trouble))
             for endpoint in self._endpoints
@@ -122,18 +122,18 @@ class ModelWatch:
         )
 
     def note_success(self, endpoint: "ModelEndpoint") -> None:
-        """The endpoint replied."""
+        """Record a reply of the endpoint."""
         self._proven.add(endpoint)
         self._end_trouble(endpoint)
 
     def note_failure(self, endpoint: "ModelEndpoint", failure: AttemptFailure) -> None:
-        """An attempt failed; a refusal of the request says nothing about the endpoint."""
+        """Record a failed attempt; a refused request says nothing about the endpoint's health."""
         is_no_such_model = failure.code == "model_refused" and failure.status == _NOT_FOUND
         if failure.code in _ILLNESSES or is_no_such_model:
             self._begin_trouble(endpoint, failure, by_look=False)
 
     async def run(self) -> None:
-        """Look at each endpoint once, and then at those that fail, until cancelled."""
+        """Check each endpoint once, and then the failing ones, until cancelled."""
         await asyncio.gather(*map(self.look, self._endpoints))
         while True:
             if not self._troubles:
@@ -143,7 +143,7 @@ class ModelWatch:
             await asyncio.gather(*map(self.look, [*self._troubles]))
 
     async def look(self, endpoint: "ModelEndpoint") -> None:
-        """Look whether an endpoint is there and takes the key, without spending tokens."""
+        """Check whether an endpoint is up and accepts the key, without spending tokens."""
         connection = endpoint.connection
         try:
             headers = connection.headers()
@@ -166,7 +166,7 @@ class ModelWatch:
         self, endpoint: "ModelEndpoint", failure: AttemptFailure, *, by_look: bool
     ) -> None:
         if isinstance(failure, SecretMissing):
-            return  # `/ready` lists the secret by its name
+            return  # `/ready` lists missing secrets by name
         former = self._troubles.get(endpoint)
         since = time.time()
         if former is not None and former.code == failure.code:
@@ -175,14 +175,14 @@ class ModelWatch:
             said = f" It said: {failure.said}" if failure.said else ""
             name, message = endpoint.settings.name, failure.message
             origin = endpoint.origin
-            _logger.warning("model %s at %s cannot be asked: %s%s", name, origin, message, said)
+            _logger.warning("model %s at %s is unavailable: %s%s", name, origin, message, said)
         now = self._clock()
         self._troubles[endpoint] = _Trouble(failure.code, failure.message, since, now, by_look)
         self._has_news.set()
 
     def _end_trouble(self, endpoint: "ModelEndpoint") -> None:
         if self._troubles.pop(endpoint, None) is not None:
-            _logger.info("model %s at %s can be asked", endpoint.settings.name, endpoint.origin)
+            _logger.info("model %s at %s is back", endpoint.settings.name, endpoint.origin)
 
 
 def _reason(endpoint: "ModelEndpoint", trouble: _Trouble) -> str:

@@ -1,8 +1,8 @@
 """Assembles the native tool calls of a reply, from whole messages and from streamed deltas.
 
-Pure. Servers differ in every field: the index is missing or always 0, ids are missing, repeated or
-new in each chunk, names come once, in every chunk or in pieces, arguments as text in pieces, whole,
-or as an object. `tests/support/upstream_habits` shows each habit and where it was seen.
+Pure. Servers differ in every field. Indexes are missing or always 0. Ids are missing, repeated, or
+new in each chunk. Names come once, in every chunk, or in pieces. Arguments come as pieces of text,
+as whole text, or as an object. `tests/support/upstream_habits` lists each habit and its source.
 """
 
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ import orjson
 from diptych.core.messages import NativeCall
 from diptych.core.text import well_formed
 
-MAX_EXTRA_BYTES = 256 * 1024  # of `extra_content`, which is kept beside a call
-_SLOT_SIZE = 1024  # characters that a call counts as, besides its own
-_LEGACY_INDEX = -1  # of the one `function_call` of the API before tools
+MAX_EXTRA_BYTES = 256 * 1024  # of `extra_content`, which is kept with a call
+_SLOT_SIZE = 1024  # overhead of a call in characters
+_LEGACY_INDEX = -1  # of `function_call`, the API before tools
 
 
 @dataclass(slots=True)
 class _Slot:
-    """A call that is being assembled."""
+    """A call under assembly."""
 
     index: int | None
     id: str = ""
@@ -35,12 +35,12 @@ class _Slot:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the arguments are a whole JSON value, which nothing can be added to."""
+        """Whether the arguments are a complete JSON object or list."""
         return self.arguments.lstrip()[:1] in {"{", "["} and _is_json(self.arguments)
 
 
 class CallAssembler:
-    """The calls of one reply. `names` are the functions that the request offers."""
+    """Collects the calls of one reply. `names` are the functions that the request offers."""
 
     def __init__(self, names: frozenset[str] = frozenset()) -> None:
         self._names = names
@@ -49,30 +49,30 @@ class CallAssembler:
 
     @property
     def size(self) -> int:
-        """The characters that the calls take, and some for each call."""
+        """The total size of the calls in characters, with an overhead for each."""
         return self._size + _SLOT_SIZE * len(self._slots)
 
     @property
     def newest_arguments(self) -> str:
-        """The arguments so far of the call that began last."""
+        """The arguments, so far, of the newest call."""
         return self._slots[-1].arguments if self._slots else ""
 
     def add_whole(self, message: Mapping[str, Any]) -> None:
-        """Take the calls of a whole message: each entry is a call, whatever its index says."""
+        """Add the calls of a whole message: each entry is one call, whatever its index."""
         for entry in _entries(message):
             self._slots.append(_Slot(None))
             self._fill(self._slots[-1], entry)
         self._add_legacy(message)
 
     def add_delta(self, delta: Mapping[str, Any]) -> None:
-        """Take what one streamed delta holds of calls."""
+        """Add the call fragments of one streamed delta."""
         entries = _entries(delta)
         for position, entry in enumerate(entries):
             self._fill(self._slot_for(entry, position, len(entries)), entry)
         self._add_legacy(delta)
 
     def calls(self) -> tuple[NativeCall, ...]:
-        """Return the calls in order, each with an id that no other call of the reply has."""
+        """Return the calls in order, each with an id unique in the reply."""
         slots = [slot for n, slot in enumerate(self._slots) if self._is_call(n, slot)]
         taken = {slot.id for slot in slots}
         given: set[str] = set()
@@ -88,9 +88,9 @@ class CallAssembler:
         return tuple(calls)
 
     def _is_call(self, position: int, slot: _Slot) -> bool:
-        """Whether a slot is a call, and no mere echo of the one before it.
+        """Whether a slot is a call, rather than the empty last chunk of the previous one.
 
-        Servers that give each chunk a new id and the name end a call with an empty piece.
+        Servers that repeat the name, with a new id, in each chunk end a call with such a chunk.
         """
         if slot.arguments or not slot.name or not position:
             return bool(slot.name or slot.arguments)
@@ -105,7 +105,7 @@ class CallAssembler:
             self._fill(self._slots[-1], {"function": call})
 
     def _slot_for(self, entry: Mapping[str, Any], position: int, together: int) -> _Slot:
-        """Find the call that a delta belongs to, or begin another."""
+        """Return the call that a delta belongs to, or start another."""
         index = entry.get("index")
         if type(index) is not int or index < 0:
             index = None
@@ -113,7 +113,7 @@ class CallAssembler:
         if current is None:
             self._slots.append(_Slot(index))
         elif _begins_another(current, entry, is_alone=together == 1):
-            # Heads that come together under one index are counted by their tails.
+            # Calls that start together under one index get their later deltas by position.
             self._slots.append(_Slot(index if together == 1 else position))
         else:
             return current
@@ -122,9 +122,9 @@ class CallAssembler:
     def _current(
         self, index: int | None, entry: Mapping[str, Any], position: int, together: int
     ) -> _Slot | None:
-        """Find the call that a delta goes on with: its id decides before its index.
+        """Find the call that a delta continues; the id takes precedence over the index.
 
-        Without a name, a new index is none: servers count those of a call's head and tail apart.
+        A new index without a name is ignored: some servers renumber the later deltas of a call.
         """
         call_id, is_nameless = _text(entry.get("id")), not _name(entry)
         known = next((s for s in self._slots if s.id == call_id), None) if call_id else None
@@ -136,7 +136,7 @@ class CallAssembler:
                 return found
             last = self._slots[-1]
             return None if last.is_complete else last
-        if together > 1:  # several in one chunk, without indexes: their places are the indexes
+        if together > 1:  # several in one chunk, without indexes: positions serve as indexes
             return self._slots[position] if position < len(self._slots) else None
         return self._slots[-1] if self._slots else None
 
@@ -151,18 +151,18 @@ class CallAssembler:
         arguments = function.get("arguments", function.get("parameters"))
         if isinstance(arguments, str):
             if slot.arguments == "{}" and arguments[:1] == "{":
-                slot.arguments = ""  # a placeholder of the first chunk
+                slot.arguments = ""  # it was the first chunk's placeholder
             slot.arguments += arguments
         elif isinstance(arguments, dict | list) and not slot.is_complete:
             slot.arguments = orjson.dumps(arguments).decode()
         self._size += slot.size - before
 
     def _fill_name(self, slot: _Slot, piece: str) -> None:
-        """Add a piece of the name, unless the name is whole and merely repeated."""
+        """Append a piece of the name, unless it repeats the whole name."""
         joined = slot.name + piece
         if joined in self._names or not slot.name:
             slot.name = joined
-        elif piece.startswith(slot.name):  # repeated, or whole after its beginning
+        elif piece.startswith(slot.name):  # the whole name again, or after its first piece
             slot.name = piece
         elif slot.name not in self._names and not slot.arguments:
             slot.name = joined
@@ -177,7 +177,7 @@ def _entries(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _function(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     function = entry.get("function")
-    return function if isinstance(function, dict) else entry  # some gateways leave the object out
+    return function if isinstance(function, dict) else entry  # some gateways omit the object
 
 
 def _name(entry: Mapping[str, Any]) -> str:
@@ -185,11 +185,11 @@ def _name(entry: Mapping[str, Any]) -> str:
 
 
 def _begins_another(current: _Slot, entry: Mapping[str, Any], *, is_alone: bool) -> bool:
-    """Whether a delta that has a call's index, or none, is nevertheless another call's.
+    """Whether a delta starts another call, although its index matches `current` or is missing.
 
-    Parallel calls under one index differ in their ids, or begin when the arguments of the one
-    before are whole. An id alone says nothing: some servers give each chunk a new one, but not each
-    of several pieces in one chunk.
+    Parallel calls under one index differ in their ids, or start once the previous arguments are
+    complete. A new id alone proves nothing: some servers give each chunk a new id, though not each
+    of several entries in one chunk.
     """
     function, name = _function(entry), _name(entry)
     call_id = _text(entry.get("id"))
@@ -214,17 +214,17 @@ def _text(value: object) -> str:
 
 
 def _extra(found: object) -> Mapping[str, Any] | None:
-    """Return the `extra_content` that the endpoint wants back, unless it cannot be kept."""
+    """Return the `extra_content` to send back, unless it is too large or not encodable."""
     if not isinstance(found, dict) or not found:
         return None
     try:
         return found if len(orjson.dumps(found)) <= MAX_EXTRA_BYTES else None
-    except TypeError:  # half a character
+    except TypeError:  # a lone surrogate
         return None
 
 
 def _free_id(number: int, taken: set[str]) -> str:
-    """Make an id that every server takes back: Mistral wants nine letters and digits."""
+    """Make an id that every server accepts: Mistral requires nine letters and digits."""
     while (call_id := f"call{number:05d}") in taken:
         number += 1
     return call_id

@@ -1,7 +1,7 @@
-"""Finds out what an endpoint is and takes, with as few tokens as possible.
+"""Probes an endpoint's features with as few tokens as possible.
 
-Three chats of a few tokens each, a fourth with an agent's own tools, and what the server says about
-its models. A request that fails is not tried again: the check is about what is wrong now.
+Sends three chats of a few tokens each, a fourth with an agent's own tools, and reads the server's
+list of models. Failed requests are not retried: the probe reports what is wrong now.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from diptych.models.failures import AttemptFailure
 from diptych.ports import Reply
 
 FETCH_TIMEOUT = 10.0  # seconds
-CHAT_TOKENS = 8  # of a reply; only its existence matters
-CALL_TOKENS = 48  # enough for a call without arguments, and for little reasoning before it
+CHAT_TOKENS = 8  # any reply will do
+CALL_TOKENS = 48  # enough for a call without arguments, and a little reasoning before it
 SCHEMA: Final[dict[str, JSON]] = {
     "type": "object",
     "properties": {"ok": {"type": "boolean"}},
@@ -31,8 +31,8 @@ SCHEMA: Final[dict[str, JSON]] = {
     "additionalProperties": False,
 }
 _PING = FunctionTool("ping", "Says pong.", {"type": "object", "properties": {}})
-_SPENT = "output limit was reached"  # OpenAI: reasoning has used all the tokens; it was taken
-# The fields of a listed model that hold its window. Training lengths are none of them.
+_SPENT = "output limit was reached"  # OpenAI accepted the request; reasoning used all the tokens
+# Fields of a listed model with its context window, rather than its training length.
 _CONTEXT_FIELDS = (
     "max_model_len",  # vLLM, SGLang
     "loaded_context_length",  # LM Studio
@@ -45,7 +45,7 @@ _CONTEXT_FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A request that failed: its code, a sentence without secrets, and the HTTP status or 0."""
+    """A failed request: its code, a message without secrets, and the HTTP status or 0."""
 
     code: ModelCode
     message: str
@@ -54,10 +54,10 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """Whether an endpoint takes a part of the API, and whether its model makes use of it.
+    """Whether an endpoint supports a feature (`is_taken`), and whether its model uses it.
 
-    `failure` is set if the request failed for another reason than a refusal of that part. For
-    tools, `refusal` says why the agent's own are refused although one of ours was taken.
+    `failure` is set if the request failed for a reason other than the feature. For tools,
+    `refusal` says why the agent's own tools are refused although the test tool was accepted.
     """
 
     is_taken: bool = False
@@ -70,10 +70,10 @@ class Capability:
 class EndpointFindings:
     """The findings about one model at one endpoint.
 
-    `models` are the names that the endpoint lists, None if it lists none. `seconds` is the time of
-    the first reply, None if there was none: then `failure` says why, and only the list was asked
-    for. `tools` and `schema` are None if they were not tried. `context` is the window in tokens, if
-    the server says it. `refused` are clauses on what the endpoint does not take.
+    `models` are the names that the endpoint lists, None if it has no list. `seconds` is the
+    duration of the first reply; None if there was none, and then `failure` says why, and only the
+    list of models was tried. `tools` and `schema` are None if untested. `context` is the context
+    window in tokens, if the server reports it. `refused` describes the unsupported features.
     """
 
     name: str
@@ -92,9 +92,9 @@ class EndpointFindings:
 
 
 async def probe_endpoint(session: aiohttp.ClientSession, settings: ModelConfig) -> EndpointFindings:
-    """Ask one endpoint; its fallbacks are not asked. Takes a session from `open_http_session`.
+    """Probe one endpoint, without its fallbacks, over a session from `open_http_session`.
 
-    Raises `ConfigError` if the endpoint is no URL.
+    Raises `ConfigError` if the endpoint is not an HTTP URL.
     """
     return await _Probe(session, with_proxies(settings)).run()
 
@@ -105,13 +105,13 @@ async def probe_tools(
     functions: tuple[FunctionTool, ...],
     found: EndpointFindings,
 ) -> EndpointFindings:
-    """Ask an endpoint that takes tools whether it takes these; return the findings with that.
+    """Check whether an endpoint that supports tools accepts these; return the findings with that.
 
-    Endpoints check tools more strictly than MCP does.
+    Endpoints validate tools more strictly than MCP does.
     """
     probe = _Probe(session, with_proxies(settings))
     reply = await probe.ask("Say ok.", CHAT_TOKENS, tools=functions)
-    # If it failed otherwise, it is ill now, and that says nothing about tools.
+    # Any other failure means that the endpoint is unhealthy, and says nothing about tools.
     is_refused = isinstance(reply, Failed) and reply.code == "tools_refused"
     refusal = reply.message if isinstance(reply, Failed) and is_refused else ""
     tools = replace(found.tools or Capability(), is_taken=not refusal, refusal=refusal)
@@ -126,7 +126,7 @@ class _Probe:
 
     @property
     def cost(self) -> dict[str, Any]:
-        """The requests that were made, and the tokens that they took."""
+        """The requests made, and the tokens they used."""
         return {"requests": self._endpoint.connection.request_count, "tokens": self._tokens}
 
     async def run(self) -> EndpointFindings:
@@ -157,7 +157,7 @@ class _Probe:
         tools: tuple[FunctionTool, ...] = (),
         schema: dict[str, JSON] | None = None,
     ) -> Reply | Failed:
-        """Ask as an agent does in phase 1."""
+        """Send a request like those of phase 1."""
         request = replace(_request(text, max_tokens), tools=tools, output_schema=schema)
         return await self._attempt(lambda: self._endpoint.complete(request, self._limits()))
 
@@ -188,13 +188,13 @@ class _Probe:
         return replace(found, models=names, is_listed=listed is not None, context=context)
 
     async def _context_of_server(self, models: Sequence["ListedModel"]) -> int | None:
-        """Ask Ollama for what its list does not say; it has loaded the model by now."""
+        """Ask Ollama for the context window, missing in its list; the model is loaded by now."""
         if "library" not in {model.owner for model in models}:
             return None
         return loaded_context(await self._fetch("/api/ps"), self._settings.name)
 
     async def _fetch(self, path: str) -> bytes:
-        """Return the answer; empty if there is none."""
+        """Return the body of a successful response, otherwise b""."""
         connection = self._endpoint.connection
         try:
             status, found = await connection.fetch(path, connection.headers(), FETCH_TIMEOUT)
@@ -214,7 +214,7 @@ class _Probe:
         return reply
 
     async def _streamed(self) -> Reply:
-        """Ask as an agent does for its answer."""
+        """Send a request like those for answers."""
         request = _request("Say ok.", CHAT_TOKENS)
         stream, delta = await self._endpoint.stream(request, self._limits())
         try:
@@ -234,13 +234,13 @@ def _request(text: str, max_tokens: int) -> ModelRequest:
     return ModelRequest((Message("user", text),), parameters={"max_tokens": max_tokens})
 
 
-# What servers say about their models. The API has only `id`; the rest each server adds. Nothing
-# here fails: a server that says something else says nothing.
+# Lists of models. The API defines only `id`; servers add fields of their own. Unknown or malformed
+# fields are ignored, never an error.
 
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """A model of a list: its name, its other names, its owner's, and its window in tokens."""
+    """A listed model: its name, its aliases, its owner, and its context window in tokens."""
 
     name: str
     aliases: frozenset[str] = frozenset()
@@ -249,11 +249,11 @@ class ListedModel:
 
 
 def read_models(body: bytes) -> tuple[ListedModel, ...] | None:
-    """Read the answer of `GET /models`; None if it is no list of models."""
+    """Parse the response to `GET /models`; None if it is not a list of models."""
     found = _loaded(body)
     if isinstance(found, dict):
         found = found.get("data", found.get("models"))
-    if not isinstance(found, list):  # Together sends the list alone
+    if not isinstance(found, list):  # Together sends a bare list
         return None
     entries = [entry for entry in found if isinstance(entry, dict)]
     models = tuple(model for entry in entries if (model := _listed(entry)))
@@ -261,14 +261,14 @@ def read_models(body: bytes) -> tuple[ListedModel, ...] | None:
 
 
 def find_model(models: Sequence[ListedModel], name: str) -> ListedModel | None:
-    """Return the model that an endpoint means by a name."""
+    """Return the listed model with this name, alias, or spelling of the name."""
     spellings = {name, f"models/{name}", f"{name}:latest"}  # Gemini's, Ollama's
     named = (model for model in models if model.name in spellings or name in model.aliases)
     return next(named, None)
 
 
 def loaded_context(body: bytes, name: str) -> int | None:
-    """Read Ollama's `/api/ps`: with how many tokens it has loaded the model."""
+    """Parse Ollama's `/api/ps`: return the context window that the model was loaded with."""
     models = _mapping(_loaded(body)).get("models")
     for model in models if isinstance(models, list) else ():
         if _mapping(model).get("name") in {name, f"{name}:latest"}:

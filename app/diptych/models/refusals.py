@@ -1,10 +1,10 @@
-"""What servers mean by an error: what of a request they do not take, as tables of their phrases.
+"""Classifies servers' errors by tables of their phrases: which part of a request was refused.
 
-Pure. Each question says no where the words may mean something else: a wrong no costs an error that
-says what is wrong, a wrong yes drops what works. `tests/support/upstream_refusals` and
-`upstream_limits` have whole bodies, and where each was seen.
+Pure. When the phrase is ambiguous, each predicate returns False: a missed refusal surfaces as an
+error that explains itself, a false one would drop a working feature. `tests/support/
+upstream_refusals` and `upstream_limits` have whole bodies and their sources.
 """
-# ruff: noqa: ERA001, ISC004 - each pattern stands below the sentence that it is for
+# ruff: noqa: ERA001, ISC004 - each pattern follows the sentence that it matches
 
 import re
 from collections.abc import Collection, Sequence
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from diptych.core.budget import MAX_COUNT
 from diptych.models.error_report import ErrorReport
 
-MIN_REPLY_TOKENS = 256  # less room than that is none
+MIN_REPLY_TOKENS = 256  # less room counts as none
 _MAX_DIGITS = 18  # of a number of tokens
-_MAX_CLAUSE = 2000  # characters: what is longer is no sentence, but a dump
+_MAX_CLAUSE = 2000  # characters; anything longer is a dump rather than a sentence
 
-# Statuses whose bodies say what is wrong with a request. llama.cpp and SGLang answer 500 when a
-# template refuses, DeepInfra 405 where a model has no tools, OpenRouter 404. 0 is an error object
-# in a 200 that has no code of its own.
+# Statuses whose bodies explain what is wrong with a request. llama.cpp and SGLang respond with 500
+# when a chat template raises an error; DeepInfra with 405 and OpenRouter with 404 for a model
+# without tools. 0 stands for an error object without a code inside a 200.
 _TELLING_STATUSES = frozenset({0, 400, 404, 405, 413, 415, 422, 424, 429, 500, 501})
 
 _NOT_TAKEN = re.compile(
@@ -58,9 +58,9 @@ _TOOL_ROLE_REFUSED = re.compile(
     r"only (?:user|system)(?:(?!tool)[^.\n]){0,40}?roles?(?: are| is)? (?:supported|allowed)"
     r"|(?:unknown|unexpected|invalid|unsupported) (?:message )?role:? ['\"`]?tool\b"
 )
-# Where in the request something is wrong: `tools[19].function.parameters`, Anthropic's
+# The position of the faulty tool in the request: `tools[19].function.parameters`, Anthropic's
 # `tools.22.custom.input_schema`, pydantic's `'tools', 0, 'function'`. Gemini puts all functions
-# into its first tool. Not `tool_calls[0]`, which is in a message.
+# into its first tool. `tool_calls[0]` must not match: it is part of a message.
 _TOOL_PLACE = re.compile(
     r"\btools\[0\]\.function_?declarations\[(\d+)\]"
     r"|(?<![\w.])tools(?:\[|\.|', )(\d+)(?=[\].,])"
@@ -72,7 +72,7 @@ _ONE_TOOL_REFUSED = re.compile(
     r"invalid (?:json )?schema for (?:function|tool)"  # OpenAI, Azure, DeepSeek, Groq
     r"|invalid tool schema"  # Mistral
     r"|invalid '?tools'?: array too long"  # OpenAI
-    r"|json schema conversion failed"  # llama.cpp, as the next
+    r"|json schema conversion failed"  # llama.cpp, like the next
     r"|failed to (?:parse|initialize) (?:grammar|samplers)"
     r"|json schema contains features not supported by"  # vLLM, of xgrammar
     r"|cannot unmarshal [^\n]{0,80}\btools\.function\."  # Ollama
@@ -89,16 +89,16 @@ _SYSTEM_REFUSED = re.compile(
     r"|only user(?:(?!system)[^.\n]){0,40}?roles?(?: are| is)? (?:supported|allowed)"
     r"|developer instruction is not enabled"  # Gemini, of Gemma
     r"|(?:unknown|unexpected|invalid|unsupported) (?:message )?role:? ['\"`]?system"
-    # Mistral 7B's template has no other word for it
+    # Mistral 7B's template has no other message for it
     r"|(?<!after the optional system message, )conversation roles must alternate user/assistant"
 )
-# DeepSeek, DashScope and LM Studio name the values that they take instead.
+# DeepSeek, DashScope and LM Studio list the values that they support instead.
 _FORMAT_REFUSED = re.compile(
     r"response_format[^\n]{0,80}?(?:unavailable|must be '|not valid|must be one of)"
     r"|invalid schema for response_format|(?:schema|grammar)[^\n]{0,60}?(?:too complex|not valid)"
     r"|failed to (?:parse|initialize) (?:grammar|samplers)|messages' must contain the word 'json'"
 )
-# Other words for a parameter than its name.
+# Other names of parameters.
 _ALIASES = {
     "reasoning_effort": ("reasoningeffort", "reasoning.effort", "thinking", "reasoning", "think"),
     "response_format": (
@@ -112,13 +112,13 @@ _ALIASES = {
 }  # fmt: skip
 _MALFORMED_CALL = re.compile(
     r"does not match the expected [\w-]+ format"  # llama.cpp: "peg-native" or another format
-    r"|failed to call a function\b"  # Groq, where it gives no code
+    r"|failed to call a function\b"  # Groq, when it sends no code
     r"|finish_reason '[\w: ]*malformed_function_call"  # Gemini, as the reason why a reply ended
 )
 
 
 def refuses_tools(report: ErrorReport, *, has_tool_messages: bool = False) -> bool:
-    """Whether the endpoint does not take the `tools` field, or messages of the role `tool`."""
+    """Whether the endpoint does not support the `tools` field, or messages of the role `tool`."""
     if report.status not in _TELLING_STATUSES:
         return False
     if has_tool_messages and _TOOL_ROLE_REFUSED.search(report.text):
@@ -129,10 +129,10 @@ def refuses_tools(report: ErrorReport, *, has_tool_messages: bool = False) -> bo
 
 
 def refused_tool(report: ErrorReport, names: Sequence[str]) -> str | None:
-    """Return the tool that the endpoint does not take; `names` are those sent, in order.
+    """Return the tool that the endpoint refuses; `names` are the tools sent, in order.
 
-    "" if it does not say which one, or refuses their number; None if something else is wrong.
-    Servers check tools more strictly than JSON schema does, each in its own way.
+    Returns "" if it does not name the tool, or refuses their number; None for any other error.
+    Each server validates tools more strictly than JSON schema does, in its own way.
     """
     if report.status not in _TELLING_STATUSES:
         return None
@@ -149,7 +149,7 @@ def refused_tool(report: ErrorReport, names: Sequence[str]) -> str | None:
 
 
 def refuses_streamed_tools(report: ErrorReport) -> bool:
-    """Whether the endpoint takes tools, but not where the reply is streamed.
+    """Whether the endpoint supports tools, but not in streamed replies.
 
     llama.cpp: "Cannot use tools with stream"; Bedrock: "This model doesn't support tool use in
     streaming mode."
@@ -161,27 +161,27 @@ def refuses_streamed_tools(report: ErrorReport) -> bool:
 
 
 def refuses_system_role(report: ErrorReport) -> bool:
-    """Whether the endpoint takes no messages of the role `system`."""
+    """Whether the endpoint does not support messages of the role `system`."""
     return report.status in _TELLING_STATUSES and bool(_SYSTEM_REFUSED.search(report.text))
 
 
 def refuses_format(report: ErrorReport) -> bool:
-    """Whether the endpoint does not take this `response_format`."""
+    """Whether the endpoint does not support this `response_format`."""
     return report.status in _TELLING_STATUSES and bool(
         refused_parameters(report, ("response_format",)) or _FORMAT_REFUSED.search(report.text)
     )
 
 
 def wants_parameter(report: ErrorReport, name: str) -> bool:
-    """Whether the endpoint asks to use another parameter, as in "Use 'x' instead"."""
+    """Whether the endpoint asks for another parameter, as in "Use 'x' instead"."""
     return bool(re.search(rf"\buse [`'\"]?{name}\b|\b{name}[`'\"]? instead", report.text))
 
 
 def refused_parameters(report: ErrorReport, names: Collection[str]) -> set[str]:
-    """Return those of the names that the endpoint says it does not take.
+    """Return the parameters among `names` that the endpoint does not support.
 
-    A parameter that it takes with other values is not refused: "Invalid 'temperature'" is a mistake
-    in the manifest or the request. "Only the default (1) value is supported" is a refusal.
+    A parameter with an invalid value is not refused: "Invalid 'temperature'" is a mistake in the
+    manifest or the request. "Only the default (1) value is supported" is a refusal.
     """
     if report.status not in _TELLING_STATUSES:
         return set()
@@ -193,12 +193,12 @@ def refused_parameters(report: ErrorReport, names: Collection[str]) -> set[str]:
         and (_NOT_TAKEN.search(said) or _NOT_TAKEN.search(report.text))
     }
     if "stream_options" in names and "stream_options" in report.text:
-        named.add("stream_options")  # whatever is said of it: only usage is lost without it
+        named.add("stream_options")  # whatever the complaint: dropping it costs only the usage
     return named or {name for name in names if _is_refused_in_words(report.text, name)}
 
 
 def _is_refused_in_words(text: str, name: str) -> bool:
-    """Whether a clause both names a parameter and says that it is not taken."""
+    """Whether a single clause both names the parameter and refuses it."""
     words = "|".join(re.escape(word) for word in (name, *_ALIASES.get(name, ())))
     naming = re.compile(rf"(?<![\w.])(?:{words})(?![\w])")
     return any(_NOT_TAKEN.search(clause) and naming.search(clause) for clause in _clauses(text))
@@ -209,23 +209,23 @@ def _clauses(text: str) -> list[str]:
 
 
 def is_malformed_call(report: ErrorReport) -> bool:
-    """Whether the server could not read a native call that its model wrote.
+    """Whether the server could not parse a native call written by its model.
 
-    Neither the request nor the endpoint is at fault, but the reply (loop.md §3, "Typed errors").
+    The fault lies in the reply, not the request or the endpoint (loop.md §3, "Typed errors").
     """
     return "tool_use_failed" in report.codes or bool(_MALFORMED_CALL.search(report.text))
 
 
 @dataclass(frozen=True, slots=True)
 class ContextLimit:
-    """A model's window and the length of a request in tokens; None if the server does not say."""
+    """The context window and the request's length, in tokens; None if the server omits them."""
 
     max_tokens: int | None = None
     prompt_tokens: int | None = None
 
     @property
     def room(self) -> int:
-        """The tokens that are left for the reply, if the request itself fits; else 0."""
+        """The tokens left for the reply; 0 if the request itself does not fit."""
         if self.max_tokens is None or self.prompt_tokens is None:
             return 0
         room = self.max_tokens - self.prompt_tokens
@@ -233,7 +233,7 @@ class ContextLimit:
 
 
 def context_limit(report: ErrorReport) -> ContextLimit | None:
-    """Return by how much a request is too long; None if the error means something else."""
+    """Return the limit that a too long request exceeds; None for any other error."""
     text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", report.text)
     phrase = next((found for p in _TOO_LONG if (found := p.search(text))), None)
     if phrase is None and not report.codes & _TOO_LONG_CODES:
@@ -249,7 +249,7 @@ def context_limit(report: ErrorReport) -> ContextLimit | None:
     limit = ContextLimit(_number(window), _number(prompt))
     requested = _number(named.get("requested"))
     if requested is not None and requested <= (limit.max_tokens or 0):
-        return None  # a limit of tokens per minute that a later request can keep
+        return None  # a tokens-per-minute limit: the request fits, and can be retried later
     return limit
 
 
@@ -286,7 +286,7 @@ _TOO_LONG = tuple(
         r"(?: \(?(?P<max>\d+))?",
         # Mistral
         r"prompt contains (?P<prompt>\d+) tokens.{0,80}?too large for model with (?P<max>\d+)",
-        # Groq, OpenAI: a request that is longer than what may be sent in a minute
+        # Groq, OpenAI: a request longer than the tokens-per-minute limit
         r"request too large for .{0,200}?limit (?P<max>\d+), requested (?P<requested>\d+)",
         # llama.cpp
         r"request (?:\((?P<prompt>\d+) tokens\) )?exceeds the available context size"
@@ -309,9 +309,9 @@ _TOO_LONG = tuple(
         r"request body too large for .{0,80}?max size: (?P<max>\d+) tokens",
         # DashScope
         r"range of input length should be \[\d+, (?P<max>\d+)\]",
-        # OpenAI, Azure, vLLM, DeepSeek, OpenRouter: the numbers follow in many wordings
+        # OpenAI, Azure, vLLM, DeepSeek, OpenRouter: more numbers follow in various wordings
         r"maximum context length (?:is|of) (?P<max>\d+)",
-        # Ollama, and others in similar words
+        # Ollama, and others with similar wordings
         r"exceed(?:s|ed)? (?:the )?(?:max(?:imum)? )?(?:model'?s? )?context (?:length|window|size)",
         r"context (?:length|window|size) (?:was |is )?exceed",
         r"reduce the length of the (?:messages|input|prompt)",

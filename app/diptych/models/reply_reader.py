@@ -1,4 +1,4 @@
-"""Reads a reply within the time limits of its call: whole, or streamed piece by piece."""
+"""Reads a reply, whole or streamed, within the time limits of its call."""
 
 import asyncio
 from collections.abc import Collection
@@ -25,21 +25,21 @@ from diptych.net.sse import MEBIBYTE, SseParser, SseTooLong
 from diptych.ports import Delta, Reply
 
 MAX_REPLY_SIZE = 8 * MEBIBYTE  # bytes of a whole reply, characters of a streamed one
-REPLIES = ReceiveBudget()  # of all whole replies that this process reads at a time
+REPLIES = ReceiveBudget()  # shared by all whole replies that this process reads concurrently
 RELEASE_TIMEOUT = 0.25  # seconds that a released body may take to end
-TAIL_TIMEOUT = 2.0  # seconds, for usage and `[DONE]` after the finish_reason
-_REPEATED = 200  # characters, at least, of what is repeated
+TAIL_TIMEOUT = 2.0  # seconds for usage and `[DONE]` after the finish_reason
+_REPEATED = 200  # minimum length of a repetition, in characters
 _LONG_REPETITION = 4000  # characters
 
 
 class TimedBody:
-    """Reads a response body; closes the connection as soon as its time is up.
+    """Reads a response body; closes the connection when a time limit is exceeded.
 
-    Until the first line has ended, `first_byte_deadline` holds. After that, each line that ends
-    allows `idle` seconds more: a keep-alive comment counts, bytes that drip into one line do not
-    (faults.md M5). Before the reply has begun, a keep-alive allows `limits.first_byte` seconds
-    more: llama.cpp sends one every 30 s while it reads a prompt. `limits.deadline` always holds.
-    The time that the consumer takes between two lines counts only towards that.
+    The first line must end by `first_byte_deadline`. After that, each complete line extends the
+    limit by `idle` seconds: a keep-alive comment counts, bytes trickling into one line do not
+    (faults.md M5). Before the reply has started, a keep-alive extends it by `limits.first_byte`:
+    llama.cpp sends one every 30 s while it processes a prompt. `limits.deadline` always applies;
+    time that the consumer spends between two reads counts only towards the deadline.
     """
 
     def __init__(
@@ -53,13 +53,13 @@ class TimedBody:
         self.idle = idle
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._line_deadline: float | None = first_byte_deadline  # None once the line has ended
+        self._line_deadline: float | None = first_byte_deadline  # None between two lines
         self._has_begun = False
 
     async def read(self) -> bytes:
-        """Return all bytes that have arrived, at least one; none at the end of the body.
+        """Return the bytes that have arrived; b"" at the end of the body.
 
-        Raises `AttemptFailure`: `model_timeout` or `model_cut`. The connection is closed then.
+        Raises `AttemptFailure` `model_timeout` or `model_cut`, and closes the connection.
         """
         if self._line_deadline is None:
             seconds = self.idle if self._has_begun else self._limits.first_byte
@@ -71,8 +71,8 @@ class TimedBody:
             self.response.close()
             raise self._timeout(self._line_deadline) from None
         except (aiohttp.ClientError, OSError, RuntimeError) as error:
-            # RuntimeError: aiohttp 3.14 raises it when broken framing has closed the connection
-            # between two reads. During a read it raises nothing, and the time runs out.
+            # aiohttp 3.14 raises RuntimeError when broken framing closes the connection between
+            # two reads. During a read it raises nothing, and the timeout applies.
             raise incomplete_reply() from error
         if b"\n" in chunk or b"\r" in chunk:
             self._line_deadline = None
@@ -82,7 +82,7 @@ class TimedBody:
         return chunk
 
     async def read_all(self, received: Received, first: bytes) -> bytes:
-        """Read to the end, after the bytes that were read already; `received` counts them first.
+        """Read to the end; `first` are bytes already read. All bytes are counted in `received`.
 
         Raises `AttemptFailure` as `read` does, and `TooMuchReceived`.
         """
@@ -94,15 +94,15 @@ class TimedBody:
         return b"".join(chunks)
 
     def close(self) -> None:
-        """Close the connection, unless the body has ended: then it is back in the pool."""
+        """Close the connection, unless the body has ended and it is back in the pool."""
         if not self.response.closed:
             self.response.close()
 
     def release(self) -> None:
-        """Stop reading, and keep the connection if the body ends within `RELEASE_TIMEOUT`.
+        """Stop reading, but keep the connection if the body ends within `RELEASE_TIMEOUT`.
 
-        After `[DONE]` the end of the body is usually one packet away. When it comes, aiohttp takes
-        the connection back by itself; if it does not come, the connection is closed.
+        After `[DONE]` the end of the body is usually one packet away. When it arrives, aiohttp
+        returns the connection to the pool; otherwise the connection is closed.
         """
         if not self.response.closed:
             self._loop.call_later(RELEASE_TIMEOUT, self.close)
@@ -116,11 +116,11 @@ class TimedBody:
 
 
 class ReplyReader:
-    """Reads a reply, streamed or whole as the endpoint sends it.
+    """Reads a reply, streamed or whole, as the endpoint sends it.
 
-    `names` are the functions on offer; failures leave out `secrets` of what they quote. With
-    `is_whole` no stream was asked for. `is_cut` says that the model repeated itself and the rest
-    was left.
+    `names` are the functions offered in the request; `secrets` are redacted from failures.
+    `is_whole`: no stream was requested. `is_cut`: the model kept repeating itself, so the rest was
+    discarded.
     """
 
     def __init__(
@@ -142,14 +142,14 @@ class ReplyReader:
         self.is_cut = False
 
     async def next(self) -> Delta:
-        """Return what arrives next, as one `Delta`. Raises `AttemptFailure`."""
+        """Wait for the next text, reasoning or end of the reply. Raises `AttemptFailure`."""
         while True:
             delta = await self._piece()
             if delta.text or delta.reasoning or delta.finish_reason is not None:
                 return delta
 
     async def read_all(self) -> Reply:
-        """Return the whole reply, or the part before the model begins to repeat itself.
+        """Return the whole reply, or its part up to where the model keeps repeating itself.
 
         Raises `AttemptFailure`.
         """
@@ -162,7 +162,7 @@ class ReplyReader:
             received.release()
 
     def close(self) -> None:
-        """Close the connection; if the reply has ended properly, it may be used again."""
+        """Close the connection, or return it to the pool if the reply ended properly."""
         if self._decoder.is_done:
             self._body.release()
         else:
@@ -195,7 +195,7 @@ class ReplyReader:
             received.release()
 
     async def _piece(self) -> Delta:
-        """Return the deltas of one network read, perhaps none."""
+        """Return the content of one network read, perhaps empty."""
         try:
             return await (self._read_whole() if self._is_whole else self._read_streamed())
         except ReportedError as error:
@@ -214,12 +214,12 @@ class ReplyReader:
         except AttemptFailure:
             if not decoder.is_complete:
                 raise
-            chunk = b""  # only usage may be missing
+            chunk = b""  # at most the usage is missing
         if not chunk:
             return self._final_delta(*self._trailing_event())
         if not self._has_begun and (begun := chunk.strip()):
             self._has_begun = True
-            if begun[:1] in {b"{", b"["}:  # of gateways that call a whole reply a stream
+            if begun[:1] in {b"{", b"["}:  # some gateways label a whole reply as a stream
                 return await self._read_whole(chunk)
         text, reasoning = decoder.apply(self._events.feed(chunk))
         self._size += len(text) + len(reasoning)
@@ -228,7 +228,7 @@ class ReplyReader:
         return self._final_delta(text, reasoning) if decoder.is_done else Delta(text, reasoning)
 
     def _trailing_event(self) -> tuple[str, str]:
-        """Read the last event, which no blank line ends; an incomplete one is left out."""
+        """Read the last event if it lacks only its blank line; drop an incomplete one."""
         try:
             events = self._events.finish()
         except SseTooLong:
@@ -243,14 +243,14 @@ class ReplyReader:
             reason = decoder.finish_reason or "stop"
             return Delta(text, reasoning, decoder.usage, reason, decoder.calls.calls())
         if self._body.response.content_type != "text/event-stream" and not decoder.has_choice:
-            raise malformed_reply("something that is no event stream")
+            raise malformed_reply("something other than an event stream")
         raise incomplete_reply()
 
 
 class _Runaway:
-    """Notices that the model repeats itself, so that reading on is of no use (loop.md §12).
+    """Detects that the model keeps repeating itself, so that the rest is useless (loop.md §12).
 
-    Text that may be whole calls is read on for a while: a repeated call is made once.
+    Text that may contain calls is read a while longer: a repeated call is made once.
     """
 
     def __init__(self) -> None:
@@ -259,7 +259,10 @@ class _Runaway:
         self._seen_arguments = 0
 
     def feed(self, texts: list[str], thought: str, arguments: str) -> bool:
-        """Take the text so far, whose last piece is new; the next thought; a call's arguments."""
+        """Take the texts so far, of which the last is new, new reasoning, and the newest arguments.
+
+        Returns True when the reply should be cut.
+        """
         if thought:
             self._thought.feed(thought)
         self._text.feed(texts[-1])
@@ -271,7 +274,7 @@ class _Runaway:
         return self._thought.is_cut or self._repeats(arguments)
 
     def _repeats(self, arguments: str) -> bool:
-        """Whether the last 4,000 characters repeat themselves: files may repeat fewer."""
+        """Whether the last 4,000 characters repeat; shorter repetitions are normal in files."""
         if not arguments or abs(len(arguments) - self._seen_arguments) < _REPEATED:
             return False
         self._seen_arguments = len(arguments)
@@ -281,12 +284,12 @@ class _Runaway:
 
 
 def _is_keep_alive(lines: bytes) -> bool:
-    """Whether lines hold nothing but blanks and comments of server-sent events."""
+    """Whether all lines are blank or comments of server-sent events."""
     return all(line[:1] in {b"", b":"} for line in map(bytes.strip, lines.splitlines()))
 
 
 def _is_whole(data: bytes) -> bool:
-    """Whether an event that nothing ends is complete all the same."""
+    """Whether an unterminated event is complete nevertheless."""
     if data == DONE:
         return True
     try:

@@ -1,8 +1,7 @@
-"""A model that plays a script, which is the value of `DEBUG_MOCK_RESPONSES` (loop.md §10).
+"""A mock model that replays the script in `DEBUG_MOCK_RESPONSES` (loop.md §10).
 
-Every run starts at the first reply of the script; a model call is given the reply whose index is
-the number of model calls that its run has on record. When the script has no more replies, the run
-fails: no real model is ever asked instead.
+Every run starts at the first reply: the n-th model call of a run gets the n-th reply. When the
+script runs out, the run fails; no real model is ever called instead.
 """
 
 import asyncio
@@ -28,9 +27,9 @@ class _Scripted(BaseModel):
 
 
 class ScriptedCall(_Scripted):
-    """A native call, in OpenAI's form or as its name and arguments alone.
+    """A native call, in OpenAI's format or as just a name and arguments.
 
-    Arguments are an object, or the text that the model writes: it may be broken on purpose.
+    `arguments` is an object, or raw text, which may be invalid on purpose.
     """
 
     name: str
@@ -46,14 +45,14 @@ class ScriptedCall(_Scripted):
         return call
 
     def native(self, number: int) -> NativeCall:
-        """Return the call that a reply holds as its `number`th."""
+        """Return the `number`th call of a reply."""
         written = self.arguments
         text = written if isinstance(written, str) else orjson.dumps(written).decode()
         return NativeCall(self.id or f"call{number:05d}", self.name, text)
 
 
 class ScriptedError(_Scripted):
-    """An error: a message alone, or an object with a code and the numbers of a limit."""
+    """An error: just a message, or an object with a code and token limits."""
 
     message: str
     code: ModelCode = "model_failed"
@@ -67,14 +66,14 @@ class ScriptedError(_Scripted):
 
 
 class ScriptedUsage(_Scripted):
-    """The tokens that a reply reports."""
+    """The token usage that a reply reports."""
 
     prompt_tokens: int = Field(default=0, ge=0)
     completion_tokens: int = Field(default=0, ge=0)
 
 
 class ScriptedReply(_Scripted):
-    """One scripted reply; times are in milliseconds, before the reply and before each chunk."""
+    """One scripted reply; `delay_ms` passes before it, `chunk_ms` before each chunk."""
 
     content: str | None = None
     reasoning: str | None = None
@@ -104,7 +103,7 @@ class ScriptedReply(_Scripted):
         return self.finish_reason or ("tool_calls" if self.tool_calls else "stop")
 
     def counted(self, messages: Sequence[Message]) -> Usage:
-        """Return the reply's usage; if it has none, count words, so that every run has a usage."""
+        """Return the reply's usage; without one, count words, so that every run has a usage."""
         if self.usage != ScriptedUsage():
             return Usage(self.usage.prompt_tokens, self.usage.completion_tokens)
         prompt = sum(len(message.content.split()) for message in messages)
@@ -116,7 +115,7 @@ Script: TypeAlias = tuple[ScriptedReply, ...]
 
 
 def read_script(value: str) -> Script:
-    """Read the variable's value. Raises `ConfigError` with one line for the first mistake."""
+    """Parse the variable's value. Raises `ConfigError` naming the first mistake."""
     if value != well_formed(value):
         raise ConfigError(f"{VARIABLE}: is not valid UTF-8")
     if not value.lstrip().startswith(("[", "{")):
@@ -133,17 +132,17 @@ def read_script(value: str) -> Script:
 
 
 def script_problems(source: str, value: str) -> tuple[str, ...]:
-    """Return a line for each mistake in the variable's value, which stands at `source`."""
+    """Return the problems of the variable's value; `source` says where it is set."""
     try:
         read_script(value)
     except ConfigError as error:
-        place = source.removesuffix(VARIABLE)  # its name begins each line
+        place = source.removesuffix(VARIABLE)  # each problem starts with the name
         return tuple(f"{place}{problem}" for problem in error.problems)
     return ()
 
 
 class ScriptedModel(Model):
-    """Plays a script."""
+    """Replays a script."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -170,8 +169,8 @@ class ScriptedModel(Model):
             count = len(self._script)
             raise ModelError(
                 "mock_exhausted",
-                f"{VARIABLE} has {'1 reply' if count == 1 else f'{count} replies'}, and a further "
-                "one was asked for. Phase 1 comes first, and ends with a reply without a call: "
+                f"{VARIABLE} has {'1 reply' if count == 1 else f'{count} replies'}, and the run "
+                "needs another one. Phase 1 comes first, and ends with a reply without a call: "
                 '["{}", "Hello"]',
             )
         reply = self._script[index]

@@ -95,7 +95,7 @@ EVENTS = [
     OFFERED,
     replace(NATIVE, nonce="n", action_format="native"),
     OwnerChanged(lost_tail=True),
-    FormatChanged("json", "The model endpoint takes no tools."),
+    FormatChanged("json", "The model endpoint does not support tools."),
     AnswerReset(7, 2),
     ContextRefused(8_000, 9_000),
     Compacted("It is about tea.", 6, Usage(100, 20)),

@@ -276,7 +276,7 @@ async def test_a_tool_that_asks_back_fails_cleanly_and_is_not_asked_again() -> N
 
     server: Server[Any] = Server("asking", on_list_tools=listing, on_call_tool=asking)
     async with serving(app_of(server)) as url, connected(ToolServerConfig("a", url=url)) as tools:
-        with ends_as("failed", "asks for input"):
+        with ends_as("failed", "requests input"):
             await tools.call(tools.snapshot()[0][0], {}, unheard)
     assert asked == ["ask"]
 
@@ -432,7 +432,7 @@ async def test_a_server_that_accepts_and_says_nothing_is_unavailable() -> None:
         ),
         pytest.param(
             ToolServerConfig("x", url="calculator:8000"),
-            "its URL must begin with http:// or https://",
+            "its URL must start with http:// or https://",
             id="no http",
         ),
         pytest.param(

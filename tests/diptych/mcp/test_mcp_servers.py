@@ -113,8 +113,8 @@ def takes_first(n: int, /) -> None: ...
         (typed(gives=Plain), f"its result has the type {__name__}.Plain, which has no JSON schema"),
         (typed(gives=Callable[[], int]), "its result has the type collections.abc.Callable"),
         (typed(gives="Nowhere"), "name 'Nowhere' is not defined"),
-        (takes_all, "its parameter *n: int cannot be given by name"),
-        (takes_first, "its parameter n: int cannot be given by name"),
+        (takes_all, "its parameter *n: int cannot be passed by name"),
+        (takes_first, "its parameter n: int cannot be passed by name"),
     ],
 )
 def test_a_function_that_cannot_be_a_tool_is_refused_when_its_agent_is_made(
@@ -149,7 +149,7 @@ def paid() -> int:
             paid,
             {},
             CallOutput(
-                "paid\n\n[Note: it is not of the function's return type.]", {"result": "paid"}
+                "paid\n\n[Note: it does not match the function's return type.]", {"result": "paid"}
             ),
         ),
     ],
@@ -176,7 +176,7 @@ async def test_only_allowed_tools_are_offered_and_called() -> None:
 
 async def test_a_call_to_a_server_that_is_not_there_any_more_is_unavailable() -> None:
     async with connected() as tools:
-        with ends_as("unavailable", "there is no tool server gone any more"):
+        with ends_as("unavailable", "tool server gone no longer exists"):
             await tools.call(Tool("gone", "t", "", {}), {}, unheard)
 
 
@@ -243,7 +243,7 @@ async def test_a_command_gets_nothing_of_our_environment_but_what_programs_need(
     [
         pytest.param("no-such-program", "no program no-such-program on PATH", id="by its name"),
         pytest.param("/no/such/program", "no program /no/such/program", id="by its path"),
-        pytest.param(__file__, f"{__file__} may not be executed", id="no program"),
+        pytest.param(__file__, f"{__file__} is not executable", id="no program"),
     ],
 )
 async def test_a_command_that_cannot_be_started_is_the_reason(program: str, reason: str) -> None:
@@ -257,7 +257,7 @@ async def test_a_script_without_its_interpreter_is_the_reason(tmp_path: Path) ->
     script.write_text("#!/no/such/python\n")
     script.chmod(0o755)
     async with connected(ToolServerConfig("x", command=(str(script),))) as tools:
-        why = f"the interpreter that {script} names is not there"
+        why = f"the interpreter of {script} does not exist"
         assert reasons(tools) == {"x": f"exited with code 127: {why}"}
 
 

@@ -97,8 +97,8 @@ def test_a_quota_that_is_used_up_is_said_and_not_asked_for_again(error: dict[str
     body = orjson.dumps({"error": {"message": "You exceeded your current quota.", **error}})
     failure = status_failure(read_error_body(body, 429), {"retry-after": "1"}, (), URL_ASKED)
     assert failure.message == (
-        "The model endpoint http://h says that the quota is used up (HTTP 429): You exceeded your "
-        "current quota. See the provider's plan and billing."
+        "The model endpoint http://h says that the quota is exhausted (HTTP 429): You exceeded "
+        "your current quota. See the provider's plan and billing."
     )
     assert (failure.may_retry, failure.may_fall_back) == (False, True)
 
@@ -120,7 +120,7 @@ def test_a_wrong_path_is_shown_with_the_likely_one(
     asked = f"http://h:1{path.rstrip('/')}/chat/completions"
     url = URL(asked.replace("//", "//u:p@")).with_query(key=KEY)
     message = status_failure(read_error_body(b"<html>", status), {}, (), url).message
-    assert f"Asked was {asked}." in message
+    assert f"The URL was {asked}." in message
     assert (f"Did you mean {likely} as the model's endpoint?" in message) == (likely is not None)
     assert KEY not in message
     body = b'{"error": {"message": "The model `m` does not exist"}}'

@@ -79,7 +79,7 @@ async def test_if_all_fail_the_first_ones_failure_is_told(
         with pytest.raises(ModelError) as caught, caplog.at_level(logging.WARNING):
             await asked.complete(PLAIN)
     assert caught.value.code == "model_failed"
-    assert "the next model is asked" in caplog.text
+    assert "trying the next model" in caplog.text
 
 
 async def test_a_stream_that_has_begun_is_not_asked_for_elsewhere(

@@ -1,4 +1,4 @@
-"""What a pod knows of a model that cannot be asked: since when, why, and when it is over."""
+"""What a pod knows of a model that is unavailable: since when, why, and when it is over."""
 
 import asyncio
 import contextlib
@@ -76,7 +76,7 @@ async def test_an_endpoint_that_is_away_is_found_at_the_start_without_a_run(
             assert f"at http://127.0.0.1:{port}: " in trouble.reason
             await asyncio.sleep(0.1)
             assert found(model) == trouble  # the time stays that of its beginning
-    lines = [line for line in caplog.messages if "cannot be asked: " in line]
+    lines = [line for line in caplog.messages if "is unavailable: " in line]
     assert len(lines) == 1
     assert "no connection could be made" in lines[0]
 

@@ -133,7 +133,7 @@ async def test_a_tool_that_is_refused_is_named_with_what_to_do(
     said = caught.value.message
     assert (f"the tool {refused.name!r}" if refused.name else "one of the tools") in said
     assert "tools[].allow" in said
-    assert "actionFormat json" in said
+    assert "actionFormat to json" in said
     assert (asked.takes_tools, asked.refused_tool) == (False, refused.name)
     assert len(there.requests) == 1
 
@@ -325,7 +325,7 @@ async def test_waits_and_retries_are_reported(
     assert "HTTP 429): slow down" in retry["message"]
     assert [wait["kind"] for wait in first_byte] == ["first_byte"] * 3
     assert first_byte[1]["message"] == (
-        f"{place} has not begun its reply after 0.1 s; it may be silent for 0.3 s "
+        f"{place} has not started its reply after 0.1 s; the limit is 0.3 s "
         "(spec.model.timeouts.firstByte)"
     )
     assert fallback["kind"] == "fallback"

@@ -105,7 +105,7 @@ class Counting:
         await self.app(scope, receive, send)
 
 
-REFUSED = "its address is one that agents may not connect to"
+REFUSED = "agents may not connect to its address"
 
 
 @pytest.mark.parametrize(
@@ -311,5 +311,5 @@ async def test_tls_of_a_model_is_always_verified(tmp_path: Path) -> None:
     async with serving(upstream, certificate=self_signed(tmp_path)) as url:
         failure = await asked(url.replace("http://127.0.0.1", "https://localhost") + "/v1")
     assert failure is not None
-    assert "its TLS certificate or handshake is not accepted" in failure
+    assert "its TLS certificate or handshake is invalid" in failure
     assert upstream.requests == 0

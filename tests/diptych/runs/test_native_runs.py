@@ -78,7 +78,7 @@ async def test_auto_goes_on_in_json_when_tools_are_refused_and_says_so_once():
     items = records(await at.ask(session_id="s"))
     (changed,) = [item for item in items if item.event_type == "action_format"]
     assert changed.content == "json"
-    assert changed.metadata == {"reason": "The model endpoint takes no tools."}
+    assert changed.metadata == {"reason": "The model endpoint does not support tools."}
     assert items[-1].event_type == "completed"
     assert "action_format" in NOT_IN_MEMORY_VIEW
     assert at.tools.called == [("echo", {"text": "x"})]
@@ -102,7 +102,7 @@ async def test_an_agent_that_is_native_by_order_fails_with_a_sentence():
     items = records(await at.ask())
     assert items[-1].event_type == "failed"
     assert items[-1].metadata == {"code": "tools_refused"}
-    assert items[-1].content == "The model endpoint takes no tools."
+    assert items[-1].content == "The model endpoint does not support tools."
 
 
 async def test_reasoning_is_kept_beside_native_calls_while_the_endpoint_may_want_it():

@@ -114,5 +114,5 @@ async def test_an_endpoint_is_asked_with_the_tools_that_the_agent_has() -> None:
     assert found.tools
     assert other.tools
     assert not found.tools.is_taken
-    assert "It does not take the tool 'echo'" in found.tools.refusal
+    assert "It does not accept the tool 'echo'" in found.tools.refusal
     assert (other.tools.is_taken, other.tools.refusal) == (True, "")

@@ -104,7 +104,7 @@ def _advice(
         yield _schema(found.schema, found.schema_kind)
     yield _context(found.context, model.parameters.max_tokens, window)
     for clause in found.refused:
-        named = (field for name, field in _FIELDS.items() if f"take {name}:" in clause)
+        named = (field for name, field in _FIELDS.items() if f"support {name}:" in clause)
         removal = next((f"; remove {fields}parameters.{field}" for field in named), "")
         yield (Mark.NOTE if removal else Mark.OK), f"  {clause}{removal}"
 

@@ -15,7 +15,7 @@ from diptych.serve.examination import AgentFindings, PeerFindings, ToolServerFin
 CALLS = Capability(is_taken=True, is_used=True)
 TALKS = Capability(is_taken=True)
 REFUSED = Capability()
-PICKY = Capability(is_used=True, refusal="It does not take the tool 'add'.")
+PICKY = Capability(is_used=True, refusal="It does not accept the tool 'add'.")
 BREAKS = Capability(failure=Failed("model_failed", "It failed (HTTP 500).", 500))
 TOOL = {"name": "calc", "url": "http://calc:8000/mcp"}
 
@@ -59,9 +59,9 @@ def said(found: AgentFindings, about: AgentManifest | None = None) -> list[tuple
         (REFUSED, "json", Mark.OK, "takes no tools: actionFormat: json serves it"),
         (REFUSED, "native", Mark.FAILED, "takes no tools: set actionFormat to json or auto"),
         (REFUSED, "auto", Mark.OK, "takes no tools: actionFormat: auto will use json"),
-        (PICKY, "json", Mark.OK, "of this agent's tools. It does not take the tool 'add'."),
-        (PICKY, "auto", Mark.NOTE, "It does not take the tool 'add'."),
-        (PICKY, "native", Mark.FAILED, "It does not take the tool 'add'."),
+        (PICKY, "json", Mark.OK, "of this agent's tools. It does not accept the tool 'add'."),
+        (PICKY, "auto", Mark.NOTE, "It does not accept the tool 'add'."),
+        (PICKY, "native", Mark.FAILED, "It does not accept the tool 'add'."),
         (BREAKS, "json", Mark.NOTE, "actionFormat: json serves it. It failed (HTTP 500)."),
         (BREAKS, "native", Mark.FAILED, "actionFormat: set it to json. It failed (HTTP 500)."),
         (BREAKS, "auto", Mark.FAILED, "actionFormat: set it to json. It failed (HTTP 500)."),
@@ -152,17 +152,17 @@ def test_a_name_that_is_answered_and_not_listed_is_doubtful() -> None:
 
 
 def test_what_is_left_out_says_which_field_to_remove() -> None:
-    refused = ("does not take temperature: it is left out", "wants max_completion_tokens")
+    refused = ("does not support temperature: it is left out", "requires max_completion_tokens")
     fallback = endpoint(refused=refused)
     assert said(agent(endpoint(), fallback))[-2:] == [
         (
             Mark.NOTE,
             (
-                "does not take temperature: it is left out; remove "
+                "does not support temperature: it is left out; remove "
                 "model.fallbacks[0].parameters.temperature"
             ),
         ),
-        (Mark.OK, "wants max_completion_tokens"),
+        (Mark.OK, "requires max_completion_tokens"),
     ]
 
 
