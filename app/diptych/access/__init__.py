@@ -1,1 +1,1 @@
-"""Who asks, and what that subject may do (access.md). Nothing here waits for the network."""
+"""Authentication of callers, and their rights (access.md). Requests never wait for the network."""

@@ -1,4 +1,4 @@
-"""Authenticates the bearer credential of a request (RFC 6750, section 2.1)."""
+"""Authenticates the bearer token or API key of a request (RFC 6750, section 2.1)."""
 
 import hmac
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ MAX_CREDENTIAL = 16 * 1024  # characters
 class Unauthorized(Exception):
     """The caller is not authenticated. `error` is RFC 6750's code, None without a credential.
 
-    `unknown_key_of` is the issuer whose keys lack the token's: they may have changed.
+    `unknown_key_of` is the issuer whose known keys lack the token's; they may have changed.
     """
 
     message: str
@@ -23,7 +23,7 @@ class Unauthorized(Exception):
 
 
 class Authenticator:
-    """Finds the subject of a credential. `keys` are API keys by name, read at each use."""
+    """Authenticates credentials. `keys` are API keys by name, read at each use."""
 
     def __init__(
         self,
@@ -34,17 +34,17 @@ class Authenticator:
         self._keys = keys
 
     def subject(self, authorization: Sequence[str]) -> Subject:
-        """Return the subject that the values of the `Authorization` header prove.
+        """Return the subject proven by the `Authorization` header's values.
 
         Raises `Unauthorized`.
         """
         if not authorization:
-            raise Unauthorized("this agent answers only to those who say who they are")
+            raise Unauthorized("this agent requires authentication")
         credential = _credential(authorization)
         return self._key_subject(credential) or self._token_subject(credential)
 
     def _key_subject(self, credential: str) -> Subject | None:
-        """Compare with every key in constant time."""
+        """Compare the credential with every key, in constant time."""
         found = None
         for name, read in self._keys.items():
             key = (read() or "").strip()
@@ -61,11 +61,11 @@ class Authenticator:
             raise Unauthorized(str(error), "invalid_token") from None
 
     def _issuer_of(self, credential: str) -> Issuer:
-        """Find a token's issuer; the platform and the agent may both name one."""
+        """Return the issuer of a token; platform and agent may both configure the same one."""
         url, audiences = claimed_issuer(credential)
         found = [issuer for issuer in self._issuers() if issuer.url == url]
         if not found:
-            raise InvalidToken("the token is of another issuer")
+            raise InvalidToken("the token is from an unknown issuer")
         return next((issuer for issuer in found if issuer.audience in audiences), found[0])
 
 

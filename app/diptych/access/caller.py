@@ -1,7 +1,4 @@
-"""The caller of the current request: its subject, its rights, its sessions.
-
-`http.access_guard` sets it in a context variable.
-"""
+"""The caller of the current request, set by `http.access_guard` in a context variable."""
 
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -12,7 +9,7 @@ from diptych.ports.ids import OWNER_END, owned_session, owner_key, owner_of
 
 
 class Forbidden(Exception):
-    """The caller lacks a right. Refusals name the right, never the object."""
+    """The caller lacks a right. Messages name the right, never the object."""
 
     def __init__(self, right: Right) -> None:
         super().__init__(f"this needs the right {right.value!r}")
@@ -20,31 +17,31 @@ class Forbidden(Exception):
 
 
 class OwnRun(Forbidden):
-    """An approver may not decide on its own run, or on one begun on its behalf.
+    """An approver may not decide on its own run, nor on one started on its behalf.
 
-    `why` is for the audit.
+    `why` is for the audit log.
     """
 
     def __init__(self, *, is_on_behalf: bool = False) -> None:
         super().__init__(Right.APPROVE)
-        self.why = "it was begun on its behalf" if is_on_behalf else "it began the run itself"
-        who = "on whose behalf a run was begun" if is_on_behalf else "who began a run"
-        self.args = (f"{who} does not decide on its approvals; somebody else must",)
+        self.why = "run started on its behalf" if is_on_behalf else "its own run"
+        whose = "started on your behalf" if is_on_behalf else "of your own"
+        self.args = (f"you may not decide approvals in a run {whose}; somebody else must",)
 
 
 class ForeignRun(Forbidden):
-    """Nobody but its owner may steer or resume a run; no right allows it."""
+    """Only the owner of its session may steer or resume a run; no right allows it to others."""
 
     def __init__(self) -> None:
         super().__init__(Right.ASK)
-        self.args = ("a run is steered and resumed by nobody but whom its session belongs to",)
+        self.args = ("only the owner of its session may steer or resume a run",)
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
     """A subject and its rights; without a subject everything is allowed (mode open).
 
-    With `approves_own` it may decide on approvals of its own runs.
+    With `approves_own` the subject may decide on approvals of its own runs.
     """
 
     subject: Subject | None = None
@@ -65,10 +62,10 @@ class Caller:
             raise Forbidden(right)
 
     def stored_id(self, session_id: str, foreign: Right = Right.READ) -> str:
-        """Return the stored id of a session: the caller's own, or another subject's by right.
+        """Return the stored id of a session: the caller's own, or `<subject>/<session>` of another.
 
-        Another's is named `<subject>/<session>`; without the right to read, or the right
-        `foreign`, that is the id of no session.
+        Another subject's session requires the right to read, or the right `foreign`; without
+        either, the returned id matches no session.
         """
         if OWNER_END in session_id:
             if self.may(Right.READ) or self.may(foreign):
@@ -78,7 +75,7 @@ class Caller:
         return owned_session(self.owner, session_id)
 
     def owns(self, stored_id: str) -> bool:
-        """Whether a stored session is the caller's own; without a subject every one is."""
+        """Whether a stored session is the caller's own; without a subject, every session is."""
         return not self.subject or owner_of(stored_id) == self.owner
 
 
@@ -92,5 +89,5 @@ def current_caller() -> Caller:
 
 
 def set_caller(caller: Caller) -> None:
-    """Set the caller for this task and what it starts."""
+    """Set the caller for this task and the tasks that it starts."""
     _current.set(caller)

@@ -13,8 +13,8 @@ GranteeKind: TypeAlias = Literal["agent", "serviceaccount", "group", "user", "ke
 class Subject:
     """An authenticated caller.
 
-    `name` is `<namespace>/<name>` of an agent or a ServiceAccount, else a plain name. `groups` are
-    a user's, as its issuer says.
+    `name` is `<namespace>/<name>` for an agent or a ServiceAccount, else a plain name. `groups` are
+    the user's groups according to its issuer.
     """
 
     kind: SubjectKind
@@ -22,33 +22,33 @@ class Subject:
     groups: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
-        """The form of records, logs and session owners: `<kind>:<name>`."""
+        """Return `<kind>:<name>`, the form used in records, logs and session owners."""
         return f"{self.kind}:{self.name}"
 
 
 class Right(Enum):
-    """A right of a subject; the value is its name in manifests and refusals."""
+    """A right of a subject; the value is its name in manifests and error messages."""
 
     ASK = "ask"  # start runs; see, follow, steer, cancel and resume those of its own sessions
     READ = "read"  # all sessions, runs and events
     APPROVE = "approve"  # decide approvals of others' runs
     MANAGE = "manage"  # cancel any run, delete any session
-    STATUS = "status"  # the details of `/ready`, and nothing else: the operator's; no manifest's
+    STATUS = "status"  # only the details of `/ready`: for the operator, not available in manifests
 
 
 @dataclass(frozen=True, slots=True)
 class Grantee:
-    """Subjects that a grant is for.
+    """The subjects of a grant.
 
-    `name` is `<namespace>/<name>` of an agent or a ServiceAccount; `<namespace>/*` stands for all
-    of a namespace.
+    `name` is `<namespace>/<name>` for an agent or a ServiceAccount; `<namespace>/*` matches all in
+    a namespace.
     """
 
     kind: GranteeKind
     name: str
 
     def matches(self, subject: Subject) -> bool:
-        """Whether the subject is one of them."""
+        """Whether the grantee includes this subject."""
         if self.kind == "group":
             return self.name in subject.groups
         if self.kind != subject.kind:
@@ -61,14 +61,14 @@ class Grantee:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Some rights for some subjects."""
+    """A set of rights for some subjects."""
 
     to: tuple[Grantee, ...]
     may: frozenset[Right]
 
 
 def rights_of(subject: Subject, grants: Iterable[Grant]) -> frozenset[Right]:
-    """Return all rights that the grants give a subject."""
+    """Return the union of the rights granted to a subject."""
     rights: frozenset[Right] = frozenset()
     for grant in grants:
         if any(grantee.matches(subject) for grantee in grant.to):

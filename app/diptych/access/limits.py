@@ -1,16 +1,16 @@
-"""Limits of each subject: how many unfinished runs, and how many begun in a minute."""
+"""Limits per subject: unfinished runs, and runs started per minute."""
 
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
 MINUTE = 60.0  # seconds
-MAX_SUBJECTS = 10_000  # with a count of begun runs
+MAX_SUBJECTS = 10_000  # with a count of started runs
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Per subject, at one pod; None is no limit."""
+    """Limits of each subject at one pod; None means unlimited."""
 
     runs_at_once: int | None = None
     runs_per_minute: int | None = None
@@ -34,9 +34,9 @@ class RunLimiter:
         self._begun: dict[str, deque[float]] = {}
 
     def admit(self, subject: str, unfinished: Callable[[], int]) -> None:
-        """Count a run that is about to begin; `unfinished` counts the subject's others.
+        """Count a run that is about to start; `unfinished` returns the number of other runs.
 
-        Raises `LimitExceeded`, and counts nothing then.
+        Raises `LimitExceeded` without counting the run.
         """
         at_once, per_minute = self._limits.runs_at_once, self._limits.runs_per_minute
         if at_once is not None and unfinished() >= at_once:
@@ -49,10 +49,10 @@ class RunLimiter:
         begun = self._begun.pop(subject, None) or deque()
         while begun and begun[0] <= now - MINUTE:
             begun.popleft()
-        self._begun[subject] = begun  # last, as the one that asked last
+        self._begun[subject] = begun  # at the end: in order of last use
         if len(begun) >= most:
             wait = int(begun[0] + MINUTE - now) + 1
-            raise LimitExceeded(f"{subject} has begun {most} runs in a minute, its limit", wait)
+            raise LimitExceeded(f"{subject} has started {most} runs in a minute, its limit", wait)
         begun.append(now)
         while len(self._begun) > MAX_SUBJECTS:
             del self._begun[next(iter(self._begun))]

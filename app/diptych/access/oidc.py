@@ -1,4 +1,4 @@
-"""The keys of OpenID Connect issuers: found by discovery, cached, and kept while one is away."""
+"""The keys of OpenID Connect issuers: discovered, cached, and kept while the issuer is down."""
 
 import asyncio
 import logging
@@ -14,9 +14,9 @@ from diptych.net.proxies import proxy_for, through
 from diptych.net.received import TooMuchReceived, is_compressed, read_bounded
 from diptych.ports import ValueProvider
 
-REFRESH_SECONDS = 60.0  # between two fetches, and between two looks at how old keys are
-RETRY_SECONDS = 10.0  # between two tries to fetch the first keys
-MAX_AGE_SECONDS = 3600.0  # after which keys are fetched anew, so that withdrawn ones go
+REFRESH_SECONDS = 60.0  # minimum between fetches, and interval of the age checks
+RETRY_SECONDS = 10.0  # between attempts to fetch the first keys
+MAX_AGE_SECONDS = 3600.0  # of cached keys; bounds how long a revoked key is accepted
 TIMEOUT_SECONDS = 5.0
 MAX_BYTES = 2**18  # of a document
 MAX_KEYS = 100
@@ -27,8 +27,8 @@ _logger = logging.getLogger(__name__)
 class IssuerKeys:
     """The keys of one issuer. `now` returns seconds of a monotonic clock.
 
-    `read_ca` returns the certificates (PEM) of the authorities to trust in place of the public
-    ones; while it returns None the issuer is not trusted.
+    `read_ca` returns the CA certificates (PEM) to trust instead of the public ones; while it
+    returns None, the issuer is not trusted.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class IssuerKeys:
         self._fetching: asyncio.Task[None] | None = None
 
     def keys(self) -> Sequence[Mapping[str, Any]]:
-        """Return the keys as they were last fetched; none before the first time."""
+        """Return the keys of the last fetch; none before the first."""
         return self._keys
 
     async def refresh(self, *, is_unknown_key: bool) -> None:
-        """Fetch the keys if that may help: they are old, or a token names one that is not there.
+        """Fetch the keys if they are old, or a token names an unknown one.
 
-        Waits for a fetch that is under way. An issuer that cannot be reached keeps its keys.
+        Waits for a fetch already in progress. If the issuer is unreachable, the old keys stay.
         """
         if self._fetching is None and self._is_due(is_unknown_key=is_unknown_key):
             self._tried_at = self._now()
@@ -64,7 +64,7 @@ class IssuerKeys:
             await asyncio.shield(self._fetching)
 
     async def aclose(self) -> None:
-        """End a fetch that is under way."""
+        """Cancel a fetch in progress."""
         if self._fetching:
             self._fetching.cancel()
             await asyncio.wait([self._fetching])
@@ -91,20 +91,20 @@ class IssuerKeys:
             return
         if isinstance(keys, list):
             found_keys = [key for key in keys[:MAX_KEYS] if isinstance(key, dict)]
-            if found_keys != self._keys:  # tokens that were verified with these are still good
+            if found_keys != self._keys:  # else keep the object: verified tokens stay cached
                 self._keys = found_keys
             self._fetched_at = self._now()
 
     def _jwks_uri(self, discovered: Mapping[str, Any]) -> str:
         if discovered.get("issuer") != self.url:  # Discovery 1.0, section 4.3
-            raise ValueError("its discovery document is another issuer's")
+            raise ValueError("its discovery document names another issuer")
         uri = discovered.get("jwks_uri")
         if not isinstance(uri, str) or not uri.startswith("https://"):
             raise ValueError("its discovery document names no https:// jwks_uri")
         return uri
 
     def _tls_context(self) -> ssl.SSLContext | bool:
-        """Return the trusted authorities; True stands for the public ones.
+        """Return a context with the trusted CAs; True stands for the public ones.
 
         Raises `ValueError`.
         """
@@ -112,7 +112,7 @@ class IssuerKeys:
             return True
         ca = self.read_ca()
         if ca is None:
-            raise ValueError("the certificates of its authority are missing")
+            raise ValueError("its CA certificates are missing")
         if problem := ca_problem(ca):
             raise ValueError(problem)
         return ssl.create_default_context(cadata=ca)
@@ -121,23 +121,23 @@ class IssuerKeys:
         tls, proxy = self._tls_context(), proxy_for(url)
         async with self._session.get(url, allow_redirects=False, ssl=tls, proxy=proxy) as response:
             if response.status != 200:  # noqa: PLR2004
-                raise ValueError(f"it answers with HTTP {response.status}")
+                raise ValueError(f"it responds with HTTP {response.status}")
             if is_compressed(response.headers):
-                raise ValueError("it sends compressed answers, which nobody asked for")
+                raise ValueError("it sends compressed responses, although none were requested")
             try:
                 body = await read_bounded(response.content.iter_any(), MAX_BYTES)
             except TooMuchReceived:
                 raise ValueError(f"its document is larger than {MAX_BYTES} bytes") from None
         found = orjson.loads(body)
         if not isinstance(found, dict):
-            raise ValueError("its document is no JSON object")  # noqa: TRY004
+            raise ValueError("its document is not a JSON object")  # noqa: TRY004
         return found
 
 
 def _why(error: Exception) -> str:
     match error:
         case aiohttp.ClientConnectorCertificateError():
-            return "its certificate is not trusted; name its authority in access.issuers[].ca"
+            return "its certificate is not trusted; set its CA in access.issuers[].ca"
         case ValueError():
             return str(error)
         case _:

@@ -1,7 +1,7 @@
-"""Verifies the tokens of one issuer: JSON Web Tokens (RFC 7519) by PyJWT.
+"""Verifies the JSON Web Tokens (RFC 7519) of an issuer.
 
-PyJWT checks signature, issuer, audience and times; the algorithms are chosen here, never by the
-token.
+PyJWT checks signature, issuer, audience and times. The allowed algorithms are fixed here, never
+taken from the token.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ ALGORITHMS = (
 LEEWAY_SECONDS = 60
 SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"  # of `sub` (Kubernetes "Authenticating")
 _EMAIL = "email"
-"""The claim that anyone may set at some issuers; `email_verified` says whether it is proven."""
+"""Some issuers let users set this claim freely; `email_verified` says whether it is proven."""
 MAX_NAME = 256  # characters of a user's or group's name
 MAX_GROUPS = 1_000
 
@@ -29,22 +29,22 @@ KeySet: TypeAlias = Callable[[], Sequence[Mapping[str, Any]]]
 
 
 class InvalidToken(Exception):
-    """A token that proves nothing. The message says why and holds nothing of the token."""
+    """An invalid token. The message says why, and contains no part of the token."""
 
 
 class UnknownKey(InvalidToken):
-    """The issuer's keys, as far as they are known, lack the one that signed the token."""
+    """The issuer's known keys lack the one that signed the token."""
 
     def __init__(self, issuer: str) -> None:
-        super().__init__("the token was signed with a key that its issuer does not have")
+        super().__init__("the token was signed with a key that is not among its issuer's keys")
         self.issuer = issuer
 
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """An issuer of accepted tokens, and the claims that name their subjects.
+    """A trusted issuer of tokens, and the claims that name the subject.
 
-    With `is_cluster` the tokens are those of ServiceAccounts; of these, `agents` are Agents.
+    With `is_cluster` the tokens belong to ServiceAccounts; `agents` returns those of Agents.
     """
 
     url: str
@@ -105,27 +105,27 @@ class Issuer:
         sub = claims.get("sub")
         parts = sub.removeprefix(SERVICE_ACCOUNT_PREFIX).split(":") if isinstance(sub, str) else []
         if not str(sub).startswith(SERVICE_ACCOUNT_PREFIX) or len(parts) != 2 or not all(parts):  # noqa: PLR2004
-            raise InvalidToken("the token is not one of a ServiceAccount")
+            raise InvalidToken("the token does not belong to a ServiceAccount")
         name = "/".join(parts)
         return Subject("agent" if name in self.agents() else "serviceaccount", name)
 
 
 def claimed_issuer(token: str) -> tuple[str, Sequence[object]]:
-    """Return the issuer and the audiences that a token claims, unverified.
+    """Return the issuer and the audiences claimed by a token, unverified.
 
     Raises `InvalidToken`.
     """
     try:
         claims = jwt.decode(token, options={"verify_signature": False})
     except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError):
-        raise InvalidToken("the credential is neither a key of this agent nor a token") from None
+        raise InvalidToken("the credential is neither an API key of this agent nor a JWT") from None
     issuer, audience = claims.get("iss"), claims.get("aud")
     audiences = audience if isinstance(audience, list) else [audience]
     return issuer if isinstance(issuer, str) else "", audiences
 
 
 def _reason(error: jwt.PyJWTError) -> str:
-    """Word an error anew: PyJWT's words may hold parts of the token."""
+    """Translate an error; PyJWT's own messages may contain parts of the token."""
     match error:
         case jwt.ExpiredSignatureError():
             return "the token has expired"
@@ -134,10 +134,10 @@ def _reason(error: jwt.PyJWTError) -> str:
         case jwt.InvalidAudienceError():
             return "the token is for another audience"
         case jwt.InvalidIssuerError():
-            return "the token is of another issuer"
+            return "the token is from an unknown issuer"
         case jwt.InvalidSignatureError():
             return "the token's signature is wrong"
         case jwt.MissingRequiredClaimError():
-            return "the token lacks a claim that it needs: exp, iss or aud"
+            return "the token lacks a required claim: exp, iss or aud"
         case _:
             return "the token is malformed"

@@ -1,4 +1,4 @@
-"""Traces of runs for OpenTelemetry, sent by OTLP, and Prometheus metrics.
+"""OpenTelemetry traces of runs, exported over OTLP, and Prometheus metrics.
 
-The SDK is imported only if the environment asks for traces (`process_traces`).
+The OpenTelemetry SDK is imported only if the environment enables traces (`process_traces`).
 """

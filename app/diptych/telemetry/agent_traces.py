@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 class AgentTraces:
     """Traces the runs that this process executes.
 
-    Fulfils `ports.tracing.Tracing`, and observes records (`runs.run_log.Observer`).
+    Implements `ports.Tracing` and `runs.run_log.Observer`.
     """
 
     def __init__(self, source: SpanSource) -> None:
@@ -48,12 +48,12 @@ class AgentTraces:
             trace.end_recorded(records()[-1])
 
     def observe(self, item: Record | Notice) -> None:
-        """Take a new record. An error here must not touch the run."""
+        """Pass a new record to its run's trace. Errors are logged, and do not affect the run."""
         if isinstance(item, Record) and (trace := self._traces.get(item.run_id)):
             try:
                 trace.observe(item)
             except Exception:
-                _logger.exception("run %s: a span could not be made", item.run_id)
+                _logger.exception("run %s: could not create a span", item.run_id)
 
     def observe_model(self, model: str, endpoint: str, outcome: str) -> None:
         """Count an attempt at a model's endpoint (see `models.chat_model.ModelObserver`)."""
@@ -66,17 +66,17 @@ class AgentTraces:
             span.set_attributes({about.REQUEST_MODEL: model, **about.server_attributes(endpoint)})
 
     def add_traceparent(self, headers: dict[str, str]) -> None:
-        """Add to a request's headers what its receiver's trace goes on from."""
+        """Add the trace context to headers, so that the receiver continues the trace."""
         inject(headers)
 
     def current_traceparent(self) -> str | None:
-        """Return what a run goes on from that is started now: a span of the program, if any."""
+        """Return the trace context of the program's current span, as the parent of a new run."""
         headers: dict[str, str] = {}
         inject(headers)
         return headers.get("traceparent")
 
     def observe_hook(self, point: str, name: str, outcome: str, seconds: float) -> None:
-        """Make the span of a question to a hook (see `runs.hooks.HookObserver`)."""
+        """Create the span of a finished hook call (see `runs.hooks.HookObserver`)."""
         if not isinstance(tracer := get_value(TRACER), Tracer):
             return
         end = time.time_ns()
@@ -94,7 +94,7 @@ class AgentTraces:
 
 
 def http_spans() -> aiohttp.TraceConfig:
-    """Return what watches the requests of a session of aiohttp."""
+    """Return an aiohttp trace configuration that creates a span for each request."""
     config = aiohttp.TraceConfig()
     config.on_request_start.append(_start)
     config.on_request_end.append(_end)
@@ -132,7 +132,7 @@ async def _fail(
 ) -> None:
     if request.span is None:
         return
-    if isinstance(params.exception, asyncio.CancelledError):  # a time limit, or the run's end
+    if isinstance(params.exception, asyncio.CancelledError):  # by a timeout, or as the run ended
         request.span.set_attribute(about.ERROR, "cancelled")
     else:
         request.span.set_attribute(about.ERROR, type(params.exception).__name__)
@@ -141,7 +141,7 @@ async def _fail(
 
 
 def _attributes(method: str, url: URL) -> about.Attributes:
-    """Say where a request goes; a path, a query or a user in the URL may be a key."""
+    """Return method and server of a request; other parts of the URL may contain a key."""
     given: about.Attributes = {"http.request.method": method, "url.scheme": url.scheme}
     if url.host:
         given["server.address"] = url.host

@@ -1,7 +1,7 @@
-"""The names and values of attributes, by OpenTelemetry's conventions for generative AI.
+"""Names and values of span attributes, after OpenTelemetry's conventions for generative AI.
 
-What they do not name is `diptych.*`. Nothing here is a text of a caller, a model or a tool, but for
-the names of tools and agents.
+Attributes outside of the conventions are `diptych.*`. Values contain no text of callers, models or
+tools, except for the names of tools and agents.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ CHILD_RUN = "diptych.child.run.id"
 PURPOSE = "diptych.model.purpose"
 ATTEMPTS = "diptych.model.attempts"
 
-_MAX_WORD = 100  # characters of what a model or another agent says in one word
+_MAX_WORD = 100  # characters of a reason or code from a model or another agent
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _PROVIDERS = {
     "api.openai.com": "openai",
@@ -73,9 +73,9 @@ _WHOLE_NUMBERS = {
 
 @dataclass(frozen=True, slots=True)
 class TracedAgent:
-    """An agent, as its spans describe it. `servers` are the URLs of tools and agents by name.
+    """An agent, as described in its spans. `servers` maps tool servers and agents to their URLs.
 
-    `endpoint` is the model's, "" if it is in this process; `parameters` are the manifest's.
+    `endpoint` is the model's, "" for an in-process model; `parameters` are the manifest's.
     """
 
     name: str
@@ -88,7 +88,7 @@ class TracedAgent:
 
 
 def agent_attributes(agent: TracedAgent) -> Attributes:
-    """Say which agent it is, and which model it asks."""
+    """Return the attributes of an agent and its model."""
     about: Attributes = {
         OPERATION: "invoke_agent",
         PROVIDER: provider(agent.endpoint),
@@ -102,7 +102,7 @@ def agent_attributes(agent: TracedAgent) -> Attributes:
 
 
 def chat_attributes(agent: TracedAgent, command: AskModel) -> Attributes:
-    """Say what a model is asked, without any word of it."""
+    """Return the attributes of a model request, without its contents."""
     request = command.request
     about: Attributes = {
         OPERATION: "chat",
@@ -121,7 +121,7 @@ def chat_attributes(agent: TracedAgent, command: AskModel) -> Attributes:
 
 
 def call_attributes(kind: str, target: str, call_id: str, url: str = "") -> Attributes:
-    """Say which tool or agent is called."""
+    """Return the attributes of a call of a tool or agent."""
     about = server_attributes(url)
     about[CALL_ID] = call_id
     if kind == "agent":
@@ -131,7 +131,7 @@ def call_attributes(kind: str, target: str, call_id: str, url: str = "") -> Attr
 
 
 def usage_attributes(usage: Usage) -> Attributes:
-    """Return the tokens, if their number is known."""
+    """Return the token counts, if they are known."""
     if not usage.is_known:
         return {}
     return {INPUT_TOKENS: usage.prompt_tokens, OUTPUT_TOKENS: usage.completion_tokens}
@@ -151,9 +151,9 @@ def server_attributes(url: str) -> Attributes:
 
 
 def provider(endpoint: str) -> str:
-    """Return the provider of an endpoint by its host; `openai` is also who speaks its API.
+    """Return the provider of an endpoint by its host; `openai` for any unknown host.
 
-    A model in this process has none of the conventions' providers.
+    An in-process model ("") belongs to no provider of the conventions, and is `diptych`.
     """
     if not endpoint:
         return "diptych"
@@ -165,7 +165,7 @@ def provider(endpoint: str) -> str:
 
 
 def word(text: object) -> str:
-    """Bound what others say in one word: a reason, a code."""
+    """Bound a reason or code that comes from elsewhere."""
     return shortened(well_formed(str(text)), _MAX_WORD)
 
 

@@ -1,7 +1,7 @@
-"""Messages, arguments and results as attributes, if the settings ask for them.
+"""Span attributes with messages, arguments and results, if the settings enable them.
 
-Secrets that this process has read are taken out, and JSON Web Tokens. Each attribute is bounded:
-what waits to be sent is in memory, and a collector may be away.
+Secrets that this process has read, and JSON Web Tokens, are redacted. Each attribute is bounded:
+unsent spans stay in memory while the collector is down.
 """
 
 import json
@@ -17,12 +17,12 @@ MAX_CHARS = 8_000  # of an attribute
 _MAX_TEXT = 4_000  # of one text in it
 _MAX_MESSAGES = 50
 _SMALLER = ((1_000, 30), (200, 15), (40, 8))
-"""Characters of each text of a message that does not fit, and how many parts; the last fits."""
+"""Limits to try in turn on a message that is too large: characters per text, and parts."""
 _LONGEST_SECRET = 20_000  # characters
 
 
 def input_attributes(messages: tuple[Message, ...]) -> dict[str, str]:
-    """Return what a model is asked with: instructions, and the newest messages that fit."""
+    """Return a model request's system instructions, and the newest messages that fit."""
     system = [_text_part(m.content) for m in messages if m.role == "system"]
     others = [_message(m) for m in messages[-_MAX_MESSAGES:] if m.role != "system"]
     found = {"gen_ai.input.messages": _newest(others)}
@@ -32,19 +32,19 @@ def input_attributes(messages: tuple[Message, ...]) -> dict[str, str]:
 def output_attributes(
     text: str, finish_reason: str, calls: Sequence[NativeCall] = ()
 ) -> dict[str, str]:
-    """Return what a model, or a run, has said."""
+    """Return the output of a model or a run."""
     parts = ([_text_part(text)] if text else []) + [_call_part(call) for call in calls]
     said: JSON = {"role": "assistant", "parts": parts, "finish_reason": finish_reason}
     return {"gen_ai.output.messages": _newest([said])}
 
 
 def question_attributes(text: str) -> dict[str, str]:
-    """Return what a run was asked."""
+    """Return the input of a run."""
     return {"gen_ai.input.messages": _newest([{"role": "user", "parts": [_text_part(text)]}])}
 
 
 def value_text(value: JSON) -> str:
-    """Return arguments or a result as text."""
+    """Return arguments or a result as redacted text."""
     try:
         text = value if isinstance(value, str) else _json(SECRETS.redact_value(value))
     except RecursionError:
@@ -73,13 +73,13 @@ def _call_part(call: NativeCall) -> JSON:
 
 
 def _clean(text: str, limit: int) -> str:
-    # What could be part of what is shown is looked at; half a secret would not be known.
+    # Redact before shortening: half a secret would not be recognised.
     near = text[: limit + _LONGEST_SECRET]
     return shortened(SECRETS.redact(without_tokens(near)), limit)
 
 
 def _newest(items: list[JSON]) -> str:
-    """Write the last items as a JSON list that fits; of the last one as much as fits."""
+    """Return a JSON list of the newest items that fit; shrink the last one if it alone does not."""
     kept: list[str] = []
     size = 2
     for item in reversed(items):
@@ -92,7 +92,7 @@ def _newest(items: list[JSON]) -> str:
 
 
 def _fitted(item: JSON) -> str:
-    """Write an item with as much of its texts, and as many parts, as fit."""
+    """Return an item as JSON, with shorter texts and fewer parts if it is too large."""
     text = _json(item)
     for size, count in _SMALLER:
         if len(text) + 2 > MAX_CHARS:
@@ -114,5 +114,5 @@ def _smaller(value: JSON, size: int, count: int) -> JSON:
 def _json(value: object) -> str:
     try:
         return orjson.dumps(value).decode()
-    except TypeError:  # numbers over 64 bits, or nested more deeply than it writes
+    except TypeError:  # numbers over 64 bits, or deeper nesting than orjson supports
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,7 +1,7 @@
-"""Prometheus metrics: of runs from the records of the event log, of models from each attempt.
+"""Prometheus metrics of runs, from the records of the event log, and of attempts at models.
 
-No label holds text of a caller or a model; a model's name and endpoint are the manifest's, a hook's
-name is its function's or its place and host.
+No label contains text of a caller or a model: a model's name and endpoint come from the manifest,
+a hook's name is its function's, or its position and host.
 """
 
 import time
@@ -34,7 +34,7 @@ _CALL_OUTCOMES = {
 }
 
 
-_COUNTERS: Mapping[str, Sequence[str]] = {  # what is counted, and by which labels
+_COUNTERS: Mapping[str, Sequence[str]] = {  # help text, labels
     "runs": ("Runs that have ended.", "status"),
     "failed_runs": ("Runs that have failed.", "code"),
     "model_calls": (
@@ -64,7 +64,7 @@ class Metrics:
     """An observer of all runs (`runs.run_log.Observer`), with a registry of its own.
 
     `in_process_model` names a model that reports no attempts, a script or a Python object: its
-    replies are counted as they are recorded. `prices` are those of the model, if it has any.
+    recorded replies are counted instead. `prices` are the model's, if any.
     """
 
     def __init__(
@@ -119,31 +119,31 @@ class Metrics:
                 self._observe_failure(item.metadata.get("code"))
 
     def observe_model(self, model: str, endpoint: str, outcome: str) -> None:
-        """Count an attempt that ended as `ok`, as `cancelled` or by an error of that code."""
+        """Count an attempt that ended as `ok`, `cancelled` or with an error code."""
         is_error = outcome not in _GOOD_OUTCOMES
         self._count("model_calls", model, endpoint, "error" if is_error else outcome)
         if is_error:
             self._count("model_errors", outcome)
 
     def observe_hook(self, point: str, name: str, outcome: str, seconds: float) -> None:
-        """Count a question to a hook (see `runs.hooks.HookObserver`)."""
+        """Count a hook call (see `runs.hooks.HookObserver`)."""
         self._count("hook_calls", point, name, outcome)
         self._hook_seconds.labels(point, name).observe(seconds)
 
     def count_refused(self, reason: str) -> None:
-        """Count a request that was refused; `reason` is one of a few words."""
+        """Count a refused request; `reason` comes from a small fixed set."""
         self._count("refused_requests", reason)
 
     def add_lost_spans(self, read: Callable[[], int]) -> None:
-        """Show how many spans this process has lost, of all its agents."""
+        """Add a counter of the spans that this process has lost, for all its agents."""
         self._registry.register(_LostSpans(read))
 
     def render(
         self, live_runs: int, dropped_runs: int, of_day: tuple[Account, Used] | None = None
     ) -> tuple[bytes, str]:
-        """Return the metrics as text, and the text's media type.
+        """Return the metrics as text, and its media type.
 
-        `of_day` is the day's budget, and what this process knows to be used of it.
+        `of_day` is the day's budget, and its use as known to this process.
         """
         self._live_runs.set(live_runs)
         self._dropped_runs.set(dropped_runs)
@@ -154,7 +154,7 @@ class Metrics:
         return generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4
 
     def _observe_start(self, run_id: str) -> None:
-        if len(self._started_at) >= _MAX_TIMED_RUNS:  # some have ended in another process
+        if len(self._started_at) >= _MAX_TIMED_RUNS:  # some runs end in another process
             oldest = next(iter(self._started_at))
             del self._started_at[oldest]
             self._without_text.discard(oldest)
@@ -193,7 +193,7 @@ class Metrics:
 
 
 class _LostSpans(Collector):
-    """A counter that is counted elsewhere."""
+    """A counter whose value is kept elsewhere."""
 
     def __init__(self, read: Callable[[], int]) -> None:
         self._read = read

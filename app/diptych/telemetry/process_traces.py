@@ -1,6 +1,6 @@
-"""Traces of a process: the SDK, as the environment configures it, and its end.
+"""The OpenTelemetry SDK of a process, configured by the environment.
 
-The agents of a process share what sends spans; each has a `service.name` of its own.
+The agents of a process share the span processors; each has a `service.name` of its own.
 """
 
 import asyncio
@@ -13,7 +13,6 @@ from contextlib import suppress
 from urllib.parse import unquote
 from uuid import uuid4
 
-import aiohttp
 import requests
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.propagate import get_global_textmap
@@ -33,14 +32,14 @@ from diptych.telemetry.agent_traces import AgentTraces, http_spans
 from diptych.telemetry.attributes import TracedAgent
 from diptych.telemetry.run_trace import PlannedIds, SpanSource
 
-FLUSH_SECONDS = 3.0  # for what has not been sent when the process ends
+FLUSH_SECONDS = 3.0  # to export the remaining spans when the process ends
 _HEADERS = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS")
 _SCOPE = "diptych"
 _logger = logging.getLogger(__name__)
 
 
 class CollectorExporter(OTLPSpanExporter):
-    """The SDK's exporter, as the environment configures it; `lost` counts spans not taken."""
+    """The SDK's exporter with our proxies; logs outages. `lost` counts spans not delivered."""
 
     def __init__(self, origin: str) -> None:
         session = requests.Session()
@@ -62,13 +61,13 @@ class CollectorExporter(OTLPSpanExporter):
         self.lost += len(spans) * is_away
         if is_away and not self._is_away:
             _logger.warning(
-                "the collector at %s takes no traces (it %s): runs go on, spans are lost",
+                "the collector at %s accepts no traces (it %s): runs continue, spans are lost",
                 self._origin,
                 self._said,
             )
         elif self._is_away and not is_away:
             _logger.warning(
-                "the collector at %s takes traces again; %d spans were lost in all",
+                "the collector at %s accepts traces again; %d spans were lost in total",
                 self._origin,
                 self.lost,
             )
@@ -80,17 +79,19 @@ class CollectorExporter(OTLPSpanExporter):
 
 
 class ProcessTraces:
-    """Sends the spans of a process. Raises `ValueError` for settings that the SDK refuses."""
+    """Exports the spans of a process. Raises `ValueError` for settings that the SDK rejects."""
+
+    http_spans = staticmethod(http_spans)
 
     def __init__(self, settings: TelemetrySettings) -> None:
         for name in _HEADERS:
             for entry in os.environ.get(name, "").split(","):
                 value = entry.partition("=")[2].strip()
-                for secret in {value, unquote(value)}:  # it is written as in a URL
+                for secret in {value, unquote(value)}:  # values are URL-encoded
                     SECRETS.remember(secret)
         self._settings = settings
         self._instance = str(uuid4())
-        self._limits = SpanLimits()  # reads the environment, and refuses numbers that cannot be
+        self._limits = SpanLimits()  # reads the environment, and rejects invalid numbers
         self._from_environment = OTELResourceDetector().detect()
         self._collector = CollectorExporter(settings.origin) if settings.origin else None
         exporters = [self._collector] if self._collector else []
@@ -98,7 +99,7 @@ class ProcessTraces:
         self._processors = [BatchSpanProcessor(each) for each in (*exporters, *console)]
 
     def of_agent(self, agent: TracedAgent) -> AgentTraces:
-        """Return what traces the runs of an agent."""
+        """Return the tracing of an agent's runs."""
         ids = PlannedIds()
         provider = TracerProvider(
             resource=self._resource(agent),
@@ -115,40 +116,36 @@ class ProcessTraces:
         )
 
     def lost_spans(self) -> int:
-        """Count the spans that the collector did not take."""
+        """Return the number of spans that the collector did not receive."""
         return self._collector.lost if self._collector else 0
 
-    def http_spans(self) -> aiohttp.TraceConfig:
-        """Return what watches the requests to models."""
-        return http_spans()
-
     def current_ids(self) -> dict[str, str]:
-        """Return trace and span of what happens now, for the log; nothing outside of runs."""
+        """Return the current trace and span ids, for the log; empty outside of runs."""
         span = get_current_span().get_span_context()
         if not span.is_valid:
             return {}
         return {"trace_id": f"{span.trace_id:032x}", "span_id": f"{span.span_id:016x}"}
 
     async def aclose(self) -> None:
-        """Send what is left, for a bounded time: a collector may be dead."""
+        """Export the remaining spans, for a bounded time: the collector may be down."""
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
         def flush() -> None:
             for processor in self._processors:
                 processor.shutdown()  # type: ignore[no-untyped-call]
-            with suppress(RuntimeError):  # the loop has ended without waiting
+            with suppress(RuntimeError):  # the loop is already closed
                 loop.call_soon_threadsafe(done.set)
 
-        # No executor's thread: the interpreter waits for those when it ends.
+        # A daemon thread, not an executor's: the interpreter would wait for that at exit.
         threading.Thread(target=flush, name="diptych-last-spans", daemon=True).start()
         try:
             async with asyncio.timeout(FLUSH_SECONDS):
                 await done.wait()
         except TimeoutError:
-            _logger.warning("the last spans are lost: %g s did not do to send them", FLUSH_SECONDS)
+            _logger.warning("the last spans are lost: exporting takes over %g s", FLUSH_SECONDS)
 
     def _resource(self, agent: TracedAgent) -> Resource:
-        """Say where spans come from; what the environment says comes first."""
+        """Return the agent's resource attributes; those of the environment take precedence."""
         own = {
             "service.name": agent.name,
             "service.version": agent.version,

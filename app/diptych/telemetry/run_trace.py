@@ -1,8 +1,8 @@
-"""The trace of one run: one span for it, and below that one for each request, call and approval.
+"""The trace of one run: a span for the run, with one below it per model request, call and approval.
 
-Spans of calls and approvals are made from the record when it has their end; only requests to the
-model are watched while they last. Ids are made from those of run and call, so that a process that
-takes the run over goes on in its trace (docs/decisions/0221).
+Spans of calls and approvals are created from the log once it has their end; only model requests
+are traced live. Span ids derive from the ids of run and call, so that a process that takes over the
+run continues its trace (docs/decisions/0221).
 """
 
 import hashlib
@@ -31,21 +31,21 @@ from diptych.telemetry.attributes import Attributes, TracedAgent
 
 T = TypeVar("T")
 TRACER = "diptych-tracer"
-"""The key of a context's tracer, for spans below what happens in it."""
+"""The context key of the tracer, for spans created deeper in the call stack."""
 _TRACE_BYTES, _SPAN_BYTES = 16, 8
 _CALLS = frozenset({"tool_call", "delegation_request"})
 _RESULTS = frozenset({"tool_result", "tool_error", "delegation_response", "delegation_error"})
 _NANOSECONDS = 1_000_000_000
-_SHORT = 0.1  # seconds in its queue that need no span
+_SHORT = 0.1  # seconds in the queue not worth a span
 
 
 def trace_id_of(run_id: str) -> int:
-    """Return the trace of a run without a caller's. A run's id is random, so this is."""
+    """Return the trace id of a run whose caller has no trace; as random as the run's id."""
     return _number(f"trace {run_id}", _TRACE_BYTES)
 
 
 def span_id_of(run_id: str, what: str = "") -> int:
-    """Return the span of a run, or of `what` in it: the id of a call, or as `RunTrace` names it."""
+    """Return the span id of a run, or of `what` in it: a call's id, or a name from `RunTrace`."""
     return _number(f"span {run_id} {what}", _SPAN_BYTES)
 
 
@@ -55,14 +55,14 @@ def _number(text: str, size: int) -> int:
 
 
 class PlannedIds(RandomIdGenerator):
-    """Gives the next span the ids that are planned for it, and all others random ones."""
+    """Generates the planned ids for the next span, and random ids for all others."""
 
     def __init__(self) -> None:
         self._trace_id: int | None = None
         self._span_id: int | None = None
 
     def plan(self, span_id: int, trace_id: int | None = None) -> None:
-        """Set the ids of the next span; with a parent it has the parent's trace."""
+        """Set the ids of the next span; a span with a parent ignores the trace id."""
         self._span_id, self._trace_id = span_id, trace_id
 
     def generate_span_id(self) -> int:
@@ -86,7 +86,7 @@ class SpanSource:
 
 
 class RunTrace:
-    """The spans of one run (see `ports.tracing`), made by a `SpanSource`."""
+    """The spans of one run; implements `ports.RunTrace`."""
 
     def __init__(
         self, source: SpanSource, run_id: str, session_id: str, records: Sequence[Record]
@@ -104,7 +104,7 @@ class RunTrace:
         for record in records:
             self._remember(record)
 
-    # What the runtime tells (`ports.tracing`)
+    # Called by the runner (`ports.RunTrace`)
 
     async def asking(
         self, command: AskModel, ask: Callable[[], Coroutine[Any, Any, Event]]
@@ -125,7 +125,7 @@ class RunTrace:
             _fail(span, "internal_error")
             raise
         else:
-            _say_end(span, event)
+            _set_outcome(span, event)
             return event
         finally:
             detach(token)
@@ -153,10 +153,10 @@ class RunTrace:
         inject(carrier, self._call_context(call_id))
         return carrier.get("traceparent")
 
-    # What the record says
+    # Called with each new record
 
     def observe(self, record: Record) -> None:
-        """Take a new record of the run."""
+        """Create or end the spans that a new record completes."""
         match record.event_type:
             case kind if kind in _RESULTS:
                 self._end_call(record)
@@ -174,12 +174,12 @@ class RunTrace:
         self._remember(record)
 
     def end_recorded(self, last: Record) -> None:
-        """End the span of a run whose end was on record before: its owner had no time to."""
+        """End the span of a run whose previous owner logged its end, but died before this."""
         if last.event_type in TERMINAL and self._span.is_recording():
             self._end(last)
 
     def _remember(self, record: Record) -> None:
-        """Keep what later records refer to."""
+        """Keep the state that later records refer to."""
         self._newest = record
         data: Mapping[str, Any] = record.metadata
         match record.event_type:
@@ -211,14 +211,14 @@ class RunTrace:
         )
 
     def _parent(self, metadata: Mapping[str, Any]) -> Context:
-        """Return what the run's caller says of its trace; an empty context if that is nothing."""
+        """Return the context of the caller's trace, or an empty one."""
         header = metadata.get("traceparent")
         if header is None or not self._source.reads_parents:
             return Context()
         return TraceContextTextMapPropagator().extract({"traceparent": header}, Context())
 
     def _end_call(self, result: Record) -> None:
-        """Make the span of a call: from when it was begun, wherever that was, to its result."""
+        """Create the span of a call, from its start in whichever process to its result."""
         call_id = str(result.metadata["call_id"])
         begun = self._begun.get(call_id)
         name, kind, given = _call_span(self._source.agent, begun, result)
@@ -230,7 +230,7 @@ class RunTrace:
         span.end(_end_time(begun or result, result))
 
     def _end_approval(self, decided: Record) -> None:
-        """Make the span of the time for which a call waited for a decision."""
+        """Create the span of a call's wait for a decision."""
         call_id = str(decided.metadata["call_id"])
         if asked := self._approvals.get(call_id):
             content = asked.content if isinstance(asked.content, Mapping) else {}
@@ -260,7 +260,7 @@ class RunTrace:
         given: Attributes,
         kind: SpanKind = SpanKind.INTERNAL,
     ) -> Span:
-        """Start a span at the time of a record, to be ended; `what` its id is made of."""
+        """Start a span at a record's time; its id derives from `what`."""
         self._source.ids.plan(span_id_of(self._run_id, what))
         return self._source.tracer.start_span(
             name, self.context, kind, self._with_run_id(given), start_time=_start_time(begun)
@@ -274,7 +274,7 @@ class RunTrace:
         return {**given, about.RUN_ID: self._run_id}
 
     def _call_context(self, call_id: str) -> Context:
-        """Return the context of a call whose span is made when it has ended."""
+        """Return the context below a call's span, which is only created when the call ends."""
         run = self._span.get_span_context()
         span_id = span_id_of(self._run_id, call_id)
         call = SpanContext(run.trace_id, span_id, False, run.trace_flags, run.trace_state)  # noqa: FBT003
@@ -284,8 +284,8 @@ class RunTrace:
         return set_value(TRACER, self._source.tracer, otel.set_span_in_context(span, Context()))
 
 
-def _say_end(span: Span, event: Event) -> None:
-    """Say how a request to the model has ended."""
+def _set_outcome(span: Span, event: Event) -> None:
+    """Set the outcome of a model request."""
     match event:
         case Replied(usage=usage, finish_reason=reason):
             span.set_attributes(about.usage_attributes(usage))
@@ -310,7 +310,7 @@ def _fail(span: Span, error: str) -> None:
 def _call_span(
     agent: TracedAgent, begun: Record | None, result: Record
 ) -> tuple[str, SpanKind, Attributes]:
-    """Return name, kind and attributes of a call's span; `begun` is None if it was never made."""
+    """Return name, kind and attributes of a call's span; `begun` is None if it never started."""
     data = result.metadata
     kind = "tool" if "tool" in data else "agent"
     target = str(data[kind])
@@ -326,7 +326,7 @@ def _call_span(
 
 
 def _call_contents(begun: Record | None, result: Record) -> Attributes:
-    """Return arguments and result of a call, or task and answer of a delegation."""
+    """Return the contents of a call (arguments, result) or a delegation (task, answer)."""
     content = begun.content if begun and isinstance(begun.content, Mapping) else {}
     if "agent" in result.metadata:
         task = contents.question_attributes(str(content.get("task", "")))
@@ -338,16 +338,16 @@ def _call_contents(begun: Record | None, result: Record) -> Attributes:
 
 
 def _answer_contents(record: Record) -> dict[str, str]:
-    """Return the answer of a run, or of another agent."""
+    """Return the contents of the answer of a run or another agent."""
     reason = about.word(record.metadata.get("finish_reason", "stop"))
     return contents.output_attributes(str(record.content), reason)
 
 
 def _start_time(record: Record) -> int:
-    """Return when something was recorded, in nanoseconds."""
+    """Return a record's time in nanoseconds."""
     return int(record.timestamp * _NANOSECONDS)
 
 
 def _end_time(begun: Record, ended: Record) -> int:
-    """Return when something ended: not before it began, though owners' clocks differ."""
+    """Return the end in nanoseconds, never before the start: clocks of two owners may differ."""
     return max(_start_time(begun), _start_time(ended))

@@ -224,10 +224,10 @@ def test_keys_and_issuers_that_change_hold_for_the_next_request() -> None:
     header = [f"Bearer {token()}"]
     assert asked.subject(header)
     issued[0] = [key for key in KEYS if key["kid"] != "rsa"]
-    with pytest.raises(Unauthorized, match="does not have"):
+    with pytest.raises(Unauthorized, match="not among"):
         asked.subject(header)
     issuers.clear()
-    with pytest.raises(Unauthorized, match="another issuer"):
+    with pytest.raises(Unauthorized, match="unknown issuer"):
         asked.subject(header)
 
 

@@ -213,14 +213,16 @@ async def test_who_says_to_work_for_another_does_not_approve_its_own_run_either(
         run_id = task["task"]["id"]
         await until(lambda: helper.house.store._runs[run_id].awaits_input, 5)
         error = openai_error(await decide(helper, run_id, approve, "eve"), 403)
-        assert error["message"].startswith("who began a run does not decide")
+        assert error["message"].startswith("you may not decide approvals in a run of your own")
         error = openai_error(await decide(helper, run_id, approve, "lead"), 403)
-        assert error["message"].startswith("on whose behalf a run was begun does not decide")
+        assert error["message"].startswith(
+            "you may not decide approvals in a run started on your behalf"
+        )
     lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
     refused = [(line["subject"], line["why"]) for line in lines if line.get("what") == "decide"]
     assert refused == [
-        ("key:eve", "it began the run itself"),
-        ("key:lead", "it was begun on its behalf"),
+        ("key:eve", "its own run"),
+        ("key:lead", "run started on its behalf"),
     ]
 
 
@@ -234,7 +236,7 @@ async def test_who_may_not_decide_is_audited(caplog: pytest.LogCaptureFixture) -
     lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
     refused = [line for line in lines if line.get("what") == "decide"]
     assert [(line.pop("subject"), line.pop("why")) for line in refused] == [
-        ("key:eve", "it began the run itself"),
+        ("key:eve", "its own run"),
         ("key:reader", "it lacks the right approve"),
         ("key:bob", "not found, or it belongs to another subject"),
         ("key:reader", "it lacks the right approve"),

@@ -101,7 +101,11 @@ async def test_a_ca_that_comes_or_changes_is_used_at_the_next_fetch(
             given[0] = ca
             await keys.refresh(is_unknown_key=True)
             assert len(keys.keys()) == count, ca
-    for said in ("authority are missing", "no certificates", "its certificate is not trusted"):
+    for said in (
+        "CA certificates are missing",
+        "not PEM",
+        "its certificate is not trusted",
+    ):
         assert said in caplog.text
     issuer.add_key("two")
     async with open_http_session() as session, oidc_issuer(new, issuer):
@@ -157,7 +161,7 @@ async def test_while_an_issuer_is_away_nobody_is_locked_out_and_nobody_let_in(
     [
         (
             {"ca": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"},
-            "issuers[0].ca: these are no certificates as PEM",
+            "issuers[0].ca: these are not PEM certificates",
         ),
         ({"ca": Authority().pem, "caFrom": CA_FROM}, "issuers[0]: needs only one of ca, caFrom"),
         (

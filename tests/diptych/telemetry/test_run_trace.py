@@ -127,7 +127,7 @@ def test_a_record_that_cannot_be_read_does_not_touch_the_run(
 ) -> None:
     process = Process()
     process.execute(BEGUN, ("tool_result", "3", {}), COMPLETED)
-    assert "a span could not be made" in caplog.text
+    assert "could not create a span" in caplog.text
     assert process.names == ["invoke_agent helper"]
     process.traces.observe(Notice("x"))
     process.traces.observe(record(9, *COMPLETED))
