@@ -1,1 +1,1 @@
-"""What both sides of a connection share: formats on the wire, and when to try again."""
+"""Networking shared by clients and servers: outgoing policy, proxies, SSE, backoff, redaction."""

@@ -1,7 +1,6 @@
-"""How long to wait before the next try: exponential backoff with full jitter.
+"""Exponential backoff with full jitter.
 
-Pure but for its clock and its source of chance, and both can be given. It neither sleeps nor
-calls anything: the caller waits, and may be woken earlier.
+It only computes delays: the caller sleeps, and may wake up earlier.
 """
 
 import math
@@ -11,14 +10,14 @@ from collections.abc import Callable
 
 
 class Backoff:
-    """The delays between the tries of one operation, in seconds.
+    """The delays between retries of one operation, in seconds.
 
-    The n-th delay since the last `reset` is a random number between 0 and
-    `min(maximum, initial * 2**(n - 1))`, so that clients which failed together do not come back
+    The n-th delay since the last `reset` is random between 0 and
+    `min(maximum, initial * 2**(n - 1))`, so that clients which failed together do not retry
     together. https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
 
-    `budget` is how long the tries may go on, counted from the first delay since the last `reset`;
-    `now` is the clock that measures it, in seconds. `random` gives numbers from 0 to 1.
+    `budget` limits the time spent on retries, measured by the clock `now` from the first delay
+    since the last `reset`. `random` returns numbers from 0 to 1.
     """
 
     def __init__(
@@ -31,7 +30,7 @@ class Backoff:
         random: Callable[[], float] = chance.random,
     ) -> None:
         self.retries = 0
-        """How many delays were given since the last `reset`."""
+        """The number of delays since the last `reset`."""
         self._initial = initial
         self._maximum = maximum
         self._budget = budget
@@ -42,11 +41,11 @@ class Backoff:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the budget is spent: the caller should give up instead of trying again."""
+        """Whether the budget is spent, so the caller should give up."""
         return self._now() - self._first_failure > self._budget
 
     def next_delay(self) -> float:
-        """Return the seconds to wait before the next try; the one after may be twice as long."""
+        """Return the seconds to wait before the next retry, and double the upper bound."""
         if self.retries == 0:
             self._first_failure = self._now()
         delay = self._upper * self._random()
@@ -55,7 +54,7 @@ class Backoff:
         return delay
 
     def reset(self) -> None:
-        """Start over after a success: short delays again, and the whole budget."""
+        """Start over after a success, with short delays and the full budget."""
         self.retries = 0
         self._upper = min(self._initial, self._maximum)
         self._first_failure = math.inf

@@ -1,4 +1,4 @@
-"""Connects for httpx where a policy allows it, as `guarded_connector` does for aiohttp."""
+"""Enforces the outgoing policy in httpx, as `guarded_connector` does in aiohttp."""
 
 import asyncio
 import ssl
@@ -16,7 +16,7 @@ from diptych.net.proxies import proxy_for
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """How many connections there may be (None: any number), and how many wait to be used again."""
+    """The maximum number of connections (None: unlimited), and of idle ones kept alive."""
 
     connections: int | None
     kept_alive: int
@@ -28,15 +28,15 @@ def use_guarded_pool(
     tls: ssl.SSLContext,
     limits: PoolLimits,
 ) -> None:
-    """Have a transport of `httpx` connect where the policy allows it, or through a proxy.
+    """Replace the pool of an httpx transport by one that follows the policy and the proxies.
 
-    A transport has no argument for what connects; its pool has.
+    The transport has no public argument for that.
     """
     transport._pool = _Pools(policy, tls, limits)  # noqa: SLF001
 
 
 class _Pools(httpcore.AsyncConnectionPool):
-    """Connects directly, but where the environment names a proxy, which has a pool of its own."""
+    """Connects directly, or through the environment's proxies, each with its own pool."""
 
     def __init__(
         self, policy: OutgoingPolicy | None, tls: ssl.SSLContext, limits: PoolLimits
@@ -72,7 +72,7 @@ class _Pools(httpcore.AsyncConnectionPool):
 
 
 class GuardedBackend(httpcore.AsyncNetworkBackend):
-    """Looks names up itself, and connects to what it has checked."""
+    """Resolves host names itself, and connects only to the addresses that it checked."""
 
     def __init__(self, policy: OutgoingPolicy) -> None:
         self._policy = policy
@@ -86,7 +86,7 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Connect to the first address that answers. Raises `httpcore.ConnectError`."""
+        """Connect to the first address that accepts. Raises `httpcore.ConnectError`."""
         try:
             async with asyncio.timeout(timeout):
                 addresses = await self._policy.addresses(host, port)
@@ -101,7 +101,7 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         return await self._connect(last, port, timeout, local_address, socket_options)
 
     async def sleep(self, seconds: float) -> None:
-        """Wait, as a pool does between tries."""
+        """Wait; the pool calls this between retries."""
         await asyncio.sleep(seconds)
 
     async def _connect(self, *arguments: Any) -> httpcore.AsyncNetworkStream:  # noqa: ANN401

@@ -1,7 +1,7 @@
-"""The memory that requests, runs and answers may take together in this process, in one sum.
+"""One limit on the memory that requests, runs and answers take together in this process.
 
-New work is admitted while there is room; admitted work may grow into the rest. So a peer that asks
-for too much is refused, and others go on unharmed. Sizes are estimates, on the high side.
+New work is admitted while there is room; a reserve is kept for admitted work that grows. So a peer
+that asks for too much is refused, and others are not affected. Sizes are high estimates.
 """
 
 import sys
@@ -15,35 +15,35 @@ from diptych.core.codec import Record
 from diptych.core.errors import Overloaded, SubjectOverloaded
 from diptych.net.received import parsed_size
 
-ADMITTED = 0.75  # of the limit; the rest is for admitted work that grows
-OF_A_SUBJECT = 0.5  # of what is admitted
-RUN_SIZE = 2**16  # bytes of an unfinished run, beside its record: its tasks, its state, its socket
-_RECORD_SIZE = 500  # bytes of a record, beside its content
+ADMITTED = 0.75  # share of the limit for new work; the rest is for admitted work that grows
+OF_A_SUBJECT = 0.5  # one subject's share of that
+RUN_SIZE = 2**16  # bytes of an unfinished run without its records: tasks, state, socket
+_RECORD_SIZE = 500  # bytes of a record without its content
 _RETRY_SECONDS = 1
 
 
 class MemoryBudget:
-    """The sum against `limit` in bytes; None counts and never refuses."""
+    """Tracks the memory in use against `limit` in bytes; None counts but never refuses."""
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
         self.used = 0
         self.by_subject: Counter[str] = Counter()
-        self.on_full: Callable[[], None] | None = None  # called when somebody finds no room
+        self.on_full: Callable[[], None] | None = None  # called when work is refused
 
     def share(self, subject: str = "") -> "Share":
-        """Return an empty share of the budget; a `subject` has a bound of its own."""
+        """Return an empty share of the budget; each `subject` is also limited by itself."""
         return Share(self, subject)
 
     def can_ever_hold(self, size: int) -> bool:
         return self.limit is None or size <= ADMITTED * self.limit
 
     def has_room(self, size: int) -> bool:
-        """Whether new work of this size may begin; any may while nothing else is held."""
+        """Whether new work of this size may start; always while nothing else is in use."""
         return not self.used or self.can_ever_hold(self.used + size)
 
     def check(self, size: int, subject: str = "") -> None:
-        """Raise `Overloaded` or `SubjectOverloaded` if no new work of this size may begin."""
+        """Raise `Overloaded` or `SubjectOverloaded` if new work of this size may not start."""
         if self.limit is None:
             return
         if not (self.can_ever_hold(size) and self.has_room(size)):
@@ -53,7 +53,7 @@ class MemoryBudget:
             raise Overloaded(message, retry_after=_RETRY_SECONDS)
         held = self.by_subject[subject] if subject else 0
         if held and held + size > OF_A_SUBJECT * ADMITTED * self.limit:
-            message = f"{subject} takes half of what this agent can hold, its limit"
+            message = f"{subject} uses half of this agent's memory, its limit"
             raise SubjectOverloaded(message, retry_after=_RETRY_SECONDS)
 
 
@@ -68,12 +68,12 @@ class Share:
         self.size = 0
 
     def admit(self, size: int) -> None:
-        """Hold more, for new work. Raises `Overloaded` or `SubjectOverloaded`."""
+        """Take memory for new work. Raises `Overloaded` or `SubjectOverloaded`."""
         self._budget.check(size, self._subject)
         self.grow(size)
 
     def grow(self, size: int) -> None:
-        """Hold more, for admitted work."""
+        """Take more memory, for admitted work."""
         self.size += size
         self._budget.used += size
         if self._subject:
@@ -81,12 +81,12 @@ class Share:
 
     @property
     def is_beyond(self) -> bool:
-        """Whether all together hold more than there is, and this more than its part of it."""
+        """Whether the limit is exceeded, and this share is a large part of it."""
         limit = self._budget.limit
         return limit is not None and self._budget.used > limit and self.size > limit / 16
 
     def release(self) -> None:
-        """Hold nothing; the share may be used again."""
+        """Return all memory to the budget; the share may be used again."""
         self._budget.used -= self.size
         if self._subject:
             self._budget.by_subject[self._subject] -= self.size
@@ -96,20 +96,20 @@ class Share:
 
 
 def json_size(encoded: bytes) -> int:
-    """Estimate the bytes of a JSON value, parsed and with two copies of its text."""
+    """Estimate the memory of a JSON value: parsed, plus two copies of its text."""
     return parsed_size(encoded) + 2 * len(encoded)
 
 
 def text_size(text: str) -> int:
-    """Estimate the bytes of a text with two copies: stored, sent.
+    """Estimate the memory of a text with two copies: stored, sent.
 
-    One character beyond Latin makes a whole text take two or four bytes for each.
+    A single character beyond Latin-1 makes all characters of a `str` take two or four bytes.
     """
     return sys.getsizeof(text) + 2 * len(text)
 
 
 def record_size(record: Record) -> int:
-    """Estimate the bytes of a record while its run is not finished."""
+    """Estimate the memory of a record of an unfinished run."""
     size = _RECORD_SIZE
     if isinstance(record.content, str):
         size += text_size(record.content)
@@ -122,10 +122,10 @@ _current: ContextVar[Share | None] = ContextVar("share", default=None)
 
 
 def current_share() -> Share:
-    """Return the share of the request that is being answered; outside of one, an unbounded one."""
+    """Return the share of the current request, or an unlimited one outside of requests."""
     return _current.get() or MemoryBudget().share()
 
 
 def set_share(share: Share) -> None:
-    """Set the share for this task and those that it starts."""
+    """Set the share for this task and the tasks that it starts."""
     _current.set(share)

@@ -1,4 +1,4 @@
-"""Whether the pod's name server answers: the nearest cause of hosts that cannot be reached."""
+"""Checks whether the pod's name server responds, a likely cause of unreachable hosts."""
 
 import asyncio
 import re
@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 
 RESOLV_CONF = Path("/etc/resolv.conf")
 DNS_PORT = 53
-LOOK_SECONDS = 5.0  # between two looks while something cannot be reached
+LOOK_SECONDS = 5.0  # between checks while something is unreachable
 ANSWER_SECONDS = 2.0
 TRIES = 2  # a datagram may be lost
 
 
 def has_host_name(url: str) -> bool:
-    """Whether a URL's host is a name that must be looked up."""
+    """Whether a URL's host is a name that must be resolved."""
     host = urlsplit(url).hostname or ""
     try:
         ip_address(host)
@@ -28,21 +28,21 @@ def has_host_name(url: str) -> bool:
 
 
 def unresolved(error: OSError) -> str:
-    """Return why a host has no address: its name is unknown, or the name server is silent."""
+    """Return why resolving a host failed: its name is unknown, or the name server is down."""
     if error.errno == socket.EAI_AGAIN:
         return f"the name server {', '.join(_setting('nameserver'))} does not answer"
     return "its host name is not known"
 
 
 class NameServerWatch:
-    """Looks at the name server while `is_needed` says that something cannot be reached."""
+    """Checks the name server while `is_needed` returns True: something is unreachable."""
 
     def __init__(self, is_needed: Callable[[], bool]) -> None:
         self._is_needed = is_needed
         self._silent_since: float | None = None  # a Unix time
 
     def silence(self) -> tuple[str, str] | None:
-        """Return the address of a name server that does not answer, and a sentence about it."""
+        """Return the addresses of the silent name servers and a message; None if one responds."""
         if self._silent_since is None:
             return None
         since = datetime.fromtimestamp(self._silent_since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -50,13 +50,13 @@ class NameServerWatch:
         return ",".join(_setting("nameserver")), text
 
     async def run(self) -> None:
-        """Look for ever."""
+        """Check regularly, until cancelled."""
         while True:
             await self.look()
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
-        """Look once, if that is needed."""
+        """Check once, if needed."""
         servers = _setting("nameserver")
         is_silent = bool(self._is_needed() and servers)
         for server in servers * TRIES:
@@ -72,9 +72,9 @@ def _setting(name: str) -> list[str]:
 
 
 async def _answers(server: str) -> bool:
-    """Ask for the pod's own domain, of which a cluster's server knows itself; all answers count."""
+    """Query the pod's own domain, which a cluster's server knows itself; any answer counts."""
     [domain, *_] = [*_setting("search"), "localhost"]
-    parts = filter(None, domain.split("."))  # of `search .` there are none
+    parts = filter(None, domain.split("."))  # none for `search .`
     labels = b"".join(bytes([len(part)]) + part.encode() for part in parts)
     query = b"DI\x01\x00\x00\x01" + bytes(6) + labels + b"\x00\x00\x01\x00\x01"
     loop = asyncio.get_running_loop()
@@ -88,5 +88,5 @@ async def _answers(server: str) -> bool:
                 await loop.sock_connect(connection, address)
                 await loop.sock_sendall(connection, query)
                 return bool(await loop.sock_recv(connection, 512))
-    except OSError:  # no address, refused, or in time nothing at all
+    except OSError:  # no address, refused, or timed out
         return False

@@ -1,7 +1,7 @@
-"""Which addresses an agent may connect to: one policy for MCP, A2A and models.
+"""The policy for outgoing connections: which addresses an agent may connect to.
 
-It is asked at each connect, with the address that is connected to: a host name that led elsewhere
-when somebody looked it up before (DNS rebinding) changes nothing.
+It is applied at each connect, to the address actually used, so DNS rebinding does not get around
+it.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 IPAddress: TypeAlias = IPv4Address | IPv6Address
 
 KEEP_SECONDS = 3.0
-"""For which an idle connection is used again: less than the 5 s after which uvicorn, llama.cpp and
-most other servers close it. A request that meets that fails, and may have been read or not."""
+"""How long to keep idle connections: less than the 5 s after which uvicorn, llama.cpp and most
+other servers close them. A request sent at that moment fails, and may have been read or not."""
 
 METADATA_ADDRESSES = frozenset(
     map(
@@ -31,7 +31,7 @@ METADATA_ADDRESSES = frozenset(
         ),
     )
 )
-"""Where clouds give credentials to whoever asks."""
+"""Metadata services of clouds, which hand out credentials without authentication."""
 
 _EMBEDDING = tuple(
     map(
@@ -44,7 +44,7 @@ _EMBEDDING = tuple(
         ),
     )
 )
-"""Prefixes behind which the last 32 bits are an IPv4 address."""
+"""IPv6 prefixes whose last 32 bits are an embedded IPv4 address."""
 
 
 class AddressRefused(OSError):
@@ -52,12 +52,12 @@ class AddressRefused(OSError):
 
 
 class OutgoingPolicy:
-    """What may be connected to, for those who use the same client.
+    """The policy of one HTTP client.
 
-    `named` are the hosts of the URLs that the manifest names: only they may have private addresses.
-    Loopback belongs to other containers of a pod, so in a pod a name that leads there is refused;
-    a URL that says `localhost` or `127.0.0.1` itself is not. Link-local addresses and those of
-    metadata services are always refused.
+    Only the hosts in `named`, those of URLs in the manifest, may have private addresses. In a pod,
+    other containers share loopback, so names that resolve to it are refused; URLs that say
+    `localhost` or `127.0.0.1` are allowed. Link-local addresses and metadata services are always
+    refused.
     """
 
     def __init__(self, urls: Iterable[str], *, is_in_pod: bool | None = None) -> None:
@@ -67,17 +67,17 @@ class OutgoingPolicy:
         )
 
     def allow(self, url: str) -> None:
-        """Take a URL for named: an agent that the manifest trusts says that it is reached there."""
+        """Treat a URL as named, for example one from the card of a trusted agent."""
         self.named.add(host_of(url))
 
     def refusal(self, host: str, address: str) -> str | None:
-        """Return why a host may not be connected to at an address; None if it may."""
+        """Return why connecting to a host at an address is refused; None if it is allowed."""
         ip = _embedded(ip_address(address.partition("%")[0]))
         host = host.lower().strip("[]")
         if ip in METADATA_ADDRESSES or ip.is_link_local:
-            return "link-local addresses and metadata services are not connected to"
+            return "link-local addresses and metadata services are not allowed"
         if ip.is_unspecified or ip.is_multicast:
-            return "its address is not one of a host"
+            return "its address is not a host's"
         if ip.is_loopback:
             return self._loopback_refusal(host)
         if not _is_public(ip) and host not in self.named:
@@ -85,14 +85,14 @@ class OutgoingPolicy:
         return None
 
     def check(self, host: str, address: str) -> None:
-        """Raise `AddressRefused` if a host may not be connected to at an address."""
+        """Raise `AddressRefused` if connecting to a host at an address is refused."""
         if (reason := self.refusal(host, address)) is not None:
             raise AddressRefused(reason)
 
     async def addresses(self, host: str, port: int) -> list[str]:
-        """Look a host up, and give the addresses of it that may be connected to, at least one.
+        """Resolve a host, and return its allowed addresses, at least one.
 
-        Raises `AddressRefused`, and `OSError` if it has none at all.
+        Raises `AddressRefused` if none is allowed, and `OSError` if the host has none.
         """
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
@@ -104,7 +104,7 @@ class OutgoingPolicy:
 
     def _loopback_refusal(self, host: str) -> str | None:
         if self._is_in_pod and not _is_loopback_name(host):
-            return "its name leads to loopback, which other containers of the pod share"
+            return "its name resolves to loopback, which other containers of the pod share"
         if host in self.named or any(_is_loopback_name(name) for name in self.named):
             return None
         return "its address is loopback, and the manifest does not name it"
@@ -128,12 +128,12 @@ def _is_loopback_name(host: str) -> bool:
 
 
 def _is_public(ip: IPAddress) -> bool:
-    is_site_local = isinstance(ip, IPv6Address) and ip.is_site_local  # deprecated, and still routed
+    is_site_local = isinstance(ip, IPv6Address) and ip.is_site_local  # deprecated, but still routed
     return ip.is_global and not is_site_local
 
 
 def _embedded(ip: IPAddress) -> IPAddress:
-    """Return the IPv4 address that an IPv6 one leads to, if it is of that kind."""
+    """Return the IPv4 address embedded in an IPv6 address, or the address itself."""
     return next(_embedded_addresses(ip), ip) if isinstance(ip, IPv6Address) else ip
 
 

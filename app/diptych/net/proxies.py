@@ -1,7 +1,7 @@
-"""Which HTTP proxy a request goes through: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
+"""Selects the HTTP proxy of a request from HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
 
-All clients of the process ask here: aiohttp, httpx and requests read these variables otherwise, and
-none of them all that NO_PROXY may hold. Lower case wins, as in curl.
+Used by all clients of the process: aiohttp, httpx and requests each interpret these variables in
+their own way, and none supports all forms of NO_PROXY. Lower case wins, as in curl.
 """
 
 import os
@@ -14,9 +14,9 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def proxy_for(url: str) -> str | None:
-    """Return the URL of the proxy for a request; None if it goes directly.
+    """Return the URL of the proxy for a request; None for a direct connection.
 
-    Loopback and link-local addresses are never asked for through a proxy: there they are its own.
+    Loopback and link-local addresses are always direct: to a proxy they would mean itself.
     """
     scheme = url.partition(":")[0].lower()
     proxy = _proxy(scheme) if scheme in _PORTS else None
@@ -26,7 +26,7 @@ def proxy_for(url: str) -> str | None:
 
 
 def through(proxy: str | None, reason: str) -> str:
-    """Name the proxy, without its password, in the reason why a request failed."""
+    """Add the proxy, without its password, to the reason why a request failed."""
     return f"through the proxy {shown(proxy)}: {reason}" if proxy else reason
 
 
@@ -37,10 +37,10 @@ def shown(url: str) -> str:
 
 
 def proxy_notices() -> Iterator[str]:
-    """Say for the log what the environment's proxies mean for this process."""
+    """Yield log lines about the proxies that this process uses and ignores."""
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         if (value := _variable(name)) and not _is_usable(value):
-            yield f"{name} is not used: only http:// and https:// proxies are, not {shown(value)}"
+            yield f"{name} is ignored: only http:// and https:// proxies work, not {shown(value)}"
     if used := [f"{scheme} through {shown(url)}" for scheme in _PORTS if (url := _proxy(scheme))]:
         exempt = _variable("NO_PROXY") or "nothing (NO_PROXY is empty)"
         yield f"requests to models, tools, agents, hooks: {', '.join(used)}; exempt: {exempt}"
@@ -62,7 +62,7 @@ def _variable(name: str) -> str:
 
 
 def _is_exempt(url: str) -> bool:
-    """Raises `ValueError` for a URL that is none."""
+    """Whether loopback, link-local or NO_PROXY exempts a URL. Raises `ValueError` if invalid."""
     parts = urlsplit(url)
     host, port = (parts.hostname or "").rstrip("."), parts.port or _PORTS[parts.scheme]
     address = _block(host)
@@ -78,7 +78,7 @@ def _is_exempt(url: str) -> bool:
 
 
 def _block(text: str) -> IPv4Network | IPv6Network | None:
-    """Read a block of addresses, or a single one."""
+    """Parse a block of addresses or a single address; None if it is neither."""
     with suppress(ValueError):
         return ip_network(text, strict=False)
     return None

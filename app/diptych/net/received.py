@@ -1,21 +1,22 @@
-"""Bounds what others send back: for one answer, and for all answers that this process holds.
+"""Limits the answers received from servers, each by itself and all in this process together.
 
-JSON takes more memory parsed than written: `[{},{},…]` takes 24 times as much. So an answer is
-counted by the memory that it would take, estimated from its bytes before anything parses it.
+Parsed JSON takes more memory than its text: `[{},{},…]` takes 24 times as much. So an answer is
+counted by the memory that it would take parsed, estimated from its bytes before parsing.
 """
 
 from collections.abc import AsyncIterable, Mapping
 
 MAX_ANSWER_BYTES = 4 * 2**20
 MAX_ANSWER_MEMORY = 32 * 2**20  # bytes, estimated
-MAX_PROCESS_MEMORY = 64 * 2**20  # bytes, estimated, of all answers that are held at a time
+MAX_PROCESS_MEMORY = 64 * 2**20  # bytes, estimated, of all answers in memory at a time
 
 _COSTS = ((b"{", 64), (b"[", 96), (b",", 40), (b":", 120), (b'"', 25))
-"""Bytes that CPython takes for what each of these begins or ends: never less than measured."""
+"""CPython's memory in bytes per JSON token that starts or ends with the character: at least as
+much as measured."""
 
 
 class TooMuchReceived(Exception):
-    """An answer is over a bound; `reason` says over which, in a few words."""
+    """An answer exceeds a limit; `reason` says which, in a few words."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -23,7 +24,7 @@ class TooMuchReceived(Exception):
 
 
 class ReceiveBudget:
-    """The memory that all answers of a process may take at a time; `used` is what they take."""
+    """A limit on the memory of concurrent answers; `used` is the current sum."""
 
     def __init__(self, limit: int = MAX_PROCESS_MEMORY) -> None:
         self.limit = limit
@@ -31,13 +32,13 @@ class ReceiveBudget:
 
 
 ANSWERS = ReceiveBudget()
-"""The budget of this process."""
+"""The budget of all answers in this process."""
 
 
 class Received:
-    """What was received of one answer, counted against its own bounds and a budget.
+    """Counts one answer against its own limits and a budget.
 
-    It holds its part of the budget until `release`. Once a bound is exceeded it stays so.
+    It keeps its part of the budget until `release`. `exceeded` says which limit was exceeded.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Received:
         self._memory = 0
 
     def add(self, chunk: bytes) -> None:
-        """Count the next bytes. Raises `TooMuchReceived`."""
+        """Count a chunk. Raises `TooMuchReceived`."""
         memory = parsed_size(chunk)
         self._bytes += len(chunk)
         self._memory += memory
@@ -65,7 +66,7 @@ class Received:
             raise TooMuchReceived(self.exceeded)
 
     async def read(self, chunks: AsyncIterable[bytes]) -> bytes:
-        """Read and count a whole body. Raises `TooMuchReceived` as soon as it is over a bound."""
+        """Read and count a whole body. Raises `TooMuchReceived` as soon as it exceeds a limit."""
         body = bytearray()
         async for chunk in chunks:
             self.add(chunk)
@@ -73,13 +74,13 @@ class Received:
         return bytes(body)
 
     def release(self) -> None:
-        """Return the reserved bytes to the budget; counting may start again."""
+        """Return the memory to the budget; counting may start again."""
         self._budget.used -= self._memory
         self._bytes = self._memory = 0
 
 
 async def read_bounded(chunks: AsyncIterable[bytes], max_bytes: int) -> bytes:
-    """Read a whole body of a peer. Raises `TooMuchReceived` as soon as it has more bytes."""
+    """Read a whole body. Raises `TooMuchReceived` as soon as it exceeds `max_bytes`."""
     body = bytearray()
     async for chunk in chunks:
         body += chunk
@@ -89,13 +90,13 @@ async def read_bounded(chunks: AsyncIterable[bytes], max_bytes: int) -> bytes:
 
 
 def is_compressed(headers: Mapping[str, str]) -> bool:
-    """Whether a body would have to be inflated, which nobody asks for here.
+    """Whether a body is compressed, although our requests never accept that.
 
-    `headers` ignores case.
+    `headers` must be case-insensitive.
     """
     return headers.get("content-encoding", "identity").strip().lower() != "identity"
 
 
 def parsed_size(encoded: bytes) -> int:
-    """Estimate the bytes that JSON would take parsed: never less than measured."""
+    """Estimate the memory of JSON once parsed; never less than measured."""
     return len(encoded) + sum(cost * encoded.count(char) for char, cost in _COSTS)

@@ -1,7 +1,7 @@
-"""Replaces the secrets that this process has read in what it shows: logs, errors, results.
+"""Redacts the secrets that this process has read from logs, errors and results.
 
-A secret is found as it is, escaped for JSON or a URL, and in base64, also in a stream of pieces.
-Redact before you shorten: a secret that is cut in half is not found.
+Finds a secret verbatim, JSON-escaped, URL-encoded and in base64, also across pieces of a stream.
+Redact before shortening: half a secret is not recognised.
 """
 
 import base64
@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote, urlsplit
 from diptych.core.errors import CallError
 from diptych.core.messages import JSON, CallOutput
 
-MIN_CHARS = 8  # a shorter secret is not redacted: too many texts contain it by chance
+MIN_CHARS = 8  # shorter secrets are not redacted: too many texts contain them by chance
 MAX_SECRET_CHARS = 8_192
 MAX_SECRETS = 64  # the newest; a renewed token is a new secret
 MARK = "[redacted]"
@@ -23,28 +23,28 @@ MARK = "[redacted]"
 _JWT = re.compile(r"eyJ[\w-]+\.eyJ[\w-]+\.[\w-]+", re.ASCII)
 
 _DOTTED = re.compile(r"(?<![\w.-])[\w-]++(?:\.[\w-]++)++", re.ASCII)
-"""May contain a JWT. It starts where nothing of it precedes, so that a text is scanned once."""
+"""A dotted word, which may contain a JWT. Anchored at its start, so a text is scanned only once."""
 
-_URL_SEGMENT = 12  # characters from which a URL's segment is a secret rather than a word of an API
+_URL_SEGMENT = 12  # characters from which a segment of a URL counts as a secret
 
 
 def without_tokens(text: str) -> str:
-    """Replace every JSON Web Token in a text, known or not: callers put them into URLs."""
+    """Redact every JSON Web Token in a text, known or not: callers put them into URLs."""
     if "eyJ" not in text:
         return text
     return _DOTTED.sub(lambda found: _without_tokens(found[0].split(".")), text)
 
 
 class Redactor:
-    """Remembers secrets, and replaces them with `[redacted]`."""
+    """Remembers secrets, and replaces them by `[redacted]`."""
 
     def __init__(self) -> None:
-        self._secrets: dict[str, frozenset[str]] = {}  # each with its forms, oldest first
-        self._forms: tuple[str, ...] = ()  # of all secrets, longest first: one may contain another
+        self._secrets: dict[str, frozenset[str]] = {}  # each with its encodings, oldest first
+        self._forms: tuple[str, ...] = ()  # all encodings, longest first: one may contain another
         self._prefixes: frozenset[str] = frozenset()
 
     def remember(self, secret: str) -> None:
-        """Redact a value from now on, also after it has been replaced by a newer one."""
+        """Redact a value from now on, even after it was replaced by a newer one."""
         is_known = secret in self._secrets
         forms = self._secrets.pop(secret, None) or frozenset(
             form for part in _parts(secret) for form in _forms(part)
@@ -59,14 +59,14 @@ class Redactor:
         self._prefixes = frozenset(form[:n] for form in every for n in range(1, len(form)))
 
     def redact(self, text: str) -> str:
-        """Return the text without secrets; the same object if it contains none."""
+        """Return the text with secrets redacted; the same object if it contains none."""
         for form in self._forms:
             if form in text:
                 text = text.replace(form, MARK)
         return text
 
     def redact_value(self, value: object) -> object:
-        """Return a JSON value without secrets, in its keys either."""
+        """Return a JSON value with secrets redacted, in values and keys."""
         match value:
             case str():
                 return self.redact(value)
@@ -82,7 +82,7 @@ class Redactor:
         return RedactedStream(self)
 
     def may_continue(self, text: str) -> int:
-        """Return how many characters at the end of a text may begin a secret."""
+        """Return how many characters at the end of a text may be the start of a secret."""
         if not self._forms:
             return 0
         longest = min(len(text), len(self._forms[0]) - 1)
@@ -90,31 +90,31 @@ class Redactor:
 
 
 class RedactedStream:
-    """Redacts a text that arrives in pieces; an end that may begin a secret is held back."""
+    """Redacts a text that arrives in pieces; holds back an end that may start a secret."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._held = ""
 
     def add(self, text: str) -> str:
-        """Take the next piece; return what can be shown by now."""
+        """Add the next piece; return the text that is safe to show."""
         whole = self._redactor.redact(self._held + text)
         end = len(whole) - self._redactor.may_continue(whole)
         self._held = whole[end:]
         return whole[:end]
 
     def end(self) -> str:
-        """Return the rest, at the end of the text."""
+        """Return the text held back, at the end of the stream."""
         rest, self._held = self._held, ""
         return rest
 
 
 SECRETS = Redactor()
-"""The secrets of this process."""
+"""The secrets that this process has read."""
 
 
 def remembered(read: Callable[[], str | None]) -> Callable[[], str | None]:
-    """Wrap a value provider: each value it returns is remembered as a secret."""
+    """Wrap a value provider so that its values are redacted from now on."""
 
     def read_and_remember() -> str | None:
         value = read()
@@ -126,7 +126,7 @@ def remembered(read: Callable[[], str | None]) -> Callable[[], str | None]:
 
 
 async def redacted_output(call: Awaitable[CallOutput]) -> CallOutput:
-    """Await a call; return its output, or raise its `CallError`, without secrets."""
+    """Await a call; return its output, or raise its `CallError`, with secrets redacted."""
     try:
         output = await call
     except CallError as error:
@@ -138,7 +138,7 @@ async def redacted_output(call: Awaitable[CallOutput]) -> CallOutput:
 
 
 def _without_tokens(parts: list[str]) -> str:
-    """Replace each JWT: header and claims, which are JSON, and the signature."""
+    """Redact each JWT in the parts of a dotted word: two parts of JSON, and the signature."""
     shown, n = [], 0
     while n < len(parts):
         start = parts[n].find("eyJ")
@@ -154,8 +154,8 @@ def _without_tokens(parts: list[str]) -> str:
 def _parts(secret: str) -> Iterator[str]:
     """Yield the secret parts of a value: a URL's password and long segments, else each word.
 
-    `Bearer`, and the first and last line of a PEM, are not secret. Of a JWT only the signature is:
-    other tokens share its head and claims, which open nothing.
+    Short words such as `Bearer`, and the first and last line of a PEM, do not count. In a JWT only
+    the signature does: other tokens share its header and claims, which grant nothing.
     """
     if "://" in secret:
         yield from _parts_of_url(secret.strip())
@@ -183,7 +183,7 @@ def _forms(part: str) -> Iterator[str]:
     yield from (part, quote(part, safe=""), quote(part))
     yield from (json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1])
     raw = part.encode(errors="replace")
-    for shift in range(3):  # base64 of any text that contains the secret
+    for shift in range(3):  # base64 of a longer text with the secret at any offset
         encoded = base64.b64encode(bytes(shift) + raw).decode().rstrip("=")
         whole = encoded[(shift * 8 + 5) // 6 : len(encoded) - 1]
         yield from (whole, whole.replace("+", "-").replace("/", "_"))

@@ -1,7 +1,4 @@
-"""Server-sent events: writes one event as a frame, and parses a stream of bytes into events.
-
-WHATWG HTML, section 9.2. Pure: bytes in, events out, and the other way round.
-"""
+"""Server-sent events (WHATWG HTML, section 9.2): encodes events, and parses streams. Pure."""
 
 from typing import TypeAlias
 
@@ -12,7 +9,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def frame(payload: object, *, event: str | None = None, seq: int | None = None) -> bytes:
-    """Write one event whose data is `payload` as JSON; `seq` becomes its `id`."""
+    """Encode one event with `payload` as JSON data; `seq` becomes its `id`."""
     head = b""
     if event is not None:
         head += b"event: %b\n" % event.encode()
@@ -22,36 +19,36 @@ def frame(payload: object, *, event: str | None = None, seq: int | None = None) 
 
 
 class SseTooLong(ValueError):
-    """One event has more bytes than the parser's limit."""
+    """An event exceeds the parser's limit."""
 
 
 SseEvent: TypeAlias = tuple[str, bytes, str]
-"""The type of an event (`message` if it names none), its data, and the last id up to it.
+"""An event's type (default `message`), its data, and the last id so far.
 
-A plain tuple: a named one would cost as much again as the rest of its parsing.
+A plain tuple, since a named tuple would double the cost of parsing.
 """
 
 
 class SseParser:
-    """Parses chunks of bytes into events (section 9.2.6); a chunk may end anywhere.
+    """Parses chunks of bytes into events (section 9.2.6); chunks may end anywhere.
 
-    Lines end with LF, CRLF or CR. One byte order mark may come first. Comments are skipped, and
-    several `data:` lines are joined with LF. Data stays bytes, so that a chunk may end inside a
-    character. `limit` is how many bytes one event may have. `last_id` is what an earlier
-    connection ended with.
+    Lines end with LF, CRLF or CR. A leading byte order mark and comments are skipped, and several
+    `data:` lines are joined with LF. Data stays bytes, so a chunk may end inside a character.
+    `limit` is the maximum size of an event in bytes. `last_id` is the last id of an earlier
+    connection.
     """
 
     def __init__(self, last_id: str = "", limit: int = MEBIBYTE) -> None:
         self.last_id = last_id
         self._limit = limit
-        self._pending: list[bytes] = []  # pieces of the event that has not ended
+        self._pending: list[bytes] = []  # pieces of the unfinished event
         self._pending_size = 0
         self._ends_line = False  # whether the pending pieces end with LF
         self._after_cr = False
         self._at_start = True
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
-        """Take the next bytes; give the events that they complete. Raises `SseTooLong`."""
+        """Add a chunk; return the events that it completes. Raises `SseTooLong`."""
         if b"\r" in chunk or (self._after_cr and chunk):
             chunk = self._with_lf(chunk)
         if self._pending:
@@ -71,9 +68,9 @@ class SseParser:
         return self._parse(whole)
 
     def finish(self) -> list[SseEvent]:
-        """Return the event that the stream ended in, if any. Raises `SseTooLong`.
+        """Return the unfinished event at the end of the stream, if any. Raises `SseTooLong`.
 
-        The standard drops it; several model servers leave out the last blank line.
+        The standard drops it, but several model servers omit the last blank line.
         """
         return self.feed(b"\n\n")
 
@@ -93,11 +90,11 @@ class SseParser:
             raise SseTooLong
 
     def _parse(self, whole: bytes) -> list[SseEvent]:
-        """Parse events, of which the last has lost its blank line."""
+        """Parse complete events, without the blank line after the last one."""
         is_large = len(whole) > self._limit
         if whole.startswith(b"data: ") and not is_large:
             datas = whole[6:].split(b"\n\ndata: ")
-            if whole.count(b"\n") == 2 * (len(datas) - 1):  # all have that one line, as a model's
+            if whole.count(b"\n") == 2 * (len(datas) - 1):  # only one-line events, as from models
                 last_id = self.last_id
                 return [("message", data, last_id) for data in datas]
         blocks = whole.split(b"\n\n")
@@ -106,7 +103,7 @@ class SseParser:
         return list(filter(None, map(self._parse_lines, blocks)))
 
     def _parse_lines(self, block: bytes) -> SseEvent | None:
-        """Parse the lines before a blank one; None if they have no data."""
+        """Parse the lines of one event; None if it has no data."""
         event = ""
         data: list[bytes] = []
         for line in block.split(b"\n"):

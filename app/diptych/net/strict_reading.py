@@ -1,4 +1,4 @@
-"""Reads JSON that decides something, so strictly that no other reader takes it differently."""
+"""Parses JSON for decisions, so strictly that no other parser could read it differently."""
 
 import asyncio
 
@@ -6,16 +6,16 @@ from diptych.core.messages import JSON
 from diptych.core.reading.strict_json import decode_json
 
 _QUICKLY_READ = 64 * 1024
-"""Bytes that are read in some 5 ms, in which nobody else is served."""
+"""Bytes that are parsed within about 5 ms, which block the event loop."""
 
 
 async def read_strictly(raw: bytes) -> JSON:
-    """Read JSON in UTF-8. Raises `ValueError`, whose message is for people."""
+    """Parse JSON in UTF-8. Raises `ValueError` with a human-readable message."""
     text = raw.decode()
     if len(raw) <= _QUICKLY_READ:
         value = decode_json(text)
     else:
         value = await asyncio.to_thread(decode_json, text)
     if isinstance(value, ValueError):
-        raise ValueError(str(value))  # noqa: TRY004 - another, whose traceback leads not to it
+        raise ValueError(str(value))  # noqa: TRY004 - a copy: `value` in this frame forms a cycle
     return value

@@ -1,7 +1,7 @@
 """The contracts with everything outside: models, tools, other agents, traces, stores.
 
-A port is used by one event loop, from many tasks at once. Cancelling a task that waits in a port
-cancels the work behind it, at its server too where the protocol can.
+A port is used by many tasks of one event loop. Cancelling a task that waits in a port cancels the
+work behind it, also at the server if the protocol supports that.
 """
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
@@ -53,15 +53,15 @@ __all__ = [
 T = TypeVar("T")
 
 Progress = Callable[[str], None]
-"""Called with a sentence on a tool's progress. Must not block."""
+"""Called with a message about a tool's progress. Must not block."""
 
 ValueProvider = Callable[[], str | None]
-"""Reads a value at each use, for it may change (a key of a Secret); None while it is missing."""
+"""Returns the current value of a setting that may change, such as a Secret; None if missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A whole reply. `finish_reason` is the model's own word, `stop` if it has none."""
+    """A whole reply. `finish_reason` is the model's own, or `stop` if it sends none."""
 
     text: str
     usage: Usage = field(default_factory=Usage)
@@ -72,10 +72,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A piece of a streamed reply; what arrived together is one piece.
+    """A piece of a streamed reply; everything that arrives together is one piece.
 
-    The last piece of a reply, and only it, has a `finish_reason`, all usage that is known, and
-    all native calls of the reply.
+    Only the last piece of a reply has a `finish_reason`, the usage (if known), and the native
+    calls.
     """
 
     text: str = ""
@@ -88,9 +88,9 @@ class Delta:
 class Model(Protocol):
     """A language model.
 
-    Both methods raise `ModelError`, after retries of their own where those cannot do harm, and
-    only before the first `Delta`. A stream that ends without a `finish_reason` raises `model_cut`:
-    a truncated reply never looks whole.
+    Both methods raise `ModelError`. They retry by themselves where that is safe, and only before
+    the first `Delta`. A stream that ends without a `finish_reason` raises `model_cut`: a truncated
+    reply never looks complete.
     """
 
     async def complete(self, request: ModelRequest) -> Reply: ...
@@ -99,20 +99,20 @@ class Model(Protocol):
 
     @property
     def takes_tools(self) -> bool | None:
-        """Whether its endpoint takes `request.tools`; None while that is not known.
+        """Whether the endpoint supports `request.tools`; None while unknown.
 
-        A refusal is the code `tools_refused`.
+        If it refuses them, the error code is `tools_refused`.
         """
         return None
 
     @property
     def refused_tool(self) -> str | None:
-        """The tool for which it takes none: "" for an unnamed one, None if it refuses all."""
+        """The tool that makes `takes_tools` False; "" if unnamed, None if all are refused."""
         return None
 
     @property
     def wants_reasoning(self) -> bool | None:
-        """Whether its endpoint wants reasoning back beside native calls; None while unknown."""
+        """Whether native calls must be sent back with their reasoning; None while unknown."""
         return False
 
 
@@ -120,24 +120,24 @@ class Tools(Protocol):
     """The tools of all servers of an agent."""
 
     def snapshot(self) -> tuple[tuple[Tool, ...], tuple[Unavailable, ...]]:
-        """Return what can be called now, in the manifest's order, without asking a server."""
+        """Return the callable tools, in the manifest's order, without contacting a server."""
         ...
 
     def retry_unavailable(self) -> None:
-        """Try unavailable servers again, in the background."""
+        """Reconnect to unavailable servers, in the background."""
         ...
 
     async def call(self, tool: Tool, arguments: JSONObject, progress: Progress) -> CallOutput:
-        """Call a tool once. Raises `ToolError`; never sends a call a second time by itself."""
+        """Call a tool once. Raises `ToolError`; never repeats a call that may have been sent."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ChildEvent:
-    """An event in a task at another agent, or below it, as that agent sends it.
+    """An event of a task at another agent, or of a run below it, as sent by that agent.
 
-    Its fields are those of a record, shortened; `seq` is 0 for a notice. `path` holds the calls
-    that lead from the task's run to that of the event.
+    Its fields are those of a record, shortened; `seq` is 0 for a notice. `path` has the ids of the
+    calls that lead from the task's run to the event's run.
     """
 
     type: str
@@ -149,20 +149,20 @@ class ChildEvent:
 
 
 DelegationProgress = Callable[[str | ChildRun | ChildEvent], None]
-"""Called with a sub-agent's text, its task when more of it is known, and its events. Must not
-block."""
+"""Called with a sub-agent's text, its events, and its task whenever more is known about it. Must
+not block."""
 
 
 @dataclass(frozen=True, slots=True)
 class DelegationRequest:
-    """A delegation, ready to be sent (loop.md §5).
+    """A delegation to send to another agent (loop.md §5).
 
-    `context_id` is new for every delegation. `path` holds the card URLs of the agents that the
-    request has come through, the caller last. `subject` is the run's, "" if unknown. With
-    `deadline_pauses`, `seconds_left` stands still while a call below waits for approval. `budget`
-    holds for the task and its children.
-    `is_taken_over`: the run's former owner sent it, so its task is looked up by its context.
-    `leaves_task` is asked on cancellation: the task goes on, as another process takes it up.
+    `context_id` is new for every delegation. `path` has the card URLs of the agents that the
+    request came through, the caller's last. `subject` is the run's, "" if unknown. With
+    `deadline_pauses`, `seconds_left` pauses while a call below waits for approval. `budget` limits
+    the task and its children. `is_taken_over`: the run's former owner already sent it, so the task
+    is looked up by its context. `leaves_task` returns True on cancellation if the task should
+    continue, since another process takes over the run.
     """
 
     agent: str
@@ -185,7 +185,7 @@ class DelegationRequest:
 class ChildRef:
     """A run at another agent: its id and that agent's URL, or the context of its delegation.
 
-    `depth` is the number of levels wanted below it.
+    `depth` is the number of levels to read below it.
     """
 
     task_id: str
@@ -196,10 +196,10 @@ class ChildRef:
 
 @dataclass(frozen=True, slots=True)
 class ChildDecision:
-    """A decision on a call of a run below, for the agent that the delegation called.
+    """A decision on a call in a delegated run, for the agent that executes the run.
 
-    `call_id` is the call's id there, `subject` the decider, "" if unknown. The rest is as in
-    `runs.approvals.DecisionRequest`.
+    `call_id` is the call's id there, `subject` the decider, "" if unknown. The other fields are as
+    in `runs.approvals.DecisionRequest`.
     """
 
     agent: str
@@ -217,7 +217,7 @@ class Agents(Protocol):
     """The other agents that an agent may delegate to."""
 
     def snapshot(self) -> tuple[tuple[Peer, ...], tuple[Unavailable, ...]]:
-        """The agents that can be asked now, in the manifest's order, without asking any."""
+        """Return the available agents, in the manifest's order, without contacting any."""
         ...
 
     async def delegate(
@@ -225,8 +225,8 @@ class Agents(Protocol):
     ) -> CallOutput:
         """Send an agent a task and wait for its end.
 
-        The output names the task as its `child`. Raises `DelegationError`, with the `child` if
-        there was one.
+        The output's `child` is the task. Raises `DelegationError`, with the `child` if there was
+        one.
         """
         ...
 
@@ -235,34 +235,34 @@ class Agents(Protocol):
         ...
 
     async def run_tree(self, agent: str, child: ChildRef) -> JSON:
-        """Return a delegated run and what is below it. Raises `DelegationError`."""
+        """Return a delegated run and the runs below it. Raises `DelegationError`."""
         ...
 
 
 class RunTrace(Protocol):
-    """The trace of one run, as long as this process executes it.
+    """The trace of one run while this process executes it.
 
-    It gets what no record has. Nothing here raises, or waits for anything but the given work.
+    It receives what the log lacks. Methods never raise, nor wait for anything but the given work.
     """
 
     def asking(
         self, command: AskModel, ask: Callable[[], Coroutine[Any, Any, Event]]
     ) -> Coroutine[Any, Any, Event]:
-        """Ask the model as part of this run's trace."""
+        """Call `ask` within a span for the model request."""
         ...
 
     def reply_began(self) -> None:
-        """Note that a streamed reply has begun."""
+        """Record that a streamed reply has started."""
         ...
 
     def reply_came(self, text: str, calls: Sequence[NativeCall], finish_reason: str) -> None:
-        """Note the whole reply of the model."""
+        """Record the model's whole reply."""
         ...
 
     def calling(
         self, call_id: str, make: Callable[[], Coroutine[Any, Any, T]]
     ) -> Coroutine[Any, Any, T]:
-        """Make a call as part of this run's trace."""
+        """Call `make` below the span of the call."""
         ...
 
     def traceparent(self, call_id: str) -> str | None:
@@ -276,8 +276,9 @@ class Tracing(Protocol):
     def of_run(
         self, run_id: str, session_id: str, records: Callable[[], Sequence[Record]]
     ) -> AbstractContextManager[RunTrace]:
-        """Trace a run while the block lasts; its span ends when the run's end is logged.
+        """Trace a run within the block; its span ends when the run's end is logged.
 
-        `records` gives those on record. A run that goes on at another process is left to it.
+        `records` returns the log so far. If another process continues the run, it also continues
+        the trace.
         """
         ...

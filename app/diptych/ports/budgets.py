@@ -1,8 +1,7 @@
-"""The contract of the ledger, which counts budgets that the runs of a session or a day share.
+"""The contract of the ledger, which tracks budgets shared by the runs of a session or a day.
 
-A call reserves first; then its real use is settled in the place of the reservation. Reservations
-count as used, so that many callers at once go over by one call at most, if none takes more than it
-reserved.
+A call first makes a reservation, and its real use then settles it. Reservations count as used, so
+concurrent callers overshoot a limit by one call at most, if none uses more than it reserved.
 """
 
 from collections.abc import Sequence
@@ -12,14 +11,14 @@ from diptych.core.budget import Budget, Limit
 from diptych.core.messages import NO_USE, Used
 
 RESERVED_SECONDS = 60.0
-"""For which a reservation lasts, unless it is renewed: its owner may have died."""
+"""Lifetime of a reservation that is not renewed; its owner may have died."""
 
 
 class Account(NamedTuple):
-    """One budget that several runs share.
+    """A budget shared by several runs.
 
-    `scope` is as in the manifest, `perSession` or `perDay`. `key` names the account in the store:
-    the session, or the day. It is kept for `seconds` after it was used last.
+    `scope` is `perSession` or `perDay`, as in the manifest. `key` identifies the account in the
+    store by its session or day. The account is kept for `seconds` after its last use.
     """
 
     scope: str
@@ -31,8 +30,8 @@ class Account(NamedTuple):
 class Reserved(NamedTuple):
     """The outcome of a reservation; `used` is the settled use of each account.
 
-    `busy`: others have reserved the rest; ask again. `gone`: nothing is left. Both concern a
-    `limit` of the account at this `place`. `amount` is the reserved share.
+    `busy`: the rest is reserved by others, so try again later. `gone`: nothing is left. Both refer
+    to the `limit` of the account at index `place`. `amount` is the reserved share.
     """
 
     outcome: Literal["ok", "busy", "gone"]
@@ -43,34 +42,34 @@ class Reserved(NamedTuple):
 
 
 class Ledger(Protocol):
-    """The accounts of an agent. All methods raise `StoreError`, and may be repeated.
+    """The accounts of an agent. All methods are atomic across accounts, and raise `StoreError`.
 
-    Each does its work on all its accounts in one step.
-    `entry` names one use, and is new for each; a reservation and its settlement have the same. What
-    is repeated within two minutes counts once.
+    `entry` is a unique id for one use, shared by a reservation and its settlement. Methods may be
+    retried: the same entry counts once within two minutes.
     """
 
     async def reserve(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
-        """Reserve an amount of all accounts, if something is left of each limit.
+        """Reserve an amount in all accounts, if something is left of each limit.
 
-        Only limits count of which the amount has something, and those of time.
+        Only limits on what the amount contains are checked, and time limits.
         """
         ...
 
     async def reserve_share(
         self, accounts: Sequence[Account], entry: str, wanted: Budget, parts: int
     ) -> Reserved:
-        """Reserve what is `wanted`, as far as it is left; of other limits one of so many parts.
+        """Reserve the `wanted` amounts, as far as available, and 1/`parts` of every other limit.
 
-        Each is at least 1. A reservation of all accounts is renewed as it is; one of some, as those
-        of yesterday, is replaced, and is not in its own way.
+        Each reserved amount is at least 1. An existing reservation under `entry` is renewed
+        unchanged if it covers all accounts. If it covers only some (the day has changed), it is
+        replaced, and does not count against the new one.
         """
         ...
 
     async def spend(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Reserved:
-        """Reserve and settle in one step, for use that is known before."""
+        """Reserve and settle in one step, for use that is known in advance."""
         ...
 
     async def renew(self, accounts: Sequence[Account], entries: Sequence[str]) -> None:
@@ -80,22 +79,22 @@ class Ledger(Protocol):
     async def settle(
         self, accounts: Sequence[Account], entry: str, run_id: str, used: Used
     ) -> Sequence[Used]:
-        """Replace a reservation, if there is one, by real use; returns the use of each account.
+        """Replace a reservation, if there is one, by the real use; return each account's use.
 
-        Use that is on no run's record has an empty `run_id`.
+        `run_id` is empty for use that is in no run's log.
         """
         ...
 
     async def count_record(self, account: Account, run_id: str, recorded: Used) -> None:
-        """Count use that is on a run's record and was not settled.
+        """Count the part of a run's logged use that was never settled.
 
-        A former owner may have died before it settled, and what children have used may be on the
-        record alone. Of a run that was ended in the last ten minutes nothing is counted: all was.
+        A former owner may have died before settling, and the use of children may be in the log
+        only. Does nothing for a run that ended in the last ten minutes: all its use was counted.
         """
         ...
 
     async def end_run(self, accounts: Sequence[Account], run_id: str) -> None:
-        """Forget how much of the sums is a run's: it has ended, and all of it is settled."""
+        """Drop a run's subtotals: it has ended, and all its use is settled."""
         ...
 
     async def used(self, accounts: Sequence[Account]) -> Sequence[Used]:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RunEntry:
-    """A run, as lists show it; `seq` and `updated` are seq and time of its newest record.
+    """A run in a list; `seq` and `updated` are seq and time of its newest record.
 
     `status` is `queued`, `running`, `input-required` or the terminal event's name.
-    `may_be_truncated` says that the store has been down since the run started, so that newest
-    records may have been lost and written anew. Times are seconds since the epoch.
+    `may_be_truncated`: the store was down since the run started, so its newest records may have
+    been lost and replaced by others. Times are Unix times in seconds.
     """
 
     run_id: str
@@ -24,7 +24,7 @@ class RunEntry:
 
 @dataclass(frozen=True, slots=True)
 class RunPage:
-    """Some of the runs of a list, and how many are in the list in all."""
+    """A page of a list of runs, and the total number of runs in the list."""
 
     entries: Sequence[RunEntry]
     total: int
@@ -32,7 +32,7 @@ class RunPage:
 
 @dataclass(frozen=True, slots=True)
 class SessionEntry:
-    """A session, as lists show it; times are seconds since the epoch."""
+    """A session in a list; times are Unix times in seconds."""
 
     session_id: str
     runs: int
@@ -43,10 +43,10 @@ class SessionEntry:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The exclusive right to write the runs of a session.
+    """The exclusive right to write to the runs of a session.
 
-    `token` is its fencing token: random, and new with each claim. A write under any other token
-    than the newest is refused, whether or not the lease has run out.
+    `token` is the fencing token: random, and new with each claim. Only writes with the newest
+    token are accepted, whether or not the lease has expired.
     """
 
     session_id: str
@@ -55,11 +55,11 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class QueueHead:
-    """The run whose turn it is in a session, as far as it matters before anything of it is read.
+    """The first run in a session's queue, with the facts needed before loading it.
 
-    `size` is what its record, its session's conversation and its signals take in the store, in
-    bytes; 0 where they need not be read. `deaths` is how many processes have died, or were cut
-    off, while it was this run's turn with them.
+    `size` is the bytes that its log, its session's conversation and its signals take in the store;
+    0 if they need not be loaded. `deaths` counts the processes that died, or lost the store, while
+    they were executing it.
     """
 
     run_id: str
@@ -69,7 +69,7 @@ class QueueHead:
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyKey:
-    """Identifies a request that is sent again: the caller's key, and the body's hash."""
+    """Identifies a repeated request: the caller's key, and the hash of the body."""
 
     key: str
     digest: str
@@ -77,9 +77,9 @@ class IdempotencyKey:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A run that was accepted. With a `lease` the session was free and belongs to the opener now.
+    """An accepted run. With a `lease`, the session was free and is now owned by the opener.
 
-    For a request that was sent again it is the run of the first time, and `is_new` is False.
+    For a repeated request this is the original run, and `is_new` is False.
     """
 
     entry: RunEntry

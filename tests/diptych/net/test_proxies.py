@@ -171,5 +171,5 @@ def test_the_start_says_what_goes_through_a_proxy(monkeypatch):
     monkeypatch.setenv("HTTPS_PROXY", "http://user:secret@proxy.infra:3128")
     monkeypatch.setenv("ALL_PROXY", "socks5://proxy.infra:1080")
     refused, used = proxy_notices()
-    assert refused.startswith("ALL_PROXY is not used: only http:// and https://")
+    assert refused.startswith("ALL_PROXY is ignored: only http:// and https://")
     assert "https through http://proxy.infra:3128; exempt: nothing" in used
