@@ -1,6 +1,6 @@
-"""Records, messages, signals and notices as bytes, for stores outside of this process.
+"""Encodes records, messages, signals and notices as bytes, for external stores.
 
-Fields that a newer version adds are ignored; event types that it adds are passed on as they are.
+Fields added by a newer version are ignored; its new event types are passed on unchanged.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ dumps, loads = orjson.dumps, orjson.loads
 
 
 def encode_record(record: Record) -> bytes:
-    """Encode a record without its run and session: those follow from its key."""
+    """Encode a record without its run and session, which the store's keys contain."""
     row: dict[str, Any] = {
         "seq": record.seq,
         "event_type": record.event_type,
@@ -40,22 +40,22 @@ def decode_record(encoded: bytes, run_id: str, session_id: str) -> Record:
 
 
 def encode_messages(messages: Sequence[Message]) -> bytes:
-    """Encode the messages that a run adds to the conversation; empty if there are none."""
+    """Encode the messages that a run adds to the conversation; b"" if there are none."""
     return dumps([encode_message(m) for m in messages]) if messages else b""
 
 
 def decode_messages(encoded: bytes) -> tuple[Message, ...]:
-    """Decode messages, if there were any."""
+    """Decode the messages of a run."""
     return tuple(map(decode_message, loads(encoded)))
 
 
 def encode_signal(signal: Signal) -> bytes:
-    """Encode a signal as the event that it is."""
+    """Encode a signal, as an event."""
     return dumps(encode(signal))
 
 
 def decode_signal(encoded: bytes) -> Signal | None:
-    """Decode a signal; None for one that only a newer version knows."""
+    """Decode a signal; None for one added by a newer version."""
     event_type, content, metadata = loads(encoded)
     try:
         event = decode(event_type, content, metadata, _no_blob)
@@ -65,16 +65,16 @@ def decode_signal(encoded: bytes) -> Signal | None:
 
 
 def encode_notice(notice: Notice) -> bytes:
-    """Encode a notice without its run: that follows from its channel."""
+    """Encode a notice without its run, which its channel names."""
     return dumps([notice.type, notice.fields])
 
 
 def decode_notice(encoded: bytes) -> Notice:
-    """Decode a notice, of this version or a newer one."""
+    """Decode a notice of this version or a newer one."""
     kind, fields, *_ = loads(encoded)
     return Notice(kind, fields)
 
 
 def _no_blob(key: str) -> bytes:
-    """Read a blob for `decode`: signals have none."""
+    """Fail to read a blob: signals have none."""
     raise KeyError(key)

@@ -1,6 +1,6 @@
-"""The rules of a ledger, the same for every store: what an account holds, and what a step changes.
+"""The rules of the ledger, shared by all stores.
 
-A store only reads the accounts of a step and writes them back, in one step for all others.
+A store only loads the accounts of an operation, and atomically writes them back.
 """
 
 from abc import ABC, abstractmethod
@@ -12,37 +12,39 @@ from diptych.core.budget import Budget, Limit
 from diptych.core.messages import NO_USE, Used
 from diptych.ports.budgets import RESERVED_SECONDS, Account, Reserved
 
-SETTLED_SECONDS = 120.0  # for which it is known that an entry was settled
-ENDED_SECONDS = 600.0  # for which it is known that all of a run was counted
+SETTLED_SECONDS = 120.0  # how long to remember that an entry was settled
+ENDED_SECONDS = 600.0  # how long to remember that all use of a run was counted
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class AccountState:
-    """An account: its use, the reservations of entries with their ends, the settled use of runs."""
+    """An account: its use, each entry's reservation with its expiry, the settled use of runs."""
 
     used: Used = NO_USE
     reserved: dict[str, tuple[float, Used]] = field(default_factory=dict)
     runs: dict[str, Used] = field(default_factory=dict)
 
     def claimed_beside(self, entry: str) -> Used:
-        """Return the use, and the reservations of all entries but this one."""
+        """Return the use plus the reservations of all other entries."""
         others = (amount for name, (_, amount) in self.reserved.items() if name != entry)
         return sum(others, self.used)
 
 
 @dataclass(slots=True)
 class Page:
-    """The accounts of one step, as they are `now` (seconds), and the marks of its entry and run.
+    """The accounts of one operation at the time `now` (seconds).
 
-    A step changes the states, and says whether it `settles` its entry, or `ends` its run.
+    `is_settled`: its entry was settled already. `is_ended`: for each account, whether its run has
+    ended. An operation changes the states, and sets `settles` or `ends` to remember the same for
+    its own entry or run.
     """
 
     accounts: Sequence[Account]
     states: Sequence[AccountState]
     now: float
     is_settled: bool
-    is_ended: Sequence[bool]  # of each account, for the run
+    is_ended: Sequence[bool]
     settles: bool = False
     ends: bool = False
 
@@ -56,7 +58,7 @@ class Page:
         return [state.used for state in self.states]
 
     def has(self, entry: str) -> bool:
-        """Whether an entry is settled, or has reserved of all accounts."""
+        """Whether an entry is settled, or has a reservation in every account."""
         return self.is_settled or all(entry in state.reserved for state in self.states)
 
     def reserve(self, entry: str, amount: Used) -> None:
@@ -74,7 +76,7 @@ class Page:
 
 
 class RuledLedger(ABC):
-    """Fulfils `ports.budgets.Ledger` for a store that can apply a change to accounts."""
+    """Implements `ports.budgets.Ledger` for a store that can apply a change to accounts."""
 
     @abstractmethod
     async def _apply(
@@ -84,9 +86,9 @@ class RuledLedger(ABC):
         entry: str = "",
         run_id: str = "",
     ) -> T:
-        """Call `change` with the accounts, and keep what it has changed, atomically.
+        """Call `change` with the accounts, and store its changes, atomically.
 
-        It may be called more than once, each time with the accounts as they are then.
+        It may be called several times, each time with the current accounts.
         """
 
     async def reserve(self, accounts: Sequence[Account], entry: str, amount: Used) -> Reserved:
@@ -167,7 +169,7 @@ class RuledLedger(ABC):
 
 
 def _refusal(page: Page, entry: str, wanted: Used) -> Reserved | None:
-    """Return why an amount cannot be had beside what others have, None if it can."""
+    """Return the refusal if an account has nothing left for the amount, else None."""
     claimed = [state.claimed_beside(entry) for state in page.states]
     busy = _first_gone(page.accounts, claimed, wanted)
     if busy is None:
@@ -179,7 +181,7 @@ def _refusal(page: Page, entry: str, wanted: Used) -> Reserved | None:
 def _first_gone(
     accounts: Sequence[Account], taken: Sequence[Used], wanted: Used
 ) -> tuple[int, Limit] | None:
-    """Find the first limit of which nothing is left, if the amount has something of it."""
+    """Find the first exhausted limit that applies to the amount: account index, and name."""
     for index, account in enumerate(accounts):
         for name, limit in account.budget.limits:
             is_gone = getattr(taken[index], name) >= limit
@@ -189,7 +191,7 @@ def _first_gone(
 
 
 def _share(accounts: Sequence[Account], taken: Sequence[Used], wanted: Budget, parts: int) -> Used:
-    """Return the wanted amounts as far as they are left; where none is wanted, one of the parts."""
+    """Return the wanted amounts as far as available, and 1/`parts` of every other limit."""
     amounts: dict[str, Any] = dict(wanted.limits)
     own = set(amounts)
     for account, used in zip(accounts, taken, strict=True):

@@ -206,7 +206,7 @@ def test_the_exit_code_is_how_it_ended(
         ({"MEMORY_LIMIT": "much"}, "error: MEMORY_LIMIT: must be bytes"),
         (
             {"AGENT_NAME": "x", "DEBUG_MOCK_RESPONSES": "x", "REDIS_URL": "http://:sesame@x"},
-            "error: REDIS_URL: the store's URL must begin with redis://",
+            "error: REDIS_URL: the store's URL must start with redis://",
         ),
     ],
 )
@@ -270,7 +270,7 @@ def test_serve_without_a_file_or_an_agent_in_the_environment_asks_for_a_file(
     assert outcome.err.startswith("error: give a file: diptych serve agent.yaml; ")
 
 
-FORMS = "the store's URL must begin with redis://, rediss://, unix:// or redis+sentinel://"
+FORMS = "the store's URL must start with redis://, rediss://, unix:// or redis+sentinel://"
 
 
 @pytest.mark.parametrize("words", [("serve", "FILE", "--port", "0"), ("run", "FILE", "Hi")])

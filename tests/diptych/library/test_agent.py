@@ -205,7 +205,7 @@ async def test_without_a_store_sessions_end_with_their_object() -> None:
     [
         pytest.param(
             {"store": "http://:sesame@localhost"},
-            "spec.sessions.redis: the store's URL must begin with redis://, rediss://, unix:// or "
+            "spec.sessions.redis: the store's URL must start with redis://, rediss://, unix:// or "
             "redis+sentinel://",
             id="no Redis",
         ),

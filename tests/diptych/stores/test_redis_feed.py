@@ -210,7 +210,7 @@ async def test_one_who_fails_at_what_it_hears_keeps_no_other_from_hearing(server
         await soon(lambda: len(heard) == 3)
         assert heard == told, "a connection that was lost would be a gap"
         assert failed == [told[0], (Gap(),), *told[1:]], "what one has missed it must read"
-    assert caplog.text.count("a subscriber failed at what came over the feed") == 4
+    assert caplog.text.count("a subscriber of the feed failed") == 4
     assert "a bug of ours" in caplog.text
 
 

@@ -38,9 +38,9 @@ async def test_a_url_that_is_missing_wrong_or_changed_is_taken_up_when_it_is_rig
         store = RedisStore(RedisSettings(lambda: url[0], "test"))
         await store.start()
         try:
-            assert store.unavailable_reason() == "the store's URL is not there yet"
+            assert store.unavailable_reason() == "the store's URL is missing"
             url[0] = "http://store"
-            await soon(lambda: "must begin with redis://" in store.unavailable_reason())
+            await soon(lambda: "must start with redis://" in store.unavailable_reason())
             url[0] = server.url
             await soon(lambda: store.unavailable_reason() == "")
             epoch = store.epoch
@@ -79,7 +79,7 @@ async def test_a_redis_in_protected_mode_says_so_before_it_is_asked():
 async def test_a_database_that_is_not_there_is_named():
     with redis_server() as server:
         async with stores(f"redis://127.0.0.1:{server.port}/99") as [store]:
-            assert "no database of the number" in store.unavailable_reason()
+            assert "no database with the number" in store.unavailable_reason()
 
 
 async def test_settings_that_endanger_runs_are_noted():
@@ -101,7 +101,9 @@ async def test_settings_that_endanger_runs_are_noted():
         pytest.param(
             {"redis_version": "7.2.4", "loading": 1}, "still loading", id="one that loads"
         ),
-        pytest.param({"redis_version": "8.0", "role": "slave"}, "is a replica", id="a replica"),
+        pytest.param(
+            {"redis_version": "8.0", "role": "slave"}, "read-only replica", id="a replica"
+        ),
     ],
 )
 def test_servers_that_cannot_serve_say_why(facts, problem):
@@ -217,17 +219,17 @@ def test_a_sentinel_url_says_sentinels_master_and_both_logins():
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        pytest.param("", "must begin with", id="nothing"),
-        pytest.param(f"http://:{SECRET}@store", "must begin with", id="another scheme"),
-        pytest.param(f"redis://:{SECRET}@store:port", "cannot be read", id="no number as port"),
-        pytest.param(f"redis://:{SECRET}@store/name", "number of a database", id="no database"),
-        pytest.param(f"redis://:{SECRET}@store?nope=1", "an option", id="an unknown option"),
-        pytest.param(f"redis://:{SECRET}@store?db=x", "cannot be read", id="a wrong option"),
+        pytest.param("", "must start with", id="nothing"),
+        pytest.param(f"http://:{SECRET}@store", "must start with", id="another scheme"),
+        pytest.param(f"redis://:{SECRET}@store:port", "not valid", id="no number as port"),
+        pytest.param(f"redis://:{SECRET}@store/name", "database number", id="no database"),
+        pytest.param(f"redis://:{SECRET}@store?nope=1", "invalid option", id="an unknown option"),
+        pytest.param(f"redis://:{SECRET}@store?db=x", "not valid", id="a wrong option"),
         pytest.param("unix://", "names no socket", id="no socket"),
         pytest.param(f"redis+sentinel://:{SECRET}@s1:7001", "must name", id="no master"),
         pytest.param(f"redis+sentinel://:{SECRET}@/master", "must name", id="no sentinel"),
         pytest.param("redis+sentinel://s1,,s3/master", "without a host", id="an empty sentinel"),
-        pytest.param("redis+sentinel://s1/master/x", "number of a database", id="its database"),
+        pytest.param("redis+sentinel://s1/master/x", "database number", id="its database"),
     ],
 )
 def test_a_url_that_cannot_be_is_refused_without_showing_it(url, says):

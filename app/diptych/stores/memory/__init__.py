@@ -1,1 +1,1 @@
-"""Runs that end with their process: the event log, sessions, leases and feed in memory."""
+"""The store in memory, lost with its process: event log, sessions, leases, feed and ledger."""

@@ -1,4 +1,4 @@
-"""The ledger of one process: budgets that runs share, in memory. It ends with the process."""
+"""The ledger in memory: budgets shared by runs of this process."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -19,14 +19,14 @@ T = TypeVar("T")
 
 
 class MemoryLedger(RuledLedger):
-    """Fulfils `ports.budgets.Ledger`; no method waits for anything."""
+    """Implements `ports.budgets.Ledger`; no method blocks."""
 
     def __init__(self, now: Callable[[], float] = monotonic) -> None:
         self._now = now
-        self._accounts: OrderedDict[str, AccountState] = OrderedDict()  # the last used at the end
+        self._accounts: OrderedDict[str, AccountState] = OrderedDict()  # in order of last use
         self._kept_until: dict[str, float] = {}
-        self._settled: OrderedDict[str, float] = OrderedDict()  # entries, until when
-        self._ended: OrderedDict[tuple[str, str], float] = OrderedDict()  # runs, of accounts
+        self._settled: OrderedDict[str, float] = OrderedDict()  # expiry by entry
+        self._ended: OrderedDict[tuple[str, str], float] = OrderedDict()  # by account and run
 
     async def _apply(
         self,
@@ -51,7 +51,7 @@ class MemoryLedger(RuledLedger):
         return result
 
     def _state(self, account: Account, now: float) -> AccountState:
-        """Return an account, new if it has expired; those used longest ago are forgotten."""
+        """Return an account, a new one if it has expired; evict the least recently used ones."""
         state = self._accounts.pop(account.key, None)
         if state is None or self._kept_until[account.key] < now:
             state = AccountState()

@@ -1,6 +1,6 @@
-"""The leases and the feed of a store that no other process shares.
+"""The leases and the feed of a store used by one process only.
 
-Leases never expire, and there is nobody to publish to. The queues work as in a shared store.
+Leases never expire, and nothing is published. The queues work as in a shared store.
 """
 
 from collections import defaultdict, deque
@@ -17,7 +17,7 @@ AddMessages = Callable[[str, Sequence[Message]], None]
 
 
 class MemoryLeases:
-    """Fulfils `ports.SessionLeases`; no method waits for anything."""
+    """Implements `ports.SessionLeases`; no method blocks."""
 
     lease_seconds = None
 
@@ -27,16 +27,16 @@ class MemoryLeases:
         self._leases: dict[str, Lease] = {}
 
     def enqueue(self, session_id: str, run_id: str, token: str) -> Lease | None:
-        """Put a new run at the end of its session's queue; claim the session if it has no owner."""
+        """Append a new run to its session's queue; claim the session if it has no owner."""
         self._queues[session_id].append(run_id)
         return self._claim(session_id, token)
 
     def queued(self, session_id: str) -> Collection[str]:
-        """Return the runs of a session's queue."""
+        """Return the runs in a session's queue."""
         return self._queues.get(session_id, ())
 
     def check(self, lease: Lease) -> None:
-        """Raise `LeaseLost` if a session is owned under another lease."""
+        """Raise `LeaseLost` if the session is owned under another lease."""
         if self._leases.get(lease.session_id) != lease:
             raise LeaseLost("this session is owned under another lease")
 
@@ -74,13 +74,13 @@ class MemoryLeases:
         return [name for name in self._queues if name not in self._leases]
 
     async def overdue_runs(self) -> Sequence[str]:
-        return ()  # the caller that queued them lives as long as they do
+        return ()  # the caller that queued them is in this process, and enforces deadlines
 
     async def send_signal(self, run_id: str, signal: Signal) -> None:
-        """Do nothing: the caller is the owner, and acts on the signal itself."""
+        """Do nothing: the caller is the owner, and handles the signal itself."""
 
     def drop_signal(self, run_id: str, signal: Signal) -> None:
-        """Do nothing: none are kept."""
+        """Do nothing: no signals are stored."""
 
     async def pending_signals(self, run_id: str) -> Sequence[Signal]:
         del run_id
@@ -98,10 +98,10 @@ class MemoryLeases:
 
 
 class NullFeed:
-    """Fulfils `ports.Feed` where no other process has runs."""
+    """Implements `ports.Feed` for a store used by one process only."""
 
     def publish_notice(self, run_id: str, notice: Notice) -> None:
-        """Do nothing: all subscribers of the run are in this process."""
+        """Do nothing: all subscribers are in this process."""
 
     async def subscribe(self, run_id: str, put: Callable[[FeedItem], None]) -> Callable[[], None]:
         del run_id, put

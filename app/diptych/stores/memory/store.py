@@ -1,8 +1,7 @@
-"""The event log and the sessions of one process, in memory and bounded.
+"""The event log and the sessions in memory, bounded.
 
-They end with the process. Run ids carry its epoch, so that a run of an earlier process can be told
-from one that never was. When a bound is reached, the oldest finished runs are dropped, and that is
-logged.
+Run ids contain the process's epoch, which distinguishes runs of an earlier process from runs that
+never existed. When a bound is reached, the oldest finished runs are dropped, with a log line.
 """
 
 import logging
@@ -29,7 +28,7 @@ from diptych.ports.entries import IdempotencyKey, Lease, Opened, RunEntry, RunPa
 from diptych.ports.ids import epoch_of
 from diptych.stores.memory.leases import MemoryLeases
 
-_RECORD_BYTES = 400  # that a record takes beside its content, roughly
+_RECORD_BYTES = 400  # rough size of a record without its content
 _LOG_EVERY = 100  # dropped runs
 _MAX_IDEMPOTENCY_KEYS = 10_000
 _logger = logging.getLogger(__name__)
@@ -37,7 +36,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much is stored at most. Unfinished runs are never dropped."""
+    """Bounds of the store. Unfinished runs are never dropped."""
 
     sessions: int = 1_000
     events: int = 200_000
@@ -46,7 +45,7 @@ class Bounds:
 
 @dataclass(slots=True)
 class _Run:
-    """A run, its records and their size in bytes; `blob` is the key of its offers."""
+    """A run, its records and their size in bytes; `blob` is the key of its tools and agents."""
 
     session_id: str
     created: float
@@ -54,7 +53,7 @@ class _Run:
     size: int = 0
     blob: str | None = None
     awaits_input: bool = False
-    messages: tuple[Message, ...] = ()  # that it adds to the conversation
+    messages: tuple[Message, ...] = ()  # its part of the conversation
 
     @property
     def is_finished(self) -> bool:
@@ -75,23 +74,23 @@ class _Run:
 
 @dataclass(slots=True)
 class _Session:
-    """A session and its runs, the oldest first."""
+    """A session and its runs, oldest first."""
 
     created: float
     updated: float
     runs: list[str] = field(default_factory=list)
-    events: int = 0  # that `/memory/events` shows
+    events: int = 0  # shown by `/memory/events`
 
 
 class MemoryStore:
-    """Fulfils `EventLog` and `Sessions` of `ports.event_log`; no method waits for anything.
+    """Implements `EventLog` and `Sessions` of `ports.stores`; no method blocks.
 
-    `leases` fulfils `ports.SessionLeases` for the same runs.
+    `leases` implements `SessionLeases` for the same runs.
     """
 
     def __init__(self, epoch: str, bounds: Bounds | None = None) -> None:
         self.epoch = epoch
-        self.dropped = 0  # runs, for the metrics
+        self.dropped = 0  # number of runs, for the metrics
         self._bounds = bounds or Bounds()
         self._runs: OrderedDict[str, _Run] = OrderedDict()
         self._sessions: dict[str, _Session] = {}
@@ -137,7 +136,7 @@ class MemoryStore:
         self._add(run, records)
 
     def _earlier_run(self, idempotency_key: IdempotencyKey) -> str | None:
-        """Return the run that a request opened when it came first, if it is still stored."""
+        """Return the run that the original request opened, if it is still stored."""
         while len(self._idempotency_keys) > _MAX_IDEMPOTENCY_KEYS:
             self._idempotency_keys.popitem(last=False)
         digest, run_id = self._idempotency_keys.get(idempotency_key.key, ("", ""))
@@ -180,7 +179,7 @@ class MemoryStore:
             session = self._sessions.get(session_id)
             ids = reversed(session.runs) if session else ()
         ids = iter(ids)
-        if before is not None and before not in ids:  # which leaves those that follow it
+        if before is not None and before not in ids:  # `in` consumes the iterator up to `before`
             raise RunNotFound
         entries = (self._runs[run_id].entry(run_id) for run_id in ids)
         return list(islice((e for e in entries if status in {None, e.status}), limit))
@@ -259,7 +258,7 @@ class MemoryStore:
         return True
 
     def _is_busy(self, session_id: str) -> bool:
-        """Whether a run has not ended; one that has is queued until its use is counted."""
+        """Whether a run is unfinished; finished ones stay queued until their use is counted."""
         queued = map(self._runs.get, self.leases.queued(session_id))
         return any(run is not None and not run.is_finished for run in queued)
 
@@ -288,7 +287,7 @@ class MemoryStore:
         if self.dropped > before and (
             not before or before % _LOG_EVERY > self.dropped % _LOG_EVERY
         ):
-            _logger.warning("dropped the oldest finished runs for room: %d so far", self.dropped)
+            _logger.warning("dropped the oldest finished runs to make room: %d", self.dropped)
         if self._is_full(sessions):
             raise Overloaded("this agent has too many unfinished runs; try again later")
 

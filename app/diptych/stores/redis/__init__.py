@@ -1,31 +1,31 @@
-"""Runs that survive their process: the event log, sessions, leases and feed in Redis 7.
+"""The store in Redis 7, which outlives processes: event log, sessions, leases, feed and ledger.
 
 Keys, all under the prefix; `R` stands for a run's id, `S` for a session's:
 
-    epoch           the name of this store's life; gone when the store was emptied
+    epoch           id of the store's contents; gone when the store was emptied
     log:R           stream of records, ids `<seq>-0`; expires with its session
     run:R           hash: session, created, updated, status, seq, server, lost, deaths, blob;
-                    outlives the stream by a day, so that *expired* and *never was* differ
-    asked:R         list of the signals that its owner has not seen the end of
+                    outlives the log by a day, to distinguish expired from unknown runs
+    asked:R         list of the signals that are not in the log yet
     session:S       hash: created, updated, events, refreshed
-    runs:S          sorted set of its runs, by the order in which they were opened
-    queue:S         list of its runs that are not finished
-    said:S          list: each finished run's id, and the messages that it adds, as JSON
+    runs:S          sorted set of its runs, in the order in which they were opened
+    queue:S         list of its unfinished runs
+    said:S          list: each finished run's id, and its messages as JSON
     lease:S         token of its owner; expires
-    fence:S         token of its newest owner: a write under any other is refused
-    order           how many runs were opened so far
+    fence:S         token of its newest owner: writes with any other are refused
+    order           number of runs opened so far
     sessions        sorted set of sessions, by the last time a run was opened or finished
-    active          set of sessions that have unfinished runs
-    due             sorted set of queued runs with a deadline, by that
-    index           sorted set of all runs, by the order in which they were opened
+    active          set of sessions with unfinished runs
+    due             sorted set of queued runs with a deadline, by deadline
+    index           sorted set of all runs, in the order in which they were opened
     status:X        sorted set of the runs with this status, by the ms of their last record
     budget:A, settled:E, ended:A:R
-                    accounts of the ledger, and what is known for a while: see budgets.py
-    blob:H          what many runs share, by its hash
-    once:K          hash: run and digest of the body for an idempotency key, for a day
+                    accounts of the ledger; recently settled entries and ended runs
+    blob:H          data shared by many runs, by its hash
+    once:K          hash: run and body digest of an idempotency key, for a day
 
-Channels: `told:R` (records, with their owner's token, and notices) and `control` (signals, and
-sessions that are handed over).
+Channels: `told:R` (records with their owner's token, and notices) and `control` (signals, and
+sessions handed over).
 """
 
 from diptych.stores.redis.settings import RedisSettings

@@ -1,7 +1,7 @@
-"""The ledger in Redis: budgets that the runs of all replicas share.
+"""The ledger in Redis: budgets shared by the runs of all replicas.
 
-The accounts of a step are read, changed here, and written back if nobody else has changed them
-meanwhile; else that is done again.
+An operation reads its accounts, changes them here, and writes them back if they are unchanged in
+the store; otherwise it starts over (optimistic locking).
 """
 
 import asyncio
@@ -26,11 +26,11 @@ T = TypeVar("T")
 
 
 class RedisLedger(RuledLedger):
-    """Fulfils `ports.budgets.Ledger`."""
+    """Implements `ports.budgets.Ledger`."""
 
     def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection
-        self._lock = asyncio.Lock()  # steps of one process need not disturb each other
+        self._lock = asyncio.Lock()  # avoids conflicts between operations of this process
 
     async def _apply(
         self,
@@ -71,7 +71,7 @@ class RedisLedger(RuledLedger):
 
 
 def _encoded(state: AccountState) -> bytes:
-    """Encode an account, money as a whole number: sums may have more than 64 bits."""
+    """Encode an account, with money as integers, which may exceed 64 bits."""
     row: dict[str, Any] = {
         "used": to_integers(state.used),
         "reserved": {

@@ -1,4 +1,4 @@
-"""Shared by the ports of the store: connection, settings, and the errors of refusals."""
+"""The base class of the Redis store's parts, and the errors for refused writes."""
 
 from collections.abc import Sequence
 
@@ -9,13 +9,13 @@ from diptych.stores.redis.settings import RedisSettings
 
 
 class StoreClient:
-    """The base of `event_log`, `leases` and `feed`."""
+    """The base class of event log, leases and feed."""
 
     def __init__(self, settings: RedisSettings, connection: RedisConnection) -> None:
         self._settings = settings
         self._connection = connection
         self._lease_ms = max(1, int(settings.lease_seconds * 1000))
-        self._retention_ms = max(1, int(settings.retention * 1100))  # +10 %: it is put off in steps
+        self._retention_ms = max(1, int(settings.retention * 1100))  # +10 %: extended in steps
         self._blob_ms = 2 * self._retention_ms + 7 * 24 * 3600 * 1000
 
     def _key(self, kind: str, name: str) -> str:
@@ -30,12 +30,12 @@ class StoreClient:
 
 
 def expired_run() -> RunLost:
-    """Return the error for a run that was stored here until it expired."""
-    return RunLost("the record of this run is gone: it was kept for its time")
+    """Return the error for an expired run."""
+    return RunLost("the record of this run is gone: its retention has passed")
 
 
 def raise_if_refused(reply: Sequence[Reply]) -> None:
-    """Raise what a script's refusal of a write means."""
+    """Raise the error for a write that a script refused."""
     match reply:
         case [b"ok", *_]:
             return

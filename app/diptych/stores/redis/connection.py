@@ -1,7 +1,7 @@
-"""Redis as the store uses it: redis-py's client, commands that are tried again, and its health.
+"""The connection to Redis: redis-py's client with retries and health checks.
 
-When a connection is lost, nobody knows whether its command was executed. It is sent again, so each
-must have the same effect when it is executed twice.
+When a connection is lost, it is unknown whether its command was executed. It is retried, so each
+command must be idempotent.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ FIRST_CONNECT_SECONDS = 2.0
 HEALTH_CHECK_SECONDS = 1.0
 HEALTH_TIMEOUT_SECONDS = 2.0
 SENTINEL_TIMEOUT_SECONDS = 1.0
-GRACE_SECONDS = 1.0  # for which a store that is lost is not reported yet
+GRACE_SECONDS = 1.0  # before a lost store is reported as unavailable
 SEND_SECONDS = 0.025  # between two batches of commands without a reply
 MAX_UNSENT = 1_000  # commands; beyond that the oldest are dropped
 
@@ -57,9 +57,9 @@ _logger = logging.getLogger(__name__)
 
 
 class Unreachable(Exception):
-    """The store cannot be used; the message tells people why, and what to do.
+    """The store is unavailable; the message says why, and what to do.
 
-    With `is_settled` waiting a moment will not help: something is set up wrongly.
+    `is_settled`: it is a configuration error, so waiting a moment will not help.
     """
 
     def __init__(self, message: str, *, is_settled: bool = False) -> None:
@@ -68,12 +68,12 @@ class Unreachable(Exception):
 
 
 class RedisConnection:
-    """The store's client for all callers; `prefix` stands before each key."""
+    """The shared client of the store; `prefix` is that of all keys."""
 
     def __init__(self, url: ValueProvider, prefix: str) -> None:
         self.prefix = prefix
         self.notes: Sequence[str] = ()
-        self.losses = 0  # connections that broke: what was written last may be gone
+        self.losses = 0  # lost connections, after each of which the newest writes may be gone
         self._url = url
         self._current_url = ""
         self._client: Redis | None = None
@@ -91,7 +91,7 @@ class RedisConnection:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Start to connect, and wait a moment for it; a store that is away is no error."""
+        """Start connecting, and wait a moment for it; an unreachable store is not an error."""
         self._tasks = [
             asyncio.create_task(self._watch(), name="redis-health"),
             asyncio.create_task(self._send_forever(), name="redis-send"),
@@ -108,7 +108,7 @@ class RedisConnection:
         await self._drop_client()
 
     def on_new_epoch(self, listener: Callable[[], None]) -> None:
-        """Call `listener` each time the store turns out to have been emptied."""
+        """Call `listener` each time the store was found to have been emptied."""
         self._epoch_listeners.append(listener)
 
     @property
@@ -118,7 +118,7 @@ class RedisConnection:
         return self._epoch
 
     def unavailable_reason(self) -> str:
-        """Return why the store cannot be used now, and what to do; empty if it can."""
+        """Return why the store is unavailable, and what to do; "" if it is available."""
         if self._problem is None:
             return ""
         since = asyncio.get_running_loop().time() - self._failing_since
@@ -126,18 +126,18 @@ class RedisConnection:
         return "" if is_new else str(self._problem)
 
     def full_reason(self) -> str:
-        """Return since when the store is full; empty while it has room for new runs."""
+        """Return since when the store is full; "" while it has room for new runs."""
         if self._full_since is None:
             return ""
         since = datetime.fromtimestamp(self._full_since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return f"full since {since}, and takes no writes until it has room"
+        return f"full since {since}, and accepts no writes until it has room"
 
     # Commands
 
     async def execute(self, *commands: Command) -> Sequence[Reply]:
-        """Send commands together, and return their replies.
+        """Send commands in one pipeline, and return their replies.
 
-        Raises `StoreError` within 2 seconds, at once while the store is known to be away.
+        Raises `StoreError` within 2 seconds, or at once if the store is known to be unavailable.
         """
 
         async def ask(client: Redis) -> Sequence[Reply]:
@@ -151,30 +151,30 @@ class RedisConnection:
         return await self._promptly(ask)
 
     async def run(self, script: Script, method: str, *arguments: Argument) -> Reply:
-        """Run a method of a script. Raises as `execute` does."""
+        """Run a method of a script. Raises `StoreError` as `execute` does."""
         return await self._promptly(self._script(script, method, arguments))
 
     async def run_when_available(self, script: Script, method: str, *arguments: Argument) -> Reply:
-        """Run a method, and wait for as long as the store is away. The caller sets a limit."""
+        """Run a method of a script; wait while the store is unavailable, without a limit."""
         return await self._try(self._script(script, method, arguments), waits=True)
 
     def send(self, *command: Argument) -> None:
-        """Send a command soon, without a reply; it may be lost."""
+        """Send a command in the background, without its reply; it may be lost."""
         self._unsent.append(command)
         self._has_unsent.set()
 
     async def refresh_epoch(self) -> str:
-        """Read the store's epoch now; it is another one after the store was emptied."""
+        """Read the store's epoch now; it changes when the store is emptied."""
         return self._update_epoch(await self.run(RUNS_WHEN_FULL, "epoch", secrets.token_hex(4)))
 
     async def client(self) -> Redis:
-        """Return redis-py's client, once the store is well."""
+        """Return redis-py's client, once the store is healthy."""
         while self._client is None or not self._is_well.is_set():
             await self._is_well.wait()
         return self._client
 
     def check_now(self) -> None:
-        """Look at the store's health at once: somebody met an error."""
+        """Run a health check at once, after an error."""
         self._check_now.set()
 
     def _script(
@@ -199,7 +199,7 @@ class RedisConnection:
             raise StoreError(f"{reason}; try again later") from None
 
     async def _try(self, ask: Callable[[Redis], Awaitable[T]], *, waits: bool) -> T:
-        """Ask until there is an answer: connections get lost, and masters are replaced."""
+        """Retry `ask` when connections are lost and masters are replaced."""
         backoff = _backoff()
         while True:
             reason = self.unavailable_reason()
@@ -237,14 +237,14 @@ class RedisConnection:
     # Health
 
     async def _watch(self) -> None:
-        """Check the store's health every second, and at once when a caller has met an error."""
+        """Check the store's health every second, and at once after `check_now`."""
         backoff = _backoff()
         while True:
             began = asyncio.get_running_loop().time()
             try:
                 async with asyncio.timeout(HEALTH_TIMEOUT_SECONDS):
                     await self._check(await self._configured())
-            except Exception as error:  # noqa: BLE001 - of any kind: nothing else would reconnect
+            except Exception as error:  # noqa: BLE001 - whatever it is, only this loop reconnects
                 self._fail(unreachable(error), began)
                 await self._disconnect()
             else:
@@ -262,16 +262,16 @@ class RedisConnection:
 
     def _fail(self, problem: Unreachable, since: float) -> None:
         if self._problem is None or not self._has_tried.is_set():
-            _logger.warning("the store is lost: %s", problem)  # once, until it is back
+            _logger.warning("the store is unavailable: %s", problem)  # once, until it is back
         self._failing_since = min(self._failing_since, since)
         self._problem = problem
         self._is_well.clear()
 
     async def _configured(self) -> Redis:
-        """Return the client that the URL describes; the URL may appear or change."""
+        """Return the client for the current URL, which may appear or change at any time."""
         url = self._url() or self._current_url
         if not url:
-            raise Unreachable("the store's URL is not there yet", is_settled=True)
+            raise Unreachable("the store's URL is missing", is_settled=True)
         if self._client is None or url != self._current_url:
             SECRETS.remember(url)
             await self._drop_client()
@@ -280,7 +280,7 @@ class RedisConnection:
         return self._client
 
     async def _check(self, client: Redis) -> None:
-        """Look whether this server can be used, and is the master. Raises errors of many kinds."""
+        """Check that the server is usable and the master. Raises many kinds of errors."""
         pool = client.connection_pool
         if isinstance(pool, SentinelConnectionPool):
             before, found = pool.master_address, None
@@ -292,7 +292,7 @@ class RedisConnection:
         self.notes = read_info(await client.info(*_SECTIONS))
         epoch = await self._script(RUNS_WHEN_FULL, "epoch", (secrets.token_hex(4),))(client)
         self._update_epoch(epoch)
-        try:  # a write that changes nothing, and that a full store refuses all the same
+        try:  # a write without effect, which a full store still refuses
             await _ask(client, "SET", f"{self.prefix}:full", "1", "XX")
             self._full_since = None
         except OutOfMemoryError:
@@ -304,16 +304,16 @@ class RedisConnection:
         self._epoch = epoch
         if was_emptied:
             self.losses += 1
-            _logger.error("the store was emptied: the runs that were in it are lost")
+            _logger.error("the store was emptied: its runs are lost")
             for listener in self._epoch_listeners:
                 listener()
         return epoch
 
     async def _disconnect(self) -> None:
-        """Close all connections, those in use too: what waits on them is tried again."""
+        """Close all connections, even those in use: commands waiting on them are retried."""
         self.losses += 1
         if self._client:
-            with suppress(Exception):  # of any kind: the next check connects anew
+            with suppress(Exception):  # the next health check reconnects anyway
                 await self._client.connection_pool.disconnect()
 
     async def _drop_client(self) -> None:
@@ -332,8 +332,8 @@ async def _ask(client: Redis, *command: Argument) -> Reply:
 async def cancel(task: asyncio.Task[None] | None) -> None:
     """Cancel a task, and wait for its end.
 
-    One `Task.cancel` may not be enough: redis-py asks Sentinels by `asyncio.wait_for`, which on
-    Python 3.11 loses a cancellation that comes with the result.
+    One `Task.cancel` may not be enough: redis-py queries Sentinels with `asyncio.wait_for`, which
+    on Python 3.11 loses a cancellation that arrives together with the result.
     """
     while task is not None and not task.done():
         task.cancel()
@@ -345,9 +345,9 @@ def _backoff() -> Backoff:
 
 
 def read_info(facts: Mapping[str, Any]) -> Sequence[str]:
-    """Read the reply to INFO; return notes on unsafe settings.
+    """Check the reply to INFO; return warnings about unsafe settings.
 
-    Raises `Unreachable` for a server that cannot be used.
+    Raises `Unreachable` if the server is unusable.
     """
     version = str(facts.get("redis_version", "of no version"))
     number = re.match(r"\d+", version)
@@ -359,9 +359,9 @@ def read_info(facts: Mapping[str, Any]) -> Sequence[str]:
     if facts.get("redis_mode") == "cluster":
         raise Unreachable(_CLUSTER, is_settled=True)
     if facts.get("loading"):
-        raise Unreachable("the store is still loading what it had saved")
+        raise Unreachable(_LOADING)
     if facts.get("role") == "slave":
-        raise Unreachable("the store is a replica, which takes no writes: name its master")
+        raise Unreachable(_REPLICA)
     notes = []
     policy = facts.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
@@ -372,12 +372,12 @@ def read_info(facts: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _is_temporary(error: ResponseError) -> bool:
-    """Whether the server refuses a command because of a state that will pass."""
+    """Whether the server refuses a command because of a temporary state."""
     return str(error).startswith(("MISCONF", "NOREPLICAS", "BUSY ", "MASTERDOWN"))
 
 
 def unreachable(error: Exception) -> Unreachable:  # noqa: C901 - a table
-    """Translate an error of redis-py; the message holds nothing of the server's text or the URL."""
+    """Translate an error; the message contains neither the server's text nor the URL."""
     match error:
         case Unreachable():
             return error
@@ -389,13 +389,13 @@ def unreachable(error: Exception) -> Unreachable:  # noqa: C901 - a table
         case NoPermissionError():
             return Unreachable(_MISSING_PERMISSION, is_settled=True)
         case BusyLoadingError():
-            return Unreachable("the store is still loading what it had saved")
+            return Unreachable(_LOADING)
         case MasterNotFoundError():
             return Unreachable(
-                "the store's sentinels cannot be reached, or know no master of the name in its URL"
+                "the store's sentinels are unreachable, or do not know the master named in its URL"
             )
         case ReadOnlyError():
-            return Unreachable("the store is a replica, which takes no writes: name its master")
+            return Unreachable(_REPLICA)
         case TimeoutError() | RedisTimeoutError():
             return Unreachable("the store does not answer")
     for part, message, is_settled in _KNOWN_ERRORS:
@@ -408,18 +408,20 @@ def unreachable(error: Exception) -> Unreachable:  # noqa: C901 - a table
     return Unreachable("the store cannot be reached")
 
 
+_LOADING = "the store is still loading its data"
+_REPLICA = "the store is a read-only replica: use its master"
 _CLUSTER = (
     "the store is a Redis in cluster mode, which spreads the keys of a run over its nodes: "
-    "name a Redis without cluster mode, or with Sentinel"
+    "use a Redis without cluster mode, or with Sentinel"
 )
-_MISSING_PERMISSION = "the store's user may not do all that is needed: see its ACL rules"
+_MISSING_PERMISSION = "the store's user lacks permissions: see its ACL rules"
 _KNOWN_ERRORS = (  # part of the server's or the TLS library's text, message, is_settled
-    ("DENIED", "the store is in protected mode: give it a password, and the URL", True),
-    ("DB index", "the store has no database of the number in its URL", True),
-    ("Invalid Database", "the store has no database of the number in its URL", True),
+    ("DENIED", "the store is in protected mode: set a password, also in its URL", True),
+    ("DB index", "the store has no database with the number in its URL", True),
+    ("Invalid Database", "the store has no database with the number in its URL", True),
     ("script can't", _MISSING_PERMISSION, True),  # of a command inside a script
     ("CERTIFICATE", "the store's TLS certificate is not trusted: set ssl_ca_certs", True),
-    ("MISCONF", "the store takes no writes, for it cannot save to its disk", False),
-    ("NOREPLICAS", "the store takes no writes, for it has too few replicas", False),
+    ("MISCONF", "the store accepts no writes: it cannot save to its disk", False),
+    ("NOREPLICAS", "the store accepts no writes: it has too few replicas", False),
     ("BUSY ", "the store is busy with a script", False),
 )

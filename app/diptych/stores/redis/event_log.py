@@ -1,7 +1,7 @@
-"""The event log in Redis: a stream for each run, whose ids are the seqs of the records.
+"""The event log in Redis: one stream per run, with the records' seqs as ids.
 
-The sessions are a view of it. Each write is one script (`scripts/runs.lua`), which also publishes
-the records; `feed` receives them. Lists are read in pages, so that none holds Redis up.
+Each write is one script (`scripts/runs.lua`), which also publishes the records to the feed. Lists
+are read in pages, so that none blocks Redis for long.
 """
 
 import asyncio
@@ -28,20 +28,20 @@ from diptych.stores.redis.connection import RedisConnection, Reply
 from diptych.stores.redis.scripts import RUNS, RUNS_WHEN_FULL
 from diptych.stores.redis.settings import RedisSettings
 
-_RECORDS_PER_READ = 2_000  # lest a long run holds up Redis or this process
+_RECORDS_PER_READ = 2_000  # so that a long run does not block Redis or this process
 _SESSIONS_PER_CALL = 100
 _RUNS_PER_CALL = 1_000
-_MAX_EXPIRED_PAGES = 100  # that are removed before a page is returned that is too short
-_BLOB_CACHE_SECONDS, _MAX_CACHED_BLOBS = 60.0, 1_000  # a run does not wait for its blob
-_ENDING_SECONDS = 1.0  # for which the owner of a run that has ended may count it
+_MAX_EXPIRED_PAGES = 100  # pages with expired runs to purge before returning a short page
+_BLOB_CACHE_SECONDS, _MAX_CACHED_BLOBS = 60.0, 1_000  # a stored blob is not written again
+_ENDING_SECONDS = 1.0  # to wait for the owner of an ended run to count its use
 
 
 class RedisEventLog(StoreClient):
-    """Fulfils `EventLog` and `Sessions` of `ports.event_log`."""
+    """Implements `EventLog` and `Sessions` of `ports.stores`."""
 
     def __init__(self, settings: RedisSettings, connection: RedisConnection) -> None:
         super().__init__(settings, connection)
-        self._blobs: dict[tuple[int, str], float] = {}  # stored since the last loss, known until
+        self._blobs: dict[tuple[int, str], float] = {}  # cache expiry by loss count and key
 
     @property
     def epoch(self) -> str:
@@ -56,7 +56,7 @@ class RedisEventLog(StoreClient):
         if_idle: bool = False,
         if_newest: str | None = None,
     ) -> Opened:
-        seconds = first.metadata.get("seconds")  # until its caller's deadline
+        seconds = first.metadata.get("seconds")  # until the caller's deadline
         reply = await self._connection.run(
             RUNS,
             "open",
@@ -154,7 +154,7 @@ class RedisEventLog(StoreClient):
         before: str | None = None,
         limit: int | None = None,
     ) -> Sequence[RunEntry]:
-        if before == "":  # no run has this id, and to the script it means that there is no `before`
+        if before == "":  # no run has this id, and the script takes it for no `before`
             raise RunNotFound
         found: list[RunEntry] = []
         session = () if session_id is None else (session_id,)
@@ -208,7 +208,7 @@ class RedisEventLog(StoreClient):
 
     async def conversation(self, session_id: str) -> tuple[Message, ...]:
         [rows] = await self._connection.execute(("LRANGE", self._key("said", session_id), 0, -1))
-        # Before its messages, each row has the run's id.
+        # Each row starts with the run's id.
         return tuple(m for row in rows for m in decode_messages(row.partition(b" ")[2]))
 
     async def session_exists(self, session_id: str) -> bool:
@@ -261,7 +261,7 @@ class RedisEventLog(StoreClient):
 
 
 def _shown(records: Sequence[Record]) -> str:
-    """Write '1' for each record that `/memory/events` shows, and '0' for each other."""
+    """Return '1' for each record that `/memory/events` shows, '0' for each other."""
     return "".join("01"[r.event_type not in NOT_IN_MEMORY_VIEW] for r in records)
 
 

@@ -1,8 +1,7 @@
-"""The feed over Redis pub/sub: records and notices of runs that other processes own.
+"""The feed over Redis pub/sub: records and notices of runs owned by other processes.
 
-Signals to runs come by it too, and word of sessions that are handed over. Messages are lost
-whenever the connection is. Subscribers are told of such a gap, and read the record again; so they
-are when records begin to come from another owner.
+It also carries signals to runs, and handed-over sessions. Messages are lost whenever the connection
+is. Subscribers then get a gap, and read the log again; also when a run's owner changes.
 """
 
 import asyncio
@@ -31,7 +30,7 @@ from diptych.stores.redis.connection import RedisConnection
 from diptych.stores.redis.settings import RedisSettings
 
 SUBSCRIBE_TIMEOUT_SECONDS = 1.8
-_NOTICE = b"notice"  # the first line of a message that holds a notice; else it names the owner
+_NOTICE = b"notice"  # first line of a message with a notice; in others it names the owner
 _logger = logging.getLogger(__name__)
 
 ItemCallback = Callable[[FeedItem], None]
@@ -45,19 +44,19 @@ class RunChannel:
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
         self.callbacks: list[ItemCallback] = []
-        self.confirmed = asyncio.Event()  # no message is missed from now on
+        self.confirmed = asyncio.Event()  # subscribed: no message is missed from now on
         self.was_confirmed = False
-        self._token: str | None = None  # of the owner whose records came last
+        self._token: str | None = None  # of the owner of the newest records
 
     def confirm(self) -> None:
-        """Take Redis' word that messages come; the second time there was a gap."""
+        """Handle Redis' confirmation of a subscription; any but the first follows a gap."""
         self.confirmed.set()
         if self.was_confirmed:
             self.put_all([Gap()])
         self.was_confirmed = True
 
     def take(self, message: bytes) -> None:
-        """Take a message that was published to the channel."""
+        """Handle a message published to the channel."""
         head, *lines = message.split(b"\n")
         try:
             items = self._decode(head, lines)
@@ -70,7 +69,7 @@ class RunChannel:
         for put in tuple(self.callbacks):
             for item in items:
                 if not _deliver(put, item):
-                    _deliver(put, Gap())  # it reads the record instead
+                    _deliver(put, Gap())  # the subscriber reads the log instead
 
     def _decode(self, head: bytes, lines: list[bytes]) -> list[FeedItem]:
         if head == _NOTICE:
@@ -83,7 +82,7 @@ class RunChannel:
 
 
 class RedisFeed(StoreClient):
-    """Fulfils `ports.Feed`."""
+    """Implements `ports.Feed`."""
 
     def __init__(self, settings: RedisSettings, connection: RedisConnection) -> None:
         super().__init__(settings, connection)
@@ -128,7 +127,7 @@ class RedisFeed(StoreClient):
         self._hand_over_callbacks.append(callback)
 
     async def receive_forever(self) -> None:
-        """Receive messages; after a lost connection, subscribe again on a new one."""
+        """Receive messages; after a lost connection, reconnect and subscribe again."""
         backoff = Backoff(initial=0.05, maximum=1.0)
         while True:
             client = await self._connection.client()
@@ -162,7 +161,7 @@ class RedisFeed(StoreClient):
             case {"type": "subscribe", "channel": bytes(name)}:
                 self._unconfirmed[name.decode()] -= 1
                 channel = self._channels.get(name.decode())
-                # While one is unconfirmed, it was unsubscribed and subscribed again.
+                # A pending confirmation means that it was unsubscribed and subscribed again.
                 if channel and self._unconfirmed[name.decode()] <= 0:
                     channel.confirm()
 
@@ -184,14 +183,14 @@ class RedisFeed(StoreClient):
                 _deliver(signal_received, session_id, run_id, signal)
 
     async def _send_subscribe(self, *names: str) -> None:
-        """Subscribe; if the connection is lost meanwhile, the next one does it."""
+        """Subscribe; if the connection is lost, the next one subscribes again."""
         if self._pubsub and names:
             self._unconfirmed.update(names)
             with suppress(RedisError, OSError):
                 await self._pubsub.subscribe(*names)
 
     async def _send_unsubscribe(self, name: str) -> None:
-        if self._pubsub and name not in self._channels:  # nobody has subscribed again
+        if self._pubsub and name not in self._channels:  # unless subscribed again by now
             with suppress(RedisError, OSError):
                 await self._pubsub.unsubscribe(name)
 
@@ -211,10 +210,10 @@ class RedisFeed(StoreClient):
 
 
 def _deliver(callback: Callable[[*About], None], *about: *About) -> bool:
-    """Call back, and say whether that went well: an error of one keeps no other from hearing."""
+    """Call a callback; return False if it failed, so that others are still called."""
     try:
         callback(*about)
-    except Exception:  # of any kind: it is the callback's, and not the connection's
-        _logger.exception("a subscriber failed at what came over the feed")
+    except Exception:  # the callback's bug must not break the connection
+        _logger.exception("a subscriber of the feed failed")
         return False
     return True

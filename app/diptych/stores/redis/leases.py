@@ -1,6 +1,6 @@
-"""The leases of sessions: one owner may write its runs. A lease expires; its fence does not.
+"""The leases of sessions in Redis. A lease expires; its fencing token does not.
 
-Each decision is one script (`scripts/leases.lua`), so that no other process can decide in between.
+Each operation is one atomic script (`scripts/leases.lua`).
 """
 
 from collections.abc import Sequence
@@ -15,20 +15,20 @@ from diptych.stores.redis.client import StoreClient, expired_run, raise_if_refus
 from diptych.stores.redis.scripts import RUNS, RUNS_WHEN_FULL
 
 _MAX_UNOWNED = 50  # sessions in one reply
-_MAX_OVERDUE, _AGAIN_MS = 100, 4_000  # runs in one reply, and after how long they are given again
+_MAX_OVERDUE, _AGAIN_MS = 100, 4_000  # runs in one reply; delay until they are returned again
 _LEASES_PER_CALL = 1_000
 _MOST_SIGNALS = {
     MessageQueued: MAX_MESSAGES_PER_RUN,
     QueueCleared: 2 * MAX_MESSAGES_PER_RUN,
     ApprovalDecided: 2 * MAX_MESSAGES_PER_RUN,
 }
-"""How many unrecorded signals a run may have when one of these is added; those that end it always
-fit."""
+"""Maximum number of a run's unlogged signals when one of these is added; other signals, which end
+the run, are always accepted."""
 _TOO_MANY = 2  # a reply of the script
 
 
 class RedisLeases(StoreClient):
-    """Fulfils `ports.SessionLeases`."""
+    """Implements `ports.SessionLeases`."""
 
     @property
     def lease_seconds(self) -> float | None:
@@ -123,10 +123,10 @@ class RedisLeases(StoreClient):
         return [signal for signal in map(decode_signal, encoded) if signal]
 
     async def may_be_truncated(self, run_id: str) -> bool:
-        """Whether the store may have lost records that a former owner took for written.
+        """Whether the store may have lost records that it had confirmed to a former owner.
 
-        It may if the run was last driven on another server, or before this one's restart, and has
-        no new records since.
+        True if the run was last executed with another Redis server, or before a restart of this
+        one, and has no new records since.
         """
         found = await self._connection.run(RUNS_WHEN_FULL, "may_be_truncated", run_id)
         if found is None:

@@ -1,4 +1,4 @@
-"""Deletes all that an agent has stored: for an Agent that was deleted."""
+"""Deletes all data of an agent, after its Agent was deleted."""
 
 import asyncio
 
@@ -16,9 +16,9 @@ _LOOK_SECONDS = 1.0
 async def purge(url: ValueProvider, prefix: str, *, patience: float) -> int:
     """Delete every key of an agent; return how many there were.
 
-    Processes of the agent may end first, and their runs with them: they are waited for, `patience`
-    seconds at most. Keys of another Agent of the name, below `<prefix>:agent:`, stay. Raises
-    `StoreError` if the store cannot be reached; what was deleted by then stays deleted.
+    First waits for the agent's processes to end, for `patience` seconds at most. Keys of other
+    Agents below `<prefix>:agent:` stay. Raises `StoreError` if the store is unreachable, possibly
+    after deleting some keys.
     """
     try:
         async with read_url(url() or "").client() as client:
@@ -29,9 +29,9 @@ async def purge(url: ValueProvider, prefix: str, *, patience: float) -> int:
 
 
 async def _wait_for_processes(client: Redis, prefix: str, patience: float) -> None:
-    """Wait until no process of the agent is connected: each subscribes to its signals.
+    """Wait until no process of the agent is subscribed to its control channel.
 
-    One that drains would write again what is deleted under its hand.
+    A draining process would recreate deleted keys.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience

@@ -1,11 +1,11 @@
-"""The settings of a Redis store, and the client of redis-py that its URL describes.
+"""The settings of a Redis store, and the redis-py client for its URL.
 
-A URL is one of `redis://`, `rediss://` and `unix://`, with the options of redis-py's `from_url`
+A URL is `redis://`, `rediss://` or `unix://`, with the options of redis-py's `from_url`
 (`ssl_ca_certs=…` and the like), or `redis+sentinel://[user:pass@]host:port,host:port/name[/db]`
-(`rediss+sentinel://` with TLS). There user and password are those of the master; the sentinels'
-own are `sentinel_username=` and `sentinel_password=`.
+(`rediss+sentinel://` with TLS), with user and password of the master. The sentinels' own are
+`sentinel_username=` and `sentinel_password=`.
 
-A user with an ACL needs `~<prefix>:* &<prefix>:* +@read +@write +@scripting +@pubsub
+With ACLs, the user needs `~<prefix>:* &<prefix>:* +@read +@write +@scripting +@pubsub
 +@connection +info +time`.
 """
 
@@ -31,7 +31,7 @@ from diptych.manifest.settings import RETENTION
 from diptych.ports import ValueProvider
 
 CONNECT_TIMEOUT_SECONDS = 1.0
-COMMAND_TIMEOUT_SECONDS = 1.8  # of callers that do not wait for a store that is away
+COMMAND_TIMEOUT_SECONDS = 1.8  # for callers that do not wait for an unavailable store
 MAX_CONNECTIONS = 64
 _SENTINEL_SECONDS = 0.5
 _SENTINEL_PORT = 26379
@@ -40,7 +40,7 @@ _OUR_OPTIONS = (
     *("max_connections", "timeout", "retry_on_timeout", "health_check_interval"),
     *("socket_timeout", "socket_connect_timeout", "protocol", "decode_responses", "encoding"),
 )
-_KEEPALIVE = {  # a peer that is gone without a word is noticed within 3 seconds
+_KEEPALIVE = {  # detects a silently lost peer within 3 seconds
     getattr(socket, name): value
     for name, value in (
         ("TCP_KEEPIDLE", 1),
@@ -54,12 +54,11 @@ _KEEPALIVE = {  # a peer that is gone without a word is noticed within 3 seconds
 
 @dataclass(frozen=True, slots=True)
 class RedisSettings:
-    """Where the store is and how long it keeps things; times in seconds.
+    """The settings of a store; times in seconds.
 
-    `url` is read again every second; None while it is missing.
-    `prefix` stands before each key: stores with the same prefix share their runs. A session is
-    kept for `retention` after its last run, and up to a tenth longer. A lease that its owner has
-    not renewed for `lease_seconds` can be claimed by others. The queue of a session holds at most
+    `url` is read again every second. `prefix` is that of all keys: processes with the same prefix
+    share their runs. A session is kept for `retention` after its last run, and up to 10 % longer. A
+    lease expires `lease_seconds` after its last renewal. The queue of a session holds at most
     `max_queued_runs`.
     """
 
@@ -71,7 +70,7 @@ class RedisSettings:
 
 
 class _MasterPool(SentinelConnectionPool, BlockingConnectionPool):
-    """Connections to the master that sentinels name; while they are away, to the one they named."""
+    """Connects to the sentinels' current master; while they are down, to the last known one."""
 
     async def get_master_address(self) -> tuple[str, int]:
         try:
@@ -85,9 +84,9 @@ class _MasterPool(SentinelConnectionPool, BlockingConnectionPool):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A server, or sentinels that know where the server `master` is.
+    """A server, or the sentinels of the server named `master`.
 
-    `server` and `sentinels` are options of redis-py's connections.
+    `server` and `sentinels` are connection options of redis-py.
     """
 
     server: dict[str, Any] = field(repr=False)
@@ -96,12 +95,12 @@ class Endpoint:
     sentinels: tuple[dict[str, Any], ...] = field(default=(), repr=False)
 
     def client(self) -> Redis:
-        """Make a client; it connects when it is used. Retries are the caller's."""
+        """Return a client, which connects on first use and never retries."""
         fixed: dict[str, Any] = {
             "protocol": 2,
             "driver_info": None,
             "retry": Retry(NoBackoff(), 0),
-            # The caller bounds a command. With a timeout of its own redis-py sends by
+            # Callers limit the time of a command. With its own timeout, redis-py would use
             # `asyncio.wait_for`, which loses cancellations on Python 3.11.
             "socket_timeout": None,
             "socket_connect_timeout": CONNECT_TIMEOUT_SECONDS,
@@ -132,18 +131,18 @@ class Endpoint:
 
 
 def read_url(url: str) -> Endpoint:
-    """Read a URL. Raises `ConfigError`, whose message shows nothing of the URL: it has secrets."""
+    """Parse a URL. Raises `ConfigError`, without quoting the URL, which has secrets."""
     scheme = _SCHEME.match(url)
     if not scheme:
         raise ConfigError(
-            "the store's URL must begin with redis://, rediss://, unix:// or redis+sentinel://"
+            "the store's URL must start with redis://, rediss://, unix:// or redis+sentinel://"
         )
     try:
         return _sentinel_endpoint(url) if scheme[1].endswith("+sentinel") else _endpoint(url)
     except ConfigError:
         raise
-    except (ValueError, TypeError):  # redis-py's message would show a password
-        raise ConfigError("the store's URL cannot be read: check its port and options") from None
+    except (ValueError, TypeError):  # redis-py's message may contain a password
+        raise ConfigError("the store's URL is not valid: check its port and options") from None
 
 
 def _endpoint(url: str) -> Endpoint:
@@ -156,13 +155,13 @@ def _endpoint(url: str) -> Endpoint:
         found.setdefault("host", "localhost")
         path = urlsplit(url).path.strip("/")
         if path and not path.isdigit():
-            raise ConfigError("the store's URL must end with the number of a database, or nothing")
+            raise ConfigError("the store's URL may only have a database number as its path")
     for name in _OUR_OPTIONS:
         found.pop(name, None)
     try:
         connection_class(**found)
-    except Exception as error:  # redis-py refuses options with errors of many kinds
-        raise ConfigError("the store's URL has an option that is not known or not valid") from error
+    except Exception as error:  # redis-py raises many kinds of errors for invalid options
+        raise ConfigError("the store's URL has an unknown or invalid option") from error
     return Endpoint(found, connection_class)
 
 
@@ -172,7 +171,7 @@ def _sentinel_endpoint(url: str) -> Endpoint:
     name, _, database = parts.path.strip("/").partition("/")
     if not hosts or not name:
         raise ConfigError(
-            "the store's URL must name sentinels and the master that they watch: "
+            "the store's URL must name sentinels and their master: "
             "redis+sentinel://host:26379,host:26379/mymaster"
         )
     options = dict(parse_qsl(parts.query))

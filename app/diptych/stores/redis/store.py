@@ -1,4 +1,4 @@
-"""The store in Redis: all ports of it as one object, which opens and closes its connections."""
+"""The store in Redis: one object that implements all store ports, and owns the connections."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ from diptych.stores.redis.settings import RedisSettings
 
 
 class RedisStore(RedisFeed, RedisEventLog, RedisLeases):
-    """Fulfils `ports.event_log.EventLog`, `Sessions`, `SessionLeases` and `Feed`.
+    """Implements `EventLog`, `Sessions`, `SessionLeases` and `Feed` of `ports.stores`.
 
-    `ledger` fulfils `ports.budgets.Ledger`. Must be made inside an event loop.
+    `ledger` implements `ports.budgets.Ledger`. Must be created inside an event loop.
     """
 
     def __init__(self, settings: RedisSettings) -> None:
@@ -23,7 +23,7 @@ class RedisStore(RedisFeed, RedisEventLog, RedisLeases):
         self._receiving: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Connect. A store that is away is no error; `unavailable_reason` tells."""
+        """Connect. An unreachable store is not an error; see `unavailable_reason`."""
         self._receiving = asyncio.create_task(self.receive_forever(), name="redis-feed")
         await self._connection.start()
 
@@ -32,13 +32,13 @@ class RedisStore(RedisFeed, RedisEventLog, RedisLeases):
         await self._connection.aclose()
 
     def unavailable_reason(self) -> str:
-        """Return why the store cannot be used now, and what to do; empty if it can."""
+        """Return why the store is unavailable, and what to do; "" if it is available."""
         return self._connection.unavailable_reason()
 
     def full_reason(self) -> str:
-        """Return since when the store is full; empty while it has room for new runs."""
+        """Return since when the store is full; "" while it has room for new runs."""
         return self._connection.full_reason()
 
     def notes(self) -> Sequence[str]:
-        """Name settings of the server that endanger runs."""
+        """Return warnings about unsafe settings of the server."""
         return self._connection.notes

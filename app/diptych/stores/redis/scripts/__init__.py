@@ -1,4 +1,4 @@
-"""The Lua scripts that run inside Redis: methods, each call of which is one step."""
+"""The Lua scripts that run inside Redis; each has several methods, executed atomically."""
 
 import hashlib
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from importlib.resources import files
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script, and the hash that names it."""
+    """A script and its hash, for EVALSHA."""
 
     source: str
     sha: str
@@ -23,5 +23,5 @@ def _load(*names: str, flags: str = "") -> Script:
 
 
 RUNS = _load("runs", "leases")
-RUNS_WHEN_FULL = _load("runs", "leases", flags=" flags=allow-oom")  # a full store runs it too
+RUNS_WHEN_FULL = _load("runs", "leases", flags=" flags=allow-oom")  # also runs in a full store
 BUDGETS = _load("budget")

@@ -1,8 +1,8 @@
 -- The accounts of the ledger, each a hash of a version and a text (`stores/ledger.py` has the rules).
--- That an entry is settled, or a run counted to its end, is known for a while by a key of its own.
+-- Keys of their own remember for a while that an entry was settled, or that a run has ended.
 
--- Gives the time in ms, whether the entry is settled, and for each account: whether the run has been
--- counted to its end, version, text.
+-- Returns the time in ms, whether the entry is settled, and for each account: whether the run has
+-- ended, version, text.
 function methods.read(entry, run, ...)
   local ended, versions, texts = {}, {}, {}
   for n, account in ipairs({ ... }) do
@@ -13,14 +13,14 @@ function methods.read(entry, run, ...)
   return { now_ms(), redis.call('EXISTS', key('settled', entry)), ended, versions, texts }
 end
 
--- Writes accounts under a new version, if each still has the version that was read. Gives 1, else 0.
--- For each account: its key, the ms for which it is kept, the version that was read, its text.
+-- Writes accounts under a new version, if each still has the version that was read. Returns 1, else 0.
+-- Arguments for each account: its key, its lifetime in ms, the version that was read, its text.
 function methods.write(version, entry, settled_ms, run, ended_ms, ...)
   local rows = { ... }
   for i = 1, #rows, 4 do
     local found = redis.call('HGET', key('budget', rows[i]), 'version') or ''
     if found == version then
-      return 1 -- this call was executed before, and its reply was lost
+      return 1 -- executed before, but the reply was lost
     elseif found ~= rows[i + 2] then
       return 0
     end

@@ -1,4 +1,4 @@
--- The leases of sessions and the turns of their runs; put after `runs.lua`.
+-- The leases of sessions and the queues of their runs; follows `runs.lua`.
 
 -- Claims a session that has unfinished runs and no owner.
 function methods.claim(session, token, lease_ms)
@@ -14,8 +14,8 @@ function methods.claim(session, token, lease_ms)
   return (not owner or owner == token) and 1 or 0
 end
 
--- The run whose turn it is: its id, the bytes that must be read to execute it, and how many of its
--- owners have died; counting the last one, if it has gone and nobody has claimed since.
+-- Returns the first run in the queue: its id, the bytes to load in order to execute it, and how many
+-- of its owners have died, including the last one if it is gone and nobody has claimed since.
 function methods.queue_head(session)
   local run, size = redis.call('LINDEX', key('queue', session), 0), 0
   if not run then
@@ -28,7 +28,7 @@ function methods.queue_head(session)
   return { run, size, deaths + (has_died(session) and 1 or 0) }
 end
 
--- Gives the first run of the queue and renews the lease; without one releases the lease.
+-- Returns the first run in the queue and renews the lease; if the queue is empty, releases the lease.
 function methods.next_run(session, token, lease_ms)
   local refused = refusal(session, token)
   if refused then
@@ -46,7 +46,7 @@ function methods.next_run(session, token, lease_ms)
   return { 'ok', run }
 end
 
--- Takes a run that has ended out of the queue, adds its messages to the conversation, and gives the
+-- Removes an ended run from the queue, appends its messages to the conversation, and returns the
 -- next run.
 function methods.finish_run(session, token, lease_ms, run, said, retention_ms, blob_ms)
   local refused = refusal(session, token)
@@ -57,7 +57,7 @@ function methods.finish_run(session, token, lease_ms, run, said, retention_ms, b
   if redis.call('LPOS', key('queue', session), run) then
     local known = redis.call('HMGET', key('run', run), 'status', 'seq')
     if UNFINISHED[known[1]] then
-      return { 'tail', tonumber(known[2]) } -- the run's end was lost: its owner must add it again
+      return { 'tail', tonumber(known[2]) } -- the run's end was lost: the owner must append it again
     end
     redis.call('LREM', key('queue', session), 1, run)
     redis.call('UNLINK', key('asked', run))
@@ -66,7 +66,7 @@ function methods.finish_run(session, token, lease_ms, run, said, retention_ms, b
       redis.call('RPUSH', key('said', session), run .. ' ' .. said)
     end
     expire(run, retention_ms, blob_ms, 'NX')
-    put_off_expiry(session, retention_ms, blob_ms)
+    extend_expiry(session, retention_ms, blob_ms)
     redis.call('ZADD', SESSIONS, now_ms(), session)
   end
   local following = methods.next_run(session, token, lease_ms)
@@ -79,8 +79,8 @@ function methods.finish_run(session, token, lease_ms, run, said, retention_ms, b
   return following
 end
 
--- Renews leases, and gives the numbers of those that are lost. A session without unfinished runs is
--- skipped: its lease was released while this was on its way. The others' runs expire later.
+-- Renews leases, and returns the indexes of the lost ones. Skips sessions without unfinished runs:
+-- their leases were released meanwhile. Also extends the expiry of the other sessions' runs.
 function methods.renew(lease_ms, retention_ms, blob_ms, ...)
   local lost, pairs_ = {}, { ... }
   for i = 1, #pairs_, 2 do
@@ -89,14 +89,14 @@ function methods.renew(lease_ms, retention_ms, blob_ms, ...)
       lost[#lost + 1] = (i - 1) / 2
     elseif redis.call('EXISTS', key('queue', session)) == 1 then
       redis.call('SET', key('lease', session), token, 'PX', lease_ms)
-      put_off_expiry(session, tonumber(retention_ms), blob_ms)
+      extend_expiry(session, tonumber(retention_ms), blob_ms)
     end
   end
   return lost
 end
 
--- Releases a session. The fence becomes a token that nobody has, so that neither a late write nor a
--- late renewal can keep the session from others. `message` is for the other processes, or ''.
+-- Releases a session. The fence gets a token that nobody has, so that neither a late write nor a
+-- late renewal can block other owners. `message` is published to other processes, unless ''.
 function methods.release(session, token, message)
   if not refusal(session, token) then
     if redis.call('GET', key('lease', session)) == token then
@@ -109,7 +109,7 @@ function methods.release(session, token, message)
   end
 end
 
--- Sessions that have unfinished runs and no owner. Takes what has expired off the lists.
+-- Returns sessions with unfinished runs and without an owner. Also purges expired sessions.
 function methods.unowned_sessions(max, retention_ms)
   local found = {}
   for _, session in ipairs(redis.call('SRANDMEMBER', ACTIVE, 5000)) do
@@ -125,8 +125,8 @@ function methods.unowned_sessions(max, retention_ms)
   return found
 end
 
--- Queued runs whose deadline has passed, and each of them again later, until it has begun or ended:
--- the one that was to be told may not have heard it.
+-- Returns queued runs whose deadline has passed, and each of them again later until it has started or
+-- ended, in case the process that got it has died.
 function methods.overdue_runs(max, again_ms)
   local now, found = now_ms(), {}
   for _, run in ipairs(redis.call('ZRANGEBYSCORE', DUE, '-inf', now, 'LIMIT', 0, max)) do
@@ -140,7 +140,7 @@ function methods.overdue_runs(max, again_ms)
   return found
 end
 
--- Whether a run was last driven on another server, and has no new records since.
+-- Whether a run was last executed with another server, and has no new records since.
 function methods.may_be_truncated(run)
   local fields = redis.call('HMGET', key('run', run), 'seq', 'server', 'lost')
   if not fields[1] then

@@ -1,5 +1,5 @@
--- Put before every other script. ARGV is the prefix of all keys, a method's name, its arguments.
--- Every method has the same effect when it is executed twice: a lost reply makes it run again.
+-- Precedes every other script. ARGV: the prefix of all keys, a method's name, its arguments.
+-- Every method is idempotent: after a lost reply it is executed again.
 local PREFIX = ARGV[1]
 local methods = {}
 
@@ -12,8 +12,8 @@ local function now_ms()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- The name of this store's life; set when the store is empty. It writes and publishes on
--- purpose: a server that refuses that, or a user who may not, fails the health check.
+-- Returns the store's epoch, and sets it if the store is empty. Also writes and publishes, so that
+-- the health check fails if the server or the user's ACL does not allow that.
 function methods.epoch(new)
   redis.call('SET', PREFIX .. ':epoch', new, 'NX')
   redis.call('PUBLISH', PREFIX .. ':health', '')

@@ -1,12 +1,12 @@
 -- Runs and their sessions: open, append, signal, list, delete. The keys are in `redis/__init__.py`.
 local SESSIONS, ACTIVE, INDEX = PREFIX .. ':sessions', PREFIX .. ':active', PREFIX .. ':index'
-local DUE = PREFIX .. ':due' -- queued runs with a deadline, by that
+local DUE = PREFIX .. ':due'
 local UNFINISHED = { queued = true, running = true, ['input-required'] = true }
 local STATUSES = { 'queued', 'running', 'input-required', 'completed', 'failed', 'aborted', 'max_steps' }
 local SESSION_KEYS = { 'session', 'runs', 'said', 'fence' }
-local KNOWN_MS = 86400000 -- for which an expired run is known to have existed
+local KNOWN_MS = 86400000 -- how long to remember that an expired run existed
 
--- Changes with each start of the server, and when another one takes its place.
+-- Changes with each start of the server, and on failover.
 local function server_id()
   return string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 end
@@ -38,8 +38,8 @@ local function unlist(run)
   end
 end
 
--- Why a token may not write: 'lost' if the session does not exist, 'stale' if it has another owner.
--- The fence decides, not the lease: it still exists when the lease has expired.
+-- Returns why a token may not write: 'lost' if the session does not exist, 'stale' if it has another
+-- owner. Checks the fence rather than the lease, since it still exists when the lease has expired.
 local function refusal(session, token)
   local fence = redis.call('GET', key('fence', session))
   if not fence then
@@ -48,8 +48,8 @@ local function refusal(session, token)
   return fence ~= token and 'stale' or nil
 end
 
--- The run whose turn it is. It is noted to be driven on this server; if that was another one before,
--- its newest records may be missing: `lost` is the seq that is left.
+-- Returns the first run in the queue, and stores that this server is used to execute it. If it was
+-- another server before, the newest records may be missing: `lost` is the last seq that is left.
 local function first_run(session)
   local run, server = redis.call('LINDEX', key('queue', session), 0), server_id()
   local known = run and redis.call('HMGET', key('run', run), 'server', 'seq')
@@ -62,13 +62,13 @@ local function first_run(session)
   return run
 end
 
--- Whether the last owner of a session has gone without releasing it: it died, or was cut off.
+-- Whether the last owner of a session is gone without releasing it: it died or lost the store.
 local function has_died(session)
   local fence = redis.call('GET', key('fence', session))
   return fence and string.sub(fence, 1, 1) ~= '-' and redis.call('EXISTS', key('lease', session)) == 0
 end
 
--- Counts with the first run of the queue that an owner has died during its turn.
+-- Counts the death of an owner against the first run in the queue.
 local function note_death(session)
   local run = has_died(session) and redis.call('LINDEX', key('queue', session), 0)
   if run then
@@ -82,7 +82,7 @@ local function own(session, token, lease_ms)
   first_run(session)
 end
 
--- A run that has ended is in the queue until its owner has counted what it used.
+-- Whether a session has an unfinished run. Ended runs stay queued until their use is counted.
 local function is_busy(session)
   for _, run in ipairs(redis.call('LRANGE', key('queue', session), 0, -1)) do
     if UNFINISHED[redis.call('HGET', key('run', run), 'status')] then
@@ -92,8 +92,8 @@ local function is_busy(session)
   return false
 end
 
--- Sets when a run expires: 'NX' for the first time, 'XX' to put it off. An unfinished run has no
--- such time, and 'XX' gives it none.
+-- Sets the expiry of a run: 'NX' for the first time, 'XX' to extend it. Unfinished runs have none,
+-- and 'XX' does not change that.
 local function expire(run, retention_ms, blob_ms, condition)
   redis.call('PEXPIRE', key('log', run), retention_ms, condition)
   redis.call('PEXPIRE', key('run', run), retention_ms + KNOWN_MS, condition)
@@ -103,9 +103,9 @@ local function expire(run, retention_ms, blob_ms, condition)
   end
 end
 
--- All runs of a session expire together, `retention` after its last one. To put that off for each
--- costs more the longer the session is, so it is done once per tenth of the retention.
-local function put_off_expiry(session, retention_ms, blob_ms)
+-- Extends the expiry of a session's runs, which expire together, `retention` after the last one. The
+-- cost grows with the session, so this is done only once per tenth of the retention.
+local function extend_expiry(session, retention_ms, blob_ms)
   local now = now_ms()
   local refreshed = tonumber(redis.call('HGET', key('session', session), 'refreshed') or 0)
   if now - refreshed >= retention_ms / 11 then
@@ -116,7 +116,7 @@ local function put_off_expiry(session, retention_ms, blob_ms)
   end
 end
 
--- Takes the runs of a session that has expired off the lists.
+-- Removes an expired session and its runs from the lists.
 local function forget(session)
   for _, run in ipairs(redis.call('ZRANGE', key('runs', session), 0, -1)) do
     unlist(run)
@@ -166,7 +166,7 @@ function methods.open(
   redis.call('ZADD', key('runs', session), order, run)
   redis.call('ZADD', INDEX, order, run)
   if redis.call('HSETNX', key('session', session), 'created', created) == 0 then
-    put_off_expiry(session, tonumber(retention_ms), blob_ms)
+    extend_expiry(session, tonumber(retention_ms), blob_ms)
   end
   redis.call('HSET', key('session', session), 'updated', created)
   redis.call('HINCRBY', key('session', session), 'events', shown)
@@ -188,7 +188,7 @@ function methods.open(
   return opened(run, 1)
 end
 
--- Adds the next records of one run, and publishes them. `shown` has '1' or '0' for each record.
+-- Appends the next records of one run, and publishes them. `shown` has '1' or '0' for each record.
 function methods.append(run, session, token, first, status, updated, shown, blob, blob_ms, head, ...)
   local records, added, events = { ... }, {}, 0
   first = tonumber(first)
@@ -229,8 +229,8 @@ function methods.append(run, session, token, first, status, updated, shown, blob
   return { 'ok' }
 end
 
--- Stores a signal with its run, once, and publishes it. Gives 0 for a run that does not exist, 2 for
--- one signal too many, else 1.
+-- Stores a signal for its run, once, and publishes it. Returns 0 for an unknown run, 2 if the run has
+-- too many signals, else 1.
 function methods.signal(run, signal, message, max)
   local status, signals = redis.call('HGET', key('run', run), 'status'), key('asked', run)
   if not status then
@@ -248,14 +248,14 @@ function methods.signal(run, signal, message, max)
   return 1
 end
 
--- An entry, or 'expired' if the record of the run is gone.
+-- Returns a run's entry, or 'expired' if its log is gone.
 function methods.entry(run)
   local found = entry(run, server_id())
   return found and redis.call('EXISTS', key('log', run)) == 0 and 'expired' or found
 end
 
--- Lists runs, the newest first. Looks at about 1,000, and gives the order of the last one, or '' if
--- there are no more. `before` is a run or '', `after` an order or ''; without a session: all runs.
+-- Lists runs of a session, or all runs, newest first, after the run `before` or the order `after`
+-- (either may be ''). Scans about 1,000 runs, and returns the order of the last one, or '' at the end.
 function methods.list(before, after, count, status, session)
   local list, server, found, seen = session and key('runs', session) or INDEX, server_id(), {}, 0
   count = tonumber(count)
@@ -288,8 +288,8 @@ function methods.list(before, after, count, status, session)
   return { 'ok', string.sub(from, 2), found }
 end
 
--- Lists runs, the one whose last record is newest first, after the position of ms and run. Gives how
--- many runs there are in all, how many of the page have expired, and the rest of the page.
+-- Lists runs, most recently updated first, after the position of ms and run. Returns the total number
+-- of runs, the number of expired ones on the page, and the rest of the page.
 function methods.updated(since, before_ms, before_run, max, ...)
   local page, total, server, found, expired = {}, 0, server_id(), {}, 0
   max = tonumber(max)
@@ -323,7 +323,7 @@ function methods.updated(since, before_ms, before_run, max, ...)
   return { total, expired, found }
 end
 
--- Describes sessions: of each its id, how many runs and events it has, created and updated.
+-- Returns for each session: id, number of runs, number of events, created, updated.
 function methods.sessions(...)
   local found = {}
   for _, session in ipairs({ ... }) do
@@ -352,9 +352,9 @@ function methods.count_sessions(retention_ms)
   return redis.call('ZCARD', SESSIONS)
 end
 
--- Deletes a session and its runs, or one of them with what it said, and the session with its last
--- run; unless a run is unfinished, or its owner is to count it: 'ending'. Of one run: its id, and
--- how many of its events are shown.
+-- Deletes a session and its runs, or only one run with its messages; deleting the last run deletes
+-- the session. `shown` is the number of the run's shown events. Refuses with 'busy' if a run is
+-- unfinished, and with 'ending' while the owner of an ended run counts its use.
 function methods.delete(session, run, shown)
   local queue = key('queue', session)
   if redis.call('EXISTS', run and key('run', run) or key('session', session)) == 0 then
