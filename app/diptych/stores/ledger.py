@@ -25,7 +25,7 @@ class AccountState:
     reserved: dict[str, tuple[float, Used]] = field(default_factory=dict)
     runs: dict[str, Used] = field(default_factory=dict)
 
-    def claimed_beside(self, entry: str) -> Used:
+    def claimed_by_others(self, entry: str) -> Used:
         """Return the use plus the reservations of all other entries."""
         others = (amount for name, (_, amount) in self.reserved.items() if name != entry)
         return sum(others, self.used)
@@ -110,7 +110,7 @@ class RuledLedger(ABC):
                 asked = _share(accounts, [NO_USE] * len(accounts), wanted, 1)
                 if why := _refusal(page, entry, asked):
                     return why
-                claimed = [state.claimed_beside(entry) for state in page.states]
+                claimed = [state.claimed_by_others(entry) for state in page.states]
                 amount = _share(accounts, claimed, wanted, parts)
             page.reserve(entry, amount)
             return Reserved("ok", page.used, amount=amount)
@@ -170,7 +170,7 @@ class RuledLedger(ABC):
 
 def _refusal(page: Page, entry: str, wanted: Used) -> Reserved | None:
     """Return the refusal if an account has nothing left for the amount, else None."""
-    claimed = [state.claimed_beside(entry) for state in page.states]
+    claimed = [state.claimed_by_others(entry) for state in page.states]
     busy = _first_gone(page.accounts, claimed, wanted)
     if busy is None:
         return None

@@ -87,7 +87,7 @@ async def test_messages_of_newer_versions_are_passed_over(server, caplog):
         prefix = store._settings.prefix
         for message in ("nonsense", "[1]", '["a","b","[\\"paused\\",null,{}]"]'):
             server.ask("PUBLISH", f"{prefix}:control", message)
-        server.ask("PUBLISH", f"{prefix}:told:{opened.entry.run_id}", "{}\nnonsense")
+        server.ask("PUBLISH", f"{prefix}:updates:{opened.entry.run_id}", "{}\nnonsense")
         await store.send_signal(opened.entry.run_id, Aborted("why"))
         await soon(lambda: len(heard) == 2)
         assert heard == [Gap(), ("talk", opened.entry.run_id, Aborted("why"))]
@@ -124,7 +124,7 @@ async def test_two_who_watch_a_run_hear_the_same_until_they_stop(server):
         await soon(lambda: len(two) == 2)
         assert len(one) == 1
         stop_two()
-        pattern = f"{store._settings.prefix}:told:*"
+        pattern = f"{store._settings.prefix}:updates:*"
         await soon(lambda: server.ask("PUBSUB", "CHANNELS", pattern) == [])
 
 

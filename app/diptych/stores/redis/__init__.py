@@ -6,11 +6,11 @@ Keys, all under the prefix; `R` stands for a run's id, `S` for a session's:
     log:R           stream of records, ids `<seq>-0`; expires with its session
     run:R           hash: session, created, updated, status, seq, server, lost, deaths, blob;
                     outlives the log by a day, to distinguish expired from unknown runs
-    asked:R         list of the signals that are not in the log yet
+    signals:R       list of the signals that are not in the log yet
     session:S       hash: created, updated, events, refreshed
     runs:S          sorted set of its runs, in the order in which they were opened
     queue:S         list of its unfinished runs
-    said:S          list: each finished run's id, and its messages as JSON
+    messages:S      list: each finished run's id, and its messages as JSON
     lease:S         token of its owner; expires
     fence:S         token of its newest owner: writes with any other are refused
     order           number of runs opened so far
@@ -24,7 +24,7 @@ Keys, all under the prefix; `R` stands for a run's id, `S` for a session's:
     blob:H          data shared by many runs, by its hash
     once:K          hash: run and body digest of an idempotency key, for a day
 
-Channels: `told:R` (records with their owner's token, and notices) and `control` (signals, and
+Channels: `updates:R` (records with their owner's token, and notices) and `control` (signals, and
 sessions handed over).
 """
 

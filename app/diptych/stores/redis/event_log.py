@@ -207,7 +207,9 @@ class RedisEventLog(StoreClient):
     # The sessions
 
     async def conversation(self, session_id: str) -> tuple[Message, ...]:
-        [rows] = await self._connection.execute(("LRANGE", self._key("said", session_id), 0, -1))
+        [rows] = await self._connection.execute(
+            ("LRANGE", self._key("messages", session_id), 0, -1)
+        )
         # Each row starts with the run's id.
         return tuple(m for row in rows for m in decode_messages(row.partition(b" ")[2]))
 

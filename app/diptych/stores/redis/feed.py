@@ -97,12 +97,12 @@ class RedisFeed(StoreClient):
 
     def publish_notice(self, run_id: str, notice: Notice) -> None:
         message = _NOTICE + b"\n" + encode_notice(notice)
-        self._connection.send("PUBLISH", self._key("told", run_id), message)
+        self._connection.send("PUBLISH", self._key("updates", run_id), message)
 
     async def subscribe(self, run_id: str, put: ItemCallback) -> Callable[[], None]:
         if reason := self._connection.unavailable_reason():
             raise StoreError(f"{reason}; try again later")
-        name = self._key("told", run_id)
+        name = self._key("updates", run_id)
         channel = self._channels.get(name)
         is_new = channel is None
         if channel is None:

@@ -116,10 +116,10 @@ class RedisLeases(StoreClient):
             raise TooManyMessages
 
     def drop_signal(self, run_id: str, signal: Signal) -> None:
-        self._connection.send("LREM", self._key("asked", run_id), 1, encode_signal(signal))
+        self._connection.send("LREM", self._key("signals", run_id), 1, encode_signal(signal))
 
     async def pending_signals(self, run_id: str) -> Sequence[Signal]:
-        [encoded] = await self._connection.execute(("LRANGE", self._key("asked", run_id), 0, -1))
+        [encoded] = await self._connection.execute(("LRANGE", self._key("signals", run_id), 0, -1))
         return [signal for signal in map(decode_signal, encoded) if signal]
 
     async def may_be_truncated(self, run_id: str) -> bool:

@@ -21,7 +21,7 @@ function methods.queue_head(session)
   if not run then
     return false
   end
-  for _, each in ipairs({ key('log', run), key('asked', run), key('said', session) }) do
+  for _, each in ipairs({ key('log', run), key('signals', run), key('messages', session) }) do
     size = size + (redis.call('MEMORY', 'USAGE', each, 'SAMPLES', 0) or 0)
   end
   local deaths = tonumber(redis.call('HGET', key('run', run), 'deaths') or 0)
@@ -60,10 +60,10 @@ function methods.finish_run(session, token, lease_ms, run, said, retention_ms, b
       return { 'tail', tonumber(known[2]) } -- the run's end was lost: the owner must append it again
     end
     redis.call('LREM', key('queue', session), 1, run)
-    redis.call('UNLINK', key('asked', run))
+    redis.call('UNLINK', key('signals', run))
     redis.call('ZREM', DUE, run)
     if said ~= '' then
-      redis.call('RPUSH', key('said', session), run .. ' ' .. said)
+      redis.call('RPUSH', key('messages', session), run .. ' ' .. said)
     end
     expire(run, retention_ms, blob_ms, 'NX')
     extend_expiry(session, retention_ms, blob_ms)

@@ -3,7 +3,7 @@ local SESSIONS, ACTIVE, INDEX = PREFIX .. ':sessions', PREFIX .. ':active', PREF
 local DUE = PREFIX .. ':due'
 local UNFINISHED = { queued = true, running = true, ['input-required'] = true }
 local STATUSES = { 'queued', 'running', 'input-required', 'completed', 'failed', 'aborted', 'max_steps' }
-local SESSION_KEYS = { 'session', 'runs', 'said', 'fence' }
+local SESSION_KEYS = { 'session', 'runs', 'messages', 'fence' }
 local KNOWN_MS = 86400000 -- how long to remember that an expired run existed
 
 -- Changes with each start of the server, and on failover.
@@ -224,7 +224,7 @@ function methods.append(run, session, token, first, status, updated, shown, blob
       redis.call('HSET', key('run', run), 'blob', blob)
       redis.call('PEXPIRE', key('blob', blob), blob_ms)
     end
-    redis.call('PUBLISH', key('told', run), head .. '\n' .. table.concat(added, '\n'))
+    redis.call('PUBLISH', key('updates', run), head .. '\n' .. table.concat(added, '\n'))
   end
   return { 'ok' }
 end
@@ -232,7 +232,7 @@ end
 -- Stores a signal for its run, once, and publishes it. Returns 0 for an unknown run, 2 if the run has
 -- too many signals, else 1.
 function methods.signal(run, signal, message, max)
-  local status, signals = redis.call('HGET', key('run', run), 'status'), key('asked', run)
+  local status, signals = redis.call('HGET', key('run', run), 'status'), key('signals', run)
   if not status then
     return 0
   end
@@ -369,15 +369,15 @@ function methods.delete(session, run, shown)
     unlist(each)
   end
   if redis.call('EXISTS', key('runs', session)) == 1 then
-    for _, row in ipairs(redis.call('LRANGE', key('said', session), 0, -1)) do
+    for _, row in ipairs(redis.call('LRANGE', key('messages', session), 0, -1)) do
       if string.sub(row, 1, #run + 1) == run .. ' ' then
-        redis.call('LREM', key('said', session), 1, row)
+        redis.call('LREM', key('messages', session), 1, row)
       end
     end
     redis.call('HINCRBY', key('session', session), 'events', 0 - tonumber(shown))
     return 'deleted'
   end
-  for _, kind in ipairs({ 'session', 'said', 'fence', 'lease' }) do
+  for _, kind in ipairs({ 'session', 'messages', 'fence', 'lease' }) do
     redis.call('UNLINK', key(kind, session))
   end
   redis.call('ZREM', SESSIONS, session)
