@@ -104,7 +104,7 @@ class ChatModel:
             yield delta
         except AttemptFailure as failure:
             is_reported = True
-            self._report_failure(endpoint, failure, is_outage=_broke_off(failure))
+            self._report_failure(endpoint, failure, is_outage=_is_stream_outage(failure))
             raise
         finally:
             reader.close()
@@ -125,8 +125,8 @@ class ChatModel:
         deadline = now + self._total
         seconds_left = request.seconds_left
         end = deadline if seconds_left is None else min(deadline, now + seconds_left)
-        admitted = [endpoint for endpoint in self._endpoints if endpoint.circuit.admit()]
-        endpoints = admitted or self._endpoints[:1]
+        allowed = [endpoint for endpoint in self._endpoints if endpoint.circuit.allow()]
+        endpoints = allowed or self._endpoints[:1]
         failures: list[AttemptFailure] = []
         try:
             for position, endpoint in enumerate(endpoints):
@@ -170,8 +170,8 @@ class ChatModel:
                 self._report_failure(endpoint, failure, is_outage=failure.is_outage)
                 delay = self._retry_delay(failure, backoff)
                 is_last = not failure.may_retry or backoff.retries == MAX_ATTEMPTS
-                gives_way = bool(others) and _gives_way(endpoint, failure)
-                if is_last or gives_way or loop.time() + delay >= end:
+                falls_back = bool(others) and _should_fall_back(endpoint, failure)
+                if is_last or falls_back or loop.time() + delay >= end:
                     raise
                 waits.report("retry", f"failed, retrying in {delay:.1f} s", failure)
             except asyncio.CancelledError:
@@ -253,7 +253,7 @@ class _Waits:
         self._set_timer(passed, passed)
 
 
-def _gives_way(endpoint: ModelEndpoint, failure: AttemptFailure) -> bool:
+def _should_fall_back(endpoint: ModelEndpoint, failure: AttemptFailure) -> bool:
     """Whether to fall back to another endpoint instead of retrying this one."""
     return (
         failure.code == "model_timeout"
@@ -262,7 +262,7 @@ def _gives_way(endpoint: ModelEndpoint, failure: AttemptFailure) -> bool:
     )
 
 
-def _broke_off(failure: AttemptFailure) -> bool:
+def _is_stream_outage(failure: AttemptFailure) -> bool:
     """Whether a started stream failed because its endpoint is unhealthy."""
     is_refusal = failure.status in _CLIENT_ERRORS
     return failure.is_outage or (failure.code == "model_failed" and not is_refusal)

@@ -93,7 +93,7 @@ class ChunkDecoder:
         self.finish_reason: str | None = None
         self.calls = CallAssembler(names)
         self.is_done = False  # `[DONE]` has arrived
-        self.has_choice = False  # some choice has arrived
+        self.has_choice = False  # a choice has arrived
         self._index = 0  # of the choice whose text is arriving
         self._high_surrogate = ""  # first half of a surrogate pair split between two chunks
 

@@ -33,7 +33,10 @@ def request_fields(
     limits = [parameters.pop(name) for name in MAX_TOKENS_NAMES if name in parameters]
     fields |= parameters
     if limits:
-        fields[dialect.max_tokens_name] = _limited(limits[0], dialect.reply_limit)
+        limit, room = limits[0], dialect.reply_limit
+        if room is not None and isinstance(limit, int):
+            limit = min(limit, room)
+        fields[dialect.max_tokens_name] = limit
     if request.output_schema is not None:
         kind = dialect.format_for(request.output_schema)
         if kind is not None:
@@ -78,10 +81,6 @@ def _parameters(settings: ModelConfig, request: ModelRequest) -> dict[str, Any]:
         del manifest["max_tokens"]
     merged = manifest | dict(request.parameters)
     return {name: value for name, value in merged.items() if value is not None}
-
-
-def _limited(value: object, limit: int | None) -> object:
-    return min(value, limit) if limit is not None and isinstance(value, int) else value
 
 
 def _response_format(kind: str, schema: JSONObject) -> dict[str, Any]:

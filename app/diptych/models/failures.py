@@ -252,7 +252,7 @@ def parse_retry_after(value: str | None, now: datetime) -> float | None:
         return float(value)
     try:
         moment = parsedate_to_datetime(value)
-    except (ValueError, OverflowError):  # a year of twenty digits
+    except (ValueError, OverflowError):  # OverflowError: a year of twenty digits
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

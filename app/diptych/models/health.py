@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 MAX_FAILURES = 5
 FAILURE_WINDOW = 30.0  # seconds, as all times here
 OPEN_TIME = 10.0
-LOOK_PERIOD = 5.0  # between health checks of a failing endpoint
-LOOK_TIMEOUT = 5.0
+CHECK_PERIOD = 5.0  # between health checks of a failing endpoint
+CHECK_TIMEOUT = 5.0
 EXPIRY = 300.0  # after this, a failure that health checks cannot observe is forgotten
 _UNAUTHORIZED, _NOT_FOUND = 401, 404
-_ILLNESSES: frozenset[ModelCode] = frozenset(
+_UNHEALTHY_CODES: frozenset[ModelCode] = frozenset(
     {
         "model_unreachable",
         "model_timeout",
@@ -55,7 +55,7 @@ class CircuitBreaker:
         """Whether the endpoint failed too often, and has not responded since."""
         return self._retry_at is not None
 
-    def admit(self) -> bool:
+    def allow(self) -> bool:
         """Whether to call the endpoint now; an open circuit allows one probe at a time.
 
         A probe whose outcome is never reported blocks further ones for `OPEN_TIME`.
@@ -85,14 +85,14 @@ class CircuitBreaker:
 class _Trouble:
     """The reason why an endpoint is unavailable. `since` is Unix time, `seen_at` monotonic.
 
-    `by_look`: a health check has observed the failure, so a later one can observe its end.
+    `by_check`: a health check has observed the failure, so a later one can observe its end.
     """
 
     code: ModelCode
     message: str
     since: float
     seen_at: float
-    by_look: bool
+    by_check: bool
 
 
 class ModelWatch:
@@ -129,55 +129,55 @@ class ModelWatch:
     def note_failure(self, endpoint: "ModelEndpoint", failure: AttemptFailure) -> None:
         """Record a failed attempt; a refused request says nothing about the endpoint's health."""
         is_no_such_model = failure.code == "model_refused" and failure.status == _NOT_FOUND
-        if failure.code in _ILLNESSES or is_no_such_model:
-            self._begin_trouble(endpoint, failure, by_look=False)
+        if failure.code in _UNHEALTHY_CODES or is_no_such_model:
+            self._begin_trouble(endpoint, failure, by_check=False)
 
     async def run(self) -> None:
         """Check each endpoint once, and then the failing ones, until cancelled."""
-        await asyncio.gather(*map(self.look, self._endpoints))
+        await asyncio.gather(*map(self.check, self._endpoints))
         while True:
             if not self._troubles:
                 self._has_news.clear()
                 await self._has_news.wait()
-            await asyncio.sleep(LOOK_PERIOD)
-            await asyncio.gather(*map(self.look, [*self._troubles]))
+            await asyncio.sleep(CHECK_PERIOD)
+            await asyncio.gather(*map(self.check, [*self._troubles]))
 
-    async def look(self, endpoint: "ModelEndpoint") -> None:
+    async def check(self, endpoint: "ModelEndpoint") -> None:
         """Check whether an endpoint is up and accepts the key, without spending tokens."""
         connection = endpoint.connection
         try:
             headers = connection.headers()
-            status, body = await connection.fetch("models", headers, LOOK_TIMEOUT)
+            status, body = await connection.fetch("models", headers, CHECK_TIMEOUT)
             if status == _UNAUTHORIZED and endpoint not in self._proven:
                 report, secrets = read_error_body(body, status), connection.secrets(headers)
                 raise status_failure(report, {}, secrets, connection.url)
         except AttemptFailure as failure:
             failure.name_proxy(endpoint.settings.proxy)
-            self._begin_trouble(endpoint, failure, by_look=True)
+            self._begin_trouble(endpoint, failure, by_check=True)
             return
         trouble = self._troubles.get(endpoint)
         if trouble is None:
             return
-        is_visible = trouble.by_look or trouble.code == "model_unreachable"
+        is_visible = trouble.by_check or trouble.code == "model_unreachable"
         if is_visible or self._clock() - trouble.seen_at > EXPIRY:
             self._end_trouble(endpoint)
 
     def _begin_trouble(
-        self, endpoint: "ModelEndpoint", failure: AttemptFailure, *, by_look: bool
+        self, endpoint: "ModelEndpoint", failure: AttemptFailure, *, by_check: bool
     ) -> None:
         if isinstance(failure, SecretMissing):
             return  # `/ready` lists missing secrets by name
         former = self._troubles.get(endpoint)
         since = time.time()
         if former is not None and former.code == failure.code:
-            since, by_look = former.since, by_look or former.by_look
+            since, by_check = former.since, by_check or former.by_check
         else:
             said = f" It said: {failure.said}" if failure.said else ""
             name, message = endpoint.settings.name, failure.message
             origin = endpoint.origin
             _logger.warning("model %s at %s is unavailable: %s%s", name, origin, message, said)
         now = self._clock()
-        self._troubles[endpoint] = _Trouble(failure.code, failure.message, since, now, by_look)
+        self._troubles[endpoint] = _Trouble(failure.code, failure.message, since, now, by_check)
         self._has_news.set()
 
     def _end_trouble(self, endpoint: "ModelEndpoint") -> None:

@@ -127,7 +127,7 @@ def read_script(value: str) -> Script:
     if not isinstance(replies, list):
         replies = [replies]
     if not replies:
-        raise ConfigError(f"{VARIABLE}: the list is empty; give at least one reply")
+        raise ConfigError(f"{VARIABLE}: the list is empty; add at least one reply")
     return tuple(_read_reply(n, reply) for n, reply in enumerate(replies))
 
 

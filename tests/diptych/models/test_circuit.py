@@ -19,7 +19,7 @@ class Now:
 
 def failed(circuit: CircuitBreaker, times: int) -> None:
     for _ in range(times):
-        assert circuit.admit()
+        assert circuit.allow()
         circuit.report_failure()
 
 
@@ -29,7 +29,7 @@ def test_failures_long_ago_do_not_count() -> None:
     failed(circuit, MAX_FAILURES - 1)
     now.seconds += FAILURE_WINDOW + 1
     failed(circuit, MAX_FAILURES - 1)
-    assert circuit.admit()
+    assert circuit.allow()
 
 
 def test_a_success_forgets_failures() -> None:
@@ -37,7 +37,7 @@ def test_a_success_forgets_failures() -> None:
     failed(circuit, MAX_FAILURES - 1)
     circuit.report_success()
     failed(circuit, MAX_FAILURES - 1)
-    assert circuit.admit()
+    assert circuit.allow()
 
 
 def test_one_request_probes_an_open_circuit() -> None:
@@ -45,10 +45,10 @@ def test_one_request_probes_an_open_circuit() -> None:
     circuit = CircuitBreaker(now)
     failed(circuit, MAX_FAILURES)
     now.seconds += OPEN_TIME
-    assert circuit.admit()
-    assert not circuit.admit()
+    assert circuit.allow()
+    assert not circuit.allow()
     circuit.report_success()
-    assert circuit.admit()
+    assert circuit.allow()
 
 
 def test_a_probe_that_fails_opens_it_again() -> None:
@@ -57,6 +57,6 @@ def test_a_probe_that_fails_opens_it_again() -> None:
     failed(circuit, MAX_FAILURES)
     now.seconds += OPEN_TIME
     failed(circuit, 1)
-    assert not circuit.admit()
+    assert not circuit.allow()
     now.seconds += OPEN_TIME
-    assert circuit.admit()
+    assert circuit.allow()

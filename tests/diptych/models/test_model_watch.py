@@ -25,7 +25,7 @@ CANARY = "canary-0123456789"
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "LOOK_PERIOD", 0.02)
+    monkeypatch.setattr(health, "CHECK_PERIOD", 0.02)
 
 
 async def no_pause(seconds: float) -> None:
@@ -124,7 +124,7 @@ async def test_a_look_does_not_end_what_it_cannot_see() -> None:
             model.watch._clock = lambda: next(times)
             await ask(model)
             [endpoint] = model._endpoints
-            await model.watch.look(endpoint)
+            await model.watch.check(endpoint)
             assert found(model) is not None
-            await model.watch.look(endpoint)
+            await model.watch.check(endpoint)
             assert found(model) is None
