@@ -223,7 +223,7 @@ async def test_what_a_silent_name_server_hides_has_one_cause(
     (tmp_path / "resolv.conf").write_text("nameserver 127.0.0.1\n")
     monkeypatch.setattr(name_server, "RESOLV_CONF", tmp_path / "resolv.conf")
     monkeypatch.setattr(name_server, "DNS_PORT", 9)  # where nobody listens
-    monkeypatch.setattr(name_server, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(name_server, "CHECK_SECONDS", 0.05)
     fields: dict[str, Any] = {
         "tools": (
             ToolServerConfig("named", url="http://calc.invalid/mcp"),

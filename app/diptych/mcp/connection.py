@@ -88,13 +88,9 @@ class Connection:
         self._is_closed = True
         self.drain("closed")
 
-    def request_check(self) -> None:
-        """Ask the supervisor to check the server by listing its tools."""
-        self.check_requested.set()
-
     async def run(self) -> None:
         """Connect, list the tools, and hold the connection until `drain` or `close`."""
-        outcome = RequestOutcome(is_handshake=True, on_stream_end=self.request_check)
+        outcome = RequestOutcome(is_handshake=True, on_stream_end=self.check_requested.set)
         try:
             with outcome.recording():
                 async with self._make_client(self) as client:
@@ -127,7 +123,7 @@ class Connection:
     ) -> mcp_types.CallToolResult:
         """Call a tool; cancelling this cancels the call at the server.
 
-        Raises `CallNotSent` or `ToolError`, which is a `NoAnswer` if the tool may have run.
+        Raises `CallNotSent`, `NoAnswer` if the tool may have run, or another `ToolError`.
         """
         if self._client is None or not self.is_open:
             raise CallNotSent(self.reason or "not connected yet")
@@ -168,7 +164,7 @@ class Connection:
                 self.drain(reason)
                 return NoAnswer(f"no answer came: {reason}")
             case Stage.SERVER_ERROR:
-                self.request_check()
+                self.check_requested.set()
                 return NoAnswer(f"no answer came: {reason}")
             case Stage.UNUSABLE:
                 return NoAnswer(reason)

@@ -113,7 +113,7 @@ class _Results(FuncMetadata):
 
 
 def _with_error_text(function: ToolFunction) -> ToolFunction:
-    """Show the model the text of what the function raises, which `MCPServer` would hide.
+    """Wrap a function so that the model sees the text of its errors, which `MCPServer` would hide.
 
     A function that is not async runs on a thread; cancelling its call abandons the thread.
     """

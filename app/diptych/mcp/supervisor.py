@@ -124,15 +124,21 @@ class ServerSupervisor:
 
         A call that was not sent is retried once, on a new connection.
         """
+        seconds = timeout_of(self.server, name)
         reason = NOT_CONNECTED_YET
         for _ in range(2):
             connection = await self._open_connection()
             try:
-                return await self._timed_call(connection, name, arguments, progress)
+                async with asyncio.timeout(seconds):
+                    return await connection.call(name, arguments, progress)
             except CallNotSent as error:
                 reason = error.reason
                 if not error.may_retry:
                     break
+            except TimeoutError as error:
+                connection.check_requested.set()
+                text = f"{name} gave no answer within {seconds:g} s"
+                raise NoAnswer(text, "timeout") from error
         raise self._unavailable(reason)
 
     async def close(self) -> None:
@@ -152,18 +158,6 @@ class ServerSupervisor:
         self._next_attempt.set()
         if self._http is not None:
             await self._http.aclose()
-
-    async def _timed_call(
-        self, connection: Connection, name: str, arguments: JSONObject, progress: Progress
-    ) -> mcp_types.CallToolResult:
-        seconds = timeout_of(self.server, name)
-        try:
-            async with asyncio.timeout(seconds):
-                return await connection.call(name, arguments, progress)
-        except TimeoutError as error:
-            connection.request_check()
-            text = f"{name} gave no answer within {seconds:g} s"
-            raise NoAnswer(text, "timeout") from error
 
     async def _open_connection(self) -> Connection:
         """Return the open connection, or wait for the next attempt. Raises `ToolError`."""
@@ -263,7 +257,7 @@ class ServerSupervisor:
     def _client(self, connection: Connection) -> Client:
         async def on_message(message: object) -> None:
             if isinstance(message, mcp_types.ToolListChangedNotification):
-                connection.request_check()
+                connection.check_requested.set()
 
         return Client(
             connection.listing.over(self._transport(connection)),

@@ -39,8 +39,6 @@ CONNECT_REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (ConnectionRefusedError, "connection refused"),
     (aiohttp.ClientHttpProxyError, "it rejects the request"),
 )
-_UNSENDABLE_HEADER = "a header has a value that cannot be sent"
-
 AUTH_STATUSES = frozenset({401, 403, 407, 421})
 """Statuses that reject us before MCP starts (421: the server does not serve this host name)."""
 
@@ -137,11 +135,6 @@ class RequestOutcome:
 
 
 _CURRENT: ContextVar[RequestOutcome] = ContextVar("mcp_request_outcome")
-
-
-def current_outcome() -> RequestOutcome:
-    """Return the outcome for the current request, or a new one outside of a `recording` block."""
-    return _CURRENT.get(None) or RequestOutcome(received=None)
 
 
 class CommandNotStarted(OSError):
@@ -295,7 +288,7 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
 
 def _outcome_of(request: httpx2.Request) -> RequestOutcome:
     """Return the outcome to record in; a session's end and its own stream belong to no call."""
-    outcome = current_outcome()
+    outcome = _CURRENT.get(None) or RequestOutcome(received=None)
     is_session_stream = request.method == "GET" and "last-event-id" not in request.headers
     if request.method == "DELETE" or is_session_stream:
         return RequestOutcome(on_stream_end=outcome.on_stream_end, received=None)
@@ -328,7 +321,7 @@ def _record_failure(error: httpx2.RequestError, outcome: RequestOutcome, proxy: 
         case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.UnsupportedProtocol():
             outcome.record(Stage.NOT_SENT, through(proxy, connect_reason(error)))
         case httpx2.LocalProtocolError():
-            outcome.record(Stage.NOT_SENT, _UNSENDABLE_HEADER)
+            outcome.record(Stage.NOT_SENT, str(error))
         case _:
             outcome.record(Stage.LOST, through(proxy, "the connection broke"))
 

@@ -94,15 +94,13 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
             raise httpcore.ConnectTimeout from error
         except OSError as error:
             raise httpcore.ConnectError(type(error).__name__) from error
+        connect, options = self._inner.connect_tcp, (port, timeout, local_address, socket_options)
         *others, last = addresses
         for address in others:
             with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
-                return await self._connect(address, port, timeout, local_address, socket_options)
-        return await self._connect(last, port, timeout, local_address, socket_options)
+                return await connect(address, *options)
+        return await connect(last, *options)
 
     async def sleep(self, seconds: float) -> None:
         """Wait; the pool calls this between retries."""
         await asyncio.sleep(seconds)
-
-    async def _connect(self, *arguments: Any) -> httpcore.AsyncNetworkStream:  # noqa: ANN401
-        return await self._inner.connect_tcp(*arguments)

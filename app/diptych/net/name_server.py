@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 RESOLV_CONF = Path("/etc/resolv.conf")
 DNS_PORT = 53
-LOOK_SECONDS = 5.0  # between checks while something is unreachable
+CHECK_SECONDS = 5.0  # between checks while something is unreachable
 ANSWER_SECONDS = 2.0
 TRIES = 2  # a datagram may be lost
 
@@ -52,10 +52,10 @@ class NameServerWatch:
     async def run(self) -> None:
         """Check regularly, until cancelled."""
         while True:
-            await self.look()
-            await asyncio.sleep(LOOK_SECONDS)
+            await self.check()
+            await asyncio.sleep(CHECK_SECONDS)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Check once, if needed."""
         servers = _setting("nameserver")
         is_silent = bool(self._is_needed() and servers)

@@ -35,18 +35,18 @@ async def refuse(server: socket.socket) -> bytes:
 
 async def test_a_name_server_is_silent_until_any_answer_comes(server: socket.socket) -> None:
     watch = NameServerWatch(lambda: True)
-    await watch.look()
+    await watch.check()
     address, text = watch.silence() or ("", "")
     assert address == "127.0.0.1"
     assert text.startswith("the name server has not answered since 20")
     for _ in range(2):
         assert b"\x04team\x03svc\x07cluster\x05local\x00" in server.recv(512)
     serving = asyncio.create_task(refuse(server))
-    await watch.look()
+    await watch.check()
     assert watch.silence() is None
     assert await serving
     server.close()  # now the port refuses
-    await watch.look()
+    await watch.check()
     assert watch.silence() is not None
 
 
