@@ -1,1 +1,1 @@
-"""The two-phase loop, pure: no asyncio, clock, chance, network or logging."""
+"""The two-phase loop, as pure code: no asyncio, clock, randomness, network or logging."""

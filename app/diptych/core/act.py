@@ -1,4 +1,4 @@
-"""Phase 1, ACT: what follows from a reply, a rejection and a result (loop.md §2, §3, §5, §12)."""
+"""Phase 1, ACT: handles replies, rejections and results (loop.md §2, §3, §5, §12)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -64,27 +64,30 @@ def take_reply(run: Run, reply: Replied) -> Next:
             if not found.ignored:
                 return run, commands
             keys = listed(map(quoted, found.ignored))
-            return run, (Warn(f"the reply's {keys} is ignored: it is no part of a call"), *commands)
+            return run, (Warn(f"ignored unknown keys in the reply: {keys}"), *commands)
 
 
 def is_late_reply(run: Run, reply: Replied) -> bool:
-    """Whether a reply in phase 2 is one of phase 1 that asks for actions after all.
+    """Whether a reply in phase 2 turns out to be a phase-1 reply with calls.
 
-    In direct mode the first text is taken for the answer. What another owner asks for again may
-    turn out to be calls, and native calls may come after text.
+    In direct mode, the first text is taken for the answer. But native calls may follow the text,
+    and a new owner that repeats the request may get calls instead.
     """
     is_call = bool(reply.calls) or reply.finish_reason == MALFORMED_CALL
     return run.draft.is_direct and (is_call or not run.draft.text)
 
 
 def take_late_reply(run: Run, reply: Replied) -> Next:
-    """Act on such a reply; the text that was told of it is void, and stays part of what it said."""
+    """Handle a phase-1 reply that arrived in phase 2: void the text already sent, then act on it.
+
+    The voided text stays part of the reply.
+    """
     void = AnswerReset(run.draft.seq, run.draft.attempts + 1)
-    was_told = bool(run.draft.text)
+    was_sent = bool(run.draft.text)
     reply = replace(reply, text=run.draft.text[run.draft.new_from :] + reply.text)
     run = reset_answer(run, run.draft.attempts)
     run = updated(run, phase=Phase.ACT, draft=replace(run.draft, is_direct=False))
-    if not was_told:
+    if not was_sent:
         return take_reply(run, reply)
     run, commands = take_reply(run, reply)
     emit = Emit(void)
@@ -92,7 +95,7 @@ def take_late_reply(run: Run, reply: Replied) -> Next:
 
 
 def take_rejected_reply(run: Run, event: ReplyRejected) -> Next:
-    """Tell the model what was wrong; after too many in a row, ask for the answer."""
+    """Tell the model what was wrong; after too many rejections in a row, ask for the answer."""
     step = run.step + 1
     told = prompt.step_error(step, run.step_limit, event.error)
     said = (Message("assistant", event.said),) if event.said.strip() else ()
@@ -108,7 +111,7 @@ def take_rejected_reply(run: Run, event: ReplyRejected) -> Next:
 
 
 def take_result(run: Run, event: Returned) -> Next:
-    """Keep a result; when the last of the step has come, go on."""
+    """Record a result; once every call of the step has one, continue."""
     own = tuple(a for a in run.open_approvals if a.call.id != event.result.call_id)
     result = _with_changes(run, event.result)
     child = result.child.usage if result.child else None
@@ -149,7 +152,7 @@ def take_result(run: Run, event: Returned) -> Next:
 
 
 def start_ready(run: Run) -> Next:
-    """Command each call that can be made now; record each that never will be as skipped."""
+    """Issue commands for the calls that can start now; skip those that never can."""
     done = {result.call_id: result for result in run.results}
     needs_hooks = _needing_hooks(run)
     graph = Graph(
@@ -188,14 +191,14 @@ def start_ready(run: Run) -> Next:
 
 
 def _needing_hooks(run: Run) -> frozenset[str]:
-    """The calls that hooks have to see before they are made."""
+    """Return the ids of calls that hooks must check first."""
     if "beforeCall" not in run.settings.hooks:
         return frozenset()
     return frozenset(c.id for c in run.calls if not is_reader(c)) - run.progress.passed_hooks
 
 
 def begin_call(run: Run, event: Called) -> Next:
-    """Note that a call is sent; one that reads on in a text is answered at once."""
+    """Mark a call as sent; calls of `result__read` are answered here, at once."""
     call, count = event.call, run.tool_calls + is_counted(event.call)
     if event.budget:
         run = updated(run, shares={**run.shares, call.id: event.budget})
@@ -212,7 +215,7 @@ def begin_call(run: Run, event: Called) -> Next:
 
 
 def _take_native(run: Run, reply: Replied) -> Next:
-    """Act on a reply with native calls, also if none were asked for: the model means them."""
+    """Act on a reply with native calls, even if the request offered none."""
     most = run.settings.max_calls_per_step
     found = read_native(reply.calls, reply.finish_reason, run.catalog, most)
     kept = native_reply(reply)
@@ -225,17 +228,17 @@ def _take_native(run: Run, reply: Replied) -> Next:
 
 
 def _named(run: Run, found: Calls) -> tuple[Call, ...]:
-    """The calls of a reply under their ids in the run."""
+    """Give the calls of a reply their ids in the run."""
     return tuple(replace(c, id=f"call_{run.step + 1}_{n}") for n, c in enumerate(found.calls, 1))
 
 
-def _begin_step(run: Run, calls: tuple[Call, ...], said: Message) -> Next:
-    run = updated(append_messages(run, said), phase=Phase.CALL, step=run.step + 1, errors=0)
+def _begin_step(run: Run, calls: tuple[Call, ...], reply: Message) -> Next:
+    run = updated(append_messages(run, reply), phase=Phase.CALL, step=run.step + 1, errors=0)
     return start_ready(updated(run, calls=calls, progress=StepProgress()))
 
 
 def _with_changes(run: Run, result: Result) -> Result:
-    """Say in a result that its call is not what the reply asked for; the model asked otherwise."""
+    """Prefix a result with the call as made, if an approver edited the call."""
     if result.call_id not in run.progress.edited:
         return result
     call = next(call for call in run.calls if call.id == result.call_id)
@@ -248,36 +251,39 @@ def _is_terminal(run: Run, call: Call) -> bool:
 
 
 def native_reply(reply: Replied) -> NativeReply:
-    """The reply as it is kept: a name that no API takes would make its session unusable."""
+    """Return a native reply to keep in the conversation, with names that every API accepts.
+
+    An invalid name would make the provider reject all later requests of the session.
+    """
     calls = tuple(replace(call, name=function_name(call.name)) for call in reply.calls)
     return NativeReply(strip_lead(reply.text)[0], calls, reasoning=reply.reasoning)
 
 
 def with_call_ids(reply: NativeReply, found: Calls, named: tuple[Call, ...]) -> NativeReply:
-    """Say which of the run's calls each native call became."""
+    """Map each native call to the id of the run's call that it became."""
     places = found.places or range(len(named))
     return replace(reply, call_ids=tuple(named[place].id for place in places))
 
 
 def said_by(reply: Replied) -> str:
-    """What a model said with native calls, for people and for an error's record."""
+    """Return a native reply as text, for people and for the log of a rejection."""
     calls = (f"{call.name}({call.arguments})" for call in reply.calls)
     return "\n".join(filter(None, (strip_lead(reply.text)[0], *calls)))
 
 
 def asking_message(reply: NativeReply) -> Message:
-    """The assistant's message that asks for the calls."""
+    """Return the assistant message with a reply's native calls."""
     return Message("assistant", reply.text, reply.calls, reasoning=reply.reasoning)
 
 
 def result_messages(reply: NativeReply, results: Mapping[str, Result]) -> tuple[Message, ...]:
-    """The results of a step, by the ids of the run's calls, as `tool` messages."""
+    """Return a step's results as `tool` messages; `results` is keyed by call id."""
     texts = (prompt.native_result(results[call_id]) for call_id in reply.call_ids)
     return _answers(reply.calls, tuple(texts))
 
 
 def rejection_messages(reply: NativeReply, event: ReplyRejected) -> tuple[Message, ...]:
-    """The refused reply, and what was wrong with it, told as the result of each of its calls."""
+    """Return the rejected reply, with its error as the result of each of its calls."""
     texts = (prompt.native_error(event.error, event.said, n) for n in range(len(reply.calls)))
     return asking_message(reply), *_answers(reply.calls, tuple(texts))
 

@@ -1,8 +1,7 @@
 """Phase 2, ANSWER: asks for the answer, checks it, and ends the run or its turn (loop.md §2, §7).
 
-What a model says when it is asked for the answer is told only if it is one. A blank reply, and one
-that is an action, are asked for once more, whichever it was; one that does not fit the run's schema
-as often as `answer_repairs` says.
+A reply that is blank or an action is not sent to the user; the model is asked once more. An answer
+that does not fit the run's schema is repaired up to `answer_repairs` times.
 """
 
 from dataclasses import replace
@@ -19,30 +18,37 @@ from diptych.core.prompt import Repair
 from diptych.core.queues import begin_turn, queued_messages
 from diptych.core.state import Candidate, Draft, Phase, Run, append_messages, updated
 
-_KEPT_FINISH_REASONS = frozenset({"length", "content_filter"})  # of a model's answer (§2)
-_LAST_TEXT_CHARS = 100_000  # of an answer that does not fit its schema, in the run's end
+_KEPT_FINISH_REASONS = frozenset({"length", "content_filter"})  # others become "stop" (§2)
+_LAST_TEXT_CHARS = 100_000  # of an invalid answer, in the `Failed` event
 
 
 def take_answer(run: Run, reply: Replied) -> Next:
-    """Decide what becomes of a reply: it is told, asked for again, or the run fails.
+    """Handle a reply in phase 2: send it, ask again, or fail the run.
 
-    Its text is what has been told of it already, and what the reply holds.
+    The answer consists of the text streamed so far and the rest in the reply.
     """
     text = run.draft.text[run.draft.new_from :] + reply.text
-    # `{}` may fit a schema; where any object would do, it is the no-op that it looks like
+    # `{}` may fit a schema; if any object would do, treat it as a no-op.
     is_no_op = not run.output_schema and is_only_no_op(text)
     if is_no_op or reply.calls or is_call(text, run.catalog):
         return _take_action(run, reply)
     if not text.strip() and _finish_reason(reply) == "stop":
         again = updated(run, draft=replace(run.draft, new_from=len(run.draft.text)))
-        return _ask_again(again, "blank", Failed("empty_answer", "the model gave no answer, twice"))
+        return _ask_again(
+            again,
+            "blank",
+            Failed(
+                "empty_answer",
+                "the model's answer was empty twice",
+            ),
+        )
     if run.output_schema is not None:
         return _take_output(run, reply, run.output_schema)
     return offer_answer(run, reply.text, reply.finish_reason)
 
 
 def offer_answer(run: Run, rest: str, finish_reason: str, *, is_json: bool = False) -> Next:
-    """Send an answer, once hooks that validate answers have seen it."""
+    """Send an answer, after hooks have validated it, if there are any."""
     if "validateAnswer" not in run.settings.hooks:
         return give_answer(run, rest, finish_reason, is_json=is_json)
     draft = replace(run.draft, candidate=Candidate(rest, finish_reason, is_json))
@@ -50,9 +56,9 @@ def offer_answer(run: Run, rest: str, finish_reason: str, *, is_json: bool = Fal
 
 
 def repair_answer(run: Run, text: str, problem: str, *, is_refused: bool = False) -> Next:
-    """Ask for an answer again, with what is wrong with it, as often as may be.
+    """Ask the model to fix its answer, or fail the run once the repairs are used up.
 
-    One that `is_refused` was refused by a hook; any other does not fit its schema.
+    `is_refused`: a hook refused the answer; otherwise it does not fit its schema.
     """
     if run.draft.repairs >= run.settings.answer_repairs:
         why = "the answer was refused" if is_refused else "the answer does not fit its schema"
@@ -65,14 +71,14 @@ def repair_answer(run: Run, text: str, problem: str, *, is_refused: bool = False
 
 
 def give_answer(run: Run, rest: str, finish_reason: str, *, is_json: bool = False) -> Next:
-    """Send the rest of an answer, and record it as a whole."""
+    """Send the rest of an answer, and record the whole."""
     reason = finish_reason if finish_reason in _KEPT_FINISH_REASONS else "stop"
     answered = Emit(Answered(run.draft.text + rest, reason, is_json))
     return issue(run, Emit(Streamed(rest)), answered) if rest else issue(run, answered)
 
 
 def end_turn(run: Run, event: Answered) -> Next:
-    """End the run, or begin the next turn with a message that waits for it (§6)."""
+    """End the run, or begin the next turn with a queued message (§6)."""
     run = append_messages(run, Message("assistant", event.text))
     if not queued_messages(run):
         return issue(run, Emit(Completed(event.finish_reason, run.usage)))
@@ -80,22 +86,22 @@ def end_turn(run: Run, event: Answered) -> Next:
 
 
 def take_reset(run: Run, attempt: int) -> Next:
-    """Void the text of the answer, and ask for it again unless it is being asked for."""
+    """Void the answer's text, and ask again unless a request is already pending."""
     run = reset_answer(run, attempt)
     return (run, ()) if run.phase is not Phase.ANSWER or is_asking(run) else _ask(run)
 
 
 def reset_answer(run: Run, attempt: int) -> Run:
-    """Void the text of the answer; `attempt` counts from 1."""
+    """Void the answer's text; `attempt` counts from 1."""
     return updated(run, draft=replace(run.draft, text="", new_from=0, seq=0, attempts=attempt))
 
 
 def _take_action(run: Run, reply: Replied) -> Next:
-    """Ask once more for an answer that is an action.
+    """Ask once more, because the answer is an action.
 
-    In `answerMode: direct`, where text that was told as the answer goes on with a written call, the
-    call is not made: the text is the answer (§2). A native call is: see `act.is_late_reply`. What
-    is left of a no-op or a list, such as `}`, is no answer.
+    In `answerMode: direct`, a written call after streamed text is not made: the text is the answer
+    (§2). Native calls after text are made; see `act.is_late_reply`. Leftovers of a no-op or a list,
+    such as `}`, are not an answer.
     """
     if (
         run.draft.is_direct
@@ -103,15 +109,19 @@ def _take_action(run: Run, reply: Replied) -> Next:
         and not is_call(run.draft.text, run.catalog)
     ):
         run, commands = give_answer(run, "", reply.finish_reason)
-        return run, (Warn("a call followed the answer; it was not made"), *commands)
+        return run, (
+            Warn("the model wrote a call after its answer; the call was not made"),
+            *commands,
+        )
     failed = Failed(
-        "answer_not_given", "asked for its answer, the model called something or said {}, twice"
+        "answer_not_given",
+        "the model replied with a call or {} twice when asked for its answer",
     )
     return _ask_again(run, "action", failed)
 
 
 def _take_output(run: Run, reply: Replied, schema: JSONObject) -> Next:
-    """Send an answer that fits its schema; ask for any other again."""
+    """Send an answer that fits its schema; ask the model to repair any other."""
     found = read_output(schema, reply.text)
     if isinstance(found, Fit):
         return offer_answer(run, found.text, reply.finish_reason, is_json=True)
@@ -131,7 +141,7 @@ def _ask_again(run: Run, why: Literal["blank", "action"], failed: Failed) -> Nex
 
 
 def _ask(run: Run) -> Next:
-    """Ask for the answer again, or begin the turn of a message that came during this one (§6)."""
+    """Ask for the answer again, or begin the turn of a message that came meanwhile (§6)."""
     if not run.queues.steering:
         return ask_for_answer(run)
     return next_step(updated(run, step_limit=run.step + run.settings.max_steps))

@@ -1,21 +1,19 @@
-"""Tells an answer from an action: the whole of one, or as it comes (loop.md §7).
+"""Tells answers from actions, in whole texts and in streams (loop.md §7).
 
-The parser of phase 1 reads a whole answer. JSON that is data is an answer, and so is a call of
-something that is not offered, code in a fence, and what the parser calls `ambiguous`. The text of a
-stream is held back for as long as it may open an action.
+Whole texts are judged by the phase-1 parser. Not actions are: JSON that is plain data, calls of
+something not offered, fenced code, and replies that the parser calls `ambiguous`. A stream is held
+back only while it may still be the beginning of an action:
 
-What is held, and until when:
-
-    {…}  […]      until it closes, if it opens like JSON; `[1]`, `[x]`, `{name}` flow at once
-    a fence       until it closes, if its tag is json or none, or if it opens like JSON
-    <tag …>       to the end, if models write calls so; other tags flow as soon as they are known
-    }  ]  ,       what is left of a no-op or a list: until anything else follows
-    Action: …     and the few other words with which a call may begin: to the end
+    {…}  […]      until it closes, if it opens like JSON; `[1]`, `[x]`, `{name}` pass at once
+    a fence       until it closes, if its tag is json or empty, or if it opens like JSON
+    <tag …>       to the end, for tags that models write calls in; other tags pass once known
+    }  ]  ,       leftovers of a no-op or a list: until anything else follows
+    Action: …     and the few other words that may begin a call: to the end
     n{  [n(       to the end, if `n` is offered
 
-Everything else flows from its first character. A value that has closed is released unless it is a
-call (then all the rest is held) or a no-op (then what follows it decides). What is released depends
-on the text alone, and not on the pieces in which it comes.
+All other text passes from its first character. A value that has closed is released, unless it is a
+call (the rest is then held to the end) or a no-op (the next text decides). The result depends only
+on the text, not on how the stream was split.
 """
 
 import re
@@ -38,13 +36,13 @@ _METHOD = ".call"  # Llama 3's `read.call(…)`
 
 
 class BareOpenings:
-    """The names by which calls may begin."""
+    """Recognises calls that begin with an offered name, such as `read{` or `[read(`."""
 
     def __init__(self, names: frozenset[str]) -> None:
         self._names = names
 
     def opens(self, text: str) -> bool | None:
-        """Whether a text, from its first character on, opens a call; None while it may."""
+        """Whether a text opens a call at its first character; None while undecided."""
         if not self._names:
             return False
         is_list = text.startswith("[")
@@ -77,7 +75,7 @@ class BareOpenings:
 
 @lru_cache(maxsize=32)
 def _spellings(names: frozenset[str]) -> list[str]:
-    """Return the names, also as methods, in order: the first that begins so is found at once."""
+    """Return the names, with and without `.call`, sorted for binary search by prefix."""
     return sorted(names | {f"{name}{_METHOD}" for name in names})
 
 
@@ -90,7 +88,7 @@ _FENCED = re.compile(r"(`{3,}|~{3,})[\w-]*\s*(?P<inside>.*?)\1", re.DOTALL)
 
 
 def is_only_no_op(text: str) -> bool:
-    """Whether all of a text is a no-op, fenced or not. Beside words it is text."""
+    """Whether a whole text is a no-op, fenced or not."""
     text = text.strip()
     if _NO_OP.fullmatch(text):
         return True
@@ -102,7 +100,7 @@ def is_only_no_op(text: str) -> bool:
 
 
 def is_call(text: str, catalog: Catalog) -> bool:
-    """Whether a text holds calls, or a broken call of something that is offered."""
+    """Whether a text contains calls, or a malformed call of something that is offered."""
     match parse(text, catalog):
         case Calls():
             return True
@@ -114,9 +112,10 @@ def is_call(text: str, catalog: Catalog) -> bool:
 
 
 def is_attempt(text: str, catalog: Catalog) -> bool:
-    """Whether phase 1 takes a text for calls, or for an attempt at one that the model is told of.
+    """Whether phase 1 would read a text as calls, or reject it as a malformed call.
 
-    So does what begins a direct answer: a call of something that nobody offers is none (§3).
+    Unlike `is_call`, this includes calls of something not offered: at the beginning of a direct
+    answer they are rejected, not shown (§3).
     """
     match parse(text, catalog):
         case Calls():
@@ -152,9 +151,9 @@ _BRACKET = re.compile(r'["\\{}\[\]\n]')
 
 
 class _Kind(Enum):
-    """What a text begins with."""
+    """How a text begins."""
 
-    FLOW = auto()  # prose: it is told at once, up to the end of its line if lines are watched
+    FLOW = auto()  # prose: passes at once, up to the end of its line if lines are watched
     NO_OP = auto()
     BRACKETS = auto()
     FENCE = auto()  # of JSON
@@ -164,18 +163,17 @@ class _Kind(Enum):
 
 class _Opening(NamedTuple):
     kind: _Kind
-    end: int  # of what is known of it
-    mark: str = ""  # of a fence
+    end: int  # of the classified text
+    mark: str = ""  # that opens the fence
 
 
 class AnswerGate:
-    """Lets an answer through as it comes, but for what may be an action.
+    """Passes an answer on as it streams, but holds back possible actions.
 
-    `is_action` says of a whole value or fenced block whether it is a call.
-    `is_attempt` says so, in its place, of what stands before anything was let through.
-    `names` are those of what may be called. With `watches_lines` each line is looked at, and not
-    only the beginning: for replies that may be an answer or calls (`answerMode: direct`).
-    Nothing is let through before there are `min_chars`.
+    `is_action` judges a whole value or fenced block; `is_attempt` replaces it until any text has
+    passed. `names` are the callable names. With `watches_lines`, every line is checked and not only
+    the beginning: for replies that may be an answer or calls (`answerMode: direct`). No text passes
+    before `min_chars` are available.
     """
 
     def __init__(
@@ -193,17 +191,17 @@ class AnswerGate:
         self._bare = BareOpenings(names)
         self._watches_lines = watches_lines
         self._min_chars = min_chars
-        self._kind: _Kind | None = None  # at a beginning, with `_lead` read so far
+        self._kind: _Kind | None = None  # None at a beginning; `_lead` is its text so far
         self._lead = ""
         self._held: list[str] = []
         self._unit: list[str] = []  # pieces of the value or fence that is open
         self._brackets = _Brackets()
         self._mark = ""
-        self._tail = ""  # of a fence, which may hold half of its end
+        self._tail = ""  # of a fence; may contain part of its closing mark
         self._released: list[str] = []
 
     def feed(self, piece: str) -> str:
-        """Take the next piece; give what may be told by now."""
+        """Take the next piece; return the text that may be sent now."""
         while piece:
             match self._kind:
                 case None:
@@ -230,7 +228,7 @@ class AnswerGate:
         return text
 
     def _begin(self, piece: str) -> str:
-        """Look at a beginning; give what is left to be dealt with."""
+        """Classify a beginning; return the unread rest of the piece."""
         self._lead += piece
         opening = _opening(self._lead, self._bare)
         if opening is None:
@@ -253,7 +251,7 @@ class AnswerGate:
         return rest
 
     def _collect(self, piece: str) -> str:
-        """Read on to the end of the value or fence that is open, and judge it there."""
+        """Read to the end of the open value or fence, then judge it."""
         end = self._brackets.end(piece) if self._kind is _Kind.BRACKETS else self._fence_end(piece)
         if end is None:
             self._unit.append(piece)
@@ -284,7 +282,7 @@ class AnswerGate:
         return piece[end:]
 
     def _fence_end(self, piece: str) -> int | None:
-        """Return the offset after the mark that ends the open fence, None while it is open."""
+        """Return the offset after the fence's closing mark, None while it is open."""
         closing = f"\n{self._mark}"
         text = self._tail + piece
         place = text.find(closing)
@@ -300,12 +298,12 @@ class AnswerGate:
 
 
 class _Brackets:
-    """Finds where a JSON value closes that comes in pieces; strings end with their line."""
+    """Finds the end of a streamed JSON value; a line break ends an unclosed string."""
 
     def __init__(self) -> None:
         self._depth = 0
         self._in_string = False
-        self._escapes = False  # the last character escapes the next
+        self._escapes = False  # the last character is an escaping backslash
 
     def end(self, piece: str) -> int | None:
         """Return the offset after the bracket that closes the value, None while it is open."""
@@ -332,7 +330,7 @@ class _Brackets:
 
 
 def _opening(text: str, bare: BareOpenings) -> _Opening | None:
-    """Return what a text begins with, or None while its next characters may change that."""
+    """Classify how a text begins; None while more characters could change the result."""
     at = len(text) - len(text.lstrip(_BLANKS))
     rest = text[at:]
     if not rest:

@@ -1,4 +1,4 @@
-"""Approvals as a run's records have them: what waits, what was decided, and for how long."""
+"""Reads approvals from a run's records: open or decided, by whom, and how long they waited."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -6,16 +6,17 @@ from dataclasses import dataclass, replace
 from diptych.core.codec import TERMINAL, Record, is_terminal
 
 CLOSING = frozenset({"tool_result", "tool_error", "delegation_response", "delegation_error"})
-"""A result of a call that waits closes its approval: a message superseded it, or the run ended."""
+"""The result of a waiting call closes its approval: a new message superseded the call, or the run
+ended."""
 
 _NOTED = CLOSING | TERMINAL | {"approval_requested", "approval_decided"}
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """One call that waited for a decision.
+    """A call that needs, or needed, approval.
 
-    `requested` is its record, `decided` that of the decision, `closed` what ended the wait.
+    `closed` is the record that ended the wait; if it is a decision, `decided` is the same record.
     """
 
     requested: Record
@@ -32,7 +33,7 @@ class Approval:
 
 
 def approvals_of(records: Sequence[Record]) -> list[Approval]:
-    """List the approvals of a run, in the order in which they were asked for."""
+    """List a run's approvals in the order of the requests."""
     found: dict[str, Approval] = {}
     for record in records:
         if record.event_type == "approval_requested":
@@ -49,12 +50,12 @@ def approvals_of(records: Sequence[Record]) -> list[Approval]:
 
 
 def open_approvals(records: Sequence[Record]) -> list[Approval]:
-    """List the approvals that wait."""
+    """List the approvals without a decision."""
     return [approval for approval in approvals_of(records) if approval.is_open]
 
 
 def _closed_by(record: Record, call_ids: Iterable[str]) -> list[str]:
-    """Return which calls a record closes: its own, and all that waited below its delegation."""
+    """Return the calls that a record closes: its own, and all below its delegation."""
     call_id = str(record.metadata["call_id"])
     return [each for each in call_ids if each == call_id or each.startswith(f"{call_id}.")]
 
@@ -65,7 +66,7 @@ def may_close_approval(record: Record) -> bool:
 
 
 def note_approvals(open_ids: set[str], record: Record) -> None:
-    """Keep the ids of a run's calls that wait for a decision, record by record."""
+    """Update the set of open approvals (call ids) by the next record."""
     if record.event_type not in _NOTED:
         return
     if record.event_type == "approval_requested":
@@ -77,7 +78,7 @@ def note_approvals(open_ids: set[str], record: Record) -> None:
 
 
 def waited_seconds(records: Sequence[Record], now: float) -> float:
-    """Add up for how long at least one approval waited; `now` is in seconds since the epoch."""
+    """Return for how many seconds at least one approval was open; `now` is a Unix timestamp."""
     waited, since = 0.0, None
     open_ids: set[str] = set()
     for record in records:

@@ -1,6 +1,6 @@
-"""What the model of a run is asked next: for actions or for the answer, or nothing any more.
+"""Decides on the next model request: for actions, for the answer, for a summary, or none.
 
-Where the conversation has become too long, it is asked for a summary of it first (loop.md §11).
+A conversation that has become too long is summarized first (loop.md §11).
 """
 
 from dataclasses import dataclass, replace
@@ -34,13 +34,13 @@ from diptych.core.spending import ends_phase_1, exhausted, used_by, used_up
 from diptych.core.state import Phase, Run, append_messages, conversation, updated
 from diptych.core.tokens import prompt_weight
 
-_CROWDED = 0.9  # the share of the window that a request may take
-_HOPELESS = 2.0  # of the window: what is estimated to be longer is not sent
+_MAX_SHARE = 0.9  # of the window that a request should take
+_MAX_ESTIMATE = 2.0  # times the window; requests estimated to be longer are not sent
 PARTIAL_RESULT_CHARS = 500  # of each result, in the terminal event at `max_steps`
 
 
 def next_step(run: Run) -> Next:
-    """Ask the model for the next actions, unless all steps are used, or the run's budget is."""
+    """Ask for the next actions, unless the steps or the budget are used up."""
     limit = ends_phase_1(run)
     if run.step < run.step_limit and not limit:
         return ask_for_actions(deliver_next(run))
@@ -61,10 +61,10 @@ def ask_for_actions(run: Run) -> Next:
 
 
 def may_answer(run: Run) -> bool:
-    """Whether a phase-1 reply without an action is the answer: with `answerMode: direct`.
+    """Whether a phase-1 reply without calls is the answer (`answerMode: direct`).
 
-    That is not the default. With a schema, a hook that validates answers, or a parameter that is
-    about the answer alone, it is not: only phase 2 asks so.
+    Never with an output schema, a `validateAnswer` hook, or parameters that apply to answers only:
+    these need phase 2.
     """
     is_bound = run.output_schema is not None or not ANSWER_PARAMETERS.isdisjoint(
         run.request.parameters
@@ -74,9 +74,9 @@ def may_answer(run: Run) -> bool:
 
 
 def change_format(run: Run, event: FormatChanged) -> Next:
-    """Ask again, in the format that the endpoint takes. The refusal cost no step.
+    """Ask again in the format that the endpoint accepts; the refusal counts as no step.
 
-    What was refused as too long before says nothing of a request in another format.
+    Earlier context refusals are forgotten: they say nothing about the new format.
     """
     window = replace(run.window, sent=0, others=0, refusals=0)
     system = run.json_system
@@ -89,15 +89,15 @@ def ask_for_answer(run: Run) -> Next:
 
 
 def too_long(run: Run, sent: int) -> Failed:
-    """The end of a run whose request cannot be made to fit; `sent` is the request's weight."""
+    """Return the failure of a run whose request cannot be made to fit; `sent` is its weight."""
     window = run.window
     others = window.tokens(prompt_weight(run.system))
     return Failed(
         "context_too_long",
-        f"the request has about {window.tokens(sent)} tokens, and the model takes {window.limit}, "
-        "although everything is left out that can be. The instructions and tools have about "
-        f"{others}; most of the rest is the last message. Send a shorter message, offer fewer "
-        "tools, or use a model with a larger context window.",
+        f"the request has about {window.tokens(sent)} tokens after shortening, and the model's "
+        f"context window has {window.limit}. The instructions and tools take about {others}; "
+        "most of the rest is the last message. Send a shorter message, offer fewer tools, or use "
+        "a model with a larger context window.",
     )
 
 
@@ -110,17 +110,17 @@ def _ask(run: Run) -> Next:
         return issue(run, Emit(end))
     asked = _fitting(run)
     if asked.is_crowded and asked.others > run.window.others:
-        # There is more beside the conversation than was known when it was made to fit: native
-        # calls as text, a schema, an answer to repair.
+        # Native calls written as text, a schema or an answer to repair took more room than
+        # estimated: fit again with the true overhead.
         asked = _fitting(updated(run, window=replace(run.window, others=asked.others)))
     return issue(asked.run, asked.command) if asked.weight is None else _send(asked)
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What a run is about to ask; `others` is the weight of all but the conversation.
+    """A request ready to send; `others` is the weight of everything but the conversation.
 
-    `weight` is that of the request, None without a window and for a summary.
+    `weight` is that of the whole request; None if the window is unknown, and for summaries.
     """
 
     run: Run
@@ -130,15 +130,15 @@ class _Asked:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether the request leaves too little of the window for its reply."""
+        """Whether the request leaves too little room for the reply."""
         window = self.run.window
         if self.weight is None or window.limit is None:
             return False
-        return window.tokens(self.weight) > window.limit * _CROWDED
+        return window.tokens(self.weight) > window.limit * _MAX_SHARE
 
 
 def _fitting(run: Run) -> _Asked:
-    """Return a request that fits, or for a summary; it is weighed once, here."""
+    """Return a request that fits, or a request for a summary."""
     fitted = fit(run)
     if fitted.cut is not None:
         keeps = len(conversation(run)) - fitted.cut
@@ -164,16 +164,16 @@ def _command(run: Run) -> AskModel:
 
 
 def _send(asked: _Asked) -> Next:
-    """Ask, unless there is no hope.
+    """Send the request unless it cannot possibly fit.
 
-    What fits is an estimate, often measured of other requests, and a refusal costs nothing. So
-    after one any smaller request is tried, and before one all that may just fit.
+    Weights are estimates, and a refusal is free. So before the first refusal, anything that might
+    fit is sent; after one, anything smaller than the refused request.
     """
     run, window, sent = asked.run, asked.run.window, asked.weight or 0
     if window.refusals:
         is_hopeless = sent >= window.sent
     else:
-        most = (window.limit or 0) * _HOPELESS
+        most = (window.limit or 0) * _MAX_ESTIMATE
         is_hopeless = window.is_measured and window.tokens(sent) > most
     if is_hopeless:
         return issue(run, Emit(too_long(run, sent)))
@@ -185,7 +185,7 @@ _SUMMARY_SHARE = 1 / 8  # of the window that a summary may take
 
 
 def ask_again(run: Run, refused: ContextRefused) -> Next:
-    """Learn from a refusal, and ask again with less; end the run if less is not possible."""
+    """Learn from a refusal and send less, or end the run if that is impossible."""
     weight = run.window.sent or _weight(run)
     run = updated(
         run,
@@ -197,7 +197,7 @@ def ask_again(run: Run, refused: ContextRefused) -> Next:
 
 
 def take_summary(run: Run, event: Compacted) -> Next:
-    """Let a summary stand for the messages before those it keeps, and ask what was to be asked."""
+    """Replace the older messages by a summary, then send the original request."""
     text = excerpt(event.summary.strip(), run.window.weight(_SUMMARY_SHARE))
     message = Message("user", prompt.summary(text), keeps=event.keeps)
     run = append_messages(run, message)
@@ -215,13 +215,13 @@ def _ask_in_phase(run: Run) -> Next:
 
 
 def _weight(run: Run) -> int:
-    """The weight of the newest request, which was not taken while no window was known."""
+    """Return the weight of the newest request, which was not weighed without a window."""
     request = action_request(run) if run.phase is Phase.ACT else answer_request(run)
     return request_weight(request)
 
 
 def event_of_reply(command: AskModel, reply: Replied) -> Replied | Compacted:
-    """Return what a whole reply is: a summary, if one was asked for."""
+    """Return the event for a model's reply: `Compacted` if a summary was requested."""
     if command.purpose != "summary":
         return reply
     return Compacted(strip_lead(reply.text)[0], command.keeps, reply.usage)
@@ -230,10 +230,10 @@ def event_of_reply(command: AskModel, reply: Replied) -> Replied | Compacted:
 def event_of_failure(
     command: AskModel, error: ModelError
 ) -> Failed | Compacted | ContextRefused | FormatChanged | Replied:
-    """Return what follows from a failed request; without a summary or native calls a run goes on.
+    """Return the event for a failed request.
 
-    It cannot without native calls where the manifest insists on them. A call that the model's
-    server could not read is a reply of phase 1, and not a good one.
+    A run goes on without its summary, and without native calls unless the manifest insists on them.
+    A call that the model's server could not parse counts as a malformed reply.
     """
     if command.purpose == "summary":
         return Compacted("", command.keeps, error=error.code)

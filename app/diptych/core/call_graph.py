@@ -1,4 +1,4 @@
-"""The calls of one step as a graph: whatever is unblocked runs at once (loop.md §3, §5)."""
+"""The calls of one step as a graph: every unblocked call runs at once (loop.md §3, §5)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ from diptych.core.reading.verdict import listed
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """The calls of a step in the order of the reply, the ids of those issued, results by id.
+    """A step's calls in reply order, with their results by id; the sets hold call ids.
 
-    Of the issued ones some are `awaiting_decision`: they take no place beside others, nor do
-    those in `awaiting_hooks`, about which hooks are being asked. Hooks have to see those in
-    `needs_hooks` first. What was `filled` has its references filled.
+    Calls in `awaiting_decision` (approvals) or `awaiting_hooks` do not count against the parallel
+    limit. Calls in `needs_hooks` must pass the hooks first. The references of those in `filled` are
+    resolved.
     """
 
     calls: Sequence[Call]
@@ -32,9 +32,9 @@ class Graph:
     awaiting_hooks: frozenset[str] = frozenset()
 
     def startable(self, max_parallel: int) -> Iterator[Call | Returned]:
-        """Return each call that can be made now, with its references filled, or its failed result.
+        """Yield each call that can start now, references resolved, or its failed result.
 
-        At most `max_parallel` run at once, those in flight included. A `sequential` call never
+        At most `max_parallel` run at once, including those in flight. A `sequential` call never
         overlaps another of its server.
         """
         idle = self.results.keys() | self.awaiting_decision
@@ -59,20 +59,20 @@ class Graph:
                 yield decision
 
     def superseded(self) -> Iterator[Returned]:
-        """Return the result `skipped` of each call that was not issued, or waits (loop.md §6)."""
+        """Yield a `skipped` result for each call not issued, or awaiting approval (loop.md §6)."""
         for call in self.calls:
             if call.id not in self.issued or call.id in self.awaiting_decision:
                 yield failure(call, "skipped", prompt.SUPERSEDED)
 
     def _ready(self, call: Call, needed: Mapping[str, Result | None]) -> Call | Returned:
-        """Fill the references of a call, if it may have any, and check it."""
+        """Resolve a call's references, unless that has been done, and check it."""
         is_labelled = any(each.label is not None for each in self.calls)
         if is_labelled and call.id not in self.filled:
             return self._filled(call, needed)
         return self._checked(call)
 
     def _filled(self, call: Call, needed: Mapping[str, Result | None]) -> Call | Returned:
-        """Fill the references of a call whose needed results are there."""
+        """Resolve the references of a call whose needed results exist, and check it."""
         filled = fill_references(
             call, {n: reference_value(r.value, r.text) for n, r in needed.items() if r}
         )
@@ -81,7 +81,7 @@ class Graph:
         return self._checked(filled)
 
     def _checked(self, call: Call) -> Call | Returned:
-        """Check a filled call again: its server may be unavailable, its arguments invalid."""
+        """Check a resolved call: its server may be unavailable, its arguments invalid."""
         if isinstance(call, Delegation):
             if self.catalog.agent(call.agent) is None:
                 return failure(call, "unavailable", f"unavailable: {call.agent}")
@@ -100,13 +100,13 @@ class Graph:
         )
 
     def _server(self, call: Call) -> tuple[str | None, bool]:
-        """The server of a call, and whether the call must be alone there."""
+        """Return a call's server, and whether the call must run alone there."""
         tool = self.catalog.tool(call.name) if isinstance(call, ToolCall) else None
         return (tool.server, tool.sequential) if tool else (None, False)
 
 
 def _unavailable(name: str, catalog: Catalog) -> str:
-    """Say which server a tool belongs to that cannot be had, or may belong to."""
+    """Name the missing server of a tool, or the servers that may have it."""
     known = catalog.known_missing(name)
     if known:
         return f"unavailable: {known}"
@@ -115,7 +115,7 @@ def _unavailable(name: str, catalog: Catalog) -> str:
 
 
 def failure(call: Call, kind: CallErrorKind, text: str, child: ChildRun | None = None) -> Returned:
-    """The result of a call that was not made, or that did not end; `child` is its task, if any."""
+    """Return the failed result of a call; `child` is its task, if it was sent."""
     result = Result(call.id, text, error=kind, child=child)
     if isinstance(call, Delegation):
         return Returned(result, "agent", call.agent)
@@ -123,6 +123,6 @@ def failure(call: Call, kind: CallErrorKind, text: str, child: ChildRun | None =
 
 
 def is_repeatable(call: Call, catalog: Catalog) -> bool:
-    """Whether a call may be made a second time when the first outcome is unknown."""
+    """Whether a call may be repeated when its outcome is unknown."""
     tool = catalog.tool(call.name) if isinstance(call, ToolCall) else None
     return tool is not None and (tool.read_only or tool.idempotent)

@@ -1,4 +1,4 @@
-"""The catalog of a run: the tools and agents that it may call, fixed when it starts."""
+"""The catalog of a run: the tools and agents it may call, fixed at its start."""
 
 import hashlib
 import json
@@ -13,13 +13,13 @@ from diptych.core.messages import JSON, JSONObject
 from diptych.core.model_request import FunctionTool
 from diptych.core.text import one_line
 
-SEPARATOR = "__"
+SEPARATOR = "__"  # between server and tool
 RESULT_SERVER = "result"
-"""What the loop's own tool `result__read` has in place of a server; no server is called so."""
+"""The server name of the built-in tool `result__read`; no real server may use it."""
 
 
 DELEGATE_PREFIX = "delegate_to_"
-"""What the name of an agent's function begins with."""
+"""Prefix of the function name of an agent."""
 
 _MAX_NAME = 64
 _HASH_DIGITS = 8
@@ -31,12 +31,12 @@ _TASK: JSONObject = {
 }
 
 Target = tuple[Literal["tool", "agent"], str]
-"""What a function stands for: a tool, by the name that it is listed with, or an agent."""
+"""The tool (by its listed name) or agent that a function stands for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Functions:
-    """The functions in the catalog's order, tools first, and what each name stands for."""
+    """Native functions in catalog order, tools first, and the target of each name."""
 
     tools: tuple[FunctionTool, ...]
     targets: Mapping[str, Target]
@@ -62,7 +62,7 @@ def make_functions(
 
 
 def function_name(name: str, taken: Iterable[str] = ()) -> str:
-    """Return the name that an API takes for a name: itself, unless it does not fit or is taken."""
+    """Return a name that APIs accept: unchanged if it is valid and free, else with a hash."""
     if _NAME.fullmatch(name) and name not in taken:
         return name
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
@@ -74,10 +74,10 @@ def function_name(name: str, taken: Iterable[str] = ()) -> str:
 class Tool:
     """A tool of an MCP server.
 
-    `read_only` and `idempotent` come from the manifest or the server's annotations; a call of a
-    tool that is neither is never sent twice. `sequential` calls never overlap another of their
-    server in a run; a step whose results are all `terminal` ends phase 1 (loop.md §12).
-    `destructive` and `open_world` are what the server says, None if it says nothing.
+    `read_only` and `idempotent` come from the manifest or the server's annotations; a call of any
+    other tool is never sent twice. `sequential` calls never overlap another of their server in a
+    run; a step whose calls are all `terminal` ends phase 1 (loop.md §12). `destructive` and
+    `open_world` are the server's annotations, None if missing.
     """
 
     server: str
@@ -97,7 +97,7 @@ class Tool:
 
     @cached_property
     def schema_text(self) -> str:
-        """The input schema as JSON; made once for many calls."""
+        """The input schema as JSON, cached."""
         return json.dumps(self.input_schema, default=dict)
 
 
@@ -105,8 +105,8 @@ class Tool:
 class Peer:
     """Another agent, as its agent card describes it.
 
-    One with `gets_conversation` False is given its task alone: it gets no share of a budget, and
-    reports nothing of what it uses. For others it is None.
+    `gets_conversation` is False for agents that receive only the task: they get no budget share and
+    report no usage. Otherwise it is None.
     """
 
     name: str
@@ -123,13 +123,13 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """What the manifest names and cannot be had: a server, an agent, a key, a model, the store.
+    """Something that the manifest names but that is missing or unreachable.
 
-    A `rule` is a field that names tools or agents which nothing offers (`policy.unmatched`).
-    A `tool` stands for some tools of the server of its name, which are left out. A run is told of
-    servers, tools and agents only. `tools` are the names of the tools that a server offered when it
-    was last connected, or of the pinned ones that have changed. They are None for a server that was
-    never connected: any unknown name may be its tool's.
+    Kind `rule` is a policy or manifest field that matches no tool or agent (`policy.unmatched`).
+    Kind `tool` stands for left-out tools of the server `name`. Models are told of servers, tools
+    and agents only. `tools` are the tools that a server offered when last connected, or the pinned
+    ones that have changed; None for a server that was never connected: any unknown tool may be its
+    own.
     """
 
     kind: Literal["server", "tool", "agent", "key", "model", "store", "rule", "dns"]
@@ -138,27 +138,27 @@ class Unavailable:
     tools: tuple[str, ...] | None = None
 
     def had_tool(self, name: str) -> bool:
-        """Whether a tool name that no connected server offers is this server's."""
+        """Whether this server offered a tool of this name when last connected."""
         return self.kind == "server" and self.tools is not None and name in self.tools
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """All that a run may call, in the manifest's order, and what is missing from it."""
+    """All tools and agents that a run may call, in manifest order, and what is missing."""
 
     tools: tuple[Tool, ...] = ()
     agents: tuple[Peer, ...] = ()
     unavailable: tuple[Unavailable, ...] = ()
 
     def tool(self, name: str) -> Tool | None:
-        """Find a tool by its short name, if that is unique, or by `<server>__<name>`."""
+        """Find a tool by its short name, if unique, or by `<server>__<name>`."""
         return self._tools_by_name.get(name)
 
     def agent(self, name: str) -> Peer | None:
         return next((peer for peer in self.agents if peer.name == name), None)
 
     def listed(self) -> Iterator[tuple[str, Tool]]:
-        """Each tool with the one name that the model is shown (the long one only on a clash)."""
+        """Yield each tool with the name shown to the model: the long name only on a clash."""
         for tool in self.tools:
             is_own = tool.server == RESULT_SERVER or tool.name in self._long_names
             unique = self._name_counts[tool.name] == 1 and not is_own
@@ -166,29 +166,30 @@ class Catalog:
 
     @cached_property
     def functions(self) -> Functions:
-        """All of it as functions of an API's `tools` field; made once for many runs."""
+        """The catalog as functions for an API's `tools` field, cached for many runs."""
         tools = ((name, tool.description, tool.input_schema) for name, tool in self.listed())
         return make_functions(tools, ((peer.name, peer.summary) for peer in self.agents))
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """All names by which something may be called, also what is unavailable."""
+        """All callable names, including unavailable ones."""
         away = (name for u in self.unavailable for name in (u.name, *(u.tools or ())))
         agents = [peer.name for peer in self.agents]
         delegates = (f"{DELEGATE_PREFIX}{name}" for name in agents)
         return frozenset((*self._tools_by_name, *agents, *delegates, *away))
 
     def missing_for_tool(self, name: str) -> str | None:
-        """Name the unavailable server or servers that a tool name nobody offers belongs to.
+        """Name the unavailable server, or servers, that an unknown tool may belong to.
 
-        It does if it has the server's prefix, or if the server offered a tool of that name before;
-        any other name may belong to those servers whose tools nobody knows. Of a
-        tool that has changed since it was pinned, this gives the reason.
+        For a pinned tool that has changed, return the reason instead.
         """
         return self.known_missing(name) or self.possibly_missing(name)
 
     def known_missing(self, name: str) -> str | None:
-        """Name what a tool name that nobody offers is known to belong to; see the above."""
+        """Name the unavailable server that is known to have a tool.
+
+        It is known by the tool's prefix, or because the server offered the tool before.
+        """
         for left_out in self.unavailable:
             if left_out.kind == "tool" and left_out.tools:
                 long_names = (f"{left_out.name}{SEPARATOR}{tool}" for tool in left_out.tools)
@@ -200,7 +201,7 @@ class Catalog:
         return owner or (", ".join(earlier) or None)
 
     def possibly_missing(self, name: str) -> str | None:
-        """Name the unavailable servers that may have a tool, as nobody knows what they have."""
+        """Name the unavailable servers whose tools are unknown."""
         unknown = (u.name for u in self.unavailable if u.kind == "server" and u.tools is None)
         return (", ".join(unknown) or None) if name else None
 
@@ -217,7 +218,7 @@ class Catalog:
 
     @cached_property
     def _tools_by_name(self) -> dict[str, Tool]:
-        """Every name of a tool. A long name is its own tool's, whatever another is called."""
+        """Every name of every tool. A long name always means its own tool."""
         names: dict[str, Tool] = {}
         for tool in self.tools:
             names.setdefault(tool.long_name, tool)
@@ -226,13 +227,13 @@ class Catalog:
         return names
 
 
-SHARE: Final = 0.5  # of the window that instructions and catalog may take together
+SHARE: Final = 0.5  # of the window for instructions and catalog together
 _LONG, _SHORT = 200, 60  # characters of a description
-_KEYS = ("type", "properties", "required", "items", "enum")  # that say how a call looks
+_KEYS = ("type", "properties", "required", "items", "enum")  # of a schema's bare structure
 
 
 def shorter_catalogs(catalog: Catalog) -> Iterator[Catalog]:
-    """Return the catalog, then shorter ones: with fewer descriptions, at last only the forms."""
+    """Yield the catalog, then ever shorter ones, the last with only the names of arguments."""
     yield catalog
     yield _shortened(catalog, _LONG, keeps_all=True)
     yield _shortened(catalog, _SHORT, keeps_all=False)
@@ -253,17 +254,17 @@ def _shortened(catalog: Catalog, most: int, *, keeps_all: bool) -> Catalog:
 
 
 def _schema(schema: Mapping[str, JSON], *, keeps_all: bool) -> Mapping[str, JSON]:
-    """Leave out descriptions and examples, and unless all is kept whatever is not the form."""
+    """Remove descriptions and examples; without `keeps_all`, keep only the bare structure."""
     short: dict[str, JSON] = {}
     for key, value in schema.items():
         if key == "properties" and isinstance(value, Mapping):
             short[key] = {name: _value(v, keeps_all=keeps_all) for name, v in value.items()}
-        elif key not in _SAID and (keeps_all or key in _KEYS):
+        elif key not in _DESCRIPTIVE and (keeps_all or key in _KEYS):
             short[key] = _value(value, keeps_all=keeps_all)
     return short
 
 
-_SAID = frozenset({"description", "title", "examples", "default", "$comment"})
+_DESCRIPTIVE = frozenset({"description", "title", "examples", "default", "$comment"})
 
 
 def _value(value: JSON, *, keeps_all: bool) -> JSON:

@@ -1,8 +1,8 @@
-"""Encodes events as records of the log, and decodes them again.
+"""Encodes events as log records, and decodes them.
 
-`EVENT_TYPES` is the one table of wire names (loop.md §9). `content` and `metadata` of a record are
-part of the public API (`/memory/events`): a field never changes its meaning. A change that this
-version could not read needs another `FORMAT`, which the first record of each run names.
+`EVENT_TYPES` is the one table of wire names (loop.md §9). A record's `content` and `metadata` are
+public API (`/memory/events`): the meaning of a field never changes. An incompatible change needs a
+new `FORMAT`, which the first record of each run names.
 """
 
 import hashlib
@@ -71,7 +71,7 @@ from diptych.core.reading import ActionError
 from diptych.core.run_settings import RunSettings
 
 FORMAT = 1
-"""Of records. A version reads its own, and the one before it."""
+"""Version of the record format. Each release reads its own and the one before."""
 
 EVENT_TYPES: Mapping[type, tuple[str, ...]] = {
     RunRequested: ("user_message",),
@@ -117,15 +117,15 @@ NOT_IN_MEMORY_VIEW = frozenset(
         "completed",
     }
 )
-"""Recorded, and left out of `/memory/events`."""
+"""Logged, but left out of `/memory/events`."""
 
 Row = tuple[str, JSON, dict[str, JSON]]
-"""An event's name in the log, its content and metadata."""
+"""An event's wire name, content and metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One recorded fact of a run. `timestamp` is in seconds since the epoch."""
+    """One log record of a run. `timestamp` is in seconds since the epoch."""
 
     run_id: str
     session_id: str
@@ -137,30 +137,30 @@ class Record:
 
 
 def is_terminal(record: Record) -> bool:
-    """Whether a run has nothing after this record."""
+    """Whether this record ends its run."""
     return record.event_type in TERMINAL
 
 
 def record_chars(record: Record) -> int:
-    """The size of a record in characters, roughly: only its text can be large."""
+    """Return a record's approximate size in characters: only text content can be large."""
     return len(record.content) if isinstance(record.content, str) else 0
 
 
 def catalog_blob(
     catalog: Catalog, prompt: str, settings: RunSettings, native_prompt: str = ""
 ) -> tuple[Offered, bytes]:
-    """Return a run's offers as an event, and as the bytes that are kept under its key."""
+    """Return the `Offered` event of a run, and the blob to store under its key."""
     terms = encode_settings(settings)
     content = {"offers": encode_catalog(catalog), "prompt": prompt, "terms": terms}
     if native_prompt:
         content["native_prompt"] = native_prompt
-    blob = json.dumps(content, sort_keys=True).encode()  # schemas may hold what orjson refuses
+    blob = json.dumps(content, sort_keys=True).encode()  # orjson rejects some schemas
     key = hashlib.sha256(blob).hexdigest()
     return Offered(catalog, prompt, settings, key, native_prompt=native_prompt), blob
 
 
 class _Plain(NamedTuple):
-    """An event with one field as its content, and the others as metadata."""
+    """An event with one field as content and the others as metadata."""
 
     content: str | None
     form: Form[Any]
@@ -244,7 +244,7 @@ _RESULT = Form(Result, "call_id", "value", "error", "finish_reason", "child", ch
 
 
 def encode(event: Event) -> Row:  # noqa: C901 - a table
-    """Return the event's name in the log, content and metadata. Raises `LoopError` if unknown."""
+    """Return an event's wire name, content and metadata. Raises `LoopError` if unknown."""
     if plain := _PLAIN.get(type(event)):
         content = None if plain.content is None else plain.way.write(getattr(event, plain.content))
         return EVENT_TYPES[type(event)][0], content, plain.form.write(event)
@@ -274,11 +274,11 @@ def encode(event: Event) -> Row:  # noqa: C901 - a table
             about = {"call_id": approval_id(path), **_CHILD_DECIDED.write(event)}
             return "approval_decided", decision, about
         case _:
-            raise LoopError(f"{event} has no place in the record")
+            raise LoopError(f"{type(event).__name__} has no record form")
 
 
 def event_of(record: Record) -> Event:
-    """Read a record back; that of `offered` needs `decode`. Raises as it does."""
+    """Decode a record, except `offered`, which needs `decode`. Raises as `decode` does."""
     return decode(record.event_type, record.content, record.metadata)
 
 
@@ -288,10 +288,10 @@ def decode(  # noqa: C901, PLR0912 - a table
     metadata: Mapping[str, Any],
     kept: Callable[[str], bytes] | None = None,
 ) -> Event:
-    """Read an event back; `kept` returns what was stored under a hash.
+    """Decode an event; `kept` loads the blob stored under a hash.
 
-    Raises `LoopError` for an event or format that this version does not know, and what `dict` and
-    dataclasses raise for a record that is none.
+    Raises `LoopError` for an unknown event or format; malformed records raise whatever `dict` and
+    dataclasses raise.
     """
     match event_type:
         case "user_message" if "message_id" not in metadata:
@@ -325,7 +325,9 @@ def decode(  # noqa: C901, PLR0912 - a table
         case _ if event_type in _PLAIN_BY_NAME:
             plain = _PLAIN_BY_NAME[event_type]
         case _:
-            raise LoopError(f"the log holds {event_type!r}, which this version does not know")
+            raise LoopError(
+                f"the log contains the event {event_type!r}, which this version does not know"
+            )
     read = {} if plain.content is None else {plain.content: plain.way.read(content)}
     found: Event = plain.form.read(metadata, **read)
     return found
@@ -334,19 +336,19 @@ def decode(  # noqa: C901, PLR0912 - a table
 def _read_request(message: str, metadata: Mapping[str, Any]) -> RunRequested:
     if metadata.get("format") != FORMAT:
         found = json.dumps(metadata.get("format"))
-        raise LoopError(f"its format is {found}, and this version reads format {FORMAT}")
+        raise LoopError(f"its record format is {found}; this version reads format {FORMAT}")
     return _REQUEST.read(metadata, message=message, origin=_ORIGIN.read(metadata))
 
 
 def _whole(key: str, blob: bytes) -> bytes:
-    """Return a blob if it is the one that was kept under its key. Raises `LoopError`."""
+    """Return a blob whose hash matches its key, else raise `LoopError`."""
     if hashlib.sha256(blob).hexdigest() != key:
         raise LoopError("the stored catalog does not match the hash in the run's log")
     return blob
 
 
 def _offered_metadata(event: Offered) -> dict[str, JSON]:
-    """Return what readers of the record need; the blob has the rest, and all the settings."""
+    """Return the fields that readers of the record need; the blob has the rest."""
     settings, window = event.settings, event.window
     about: dict[str, JSON] = {"nonce": event.nonce} if event.nonce else {}
     if settings.budget:
@@ -394,7 +396,7 @@ def _labels(call: Call) -> dict[str, JSON]:
 
 
 def _new_call(call: Call | None) -> dict[str, JSON]:
-    """Return the metadata of a call that takes another's place."""
+    """Return the metadata of a replacement call."""
     return {} if call is None else {"call": _call_content(call), **_labels(call)}
 
 

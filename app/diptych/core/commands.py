@@ -1,4 +1,4 @@
-"""The commands of a run: imperatives, which `runs.runner` carries out."""
+"""The commands of a run: imperatives, carried out by `runs.runner`."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -8,17 +8,17 @@ from diptych.core.messages import Call
 from diptych.core.model_request import ModelRequest
 
 Purpose = Literal["actions", "answer", "either", "summary"]
-"""What a model is asked for. `either` are actions or the answer (`answerMode: direct`); a summary
-is of its own conversation (loop.md §11)."""
+"""What a model request is for: `either` accepts actions or the answer (`answerMode: direct`);
+`summary` asks to summarize the conversation (loop.md §11)."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskModel:
-    """Send this request to the model; stream its reply if the command `is_streamed`.
+    """Send a request to the model.
 
-    `recorded` is the logged text of an answer that was cut off and is asked for again. If the
-    endpoint refuses the request's tools, the run fails, unless it `may_change_format`. `keeps` is
-    that of the summary, if one is asked for. `weight` is the request's, None if it was not weighed.
+    `recorded` is the logged text of an interrupted answer that is requested again. If the endpoint
+    refuses the request's tools, the run fails unless `may_change_format`. `keeps` is the number of
+    newest messages that a summary leaves alone. `weight` is the request's weight, None if unknown.
     """
 
     request: ModelRequest
@@ -30,16 +30,16 @@ class AskModel:
 
     @property
     def is_streamed(self) -> bool:
-        """Whether its reply is, or may be, the answer."""
+        """Whether the reply is, or may be, the answer."""
         return self.purpose in ("answer", "either")
 
 
 @dataclass(frozen=True, slots=True)
 class MakeCall:
-    """Make this call; its references are filled and its arguments valid.
+    """Make a call; its references are resolved and its arguments valid.
 
-    With `is_retry` its start is in the log already, and it is safe to make twice; a delegation is
-    not sent again, but taken up by its context. One that `is_approved` is not asked about again.
+    `is_retry`: its start is already logged, and it is safe to repeat; a delegation is not sent
+    again but resumed by its context. `is_approved`: do not ask for approval again.
     """
 
     call: Call
@@ -50,14 +50,14 @@ class MakeCall:
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Record this event, which follows from the one before, and apply it."""
+    """Log and apply this event, a consequence of the one before."""
 
     event: Event
 
 
 @dataclass(frozen=True, slots=True)
 class Warn:
-    """Send the notice `format_warning`: a reply was not what it should be."""
+    """Send the notice `format_warning`: a reply was malformed."""
 
     text: str
 
@@ -70,7 +70,7 @@ class Judge:
 
 @dataclass(frozen=True, slots=True)
 class JudgeCall(Judge):
-    """Ask the hooks about this call; its references are filled and its arguments valid."""
+    """Ask the hooks about a call; its references are resolved and its arguments valid."""
 
     call: Call
     step: int
@@ -78,7 +78,7 @@ class JudgeCall(Judge):
 
 @dataclass(frozen=True, slots=True)
 class JudgeStep(Judge):
-    """Ask the hooks about a step whose results are all there; `calls` are what it asked for."""
+    """Ask the hooks about a step with all results; `calls` are those it asked for."""
 
     step: int
     calls: tuple[Call, ...]
@@ -86,7 +86,7 @@ class JudgeStep(Judge):
 
 @dataclass(frozen=True, slots=True)
 class JudgeAnswer(Judge):
-    """Ask the hooks about this answer, which nobody has been told."""
+    """Ask the hooks about an answer that has not been sent."""
 
     text: str
 

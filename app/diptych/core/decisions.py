@@ -1,7 +1,7 @@
-"""What follows when people or hooks decide on a call, a step or an answer (loop.md §5, §6, §7).
+"""Handles decisions of people and hooks on calls, steps and answers (loop.md §5, §6, §7).
 
-Calls of runs below that wait are kept in the run, which does nothing about them: the agent that has
-the call waits, decides and expires, so it is the same rule at every depth.
+Pending approvals of child runs are only recorded here: the agent that makes the call enforces them,
+at every depth.
 """
 
 from dataclasses import replace
@@ -27,23 +27,23 @@ from diptych.core.pending import Next, issue
 from diptych.core.state import Run, calls_awaiting_decision, open_calls, updated
 from diptych.core.stuck import note_asked
 
-MAX_OPEN = 1_000  # calls below one run that wait for a decision
+MAX_OPEN = 1_000  # pending approvals below one run
 
 
 def may_wait(run: Run, event: ApprovalRequested) -> bool:
-    """Whether a call can be asked about: it is due, and neither made nor asked about."""
+    """Whether an approval can be requested: the call is issued, but neither started nor waiting."""
     call_id = event.call.id
     is_due = call_id in open_calls(run) and call_id in run.progress.issued
     return is_due and call_id not in run.started and call_id not in calls_awaiting_decision(run)
 
 
 def take_approval_request(run: Run, event: ApprovalRequested) -> Next:
-    """Let a call wait; it takes no place, so another one may start."""
+    """Let a call wait for approval; this frees its slot for another call."""
     return start_ready(updated(run, open_approvals=(*run.open_approvals, event)))
 
 
 def take_decision(run: Run, event: ApprovalDecided) -> Next:
-    """Make a call that waits as it was decided, as soon as there is a place; or reject it."""
+    """Make the call as decided once there is a free slot, or reject it."""
     requested = next(each for each in run.open_approvals if each.call.id == event.call_id)
     others = tuple(each for each in run.open_approvals if each is not requested)
     run = updated(run, open_approvals=others)
@@ -64,9 +64,9 @@ def take_decision(run: Run, event: ApprovalDecided) -> Next:
 
 
 def may_take(run: Run, event: ChildApproval) -> bool:
-    """Whether an event is news: of a delegation in flight, and of a call that waits, or not yet.
+    """Whether an event about a child's approval is valid and new.
 
-    Who takes a delegation up is told all of it again, and a call waits only once.
+    After a takeover, children repeat all their events, and a call waits only once.
     """
     delegation = event.path[0]
     is_in_flight = delegation in run.started and delegation in open_calls(run)
@@ -78,7 +78,7 @@ def may_take(run: Run, event: ChildApproval) -> bool:
 
 
 def take(run: Run, event: ChildApproval) -> Run:
-    """Keep a call that waits, or let go of one that waits no more."""
+    """Record a child's pending approval, or remove it."""
     others = tuple(each for each in run.child_approvals if each.path != event.path)
     if isinstance(event, ChildApprovalRequested):
         return updated(run, child_approvals=(*others, event))
@@ -87,13 +87,13 @@ def take(run: Run, event: ChildApproval) -> Run:
 
 
 def take_judged_call(run: Run, event: CallJudged) -> Next:
-    """Make a call as the hooks leave it, as soon as there is a place; or deny it."""
+    """Make the call as the hooks left it once there is a free slot, or deny it."""
     awaiting_hooks = run.progress.awaiting_hooks - {event.call_id}
     progress = replace(run.progress, awaiting_hooks=awaiting_hooks)
     call = next(each for each in run.calls if each.id == event.call_id)
     reason = event.denied
     if reason is None and event.call and event.call_id in run.progress.approved:
-        reason = f"the hook {event.hook} would change what was approved"
+        reason = f"the hook {event.hook} tried to change an approved call"
     if reason is not None:
         run = updated(run, progress=replace(progress, issued=progress.issued | {call.id}))
         run = note_asked(run, call)
@@ -106,20 +106,20 @@ def take_judged_call(run: Run, event: CallJudged) -> Next:
 
 
 def _with_call(run: Run, changed: Call) -> Run:
-    """Put a call in the place of the one with its id."""
+    """Replace the call that has the same id."""
     return updated(run, calls=tuple(changed if c.id == changed.id else c for c in run.calls))
 
 
 def take_judged_step(run: Run, event: StepJudged) -> Next:
-    """Go on with the next step, or with the answer; a message that waits comes first."""
+    """Continue with the next step, or with the answer; queued messages come first."""
     return ask_for_answer(run) if event.ends and not run.queues.steering else next_step(run)
 
 
 def take_judged_answer(run: Run, event: AnswerJudged) -> Next:
-    """Send the answer, or ask for it again and say what was wrong."""
+    """Send the answer, or ask the model to repair it."""
     answer = run.draft.candidate
     if answer is None:
-        raise LoopError("an answer was judged, and none was given")
+        raise LoopError("hooks judged an answer, but there is none")
     run = updated(run, draft=replace(run.draft, candidate=None))
     if event.problem:
         return repair_answer(run, answer.text, event.problem, is_refused=True)

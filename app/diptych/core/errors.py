@@ -1,34 +1,36 @@
-"""Everything that can go wrong, in one tree.
+"""All exceptions, in one tree.
 
     DiptychError
-    ├── ConfigError                 the configuration is wrong; the process exits with 2
-    ├── LoopError                   a bug of Diptych in the use of the loop: it must crash loudly
-    ├── OutOfMemory                 a run has grown beyond what there is
+    ├── ConfigError                 invalid configuration; the process exits with 2
+    ├── LoopError                   an event that the run cannot take: a bug in Diptych
+    ├── OutOfMemory                 a run exceeds the available memory
     ├── RequestError                a request cannot be served
-    │   ├── InvalidRequest          what was sent is wrong
-    │   │   ├── IdempotencyMismatch its idempotency key stands for another request
-    │   │   └── SessionBusy         a run of the session has not ended
+    │   ├── InvalidRequest          the request is malformed
+    │   │   ├── IdempotencyMismatch its idempotency key was used for another request
+    │   │   └── SessionBusy         the session has an unfinished run
     │   ├── RunEnded                the run has ended
-    │   ├── ApprovalNotFound        no such call waited for a decision
-    │   ├── AlreadyDecided          a call does not wait for a decision any more
-    │   ├── NotResumable            the run cannot be taken up again
-    │   ├── RunNotFound             the run never was
-    │   ├── RunLost                 the run was, and its record is gone
-    │   ├── TooManyMessages         the run takes no more messages
-    │   └── Overloaded              there is no room now, or the process is leaving
+    │   ├── ApprovalNotFound        no such call needed approval
+    │   ├── AlreadyDecided          the approval has been decided
+    │   ├── DecisionRefused         a child agent refused the decision
+    │   ├── NotResumable            the run cannot be resumed
+    │   ├── RunNotFound             there was never such a run
+    │   ├── RunLost                 the run existed, but its log is gone
+    │   ├── TooManyMessages         the run accepts no more messages
+    │   └── Overloaded              no capacity, or the process is shutting down
     │       └── SubjectOverloaded   … for this subject
-    └── PortError                   something outside failed; the cause stays in `__cause__`
+    └── PortError                   an external failure; `__cause__` has the reason
         ├── ModelError
-        ├── ToolError
-        ├── DelegationError
+        ├── CallError
+        │   ├── ToolError
+        │   └── DelegationError
         └── StoreError
             ├── StoreFull
-            ├── NotAnswered         the owner of a run has not recorded something in time
-            ├── BlobMissing         what many runs share is gone
+            ├── NotAnswered         the owner of a run did not log something in time
+            ├── BlobMissing         the stored catalog of a run is gone
             ├── LeaseLost           another process owns the session
             └── LogTruncated        the newest records of a run are gone
 
-Messages are read by strangers: they say what to do, and never hold a key, a header or a stack.
+Callers see the messages: they name the fix, and never contain keys, headers or stack traces.
 """
 
 from typing import Literal
@@ -39,7 +41,7 @@ class DiptychError(Exception):
 
 
 class ConfigError(DiptychError):
-    """One or more things are wrong with the configuration; each line names place and fix."""
+    """Invalid configuration; each problem names its place and its fix."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__("\n".join(problems))
@@ -47,15 +49,15 @@ class ConfigError(DiptychError):
 
 
 class LoopError(DiptychError):
-    """An event or call that the run cannot take in its state."""
+    """An event or command that is impossible in the run's state: a bug in Diptych."""
 
 
 class OutOfMemory(DiptychError):
-    """A run has grown beyond the memory that there is for all of them; it must end."""
+    """A run exceeds the available memory and must end."""
 
 
 class RequestError(DiptychError):
-    """A request that cannot be served; `code` is for programs, the message for people."""
+    """A request cannot be served; `code` is for programs, the message for people."""
 
     code = "invalid_request"
 
@@ -71,68 +73,69 @@ class InvalidRequest(RequestError):
 
 
 class IdempotencyMismatch(InvalidRequest):
-    """A request has the idempotency key of an earlier one, and another body."""
+    """The idempotency key was used before, with another body."""
 
     code = "idempotency_mismatch"
 
     def __init__(self) -> None:
-        message = "this Idempotency-Key came with another body before; use a new key"
-        super().__init__(f"{message} for a new request", param="Idempotency-Key")
+        message = "this Idempotency-Key was used with another body; use a new key for a new request"
+        super().__init__(message, param="Idempotency-Key")
 
 
 class SessionBusy(InvalidRequest):
-    """A run of the session has not ended: it cannot be deleted, or takes no run (`reject`)."""
+    """The session has an unfinished run: it cannot be deleted, or rejects new runs (`reject`)."""
 
     code = "session_busy"
 
     def __init__(self) -> None:
-        message = "a run of this session is not finished; cancel it or wait for its end"
+        message = "this session has an unfinished run; cancel it or wait until it ends"
         super().__init__(message, param="session_id")
 
 
 class RunEnded(RequestError):
-    """A message or decision was sent to a run that has ended."""
+    """A message or decision for a run that has ended."""
 
     code = "run_over"
 
     def __init__(self) -> None:
-        super().__init__("the run has ended; go on in its session, with a new run")
+        super().__init__("the run has ended; start a new run in its session")
 
 
 class ApprovalNotFound(RequestError):
-    """A decision is about a call that was never asked about."""
+    """A decision for a call that never needed approval."""
 
     code = "approval_not_found"
 
     def __init__(self) -> None:
-        super().__init__("no call with this id waits for a decision in this run")
+        super().__init__("no call with this id needs approval in this run")
 
 
 class AlreadyDecided(RequestError):
-    """A decision on a call that was decided on; the message says what, and by whom."""
+    """A second decision on a call; the message names the first, and who made it."""
 
     code = "already_decided"
 
 
 class DecisionRefused(RequestError):
-    """An agent below refuses a decision that was passed on to it; the code says how."""
+    """A child agent refused a forwarded decision; `code` is the child's."""
 
     code = "decision_refused"
 
 
 class NotResumable(RequestError):
-    """A run cannot be resumed: it did not fail, or its session has gone on."""
+    """The run did not fail, or its session has continued."""
 
     code = "not_resumable"
 
     def __init__(
-        self, message: str = "its session has gone on; send a message to the session"
+        self,
+        message: str = "its session has continued with other runs; send a message to the session",
     ) -> None:
         super().__init__(message)
 
 
 class RunNotFound(RequestError):
-    """No run with this id ever was."""
+    """There was never a run with this id."""
 
     code = "run_not_found"
 
@@ -141,13 +144,13 @@ class RunNotFound(RequestError):
 
 
 class RunLost(RequestError):
-    """The run existed, and its record is gone: its process ended, or it was the oldest."""
+    """The run existed, but its log is gone: its process ended, or it was evicted."""
 
     code = "run_lost"
 
 
 class Overloaded(RequestError):
-    """There is no room for another run now; `retry_after` is in seconds."""
+    """There is no capacity for another run; `retry_after` is in seconds."""
 
     code = "overloaded"
 
@@ -157,25 +160,24 @@ class Overloaded(RequestError):
 
 
 class SubjectOverloaded(Overloaded):
-    """A subject holds as much as one may; others still have room."""
+    """The subject has reached its own limit; others still have capacity."""
 
     code = "too_much_at_once"
 
 
 class TooManyMessages(RequestError):
-    """A message was sent to a run that has had its 100."""
+    """The run has received its maximum of 100 messages."""
 
     code = "too_many_messages"
 
     def __init__(self) -> None:
         super().__init__(
-            "this run has had as many messages as it takes; when it has ended, go on in its "
-            "session with a new run"
+            "this run accepts no more messages; when it has ended, start a new run in its session"
         )
 
 
 class PortError(DiptychError):
-    """Something outside failed."""
+    """An external failure."""
 
 
 ModelCode = Literal[
@@ -188,18 +190,18 @@ ModelCode = Literal[
     "tools_refused",  # the endpoint does not take the `tools` field
     "malformed_call",  # the endpoint could not read a native call that the model wrote
     "model_failed",  # another 5xx, and every error inside a 200
-    "model_garbage",  # a reply that is not of the API's form
-    "model_cut",  # a stream that ended before its end
+    "model_garbage",  # a reply that does not match the API
+    "model_cut",  # a stream that broke off
     "mock_exhausted",  # DEBUG_MOCK_RESPONSES is used up
 ]
 
 
 class ModelError(PortError):
-    """The model gave no reply that can be used.
+    """The model gave no usable reply.
 
-    Of `context_too_long`, `max_tokens` is the model's window and `prompt_tokens` what the request
-    has, both in tokens; None if the endpoint does not say. Of `malformed_call`, `written` is what
-    the model wrote, "" if the endpoint does not say.
+    For `context_too_long`, `max_tokens` is the model's window and `prompt_tokens` the request's
+    size in tokens, None if the endpoint does not say. For `malformed_call`, `written` is the
+    model's text, or "" if unknown.
     """
 
     def __init__(
@@ -219,21 +221,21 @@ class ModelError(PortError):
 
 
 CallErrorKind = Literal[
-    "failed",  # the tool or agent says so, or its answer makes no sense
+    "failed",  # the tool or agent reported an error, or its answer is invalid
     "timeout",
     "unavailable",  # its server or agent cannot be reached
-    "refused",  # not sent: a call path that comes back, a reference that leads nowhere …
+    "refused",  # not sent: a circular call path, an invalid reference …
     "invalid_arguments",
-    "denied",  # by the policy, or by a person who was asked
-    "repeated",  # not run, because the steps before made the same call (loop.md §8)
+    "denied",  # by a policy, a hook, a budget or an approver
+    "repeated",  # not run, because earlier steps made the same call (loop.md §8)
     "skipped",  # not run, because another call failed or a message superseded it
     "interrupted",  # the run ended first
-    "unknown",  # sent, and nobody knows what became of it
+    "unknown",  # sent, but its outcome is unknown
 ]
 
 
 class CallError(PortError):
-    """The common part of `ToolError` and `DelegationError`: the model reads kind and message."""
+    """A failed call; the model sees the kind and the message."""
 
     def __init__(self, kind: CallErrorKind, message: str) -> None:
         super().__init__(message)
@@ -242,11 +244,11 @@ class CallError(PortError):
 
 
 class ToolError(CallError):
-    """A tool call that has no result."""
+    """A tool call failed."""
 
 
 class DelegationError(CallError):
-    """A delegation that has no answer; `child` is a `loop.messages.ChildRun`, if it was sent."""
+    """A delegation failed; `child` is a `messages.ChildRun` if it was sent."""
 
     child: object = None
 
@@ -256,24 +258,24 @@ class StoreError(PortError):
 
 
 class StoreFull(StoreError):
-    """The store has no room for another record; a terminal event still fits."""
+    """The store has room for terminal events only."""
 
 
 class NotAnswered(StoreError):
-    """Whose turn it is to record something has not done it in time; callers see the message."""
+    """The owner of a run did not log something in time; callers see the message."""
 
 
 class BlobMissing(StoreError):
-    """A run's catalog is not in the store any more, so the run cannot be rebuilt."""
+    """A run's catalog is gone from the store, so the run cannot be rebuilt."""
 
 
 class LeaseLost(StoreError):
-    """Another process owns the session now: this one's writes are refused."""
+    """Another process owns the session; this one's writes are rejected."""
 
 
 class LogTruncated(StoreError):
-    """The store has lost the newest records of a run; `seq` is that of the newest it has."""
+    """The store lost a run's newest records; `seq` is the newest that it still has."""
 
     def __init__(self, seq: int) -> None:
-        super().__init__(f"the record of the run ends at {seq}")
+        super().__init__(f"the log of the run ends at record {seq}")
         self.seq = seq

@@ -1,4 +1,4 @@
-"""The events of a run: facts, in the past participle; record names in `codec.EVENT_TYPES`."""
+"""The events of a run: facts, in the past tense. Their wire names are in `codec.EVENT_TYPES`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,14 +23,13 @@ from diptych.core.run_settings import RunSettings
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a request says about where it came from.
+    """Where a request came from, and the terms of its connection.
 
-    `path` holds the card URLs of the agents before this one, `traceparent` the caller's trace
-    (W3C Trace Context), `seconds` what was left until the caller's deadline. With
-    `cancels_on_disconnect` the run is aborted when its last subscriber hangs up. `parent` is the
-    call of another agent's run that this one comes from. The run is aborted when
-    nobody has waited for it for `lease` seconds. If `deadline_pauses`, those seconds stand
-    still while a call waits for approval.
+    `path` lists the card URLs of the agents before this one, `traceparent` is the caller's trace
+    (W3C Trace Context), `seconds` the time left to the caller's deadline. With
+    `cancels_on_disconnect`, the run is aborted when its last subscriber disconnects. `parent` is
+    the delegating call. The run is aborted when nobody has subscribed for `lease` seconds. With
+    `deadline_pauses`, the deadline pauses while a call waits for approval.
     """
 
     path: tuple[str, ...] = ()
@@ -43,15 +42,14 @@ class Origin:
 
 
 Decision: TypeAlias = Literal["approve", "reject", "edit", "replace"]
-"""What somebody who is asked may say: make the call, make none, make it otherwise, make another."""
+"""An approver's options: make the call, reject it, change its arguments, or make another call."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequested:
-    """A call with its references filled waits for somebody to decide on it (loop.md §6).
+    """A call with its references resolved needs approval (loop.md §6).
 
-    `reason` is why it is asked about. Without a decision it is rejected at `expires_at`, in
-    seconds since the epoch.
+    `reason` says why. Undecided, it is rejected at `expires_at` (seconds since the epoch).
     """
 
     call: Call
@@ -62,12 +60,12 @@ class ApprovalRequested:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalDecided:
-    """Somebody has decided on a call that waits; the first decision counts.
+    """An approval was decided; the first decision counts.
 
-    `decision_id` tells it from others. `call` is what is made in place of the one that was asked
-    about: the same with other arguments (`edit`), or another one (`replace`), under the same id.
-    `subject` is who decided, "" if nobody knows; one that `is_expired` nobody has decided. If that
-    is only what an agent says that passed the decision on, `caller` is that agent.
+    `decision_id` identifies the decision. `call` is the call to make instead, under the same id:
+    with other arguments (`edit`), or another call (`replace`). `subject` is who decided, "" if
+    unknown or if `is_expired`. If an agent forwarded the decision, `caller` is that agent, and
+    `subject` is only its claim.
     """
 
     call_id: str
@@ -82,12 +80,12 @@ class ApprovalDecided:
 
 @dataclass(frozen=True, slots=True)
 class ChildApprovalRequested:
-    """A call of a run below this one waits for somebody to decide on it, as its agent says.
+    """A call of a child run, direct or indirect, needs approval, as its agent reports.
 
-    `path` holds the ids of the calls that lead there: a delegation of this run first, the call
-    that waits last. `content` is that call as a record has it. `agent` is whom the delegation
-    called, `url` and `task_id` name its task, which a decision is sent to. The agent that has the
-    call rejects it at `expires_at`, in seconds since the epoch.
+    `path` holds the call ids that lead there, from this run's delegation to the waiting call.
+    `content` is that call as recorded. `agent` is the delegation's target; decisions go to its
+    task, `task_id` at `url`. The agent that makes the call rejects it at `expires_at` (seconds
+    since the epoch).
     """
 
     path: tuple[str, ...]
@@ -102,10 +100,10 @@ class ChildApprovalRequested:
 
 @dataclass(frozen=True, slots=True)
 class ChildApprovalDecided:
-    """A call of a run below waits no more. The fields are those of `ApprovalDecided`.
+    """A call of a child run waits no longer. The fields are those of `ApprovalDecided`.
 
-    `decision` is "closed" if nobody decided: a message superseded the call, or its run ended.
-    `content` is what is made in its place, if that is another call.
+    `decision` is "closed" without a decision: a message superseded the call, or its run ended.
+    `content` is the replacement call, if any.
     """
 
     path: tuple[str, ...]
@@ -121,17 +119,17 @@ ChildApproval: TypeAlias = ChildApprovalRequested | ChildApprovalDecided
 
 
 def approval_id(path: tuple[str, ...]) -> str:
-    """Return the id by which a call below is decided on in this run: its path, joined by dots."""
+    """Return the id of a child's approval in this run: its path, joined by dots."""
     return ".".join(path)
 
 
 @dataclass(frozen=True, slots=True)
 class MessageQueued:
-    """Another message to a run that exists (loop.md §6).
+    """A message for a run that exists (loop.md §6).
 
-    It joins as soon as possible; one that `is_follow_up` begins the next turn. A message that is
-    sent again, under the same `message_id`, is taken once. `subject` is who sends it, "" if nobody
-    knows. `notes` are as those of `RunRequested`.
+    It joins as soon as possible, or begins the next turn if it `is_follow_up`. Repeats of a
+    `message_id` are ignored. `subject` is the sender, "" if unknown. `notes` are those of
+    `RunRequested`.
     """
 
     message: str
@@ -143,9 +141,9 @@ class MessageQueued:
 
 @dataclass(frozen=True, slots=True)
 class QueueCleared:
-    """Messages that waited, by their ids, are dropped: they never join the conversation.
+    """Queued messages were dropped, and never join the conversation.
 
-    `clear_id` tells it from others: sent again, it clears once. `subject` is who cleared.
+    Repeats of a `clear_id` are ignored. `subject` is who cleared the queue.
     """
 
     clear_id: str
@@ -155,10 +153,10 @@ class QueueCleared:
 
 @dataclass(frozen=True, slots=True)
 class CallJudged:
-    """The hooks have seen a call that is ready.
+    """The hooks have judged a call that is ready.
 
-    `call` is what is made in its place, under the same id, if one of them rewrote it. If one of
-    them denied it, `denied` is its reason. `hook` is the name of who did the one or the other.
+    `call` is the rewritten call, under the same id; `denied` is the reason of a denial. `hook`
+    names the hook that did either.
     """
 
     call_id: str
@@ -169,7 +167,7 @@ class CallJudged:
 
 @dataclass(frozen=True, slots=True)
 class StepJudged:
-    """The hooks have seen a step and its results; if it `ends`, so does phase 1, as `hook` says."""
+    """The hooks have judged a step; if `ends`, the hook named `hook` ended phase 1."""
 
     step: int
     ends: bool = False
@@ -178,7 +176,7 @@ class StepJudged:
 
 @dataclass(frozen=True, slots=True)
 class AnswerJudged:
-    """The hooks have seen an answer; what `hook` finds wrong with it is a `problem`, else ""."""
+    """The hooks have judged an answer; `problem` is the objection of `hook`, "" for none."""
 
     problem: str = ""
     hook: str = ""
@@ -189,21 +187,19 @@ HookEvent: TypeAlias = CallJudged | StepJudged | AnswerJudged
 
 CallKind = Literal["tool", "agent"]
 CallFormat = Literal["json", "native"]
-"""How a model writes its calls: as JSON in its text, or natively, in the API's own `tool_calls`."""
+"""How a model writes calls: as JSON in its text, or as native `tool_calls` of the API."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequested:
-    """The caller's message; `earlier` holds the messages before it that the caller sent along.
+    """A caller requested a run; `earlier` holds prior messages that the caller sent along.
 
-    `system` is the caller's own system text, for this run only; so are `parameters` of the model,
-    `max_steps`, the JSON schema that the answer must fit (`{}`: any JSON object), and `budget`,
-    what the run may use, where the manifest allows as much. `parts` are the message's content
-    parts that are not text. With `resumes` there is no message, unless that run ended before it
-    began: the run goes on where the one with this id failed or was aborted. `subject` is who asks,
-    "" if nobody knows. If that is only what the caller says, for whom it works, `caller` is who was
-    proved to ask. `notes` are what the caller's protocol keeps with the run and reads again; the
-    loop does not.
+    `system` (the caller's own instructions), model `parameters`, `max_steps`, `output_schema`
+    (`{}`: any JSON object) and `budget` apply to this run only, within the manifest's limits.
+    `parts` are the message's content parts other than text. `resumes` is the id of a failed or
+    aborted run to continue; there is no message then, unless that run never began. `subject` is who
+    asks, "" if unknown. If an authenticated `caller` acts on behalf of a subject, `subject` is only
+    its claim. `notes` belong to the caller's protocol; the loop ignores them.
     """
 
     message: str
@@ -225,11 +221,10 @@ class RunRequested:
 class Offered:
     """The run begins: its catalog, system prompt and settings are fixed from here on.
 
-    `action_format` is the format that the run begins with. If that is native, `native_prompt` is
-    its system prompt, and `prompt` the one that it goes on with if the endpoint refuses tools.
-    `key` is the hash under which they are stored once for many runs (`codec.catalog_blob`).
-    `nonce` is random for the run: it marks what is data in the texts that the model reads.
-    `window` is what is known of the model's context window when the run starts.
+    `action_format` is the initial format. If it is native, `native_prompt` is the system prompt,
+    and `prompt` takes its place if the endpoint refuses tools. `key` is the hash of the blob that
+    stores these for many runs (`codec.catalog_blob`). `nonce` is random per run, and marks data in
+    the model's input. `window` is the known context window at the start.
     """
 
     catalog: Catalog
@@ -244,7 +239,7 @@ class Offered:
 
 @dataclass(frozen=True, slots=True)
 class FormatChanged:
-    """The endpoint refused native calls: from here on the run asks for calls in this format."""
+    """The endpoint refused native calls; the run continues in this format."""
 
     action_format: CallFormat
     reason: str
@@ -252,9 +247,9 @@ class FormatChanged:
 
 @dataclass(frozen=True, slots=True)
 class OwnerChanged:
-    """Another process has taken the run over, from its record.
+    """Another process has taken over the run, from its log.
 
-    With `lost_tail` the store may have lost the newest records: their effects may have happened.
+    With `lost_tail`, the store may have lost the newest records, whose effects may have happened.
     """
 
     lost_tail: bool = False
@@ -262,11 +257,10 @@ class OwnerChanged:
 
 @dataclass(frozen=True, slots=True)
 class Replied:
-    """The model's reply, with the native calls in it.
+    """The model's reply, with its native calls.
 
-    Of a streamed reply `text` is only what was held back to its end; what was told before is on
-    record as `Streamed`. Of any other it is the whole.
-    `reasoning` is what led to the calls, if the endpoint may want it back.
+    For a streamed reply, `text` is only the part held back to the end; the rest is logged as
+    `Streamed`. `reasoning` led to the calls, and is kept if the endpoint may want it back.
     """
 
     text: str
@@ -278,7 +272,7 @@ class Replied:
 
 @dataclass(frozen=True, slots=True)
 class ContextRefused:
-    """The model refused a request as too long, and may have told its window and the request's."""
+    """The model refused a request as too long, and may have reported its window and the size."""
 
     max_tokens: int | None = None
     prompt_tokens: int | None = None
@@ -286,7 +280,7 @@ class ContextRefused:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """A summary stands for all but the newest `keeps` messages; if it failed, `error` says why."""
+    """A summary replaces all but the newest `keeps` messages; `error` says why it failed."""
 
     summary: str
     keeps: int
@@ -296,7 +290,7 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True)
 class ReplyRejected:
-    """A reply looked like an action and cannot be carried out."""
+    """A reply looked like an action but cannot be carried out."""
 
     error: ActionError
     said: str
@@ -304,9 +298,9 @@ class ReplyRejected:
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """A call with its references filled is about to be sent; delegations have a `context_id`.
+    """A call with its references resolved is about to be sent; delegations have a `context_id`.
 
-    `budget` is what a delegation is given of what the run has left.
+    `budget` is the delegation's share of the run's remaining budget.
     """
 
     call: Call
@@ -319,7 +313,7 @@ class Called:
 class Returned:
     """A call has its result, sent or not; `target` is the name that the model used.
 
-    `hook` is the name of the hook that replaced the result, if one did.
+    `hook` names the hook that replaced the result, if any.
     """
 
     result: Result
@@ -337,9 +331,9 @@ class Streamed:
 
 @dataclass(frozen=True, slots=True)
 class AnswerReset:
-    """The answer came out differently, or was no answer: its earlier text is void.
+    """The answer's earlier text is void: a retry differed, or it was not an answer.
 
-    `from_seq` is the seq of the first void piece; `attempt` counts from 2.
+    `from_seq` is the first void record; `attempt` counts from 2.
     """
 
     from_seq: int
@@ -348,7 +342,7 @@ class AnswerReset:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The whole answer. `is_json`: it fits the JSON schema that the run has for it."""
+    """The whole answer. `is_json`: it fits the run's output schema."""
 
     text: str
     finish_reason: str = "stop"
@@ -357,7 +351,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """The end, with an answer. `usage` is the sum over the run's model calls."""
+    """The run ended with an answer. `usage` is the total of its model calls."""
 
     finish_reason: str
     usage: Usage
@@ -365,7 +359,7 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class StepsExhausted:
-    """The end at `max_steps`, with the literal text of loop.md §2 and the results so far."""
+    """The run ended at `max_steps`, with the fixed text of loop.md §2 and its results so far."""
 
     text: str
     results: tuple[Result, ...]
@@ -374,9 +368,9 @@ class StepsExhausted:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The end, because of a failure that the run cannot survive.
+    """The run ended with a failure.
 
-    `text` is the last answer, if the failure is that it does not fit its schema.
+    `text` is the last answer if it failed its schema or a hook.
     """
 
     code: str
@@ -386,16 +380,16 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """The end by cancellation."""
+    """The run was cancelled."""
 
     reason: str
 
 
 Stop: TypeAlias = Failed | Aborted
-"""An end that may come from outside, in any phase."""
+"""Ends that may come from outside, in any phase."""
 
 Signal: TypeAlias = Stop | MessageQueued | QueueCleared | ApprovalDecided
-"""What can be sent to a run that exists (as a signal of Temporal)."""
+"""Events that can be sent to an existing run (compare Temporal's signals)."""
 
 Terminal: TypeAlias = Completed | StepsExhausted | Stop
 Event: TypeAlias = (

@@ -1,7 +1,6 @@
-"""Excerpts of results that are too long to be sent, and the tool that reads what they leave out.
+"""Shortens long results to excerpts, and lets the model read the rest by `result__read`.
 
-A text has an id that follows from its content. So it is the same wherever the text stands, in this
-run or an earlier one, and nothing has to be kept for it.
+A text's id is a hash of its content: it is the same everywhere in a session, and needs no storage.
 """
 
 import hashlib
@@ -16,8 +15,8 @@ from diptych.core.messages import Call, JSONObject, Message, NativeCall, ToolCal
 from diptych.core.tokens import message_weight, weight
 
 MAX_READ_CHARS: Final = 20_000
-_LEAST_CHARS = 80  # of an excerpt, beside its mark
-_MARK_CHARS = 200  # less is not worth a mark
+_LEAST_CHARS = 80  # of an excerpt, without its mark
+_MARK_CHARS = 200  # saving less is not worth a mark
 READ_RESULT: Final = Tool(
     RESULT_SERVER,
     "read",
@@ -36,22 +35,22 @@ READ_RESULT: Final = Tool(
     read_only=True,
     idempotent=True,
 )
-"""The tool `result__read`; no server has it, the loop itself answers its calls."""
+"""The built-in tool `result__read`; the loop answers its calls itself."""
 _READ_ON = re.compile(
     rf"(\[\d+ of \d+ characters are left out here)\. To read them call {READ_RESULT.long_name}: "
     r"\{[^\n]*\}\]"
 )
 READER: Final = READ_RESULT.long_name
-"""The only name of that tool, with which each call is compared."""
+"""Its only name; a constant because every call is compared with it."""
 
 
 def text_id(text: str) -> str:
-    """The id of a text that an excerpt names: 8 hexadecimal digits."""
+    """Return the id of a text: 8 hexadecimal digits."""
     return hashlib.blake2b(text.encode(errors="replace"), digest_size=4).hexdigest()
 
 
 def excerpt(text: str, most: float) -> str:
-    """Shorten a text to about the weight `most`: head and tail, and what is left out between."""
+    """Shorten a text to about the weight `most`: its head, its tail, and a mark between them."""
     head, tail = _ends(text, most)
     left = len(text) - head - tail
     if left <= 0:
@@ -64,13 +63,13 @@ def excerpt(text: str, most: float) -> str:
 
 
 def clipped(text: str, most: float) -> str:
-    """Shorten a text like `excerpt`, where nobody can read on."""
+    """Shorten a text like `excerpt`, but without a way to read the rest."""
     head, tail = _ends(text, most)
     return text if head + tail >= len(text) else f"{text[:head]} […] {text[len(text) - tail :]}"
 
 
 def _ends(text: str, most: float) -> tuple[int, int]:
-    """Return how many characters at both ends of a text are shown; together all, if it fits."""
+    """Return the lengths of the head and tail to show; the head is everything if the text fits."""
     whole = weight(text)
     if whole <= most:
         return len(text), 0
@@ -81,9 +80,9 @@ def _ends(text: str, most: float) -> tuple[int, int]:
 
 
 def shortened(message: Message, most: float) -> Message:
-    """Shorten each result of a message to about the weight `most`; without results, the message.
+    """Shorten each result in a message, or the whole message, to about the weight `most`.
 
-    The arguments of native calls stay JSON. Reasoning is left out first: it says least.
+    Arguments of native calls stay valid JSON. Reasoning is dropped first, as the least valuable.
     """
     if message.reasoning and message_weight(message) > most:
         message = replace(message, reasoning="")
@@ -97,7 +96,7 @@ def shortened(message: Message, most: float) -> Message:
         places.append((len(content), len(content) + len(short)))
         content, end = content + short, stop
     content += message.content[end:]
-    if content == message.content:  # its results, if any, are as short as they can be
+    if content == message.content:  # its results cannot be shortened further
         content, places = excerpt(content, most), []
     calls = tuple(_short_call(call, most) for call in message.calls)
     if content == message.content and calls == message.calls:
@@ -107,12 +106,12 @@ def shortened(message: Message, most: float) -> Message:
 
 
 def without_reader(text: str) -> str:
-    """Leave out of the marks of excerpts how they are read on: where nothing can be called."""
+    """Remove the instructions to read on from excerpts, for requests without tools."""
     return _READ_ON.sub(r"\1]", text)
 
 
 def mark_results(message: Message, results: Iterable[str], sources: Iterable[str]) -> Message:
-    """Say where in a message the results stand that it was written from, and of what each is."""
+    """Record the offsets of the results in a message, and their sources."""
     places: list[tuple[int, int]] = []
     end = 0
     for text in results:
@@ -125,12 +124,12 @@ def mark_results(message: Message, results: Iterable[str], sources: Iterable[str
 
 
 def is_reader(call: Call) -> bool:
-    """Whether a call is one of `result__read`, which the loop answers itself."""
+    """Whether a call is `result__read`, which the loop answers itself."""
     return isinstance(call, ToolCall) and call.name == READER
 
 
 def with_reader(catalog: Catalog, *, is_offered: bool) -> Catalog:
-    """Return a catalog with `result__read` in it, or without."""
+    """Return the catalog with or without `result__read`."""
     if (catalog.tool(READ_RESULT.long_name) == READ_RESULT) == is_offered:
         return catalog
     others = tuple(tool for tool in catalog.tools if tool != READ_RESULT)
@@ -138,7 +137,7 @@ def with_reader(catalog: Catalog, *, is_offered: bool) -> Catalog:
 
 
 def read_text(messages: Iterable[Message], arguments: JSONObject, most: float) -> str | None:
-    """Return the piece of a text that a call of `result__read` asks for; None for an unknown id.
+    """Return the piece that a call of `result__read` asks for; None for an unknown id.
 
     It weighs at most about `most`, so that it is never shortened itself.
     """

@@ -1,10 +1,9 @@
-"""What of a conversation is sent, so that it fits the model's context window (loop.md §11).
+"""Selects and shortens messages to fit the model's context window (loop.md §11).
 
-The conversation is kept whole. Of what is sent, first no text takes more than a quarter of the
-window; above 75 % of it the oldest results become excerpts; then old messages are to be replaced by
-a summary, and until there is one the newest are shortened, too. The system prompt, the first
-message, the run's own question and the last six messages are always sent, and a call is never
-parted from its result.
+The log keeps everything. What is sent shrinks in stages: no text takes more than a quarter of the
+window; above 75 % of it, the oldest results become excerpts; then a summary replaces old messages,
+and until it exists the newest are shortened too. The system prompt, the first user message, the
+current question and the last six messages are always sent, and a call always comes with its result.
 """
 
 from collections.abc import Sequence
@@ -18,13 +17,13 @@ from diptych.core.state import Run, conversation
 from diptych.core.tokens import message_weight, prompt_weight
 
 FULL: Final = 0.75
-"""The share of the window above which a conversation is made smaller; the reply needs the rest."""
-LARGEST: Final = 0.25  # the share that one text may take
-_SMALL = 1 / 32  # the share that an excerpt of an old result may take
-_STEP = 0.2  # of what fits: so much is saved at a time, so that prompt caches hold for a while
-_WORTH = 0.2  # of what fits: a summary that replaces less is not worth a request
-_ADDED = 0.1  # of the window, for the rules that stand at the end of a request
-_KEPT = 6  # the newest messages
+"""Share of the window that a request may fill; the rest is for the reply."""
+LARGEST: Final = 0.25  # share of the window for one text
+_SMALL = 1 / 32  # share of the window for an excerpt of an old result
+_STEP = 0.2  # of the available space to free at a time, so that prompt caches last a while
+_WORTH = 0.2  # of the available space that a summary must free to be worth a request
+_ADDED = 0.1  # share of the window for the rules at the end of a request
+_KEPT = 6  # newest messages that are always sent
 _PART = "[an image or file of this message is not sent any more]"
 
 
@@ -32,9 +31,8 @@ _PART = "[an image or file of this message is not sent any more]"
 class Fitted:
     """The messages to send, without the system prompt.
 
-    `cut` is where the messages begin that a summary would not stand for, None if none is needed;
-    `weight` is that of the whole request, about, and `weights` are those of the messages; none
-    without a window.
+    If a summary is needed, it replaces the messages before index `cut`. `weight` is the approximate
+    weight of the whole request, `weights` those of its messages; both are empty without a window.
     """
 
     messages: tuple[Message, ...]
@@ -45,7 +43,7 @@ class Fitted:
 
 
 def fit(run: Run) -> Fitted:
-    """Return what of a run's conversation is sent now."""
+    """Select and shorten the run's conversation for the next request."""
     said = conversation(run)
     if run.window.limit is None and _last_summary(said) is None:
         return Fitted(said)
@@ -56,7 +54,7 @@ def fit(run: Run) -> Fitted:
 
 
 def summarised(run: Run, cut: int) -> tuple[Message, ...]:
-    """Return the messages that a summary up to `cut` stands for, with the last summary first."""
+    """Return the messages to summarize up to `cut`, with the last summary first."""
     said = conversation(run)
     last = _last_summary(said, with_text=True)
     if last is None:
@@ -66,7 +64,7 @@ def summarised(run: Run, cut: int) -> tuple[Message, ...]:
 
 
 class _Fitting:
-    """Makes a conversation smaller, from what hurts least to what hurts most."""
+    """Shrinks a conversation, the least harmful cuts first."""
 
     def __init__(self, run: Run, said: Sequence[Message], places: Sequence[int]) -> None:
         self._said = said
@@ -113,7 +111,7 @@ class _Fitting:
                 self._replace(n, shortened(self._messages[n], most))
 
     def _shorten_old(self) -> None:
-        """Shorten old texts, the oldest first, until a whole number of steps is saved."""
+        """Shorten texts, oldest first, until a whole number of `_STEP`s is freed."""
         step = self._fits * _STEP
         due = self._total - self._fits + step - 1
         enough = self._total - due // step * step
@@ -127,13 +125,13 @@ class _Fitting:
             self._shorten((n,), most)
 
     def _leave_out(self) -> None:
-        """Leave out the oldest messages where all are as short as they can be: a tiny window."""
+        """Drop the oldest messages, if a tiny window leaves no other way."""
         newest = len(self._said) - 1
         while newest > 0 and _is_tied(self._said, newest):
             newest -= 1
         last = {_first_of_user(self._said), _last_summary(self._said)}
         droppable = [p for p in self._places if p < newest and p != self._question]
-        droppable.sort(key=lambda place: place in last)  # in this order else
+        droppable.sort(key=lambda place: place in last)  # otherwise stable
         while self._excess > 0 and droppable:
             dropped = {droppable.pop(0)}
             while droppable and droppable[0] not in last and _is_tied(self._said, droppable[0]):
@@ -148,9 +146,9 @@ class _Fitting:
         self._weights[n] = message_weight(message)
 
     def _cut(self) -> int | None:
-        """Find where the newest messages begin that are kept, None if too little is before them.
+        """Return the index of the first message to keep beside a summary, if that frees enough.
 
-        Best is the beginning of a turn; within a long one, any message that is not tied.
+        The start of a turn is best; within a long turn, any message not tied to the one before.
         """
         said, last = self._said, _last_summary(self._said)
         start = 0 if last is None else _kept_from(said, last)
@@ -174,7 +172,7 @@ class _Fitting:
 
 
 def _places(said: Sequence[Message], question: int | None) -> list[int]:
-    """Say which messages are sent, in which order, if everything fits."""
+    """Return the indices of the messages to send, in order, if everything fits."""
     last = _last_summary(said)
     if last is None:
         return list(range(len(said)))
@@ -186,7 +184,7 @@ def _places(said: Sequence[Message], question: int | None) -> list[int]:
 
 
 def _kept_from(said: Sequence[Message], last: int) -> int:
-    """Say where the messages begin that the last summary keeps; no call is parted from a result."""
+    """Return the index from which the last summary keeps messages; calls keep their results."""
     start = max(0, last - (said[last].keeps or 0))
     while start > 0 and start < last and _is_tied(said, start):
         start -= 1
@@ -198,7 +196,7 @@ def _first_of_user(said: Sequence[Message]) -> int | None:
 
 
 def question_place(run: Run) -> int | None:
-    """Where the question stands that the run answers: its own, or that of the run it resumes."""
+    """Return the index of the current question, or of that of the resumed run."""
     if run.asked.at is not None:
         return len(run.history) + run.asked.at
     asked = (n for n in range(len(run.history) - 1, -1, -1) if _begins_turn(run.history, n))
@@ -217,7 +215,7 @@ def _last_summary(said: Sequence[Message], *, with_text: bool = False) -> int | 
 
 
 def _is_tied(said: Sequence[Message], n: int) -> bool:
-    """Whether a message belongs to the one before it: results, or what was wrong with a reply."""
+    """Whether a message belongs to the one before it, as a result or a rejection."""
     message = said[n]
     if message.keeps is not None or message.role == "tool" or message.results:
         return True

@@ -1,4 +1,4 @@
-"""Writes values as JSON objects for records, stores and other agents, and reads them back."""
+"""Converts values to JSON for records, stores and other agents, and back."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, fields
@@ -17,13 +17,13 @@ from diptych.core.messages import JSON, ChildRun, Message, NativeCall, ParentCal
 from diptych.core.run_settings import RunSettings
 
 Stored = Any
-"""JSON from a store, whose form its reader knows."""
+"""JSON from a store; its reader knows the structure."""
 
 _Value = TypeVar("_Value")
 
 
 class Way(NamedTuple):
-    """How one field's value becomes JSON, and is read back."""
+    """How one field is written to JSON and read back."""
 
     write: Callable[[Any], JSON]
     read: Callable[[Any], Any]
@@ -37,15 +37,15 @@ class _Field(NamedTuple):
     name: str
     key: str
     way: Way
-    default: Any  # `MISSING` for a field that must be there
+    default: Any  # `MISSING` for a required field
     is_always_written: bool
 
 
 class Form(Generic[_Value]):
-    """The JSON object of a dataclass: one key for each of its `names`; defaults are left out.
+    """The JSON form of a dataclass: one key for each of its `names`; defaults are omitted.
 
-    Fields in `always` are written at their default too. `keys` renames fields, `ways` says how
-    those are written that are not JSON by themselves.
+    Fields in `always` are written even at their default. `keys` renames fields; `ways` converts
+    fields that are not plain JSON.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Form(Generic[_Value]):
         ]
 
     def write(self, value: _Value) -> dict[str, JSON]:
-        """Return the JSON object of a value."""
+        """Convert a value to a JSON object."""
         found: dict[str, JSON] = {}
         for name, key, way, default, is_always_written in self._fields:
             given = getattr(value, name)
@@ -79,9 +79,9 @@ class Form(Generic[_Value]):
         return found
 
     def read(self, stored: Mapping[str, Any], **others: object) -> _Value:
-        """Read a value back, with `others` for the fields that stand elsewhere.
+        """Convert a JSON object back; `others` supplies fields stored elsewhere.
 
-        Raises `TypeError` if a field without a default is not there.
+        Raises `TypeError` if a required field is missing.
         """
         given = {f.name: f.way.read(stored[f.key]) for f in self._fields if f.key in stored}
         return self._kind(**given, **others)
@@ -97,7 +97,7 @@ def _way(given: "Way | Form[Any]") -> Way:
 
 
 def several(form: Form[Any]) -> Way:
-    """Return how a tuple of values of a form is written."""
+    """Return the way for a tuple of values of one form."""
     return Way(lambda values: list(map(form.write, values)), lambda s: tuple(map(form.read, s)))
 
 
@@ -131,24 +131,24 @@ PARTIAL_RESULT = Form(Result, "call_id", "text", "error", always=("error",))
 
 
 def encode_prices(prices: Prices) -> JSON:
-    """Return prices as two decimal texts: of a million tokens of prompts, and of replies."""
+    """Return prices as two decimal strings: of a million prompt tokens, and reply tokens."""
     return [decimal_text(prices.input), decimal_text(prices.output)]
 
 
 def read_prices(stored: Mapping[str, Any]) -> Prices | None:
-    """Read the `prices` of settings or of an `offered` record; None if there are none."""
+    """Read the `prices` of settings or of an `offered` record, if any."""
     return Prices(*map(Decimal, stored["prices"])) if stored.get("prices") else None
 
 
 def encode_settings(settings: RunSettings) -> dict[str, Any]:
-    """Return settings as JSON, as they are kept with a run's catalog."""
+    """Return settings as JSON, to store with a run's catalog."""
     budget = encode_budget(settings.budget)
     prices = settings.prices and encode_prices(settings.prices)
     return {**asdict(settings), "budget": budget, "prices": prices}
 
 
 def decode_settings(stored: Mapping[str, Any]) -> RunSettings:
-    """Read settings back. Raises `TypeError` for one that this version does not know."""
+    """Reverse `encode_settings`. Raises `TypeError` for an unknown setting."""
     budget, hooks = decode_budget(stored["budget"]), tuple(stored["hooks"])
     return RunSettings(
         **{**stored, "budget": budget, "hooks": hooks, "prices": read_prices(stored)}
@@ -161,7 +161,7 @@ def encode_catalog(catalog: Catalog) -> dict[str, Any]:
 
 
 def decode_catalog(stored: Mapping[str, Any]) -> Catalog:
-    """Read a catalog back."""
+    """Reverse `encode_catalog`."""
     return Catalog(
         tuple(Tool(**tool) for tool in stored["tools"]),
         tuple(Peer(**{**peer, "skills": tuple(peer["skills"])}) for peer in stored["agents"]),

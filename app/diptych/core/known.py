@@ -1,8 +1,8 @@
-"""Reduces a conversation to its facts: results without the calls for them (loop.md §4).
+"""Reduces a conversation to facts: results, without the calls that produced them (loop.md §4).
 
-A model goes on with what it sees: shown a call it calls again, shown a mistake it makes another. So
-phase 2 is sent results without the calls that brought them, and no reply that could not be used;
-phase 1 the newest of these. The record keeps all.
+Models imitate what they see: after a call they call again, after a mistake they repeat it. So phase
+2 sees results without calls and without rejected replies, and phase 1 only the newest rejected
+reply. The log keeps everything.
 """
 
 import re
@@ -23,7 +23,7 @@ _NATIVE_REJECTION = re.compile(
 
 
 def is_rejection(message: Message) -> bool:
-    """Whether a message says why a reply could not be used."""
+    """Whether a message tells the model why its reply was rejected."""
     form = {"user": _REJECTION, "tool": _NATIVE_REJECTION}.get(message.role)
     return form is not None and form.match(message.content) is not None
 
@@ -31,13 +31,13 @@ def is_rejection(message: Message) -> bool:
 def without_rejections(
     messages: Sequence[Message], *, keeps_newest: bool = False
 ) -> Sequence[Message]:
-    """Leave out replies that could not be used, and what was said of them."""
+    """Remove rejected replies and their rejections."""
     wrong = [is_rejection(message) for message in messages]
     if not any(wrong):
         return messages
     if keeps_newest:
         last = len(wrong) - 1 - wrong[::-1].index(True)
-        while last >= 0 and wrong[last]:  # a native reply has one for each of its calls
+        while last >= 0 and wrong[last]:  # a native reply has one rejection for each call
             wrong[last] = False
             last -= 1
     return [
@@ -48,7 +48,7 @@ def without_rejections(
 
 
 def as_known(messages: Sequence[Message], nonce: str) -> Iterator[Message]:
-    """Turn results into user messages that state facts, and leave their calls out."""
+    """Turn results into user messages that state facts, and drop their calls."""
     calls: dict[str, NativeCall] = {}
     goes_on = False
     for message, following in zip_longest(messages, messages[1:]):

@@ -11,16 +11,16 @@ from diptych.core.errors import CallErrorKind
 JSON: TypeAlias = "Mapping[str, JSON] | list[JSON] | str | int | float | bool | None"
 JSONObject: TypeAlias = Mapping[str, JSON]
 FinishReason = Literal["stop", "length", "content_filter"]
-"""How an answer ended: whole, cut off by the model's length limit, or by a filter."""
+"""How an answer ended: complete, or cut off by the model's length limit or a content filter."""
 Role = Literal["system", "user", "assistant", "tool"]
 
 
 @dataclass(frozen=True, slots=True)
 class NativeCall:
-    """A call in the chat completions API's own `tool_calls`, before it is checked.
+    """A native call (`tool_calls` of the chat completions API), not yet checked.
 
-    `arguments` is the JSON text that the model wrote. `id` is unique in its reply. `extra` is what
-    the endpoint wants back beside the call, as it came (Gemini's thought signature).
+    `arguments` is the JSON text that the model wrote. `id` is unique in its reply. `extra` must be
+    sent back with the call (Gemini's thought signature).
     """
 
     id: str
@@ -31,15 +31,14 @@ class NativeCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a conversation, as a model reads it.
+    """One message of a conversation, as the model reads it.
 
-    `calls` are the native calls of an assistant's message; a `tool` message is the result of the
-    one with its `call_id`. `parts` are content parts that are not text (images, files), in the
-    form of the chat completions API; they follow the text. `results` says where in the content of
-    a user's message the results of calls stand: first and one past the last character of each.
-    `sources` says in words what each of them is the result of.
-    A message with `keeps` is a summary: it stands for all messages before it but the last so many.
-    `reasoning` is what led to `calls`, where the endpoint may want it back beside them.
+    `calls` are the native calls of an assistant message; a `tool` message is the result of the call
+    `call_id`. `parts` are content parts other than text (images, files) in the form of the chat
+    completions API; they follow the text. `results` are the (start, end) offsets of call results in
+    a user message's content, and `sources` describe each of them in words. A message with `keeps`
+    is a summary of all messages before it but the last `keeps`. `reasoning` led to `calls`, and is
+    kept if the endpoint may want it back.
     """
 
     role: Role
@@ -55,10 +54,10 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call of an MCP tool that a reply asked for.
+    """A call of an MCP tool.
 
-    `id` is unique in the run. `label` is the `"id"` that the model gave it in its reply, if any;
-    `after` holds the labels of the calls that must succeed first, named or implied by a reference.
+    `id` is unique in the run. `label` is the `"id"` that the model gave it, if any; `after` holds
+    the labels of calls that must succeed first, whether named or implied by a reference.
     """
 
     id: str
@@ -70,7 +69,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Delegation:
-    """One task for another agent; `id`, `label` and `after` as in `ToolCall`."""
+    """A task for another agent; `id`, `label` and `after` as in `ToolCall`."""
 
     id: str
     agent: str
@@ -84,9 +83,9 @@ Call: TypeAlias = ToolCall | Delegation
 
 @dataclass(frozen=True, slots=True)
 class ParentCall:
-    """The delegation that a run comes from, as its caller names it.
+    """The delegation that created a run, as its caller names it.
 
-    `agent` is the caller's name, `run_id` its run, `call_id` the call of that run.
+    `call_id` is a call of the run `run_id` at the agent named `agent`.
     """
 
     agent: str
@@ -98,7 +97,7 @@ class ParentCall:
 class CallOutput:
     """The output of a tool or agent: text for the model, and a value for `${id.path}`.
 
-    `finish_reason` is that of an agent's answer, as far as it says so; `child` is its task.
+    `finish_reason` is that of an agent's answer, if it says; `child` is its task.
     """
 
     text: str
@@ -109,10 +108,10 @@ class CallOutput:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome of one call; `error` is None when it succeeded.
+    """The outcome of one call; `error` is None on success.
 
-    The text of an agent's answer that was cut off or filtered says so, and `finish_reason` too.
-    `child` is the task of a delegation that was sent.
+    If an agent's answer was cut off or filtered, both `text` and `finish_reason` say so. `child` is
+    the task of a delegation that was sent.
     """
 
     call_id: str
@@ -125,14 +124,14 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one model call, or of several added up."""
+    """Tokens of one or more model calls."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
     @property
     def is_known(self) -> bool:
-        """Whether an endpoint has said something; none takes no tokens."""
+        """Whether the endpoint reported usage; no real call uses zero tokens."""
         return bool(self.prompt_tokens or self.completion_tokens)
 
     def __add__(self, other: "Usage") -> "Usage":
@@ -143,10 +142,10 @@ class Usage:
 
 
 class Used(NamedTuple):
-    """What was used, in the limits of a budget (`budget`).
+    """Usage in each dimension of a budget.
 
-    `tokens` are those of prompts and replies, `cost` is money, `wall_clock` in ms. It is a tuple,
-    as each call adds some up: a frozen dataclass takes four times as long to make.
+    `tokens` counts prompts and replies, `cost` is money, `wall_clock` is in ms. A NamedTuple, as
+    every call adds some up: a frozen dataclass takes four times as long to make.
     """
 
     tokens: int = 0
@@ -164,18 +163,17 @@ class Used(NamedTuple):
 
 
 NO_USE = Used()
-"""Nothing was used."""
+"""Zero usage."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildRun:
-    """The task that a delegation became at another agent, as far as that agent has said.
+    """A delegation's task at another agent, as far as that agent has reported.
 
-    `url` is the agent's base URL, `task_id` the task there, which is its run. `state` is the last
-    that the task had, in A2A's words ("completed", "failed", "working" …), "" if it never named
-    one; `code` is why a run of ours failed. `usage` is the sum over the task and its own children,
-    None if the agent does not say; so is `used`, of all that budgets limit. `text` is what a task
-    that did not complete had said.
+    `url` is the agent's base URL, `task_id` its task, which is its run. `state` is the task's last
+    A2A state ("completed", "failed", "working" …), "" if unknown; `code` is the failure code of one
+    of our runs. `usage` and `used` include the task's own children, None if not reported. `text` is
+    the partial output of a task that did not complete.
     """
 
     url: str

@@ -1,4 +1,4 @@
-"""A request to a language model, in no API's words."""
+"""A request to a language model, independent of any API."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -19,22 +19,20 @@ class FunctionTool:
 
     @cached_property
     def weight(self) -> int:
-        """Our estimate of its tokens; made once, as it is offered with many requests."""
+        """The estimated tokens, cached, as many requests offer the function."""
         return weight(f"{self.name} {self.description} {json.dumps(self.parameters)}")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """All that a model is asked with.
+    """The input of one model call.
 
-    `index` is the number of model calls that the run has on record: a real model does not care, a
-    scripted one takes that entry. Without `tools` the model has no native calls to make.
-    `output_schema` is the JSON schema that the reply must fit; `{}` means any JSON object.
-    `parameters` overlay the manifest's, by the names of the chat completions API. `seconds_left` is
-    what the run has left of its time; who asks sets it, as the loop knows no clock. `nonce` is the
-    run's, for marks around results if messages with native calls must be written as text.
-    `on_wait` is called with the fields of a notice when the reply is waited for: it takes long to
-    begin, or is asked for again, or of another model. It must not block.
+    `index` counts the run's earlier model calls; a scripted model replies with that entry.
+    `output_schema` is the JSON schema for the reply; `{}` means any JSON object. `parameters`
+    override the manifest's, under the names of the chat completions API. `seconds_left` is the
+    run's remaining time, set by the runner, as the loop has no clock. `nonce` marks results when
+    native messages must be written as text. `on_wait` receives the fields of a notice when the
+    reply is slow, retried, or asked of a fallback; it must not block.
     """
 
     messages: tuple[Message, ...]
@@ -48,9 +46,9 @@ class ModelRequest:
 
 
 def request_weight(request: ModelRequest, known: Mapping[int, int] | None = None) -> int:
-    """Estimate the tokens of a request, with the functions that it offers.
+    """Estimate a request's tokens, with its functions.
 
-    `known` has the weights of messages that were weighed before, by the ids of these objects.
+    `known` has weights that were computed before, by `id(message)`.
     """
     functions = functions_weight(request.tools) if request.tools else 0
     if not known:
@@ -59,5 +57,5 @@ def request_weight(request: ModelRequest, known: Mapping[int, int] | None = None
 
 
 def functions_weight(functions: Iterable[FunctionTool]) -> int:
-    """Estimate the tokens of functions that a request offers."""
+    """Estimate the tokens of a request's functions."""
     return sum(function.weight for function in functions)

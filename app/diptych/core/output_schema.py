@@ -1,8 +1,8 @@
-"""Checks an answer against the JSON schema that it must fit, and the schema itself (loop.md §7).
+"""Checks answers against an output schema, and checks output schemas (loop.md §7).
 
-Schemas come from callers. What is refused: a reference to another document, which nobody fetches,
-a schema that is large or deep, and one that is no JSON schema. A check that takes too many steps
-counts as one that cannot be made (`reading.bounded_schema`).
+Schemas come from callers. Rejected are references to other documents (never fetched), schemas that
+are large or deep, and invalid ones. A check that takes too many steps counts as impossible
+(`reading.bounded_schema`).
 """
 
 import json
@@ -26,8 +26,8 @@ from diptych.core.reading.bounded_schema import errors_of
 from diptych.core.reading.strict_json import decode_json, is_deep
 
 MAX_SCHEMA_CHARS = 64 * 1024
-_APPLIED_TO: tuple[JSON, ...] = ({}, [])  # a schema that is checked: some problems show only then
-_LOOKED_AT = 50  # errors, of which the best one is told
+_APPLIED_TO: tuple[JSON, ...] = ({}, [])  # some problems of a schema show only when it is applied
+_LOOKED_AT = 50  # errors to choose the most helpful from
 _MESSAGE_CHARS = 300
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _FENCED = re.compile(
@@ -39,7 +39,7 @@ _ANY_OBJECT = '{"type": "object"}'
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The JSON of an answer that fits: its text without a fence, and its value."""
+    """An answer that fits: its JSON text without a fence, and the value."""
 
     text: str
     value: JSON
@@ -54,16 +54,16 @@ class Misfit:
 
 @dataclass(frozen=True, slots=True)
 class SchemaProblem:
-    """Why a schema cannot be used, and where in it, as in `.properties.a[0]`; "" is all of it."""
+    """Why a schema is unusable, and where, as in `.properties.a[0]`; "" is the whole schema."""
 
     text: str
     place: str = ""
 
 
 def schema_problem(schema: JSONObject) -> SchemaProblem | None:
-    """Return why a schema cannot be used, or None if it can; `{}` stands for any JSON object.
+    """Return why a schema is unusable, or None; `{}` stands for any JSON object.
 
-    A schema that was not seen before costs about 1 ms for every two fields.
+    A new schema costs about 1 ms for every two fields.
     """
     if is_deep(dict(schema)):
         return SchemaProblem("is nested too deeply")
@@ -95,9 +95,9 @@ def _problem(schema_text: str) -> SchemaProblem | None:
 
 
 def read_output(schema: JSONObject, answer: str) -> Fit | Misfit:
-    """Read the JSON of an answer, which may stand in a fence, and check it.
+    """Parse an answer, with or without a fence, and check it against the schema.
 
-    With the schema `{}` any JSON object fits.
+    The schema `{}` accepts any JSON object.
     """
     text = _without_fence(answer.strip())
     value = decode_json(text)
@@ -116,7 +116,7 @@ def read_output(schema: JSONObject, answer: str) -> Fit | Misfit:
 
 
 def _without_fence(text: str) -> str:
-    """Return the inside of the one fenced block of JSON, if there is just one; else the text."""
+    """Return the content of the only fenced JSON block; otherwise, the text."""
     if text[:1] in ("{", "["):
         return text
     blocks = list(islice(_FENCED.finditer(text), 2))
@@ -124,7 +124,7 @@ def _without_fence(text: str) -> str:
 
 
 def _unresolvable_reference(schema: JSONObject) -> str | None:
-    """Find a reference that leads out of a schema, or nowhere."""
+    """Return a reference that leads nowhere, or out of the schema."""
     kind: Any = validator_for(schema, default=Draft202012Validator)
     whole = specification_with(kind.META_SCHEMA["$schema"]).create_resource(schema)
     base = whole.id() or ""
@@ -151,7 +151,7 @@ def _steps(path: Iterable[str | int]) -> str:
 
 
 def _said(error: BaseException) -> str:
-    if isinstance(error, RecursionError):  # its own words are about Python
+    if isinstance(error, RecursionError):  # its own message is about Python
         return "it refers to itself without end"
     return str(getattr(error, "message", None) or error).partition("\n")[0]
 

@@ -1,6 +1,6 @@
-"""The pending commands of a run: those without the event that answers them.
+"""The pending commands of a run: those without an event that answers them.
 
-With a new owner some of them are done again, and some must not be.
+A new owner repeats some of them, and must not repeat others.
 """
 
 from dataclasses import replace
@@ -33,16 +33,16 @@ from diptych.core.events import (
 from diptych.core.state import Run, calls_awaiting_decision, open_calls, updated
 
 Next = tuple[Run, tuple[Command, ...]]
-"""A run after an event, and the commands that follow."""
+"""A run after an event, and the resulting commands."""
 
 
 def issue(run: Run, *commands: Command) -> Next:
-    """Return commands, and keep them as pending until an event answers them."""
+    """Return commands, and mark them as pending until an event answers them."""
     return updated(run, pending=run.pending + commands), commands
 
 
 def is_asking(run: Run) -> bool:
-    """Whether the model has been asked and has not replied."""
+    """Whether a model request is pending."""
     return any(isinstance(command, AskModel) for command in run.pending)
 
 
@@ -52,12 +52,11 @@ def unanswered(run: Run, event: Event) -> tuple[Command, ...]:
 
 
 def take_over(run: Run, event: OwnerChanged) -> Next:
-    """Revise the pending commands for a new owner: it cannot know how far the old one came (§9)."""
+    """Revise the pending commands for a new owner; it cannot know how far the old one came (§9)."""
     revised = [_for_new_owner(run, c, event) for c in run.pending]
-    if event.lost_tail:  # the lost records may hold starts of calls that seem not issued
-        known = run.progress.issued - calls_awaiting_decision(
-            run
-        )  # one may have been approved, and made
+    if event.lost_tail:
+        # The lost records may contain starts of calls that seem not issued, and approvals.
+        known = run.progress.issued - calls_awaiting_decision(run)
         due = [c for c in run.calls if c.id in open_calls(run) and c.id not in known]
         lost = [c for c in due if not is_repeatable(c, run.catalog)]
         revised += [Emit(failure(c, "unknown", prompt.OUTCOME_UNKNOWN)) for c in lost]
@@ -71,7 +70,7 @@ def _for_new_owner(run: Run, given: Command, event: OwnerChanged) -> Command:
         case AskModel(purpose="answer" | "either"):
             return replace(given, recorded=run.draft.text[run.draft.new_from :])
         case MakeCall(call) if call.id in run.context_ids:
-            return replace(given, is_retry=True)  # its agent is asked what became of the task
+            return replace(given, is_retry=True)  # its agent knows the state of the task
         case MakeCall(call) if call.id in run.started or event.lost_tail:
             if is_repeatable(call, run.catalog):
                 return replace(given, is_retry=call.id in run.started)
@@ -100,7 +99,7 @@ def _answers(event: Event, given: Command) -> bool:
             return due.call_id == result.call_id
         case Emit(Called(due)), Called(call):
             return due.id == call.id
-        case Emit(due), _:  # whatever its words: another owner may have chosen them
+        case Emit(due), _:  # compare types only: another owner may have worded it differently
             return type(due) is type(event)
         case _:
             return False

@@ -1,10 +1,10 @@
-"""Every word that Diptych itself puts into a conversation.
+"""Every text that Diptych itself puts into a conversation.
 
-The system prompt depends on the instructions and the catalog alone. So it is the same, byte for
-byte, from step to step and from run to run, as prompt caches need (loop.md §4). How to act and the
-prompt for the final response are no part of it: small models follow what stands last.
+The system prompt depends only on the instructions and the catalog. It is identical in every step
+and run, as prompt caches need (loop.md §4). Rules for acting and the final prompt come last in the
+request instead: small models follow the last text.
 
-A change of any text is measured (`make models`): see docs/prompts.md.
+Changes are measured with `make models`; see docs/prompts.md.
 """
 
 import json
@@ -26,8 +26,8 @@ from diptych.core.messages import (
 from diptych.core.reading import ActionError
 from diptych.core.text import one_line, several_lines
 
-MOST_FORMS = 3  # a message that names more of them is about them, or leaves the choice open
-_READ = 4_000  # characters of a message
+MOST_FORMS = 3  # a message that names more tools and agents leaves the choice open
+_READ = 4_000  # characters of a message that are searched for names
 _BLANK = "..."
 _BLANKS: Mapping[str, JSON] = {
     "integer": 0,
@@ -41,14 +41,14 @@ _BLANKS: Mapping[str, JSON] = {
 
 @dataclass(frozen=True, slots=True)
 class FormHints:
-    """The call forms of those tools and agents that a message names, as JSON texts."""
+    """The call forms, as JSON, of the tools and agents that a message names."""
 
     tools: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
 
 
 def form_hints(catalog: Catalog, message: str) -> FormHints:
-    """Return the forms of what a message names, in any order; none if it names too many."""
+    """Return the call forms of tools and agents named in a message; none if it names too many."""
     if not message:
         return FormHints()
     said = message[:_READ]
@@ -66,12 +66,12 @@ def form_hints(catalog: Catalog, message: str) -> FormHints:
 
 
 def _names(said: str, name: str) -> bool:
-    """Whether a name stands in a text as a word of its own."""
+    """Whether a name appears in a text as a whole word."""
     return name in said and bool(re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", said))
 
 
 def _arguments(schema: JSONObject) -> JSONObject:
-    """Return the required arguments, each with a blank of its type."""
+    """Return the required arguments, each with a placeholder of its type."""
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, dict) or not isinstance(required, list):
         return {}
@@ -100,10 +100,10 @@ DIRECT = (
     "If nothing needs to be called any more, do not reply with {}: "
     "write your final answer to the user instead, in plain text."
 )
-"""Ends phase 1's last message in `answerMode: direct`."""
+"""Ends the last message of phase 1 in `answerMode: direct`."""
 
 NOT_AN_ACTION = "Nothing can be called any more: answer in words."
-"""Ends the second request for an answer, if the first reply was a call or empty JSON."""
+"""Ends the second request for an answer if the first reply was a call or empty JSON."""
 
 _ANY_OBJECT = (
     "Now provide your final response to the user as one JSON object, without other text and "
@@ -120,12 +120,12 @@ _REPAIR = (
 _REPAIR_TEXT = (
     "That cannot be used: {problem}.\nReply with the whole corrected answer, and nothing else."
 )
-_SHOWN = 20_000  # characters of its own answer that a model is shown again
+_SHOWN = 20_000  # characters of an answer to repair
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """An answer that cannot be used, and why; one that `is_text` has no schema."""
+    """An answer to repair, and the problem; `is_text` means that there is no schema."""
 
     said: str
     problem: str
@@ -133,7 +133,7 @@ class Repair:
 
 
 def json_prompt(schema: JSONObject, question: str = "") -> str:
-    """Ask for the final response as JSON; `{}` is any object. Repeats the question, if any."""
+    """Return the final prompt for a JSON answer; `{}` accepts any object."""
     asked = _ANY_OBJECT
     if schema:
         text = json.dumps(schema, ensure_ascii=False, default=dict)
@@ -142,7 +142,7 @@ def json_prompt(schema: JSONObject, question: str = "") -> str:
 
 
 def repair_messages(repair: Repair, most: float) -> tuple[Message, Message]:
-    """Show a model its answer again, to about the weight `most`, and what was wrong with it."""
+    """Return the answer to repair, cut to about the weight `most`, and the request for a repair."""
     asked = _REPAIR_TEXT if repair.is_text else _REPAIR
     return (
         Message("assistant", clipped(repair.said[:_SHOWN], most)),
@@ -150,20 +150,20 @@ def repair_messages(repair: Repair, most: float) -> tuple[Message, Message]:
     )
 
 
-SAID_LIMIT = 500  # characters of its own reply that a model is shown again (loop.md §3)
+SAID_LIMIT = 500  # characters of a rejected reply that are kept (loop.md §3)
 
-QUESTION_LIMIT = 4_000  # characters of the question that are repeated after results
+QUESTION_LIMIT = 4_000  # characters of the question to repeat after results
 
 OPENING = "Begin the conversation."
-"""What stands before a conversation that the assistant opened."""
+"""Precedes a conversation that begins with the assistant."""
 
 _FINAL_PROMPT = "Now provide your final response, in your own words."
 _FROM_KNOWN = "Now provide your final response. Answer the question from what is known: "
 KNOWN = "It is known:"
-"""Stands before results in phase 2."""
+"""Precedes results in phase 2."""
 NOT_USED = "Your reply could not be used; nothing of it was run."
 NOT_RUN = "detail: not run, as nothing of this reply was"
-_ARGUMENT_LIMIT = 200  # characters of an argument that stand beside its result
+_ARGUMENT_LIMIT = 200  # characters of an argument shown with a result
 
 CONTINUE_ANSWER = (
     "Your last message is not complete. Go on with it exactly where it ends. Do not repeat what it "
@@ -174,7 +174,7 @@ CONTINUE_WITH_RESULTS = "Go on, with what was given back."
 
 
 def outcome_unknown(why: str) -> str:
-    """Return the result of a call that may have taken effect; `why` says why that is unknown."""
+    """Return the result of a call that may have taken effect; `why` is the cause."""
     return (
         f"outcome: unknown. This call was started and may have taken effect: {why}. Do not make it "
         "again unless you know that it had no effect. Say so where it matters."
@@ -187,7 +187,7 @@ NOT_WHOLE = {
     "length": "The answer of agent {} is not whole: it was cut off by its model's length limit.",
     "content_filter": "The answer of agent {} is not whole: a content filter cut it off.",
 }
-"""Ends the result of a delegation whose answer was cut off, by its finish reason."""
+"""Ends the result of a delegation whose answer was cut off, by finish reason."""
 
 _CUT_OFF = "[This answer was cut off here.]"
 
@@ -225,13 +225,13 @@ When you have all the information needed to provide a final answer, respond with
 
 Then you will be asked to provide your final response."""
 
-_BREAK, _INDENTED_BREAK = "\n", "\n    "  # so that no line of a description begins a section
+_BREAK, _INDENTED_BREAK = "\n", "\n    "  # keeps descriptions from opening sections
 
 _NAMED_RULES = {"tool": "a tool", "agent": "an agent"}
 
 
 def system_prompt(instructions: str, catalog: Catalog) -> str:
-    """The system prompt: the instructions, then what may be called, and what is missing."""
+    """Return the system prompt: instructions, available tools and agents, and missing ones."""
     parts = [instructions] if instructions else []
     if catalog.tools:
         parts.append(f"## Available Tools\n{_describe_tools(catalog)}")
@@ -243,14 +243,14 @@ def system_prompt(instructions: str, catalog: Catalog) -> str:
 
 
 def native_system_prompt(instructions: str, catalog: Catalog) -> str:
-    """The system prompt where the API's own `tools` field says what may be called."""
+    """Return the system prompt for native calls: the API's `tools` field describes the catalog."""
     return system_prompt(instructions, Catalog(unavailable=catalog.unavailable))
 
 
 def action_rules(catalog: Catalog, question: str = "") -> str:
-    """How to act, at the end of phase 1's last user message; nothing for who may call nothing.
+    """Return the rules for acting, which end phase 1's last user message; "" without any tools.
 
-    Where the question names what is to be called, the forms of these stand last, filled in.
+    If the question names tools or agents, their call forms come last, filled in.
     """
     hints = form_hints(catalog, question)
     kinds = [kind for kind, forms in (("tool", hints.tools), ("agent", hints.agents)) if forms]
@@ -272,19 +272,19 @@ def action_rules(catalog: Catalog, question: str = "") -> str:
 
 
 def final_prompt(question: str = "") -> str:
-    """The prompt for the final response; it repeats the question where there are results."""
+    """Return the prompt for the answer; after results, it repeats the question."""
     return f"{_FROM_KNOWN}{question[:QUESTION_LIMIT]}" if question else _FINAL_PROMPT
 
 
 def marked(text: str, nonce: str) -> str:
-    """Put data between the run's marks, which nobody who wrote the data can know (loop.md §4)."""
+    """Wrap data in the run's marks, which no author of the data can guess (loop.md §4)."""
     return f"<result-{nonce}>\n{text}\n</result-{nonce}>" if nonce else text
 
 
 def with_caller(prompt: str, caller_system: str) -> str:
-    """Add the caller's own system text, marked as subordinate to the agent's.
+    """Add the caller's system text, marked as subordinate to the agent's.
 
-    It is quoted, so that none of its lines begins a section of the prompt.
+    It is quoted, so that no line of it can open a section.
     """
     if not caller_system:
         return prompt
@@ -300,9 +300,9 @@ def with_caller(prompt: str, caller_system: str) -> str:
 def step_results(
     step: int, max_steps: int, calls: Sequence[Call], results: Mapping[str, Result], nonce: str
 ) -> Message:
-    """The results of one step as one message, in the order in which they were asked for.
+    """Return the results of one step as one message, in the order of the calls.
 
-    It is one message because many chat templates insist on alternating roles.
+    One message, as many chat templates require alternating roles.
     """
     head = f"[Step {step}/{max_steps}]"
     told = (f"{head} {_describe_result(call, results[call.id], nonce)}" for call in calls)
@@ -310,12 +310,12 @@ def step_results(
 
 
 def changed_call(call: Call) -> str:
-    """What a model is told of a call that was made otherwise than it asked."""
+    """Return the note that a call was made differently from the model's request."""
     return f"[Whoever was asked to approve this call changed it. It was made as {_in_words(call)}.]"
 
 
 def step_error(step: int, max_steps: int, error: ActionError) -> Message:
-    """What was wrong with the model's reply, which stands in the message before (loop.md §3)."""
+    """Return the rejection of the model's reply, which is the message before it (loop.md §3)."""
     return Message(
         "user",
         f"[Step {step}/{max_steps}] {NOT_USED}\nerror_type: {error.type}\ndetail: {error.detail}",
@@ -323,16 +323,16 @@ def step_error(step: int, max_steps: int, error: ActionError) -> Message:
 
 
 def native_result(result: Result) -> str:
-    """What a model is told of a result in a `tool` message, which is never empty."""
+    """Return the text of a `tool` message, which is never empty."""
     if result.error:
         return f"Error: {result.text}"
     return result.text or "(no output)"
 
 
 def native_error(error: ActionError, said: str, place: int) -> str:
-    """What was wrong, for the call at a place of a refused reply: in full at the first one only.
+    """Return the error for one call of a rejected reply; only the first gets the details.
 
-    What it said stands in the message before, unless that was no JSON, which no API takes back.
+    Unparsable replies are quoted, as no API accepts them back as native calls.
     """
     if place:
         return f"error_type: {error.type}\n{NOT_RUN}"
@@ -342,50 +342,50 @@ def native_error(error: ActionError, said: str, place: int) -> str:
 
 
 def native_source(call: NativeCall | None) -> str:
-    """Say in words what the result of a native call is of."""
+    """Describe the native call that a result belongs to."""
     if call is None:
         return "Result of a tool"
     try:
         arguments = json.loads(call.arguments or "{}")
-    except (ValueError, RecursionError):  # a caller's own, which nobody has parsed
+    except (ValueError, RecursionError):  # from the caller's history, not parsed yet
         arguments = None
     words = _arguments_in_words(arguments) if isinstance(arguments, dict) else ""
     return f"Result of tool {call.name}{words}"
 
 
 def transcript(messages: Sequence[Message]) -> str:
-    """Earlier messages as text in one message."""
+    """Return earlier messages as one text."""
     lines = (f"{message.role.capitalize()}: {message.content}" for message in messages)
     return "The conversation so far:\n" + "\n".join(lines)
 
 
 def source(call: Call, result: Result) -> str:
-    """Say in words what a result is of: the call, never as its JSON."""
+    """Describe the call that a result belongs to, never as JSON."""
     return f"{_head(result)} {_in_words(call)}"
 
 
 def summary_prompt(conversation: str) -> str:
-    """Ask for a summary of a conversation, which is given as text (loop.md §11)."""
+    """Return the request to summarize a conversation, given as text (loop.md §11)."""
     return f"{_SUMMARY_PROMPT}\n\n<conversation>\n{conversation}\n</conversation>"
 
 
 def summary(text: str) -> str:
-    """What stands in a conversation for the messages that were summarized."""
+    """Return the text that replaces summarized messages."""
     return f"[Summary of earlier messages]\n{text}\n[End of the summary]" if text else NO_SUMMARY
 
 
 def cut_answer(text: str) -> str:
-    """Return a stopped or failed answer as the conversation keeps it (loop.md §6)."""
+    """Return an interrupted answer as the conversation keeps it (loop.md §6)."""
     return f"{text}\n\n{_CUT_OFF}"
 
 
 def is_cut_answer(message: Message) -> bool:
-    """Whether a message is an answer that was cut off."""
+    """Whether a message is an interrupted answer."""
     return message.role == "assistant" and message.content.endswith(f"\n\n{_CUT_OFF}")
 
 
 def max_steps_text(max_steps: int) -> str:
-    """The literal text at `max_steps` (loop.md §2)."""
+    """Return the fixed text at `max_steps` (loop.md §2)."""
     return f"Reached maximum reasoning steps ({max_steps})"
 
 

@@ -1,7 +1,7 @@
-"""The messages that wait in a run: how they come, join its conversation, and are cleared (§6).
+"""The queued messages of a run: how they arrive, join the conversation, and are cleared (§6).
 
-A message that steers joins before the next request to the model. A follow-up begins the next turn
-when this one has its answer, and so does a message that steers but comes during the answer.
+A steering message joins before the next model request. Follow-ups begin the next turn after the
+answer, as do steering messages that arrive during the answer.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from diptych.core.stuck import forget_repeats
 
 
 def takes(run: Run, item: MessageQueued | QueueCleared) -> bool:
-    """Whether a message, or what clears them, is new, and not one too many."""
+    """Whether a message or a request to clear the queue is new and within the limit."""
     if isinstance(item, QueueCleared):
         item_id, taken = item.clear_id, run.queues.clear_ids
     else:
@@ -23,7 +23,7 @@ def takes(run: Run, item: MessageQueued | QueueCleared) -> bool:
 
 
 def put_message(run: Run, event: MessageQueued) -> Run:
-    """Let a message wait; see `takes`."""
+    """Queue a message; check `takes` first."""
     queues = replace(run.queues, message_ids=run.queues.message_ids | {event.message_id})
     if event.is_follow_up:
         queues = replace(queues, follow_ups=(*queues.follow_ups, event))
@@ -33,17 +33,17 @@ def put_message(run: Run, event: MessageQueued) -> Run:
 
 
 def queued_messages(run: Run) -> tuple[MessageQueued, ...]:
-    """Return the messages that wait, in the order in which they would join."""
+    """Return the queued messages in the order in which they would join."""
     return run.queues.steering + run.queues.follow_ups
 
 
 def clearing(run: Run, asked: QueueCleared) -> QueueCleared:
-    """Name the messages that a request to clear drops now."""
+    """Complete a request to clear the queue with the ids of the messages it drops."""
     return replace(asked, message_ids=tuple(m.message_id for m in queued_messages(run)))
 
 
 def clear_messages(run: Run, event: QueueCleared) -> Run:
-    """Drop messages that wait."""
+    """Drop queued messages."""
     gone = frozenset(event.message_ids)
     dropped = [m for m in queued_messages(run) if m.message_id in gone]
     queues = _without(run.queues, dropped)
@@ -52,22 +52,22 @@ def clear_messages(run: Run, event: QueueCleared) -> Run:
 
 
 def deliver_next(run: Run) -> Run:
-    """Let what steers join: one message, or all, as the run's `queue_mode` says."""
+    """Deliver steering messages, one or all, according to `queue_mode`."""
     return _join(run, _due(run, run.queues.steering))
 
 
 def deliver_steering(run: Run) -> Run:
-    """Let all that steers join: before the run begins, or where it has no step left."""
+    """Deliver all steering messages: before the run begins, or when no step is left."""
     return _join(run, run.queues.steering)
 
 
 def deliver_all(run: Run) -> Run:
-    """Let all that waits join, at the run's end: what was taken is in the conversation."""
+    """Deliver all queued messages at the run's end, so that the conversation keeps them."""
     return _join(run, queued_messages(run))
 
 
 def begin_turn(run: Run) -> Run:
-    """Begin a turn with what waits: one message, or all, as the run's `queue_mode` says."""
+    """Begin a turn with queued messages, one or all, according to `queue_mode`."""
     run = updated(
         forget_repeats(run),
         queues=replace(run.queues, follow_ups=queued_messages(run), steering=()),
@@ -82,7 +82,7 @@ def _due(run: Run, queue: tuple[MessageQueued, ...]) -> tuple[MessageQueued, ...
 
 
 def _join(run: Run, due: tuple[MessageQueued, ...]) -> Run:
-    """Add messages to the conversation, and forget earlier rejections."""
+    """Add messages to the conversation, and reset the count of rejected replies."""
     if not due:
         return run
     run = append_question(run, *(Message("user", each.message) for each in due))

@@ -1,24 +1,24 @@
-"""The two-phase loop as a pure reducer: what a run becomes by an event, and what to do next.
+"""The two-phase loop as a pure reducer: decides how an event changes a run, and what to do next.
 
     advance(run, event) -> (run, commands)
 
-Phase 1 asks the model for actions and makes the calls; phase 2 asks for the answer (loop.md §2,
-§3, §5, §6, §12). The main way of a run, in which phase 1 is asked also where nothing can be called:
+Phase 1 asks the model for actions and makes the calls; phase 2 asks for the answer (loop.md §2, §3,
+§5, §6, §12). The usual course of a run, where phase 1 asks even without tools:
 
-    phase   event                     command                       given by
+    phase   event                     command                       decided in
     QUEUED  Offered                   AskModel, whole: "actions"    `asking.ask_for_actions`
     ACT     Replied, with calls       MakeCall of each              `act.take_reply`
-    CALL    ApprovalRequested         (the call waits, in place of being made: `runs.call_maker`)
+    CALL    ApprovalRequested         (instead of the call: `runs.call_maker` asks for approval)
     CALL    ApprovalDecided           MakeCall again, is_approved   `take_decision`
     CALL    Returned, the last one    AskModel, whole: "actions"    `act.take_result`
     ACT     Replied, prose or `{}`    AskModel, streamed: "answer"  `act.take_reply`
-    ANSWER  Streamed, of each piece   (recorded, and told)          `_take_text`
-    ANSWER  Replied, its end          Emit Answered, then its end   `answer.take_answer`
+    ANSWER  Streamed, each piece      (logged and sent)             `_take_text`
+    ANSWER  Replied, the end          Emit Answered, then the end   `answer.take_answer`
 
-With `answerMode: direct` the first request is streamed too ("either"): its prose is the answer.
+With `answerMode: direct`, the first request is streamed too ("either"): prose is the answer.
 
-Nothing here waits, reads a clock or draws a number: `replay` of a run's events gives the same run,
-so another process can continue a run from its log.
+The code never waits, reads a clock or draws a random number: replaying a run's events gives the
+same run, so another process can continue it from its log.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -104,14 +104,14 @@ from diptych.core.stuck import forget_repeats
 
 
 def advance(run: Run, event: Event) -> Next:  # noqa: C901, PLR0912 - the table of the loop
-    """Apply an event to a run. Gives the new run, and the commands that follow.
+    """Apply an event to a run; return the new run and the commands that follow.
 
-    Raises `LoopError` if the event cannot happen to the run in its phase.
+    Raises `LoopError` if the event is impossible in the run's phase.
     """
     run = updated(run, pending=unanswered(run, event), seq=run.seq + 1)
     match run.phase, event:
         case Phase.DONE, _:
-            raise LoopError(f"the run is over, and cannot take {type(event).__name__}")
+            raise LoopError(f"the run has ended and cannot take {type(event).__name__}")
         case _, Failed() | Aborted():
             return _end(run, event)
         case Phase.NEW, RunRequested():
@@ -196,12 +196,12 @@ def _impossible(run: Run, event: Event) -> LoopError:
 
 
 def replay(events: Iterable[Event], history: tuple[Message, ...] = ()) -> Run:
-    """Rebuild a run from its events; its `pending` commands are those still to be done."""
+    """Rebuild a run from its events; its `pending` commands are still to be done."""
     return apply_all(Run(history=history), events)
 
 
 def apply_all(run: Run, events: Iterable[Event]) -> Run:
-    """Apply events whose commands are not to be carried out."""
+    """Apply events, ignoring their commands."""
     for event in events:
         run, _ = advance(run, event)
     return run
@@ -210,11 +210,10 @@ def apply_all(run: Run, events: Iterable[Event]) -> Run:
 def closing_events(
     run: Run, end: Stop, children: Mapping[str, ChildRun] | None = None
 ) -> Iterator[Event]:
-    """List the events that end a run now.
+    """Yield the events that end a run now.
 
-    Calls in flight are `interrupted` first and calls that have not begun `skipped`, so that each
-    call in the conversation has a result. `children` has what is known of the tasks of delegations
-    in flight, by call.
+    Calls in flight become `interrupted` and others `skipped`, so that every call in the
+    conversation has a result. `children` maps delegations in flight to their known tasks.
     """
     unresolved = open_calls(run)
     for call in run.calls:
@@ -229,10 +228,10 @@ def _take_request(run: Run, event: RunRequested) -> Run:
     is_question = bool(event.message or event.parts) or event.resumes is None
     run = updated(run, messages=event.earlier)
     if not is_question and run.history and prompt.is_cut_answer(run.history[-1]):
-        run = updated(run, history=run.history[:-1])  # it is answered anew
+        run = updated(run, history=run.history[:-1])  # it will be answered again
     if is_question:
         run = append_question(run, Message("user", event.message, parts=event.parts))
-    elif (place := question_place(run)) is not None:  # it stands before what the other run did
+    elif (place := question_place(run)) is not None:  # the question of the resumed run
         run = updated(run, asked=Question(run.history[place].content, end=-1))
     return updated(
         run,
@@ -269,7 +268,7 @@ def _begin(run: Run, event: Offered) -> Next:
 
 
 def _take_message(run: Run, event: MessageQueued) -> Next:
-    """Take another message. If it steers, calls that have not begun are skipped."""
+    """Queue a message. If it steers, skip calls that have not begun."""
     run = put_message(run, event)
     if not event.is_follow_up:
         run = forget_repeats(run)
@@ -277,7 +276,7 @@ def _take_message(run: Run, event: MessageQueued) -> Next:
 
 
 def _take_text(run: Run, text: str) -> Run:
-    """Add to the answer; the first text of a phase-1 reply makes it the answer (direct mode)."""
+    """Append to the answer; in direct mode, the first text makes a phase-1 reply the answer."""
     draft = replace(
         run.draft,
         is_direct=run.draft.is_direct or run.phase is Phase.ACT,
@@ -298,12 +297,12 @@ def _count_usage(run: Run, reply: Replied) -> Run:
 
 def _end(run: Run, end: Terminal) -> Next:
     run = deliver_all(_with_cut_answer(run))
-    said = () if run.phase is Phase.QUEUED else run.messages  # a run that never began said nothing
-    return updated(run, phase=Phase.DONE, messages=said, pending=(), end=end), ()
+    messages = () if run.phase is Phase.QUEUED else run.messages  # none if the run never began
+    return updated(run, phase=Phase.DONE, messages=messages, pending=(), end=end), ()
 
 
 def _with_cut_answer(run: Run) -> Run:
-    """Keep the part of a stopped or failed answer that was sent (§6)."""
+    """Keep the part of an interrupted answer that was sent (§6)."""
     if not run.draft.text.strip() or run.messages[-1:] == (Message("assistant", run.draft.text),):
         return run
     return append_messages(run, Message("assistant", prompt.cut_answer(run.draft.text)))

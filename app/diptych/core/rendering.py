@@ -1,10 +1,10 @@
-"""Renders a run as the requests that its model is sent (loop.md §2 "What is sent", §4).
+"""Renders a run as model requests (loop.md §2 "What is sent", §4).
 
-The conversation is kept as it happened; here it takes the form that chat templates accept: it
-begins with the user, one role never stands twice in a row, and messages with native calls are text
-for a model that is not asked for such calls: in the JSON format, and for the answer (decision 74).
-What the phase asks for stands at the end of the last message of the user, and is not kept: the
-system prompt stays the same in both phases. With native calls phase 1 asks for nothing there.
+The log keeps the conversation as it happened; requests take the form that chat templates accept:
+the user begins, and no role comes twice in a row. Native messages become text if the request is not
+for native calls: in the JSON format, and for the answer (decision 74). The instructions of a phase
+end the user's last message, and are not kept, so that the system prompt is the same in both phases.
+Native phase-1 requests have none.
 """
 
 import json
@@ -25,15 +25,16 @@ from diptych.core.state import Run, sent_messages
 from diptych.core.tokens import weight
 
 ANSWER_PARAMETERS: Final = frozenset({"stop", "max_tokens", "logit_bias"})
-"""Parameters of a request that are about its answer alone: they would cut or bend a call's JSON."""
+"""Request parameters for the answer only: in phase 1 they would truncate or distort a call's
+JSON."""
 
-_SUMMARIZED = 0.6  # the share of the window that a conversation takes that is summarized
+_SUMMARIZED = 0.6  # share of the window for a conversation to summarize
 _LONGEST = 0.2  # of that, for one message
-_REPAIRED = 0.25  # of the window, for an answer that is to be repaired
+_REPAIRED = 0.25  # share of the window for an answer to repair
 
 
 def action_request(run: Run, *, may_answer: bool = False) -> ModelRequest:
-    """The request for actions, in phase 1, or for the answer if it `may_answer` at once."""
+    """Return a phase-1 request; with `may_answer`, the model may answer directly."""
     if run.action_format == "native":
         return _native_action_request(run)
     rules = prompt.action_rules(run.catalog, "" if _has_results(run) else run.asked.text)
@@ -46,7 +47,7 @@ def action_request(run: Run, *, may_answer: bool = False) -> ModelRequest:
 
 
 def answer_request(run: Run) -> ModelRequest:
-    """The request for the answer, in phase 2."""
+    """Return a phase-2 request."""
     schema = run.output_schema
     said = without_rejections(sent_messages(run))
     known = [*as_known(said, run.nonce)]
@@ -67,9 +68,9 @@ def answer_request(run: Run) -> ModelRequest:
 
 
 def _plain(run: Run, known: Sequence[Message], own: Sequence[Message]) -> tuple[Message, ...]:
-    """Ask once more in one message: what is known, then the question.
+    """Ask once more in a plain form: the facts, then the question.
 
-    A model at temperature 0 answers the same context with the same reply, so it is not repeated.
+    At temperature 0, the same context yields the same reply, so the first form is not repeated.
     """
     ids = {id(message) for message in own}
     turns = range(len(known), 0, -1)
@@ -88,7 +89,7 @@ def _plain(run: Run, known: Sequence[Message], own: Sequence[Message]) -> tuple[
 
 
 def summary_request(run: Run, messages: Sequence[Message]) -> ModelRequest:
-    """The request for a summary of messages, which fits the window; the newest count most."""
+    """Return the request to summarize messages, limited to the window; the newest come first."""
     left = run.window.weight(_SUMMARIZED)
     most = left * _LONGEST
     lines: list[str] = []
@@ -104,7 +105,7 @@ def summary_request(run: Run, messages: Sequence[Message]) -> ModelRequest:
 
 
 def without_native_calls(messages: Iterable[Message], nonce: str = "") -> Iterator[Message]:
-    """Write native calls and their results as the text that they are in the JSON format."""
+    """Write native calls and their results as text, as the JSON format does."""
     names: dict[str, str] = {}
     for message in messages:
         if message.role == "tool":
@@ -121,9 +122,9 @@ def without_native_calls(messages: Iterable[Message], nonce: str = "") -> Iterat
 
 
 def with_whole_calls(messages: Iterable[Message], nonce: str = "") -> Iterator[Message]:
-    """Write native calls as text where not every one is answered right after, and only they.
+    """Write native calls as text unless each has its result right after it.
 
-    APIs refuse a history with a call that has no result, and a result that has no call.
+    APIs reject a call without a result, and a result without a call.
     """
     rest = deque(messages)
     while rest:
@@ -140,7 +141,7 @@ def with_whole_calls(messages: Iterable[Message], nonce: str = "") -> Iterator[M
 
 
 def joined(messages: Iterable[Message]) -> tuple[Message, ...]:
-    """Join neighbours of one role: many chat templates refuse two in a row."""
+    """Join adjacent messages of one role: many chat templates reject two in a row."""
     every = tuple(messages)
     if all(one.role != other.role or one.role == "tool" for one, other in pairwise(every)):
         return every
@@ -155,14 +156,14 @@ def joined(messages: Iterable[Message]) -> tuple[Message, ...]:
 
 
 def opened_by_user(messages: Sequence[Message]) -> Sequence[Message]:
-    """Let a conversation begin with the user: some chat templates refuse any other."""
+    """Make a conversation begin with the user: some chat templates reject any other."""
     if messages and messages[0].role != "user":
         return (Message("user", prompt.OPENING), *messages)
     return messages
 
 
 def _has_results(run: Run) -> bool:
-    """Whether results follow the question; a rejected reply, and why it was, are none."""
+    """Whether results follow the question; rejections do not count."""
     return run.asked.end < 0 or bool(without_rejections(run.messages[run.asked.end :]))
 
 
@@ -172,7 +173,7 @@ def _request(run: Run, sent: Iterable[Message], parameters: JSONObject) -> Model
 
 
 def _append_to_user(messages: list[Message], text: str) -> list[Message]:
-    """Put what a phase asks for, which is not kept, at the end of the user's last message."""
+    """Append a phase's instructions, which are not kept, to the user's last message."""
     if text:
         last = next(n for n in reversed(range(len(messages))) if messages[n].role == "user")
         content = f"{messages[last].content}\n\n{text}" if messages[last].content else text
@@ -201,7 +202,7 @@ def _native_action_request(run: Run) -> ModelRequest:
 
 
 def _functions(run: Run) -> tuple[FunctionTool, ...]:
-    """The functions of the catalog, described as briefly as the window demands."""
+    """Return the catalog's functions, described as briefly as the window requires."""
     if run.window.limit is None:
         return run.catalog.functions.tools
     most, shorter = run.window.weight(SHARE), shorter_catalogs(run.catalog)
@@ -218,6 +219,6 @@ def _step_parameters(run: Run) -> JSONObject:
 def _call_text(call: NativeCall) -> str:
     try:
         arguments = json.loads(call.arguments or "{}")
-    except (ValueError, RecursionError):  # a caller's own, which nobody has parsed
+    except (ValueError, RecursionError):  # from the caller's history, not parsed yet
         arguments = call.arguments
     return json.dumps({"tool": call.name, "arguments": arguments}, ensure_ascii=False)

@@ -11,15 +11,15 @@ AnswerMode: TypeAlias = Literal["separate", "direct"]
 ActionFormat: TypeAlias = Literal["json", "native", "auto"]
 QueueMode: TypeAlias = Literal["one", "all"]
 HookPoint: TypeAlias = Literal["beforeCall", "afterCall", "afterStep", "validateAnswer"]
-"""Where in a run hooks are asked."""
+"""The points of a run at which hooks are called."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """An agent's settings for each of its runs, fixed when the run starts.
+    """An agent's settings for its runs, from the manifest; fixed when a run starts.
 
-    `action_format` `auto` means native calls until the endpoint refuses them. `queue_mode` says
-    how many queued messages join at a time. There are `prices` only if money is counted.
+    `action_format` `auto` means native until the endpoint refuses it. `queue_mode` says how many
+    queued messages join at a time. `prices` is None unless money is counted.
     """
 
     max_steps: int = 5

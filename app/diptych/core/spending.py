@@ -1,8 +1,8 @@
-"""What a run has used of its budget, from its own record, and what follows from that (loop.md §8).
+"""The run's own budget: usage computed from its events, and the consequences (loop.md §8).
 
-Where no tokens, money or model calls are left, the model is not asked again, and the run fails with
-`budget_exhausted`. Where no steps are left, phase 1 ends as it does at `max_steps`. Where no tool
-calls are left, a call is denied, and the model goes on without it.
+Without tokens, money or model calls left, the run fails with `budget_exhausted`. Without steps
+left, phase 1 ends as at `max_steps`. Without tool calls left, calls are denied and the model
+continues without them.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ EXHAUSTED = "budget_exhausted"
 _FOR_A_MODEL_CALL: tuple[Limit, ...] = ("tokens", "cost", "model_calls")
 _FOR_A_RUN: tuple[Limit, ...] = (*_FOR_A_MODEL_CALL, "steps")
 _MAY_GO_OVER: tuple[Limit, ...] = ("tokens", "cost")
-_LOST = frozenset({"unknown", "timeout", "interrupted"})  # ends of a child that may still work
+_LOST = frozenset({"unknown", "timeout", "interrupted"})  # the child may still be working
 _MANIFEST_NAMES = {
     "model_calls": "modelCalls",
     "tool_calls": "toolCalls",
@@ -29,7 +29,7 @@ _MANIFEST_NAMES = {
 
 
 def used_by(run: Run) -> Used:
-    """What a run has used, with what its children have."""
+    """Return a run's usage, including its children's."""
     usage, prices = run.usage, run.settings.prices
     prompt, reply, cost = usage.prompt_tokens, usage.completion_tokens, NO_USE.cost
     if prices:
@@ -40,12 +40,12 @@ def used_by(run: Run) -> Used:
 
 
 def is_counted(call: Call) -> bool:
-    """Whether a call counts as a tool call: delegations do not, nor reading on in a text."""
+    """Whether a call counts as a tool call: delegations and `result__read` do not."""
     return isinstance(call, ToolCall) and call.name != READER
 
 
 def gets_share(call: Call, run: Run) -> TypeGuard[Delegation]:
-    """Whether a call is given a share of the budget: a delegation that says what it has used."""
+    """Whether a call gets a share of the budget: delegations to agents that report usage."""
     if not isinstance(call, Delegation):
         return False
     peer = run.catalog.agent(call.agent)
@@ -53,9 +53,9 @@ def gets_share(call: Call, run: Run) -> TypeGuard[Delegation]:
 
 
 def ends_phase_1(run: Run) -> Limit | None:
-    """Name the limit that leaves no further step.
+    """Return the limit that allows no further step, if any.
 
-    With `on_max_steps: answer` the last model call is kept for the answer.
+    With `on_max_steps: answer`, the last model call is reserved for the answer.
     """
     if not run.budget.limits:
         return None
@@ -68,7 +68,7 @@ def ends_phase_1(run: Run) -> Limit | None:
 
 
 def exhausted(run: Run) -> Failed | None:
-    """Return the end of a run that may not ask the model again."""
+    """Return the failure of a run that may not call the model again, if so."""
     budget = run.budget
     if not budget.limits:
         return None
@@ -78,7 +78,7 @@ def exhausted(run: Run) -> Failed | None:
 
 
 def used_up(limit: Limit, used: Used, budget: Budget, scope: str = "") -> Failed:
-    """Return a run's end because of a limit; `scope` is `perSession`, `perDay` or the run's."""
+    """Return the failure for an exhausted limit; `scope` is as in `limit_place`."""
     whose = {"perSession": "the session has", "perDay": "the agent has for today"}
     text = limit_text(limit, used, budget)
     place = limit_place(limit, scope)
@@ -86,26 +86,27 @@ def used_up(limit: Limit, used: Used, budget: Budget, scope: str = "") -> Failed
 
 
 def all_reserved(limit: Limit, scope: str) -> Failed:
-    """Return the failure of a call while the remainder is reserved; see `used_up`."""
+    """Return the failure for a limit whose remainder is reserved; see `used_up`."""
     place = limit_place(limit, scope)
     return Failed(
-        EXHAUSTED, f"what is left of {place} is reserved, by other runs or this one's delegations"
+        EXHAUSTED, f"the rest of {place} is reserved by other runs or by this run's delegations"
     )
 
 
 def limit_place(limit: Limit, scope: str = "") -> str:
-    """Name a limit as the manifest does: `budget.perDay.toolCalls`.
+    """Return a limit's name in the manifest: `budget.perDay.toolCalls`.
 
-    `scope` is `perSession`, `perDay`, or empty for the run's own.
+    `scope` is `perSession`, `perDay`, or "" for the run's own budget.
     """
     name = _MANIFEST_NAMES.get(limit, limit)
     return ".".join(filter(None, ("budget", scope, name)))
 
 
 def denied_call(run: Run, command: MakeCall, before: Sequence[MakeCall]) -> Returned | None:
-    """Return the result of a call for which nothing is left; None if it may be made.
+    """Return the result of a call that exceeds the budget; None if it may be made.
 
-    `before` are the calls that are about to be made; what a former owner has begun is counted.
+    `before` are the calls about to be made with it. Calls begun by a former owner are counted
+    already.
     """
     if not run.budget.limits or command.is_retry:
         return None
@@ -131,10 +132,10 @@ def denied_call(run: Run, command: MakeCall, before: Sequence[MakeCall]) -> Retu
 
 
 def shares(run: Run, commands: Sequence[MakeCall]) -> dict[str, Budget]:
-    """Return the shares of delegations that are about to start, by call id.
+    """Return the budget shares of delegations about to start, by call id.
 
-    The delegations of a step that have no result share it evenly; together they get all of it. What
-    a former owner has begun has its share.
+    A step's delegations without a result divide the remaining budget evenly. Those begun by a
+    former owner keep their share.
     """
     new = [each.call for each in commands if not each.is_retry]
     delegations = [call for call in new if gets_share(call, run)]
@@ -155,7 +156,7 @@ def shares(run: Run, commands: Sequence[MakeCall]) -> dict[str, Budget]:
 
 
 def take_child_use(run: Run, result: Result) -> Run:
-    """Count what a child has used, whatever became of it."""
+    """Count a child's usage, whatever its outcome."""
     share = run.shares.get(result.call_id, UNLIMITED)
     used = child_use(result, share, run.settings.prices)
     if result.call_id in run.shares:
@@ -165,10 +166,10 @@ def take_child_use(run: Run, result: Result) -> Run:
 
 
 def child_use(result: Result, share: Budget, prices: Prices | None) -> Used:
-    """Return what a delegation has used: as the child says, or all that it was given if it is lost.
+    """Return a delegation's usage as the child reports it; a lost child counts for its whole share.
 
-    Whatever the child says, it counts for no more than it could have used of what it was given.
-    What names no money is counted at the prices of this agent.
+    A report counts at most for what the share allowed. Usage without a cost is priced by this
+    agent.
     """
     child = result.child
     if child is None or (child.used is None and child.usage is None):
@@ -181,9 +182,9 @@ def child_use(result: Result, share: Budget, prices: Prices | None) -> Used:
 
 
 def capped(used: Used, share: Budget) -> Used:
-    """Return usage, capped by what a share allows.
+    """Return usage, capped at the share.
 
-    The last request may go over in tokens and money: these count twice at most.
+    Tokens and money may exceed it up to twice, by the last request.
     """
     most = ((name, limit * (2 if name in _MAY_GO_OVER else 1)) for name, limit in share.limits)
     over: dict[str, Any] = {name: limit for name, limit in most if getattr(used, name) > limit}
@@ -197,7 +198,7 @@ def as_used(budget: Budget) -> Used:
 
 
 def warnings(before: Run, after: Run) -> list[Limit]:
-    """Name the limits of which 80 % are used after an event, and were not before it."""
+    """Return the limits whose warning threshold (80 %) an event crossed."""
     is_same = before.usage is after.usage and before.delegated is after.delegated
     if is_same and before.tool_calls == after.tool_calls and before.step == after.step:
         return []

@@ -1,4 +1,4 @@
-"""The state of a run: a value that can be rebuilt from its events at any time."""
+"""The state of a run: a value that can be rebuilt from its events."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -32,11 +32,11 @@ from diptych.core.messages import (
 from diptych.core.prompt import Repair
 from diptych.core.run_settings import RunSettings
 
-MAX_MESSAGES_PER_RUN = 100  # sent to it after its start
+MAX_MESSAGES_PER_RUN = 100  # after its start
 
 
 class Phase(Enum):
-    """What a run waits for."""
+    """What a run is waiting for."""
 
     NEW = "new"
     QUEUED = "queued"  # its turn in the session
@@ -50,8 +50,8 @@ class Phase(Enum):
 class NativeReply:
     """A phase-1 reply with native calls, until its results are in the conversation.
 
-    `call_ids` has, for each of `calls`, the id of the run's call that it became; it is empty if
-    the reply was rejected. The same call asked for twice is one call of the run.
+    `call_ids` maps each of `calls` to a call of the run; it is empty for a rejected reply.
+    Identical calls map to the same one.
     """
 
     text: str
@@ -62,7 +62,7 @@ class NativeReply:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A whole answer that nobody has been sent."""
+    """A whole answer, not sent yet."""
 
     text: str
     finish_reason: str
@@ -71,10 +71,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What the user has said in this turn.
+    """What the user said in this turn.
 
-    `at` is the place of its first message in the run's `messages`, None if the run resumes another.
-    `end` is the number of `messages` with the last of it; -1 if it stands before them.
+    `at` is the index of its first message in the run's `messages`, None if the run resumes another.
+    `end` is the index after its last message; -1 if the question precedes `messages`.
     """
 
     text: str = ""
@@ -84,10 +84,9 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """Messages that wait: those that steer join as soon as possible, follow-ups begin a turn each.
+    """Queued messages: steering ones join as soon as possible, follow-ups begin turns.
 
-    `message_ids` are those of all messages that were sent to the run after its start, `clear_ids`
-    those of the requests that cleared its queues.
+    `message_ids` and `clear_ids` hold all that the run has received, to ignore repeats.
     """
 
     steering: tuple[MessageQueued, ...] = ()
@@ -98,11 +97,11 @@ class Queues:
 
 @dataclass(frozen=True, slots=True)
 class StepProgress:
-    """How far the calls of a step are, by their ids.
+    """The progress of a step's calls, as sets of call ids.
 
-    Calls are `issued` when there is a command for them. Somebody has `approved` some of them, and
-    `edited` some of these. Hooks are asked about those in `awaiting_hooks`, have let pass those in
-    `passed_hooks`, and have `rewritten` some of these.
+    `issued`: there is a command. `approved`: an approver agreed, and perhaps `edited` the call.
+    `awaiting_hooks`: hooks are being asked. `passed_hooks`: hooks agreed, and perhaps have
+    `rewritten` the call.
     """
 
     issued: frozenset[str] = frozenset()
@@ -115,11 +114,11 @@ class StepProgress:
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """What steps in a row have in common (`stuck`).
+    """What recent steps have in common, to detect a stuck run (`stuck`).
 
-    `last_error` is the newest step's if it brought nothing else, `error_steps` for how many steps
-    in a row. `side_effects` counts the steps in a row that asked for each; in `step_side_effects`
-    of this step, 1 stands for a call that was sent.
+    `last_error` is the newest step's only outcome, and `error_steps` for how many steps in a row.
+    `side_effects` counts for each call with side effects how many steps in a row asked for it.
+    `step_side_effects` has those of the current step: 1 if sent, else 0.
     """
 
     last_error: str = ""
@@ -130,12 +129,12 @@ class Repetition:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The answer as far as it is written.
+    """The answer so far.
 
-    The text of the newest model call begins at `new_from`; `seq` is that of the first piece, 0
-    without any, and `attempts` counts from 1. `asked_again` says why the answer is asked for once
-    more. An answer that `is_direct` is a phase-1 reply (`answerMode: direct`). `repairs` counts how
-    often an answer could not be used, `repair` is the newest. Hooks are asked about `candidate`.
+    `new_from` is where the newest model call's text begins, `seq` the first record of the text (0
+    for none); `attempts` counts from 1. `asked_again` says why the answer was requested again.
+    `is_direct`: the answer is a phase-1 reply (`answerMode: direct`). `repairs` counts repairs,
+    `repair` is the newest. Hooks are judging `candidate`.
     """
 
     text: str = ""
@@ -157,49 +156,49 @@ class Run:
     phase: Phase = Phase.NEW
     request: RunRequested = field(default_factory=lambda: RunRequested(""))
 
-    # From its offers, and fixed when it begins
+    # Fixed by `Offered`
     settings: RunSettings = field(default_factory=RunSettings)
     catalog: Catalog = field(default_factory=Catalog)
-    system: str = ""  # the whole system prompt, the caller's part included
-    json_system: str = ""  # the one that takes its place if the format changes
-    action_format: CallFormat = "json"  # in which the model is asked for calls
-    output_schema: JSONObject | None = None  # that the answer must fit, if there is one
+    system: str = ""  # the whole system prompt, with the caller's part
+    json_system: str = ""  # replaces `system` if the format changes to JSON
+    action_format: CallFormat = "json"
+    output_schema: JSONObject | None = None
     budget: Budget = UNLIMITED
     nonce: str = ""  # random for the run
 
     # Its conversation
-    messages: tuple[Message, ...] = ()  # that this run adds
-    sent: tuple[Message, ...] | None = None  # of the conversation, if not all of it (`fitting`)
+    messages: tuple[Message, ...] = ()  # added by this run
+    sent: tuple[Message, ...] | None = None  # in the next request; None for all (`fitting`)
     window: ContextWindow = field(default_factory=ContextWindow)
     asked: Question = Question()
     queues: Queues = Queues()
 
     # What it has used
     step: int = 0
-    step_limit: int = 0  # the number of steps it may take: `max_steps` for each turn
+    step_limit: int = 0  # grows by `max_steps` with each turn
     errors: int = 0  # rejected replies in a row
     model_calls: int = 0
     tool_calls: int = 0
     usage: Usage = field(default_factory=Usage)
-    children_usage: Usage = field(default_factory=Usage)  # of delegations, as children say
-    delegated: Used = NO_USE  # what its children have used
-    shares: Mapping[str, Budget] = field(default_factory=dict)  # to delegations without a result
+    children_usage: Usage = field(default_factory=Usage)  # reported by children
+    delegated: Used = NO_USE  # charged for its children
+    shares: Mapping[str, Budget] = field(default_factory=dict)  # of delegations without a result
 
     # Its calls
     calls: tuple[Call, ...] = ()  # of this step, in the order of the reply
-    native_reply: NativeReply | None = None  # that they come from, if their format is native
+    native_reply: NativeReply | None = None  # the reply with these calls, if native
     progress: StepProgress = StepProgress()
-    open_approvals: tuple[ApprovalRequested, ...] = ()  # in the order they were asked for
-    child_approvals: tuple[ChildApprovalRequested, ...] = ()  # calls of runs below
-    children_decided: frozenset[tuple[str, ...]] = frozenset()  # paths of those that wait no more
-    context_ids: Mapping[str, str] = field(default_factory=dict)  # of delegations sent, by call
-    started: tuple[str, ...] = ()  # ids of all calls that were sent, in order
-    results: tuple[Result, ...] = ()  # of the whole run, in the order in which they came
+    open_approvals: tuple[ApprovalRequested, ...] = ()  # in the order of the requests
+    child_approvals: tuple[ChildApprovalRequested, ...] = ()  # calls of child runs
+    children_decided: frozenset[tuple[str, ...]] = frozenset()  # paths of decided ones
+    context_ids: Mapping[str, str] = field(default_factory=dict)  # of sent delegations, by call
+    started: tuple[str, ...] = ()  # ids of all sent calls, in order
+    results: tuple[Result, ...] = ()  # of the whole run, in order of arrival
     repetition: Repetition = Repetition()
 
     # Its answer and its end
     draft: Draft = Draft()
-    seq: int = 0  # how many events there were
+    seq: int = 0  # number of events so far
     pending: tuple[Command, ...] = ()  # commands without the event that answers them
     end: Terminal | None = None
 
@@ -209,12 +208,12 @@ class Run:
 
     @property
     def subject(self) -> str:
-        """Who began it, or on whose behalf; see `RunRequested`."""
+        """The user who started the run, or on whose behalf; see `RunRequested`."""
         return self.request.subject
 
     @property
     def caller(self) -> str:
-        """Who began it, if that is on another's behalf."""
+        """The authenticated caller, if acting on another's behalf."""
         return self.request.caller
 
 
@@ -222,10 +221,10 @@ _FIELDS = frozenset(field.name for field in fields(Run))
 
 
 def updated(run: Run, **changes: Any) -> Run:  # noqa: ANN401 - as the fields are
-    """Return a run with other values of some fields, as `dataclasses.replace` does.
+    """Return a run with some fields changed, like `dataclasses.replace`.
 
-    Each event changes a run several times, and `replace` sets all its fields one by one: that took
-    a third of the loop's time. Raises `TypeError` for a name that is no field.
+    Each event changes a run several times, and `replace` took a third of the loop's time, as it
+    sets all fields one by one. Raises `TypeError` for an unknown field.
     """
     if not changes.keys() <= _FIELDS:
         raise TypeError(f"a run has no {', '.join(sorted(changes.keys() - _FIELDS))}")
@@ -236,12 +235,12 @@ def updated(run: Run, **changes: Any) -> Run:  # noqa: ANN401 - as the fields ar
 
 
 def conversation(run: Run) -> tuple[Message, ...]:
-    """The session's conversation up to now, as its next run continues it."""
+    """Return the session's conversation so far, as its next run continues it."""
     return run.history + run.messages
 
 
 def sent_messages(run: Run) -> tuple[Message, ...]:
-    """What of the conversation the model is sent now."""
+    """Return the part of the conversation for the next request."""
     return conversation(run) if run.sent is None else run.sent
 
 
@@ -251,19 +250,19 @@ def append_messages(run: Run, *messages: Message) -> Run:
 
 
 def append_question(run: Run, *messages: Message) -> Run:
-    """Add messages of the user to the conversation: all of this turn are its question."""
+    """Add the user's messages to the conversation, and to the question of this turn."""
     text = "\n\n".join(filter(None, (run.asked.text, *(message.content for message in messages))))
     run = append_messages(run, *messages)
     return updated(run, asked=replace(run.asked, text=text, end=len(run.messages)))
 
 
 def open_calls(run: Run) -> frozenset[str]:
-    """The ids of this step's calls that have no result yet."""
+    """Return the ids of this step's calls without a result."""
     return frozenset(c.id for c in run.calls) - {result.call_id for result in run.results}
 
 
 def calls_awaiting_decision(run: Run) -> frozenset[str]:
-    """The ids of the calls that wait for a decision; one that was superseded waits no more."""
+    """Return the ids of calls that wait for approval, without superseded ones."""
     if not run.open_approvals:
         return frozenset()
     events = (command.event for command in run.pending if isinstance(command, Emit))

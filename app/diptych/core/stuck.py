@@ -1,8 +1,8 @@
-"""Runs that repeat themselves (loop.md §8).
+"""Stops runs that repeat themselves (loop.md §8).
 
 A tool that is neither read-only nor idempotent is not called with the same arguments in a third
-step in a row, unless the policy's `repeat` says otherwise. Five steps in a row that bring nothing
-but the same error end the run, if it has steps left.
+step in a row, unless the policy's `repeat` says otherwise. Five steps in a row with nothing but the
+same error end the run, if it has steps left.
 """
 
 import hashlib
@@ -17,29 +17,29 @@ from diptych.core.messages import Call, Delegation, Result, ToolCall
 from diptych.core.state import Repetition, Run, updated
 
 STUCK = "stuck"
-MOST_ERRORS = 5  # steps in a row with the same error; the run is over at the last of them
+MOST_ERRORS = 5  # steps in a row with the same error, after which the run fails
 _NAME_CHARS = 64
 
 
 def note_asked(run: Run, call: Call) -> Run:
-    """Note a call that is due, if it may change something: it may still be denied."""
+    """Note that a call with side effects is due; it may still be denied."""
     return _noted(run, call, sent=0)
 
 
 def note_sent(run: Run, call: Call) -> Run:
-    """Note a call that is sent, if it may change something."""
+    """Note that a call with side effects is sent."""
     return _noted(run, call, sent=1)
 
 
 def repeats(run: Run, call: Call) -> int:
-    """In how many of the newest steps, one after another, this very side effect was asked for."""
+    """Return for how many steps in a row, up to the last one, this side effect was requested."""
     if not (run.repetition.side_effects and _has_side_effect(call, run)):
         return 0
     return run.repetition.side_effects.get(_digest(run, call), 0)
 
 
 def note_step(run: Run, results: Mapping[str, Result]) -> tuple[Run, Failed | None]:
-    """Note the results of a step; return the end of a run that is stuck."""
+    """Note the results of a step; return the failure of a run that is stuck."""
     seen = {_error(run, results[call.id]) for call in run.calls} - {None}
     error = seen.pop() if len(seen) == 1 else None
     times = run.repetition.error_steps + 1 if error == run.repetition.last_error else 1
@@ -61,19 +61,19 @@ def note_step(run: Run, results: Mapping[str, Result]) -> tuple[Run, Failed | No
         return run, None
     call = run.calls[0]
     name = call.agent if isinstance(call, Delegation) else call.name
-    why = f"{MOST_ERRORS} steps in a row brought nothing but the same error"
+    why = f"{MOST_ERRORS} steps in a row failed with the same error"
     return run, Failed(STUCK, f"the run is stuck at {name[:_NAME_CHARS]}: {why}")
 
 
 def forget_repeats(run: Run) -> Run:
-    """Begin to count anew: somebody has said something."""
+    """Reset the counts, because somebody sent a message."""
     return updated(run, repetition=Repetition())
 
 
 def _error(run: Run, result: Result) -> str | None:
-    """Return a call's error, "" for a success, None for a result that says nothing of the call.
+    """Return a call's error, "" for a success, None if the result says nothing about the call.
 
-    A call that was not repeated brings what it brought before.
+    A call blocked as `repeated` counts as its former error.
     """
     match result.error:
         case None:
@@ -103,7 +103,7 @@ def _has_side_effect(call: Call, run: Run) -> TypeGuard[ToolCall]:
 
 
 def _digest(run: Run, call: ToolCall) -> str:
-    """Name a call by its arguments and its tool, whichever of the tool's names it uses."""
+    """Return a hash of a call's tool and arguments, equal for all names of the tool."""
     tool = run.catalog.tool(call.name)
     name = tool.long_name if tool else call.name
     asked = json.dumps([name, call.arguments], sort_keys=True, default=dict)

@@ -1,14 +1,14 @@
-"""Makes text from outside fit for every record, stream and model."""
+"""Cleans and bounds text from outside, for records, streams and models."""
 
 import re
 import unicodedata
 
 RESULT_BYTES = 2**20
-"""The limit of a call's result in UTF-8; the rest is cut with a mark (loop.md §5)."""
+"""Limit of a call's result in UTF-8 bytes; the rest is cut, with a mark (loop.md §5)."""
 
 
 def well_formed(text: str) -> str:
-    """Join split surrogate pairs, and replace halves of them by U+FFFD: UTF-8 holds none."""
+    """Join split surrogate pairs, and replace lone halves by U+FFFD: UTF-8 cannot encode them."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -16,15 +16,15 @@ def well_formed(text: str) -> str:
     return text
 
 
-_JOINERS = "\u200c\u200d"  # which some scripts, and emoji, cannot be written without
+_JOINERS = "\u200c\u200d"  # needed by some scripts, and by emoji
 _UNSEEN = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
 
 
 def one_line(text: str, limit: int | None = None) -> str:
-    """Write a name or description of somebody else on one line of at most `limit` characters.
+    """Put a foreign name or description on one line of at most `limit` characters.
 
-    White space becomes single blanks. Control characters, marks of direction and other characters
-    that nobody sees become escapes, so that a reader sees what a model is told.
+    Whitespace collapses to single spaces. Control characters, direction marks and other invisible
+    characters are escaped, so that people see what the model sees.
     """
     line = " ".join(text.split())
     if not line.isprintable():
@@ -40,12 +40,12 @@ def several_lines(text: str, limit: int | None = None) -> str:
 
 
 def is_shortened(text: str) -> bool:
-    """Whether a text has the mark of `shortened`."""
+    """Whether `shortened` has cut a text."""
     return text.endswith(_CUT)
 
 
 def shortened(text: str, limit: int) -> str:
-    """Cut a text that has more than `limit` characters, with a mark at its end."""
+    """Cut a text to `limit` characters, with a mark at the end."""
     return text if len(text) <= limit else text[: limit - len(_CUT)] + _CUT
 
 
@@ -62,7 +62,7 @@ def _escaped(char: str) -> str:
 
 
 def bounded(text: str) -> str:
-    """Cut a result that is too long, and say so at its end."""
+    """Cut a result to `RESULT_BYTES`, with a mark at the end."""
     if len(text) * 4 <= RESULT_BYTES:
         return text
     whole = text.encode()

@@ -1,9 +1,9 @@
-"""Estimates how many tokens a text has, for a model whose tokenizer nobody here knows.
+"""Estimates the tokens of a text for a model whose tokenizer is unknown.
 
-Our estimate is a text's *weight*. It errs on the high side, by kinds of characters, as published
-tokenizers treat them: about 4 English letters a token, 1 to 3 digits, 1 or 2 signs of code, 1 to 3
-bytes of a script that is not Latin; text without blanks (base64, hashes) has more tokens than its
-letters say. What a model reports turns weight into tokens (`context_window`).
+The estimate is called the text's *weight*. It errs on the high side, by kinds of characters, as
+published tokenizers treat them: about 4 English letters a token, 1 to 3 digits, 1 or 2 punctuation
+marks, 1 to 3 bytes of a non-Latin script; text without spaces (base64, hashes) has more tokens than
+its letters suggest. Reported usage turns weight into tokens (`context_window`).
 """
 
 from functools import lru_cache
@@ -14,7 +14,7 @@ from diptych.core.messages import Message
 _BLANKS = b" \t\r\n"
 _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ASCII = bytes(range(128))
-_LONGEST_WORD = 20  # letters for each blank; text with more is none that people write
+_LONGEST_WORD = 20  # letters per blank; text with longer words is not prose
 
 
 def weight(text: str) -> int:
@@ -32,16 +32,16 @@ def weight(text: str) -> int:
 
 @lru_cache(maxsize=16)
 def prompt_weight(text: str) -> int:
-    """Estimate the tokens of a system prompt; remembered, as all runs of an agent have the same."""
+    """Estimate the tokens of a system prompt; cached, as all runs of an agent share it."""
     return weight(text)
 
 
-PART_WEIGHT = 1_000  # of an image or a file: what models take for one of middle size
-_MESSAGE_WEIGHT = 8  # of what a chat template puts around a message
+PART_WEIGHT = 1_000  # of an image or a file of average size
+_MESSAGE_WEIGHT = 8  # what a chat template adds to a message
 
 
 def message_weight(message: Message) -> int:
-    """Estimate the tokens of a message, with what a chat template puts around it."""
+    """Estimate the tokens of a message, including its chat template."""
     if message.role == "system":
         return _MESSAGE_WEIGHT + prompt_weight(message.content)
     found = _MESSAGE_WEIGHT + weight(message.content) + PART_WEIGHT * len(message.parts)

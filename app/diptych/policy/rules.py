@@ -1,6 +1,6 @@
-"""A policy: the rules that decide on calls, first match first, and its audit lines.
+"""Policies: ordered rules that decide on calls, first match first, and their audit log.
 
-It fails closed: a rule that cannot be evaluated denies, whatever it was to do; a dry run says so.
+They fail closed: a rule whose condition fails denies the call, or only logs in a dry run.
 """
 
 import json
@@ -18,10 +18,10 @@ from diptych_cel.expressions import About, CallFacts, EvaluationFailed, Expressi
 Owner = Literal["agent", "platform"]
 Outcome = Literal["allow", "deny", "ask", "repeated"]
 Decided = Literal["allow", "deny", "ask"]
-EXPIRES = 600.0  # seconds for which an approval waits, unless a rule says otherwise
+EXPIRES = 600.0  # default seconds until an approval expires
 MOST_REPEATS = 2
-"""Of an effect, in consecutive steps: the call that would be the next one is not made."""
-_MAX_WHY = 300  # characters: a line of the log is JSON only as long as it is whole
+"""Steps in a row that may have the same side effect; the next is blocked."""
+_MAX_WHY = 300  # characters; a truncated log line would not be JSON
 _AUDITED: Mapping[Outcome, str] = {
     "allow": "allowed",
     "deny": "denied",
@@ -37,10 +37,9 @@ _audit = logging.getLogger("diptych.audit")
 class Rule:
     """One rule, for the calls that `glob` and `when` match.
 
-    `about` says whether it is about tools, by their names or long names, or agents. An approval
-    `expires` after so many seconds. With `is_dry_run` it decides nothing, and is audited. `repeat`
-    decides on a call that the rule allows and that would repeat its effect in consecutive steps;
-    with None the third is not made.
+    `about` selects tools (by short or long name) or agents. An approval `expires` after that many
+    seconds. `is_dry_run` rules only write audit lines. `repeat` decides on allowed calls that
+    repeat a side effect of the steps before; by default, the third is blocked.
     """
 
     about: About
@@ -53,7 +52,7 @@ class Rule:
     repeat: Decided | None = None
 
     def names(self, call: Call, tool: Tool | None) -> bool:
-        """Whether it is about calls of this name."""
+        """Whether the rule's glob matches the call's name."""
         if isinstance(call, Delegation):
             return self.about == "agent" and fnmatchcase(call.agent, self.glob)
         names = (tool.name, tool.long_name) if tool else (call.name,)
@@ -62,9 +61,9 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A policy's decision on a call, and why; `expires` is in seconds, for `ask`.
+    """A policy's decision on a call, with its reason; `expires` is in seconds, for `ask`.
 
-    A call that is `repeated` is not made; its result says so.
+    A `repeated` call is not made; its result says so.
     """
 
     outcome: Outcome
@@ -74,9 +73,9 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class RunCaller:
-    """Who began a run, for `caller` in expressions; the run's id is for the audit.
+    """The caller of a run, for `caller` in expressions; the run id is for the audit log.
 
-    `on_behalf_of` is for whom that caller says to work; nobody has proved it.
+    `on_behalf_of` is the caller's unproven claim.
     """
 
     run_id: str
@@ -85,7 +84,7 @@ class RunCaller:
 
     @property
     def variables(self) -> dict[str, JSON]:
-        """The fields of `caller`; empty strings if nobody knows."""
+        """The fields of `caller`; empty strings if unknown."""
         kind, _, name = self.subject.partition(":")
         about: dict[str, JSON] = {"subject": self.subject, "kind": kind, "name": name}
         return about | {"onBehalfOf": self.on_behalf_of}
@@ -99,7 +98,7 @@ REPEATED = Verdict(
 
 
 class Policy:
-    """Rules in their order: an agent's, or those that its platform has for all (`owner`)."""
+    """Ordered rules, of an agent or of its platform (`owner`)."""
 
     def __init__(self, rules: tuple[Rule, ...] = (), owner: Owner = "agent") -> None:
         self._rules = rules
@@ -114,19 +113,19 @@ class Policy:
         is_approved: bool = False,
         repeats: int = 0,
     ) -> Verdict:
-        """Decide on a call with filled arguments; one that no rule matches is allowed.
+        """Decide on a call with resolved arguments; without a matching rule, it is allowed.
 
-        What a person has approved is not asked about again, and can still be denied. `repeats` says
-        in how many steps just before this one the same effect was asked for. Each verdict is a line
-        of the audit, if there are rules or the call is repeated.
+        `is_approved` calls are not asked about again, but can be denied. `repeats` is the number of
+        preceding steps in a row with the same side effect. Verdicts are audited if there are rules,
+        or if the call is repeated.
         """
         if not self._rules and repeats < MOST_REPEATS:
             return ALLOWED
         try:
             return self._evaluate(call, catalog, caller, is_approved, repeats)
         except Exception:
-            _logger.exception("the policy broke on a call of run %s", caller.run_id)
-            verdict = Verdict("deny", f"the {self._owner}'s policy broke")
+            _logger.exception("policy evaluation failed for a call of run %s", caller.run_id)
+            verdict = Verdict("deny", f"the {self._owner}'s policy failed")
             self._note(call, caller, verdict, None)
             return verdict
 
@@ -160,16 +159,16 @@ class Policy:
                 yield number, rule, verdict
 
     def _verdict(self, rule: Rule, number: int, facts: CallFacts) -> Verdict | None:
-        """Apply a rule to a call of its name; None if its condition does not hold."""
+        """Apply a rule to a call that its glob matches; None if its condition is false."""
         failed = f"rule {number} of the {self._owner}'s policy failed"
         try:
             if rule.when is not None and not rule.when.holds(facts):
                 return None
         except EvaluationFailed as error:
             return Verdict("deny", f"{failed}: {error}")
-        except Exception as error:  # noqa: BLE001 - a crash denies, whatever it is
+        except Exception as error:  # noqa: BLE001 - any crash denies
             return Verdict("deny", f"{failed}: {error!r}"[:200])
-        default = {"deny": f"the {self._owner}'s policy forbids it"}.get(rule.do, "")
+        default = {"deny": f"denied by the {self._owner}'s policy"}.get(rule.do, "")
         return Verdict(rule.do, rule.reason or default, rule.expires)
 
     def _note(
@@ -196,9 +195,9 @@ class Policy:
 
 
 class LayeredPolicy(Policy):
-    """The platform's rules and the agent's own: the stricter verdict counts.
+    """The platform's rules and the agent's; the stricter verdict wins.
 
-    So neither weakens the other. Each verdict of one with rules is a line of the audit.
+    Neither can weaken the other. Both are audited.
     """
 
     def __init__(self, platform: Policy, own: Policy) -> None:
@@ -207,9 +206,9 @@ class LayeredPolicy(Policy):
         self._own = own
 
     def verdict(self, call: Call, catalog: Catalog, caller: RunCaller, **facts: Any) -> Verdict:  # noqa: ANN401
-        """As `Policy.verdict`; if the platform denies, the agent's rules are not asked.
+        """Decide as `Policy.verdict` does; if the platform denies, skip the agent's rules.
 
-        Repeated calls are the agent's affair; the platform's rules are silent on them.
+        Only the agent's rules consider repeats.
         """
         first = self._platform.verdict(call, catalog, caller, **{**facts, "repeats": 0})
         if first.outcome == "deny":
@@ -219,7 +218,7 @@ class LayeredPolicy(Policy):
 
 
 def _repeated(rule: Rule, repeats: int) -> Verdict:
-    """Decide on a call that a rule allows, and that would repeat its effect."""
+    """Decide on an allowed call that repeats a side effect."""
     match rule.repeat:
         case None:
             return REPEATED if repeats >= MOST_REPEATS else Verdict("allow", rule.reason)
@@ -242,9 +241,9 @@ def _about_tool(call: ToolCall, tool: Tool | None, caller: RunCaller) -> dict[st
 
 
 def _tool_variables(tool: Tool) -> dict[str, JSON]:
-    """Describe a tool, with MCP's annotations: the manifest's word, the server's, or the default.
+    """Return a tool's variables, with annotations of the manifest, the server, or MCP's defaults.
 
-    The defaults are those of MCP, ToolAnnotations: a tool may destroy and reach the open world.
+    By MCP's defaults, a tool may be destructive and open-world.
     """
     hints: dict[str, JSON] = {
         "readOnlyHint": tool.read_only,

@@ -1,4 +1,4 @@
-"""Finds fields of a manifest that name tools or agents which nothing offers."""
+"""Finds manifest fields that name tools or agents which do not exist."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ _OWN_TOOL = (RESULT_SERVER, "read")  # offered only while there are excerpts
 
 @dataclass(frozen=True, slots=True)
 class NamedCalls:
-    """A field, at `place`, that names tools or agents by a name or a glob.
+    """A manifest field at `place` that names tools or agents, by name or glob.
 
-    With a `server` it means that server's tools, by their own names.
+    With a `server`, the name is one of that server's own tool names.
     """
 
     place: str
@@ -26,7 +26,7 @@ class NamedCalls:
 
 @dataclass(frozen=True, slots=True)
 class Unmatched:
-    """A field that matches nothing; a glob may be meant so, a name is a mistake."""
+    """A field that matches nothing: a mistake if it is a name, perhaps intended if it is a glob."""
 
     place: str
     reason: str
@@ -39,9 +39,9 @@ def is_glob(pattern: str) -> bool:
 
 
 def unmatched(named: Sequence[NamedCalls], catalog: Catalog) -> tuple[Unmatched, ...]:
-    """Return the fields that match nothing in a catalog.
+    """Return the fields that match nothing in the catalog.
 
-    A tool of a server that was never reached may exist: such names match.
+    Names that may belong to a server never connected count as matched.
     """
     offers = _Offers(catalog)
     return tuple(
@@ -52,7 +52,7 @@ def unmatched(named: Sequence[NamedCalls], catalog: Catalog) -> tuple[Unmatched,
 
 
 class _Offers:
-    """The names in a catalog; `_unknown` are servers that were never reached."""
+    """The names in a catalog; `_unknown` are servers that were never connected."""
 
     def __init__(self, catalog: Catalog) -> None:
         away = [u for u in catalog.unavailable if u.kind in {"server", "tool"}]

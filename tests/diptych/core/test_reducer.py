@@ -70,7 +70,7 @@ def test_a_call_is_made_and_its_result_given_back():
 
 def test_what_a_reply_says_beside_its_calls_is_ignored_and_the_caller_is_warned():
     run, (warned, make) = feed(started("echo")[0], Replied(f'{{"calls": [{ECHO}], "output": "x"}}'))
-    assert warned == Warn('the reply\'s "output" is ignored: it is no part of a call')
+    assert warned == Warn('ignored unknown keys in the reply: "output"')
     assert make.call.arguments == {"text": "a"}
     assert run.pending == (make,)
 
@@ -200,7 +200,7 @@ def test_a_blank_answer_is_asked_for_once_more_and_then_fails():
     assert commands[0].purpose == "answer"
     assert commands[0].request.index == 2
     run, _ = feed(run, Replied(""))
-    assert run.end == Failed("empty_answer", "the model gave no answer, twice")
+    assert run.end == Failed("empty_answer", "the model's answer was empty twice")
 
 
 def test_an_abort_interrupts_what_was_sent_and_skips_what_was_not():
@@ -218,7 +218,7 @@ def test_an_abort_interrupts_what_was_sent_and_skips_what_was_not():
 
 def test_nothing_happens_to_a_run_that_is_over():
     run, _ = advance(started()[0], Aborted("enough"))
-    with pytest.raises(LoopError, match="the run is over"):
+    with pytest.raises(LoopError, match="the run has ended"):
         advance(run, Replied("{}"))
 
 

@@ -61,7 +61,7 @@ def test_five_steps_that_bring_nothing_but_the_same_error_end_the_run(steps, end
     assert (run.end and run.end.code) == end
     if end:
         name = steps[0][0].split('"')[3]
-        why = "5 steps in a row brought nothing but the same error"
+        why = "5 steps in a row failed with the same error"
         assert run.end.message == f"the run is stuck at {name}: {why}"
 
 

@@ -89,7 +89,7 @@ def test_a_crash_denies_and_is_a_line_of_the_audit(caplog):
     caplog.clear()
     assert outcome(rule("allow"), offered=BrokenCatalog()) == "deny"
     [line] = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
-    assert (line["outcome"], line["why"]) == ("denied", "the agent's policy broke")
+    assert (line["outcome"], line["why"]) == ("denied", "the agent's policy failed")
 
 
 def test_each_verdict_is_a_line_of_the_audit(caplog):
@@ -99,7 +99,7 @@ def test_each_verdict_is_a_line_of_the_audit(caplog):
     lines = [json.loads(r.message) for r in caplog.records if r.name == "diptych.audit"]
     about = {"subject": "user:ada", "run": "run-1", "call": "call_1_1", "what": "tool pay"}
     about["policy"] = "agent"
-    forbids = "the agent's policy forbids it"
+    forbids = "denied by the agent's policy"
     assert lines == [
         {**about, "outcome": "would be denied", "rule": 1, "why": forbids},
         {**about, "outcome": "denied", "rule": 3, "why": "too much"},
@@ -147,7 +147,7 @@ def test_a_rule_of_the_platform_that_fails_denies_and_is_called_the_platforms():
     verdict = decide(rules("allow", "args.missing > 1"), rules("allow"))
     assert verdict.outcome == "deny"
     assert verdict.reason.startswith("rule 1 of the platform's policy failed")
-    assert decide(rules("deny"), ()).reason == "the platform's policy forbids it"
+    assert decide(rules("deny"), ()).reason == "denied by the platform's policy"
 
 
 def test_the_audit_says_whose_rule_it_was(caplog):

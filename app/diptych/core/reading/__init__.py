@@ -1,9 +1,9 @@
-"""Reads what a model's reply asks for (loop.md §3): from text to calls, a no-op or prose.
+"""Reads a model's reply (loop.md §3): from text to calls, a no-op, prose or an error.
 
-`parser` is the way in. It takes the reasoning off (`leading_reasoning`) and looks for text without
-end (`repetition`). `forms` rewrites calls of other models in our own form, `extraction` finds JSON
-in the text, `other_forms` and `own_form` make calls of it, `arguments` checks them against schemas.
-The outcome is a `verdict`.
+`parser` is the entry point. It removes reasoning (`leading_reasoning`) and cuts endless text
+(`repetition`). `forms` rewrites other models' call forms in our own, `extraction` finds JSON in the
+text, `other_forms` and `own_form` turn it into calls, `arguments` checks them against schemas. The
+outcome is a `verdict`.
 """
 
 from diptych.core.reading.leading_reasoning import ReasoningSplitter, strip_lead

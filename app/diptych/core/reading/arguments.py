@@ -1,7 +1,7 @@
 """Checks a call's arguments against its tool's input schema.
 
-Schemas come from strangers. A reference to another document is never fetched. A schema that is
-wrong in itself, or takes too long to check, checks nothing: its server still does.
+Schemas come from strangers: references to other documents are never fetched, and a schema that is
+invalid or too costly checks nothing; the server still does.
 """
 
 import json
@@ -21,7 +21,7 @@ from diptych.core.reading.bounded_schema import TooCostly, errors_of, validator_
 from diptych.core.reading.references import has_reference
 from diptych.core.reading.strict_json import decode_json, is_deep
 
-SCHEMA_PROBLEMS = (  # what jsonschema is seen to raise for schemas that pass its own check
+SCHEMA_PROBLEMS = (  # observed from jsonschema for schemas that pass its own check
     SchemaError,
     UnknownType,
     Unresolvable,
@@ -34,8 +34,8 @@ SCHEMA_PROBLEMS = (  # what jsonschema is seen to raise for schemas that pass it
     ValueError,
     TooCostly,
 )
-_LOOKED_AT = 50  # errors, of which the best one is told
-_SHAPE = frozenset(  # of a container; no reference in it can change the verdict of these
+_LOOKED_AT = 50  # errors to choose the most helpful from
+_SHAPE = frozenset(  # keywords that do not depend on strings inside, thus on references
     {
         "additionalProperties",
         "dependentRequired",
@@ -51,10 +51,10 @@ _SHAPE = frozenset(  # of a container; no reference in it can change the verdict
 
 
 def check_arguments(tool: Tool, arguments: JSONObject, *, references_fit: bool) -> str | None:
-    """Return what is wrong with a tool's arguments, for the model, or None if they fit.
+    """Return the problem with a tool's arguments, for the model, or None if they are valid.
 
-    With `references_fit`, what depends on a string that holds a `${…}` counts as right: it is
-    checked again when it is filled.
+    With `references_fit`, errors that depend on an unresolved `${…}` are ignored; the call is
+    checked again when it is resolved.
     """
     try:
         validator = schema_validator(tool.schema_text)
@@ -74,9 +74,9 @@ def check_arguments(tool: Tool, arguments: JSONObject, *, references_fit: bool) 
 
 @lru_cache(maxsize=256)
 def schema_validator(schema_text: str) -> Validator:
-    """Return what checks values against a schema, which is JSON text, by `errors_of`.
+    """Return a cached validator for a schema, given as JSON; use it with `errors_of`.
 
-    Raises `SCHEMA_PROBLEMS`.
+    Raises one of `SCHEMA_PROBLEMS`.
     """
     return validator_of(json.loads(schema_text))
 
@@ -87,7 +87,7 @@ def _may_be_filled(error: ValidationError) -> bool:
         return False
     if isinstance(instance, str):
         return True
-    if error.context:  # of anyOf and oneOf: it is enough that one branch may come to fit
+    if error.context:  # of anyOf and oneOf: one branch that may fit is enough
         branches: dict[Any, bool] = {}
         for inner in error.context:
             branch = inner.relative_schema_path[0]
@@ -103,7 +103,7 @@ def _place(error: ValidationError) -> str:
 
 
 def _cut(text: str, head: int = 100, tail: int = 120) -> str:
-    """Shorten a message in its middle: it ends with what was expected."""
+    """Shorten a message in its middle, as it ends with what was expected."""
     return text if len(text) <= head + tail else f"{text[:head]} … {text[-tail:]}"
 
 
@@ -132,14 +132,14 @@ _PYTHON_TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 
 def typed_arguments(schema: JSONObject, arguments: JSONObject) -> JSONObject:
-    """Return the arguments as they are meant; those that are right already are left alone.
+    """Return the arguments with obvious type mistakes corrected.
 
     - A null is dropped if its field is not required.
-    - A text is read as JSON if its field's schema has a `type` that does not admit strings, admits
-      the type of that JSON, and has no `$ref`, `anyOf`, `oneOf`, `allOf`, `enum` or `const`, which
-      might admit the text itself. `"5"` is so 5 for an integer, and stays a text for anything else.
+    - A string is parsed as JSON if the field's `type` excludes strings and allows the parsed type,
+      and no `$ref`, `anyOf`, `oneOf`, `allOf`, `enum` or `const` could allow the string itself:
+      `"5"` becomes 5 for an integer.
 
-    Only the arguments themselves are looked at, not what is inside them.
+    Nested values are left alone.
     """
     properties = schema.get("properties")
     required = schema.get("required")
@@ -158,7 +158,7 @@ def _read(text: str, field: JSON) -> JSON:
         return text
     value = decode_json(text)
     if isinstance(value, ValueError):
-        value = {"True": True, "False": False}.get(text.strip())  # as Python writes them
+        value = {"True": True, "False": False}.get(text.strip())  # Python's spelling
     fits = any(_has_type(value, kind) for kind in kinds) and not is_deep(value)
     return value if fits else text
 
@@ -171,7 +171,7 @@ def _has_type(value: JSON, kind: str) -> bool:
 
 
 def _kinds(field: JSON) -> set[str]:
-    """Return the types that a field's schema names, or none if more than its `type` decides."""
+    """Return the types that a field's schema allows; none if other keywords matter too."""
     if not isinstance(field, Mapping):
         return set()
     if not {"$ref", "anyOf", "oneOf", "allOf", "enum", "const"}.isdisjoint(field):

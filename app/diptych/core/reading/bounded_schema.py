@@ -1,8 +1,8 @@
-"""JSON Schema, checked in a bounded time: schemas come from strangers.
+"""Checks JSON Schema in bounded time, as schemas come from strangers.
 
-`jsonschema` has no bound: references that branch take exponential time, `uniqueItems` quadratic
-time, and a pattern any time. Here every keyword that is evaluated counts as a step, and so does
-every error with its message; a check that takes too many steps ends with `TooCostly`.
+`jsonschema` has no bound: branching references take exponential time, `uniqueItems` quadratic time,
+and patterns any time. Here every evaluated keyword and every error message counts as steps, and a
+check with too many raises `TooCostly`.
 """
 
 import re
@@ -24,29 +24,29 @@ from referencing import Registry
 from diptych.core.messages import JSON
 
 MAX_STEPS = 20_000
-"""Of one check: some 0.1 s."""
+"""Steps of one check; about 0.1 s."""
 
 MAX_CONTAINERS = 1_000
-"""Of a schema: objects and lists in it. To check that it is one takes some 0.2 s at most."""
+"""Objects and lists in a schema. Validating a schema of that size takes at most about 0.2 s."""
 
-CHARS_A_STEP = 1_000  # of an error's message
+CHARS_A_STEP = 1_000  # of an error message
 
 MAX_PATTERN = 20_000
-"""Of a pattern: characters times the product of its counted repetitions."""
+"""Bound on a pattern's characters times the product of its counted repetitions."""
 
 MAX_WORK = 5_000_000
-"""Of a search: the above times the characters of the text; at most 0.1 s."""
+"""Bound on that product times the length of the text; at most 0.1 s."""
 
 _REPEAT = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 
-_STANDARD = "json-schema.org"  # where the schemas are that jsonschema brings with it
+_STANDARD = "json-schema.org"  # host of the schemas that come with jsonschema
 _ADDRESSES = ("$id", "id", "$ref", "$dynamicRef", "$recursiveRef")
 
 Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
 
 
 class TooCostly(Exception):
-    """A check that takes too many steps."""
+    """A check takes too many steps."""
 
 
 @dataclass(slots=True)
@@ -63,9 +63,9 @@ _STEPS: ContextVar[_Steps] = ContextVar("schema_steps")
 
 
 def validator_of(schema: JSON) -> Validator:
-    """Return what checks against a schema, of the draft that the schema names.
+    """Return a validator for a schema, of the draft that it names.
 
-    Raises `SchemaError` if it is no schema, `TooCostly` if it takes too long to tell.
+    Raises `SchemaError` if it is invalid, `TooCostly` if validating it takes too long.
     """
     own: Any = _without_dialects(schema, _Steps(MAX_CONTAINERS))
     kind: Any = validator_for(cast("Any", schema), default=Draft202012Validator)
@@ -80,7 +80,7 @@ def errors_of(
     limit: int,
     is_wanted: Callable[[ValidationError], bool] = bool,
 ) -> list[ValidationError]:
-    """Return the first errors of an instance that are wanted. Raises `TooCostly`."""
+    """Return the first wanted errors of an instance. Raises `TooCostly`."""
     token = _STEPS.set(_Steps(MAX_STEPS))
     try:
         errors = (error for error in validator.iter_errors(instance) if is_wanted(error))
@@ -90,9 +90,9 @@ def errors_of(
 
 
 def _without_dialects(value: JSON, containers: _Steps) -> JSON:
-    """Return a copy without `$schema`, at which jsonschema would go on without our keywords.
+    """Copy a schema without `$schema`, where jsonschema would switch to its own keywords.
 
-    Raises `TooCostly` if there is too much of it, or if it refers to such a schema.
+    Raises `TooCostly` if it is too large, or refers to a standard schema.
     """
     if isinstance(value, list):
         containers.count(1)
@@ -111,7 +111,7 @@ def _without_dialects(value: JSON, containers: _Steps) -> JSON:
 
 @cache
 def _bounded(kind: Any) -> Any:  # noqa: ANN401 - jsonschema makes its classes at run time
-    """Make a class of validators whose keywords count their steps."""
+    """Make a validator class whose keywords count steps."""
     keywords: dict[str, Keyword] = {
         name: _OWN_KEYWORDS.get(name, keyword) for name, keyword in kind.VALIDATORS.items()
     }
@@ -138,10 +138,10 @@ def _pattern(_: object, pattern: str, instance: object, __: object) -> Iterator[
 
 
 def _matches(pattern: str, text: str, *, otherwise: bool) -> bool:
-    """Search with Rust's engine, which pydantic has in it; Python's may take exponential time.
+    """Search with Rust's regex engine, via pydantic; Python's may take exponential time.
 
-    Its time is at most the pattern, with its repetitions written out, times the text. Returns
-    `otherwise` where that is too much, and for what Rust has no pattern for (look-around).
+    The time is bounded by the pattern, with its repetitions expanded, times the text. Returns
+    `otherwise` if that is too much, or if Rust rejects the pattern (look-around).
     """
     counts = (int(most or least) for least, most in _REPEAT.findall(pattern))
     size = len(pattern) * prod(max(count, 1) for count in counts)
@@ -218,7 +218,7 @@ def _unique_items(
 
 
 def _comparable(value: object) -> object:
-    """Return a hashable key that is equal for values that JSON Schema treats as equal."""
+    """Return a hashable key, equal for values that JSON Schema treats as equal."""
     match value:
         case bool():
             return ("bool", value)
@@ -231,7 +231,7 @@ def _comparable(value: object) -> object:
 
 
 def _unchecked(*_: object) -> Iterator[ValidationError]:
-    """Take everything: what jsonschema does for this keyword has no bound."""
+    """Accept everything: jsonschema's implementation of this keyword has no bound."""
     return iter(())
 
 

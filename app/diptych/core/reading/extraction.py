@@ -1,10 +1,7 @@
-"""Finds the values in a model's reply that look like actions; a reply without is a no-op or prose.
+"""Finds JSON values that look like actions in a reply (loop.md §3, "Reading a reply").
 
-loop.md §3, "Reading a reply".
-
-One pass finds the partner of every bracket. That works because a JSON string never spans lines,
-so the quotation marks of a line of prose mean nothing after its end. Nothing is scanned twice: a
-reply of 1 MB, or of 100,000 brackets, takes time in proportion to its length.
+One pass matches all brackets. JSON strings never span lines, so quotation marks in prose have no
+effect beyond their line. Nothing is scanned twice: the time is linear, even for 100,000 brackets.
 """
 
 import json
@@ -21,8 +18,8 @@ from diptych.core.reading.own_form import is_no_op
 from diptych.core.reading.strict_json import MAX_DEPTH, decode_json
 from diptych.core.reading.verdict import ActionError, NoOp, Prose
 
-# Inside brackets a string can only follow one of these, which is what tells it from a quotation
-# mark in prose. It ends on its line, or where the text does.
+# Inside brackets, a string can only follow one of these; other quotation marks are prose. It ends
+# on its line, or with the text.
 _STRING = r'(?:[ \t]*"(?:[^"\\\n]|\\[^\n])*+(?:"|\\?\Z))?'
 _INSIDE = re.compile(rf"[{{\[,:\n]{_STRING}|[}}\]]")
 _OUTSIDE = re.compile(rf"[{{\[]{_STRING}|\n")
@@ -33,10 +30,10 @@ _OPENERS = {"}": "{", "]": "["}
 
 @dataclass(slots=True)
 class Span:
-    """What one opening bracket encloses.
+    """The text from an opening bracket to its partner.
 
-    `end` is the offset after its partner, 0 when it has none. `height` counts the brackets open
-    at one time from it on (1 for `{}`), whether or not those inside it have partners.
+    `end` is the offset after the partner, 0 without one. `height` is the nesting depth from here on
+    (1 for `{}`), including brackets without partners.
     """
 
     opener: str
@@ -49,12 +46,12 @@ class Span:
 def spans(text: str) -> list[Span]:
     """Return a span for each opening bracket, in order. Lines end with a line feed.
 
-    A bracket closes the nearest open one of its kind; those opened since then stay without a
-    partner. Brackets in JSON strings do not count.
+    A bracket closes the nearest open one of its kind; those opened in between get no partner.
+    Brackets in JSON strings do not count.
     """
     found: list[Span] = []
     unclosed: list[Span] = []
-    count = {"{": 0, "[": 0}  # of the unclosed: else each stray bracket would search them all
+    count = {"{": 0, "[": 0}  # of unclosed brackets, so that stray ones need no search
 
     def close() -> Span:
         span = unclosed.pop()
@@ -84,7 +81,7 @@ def spans(text: str) -> list[Span]:
 
 
 def blank_end(text: str, start: int) -> int:
-    """Return the offset of the first character from `start` on that is not blank."""
+    """Return the offset of the first non-blank character at or after `start`."""
     blanks = _BLANKS.match(text, start)
     return blanks.end() if blanks else start
 
@@ -115,11 +112,11 @@ _ALONE = "put the JSON alone in the reply, without other text"
 def find_values(
     text: str, catalog: Catalog | None = None
 ) -> tuple[JSON, ...] | NoOp | Prose | ActionError:
-    """Find the values in a reply, after its lead, that look like actions, in order.
+    """Find the values that look like actions in a reply without its reasoning, in order.
 
-    Without one, it is a no-op or prose. No-ops beside them are noise. The values are not
-    checked, except that each is an object with an action's key, a list that holds one, or a call of
-    something in the catalog in another form (`other_forms`); and none is deeper than `MAX_DEPTH`.
+    Without any, the reply is a no-op or prose; no-ops beside actions are ignored. A value is an
+    object with an action's key, a list with such an object, or a call of something in the catalog
+    in another form (`other_forms`). Values are not checked further, and at most `MAX_DEPTH` deep.
     """
     text = _without_fences(text.replace("\r\n", "\n").replace("\r", "\n"))
     if _BRACELESS.match(text):
@@ -147,7 +144,7 @@ def find_values(
 
 
 def looks_like_action(value: JSON) -> bool:
-    """Whether this is an object with an action's key, or a list that holds one."""
+    """Whether this is an object with an action's key, or a list with such an object."""
     if isinstance(value, list):
         return any(looks_like_action(element) for element in value)
     return isinstance(value, dict) and not _ACTION_KEYS.isdisjoint(value)
@@ -155,7 +152,7 @@ def looks_like_action(value: JSON) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A value at its place in the text; empty for a no-op."""
+    """A value and its place in the text; empty for a no-op."""
 
     start: int
     end: int
@@ -166,8 +163,8 @@ class _Found:
 def _pieces(text: str, catalog: Catalog | None) -> Iterator[_Found | ActionError]:
     keys = _keys(text, catalog)
     opening = blank_end(text, 0)
-    covered = 0  # the text before this has been dealt with
-    place = opening  # a value that starts here follows another with only blanks between
+    covered = 0  # the text before this offset is done
+    place = opening  # a value that starts here follows the last one with only blanks between
     for span in spans(text):
         if span.start < covered:
             continue
@@ -189,7 +186,7 @@ def _pieces(text: str, catalog: Catalog | None) -> Iterator[_Found | ActionError
             if error := _broken(text, span, value, opens=span.start == opening, has_key=has_key):
                 yield error
             elif not has_key and span.end:
-                covered = span.end  # there can be no call inside
+                covered = span.end  # it cannot contain a call
 
 
 def _is_call(value: JSON, catalog: Catalog | None) -> bool:
@@ -197,7 +194,7 @@ def _is_call(value: JSON, catalog: Catalog | None) -> bool:
 
 
 def _keys(text: str, catalog: Catalog | None) -> list[int]:
-    """Return the offsets of quoted keys that only an action has, in order."""
+    """Return the sorted offsets of quoted keys that only actions have."""
     keys = [match.start() for match in _QUOTED_KEY.finditer(text)]
     if catalog is None:
         return keys
@@ -216,7 +213,7 @@ def _is_empty(value: JSON) -> bool:
 
 
 def _wraps(value: JSON) -> bool:
-    """Whether JSON data that is all of a reply has a whole call in it."""
+    """Whether JSON data that is the whole reply contains a whole call."""
     match value:
         case {"tool": str(), "arguments": dict()} | {"agent": str(), "task": str()}:
             return True
@@ -239,7 +236,7 @@ def _value(text: str, span: Span) -> "JSON | ValueError":
 
 
 def _has_key(keys: list[int], span: Span, length: int) -> bool:
-    """Whether a quoted key of an action lies in the span (of one that never closes, after)."""
+    """Whether a quoted action key lies in the span, or after its start if it never closes."""
     first = bisect_left(keys, span.start)
     return first < len(keys) and keys[first] < (span.end or length)
 
@@ -247,7 +244,7 @@ def _has_key(keys: list[int], span: Span, length: int) -> bool:
 def _broken(
     text: str, span: Span, problem: ValueError, *, opens: bool, has_key: bool
 ) -> ActionError | None:
-    """Return the error for text that is no JSON and looks like an action, or None for prose."""
+    """Return the error for invalid JSON that looks like an action, None for prose."""
     like_json = bool(_OPENS_LIKE_JSON.match(text, span.start))
     is_object = span.opener == "{"
     if _OTHER_QUOTES.match(text, span.start):
@@ -269,10 +266,10 @@ def _short(problem: ValueError) -> str:
 
 
 def _without_fences(text: str) -> str:
-    """Take away the fences around JSON and untagged blocks, and all of other blocks with code.
+    """Remove the fences around JSON and untagged blocks, and code blocks as a whole.
 
-    The latter leave a mark: they are prose. Whatever its tag, a block that opens like JSON is JSON.
-    A block that never closes is no block.
+    Code blocks leave a mark, as they count as prose. A block that opens like JSON is JSON whatever
+    its tag; an unclosed block is no block.
     """
     if "```" not in text and "~~~" not in text:
         return text
@@ -298,5 +295,5 @@ def _without_fences(text: str) -> str:
 
 
 def _is_fence(mark: str, tag: str) -> bool:
-    """Tell a fence from code in a line of prose, and from a call on the fence's own line."""
+    """Distinguish a fence from inline code, and from a call on the fence's own line."""
     return not (mark[0] == "`" and "`" in tag) and '"' not in tag

@@ -1,8 +1,8 @@
-"""Calls in the forms that models were trained to write, as lines of our own JSON (loop.md §3).
+"""Rewrites other models' call forms as lines of our own JSON (loop.md §3).
 
-A form is here because loop.md names it or a published chat template renders it. A call is rewritten
-in place, so that the rules for our own form hold for it too: in a fenced example of code it is no
-call, and several with prose between them are ambiguous. Nothing is scanned twice.
+Each form is named in loop.md or rendered by a published chat template. Calls are rewritten in
+place, so that our own form's rules apply to them: a call in fenced example code is not a call, and
+several calls with prose between them are ambiguous. Nothing is scanned twice.
 """
 
 import json
@@ -20,7 +20,7 @@ _NAME = r"[^\s<>\[\]{}()\"'`|\uff5c]{1,128}+"
 _PREFIX = r"(?:\uff5cDSML\uff5c|[\w-]{1,24}:)?"  # of a tag
 _FENCED = r"\s*+(?:```(?:json)?)?\s*+"
 
-_FORMS = {  # what opens a call, with NAME for the name of the tool or agent, by what follows
+_FORMS = {  # openings of calls by what follows; NAME is the name of a tool or agent
     "fields": (
         r"(?:<tool_call>\s*+)?<function=NAME>\s*+(?=<parameter=|</function>)",  # Qwen3-Coder
         rf'<{_PREFIX}invoke name="NAME">',  # MiniMax, DeepSeek-V3.2
@@ -62,14 +62,14 @@ _OPENERS = re.compile(
         for n, form in enumerate(forms)
     )
 )
-_FIELD = re.compile(  # what opens an argument between tags of its own
+_FIELD = re.compile(  # opens an argument in its own tags
     rf"<(?P<tag>{_PREFIX}(?:parameter|param))"
     r'(?:=(?P<key1>[^>\n]{1,128})|\s+name="(?P<key2>[^"\n]{1,128})"(?P<says>[^>\n]{0,64}))>'
     r"|<arg_key(?::\w{1,24})?>\s*+(?P<key3>[^<\n]{1,128}?)\s*+</arg_key(?::\w{1,24})?>"
     r"\s*+<(?P<value_tag>arg_value(?::\w{1,24})?)>"
     r'|<\|open\|>argument key="(?P<key4>[^"\n]{1,128})" type="(?P<type>\w{1,24})"<\|sep\|>'
 )
-_ANY_TAG = re.compile(r"<(?P<tag>[\w-]{1,64})>")  # MiniMax-M3: the arguments' names are tags
+_ANY_TAG = re.compile(r"<(?P<tag>[\w-]{1,64})>")  # MiniMax-M3 uses argument names as tags
 _NOISE = "]<]minimax[>["  # before each tag of MiniMax-M3
 _CLOSERS = re.compile(
     rf"</{_PREFIX}(?:tool_calls?|function_calls|invoke)(?::\w{{1,24}})?>|</function>|</TOOLCALL>"
@@ -77,33 +77,32 @@ _CLOSERS = re.compile(
     r"|<\uff5ctool\u2581calls?\u2581end\uff5c>|<tool_call\|>|<\|tool_call:end\|>"
     r"|<\|close\|>call<\|sep\|>|<\|tool_calls_section_end\|>"
 )
-_TOKENS = re.compile(  # what may stand around calls and says nothing
+_TOKENS = re.compile(  # meaningless tokens around calls
     r"<\|(?:open|close)\|>\w{1,24}<\|sep\|>|<\|start\|>assistant(?:\s+to=[^\s<]{1,128})?"
     r"|<\|[\w:/ ]{1,40}\|>|</s>"
     r"|<\uff5c[^<>\uff5c\n]{1,40}\uff5c>"
     rf"|</?{_PREFIX}(?:tool_calls?|function_calls)(?::\w{{1,24}})?>"
 )
 _GEMMA_END = "<tool_call|>"
-_GEMMA_TOKEN = re.compile(  # strings and keys, which are JSON but for their quotation marks
+_GEMMA_TOKEN = re.compile(  # strings and keys in their own quotation marks
     r'<\|"\|>(?P<text>.*?)<\|"\|>|(?P<key>[\w.$-]+)(?=\s*+:)', re.DOTALL
 )
 _SEPARATOR = re.compile(r"\s*[;,]\s*(?=[\[{])")
 _CODE_CALL = re.compile(r"\[\s*[\w.]{1,128}\(")
 _MAY_BE_JSON = re.compile(r'[{\[]\s*["{\[]')
-_QUOTES = ("`", '"', "'", "\u201c", "\u2018", "\u00ab")  # before a tag that is only mentioned
+_QUOTES = ("`", '"', "'", "\u201c", "\u2018", "\u00ab")  # before a tag that is only quoted
 _BLOCKQUOTE = re.compile(r"[ \t]*>(?!>>)")  # of Markdown; `>>>` is Functionary's
-_MOST_BROKEN = 20  # broken calls that are looked at; one is enough to refuse the reply
-_LINE = 400  # characters around a call in which the rest of its line is looked for
-_SHOWN = 300  # characters of JSON that cannot be read
-_TRUNCATED = '{"tool": '  # an object that never closes is an action that was cut off
+_MOST_BROKEN = 20  # broken calls to look at; one is enough to reject the reply
+_LINE = 400  # characters around a call to search for the rest of its line
+_SHOWN = 300  # characters of invalid JSON
+_TRUNCATED = '{"tool": '  # an object that never closes reads as a truncated action
 
 
 def rewrite(text: str, catalog: Catalog) -> str:
-    """Return the text with each call in another form as JSON of our own, on lines of its own.
+    """Return the text with each call in another form as our own JSON, on its own line.
 
-    A tagged call with text on both sides of its line, or in quotation marks or a quoted line, stays
-    in the middle of that line. Tags that hold nothing like a call stay as they are. Bare calls
-    count only where the name is offered: anything else of that look is prose.
+    A tagged call stays inside its line if it has text on both sides, or is quoted. Tags without a
+    call stay as they are. Bare calls count only if the name is offered; otherwise they are prose.
     """
     return _rewrite_bare(_rewrite_tagged(text, catalog), catalog)
 
@@ -111,10 +110,10 @@ def rewrite(text: str, catalog: Catalog) -> str:
 # Tagged calls
 
 _Region = tuple[int, int, tuple[str, ...]]
-"""Where a tagged call begins, where the text goes on, and its lines in our own form."""
+"""The offsets where a tagged call begins and ends, and its lines in our own form."""
 
 _Found = tuple[list[JSONObject] | str, int]
-"""The calls, or a line that stands for a broken one, and the offset after it."""
+"""The calls, or a line that stands for a broken one, and the offset after them."""
 
 
 def _rewrite_tagged(text: str, catalog: Catalog) -> str:
@@ -162,7 +161,7 @@ def _regions(text: str, catalog: Catalog) -> Iterator[_Region]:
 
 
 def _json_ranges(text: str) -> list[tuple[int, int]]:
-    """Return where the outermost JSON values of a text begin and end."""
+    """Return the offsets of the outermost JSON values in a text."""
     ranges: list[tuple[int, int]] = []
     covered = 0
     for span in spans(text):
@@ -198,7 +197,7 @@ def _read(text: str, opener: re.Match[str], catalog: Catalog, *, labelled: bool)
 
 
 def _json_calls(text: str, at: int, catalog: Catalog, *, labelled: bool) -> _Found:
-    """Read JSON with the names of calls in it; LFM writes a list of Python's calls instead."""
+    """Read JSON with named calls; LFM writes a list of Python calls instead."""
     calls: list[JSONObject] = []
     while True:
         decoded = decode_at(text, at)
@@ -227,14 +226,14 @@ def _arguments(text: str, at: int, name: str, catalog: Catalog) -> _Found:
 
 
 def _broken(text: str, at: int, problem: ValueError) -> _Found:
-    """Return what stands for JSON that cannot be read: cut off, or wrong in itself."""
+    """Return a line that reads as the right error for invalid JSON: truncated, or bad syntax."""
     is_cut = isinstance(problem, json.JSONDecodeError) and (
         problem.pos >= len(text.rstrip()) or problem.msg.startswith("Unterminated string")
     )
     if is_cut:
         return _TRUNCATED, len(text)
     body = text[at : at + _SHOWN].partition("\n")[0]
-    return f'{{"tool": {body} ,}}', at + len(body)  # it holds a call's key, and is no JSON
+    return f'{{"tool": {body} ,}}', at + len(body)  # has a call's key, but is invalid JSON
 
 
 def _gemma(text: str, at: int, name: str, catalog: Catalog) -> _Found:
@@ -249,7 +248,7 @@ def _gemma(text: str, at: int, name: str, catalog: Catalog) -> _Found:
 
 
 def _fields(text: str, opener: re.Match[str], name: str, catalog: Catalog) -> _Found:
-    """Read arguments that stand between tags of their own, up to what is no such tag."""
+    """Read arguments in tags of their own, until something else follows."""
     arguments: dict[str, JSON] = {}
     at = opener.end()
     while True:
@@ -274,9 +273,9 @@ def _fields(text: str, opener: re.Match[str], name: str, catalog: Catalog) -> _F
 
 
 def _value(field: Mapping[str, str | None], text: str) -> JSON:
-    """Return an argument's value: text, unless the tag says otherwise. Its schema decides later."""
+    """Return an argument's value: text, unless the tag says otherwise; its schema decides later."""
     if field.get("key1") and text[:1] == "\n" == text[-1:] and len(text) > 1:
-        text = text[1:-1]  # <parameter=x>, and the value on lines of its own
+        text = text[1:-1]  # <parameter=x> with the value on its own lines
     if text.startswith("<![CDATA[") and text.endswith("]]>"):
         text = text[9:-3]  # MiniCPM
     says = (field.get("says") or "") + (field.get("type") or "")
@@ -297,12 +296,12 @@ _CALL_TAGS = frozenset({"tool_code", "tool_call", "tool_calls"})
 
 
 def _rewrite_bare(text: str, catalog: Catalog) -> str:
-    """Rewrite the calls without tags.
+    """Rewrite calls without tags.
 
-    - a last line `Action: n` with `Action Input: {…}`, also cut off in the latter;
-    - `n{…}` or `n`, a line break and `{…}`, alone or after `>>>` (Functionary; Mistral, Kimi and
-      DeepSeek, whose tokens a server dropped);
-    - `[n(a=1), …]` alone (Llama 4).
+    - a last line `Action: n` with `Action Input: {…}`, even if the input is truncated
+    - `n{…}`, or `n`, a line break and `{…}`; alone or after `>>>` (Functionary; Mistral, Kimi and
+      DeepSeek after a server dropped their tokens)
+    - `[n(a=1), …]` alone (Llama 4)
     """
     begin = blank_end(text, 0)
     if text.startswith("{", begin):
@@ -319,10 +318,10 @@ def _rewrite_bare(text: str, catalog: Catalog) -> str:
 
 
 def code_in_fence(text: str, catalog: Catalog) -> JSONObject | None:
-    """Return the right form of a call that stands as code in a fence at the end of a reply.
+    """Return the JSON form of a call written as code in a fence at the end of a reply.
 
-    None if there is none, if it calls nothing that is offered, or if prose stands before a fence
-    that is not tagged as a call.
+    None if there is none, if it calls nothing offered, or if prose precedes a fence that is not
+    tagged as a call.
     """
     at = text.rfind("```", 0, len(text.rstrip()) - 3)
     fence = _FENCE.match(text, at) if at >= 0 else None
@@ -342,7 +341,7 @@ def _offered_code(code: str, catalog: Catalog) -> list[JSONObject]:
 
 
 def _named_json(text: str, catalog: Catalog) -> str:
-    """Return the lines of names and their arguments that are all of a text, or nothing."""
+    """Return the lines of named calls that make up a whole text, else ""."""
     calls: list[JSONObject] = []
     at = 0
     while named := _NAMED.match(text, at):
@@ -355,7 +354,7 @@ def _named_json(text: str, catalog: Catalog) -> str:
 
 
 def _action_input(text: str, place: tuple[int, int], catalog: Catalog) -> str:
-    """Rewrite a call whose `Action Input:` is at this place."""
+    """Rewrite the call whose `Action Input:` is at this place."""
     before, _, last = text[: place[0]].rstrip().rpartition("\n")
     label, _, name = last.strip().partition("Action:")
     name = name.strip("`* \t")

@@ -1,4 +1,4 @@
-"""Takes the reasoning in front of a reply off it, whole or as it arrives (loop.md §7)."""
+"""Splits reasoning from the reply after it, in whole texts and in streams (loop.md §7)."""
 
 import re
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ _PAIRS = {
     "<|inner_prefix|>": "<|inner_suffix|>",  # Apertus
 }
 _RESPONSE, _RESPONSE_END = "[BEGIN FINAL RESPONSE]", "[END FINAL RESPONSE]"
-"""Apriel's: the first ends its reasoning, whose opening stands in the prompt."""
+"""Apriel's marks: the first ends its reasoning, which the prompt opens."""
 
-_START = "<|start|>assistant"  # gpt-oss, which may write it before each of its channels
+_START = "<|start|>assistant"  # gpt-oss may write it before each channel
 _ANALYSIS, *_OTHERS = (
     [f"{start}<|channel|>{name}<|message|>" for start in ("", _START)]
     for name in ("analysis", "final", "commentary")
@@ -29,7 +29,7 @@ _TEXT_CHANNELS = [opening for openings in _OTHERS for opening in openings]
 _CLOSERS = (*_PAIRS.values(), _RESPONSE)
 _TAGS = (*_PAIRS, *_CLOSERS)
 _LEADS = (*_TAGS, *_ANALYSIS, *_TEXT_CHANNELS)
-_FIRSTS = "<["  # with which every tag begins
+_FIRSTS = "<["  # first characters of all tags
 
 _CLOSER = re.compile("|".join(map(re.escape, _CLOSERS)))
 _OPENING = re.compile("|".join(map(re.escape, _PAIRS)))
@@ -38,9 +38,9 @@ _QUOTES = "`'\"\u201c\u2018\u00ab"
 
 
 class Split(NamedTuple):
-    """What a piece of a stream brings: text of the answer, and reasoning.
+    """The answer's text and the reasoning in a piece of a stream.
 
-    With `is_void`, all text that was given out before was reasoning, and the answer begins anew.
+    `is_void`: all text returned before was reasoning, and the answer starts again.
     """
 
     text: str = ""
@@ -50,7 +50,7 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Open reasoning: the pattern that ends it, and the tags whose beginnings are held back."""
+    """Open reasoning: the pattern that ends it, and the tags whose prefixes are held back."""
 
     closer: re.Pattern[str]
     tags: tuple[str, ...]
@@ -69,9 +69,9 @@ _BLOCKS = {
 
 
 def strip_lead(reply: str) -> tuple[str, str]:
-    """Split a reply into its text, and the reasoning in front of it.
+    """Split a reply into its text and the reasoning before it.
 
-    A byte order mark is dropped. What follows a `<think>` that never closes is all reasoning.
+    A byte order mark is dropped. Everything after an unclosed `<think>` is reasoning.
     """
     if not (_may_hold_tag(reply) or _BLANKS.fullmatch(reply)):
         return reply.lstrip("\ufeff"), ""
@@ -86,34 +86,33 @@ def strip_lead(reply: str) -> tuple[str, str]:
 
 
 class ReasoningSplitter:
-    """Separates the reasoning in front of a stream from its text, as it comes.
+    """Splits a stream into leading reasoning and text.
 
-    It holds back blanks before the text, so that a blank answer is never shown, and what may become
-    a tag. A model may close a block that the prompt had opened: what came before its `</think>` has
-    been given out as text by then, so that models that do not reason are not kept waiting:
-    `is_void`. A `</think>` counts so once, only if no block was opened before it, and not in
-    quotation marks.
+    It holds back leading blanks, so that blank answers are never shown, and prefixes of tags. If
+    the prompt opened the reasoning, only the closing `</think>` shows it, and the text before that
+    has been passed on already, so that models without reasoning are not delayed: `Split.is_void`.
+    This happens once at most, not after an opened block, and not for a quoted `</think>`.
 
-    With `opened`, for endpoints of which that is known, a block is open from the start, unless the
-    stream opens one itself. If it never closes, all of the stream was text, which `finish` returns.
+    With `opened`, for endpoints known to open the reasoning, the stream begins as reasoning, unless
+    it opens a block itself. If that never closes, it was all text, which `finish` returns.
 
-    `blank` is what was held back and never shown; `closed_first` says that a block that was taken
-    to be open has closed.
+    `blank` is the blank text held back to the end; `closed_first` says whether reasoning assumed to
+    be open was closed.
     """
 
     def __init__(self, *, opened: bool = False) -> None:
         self.blank = ""
         self.closed_first = False
         self._held = ""
-        self._at = 0  # where the held text begins; to cut it off each time would be quadratic
+        self._at = 0  # where the held text begins; cutting it each time would be quadratic
         self._may_be_open = opened  # until the first characters say otherwise
         self._block: _Block | None = None
-        self._unclosed: list[str] | None = None  # the reasoning of a block that may be no block
+        self._unclosed: list[str] | None = None  # reasoning that may turn out to be text
         self._is_text = False
         self._had_block = False
         self._has_reasoned = False  # in a block before
-        self._last = ""  # character of the text
-        self._ends: tuple[str, ...] = ()  # tags at the end of the text that are no part of it
+        self._last = ""  # last character of the text
+        self._ends: tuple[str, ...] = ()  # tags to remove from the end of the text
 
     def feed(self, piece: str) -> Split:
         """Take the next piece."""
@@ -147,7 +146,7 @@ class ReasoningSplitter:
         return self._answer() if self._is_text else self._lead()
 
     def _look_for_own_block(self) -> tuple[Split, bool]:
-        """Look whether the stream itself opens the block that the prompt may have opened."""
+        """Check whether the stream opens its own block of reasoning."""
         rest = _BLANKS.sub("", self._held, count=1)
         is_own = rest.startswith((*_PAIRS, *_ANALYSIS, *_TEXT_CHANNELS))
         if not is_own and not rest.startswith(_CLOSERS) and _may_become(rest, _LEADS):
@@ -177,7 +176,7 @@ class ReasoningSplitter:
         return thought
 
     def _lead(self) -> tuple[Split, bool]:
-        """Look at the blanks or tags before the text."""
+        """Skip blanks and tags before the text."""
         blanks = _BLANKS.match(self._held, self._at)
         at = blanks.end() if blanks else self._at
         if at == len(self._held):
@@ -212,7 +211,7 @@ class ReasoningSplitter:
             orphan = _CLOSER.search(self._held, self._at)
             opening = _OPENING.search(self._held, self._at)
             if opening and not (orphan and orphan.start() < opening.start()):
-                self._had_block = True  # a block inside the text is text, and so is its end
+                self._had_block = True  # a block inside the text is text, including its end
             elif orphan:
                 thought = self._held[self._at : orphan.start()]
                 before = (self._last + thought)[-1:]
@@ -226,7 +225,7 @@ class ReasoningSplitter:
         return Split(text), False
 
     def _take_all_but(self, tags: tuple[str, ...], ends: tuple[str, ...] = ()) -> str:
-        """Take the held text, but its end if that may become one of `tags`, or is of `ends`."""
+        """Take the held text, except an end that may become one of `tags`, or belongs to `ends`."""
         end = len(self._held)
         first = max(self._at, end - max(map(len, (*tags, *ends)), default=0))
         for at in range(first, end) if _may_hold_tag(self._held[first:]) else ():
@@ -243,7 +242,7 @@ def _may_hold_tag(text: str) -> bool:
 
 
 def _may_become(text: str, tags: Sequence[str]) -> bool:
-    """Whether a text is the beginning of a tag, and not all of it."""
+    """Whether a text is a proper prefix of a tag."""
     if text and text[0] not in _FIRSTS:
         return False
     return any(tag.startswith(text) and tag != text for tag in tags)

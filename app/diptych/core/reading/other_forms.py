@@ -1,7 +1,7 @@
-"""Calls as other models and APIs write them in JSON (loop.md §3, "Other models' forms").
+"""Converts calls in other models' JSON to our own form (loop.md §3, "Other models' forms").
 
-Models answer in the form that they were trained on. Each such form is turned into this loop's
-own, `{"tool": …}` or `{"agent": …}`, before it is checked like any other call.
+Models reply in the form they were trained on. Such calls become `{"tool": …}` or `{"agent": …}`,
+and are then checked like any other.
 """
 
 import ast
@@ -17,23 +17,24 @@ from diptych.core.reading.strict_json import decode_json, is_deep
 _OWN_KEYS = frozenset({"tool", "agent", "calls"})
 _NAMES = ("name", "tool_name")
 _ARGUMENTS = ("arguments", "parameters")
-_BESIDE = frozenset({"id", "type", "index", "tool_call_id", "call_id", "after"})  # a name's keys
+_BESIDE = frozenset(
+    {"id", "type", "index", "tool_call_id", "call_id", "after"}
+)  # allowed beside a name
 _MESSAGE = frozenset({"role", "content", "refusal", "reasoning_content", "tool_calls"})
 _TYPES = frozenset({None, "function", "function_call", "tool_call", "tool_use"})
 _NAMESPACE = re.compile(r"(?:functions|tools|default_api)[.:]")
-_NUMBER = re.compile(r":\d{1,4}\Z")  # the place of a call, as in Kimi's `functions.read:0`
+_NUMBER = re.compile(r":\d{1,4}\Z")  # index of a call, as in Kimi's `functions.read:0`
 
 
 def offered_name(
     name: str, catalog: Catalog, *, may_be_away: bool = False
 ) -> tuple[str, bool] | None:
-    """Return the tool's or agent's name that a model means, and whether it is an agent's.
+    """Return the tool or agent that a name means, and whether it is an agent; None if not offered.
 
-    None if nothing of that name is offered. The prefixes `functions.` and `delegate_to_` and a
-    number after a colon are taken off where the name is not offered with them. A name of both a
-    tool and an agent is the tool's. What is unavailable counts as offered: it has a result. So does
-    any name, with `may_be_away`, while nobody knows which tools a server has that cannot be
-    reached: for texts that are hardly anything but calls.
+    The prefixes `functions.` and `delegate_to_` and a number after a colon are removed unless the
+    name is offered with them. Tools win over agents of the same name. Unavailable tools count as
+    offered, as their calls get a result. With `may_be_away`, for texts that are almost certainly
+    calls, so does any name while a server's tools are unknown.
     """
     plain = _NUMBER.sub("", _NAMESPACE.sub("", name.strip(), count=1))
     for tried in (name, plain):
@@ -47,10 +48,10 @@ def offered_name(
 
 
 def to_own_form(name: str, arguments: JSON, catalog: Catalog) -> dict[str, Any]:
-    """Write a call in this loop's form: a delegation if the name is an agent's.
+    """Return a call in our own form: a delegation if the name is an agent's.
 
-    The task is the argument `task`, else the only argument if that is a text. A name that is not
-    offered stays a tool's, and is refused as unknown.
+    The task is the argument `task`, else the only argument. Unknown names become tool calls, and
+    are later rejected.
     """
     offered = offered_name(name, catalog, may_be_away=True)
     if offered is None:
@@ -63,12 +64,11 @@ def to_own_form(name: str, arguments: JSON, catalog: Catalog) -> dict[str, Any]:
 def calls_in(
     value: JSON, catalog: Catalog, *, tagged: bool = False, labelled: bool = False
 ) -> list[JSONObject] | None:
-    """Return the calls of a JSON value in another form, in this loop's form; None if it has none.
+    """Convert the calls of a JSON value to our own form; None if there are none.
 
-    Untagged JSON is data unless everything in it is a call of something offered, and nothing in it
-    speaks against that: a description, or a schema in the place of arguments. Between tags the
-    name need not be offered, and may be missing; our own form is a call there too. Ids are labels
-    only if the reply is `labelled`: else they are those that an API gives to each call.
+    Untagged JSON is data unless everything in it is a call of something offered, and it looks like
+    neither a description nor a schema. In tags, names may be unknown or missing, and our own form
+    is accepted. Ids become labels only if the reply is `labelled`; otherwise they are API ids.
     """
     if isinstance(value, list):
         found = [calls_in(v, catalog, tagged=tagged, labelled=labelled) for v in value]
@@ -89,7 +89,7 @@ def calls_in(
 
 
 def with_arguments(call: dict[str, Any], catalog: Catalog) -> dict[str, Any]:
-    """Return a call in this loop's form whose arguments stand under `parameters` as one of ours."""
+    """Move a call's `parameters` to `arguments`, unless they are a schema."""
     name, given = call.get("tool"), call.get("parameters")
     if not isinstance(name, str) or given is None or call.get("arguments") is not None:
         return call
@@ -98,7 +98,7 @@ def with_arguments(call: dict[str, Any], catalog: Catalog) -> dict[str, Any]:
 
 
 def is_labelled(values: Iterable[JSON]) -> bool:
-    """Whether something in a reply refers to the id of a call: `${id}`, or `"after"`."""
+    """Whether a reply refers to the ids of calls: by `${id}` or `"after"`."""
     unvisited = list(values)
     while unvisited:
         match unvisited.pop():
@@ -141,7 +141,7 @@ def _tagged(value: JSONObject, catalog: Catalog) -> list[JSONObject] | None:
 
 
 def _keys(value: JSONObject) -> tuple[list[str], list[str]]:
-    """Return the keys that hold a call's name and its arguments."""
+    """Return the keys of a call's name and of its arguments."""
     names = [key for key in (*_NAMES, "function") if isinstance(value.get(key), str)]
     fields = [key for key in _ARGUMENTS if key in value]
     if value.get("type") == "tool_use" and "input" in value:
@@ -154,7 +154,7 @@ def _is_plain(value: JSONObject, keys: set[str]) -> bool:
 
 
 def _decoded(arguments: JSON) -> JSON:
-    """Read arguments that are a JSON text, as OpenAI's API has them."""
+    """Parse arguments given as a JSON string, as in OpenAI's API."""
     if not isinstance(arguments, str):
         return arguments
     if not arguments.strip():
@@ -164,7 +164,7 @@ def _decoded(arguments: JSON) -> JSON:
 
 
 def _is_schema(name: str, arguments: JSON, catalog: Catalog) -> bool:
-    """Whether the "arguments" are a tool's description of its parameters, as in a list of tools."""
+    """Whether the "arguments" are a schema of parameters, as in a list of tools."""
     if not isinstance(arguments, Mapping):
         return False
     if isinstance(arguments.get("properties"), Mapping):
@@ -187,21 +187,21 @@ def _task(arguments: JSON) -> JSON:
 
 
 MAX_CODE = 20_000
-"""Characters of code that are looked at; a longer text is no call."""
+"""Characters of code to parse; longer text is not a call."""
 
 _DOTTED_NAME = re.compile(r"[\w.]{1,128}")
 
 
 def calls_in_code(code: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return the names and arguments of one call, or of a list of calls, that is all of the code.
+    """Parse code that is one call or a list of calls; return names and arguments.
 
-    The arguments are literals with names. `print(…)` around a call is taken off, as Gemma writes
-    it, and so is `.call`, as Llama 3 writes it. Code is never run.
+    Arguments must be keyword literals. A surrounding `print(…)` (Gemma) and a trailing `.call`
+    (Llama 3) are removed. Code is never run.
     """
     source = code.strip()
     if len(source) > MAX_CODE or not source.endswith((")", "]")):
         return []
-    for tried in (source, source.replace("\n", "\\n")):  # LFM breaks lines inside its strings
+    for tried in (source, source.replace("\n", "\\n")):  # LFM puts line breaks inside strings
         try:
             body = ast.parse(tried, mode="eval").body
             return [_call(node) for node in (body.elts if isinstance(body, ast.List) else [body])]
@@ -211,7 +211,7 @@ def calls_in_code(code: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _call(node: ast.expr) -> tuple[str, dict[str, Any]]:
-    """Read one call. Raises `ValueError` or `TypeError` for anything else."""
+    """Parse one call. Raises `ValueError` or `TypeError` for anything else."""
     match node:
         case ast.Call(func=ast.Name(id="print"), args=[inner], keywords=[]):
             return _call(inner)
@@ -226,7 +226,7 @@ def _call(node: ast.expr) -> tuple[str, dict[str, Any]]:
 
 
 class _Words(ast.NodeTransformer):
-    """Reads `true`, `false` and `null` as JSON has them."""
+    """Accepts `true`, `false` and `null`, as in JSON."""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         words = {"true": True, "false": False, "null": None}

@@ -1,4 +1,4 @@
-"""Reads calls in this loop's own form, from JSON to `ToolCall` and `Delegation` (loop.md §3)."""
+"""Parses calls in our own form, from JSON to `ToolCall` and `Delegation` (loop.md §3)."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -11,7 +11,7 @@ from diptych.core.reading.verdict import ActionError, quoted
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _READ = frozenset(
     {"tool", "agent", "task", "arguments", "parameters", "calls", "id", "after"}
-    | {"type", "index", "tool_call_id", "call_id"}  # an API's, which say nothing more
+    | {"type", "index", "tool_call_id", "call_id"}  # of APIs, without meaning here
 )
 _FORMS = (
     'a tool call is {"tool": "<name>", "arguments": {…}}, '
@@ -20,7 +20,7 @@ _FORMS = (
 
 
 def call_objects(values: Iterable[JSON]) -> Iterable[dict[str, Any] | ActionError]:
-    """Return the objects that should be calls; `{}` beside them is noise."""
+    """Yield the objects that should be calls; `{}` beside them is ignored."""
     for value in values:
         match value:
             case {"calls": calls, **others} if calls is not None:
@@ -45,7 +45,7 @@ def _elements(elements: list[JSON]) -> Iterable[dict[str, Any] | ActionError]:
 
 
 def is_no_op(value: JSON) -> bool:
-    """Whether an object asks for nothing: `{}`, or `{"tool": null}`, whatever else it says."""
+    """Whether an object requests nothing: `{}` or `{"tool": null}`, whatever its other keys."""
     if not isinstance(value, dict) or any(value.get(key) for key in ("arguments", "task")):
         return False
     named = [value[key] for key in ("tool", "agent", "calls") if key in value]
@@ -53,7 +53,7 @@ def is_no_op(value: JSON) -> bool:
 
 
 def ignored_keys(values: Iterable[JSON]) -> tuple[str, ...]:
-    """Return keys that the parser ignores, in calls or beside `calls`: `output`, `thought` …"""
+    """Return the keys that the parser ignores, such as `output` or `thought`."""
     given = (key for each in _objects(values) for key, value in each.items() if value is not None)
     return tuple(key for key in dict.fromkeys(given) if key not in _READ)
 
@@ -68,7 +68,7 @@ def _objects(values: Iterable[JSON]) -> Iterator[dict[str, JSON]]:
 
 
 def read_call(item: dict[str, Any], call_id: str) -> Call | ActionError:
-    """Read one call. A null counts as an absent key; unknown keys are ignored."""
+    """Parse one call. Null counts as absent; unknown keys are ignored."""
     tool, agent = item.get("tool"), item.get("agent")
     label, after = _label(item.get("id")), item.get("after")
     if tool is not None and agent is not None:

@@ -1,6 +1,6 @@
-"""Reads a phase-1 reply: calls that may be run, a no-op, prose, or an error for the model.
+"""Parses a phase-1 reply into calls, a no-op, prose, or an error for the model (loop.md §3, §12).
 
-Implements loop.md §3 and §12. The whole reply is checked before anything of it runs.
+The whole reply is checked before any call runs.
 """
 
 import json
@@ -33,13 +33,13 @@ from diptych.core.reading.verdict import (
 )
 
 MAX_CALLS = 16
-"""Of one reply, unless the manifest says otherwise."""
+"""Maximum calls in one reply, unless the manifest sets another."""
 
 MALFORMED_CALL = "malformed_call"
-"""The finish reason of a reply with a native call that the model's server could not read."""
+"""Finish reason of a reply with a native call that the model's server could not parse."""
 
 _Found = TypeVar("_Found", bound=Verdict)
-_MAY_ACT = re.compile(r"[{\[<`~]|\A\s*\"")  # what each form has one of, and each error
+_MAY_ACT = re.compile(r"[{\[<`~]|\A\s*\"")  # every call and every error contains one of these
 _CUT = {
     "length": "your reply was cut off by the length limit; be brief",
     "content_filter": "your reply was stopped by a content filter, and nothing of it was done; "
@@ -48,7 +48,7 @@ _CUT = {
 
 
 class Reading(NamedTuple):
-    """A reply without its reasoning, and what it asks for."""
+    """A reply without its reasoning, and the verdict on it."""
 
     said: str
     found: Verdict
@@ -57,10 +57,10 @@ class Reading(NamedTuple):
 def read_reply(
     text: str, finish_reason: str, catalog: Catalog, max_calls: int = MAX_CALLS
 ) -> Reading:
-    """Read a reply's text. Never raises, and takes time in proportion to its length.
+    """Parse a reply's text, in linear time. Never raises.
 
-    A reply that was cut off, or that repeats itself, never has its calls run: all are `truncated`.
-    One that only repeats whole calls is fine: the same call is made once.
+    Calls of a truncated or endlessly repeating reply never run: the error is `truncated`. A reply
+    that repeats whole calls is fine; identical calls are made once.
     """
     said, _ = strip_lead(text)
     found = parse(said, catalog, max_calls)
@@ -76,10 +76,9 @@ def read_reply(
 def read_native(
     calls: Sequence[NativeCall], finish_reason: str, catalog: Catalog, max_calls: int = MAX_CALLS
 ) -> Calls | ActionError:
-    """Read at least one native call, as if it stood in the reply's text.
+    """Parse native calls (at least one) by the rules for calls in text.
 
-    The ids that the API gives are no labels: nothing can refer to them. `Calls.places` says for
-    each native call which call's result it gets.
+    API ids are not labels: nothing can refer to them. `Calls.places` maps native calls to calls.
     """
     values: list[dict[str, Any]] = []
     error: ActionError | None = None
@@ -90,16 +89,16 @@ def read_native(
         else:
             values.append(_native_in_own_form(call.name, arguments, catalog))
     found = error or check_calls(values, catalog, max_calls)
-    if isinstance(found, NoOp):  # which no call with a name is
+    if isinstance(found, NoOp):  # impossible for a call with a name
         found = ActionError("missing_field", "a call must name the function that it calls")
     return _unless_broken(found, finish_reason)
 
 
 def parse(reply: str, catalog: Catalog, max_calls: int = MAX_CALLS) -> Verdict:
-    """Read a reply without its reasoning. Never raises, whatever the text."""
-    if reply == "{}":  # as nearly every phase 1 ends
+    """Parse a reply without its reasoning. Never raises."""
+    if reply == "{}":  # how most phase 1s end
         return NoOp()
-    if not _MAY_ACT.search(reply):  # as nearly every answer
+    if not _MAY_ACT.search(reply):  # most answers
         return Prose()
     text = reply.replace("\r\n", "\n").replace("\r", "\n")
     text = rewrite(text, catalog)
@@ -115,7 +114,7 @@ def parse(reply: str, catalog: Catalog, max_calls: int = MAX_CALLS) -> Verdict:
 def check_calls(
     values: Sequence[JSON], catalog: Catalog, max_calls: int = MAX_CALLS
 ) -> Calls | NoOp | ActionError:
-    """Check values that are JSON already: calls, lists of calls, `{"calls": […]}`, or `{}`."""
+    """Check JSON values: calls, lists of calls, `{"calls": […]}`, or `{}`."""
     calls: list[Call] = []
     own = list(_in_own_form(values, catalog))
     for item in call_objects(own):
@@ -142,7 +141,7 @@ def check_calls(
 
 
 def _unless_broken(found: _Found, finish_reason: str) -> _Found | ActionError:
-    """Return what was found, or why it does not count: a reply cut off, or an unreadable call."""
+    """Return the verdict, unless the reply was cut off or contains an unparsable call."""
     if finish_reason in _CUT and isinstance(found, Calls | ActionError):
         return ActionError("truncated", _CUT[finish_reason])
     if finish_reason == MALFORMED_CALL and not isinstance(found, Calls):
@@ -151,7 +150,7 @@ def _unless_broken(found: _Found, finish_reason: str) -> _Found | ActionError:
 
 
 def _repeats_calls_only(found: Verdict) -> bool:
-    """Whether calls repeat as a whole, and nothing inside one of them."""
+    """Whether whole calls repeat, and no text within one."""
     if not isinstance(found, Calls) or not found.places:
         return False
     texts = (json.dumps(_references_in(c), ensure_ascii=False, default=dict) for c in found.calls)
@@ -160,7 +159,7 @@ def _repeats_calls_only(found: Verdict) -> bool:
 
 def _native_arguments(call: NativeCall) -> dict[str, Any] | ActionError:
     value: JSON | ValueError = decode_json(call.arguments) if call.arguments.strip() else {}
-    if isinstance(value, str):  # written as JSON twice, as some servers do
+    if isinstance(value, str):  # some servers encode it twice
         value = decode_json(value) if value.strip() else {}
     match value:
         case ValueError():
@@ -182,7 +181,7 @@ def _native_in_own_form(name: str, arguments: dict[str, Any], catalog: Catalog) 
         case ("agent", agent):
             return {"agent": agent, "task": arguments.get("task")}
     meant = to_own_form(name, arguments, catalog)
-    if name.startswith(DELEGATE_PREFIX) and "tool" in meant:  # an agent that is not offered
+    if name.startswith(DELEGATE_PREFIX) and "tool" in meant:  # an unknown agent
         return {"agent": name.removeprefix(DELEGATE_PREFIX), "task": str(arguments.get("task"))}
     return meant
 
@@ -203,7 +202,7 @@ def _typed(call: Call, catalog: Catalog) -> Call:
 
 
 def _merged(calls: list[Call], catalog: Catalog) -> Calls:
-    """Merge calls of the same name and arguments that have no labels; ids count those kept."""
+    """Merge identical calls without labels; renumber the ids."""
     kept: list[Call] = []
     first: dict[str, int] = {}
     places: list[int] = []
@@ -227,7 +226,7 @@ def _identity(call: Call, catalog: Catalog) -> str:
 
 
 def _linked(calls: Sequence[Call]) -> tuple[Call, ...] | ActionError:
-    """Return the calls with the labels that each waits for, references included, if a graph."""
+    """Add the labels implied by references to each call's `after`, and check the graph."""
     times = Counter(call.label for call in calls if call.label is not None)
     if twice := [label for label, count in times.items() if count > 1]:
         return ActionError("invalid_graph", f"the id {quoted(twice[0])} is used twice")
@@ -253,7 +252,7 @@ def _references_in(call: Call) -> JSON:
 
 
 def _cycle(calls: Sequence[Call]) -> list[str]:
-    """Return the labels of the calls that can never start."""
+    """Return the labels of calls that can never start."""
     blocked = list(calls)
     while True:
         labels = {call.label for call in blocked}
@@ -264,9 +263,9 @@ def _cycle(calls: Sequence[Call]) -> list[str]:
 
 
 def _catalog_problem(call: Call, catalog: Catalog, *, references_fit: bool) -> ActionError | None:
-    """Say what is wrong with a call's name or arguments.
+    """Return the problem with a call's name or arguments, if any.
 
-    A name that belongs to an unavailable server or agent passes: its result is `unavailable`.
+    Names of an unavailable server or agent pass: their result will be `unavailable`.
     """
     match call:
         case Delegation(agent=name):

@@ -1,7 +1,7 @@
-"""References from one call of a reply to the result of an earlier one (loop.md §3).
+"""References from a call to the result of an earlier one (loop.md §3).
 
-`${id}` alone is the earlier result's value, `${id.path.to.field}` a field of it; inside a longer
-string both are inserted as text. `$${` is a literal `${`. What is inserted is never read again.
+`${id}` alone is the result's value, `${id.path.to.field}` a field of it; within a longer string
+they are inserted as text. `$${` is a literal `${`. Inserted text is not searched for references.
 """
 
 import json
@@ -13,7 +13,7 @@ from diptych.core.messages import JSON, Call, Delegation
 from diptych.core.reading.strict_json import decode_json, is_deep
 
 MAX_INSERTED = 4 * 1024 * 1024
-"""Characters that references may bring into one call."""
+"""Maximum characters that references may insert into one call."""
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<path>[^{}]*)\}")
 _INDEX = re.compile(r"[0-9]{1,9}")
@@ -21,7 +21,7 @@ _SHOWN = 60  # characters of a path in an error
 
 
 def referenced_labels(value: JSON) -> set[str]:
-    """Return the ids that references in a value name, known or not."""
+    """Return all ids that a value refers to, known or not."""
     return {
         _split(match["path"])[0]
         for text in _strings(value)
@@ -31,15 +31,15 @@ def referenced_labels(value: JSON) -> set[str]:
 
 
 def has_reference(value: JSON) -> bool:
-    """Whether a value or a part of it may change when references are filled."""
+    """Whether a value contains anything that `fill_references` would change."""
     return any("${" in text for text in _strings(value))
 
 
 def reference_value(value: JSON, text: str) -> JSON:
-    """Return what a reference to a result inserts: its structured value, else its text.
+    """Return the value that a reference to a result inserts: its structured value, or its text.
 
-    A value that is only MCP's wrapper `{"result": x}` counts as `x`. Such an `x`, or a text without
-    a value, that is a JSON object or array as a whole counts as that.
+    MCP's wrapper `{"result": x}` counts as `x`. Text that is a JSON object or array as a whole
+    counts as that value.
     """
     if value is None:
         return _structured(text)
@@ -50,10 +50,10 @@ def reference_value(value: JSON, text: str) -> JSON:
 
 
 def fill_references(call: Call, values: Mapping[str, JSON]) -> Call | str:
-    """Return the call with its references filled, or a sentence that says why that cannot be.
+    """Return the call with its references resolved, or a sentence with the problem.
 
-    `values` holds the value of each label (see `reference_value`). Only for calls of a reply in
-    which some call has a label: elsewhere `${…}` is text.
+    `values` maps labels to values (see `reference_value`). Only for replies with labels: elsewhere,
+    `${…}` is plain text.
     """
     filling = _Filling(values)
     try:
@@ -67,11 +67,11 @@ def fill_references(call: Call, values: Mapping[str, JSON]) -> Call | str:
 
 
 class _LeadsNowhere(Exception):
-    """A reference that cannot be filled; says why."""
+    """A reference cannot be resolved; the message says why."""
 
 
 class _Filling:
-    """One call being filled."""
+    """Resolves the references of one call."""
 
     def __init__(self, values: Mapping[str, JSON]) -> None:
         self._values = values
@@ -113,7 +113,7 @@ class _Filling:
 
 
 def _structured(text: str) -> JSON:
-    """Return the object or array that a text is as a whole, else the text."""
+    """Return the object or array that a text encodes, else the text."""
     if not text.lstrip().startswith(("{", "[")):
         return text
     decoded = decode_json(text)

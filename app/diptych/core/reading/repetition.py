@@ -1,17 +1,17 @@
-"""Finds text that repeats itself without end (loop.md §12), as a stuck model writes it."""
+"""Detects text that repeats without end (loop.md §12), as from a stuck model."""
 
 _TIMES = 5
-_LENGTH = 200  # characters that must be the same
-_LONGEST = 4000  # characters of a unit that is repeated
+_LENGTH = 200  # characters that must repeat
+_LONGEST = 4000  # characters of a repeated unit
 _REACH = _TIMES * _LONGEST + _LENGTH
 
 
 def repetition_end(text: str) -> int | None:
-    """Return the offset at which a text that repeats itself is to be cut, or None.
+    """Return the offset at which to cut a repeating text, or None.
 
-    It repeats itself where a unit of at most 4,000 characters follows on itself, so that the same
-    200 characters or more stand there five times over, side by side. What is looked at are
-    multiples of 200 characters: the offset is one. Takes time in proportion to the length.
+    A text repeats if a unit of at most 4,000 characters occurs five times in a row, or, if it is
+    shorter than 200 characters, often enough to fill 200 characters five times. Only multiples of
+    200 are checked. The time is linear.
     """
     for end in range(_LENGTH * _TIMES, len(text) + 1, _LENGTH):
         if _repeats(text, end):
@@ -20,16 +20,16 @@ def repetition_end(text: str) -> int | None:
 
 
 class RepetitionFilter:
-    """Cuts a stream where `repetition_end` cuts the whole, however it is parted in pieces."""
+    """Cuts a stream at the same offset as `repetition_end`, however it is split."""
 
     def __init__(self) -> None:
         self.is_cut = False
-        self._tail = ""  # of the text, as far as a repetition may reach back
-        self._new: list[str] = []  # pieces after the last place that was looked at
-        self._left = _LENGTH  # characters until the next such place
+        self._tail = ""  # the end of the text, as far as a repetition may reach back
+        self._new: list[str] = []  # pieces since the last check
+        self._left = _LENGTH  # characters until the next check
 
     def feed(self, piece: str) -> str:
-        """Take the next piece, and give what of it comes before the cut; then nothing more."""
+        """Take the next piece; return the part before the cut, and "" after it."""
         if self.is_cut:
             return ""
         self._new.append(piece)
@@ -49,9 +49,9 @@ class RepetitionFilter:
 
 
 def _repeats(text: str, end: int) -> bool:
-    """Whether the text before `end` is a unit that is repeated five times."""
+    """Whether the text before `end` ends in a unit that occurs five times."""
     near = text[max(0, end - _LENGTH - _LONGEST) : end][::-1]
-    unit = near.find(near[:_LENGTH], 1)  # backwards: the nearest place with the same text
+    unit = near.find(near[:_LENGTH], 1)  # reversed: the nearest earlier occurrence
     if unit < 0:
         return False
     length = -(-_LENGTH // unit) * unit

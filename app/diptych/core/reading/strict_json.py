@@ -1,7 +1,4 @@
-"""Decodes JSON so strictly that no other decoder can read it differently.
-
-That of a model, and what somebody makes of its calls.
-"""
+"""Decodes JSON strictly, so that no other decoder can read it differently."""
 
 import json
 import math
@@ -13,27 +10,27 @@ from typing import Any
 from diptych.core.messages import JSON
 
 MAX_DEPTH = 64
-"""Of nested brackets; deeper text is not read as JSON."""
+"""Maximum depth of nested brackets; deeper text is not read as JSON."""
 
 _MAX_DIGITS = 20  # of 64 bits
 _SURROGATE = re.compile("[\ud800-\udfff]|\\\\u[dD][89a-fA-F]")
 
 
 def decode_json(text: str) -> "JSON | ValueError":
-    """Decode JSON as its standard says (RFC 8259).
+    """Decode JSON as in RFC 8259; errors are returned, not raised.
 
-    A repeated key, NaN, Infinity, a number over 64 bits, half a surrogate pair and endless nesting
-    are each a ValueError, which is returned, not raised.
+    Errors are also repeated keys, NaN, Infinity, numbers over 64 bits, lone surrogates and
+    excessive nesting.
     """
     found = _strictly(text, lambda: (_DECODER.decode(text), len(text)))
     return found if isinstance(found, ValueError) else found[0]
 
 
 def decode_at(text: str, start: int) -> "tuple[JSON, int] | ValueError":
-    """Decode the JSON value that begins at `start`; gives it with the offset after it.
+    """Decode the JSON value at `start`; return it with the offset after it.
 
-    As strict as `decode_json`, and a ValueError too if it is nested deeper than `MAX_DEPTH`. The
-    cost is in proportion to the length of the value.
+    As strict as `decode_json`; also an error if deeper than `MAX_DEPTH`. The time is linear in the
+    length of the value.
     """
     found = _strictly(text, lambda: _DECODER.raw_decode(text, start), start)
     if isinstance(found, ValueError) or not is_deep(found[0]):
@@ -69,7 +66,7 @@ def is_deep(value: JSON) -> bool:
 
 
 def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object, as `json`'s `object_pairs_hook`. Raises `ValueError` for a repeated key."""
+    """Build an object (an `object_pairs_hook`). Raises `ValueError` for a repeated key."""
     value = dict(pairs)
     if len(value) < len(pairs):
         times = Counter(name for name, _ in pairs)

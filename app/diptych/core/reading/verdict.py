@@ -1,4 +1,4 @@
-"""What a reply is found to be: calls, a no-op, prose, or something that looks like an action."""
+"""The verdict on a reply: calls, a no-op, prose, or an invalid action."""
 
 import json
 from collections.abc import Iterable
@@ -7,22 +7,22 @@ from typing import Literal, TypeAlias
 
 from diptych.core.messages import Call
 
-_LISTED = 1000  # characters of the names that an error lists
+_LISTED = 1000  # characters of a list of names in an error
 _SHOWN = 60  # characters of one name
 
 
 def cut(text: str) -> str:
-    """Return the text, shortened to 1,000 characters."""
+    """Shorten a text to 1,000 characters."""
     return text if len(text) <= _LISTED else f"{text[:_LISTED]} …"
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names as a list in words, `none` for none."""
+    """Join names with commas; `none` if there are none."""
     return cut(", ".join(names)) or "none"
 
 
 def quoted(name: str) -> str:
-    """Return a name in quotation marks, shortened to 60 characters."""
+    """Return a name as a JSON string, shortened to 60 characters."""
     return json.dumps(name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…", ensure_ascii=False)
 
 
@@ -41,7 +41,7 @@ ActionErrorType = Literal[
 
 @dataclass(frozen=True, slots=True)
 class ActionError:
-    """Why a reply that looks like an action cannot be used; `detail` is for the model."""
+    """A reply that looks like an action but is unusable; `detail` is for the model."""
 
     type: ActionErrorType
     detail: str
@@ -49,23 +49,22 @@ class ActionError:
 
 @dataclass(frozen=True, slots=True)
 class NoOp:
-    """A reply that says that no action is needed: `{}`, `{"tool": null}`, `[]` or `<>`."""
+    """A reply that requests no action: `{}`, `{"tool": null}`, `[]` or `<>`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prose:
-    """A reply that holds nothing like an action. It is not kept; phase 2 asks for the answer."""
+    """A reply without an action. It is dropped; phase 2 asks for the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """The calls that a reply asks for, in its order; at least one.
+    """The calls of a reply, at least one, in its order.
 
-    Their ids are "1", "2" … by place: unique in the reply, not in the run. The same call asked for
-    several times, without labels, is here once; `places` then holds, for each call that was asked
-    for, the place in `calls` of the one whose result it gets. Otherwise it is empty. In our JSON
-    form results are told per call, so one is enough there; an API's own calls each want a result.
-    `ignored` are the keys of the reply that say something and are no part of a call.
+    Their ids "1", "2" … are unique in the reply, not in the run. Identical calls without labels are
+    merged; `places` then maps each requested call to its index in `calls`, and is empty otherwise.
+    (Native calls each need a result; in our own form, one result is enough.) `ignored` are keys of
+    the reply that are not part of a call.
     """
 
     calls: tuple[Call, ...]
