@@ -47,8 +47,8 @@ def take_reply(run: Run, reply: Replied) -> Next:
     if reply.calls:
         return _take_native(run, reply)
     run = updated(run, native_reply=None)
-    most = run.settings.max_calls_per_step
-    said, found = read_reply(reply.text, reply.finish_reason, run.catalog, most)
+    max_calls = run.settings.max_calls_per_step
+    said, found = read_reply(reply.text, reply.finish_reason, run.catalog, max_calls)
     match found:
         case ActionError():
             return issue(run, Emit(ReplyRejected(found, said[: prompt.SAID_LIMIT])))
@@ -97,9 +97,9 @@ def take_late_reply(run: Run, reply: Replied) -> Next:
 def take_rejected_reply(run: Run, event: ReplyRejected) -> Next:
     """Tell the model what was wrong; after too many rejections in a row, ask for the answer."""
     step = run.step + 1
-    told = prompt.step_error(step, run.step_limit, event.error)
+    rejection = prompt.step_error(step, run.step_limit, event.error)
     said = (Message("assistant", event.said),) if event.said.strip() else ()
-    messages: tuple[Message, ...] = (*said, told)
+    messages: tuple[Message, ...] = (*said, rejection)
     if run.native_reply:
         messages = rejection_messages(run.native_reply, event)
     run = append_messages(run, *messages)
@@ -131,17 +131,17 @@ def take_result(run: Run, event: Returned) -> Next:
         return start_ready(run)
     by_id = {result.call_id: result for result in run.results}
     if run.native_reply:
-        told = result_messages(run.native_reply, by_id)
+        messages = result_messages(run.native_reply, by_id)
     else:
         step, calls = run.step, run.calls
         results = prompt.step_results(step, run.step_limit, calls, by_id, run.nonce)
         texts = (by_id[call.id].text for call in calls)
         sources = (prompt.source(call, by_id[call.id]) for call in calls)
-        told = (mark_results(results, texts, sources),)
+        messages = (mark_results(results, texts, sources),)
     calls = run.calls
     run, stuck = note_step(run, by_id)
     ends_phase = all(_is_terminal(run, call) and not by_id[call.id].error for call in calls)
-    run = updated(append_messages(run, *told), calls=(), native_reply=None)
+    run = updated(append_messages(run, *messages), calls=(), native_reply=None)
     if stuck:
         return issue(updated(run, phase=Phase.ACT), Emit(stuck))
     if ends_phase and not run.queues.steering:
@@ -167,8 +167,8 @@ def start_ready(run: Run) -> Next:
     )
     commands: list[Command] = []
     ids, awaiting_hooks = set(run.progress.issued), set(run.progress.awaiting_hooks)
-    most = run.settings.max_parallel_calls
-    for due in graph.superseded() if run.queues.steering else graph.startable(most):
+    max_parallel = run.settings.max_parallel_calls
+    for due in graph.superseded() if run.queues.steering else graph.startable(max_parallel):
         if isinstance(due, Returned):
             ids.add(due.result.call_id)
             commands.append(Emit(due))
@@ -207,8 +207,8 @@ def begin_call(run: Run, event: Called) -> Next:
         run = updated(run, context_ids={**run.context_ids, call.id: event.context_id})
     if not (is_reader(call) and isinstance(call, ToolCall)):
         return run, ()
-    most = run.window.weight(_READ_SHARE)
-    text = read_text(conversation(run), call.arguments, most)
+    max_weight = run.window.weight(_READ_SHARE)
+    text = read_text(conversation(run), call.arguments, max_weight)
     if text is None:
         return issue(run, Emit(failure(call, "failed", "there is no text with this id")))
     return issue(run, Emit(Returned(Result(call.id, text), "tool", call.name)))
@@ -216,8 +216,8 @@ def begin_call(run: Run, event: Called) -> Next:
 
 def _take_native(run: Run, reply: Replied) -> Next:
     """Act on a reply with native calls, even if the request offered none."""
-    most = run.settings.max_calls_per_step
-    found = read_native(reply.calls, reply.finish_reason, run.catalog, most)
+    max_calls = run.settings.max_calls_per_step
+    found = read_native(reply.calls, reply.finish_reason, run.catalog, max_calls)
     kept = native_reply(reply)
     if isinstance(found, ActionError):
         rejected = ReplyRejected(found, said_by(reply)[: prompt.SAID_LIMIT])

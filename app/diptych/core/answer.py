@@ -32,7 +32,7 @@ def take_answer(run: Run, reply: Replied) -> Next:
     is_no_op = not run.output_schema and is_only_no_op(text)
     if is_no_op or reply.calls or is_call(text, run.catalog):
         return _take_action(run, reply)
-    if not text.strip() and _finish_reason(reply) == "stop":
+    if not text.strip() and _kept_reason(reply.finish_reason) == "stop":
         again = updated(run, draft=replace(run.draft, new_from=len(run.draft.text)))
         return _ask_again(
             again,
@@ -72,7 +72,7 @@ def repair_answer(run: Run, text: str, problem: str, *, is_refused: bool = False
 
 def give_answer(run: Run, rest: str, finish_reason: str, *, is_json: bool = False) -> Next:
     """Send the rest of an answer, and record the whole."""
-    reason = finish_reason if finish_reason in _KEPT_FINISH_REASONS else "stop"
+    reason = _kept_reason(finish_reason)
     answered = Emit(Answered(run.draft.text + rest, reason, is_json))
     return issue(run, Emit(Streamed(rest)), answered) if rest else issue(run, answered)
 
@@ -147,5 +147,5 @@ def _ask(run: Run) -> Next:
     return next_step(updated(run, step_limit=run.step + run.settings.max_steps))
 
 
-def _finish_reason(reply: Replied) -> str:
-    return reply.finish_reason if reply.finish_reason in _KEPT_FINISH_REASONS else "stop"
+def _kept_reason(finish_reason: str) -> str:
+    return finish_reason if finish_reason in _KEPT_FINISH_REASONS else "stop"

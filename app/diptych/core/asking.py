@@ -173,8 +173,8 @@ def _send(asked: _Asked) -> Next:
     if window.refusals:
         is_hopeless = sent >= window.sent
     else:
-        most = (window.limit or 0) * _MAX_ESTIMATE
-        is_hopeless = window.is_measured and window.tokens(sent) > most
+        max_tokens = (window.limit or 0) * _MAX_ESTIMATE
+        is_hopeless = window.is_measured and window.tokens(sent) > max_tokens
     if is_hopeless:
         return issue(run, Emit(too_long(run, sent)))
     window = replace(window, sent=sent, others=asked.others)

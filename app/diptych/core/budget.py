@@ -129,11 +129,6 @@ class Budget:
         return tuple(limits.get(name, end) for name, end in zip(LIMITS, _NO_LIMITS, strict=True))
 
     @cached_property
-    def in_integers(self) -> tuple[int | None, ...]:
-        """The limits as integers like those of `to_integers`; None for no limit."""
-        return tuple(_to_integer(getattr(self, name)) for name in LIMITS)
-
-    @cached_property
     def warned_at(self) -> tuple[Any, ...]:
         """The warning thresholds in the order of `Used`."""
         return Budget(**{name: _warned_at(limit) for name, limit in self.limits}).ends
@@ -195,10 +190,6 @@ def decimal_text(value: Decimal) -> str:
     """Format money without an exponent or trailing zeros."""
     text = f"{value:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def _to_integer(limit: Amount | None) -> int | None:
-    return int(limit * PICO) if isinstance(limit, Decimal) else limit
 
 
 def _warned_at(limit: Amount) -> Any:  # noqa: ANN401 - as the fields are

@@ -241,16 +241,16 @@ def shorter_catalogs(catalog: Catalog) -> Iterator[Catalog]:
     yield replace(catalog, tools=tools, agents=tuple(_peer(p, _SHORT) for p in catalog.agents))
 
 
-def _shortened(catalog: Catalog, most: int, *, keeps_all: bool) -> Catalog:
+def _shortened(catalog: Catalog, max_chars: int, *, keeps_all: bool) -> Catalog:
     tools = tuple(
         replace(
             tool,
-            description=_cut(tool.description, most),
+            description=_cut(tool.description, max_chars),
             input_schema=_schema(tool.input_schema, keeps_all=keeps_all),
         )
         for tool in catalog.tools
     )
-    return replace(catalog, tools=tools, agents=tuple(_peer(p, most) for p in catalog.agents))
+    return replace(catalog, tools=tools, agents=tuple(_peer(p, max_chars) for p in catalog.agents))
 
 
 def _schema(schema: Mapping[str, JSON], *, keeps_all: bool) -> Mapping[str, JSON]:
@@ -277,9 +277,9 @@ def _names(tool: Tool) -> Mapping[str, JSON]:
     return {"properties": {name: {} for name in names}}
 
 
-def _peer(peer: Peer, most: int) -> Peer:
-    return replace(peer, description=_cut(peer.description, most), skills=())
+def _peer(peer: Peer, max_chars: int) -> Peer:
+    return replace(peer, description=_cut(peer.description, max_chars), skills=())
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def _cut(text: str, max_chars: int) -> str:
+    return text if len(text) <= max_chars else f"{text[: max_chars - 1]}…"

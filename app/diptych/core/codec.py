@@ -264,8 +264,8 @@ def encode(event: Event) -> Row:  # noqa: C901 - a table
             return _call_judged_row(event)
         case ApprovalRequested(call, step, reason, expires_at):
             about = {**_call_metadata(call, step), "expires_at": expires_at}
-            told: dict[str, JSON] = {"reason": reason} if reason else {}
-            return "approval_requested", _call_content(call), about | told
+            why: dict[str, JSON] = {"reason": reason} if reason else {}
+            return "approval_requested", _call_content(call), about | why
         case ApprovalDecided():
             return "approval_decided", event.decision, _DECIDED.write(event) | _new_call(event.call)
         case ChildApprovalRequested():

@@ -11,10 +11,10 @@ from typing import Final
 MAX_REFUSALS: Final = 4
 """How often in a row a model may refuse a request as too long. Refusals are free; each retry is
 smaller."""
-LEAST_LIMIT: Final = 512
+MIN_LIMIT: Final = 512
 """The smallest window in tokens that a manifest may set or a refusal teach."""
-_LEAST_WEIGHT = 200  # of a request to measure the factor by; smaller ones are mostly template
-_LEAST_FACTOR, _GREATEST_FACTOR = 0.5, 8.0
+_MIN_WEIGHT = 200  # of a request to measure the factor by; smaller ones are mostly template
+_MIN_FACTOR, _MAX_FACTOR = 0.5, 8.0
 _LESS, _MUCH_LESS = (
     0.75,
     0.5,
@@ -65,10 +65,10 @@ class ContextWindow:
         """Learn from the refusal of a request of weight `sent`.
 
         Some endpoints count the reply's tokens too, so the reported request may be smaller than the
-        window. A reported window below `LEAST_LIMIT` is ignored as misread: it would block all
+        window. A reported window below `MIN_LIMIT` is ignored as misread: it would block all
         later requests.
         """
-        if max_tokens is not None and max_tokens < LEAST_LIMIT:
+        if max_tokens is not None and max_tokens < MIN_LIMIT:
             max_tokens = None
         learned = replace(self, sent=sent, refusals=self.refusals + 1)
         tokens = prompt_tokens or 0
@@ -77,7 +77,7 @@ class ContextWindow:
         if (factor := _factor(tokens, sent)) is not None:
             learned = replace(learned, factor=factor, is_measured=True)
         limit = _limit(learned, max_tokens, prompt_tokens)
-        return replace(learned, limit=max(limit, LEAST_LIMIT))
+        return replace(learned, limit=max(limit, MIN_LIMIT))
 
 
 def _limit(window: ContextWindow, max_tokens: int | None, prompt_tokens: int | None) -> int:
@@ -98,6 +98,6 @@ def _limit(window: ContextWindow, max_tokens: int | None, prompt_tokens: int | N
 
 def _factor(tokens: int, sent: int) -> float | None:
     """Return tokens per unit of weight, None if the request is too small to tell."""
-    if tokens <= 0 or sent < _LEAST_WEIGHT:
+    if tokens <= 0 or sent < _MIN_WEIGHT:
         return None
-    return min(max(tokens / sent, _LEAST_FACTOR), _GREATEST_FACTOR)
+    return min(max(tokens / sent, _MIN_FACTOR), _MAX_FACTOR)

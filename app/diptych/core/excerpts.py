@@ -15,7 +15,7 @@ from diptych.core.messages import Call, JSONObject, Message, NativeCall, ToolCal
 from diptych.core.tokens import message_weight, weight
 
 MAX_READ_CHARS: Final = 20_000
-_LEAST_CHARS = 80  # of an excerpt, without its mark
+_MIN_CHARS = 80  # of an excerpt, without its mark
 _MARK_CHARS = 200  # saving less is not worth a mark
 READ_RESULT: Final = Tool(
     RESULT_SERVER,
@@ -49,9 +49,9 @@ def text_id(text: str) -> str:
     return hashlib.blake2b(text.encode(errors="replace"), digest_size=4).hexdigest()
 
 
-def excerpt(text: str, most: float) -> str:
-    """Shorten a text to about the weight `most`: its head, its tail, and a mark between them."""
-    head, tail = _ends(text, most)
+def excerpt(text: str, max_weight: float) -> str:
+    """Shorten a text to about `max_weight`: its head, its tail, and a mark between them."""
+    head, tail = _ends(text, max_weight)
     left = len(text) - head - tail
     if left <= 0:
         return text
@@ -62,43 +62,43 @@ def excerpt(text: str, most: float) -> str:
     )
 
 
-def clipped(text: str, most: float) -> str:
+def clipped(text: str, max_weight: float) -> str:
     """Shorten a text like `excerpt`, but without a way to read the rest."""
-    head, tail = _ends(text, most)
+    head, tail = _ends(text, max_weight)
     return text if head + tail >= len(text) else f"{text[:head]} […] {text[len(text) - tail :]}"
 
 
-def _ends(text: str, most: float) -> tuple[int, int]:
+def _ends(text: str, max_weight: float) -> tuple[int, int]:
     """Return the lengths of the head and tail to show; the head is everything if the text fits."""
     whole = weight(text)
-    if whole <= most:
+    if whole <= max_weight:
         return len(text), 0
-    chars = max(_LEAST_CHARS, int(len(text) * most / whole) - _MARK_CHARS)
+    chars = max(_MIN_CHARS, int(len(text) * max_weight / whole) - _MARK_CHARS)
     if len(text) - chars <= _MARK_CHARS:
         return len(text), 0
     return chars - chars // 3, chars // 3
 
 
-def shortened(message: Message, most: float) -> Message:
-    """Shorten each result in a message, or the whole message, to about the weight `most`.
+def shortened(message: Message, max_weight: float) -> Message:
+    """Shorten each result in a message, or the whole message, to about `max_weight`.
 
     Arguments of native calls stay valid JSON. Reasoning is dropped first, as the least valuable.
     """
-    if message.reasoning and message_weight(message) > most:
+    if message.reasoning and message_weight(message) > max_weight:
         message = replace(message, reasoning="")
-    if message_weight(message) <= most:
+    if message_weight(message) <= max_weight:
         return message
     content, end = "", 0
     places: list[tuple[int, int]] = []
     for start, stop in message.results:
         content += message.content[end:start]
-        short = excerpt(message.content[start:stop], most)
+        short = excerpt(message.content[start:stop], max_weight)
         places.append((len(content), len(content) + len(short)))
         content, end = content + short, stop
     content += message.content[end:]
     if content == message.content:  # its results cannot be shortened further
-        content, places = excerpt(content, most), []
-    calls = tuple(_short_call(call, most) for call in message.calls)
+        content, places = excerpt(content, max_weight), []
+    calls = tuple(_short_call(call, max_weight) for call in message.calls)
     if content == message.content and calls == message.calls:
         return message
     sources = message.sources if places else ()
@@ -136,10 +136,10 @@ def with_reader(catalog: Catalog, *, is_offered: bool) -> Catalog:
     return replace(catalog, tools=(*others, READ_RESULT) if is_offered else others)
 
 
-def read_text(messages: Iterable[Message], arguments: JSONObject, most: float) -> str | None:
+def read_text(messages: Iterable[Message], arguments: JSONObject, max_weight: float) -> str | None:
     """Return the piece that a call of `result__read` asks for; None for an unknown id.
 
-    It weighs at most about `most`, so that it is never shortened itself.
+    It weighs at most about `max_weight`, so that it is never shortened itself.
     """
     wanted: Any = arguments["id"]
     offset: Any = arguments.get("offset", 0)
@@ -148,8 +148,8 @@ def read_text(messages: Iterable[Message], arguments: JSONObject, most: float) -
     if text is None:
         return None
     piece = text[offset : offset + min(limit, MAX_READ_CHARS)]
-    while len(piece) > _LEAST_CHARS and weight(piece) > most:
-        piece = piece[: max(_LEAST_CHARS, int(len(piece) * most / weight(piece) * 0.9))]
+    while len(piece) > _MIN_CHARS and weight(piece) > max_weight:
+        piece = piece[: max(_MIN_CHARS, int(len(piece) * max_weight / weight(piece) * 0.9))]
     end = offset + len(piece)
     if not piece:
         return f"[the text has {len(text)} characters; there are none from {offset} on]"
@@ -163,8 +163,8 @@ def _texts(message: Message) -> Iterator[str]:
     yield from (call.arguments for call in message.calls)
 
 
-def _short_call(call: NativeCall, most: float) -> NativeCall:
-    short = excerpt(call.arguments, most)
+def _short_call(call: NativeCall, max_weight: float) -> NativeCall:
+    short = excerpt(call.arguments, max_weight)
     if short == call.arguments:
         return call
     return replace(call, arguments=json.dumps({"excerpt": short}, ensure_ascii=False))

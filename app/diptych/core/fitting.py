@@ -21,7 +21,7 @@ FULL: Final = 0.75
 LARGEST: Final = 0.25  # share of the window for one text
 _SMALL = 1 / 32  # share of the window for an excerpt of an old result
 _STEP = 0.2  # of the available space to free at a time, so that prompt caches last a while
-_WORTH = 0.2  # of the available space that a summary must free to be worth a request
+_MIN_SAVING = 0.2  # of the available space that a summary must free to be worth a request
 _ADDED = 0.1  # share of the window for the rules at the end of a request
 _KEPT = 6  # newest messages that are always sent
 _PART = "[an image or file of this message is not sent any more]"
@@ -86,10 +86,10 @@ class _Fitting:
             self._shorten_old()
         if self._excess > 0:
             cut = None if self._window.has_compacted else self._cut()
-            most = self._window.weight(LARGEST) / 2
-            while self._excess > 0 and most >= 1:
-                self._shorten(range(len(self._places)), most)
-                most /= 2
+            max_weight = self._window.weight(LARGEST) / 2
+            while self._excess > 0 and max_weight >= 1:
+                self._shorten(range(len(self._places)), max_weight)
+                max_weight /= 2
             self._leave_out()
         has_excerpts = any(
             m is not self._said[p] for m, p in zip(self._messages, self._places, strict=True)
@@ -105,24 +105,24 @@ class _Fitting:
     def _excess(self) -> float:
         return self._total - self._fits
 
-    def _shorten(self, places: Sequence[int], most: float) -> None:
+    def _shorten(self, places: Sequence[int], max_weight: float) -> None:
         for n in places:
-            if self._weights[n] > most and self._places[n] != self._question:
-                self._replace(n, shortened(self._messages[n], most))
+            if self._weights[n] > max_weight and self._places[n] != self._question:
+                self._replace(n, shortened(self._messages[n], max_weight))
 
     def _shorten_old(self) -> None:
         """Shorten texts, oldest first, until a whole number of `_STEP`s is freed."""
         step = self._fits * _STEP
         due = self._total - self._fits + step - 1
         enough = self._total - due // step * step
-        most = self._window.weight(_SMALL)
+        max_weight = self._window.weight(_SMALL)
         for n in self._old:
             if self._total <= enough:
                 break
             if self._messages[n].parts:
                 text = f"{self._messages[n].content}\n{_PART}"
                 self._replace(n, replace(self._messages[n], content=text, parts=(), results=()))
-            self._shorten((n,), most)
+            self._shorten((n,), max_weight)
 
     def _leave_out(self) -> None:
         """Drop the oldest messages, if a tiny window leaves no other way."""
@@ -168,7 +168,7 @@ class _Fitting:
             for place, weight in zip(self._places, self._weights, strict=True)
             if start <= place < cut and place not in pinned and self._said[place].keeps is None
         )
-        return saved >= self._fits * _WORTH
+        return saved >= self._fits * _MIN_SAVING
 
 
 def _places(said: Sequence[Message], question: int | None) -> list[int]:

@@ -71,11 +71,11 @@ def _known(message: Message, calls: Mapping[str, NativeCall], nonce: str) -> str
         source = prompt.native_source(calls.get(message.call_id or ""))
         return f"{source}:\n{prompt.marked(message.content, nonce)}"
     places = zip(message.sources, message.results, strict=True)
-    told = (
+    facts = (
         f"{source}:\n{prompt.marked(message.content[start:end], nonce)}"
         for source, (start, end) in places
     )
-    return "\n\n".join(told) or message.content
+    return "\n\n".join(facts) or message.content
 
 
 def _has_results(message: Message | None) -> bool:

@@ -27,7 +27,7 @@ from diptych.core.reading.strict_json import decode_json, is_deep
 
 MAX_SCHEMA_CHARS = 64 * 1024
 _APPLIED_TO: tuple[JSON, ...] = ({}, [])  # some problems of a schema show only when it is applied
-_LOOKED_AT = 50  # errors to choose the most helpful from
+_MAX_ERRORS = 50  # errors to choose the most helpful from
 _MESSAGE_CHARS = 300
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _FENCED = re.compile(
@@ -86,7 +86,7 @@ def _problem(schema_text: str) -> SchemaProblem | None:
                 return SchemaProblem(f"refers to {shown}, which is not in it")
             return SchemaProblem(f"refers to another document ({shown}), which is never fetched")
         for value in _APPLIED_TO:
-            errors_of(checker, value, _LOOKED_AT)
+            errors_of(checker, value, _MAX_ERRORS)
     except SCHEMA_PROBLEMS as error:
         said = _cut(_said(error), _MESSAGE_CHARS)
         path = getattr(error, "absolute_path", ())
@@ -107,7 +107,7 @@ def read_output(schema: JSONObject, answer: str) -> Fit | Misfit:
         return Misfit("it is nested too deeply")
     try:
         checker = schema_validator(json.dumps(schema, default=dict) if schema else _ANY_OBJECT)
-        error = best_match(errors_of(checker, value, _LOOKED_AT))
+        error = best_match(errors_of(checker, value, _MAX_ERRORS))
     except SCHEMA_PROBLEMS:
         return Misfit("the schema cannot be applied to it")
     if error is not None:
@@ -156,5 +156,7 @@ def _said(error: BaseException) -> str:
     return str(getattr(error, "message", None) or error).partition("\n")[0]
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
+def _cut(text: str, max_chars: int) -> str:
+    return (
+        text if len(text) <= max_chars else f"{text[: max_chars // 2]} … {text[-max_chars // 2 :]}"
+    )

@@ -26,7 +26,7 @@ from diptych.core.messages import (
 from diptych.core.reading import ActionError
 from diptych.core.text import one_line, several_lines
 
-MOST_FORMS = 3  # a message that names more tools and agents leaves the choice open
+MAX_FORMS = 3  # a message that names more tools and agents leaves the choice open
 _READ = 4_000  # characters of a message that are searched for names
 _BLANK = "..."
 _BLANKS: Mapping[str, JSON] = {
@@ -62,7 +62,7 @@ def form_hints(catalog: Catalog, message: str) -> FormHints:
         for peer in catalog.agents
         if _names(said, peer.name)
     )
-    return FormHints(tools, agents) if len(tools) + len(agents) <= MOST_FORMS else FormHints()
+    return FormHints(tools, agents) if len(tools) + len(agents) <= MAX_FORMS else FormHints()
 
 
 def _names(said: str, name: str) -> bool:
@@ -141,11 +141,11 @@ def json_prompt(schema: JSONObject, question: str = "") -> str:
     return f"{asked}\nWhat was asked: {question[:QUESTION_LIMIT]}" if question else asked
 
 
-def repair_messages(repair: Repair, most: float) -> tuple[Message, Message]:
-    """Return the answer to repair, cut to about the weight `most`, and the request for a repair."""
+def repair_messages(repair: Repair, max_weight: float) -> tuple[Message, Message]:
+    """Return the answer to repair, cut to about `max_weight`, and the request for a repair."""
     asked = _REPAIR_TEXT if repair.is_text else _REPAIR
     return (
-        Message("assistant", clipped(repair.said[:_SHOWN], most)),
+        Message("assistant", clipped(repair.said[:_SHOWN], max_weight)),
         Message("user", asked.replace("{problem}", repair.problem.rstrip("."))),
     )
 
@@ -305,8 +305,8 @@ def step_results(
     One message, as many chat templates require alternating roles.
     """
     head = f"[Step {step}/{max_steps}]"
-    told = (f"{head} {_describe_result(call, results[call.id], nonce)}" for call in calls)
-    return Message("user", "\n\n".join(told))
+    texts = (f"{head} {_describe_result(call, results[call.id], nonce)}" for call in calls)
+    return Message("user", "\n\n".join(texts))
 
 
 def changed_call(call: Call) -> str:
@@ -336,9 +336,9 @@ def native_error(error: ActionError, said: str, place: int) -> str:
     """
     if place:
         return f"error_type: {error.type}\n{NOT_RUN}"
-    told = f"{NOT_USED}\nerror_type: {error.type}\ndetail: {error.detail}"
+    problem = f"{NOT_USED}\nerror_type: {error.type}\ndetail: {error.detail}"
     is_shown = error.type not in {"json_syntax", "truncated"}
-    return told if is_shown else f"{told}\nyou said: {said[:SAID_LIMIT]}"
+    return problem if is_shown else f"{problem}\nyou said: {said[:SAID_LIMIT]}"
 
 
 def native_source(call: NativeCall | None) -> str:
@@ -431,11 +431,11 @@ def _in_words(call: Call) -> str:
 
 
 def _arguments_in_words(arguments: JSONObject) -> str:
-    told = (
+    written = (
         f"{one_line(name)}: {one_line(_written(value), _ARGUMENT_LIMIT)}"
         for name, value in arguments.items()
     )
-    return f" ({', '.join(told)})" if arguments else ""
+    return f" ({', '.join(written)})" if arguments else ""
 
 
 def _written(value: JSON) -> str:

@@ -41,8 +41,8 @@ def action_request(run: Run, *, may_answer: bool = False) -> ModelRequest:
     if rules and may_answer:
         rules = f"{rules}\n\n{prompt.DIRECT}"
     said = without_rejections(sent_messages(run), keeps_newest=True)
-    told = joined(without_native_calls(said, run.nonce))
-    sent = _append_to_user(list(opened_by_user(told)), rules)
+    history = joined(without_native_calls(said, run.nonce))
+    sent = _append_to_user(list(opened_by_user(history)), rules)
     return _request(run, sent, _step_parameters(run))
 
 
@@ -55,14 +55,14 @@ def answer_request(run: Run) -> ModelRequest:
         sent: Sequence[Message] = _plain(run, known, own=said)
     else:
         question = run.asked.text if _has_results(run) else ""
-        told = (
+        final = (
             prompt.final_prompt(question)
             if schema is None
             else prompt.json_prompt(schema, question)
         )
-        sent = _append_to_user(list(opened_by_user(joined(known))), told)
-    most = run.window.weight(_REPAIRED)
-    repair = prompt.repair_messages(run.draft.repair, most) if run.draft.repair else ()
+        sent = _append_to_user(list(opened_by_user(joined(known))), final)
+    max_weight = run.window.weight(_REPAIRED)
+    repair = prompt.repair_messages(run.draft.repair, max_weight) if run.draft.repair else ()
     request = _request(run, (*sent, *repair), run.request.parameters)
     return request if schema is None else replace(request, output_schema=schema)
 
@@ -78,23 +78,23 @@ def _plain(run: Run, known: Sequence[Message], own: Sequence[Message]) -> tuple[
     results = [message for message in known[turn:] if id(message) not in ids]
     asked = [message for message in known[turn:] if id(message) in ids]
     earlier = [Message("user", prompt.transcript(known[:turn]))] if turn else []
-    told = ""
+    request = ""
     if run.output_schema is not None:
-        told = prompt.json_prompt(run.output_schema)
+        request = prompt.json_prompt(run.output_schema)
     elif run.draft.asked_again == "action":
-        told = prompt.NOT_AN_ACTION
+        request = prompt.NOT_AN_ACTION
     if not asked:
         asked = [Message("user", run.asked.text)]
-    return joined((*earlier, *results, *asked, Message("user", told)))
+    return joined((*earlier, *results, *asked, Message("user", request)))
 
 
 def summary_request(run: Run, messages: Sequence[Message]) -> ModelRequest:
     """Return the request to summarize messages, limited to the window; the newest come first."""
     left = run.window.weight(_SUMMARIZED)
-    most = left * _LONGEST
+    max_weight = left * _LONGEST
     lines: list[str] = []
     for message in reversed([*without_native_calls(messages, run.nonce)]):
-        line = f"{message.role.capitalize()}: {clipped(message.content, most)}"
+        line = f"{message.role.capitalize()}: {clipped(message.content, max_weight)}"
         left -= weight(line)
         if left < 0:
             break
@@ -110,8 +110,8 @@ def without_native_calls(messages: Iterable[Message], nonce: str = "") -> Iterat
     for message in messages:
         if message.role == "tool":
             name = names.get(message.call_id or "", "a tool")
-            told = prompt.marked(message.content, nonce)
-            yield Message("user", f"Result of tool {name}:\n{told}")
+            result = prompt.marked(message.content, nonce)
+            yield Message("user", f"Result of tool {name}:\n{result}")
         elif message.calls:
             names |= {call.id: call.name for call in message.calls}
             written = "\n".join(map(_call_text, message.calls))
@@ -205,9 +205,9 @@ def _functions(run: Run) -> tuple[FunctionTool, ...]:
     """Return the catalog's functions, described as briefly as the window requires."""
     if run.window.limit is None:
         return run.catalog.functions.tools
-    most, shorter = run.window.weight(SHARE), shorter_catalogs(run.catalog)
+    max_weight, shorter = run.window.weight(SHARE), shorter_catalogs(run.catalog)
     functions = next(shorter).functions.tools
-    while functions_weight(functions) > most and (catalog := next(shorter, None)) is not None:
+    while functions_weight(functions) > max_weight and (catalog := next(shorter, None)) is not None:
         functions = catalog.functions.tools
     return functions
 

@@ -59,10 +59,10 @@ def ends_phase_1(run: Run) -> Limit | None:
     """
     if not run.budget.limits:
         return None
-    steps, most, below = run.budget.steps, run.budget.model_calls, run.delegated
+    steps, model_calls, below = run.budget.steps, run.budget.model_calls, run.delegated
     if steps is not None and run.step + below.steps >= steps:
         return "steps"
-    is_last = most is not None and most - run.model_calls - below.model_calls == 1
+    is_last = model_calls is not None and model_calls - run.model_calls - below.model_calls == 1
     keeps_one = run.settings.on_max_steps == "answer"
     return "model_calls" if is_last and keeps_one and run.step else None
 
@@ -186,8 +186,8 @@ def capped(used: Used, share: Budget) -> Used:
 
     Tokens and money may exceed it up to twice, by the last request.
     """
-    most = ((name, limit * (2 if name in _MAY_GO_OVER else 1)) for name, limit in share.limits)
-    over: dict[str, Any] = {name: limit for name, limit in most if getattr(used, name) > limit}
+    limits = ((name, limit * (2 if name in _MAY_GO_OVER else 1)) for name, limit in share.limits)
+    over: dict[str, Any] = {name: limit for name, limit in limits if getattr(used, name) > limit}
     return used._replace(**over) if over else used
 
 

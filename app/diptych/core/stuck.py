@@ -17,7 +17,7 @@ from diptych.core.messages import Call, Delegation, Result, ToolCall
 from diptych.core.state import Repetition, Run, updated
 
 STUCK = "stuck"
-MOST_ERRORS = 5  # steps in a row with the same error, after which the run fails
+MAX_ERROR_STEPS = 5  # steps in a row with the same error, after which the run fails
 _NAME_CHARS = 64
 
 
@@ -54,19 +54,19 @@ def note_step(run: Run, results: Mapping[str, Result]) -> tuple[Run, Failed | No
     )
     run = updated(run, repetition=repetition)
     if (
-        run.repetition.error_steps < MOST_ERRORS
+        run.repetition.error_steps < MAX_ERROR_STEPS
         or run.queues.steering
         or run.step >= run.step_limit
     ):
         return run, None
     call = run.calls[0]
     name = call.agent if isinstance(call, Delegation) else call.name
-    why = f"{MOST_ERRORS} steps in a row failed with the same error"
+    why = f"{MAX_ERROR_STEPS} steps in a row failed with the same error"
     return run, Failed(STUCK, f"the run is stuck at {name[:_NAME_CHARS]}: {why}")
 
 
 def forget_repeats(run: Run) -> Run:
-    """Reset the counts, because somebody sent a message."""
+    """Reset the counts, because of a new message."""
     return updated(run, repetition=Repetition())
 
 

@@ -14,7 +14,7 @@ from pydantic import (
     TypeAdapter,
 )
 
-from diptych.core.context_window import LEAST_LIMIT
+from diptych.core.context_window import MIN_LIMIT
 from diptych.core.run_settings import AnswerMode, OnMaxSteps, RunSettings
 from diptych.manifest.access import AccessSpec
 from diptych.manifest.budget import BudgetSpec
@@ -88,7 +88,7 @@ class LoopSpec(StrictModel):
 class ContextSpec(StrictModel):
     """How much of a long conversation the model is sent."""
 
-    max_tokens: Annotated[int, Field(ge=LEAST_LIMIT, le=100_000_000)] | None = None
+    max_tokens: Annotated[int, Field(ge=MIN_LIMIT, le=100_000_000)] | None = None
     """The model's context window in tokens, the reply included. Long results are sent as excerpts
     and old messages as a summary, so that a request stays below 75 % of it. If absent, the agent
     learns the window when the endpoint refuses a request as too long."""

@@ -1,1 +1,1 @@
-"""What an agent's policy says of a call: allow, deny or ask (agent.md `policy`, loop.md §5)."""
+"""Policies on calls: allow, deny or ask (agent.md `policy`, loop.md §5)."""

@@ -34,7 +34,7 @@ SCHEMA_PROBLEMS = (  # observed from jsonschema for schemas that pass its own ch
     ValueError,
     TooCostly,
 )
-_LOOKED_AT = 50  # errors to choose the most helpful from
+_MAX_ERRORS = 50  # errors to choose the most helpful from
 _SHAPE = frozenset(  # keywords that do not depend on strings inside, thus on references
     {
         "additionalProperties",
@@ -59,7 +59,7 @@ def check_arguments(tool: Tool, arguments: JSONObject, *, references_fit: bool) 
     try:
         validator = schema_validator(tool.schema_text)
         errors = errors_of(
-            validator, arguments, _LOOKED_AT, lambda e: not (references_fit and _may_be_filled(e))
+            validator, arguments, _MAX_ERRORS, lambda e: not (references_fit and _may_be_filled(e))
         )
         error = best_match(errors)
     except SCHEMA_PROBLEMS:

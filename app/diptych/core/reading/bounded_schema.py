@@ -182,27 +182,17 @@ def _additional_properties(
 ) -> Iterator[ValidationError]:
     if not isinstance(instance, dict):
         return
-    known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    patterns = schema.get("patternProperties", {})
     _STEPS.get().count(len(instance) * (1 + len(patterns)))
-    extra = [
-        name
-        for name in instance
-        if name not in known
-        and not any(_matches(pattern, name, otherwise=True) for pattern in patterns)
-    ]
-    if isinstance(subschema, dict):
-        for name in extra:
-            yield from validator.descend(instance[name], subschema, path=name)
-    elif subschema is False and extra:
-        names = ", ".join(repr(name) for name in sorted(extra)[:10])
-        verb = "was" if len(extra) == 1 else "were"
-        if patterns:
-            rules = ", ".join(repr(pattern) for pattern in sorted(patterns)[:10])
-            does = "does" if len(extra) == 1 else "do"
-            yield ValidationError(f"{names} {does} not match any of the regexes: {rules}")
-        else:
-            message = f"Additional properties are not allowed ({names} {verb} unexpected)"
-            yield ValidationError(message)
+    others = {
+        name: value
+        for name, value in instance.items()
+        if not any(_matches(pattern, name, otherwise=True) for pattern in patterns)
+    }
+    # jsonschema would search by Python's regular expressions.
+    plain = {name: value for name, value in schema.items() if name != "patternProperties"}
+    keyword = Draft202012Validator.VALIDATORS["additionalProperties"]
+    yield from keyword(validator, subschema, others, plain)
 
 
 def _unique_items(

@@ -92,7 +92,7 @@ _CODE_CALL = re.compile(r"\[\s*[\w.]{1,128}\(")
 _MAY_BE_JSON = re.compile(r'[{\[]\s*["{\[]')
 _QUOTES = ("`", '"', "'", "\u201c", "\u2018", "\u00ab")  # before a tag that is only quoted
 _BLOCKQUOTE = re.compile(r"[ \t]*>(?!>>)")  # of Markdown; `>>>` is Functionary's
-_MOST_BROKEN = 20  # broken calls to look at; one is enough to reject the reply
+_MAX_BROKEN = 20  # broken calls to look at; one is enough to reject the reply
 _LINE = 400  # characters around a call to search for the rest of its line
 _SHOWN = 300  # characters of invalid JSON
 _TRUNCATED = '{"tool": '  # an object that never closes reads as a truncated action
@@ -147,7 +147,7 @@ def _regions(text: str, catalog: Catalog) -> Iterator[_Region]:
     values = _json_ranges(text) if opener else []
     labelled = "${" in text or '"after"' in text
     broken = 0
-    while opener and broken < _MOST_BROKEN:
+    while opener and broken < _MAX_BROKEN:
         inside = bisect_right(values, (opener.start(), len(text))) - 1
         if inside >= 0 and opener.start() < values[inside][1]:
             end = values[inside][1]  # a tag in a JSON string is text
