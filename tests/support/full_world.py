@@ -17,8 +17,7 @@ from support.world import World
 from support.world_below import NAME, Below, Workers
 from support.world_reckoning import is_denied, is_rewritten, wrong_in_all
 
-from diptych.budgets.agent_budgets import AgentBudgets, BudgetTerms
-from diptych.budgets.shared_budget_meter import SECONDS_OF_A_DAY
+from diptych.budgets.agent_budgets import SECONDS_OF_A_DAY, AgentBudgets, BudgetTerms
 from diptych.core.budget import Budget, SharedBudgets
 from diptych.core.errors import Overloaded, RunEnded, StoreError
 from diptych.core.events import MessageQueued

@@ -1,1 +1,1 @@
-"""Budgets: the meter of a run, and reservations from shared budgets."""
+"""Charges usage to budgets: a run's own, and those that runs share."""

@@ -1,7 +1,6 @@
-"""A run's usage, derived from its log: for budgets, views and a new owner.
+"""Derives a run's usage from its log, for budgets, views and a new owner.
 
-Budgets count `Used` (tokens, money, calls, steps); views show `Usage`, tokens of prompts and of
-replies apart.
+Budgets need `Used` (tokens, money, calls, steps); views need `Usage` (prompt and reply tokens).
 """
 
 from collections.abc import Iterable, Iterator
@@ -37,9 +36,9 @@ def recorded_use(records: Iterable[Record]) -> Used:
 class RecordedUse:
     """Adds up the usage of a run and its children, record by record.
 
-    `usage` and `children_usage` are for views: the tokens of the run's own requests, and those that
-    its children report. Tokens without a price cost nothing; `prices` are the run's, if its
-    beginning is not among the records.
+    `usage` and `children_usage` are tokens for views: of the run's own requests, and as reported by
+    its children. Without a price, tokens cost nothing; `prices` are needed only if the run's first
+    records are missing.
     """
 
     def __init__(self, records: Iterable[Record] = (), prices: Prices | None = None) -> None:
@@ -47,9 +46,9 @@ class RecordedUse:
         self.children_usage = Usage()
         self._prices = prices
         self._counted = Usage()  # without replies that failed
-        self._others = Used()  # all but tokens and money of the run's own requests
+        self._others = Used()  # everything but the tokens and cost of the run's own requests
         self._below = Used()
-        self._is_step_counted = True  # of the newest reply
+        self._is_step_counted = True  # for the newest reply
         self._shares: dict[str, Budget] = {}
         for record in records:
             self.add(record)
@@ -61,18 +60,18 @@ class RecordedUse:
 
     @property
     def own(self) -> Used:
-        """What the run has used itself."""
+        """The run's own usage."""
         usage = self._counted
         cost = (self._prices or Prices()).cost(usage)
         return self._others + Used(usage.prompt_tokens + usage.completion_tokens, cost)
 
     @property
     def used(self) -> Used:
-        """What the run and its children have used."""
+        """The usage of the run and its children."""
         return self.own + self._below
 
     def add(self, record: Record) -> None:
-        """Add the next record of the run."""
+        """Add the run's next record."""
         about: Any = record.metadata
         if record.event_type == "offered":
             self._prices = read_prices(about) or self._prices
@@ -100,9 +99,9 @@ class RecordedUse:
 
 
 def with_times_asked(records: Iterable[Record]) -> Iterator[tuple[Record, float]]:
-    """Yield each record with the time of its request.
+    """Yield each record with the time at which its usage was requested.
 
-    A reply was asked for when the record before it was written, a child's use when it was called.
+    For a reply, that is the time of the record before; for a child's result, the time of the call.
     """
     newest, called = 0.0, dict[str, float]()
     for record in records:
@@ -118,7 +117,7 @@ def with_times_asked(records: Iterable[Record]) -> Iterator[tuple[Record, float]
 
 
 def recorded_budget(records: Iterable[Record]) -> Budget:
-    """Return the budget of a run that has begun: the manifest's, tightened by its request."""
+    """Return the budget of a run that has begun: the manifest's, tightened by the request."""
     asked = offered = Budget()
     has_prices = False
     for record in records:

@@ -1,4 +1,4 @@
-"""The meter of one run, which counts its calls, and the notices about its budget."""
+"""The interface for metering a run's calls, and the notices about its budget."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,13 +17,13 @@ from diptych.ports.budgets import Account
 
 BUDGET_WARNING = "budget_warning"
 BUDGET = "budget"
-"""The notice before a run's end: the use of its budget."""
+"""The notice of a run's usage, sent before its end."""
 STEPS = ("actions", "either")
-"""The purposes of requests that are steps of phase 1."""
+"""The purposes of model requests that count as steps of phase 1."""
 
 
 class BudgetRefused(Exception):
-    """A call may not be made; `end` is the end of its run, if that call was to the model."""
+    """A call may not be made; for a model call, `end` is the run's failure."""
 
     def __init__(self, end: Failed) -> None:
         super().__init__(end.message)
@@ -32,7 +32,7 @@ class BudgetRefused(Exception):
 
 @dataclass(slots=True)
 class ModelCall:
-    """One request to a model, while it is counted; without `usage` it counts for nothing.
+    """One metered model request; without `usage` it is not charged.
 
     With shared budgets, `entry` is its reservation in `accounts`.
     """
@@ -50,16 +50,16 @@ class ModelCall:
 
     @property
     def request_tokens(self) -> int:
-        """Our estimate of its prompt, made when it is first needed."""
+        """The estimated prompt tokens, computed when first needed."""
         if self._weight is None:
             weight = self.command.weight
             self._weight = request_weight(self.command.request) if weight is None else weight
         return self._weight
 
     def with_usage(self, replied: Replied, written: str = "") -> Replied:
-        """Return a reply with its usage, estimated if the endpoint does not report it.
+        """Return the reply with its usage, estimated if the endpoint reports none.
 
-        `written` is all its text, including text that subscribers have already.
+        `written` is the whole text, including what was streamed already.
         """
         is_written = written or replied.calls or replied.finish_reason == MALFORMED_CALL
         if is_written and not replied.usage.is_known:
@@ -70,42 +70,42 @@ class ModelCall:
 
 
 class RunMeter:
-    """Counts nothing: the reducer counts a run's own budget (`core.spending`).
+    """The meter without shared budgets; a run's own budget is counted in `core.spending`.
 
-    `SharedBudgetMeter` takes its place where budgets are shared. `shares` has the budgets of
-    admitted delegations, by call id.
+    `SharedBudgetMeter` is the one with shared budgets. `shares` has the budgets of allowed
+    delegations, by call id.
     """
 
     def __init__(self) -> None:
         self.shares: dict[str, Budget] = {}
 
     async def begin(self, command: AskModel) -> ModelCall:
-        """Begin to count a request to the model; `end` takes the result. Raises `BudgetRefused`."""
+        """Start metering a model request; `end` must follow. Raises `BudgetRefused`."""
         return ModelCall(command)
 
     async def end(self, call: ModelCall, error: BaseException | None) -> None:
-        """Count what a request has used; `error` is what broke it off."""
+        """Charge a model request; `error` is the exception that ended it, if any."""
 
-    async def admit(
+    async def charge_calls(
         self, commands: Sequence[MakeCall], run: Run, refuse: Callable[[Returned], None]
     ) -> Sequence[MakeCall]:
-        """Count calls, and return those that may be made; `refuse` takes the results of others."""
+        """Charge calls and return the allowed ones; `refuse` receives the results of the others."""
         del refuse
         self.shares = shares(run, commands) if run.budget else {}
         return commands
 
     def take_up(self, call: Delegation) -> None:
-        """Count a former owner's delegation, in a run that ends now."""
+        """Adopt a former owner's delegation, in a run that ends now."""
 
     def end_child(self, result: Result, used: Used) -> None:
-        """Count what a delegation has used."""
+        """Charge a delegation's usage."""
 
     async def close(self, *, has_ended: bool) -> None:
-        """End the counting: the run has ended, or another process goes on with it."""
+        """Stop metering: the run has ended, or is handed over."""
 
 
 def budget_notices(before: Run, after: Run) -> list[Notice]:
-    """Return a notice for each limit of a run that has just reached 80 %, and one at its end."""
+    """Return a warning for each limit that has just reached 80 %, and a summary at the end."""
     if not after.budget.limits:
         return []
     found = budget_summary(after) if after.phase is Phase.DONE else []
@@ -127,7 +127,7 @@ def budget_summary(run: Run) -> list[Notice]:
 
 
 def budget_warning(name: Limit, used: Used, budget: Budget, scope: str = "") -> Notice:
-    """Return the warning about one limit; `scope` is as in `limit_place`."""
+    """Return the warning for one limit; `scope` is as in `limit_place`."""
     about: dict[str, JSON] = {
         "used": encode_budget(used)[name],
         "limit": encode_budget(budget)[name],

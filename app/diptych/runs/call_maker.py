@@ -1,8 +1,8 @@
 """Makes the calls of one run: from the command `MakeCall` to the event `Returned`.
 
-`check` asks policy and budget; `make` has a call counted, and `begin` announces, records and sends
-it, in this order. Where budgets are shared, counting may take a while: then the inbox gets
-`Admitted`, and the run goes on meanwhile (decision 228).
+`check` asks policy and budget, `make` charges the calls, and `begin` announces, logs and sends
+them. With shared budgets, charging may take a while: the run goes on, and the inbox gets
+`CallsAllowed` (decision 228).
 """
 
 import asyncio
@@ -43,12 +43,12 @@ from diptych.ports import ChildEvent, DelegationRequest, Notice
 from diptych.runs.approvals import child_approval
 from diptych.runs.backends import Backends
 from diptych.runs.hooks import HookCaller
-from diptych.runs.inbox import Admitted, RunTasks
+from diptych.runs.inbox import CallsAllowed, RunTasks
 from diptych.runs.run_log import PROGRESS, RunWriter
 from diptych.runs.timers import Deadline
 
-Withheld: TypeAlias = Returned | ApprovalRequested
-"""The event in place of a call that is denied, or waits for a decision."""
+Blocked: TypeAlias = Returned | ApprovalRequested
+"""The event instead of a call that is denied or needs approval."""
 
 _logger = logging.getLogger(__name__)
 
@@ -65,27 +65,27 @@ class CallMaker:
         tasks: RunTasks,
     ) -> None:
         self.children: dict[str, ChildRun] = {}
-        """The tasks of delegations without a result, by call id, as far as known."""
+        """Known tasks of delegations without a result, by call id."""
         self._backends = backends
         self._hooks = hooks
         self._writer = writer
         self._log = writer.log
         self._deadline = deadline
         self._tasks = tasks
-        self._counting: list[MakeCall] = []
-        self._to_count: list[MakeCall] = []
+        self._charging: list[MakeCall] = []
+        self._to_charge: list[MakeCall] = []
 
     @property
     def not_begun(self) -> Sequence[MakeCall]:
-        """The calls that are counted now or next."""
-        return [*self._counting, *self._to_count]
+        """The calls that are being charged, or will be next."""
+        return [*self._charging, *self._to_charge]
 
-    def check(self, command: MakeCall, before: Sequence[MakeCall]) -> Withheld | None:
-        """Ask the policy about a call, which is audited, then the run's budget.
+    def check(self, command: MakeCall, before: Sequence[MakeCall]) -> Blocked | None:
+        """Check a call against the policy (audited), then the run's budget.
 
-        Returns None if it may be made. `before` are calls that are allowed and not begun.
+        Returns None if it may be made. `before` are allowed calls that have not begun.
         """
-        if command.is_retry:  # a former owner has checked it
+        if command.is_retry:  # checked by a former owner
             return None
         run, call = self._writer.current, command.call
         principal, on_behalf = run.caller or run.subject, run.subject if run.caller else ""
@@ -108,31 +108,31 @@ class CallMaker:
                 return denied_call(run, command, before)
 
     async def make(self, commands: Sequence[MakeCall]) -> None:
-        """Count calls, and begin those that may be made: now or, if that takes time, later.
+        """Charge calls and begin the allowed ones, at once or when charging is done.
 
-        Calls of two events are counted one after another: shares are computed together.
+        Calls are charged one batch at a time, because their shares are computed together.
         """
-        if self._counting:
-            self._to_count += commands
+        if self._charging:
+            self._to_charge += commands
             return
-        self._counting = list(commands)
-        if admitted := await self._tasks.start_eagerly(self._admit(commands)):
-            await self.begin(admitted)
+        self._charging = list(commands)
+        if allowed := await self._tasks.start_eagerly(self._charge(commands)):
+            await self.begin(allowed.commands)
 
-    async def _admit(self, commands: Sequence[MakeCall]) -> Admitted:
+    async def _charge(self, commands: Sequence[MakeCall]) -> CallsAllowed:
         meter, refuse = self._backends.meter, self._tasks.inbox.put_nowait
-        return Admitted(await meter.admit(commands, self._writer.current, refuse))
+        return CallsAllowed(await meter.charge_calls(commands, self._writer.current, refuse))
 
-    async def begin(self, admitted: Admitted) -> None:
-        """Announce and record calls that may be made, and start them; then count the next ones."""
-        self._counting = []
-        await self._begin(self._still_due(admitted.commands))
-        to_count, self._to_count = self._still_due(self._to_count), []
-        if to_count:
-            await self.make(to_count)
+    async def begin(self, allowed: Sequence[MakeCall]) -> None:
+        """Announce, log and start allowed calls; then charge the next ones."""
+        self._charging = []
+        await self._begin(self._still_due(allowed))
+        to_charge, self._to_charge = self._still_due(self._to_charge), []
+        if to_charge:
+            await self.make(to_charge)
 
     def _still_due(self, commands: Sequence[MakeCall]) -> Sequence[MakeCall]:
-        """Skip calls that a message has superseded while they were counted, and had not begun."""
+        """Return the calls to begin; skip those that a message superseded meanwhile."""
         if not self._writer.current.queues.steering:
             return commands
         for command in commands:
@@ -162,19 +162,19 @@ class CallMaker:
             self._tasks.start(trace.calling(command.call.id, make) if trace else make())
 
     async def look_for_children(self, commands: Sequence[MakeCall]) -> None:
-        """Take up a former owner's delegations, though the run ends now.
+        """Resume a former owner's delegations in a run that is ending.
 
-        Its end cancels them, at the other agents too, and records what those say.
+        Its end then cancels them at the other agents too, and logs their reports.
         """
         run = self._writer.current
         for command in commands:
             if command.is_retry and isinstance(command.call, Delegation):
                 self._backends.meter.take_up(command.call)
                 self._tasks.start(self._call(command, run))
-        await asyncio.sleep(0)  # what is cancelled before its first step never begins
+        await asyncio.sleep(0)  # a task cancelled before its first step never begins
 
     async def _call(self, command: MakeCall, run: Run) -> Returned | Failed:
-        """Call a tool, or delegate; returns the result as hooks leave it. Errors are results."""
+        """Make a call; return its result after the hooks. Errors are results."""
         call = command.call
         try:
             output = await self._send(command, run)
@@ -184,19 +184,19 @@ class CallMaker:
         except asyncio.CancelledError:
             if self._tasks.is_cancelled:
                 raise
-            text = prompt.outcome_unknown("the call was cancelled from within")
+            text = prompt.outcome_unknown("the call cancelled itself")
             result = Result(call.id, text, error="unknown")
         except LoopError:
             raise
         except Exception:
-            _logger.exception("a call failed with an unexpected error")
-            text = prompt.outcome_unknown("the call failed inside the agent")
+            _logger.exception("call failed with an unexpected error")
+            text = prompt.outcome_unknown("the call failed with an internal error of the agent")
             result = Result(call.id, text, error="unknown")
         else:
             result = _result(call, output)
         kind: CallKind = "agent" if isinstance(call, Delegation) else "tool"
         if result.child:
-            child = _counted(call, result.child, run)  # whatever ends the run meanwhile
+            child = _counted(call, result.child, run)  # kept in case the run ends meanwhile
             self.children[call.id], result = child, replace(result, child=child)
         judged = await self._hooks.after_call(call, result, run)
         if isinstance(judged, Failed):
@@ -256,14 +256,14 @@ class CallMaker:
 
 
 def _counted(call: Call, child: ChildRun, run: Run) -> ChildRun:
-    """Drop the claimed use of a child that was given no share: it does not count."""
+    """Drop the reported usage of a child without a share: it does not count."""
     return child if gets_share(call, run) else replace(child, usage=None, used=None)
 
 
 def _tool_of(call: ToolCall, run: Run) -> Tool:
     tool = run.catalog.tool(call.name)
     if tool is None:
-        raise LoopError(f"{call} was commanded, but the catalog has no such tool")
+        raise LoopError(f"{call} is not in the run's catalog")
     return tool
 
 
@@ -276,7 +276,7 @@ def _result(call: Call, output: CallOutput) -> Result:
 
 
 def _recordable(value: JSON) -> JSON:
-    """Return the value if a record can hold it; for any other the model still has the text."""
+    """Return the value if a record can hold it, else None; the model still has the text."""
     try:
         return value if len(orjson.dumps(value)) <= RESULT_BYTES else None
     except TypeError:
@@ -288,7 +288,7 @@ def _result_text(text: str) -> str:
 
 
 def progress_notice(command: MakeCall, max_steps: int) -> Notice:
-    """Return the notice that precedes a call."""
+    """Return the notice sent before a call."""
     fields: dict[str, JSON] = {
         "step": command.step,
         "max_steps": max_steps,
@@ -299,9 +299,9 @@ def progress_notice(command: MakeCall, max_steps: int) -> Notice:
 
 
 def delegation_notice(call: Call, seen: str | ChildEvent) -> Notice:
-    """Return the notice of a sub-agent's text, or of an event in a run at or below it.
+    """Return the notice of a sub-agent's text, or of an event of it or its children.
 
-    `path` holds the calls that lead there; `content` is only the sub-agent's own text.
+    `path` holds the call ids that lead there; `content` is only the sub-agent's own text.
     """
     about: dict[str, JSON] = {"call_id": call.id, "target": target(call)}
     if isinstance(seen, str):

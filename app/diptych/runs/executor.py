@@ -1,7 +1,7 @@
-"""Executes one run: restores it from its record, gives it a runner, and sees to its end.
+"""Executes one run: rebuilds it from its log, gives it a runner, and sees to its end.
 
-A run of another agent is leased to its caller: while that is subscribed, by whatever
-replica, the run is attended; one that was not attended for so long is aborted.
+A delegated run is leased to its caller: it is attended while the caller is subscribed, at any
+replica, and aborted after a lease's time unattended.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext,
 from dataclasses import replace
 
 from diptych.budgets.run_meter import RunMeter
+from diptych.budgets.shared_budget_meter import meter_of
 from diptych.core.approval_records import waited_seconds
 from diptych.core.codec import TERMINAL, Record, encode, is_terminal
 from diptych.core.errors import BlobMissing, OutOfMemory, RunLost, StoreError, StoreFull
@@ -28,14 +29,14 @@ from diptych.runs.run_log import RunLog, rebuild
 from diptych.runs.runner import DEADLINE_EXCEEDED, Runner
 from diptych.runs.timers import Deadline
 
-UNATTENDED = Aborted("the agent that gave this task has gone, and nobody took its place")
+UNATTENDED = Aborted("the agent that delegated this task is gone, and no replica took over")
 MAX_OWNER_CHANGES, OWNER_CHANGES_SECONDS = 10, 600.0
-"""Of one run in so many seconds: then it is ended."""
-SIGNALS_AFTER = 0.4  # seconds in its queue, after which the store may hold signals for a run
+"""A run with this many new owners in this time is ended."""
+SIGNALS_AFTER = 0.4  # seconds in the queue after which the store may hold signals for a run
 TOO_MANY_CHANGES = Failed(
     "too_many_owners",
-    f"{MAX_OWNER_CHANGES} processes have taken this run up within {OWNER_CHANGES_SECONDS / 60:.0f} "
-    "minutes, and none could go on with it",
+    f"{MAX_OWNER_CHANGES} processes took over this run within {OWNER_CHANGES_SECONDS / 60:.0f} "
+    "minutes, and none could continue it",
 )
 _logger = logging.getLogger(__name__)
 
@@ -50,9 +51,9 @@ class Executor:
         self._catalogs = CatalogRecorder(definition, backends, stores.log, stores.clock)
 
     async def execute(self, active: ActiveRun) -> Run:
-        """Take a run to its end, or to where it is handed over.
+        """Execute a run to its end, or until it is handed over.
 
-        Raises `UnreadableRecord`, and `StoreError` or `RunLost` where this process cannot go on.
+        Raises `UnreadableRecord`, and `StoreError` or `RunLost` if this process cannot continue.
         """
         try:
             run = await self._restore(active)
@@ -64,18 +65,18 @@ class Executor:
             try:
                 return await self._drive(active, run, trace)
             except StoreFull:
-                stop = Failed("store_full", "the store has no room left for the record of this run")
+                stop = Failed("store_full", "the store has no room for this run's log")
             except OutOfMemory as error:
                 stop = Failed("out_of_memory", str(error))
             except (StoreError, RunLost):
                 raise
             except Exception:
                 _logger.exception("run %s failed with an unexpected error", active.run_id)
-                stop = Failed("internal_error", "the agent failed inside")
+                stop = Failed("internal_error", "an internal error of the agent")
             return await active.finish(active.run or run, stop)
 
     async def end_unread(self, active: ActiveRun, lease: Lease, why: Failed) -> Run:
-        """End a run without reading its record: nobody can execute it."""
+        """End a run that nobody can execute, without reading its log."""
         entry = await self._stores.log.entry(active.run_id)
         if entry.status not in TERMINAL:
             event_type, content, metadata = encode(why)
@@ -88,13 +89,13 @@ class Executor:
         return Run(phase=Phase.DONE)
 
     async def end_queued(self, active: ActiveRun, stop: Stop) -> Run:
-        """End a run whose turn has not come, or that there is no room for. Raises as `execute`."""
+        """End a run before its turn, or for lack of memory. Raises as `execute`."""
         run = await self._restore(active)
         with self._traced(active.log):
             return await self._end(active, run, stop)
 
     async def _end(self, active: ActiveRun, run: Run, stop: Stop) -> Run:
-        """End a run that is queued, or queued again since the store lost its newest records."""
+        """End a queued run, or one queued again because the store lost its newest records."""
         if run.phase is Phase.DONE:
             return await self._found_ended(active, run)
         if await self._may_be_truncated(active.log):
@@ -106,12 +107,12 @@ class Executor:
         return ended
 
     async def _found_ended(self, active: ActiveRun, run: Run) -> Run:
-        """Count what a dead owner had on record, with the end, and did not count."""
+        """Charge what a dead owner logged, including the end, but did not charge."""
         await self._meter(active.log).close(has_ended=True)
         return run
 
     async def _restore(self, active: ActiveRun) -> Run:
-        """Rebuild a run from its record, and deliver the signals sent to it without an owner."""
+        """Rebuild a run from its log, and deliver signals sent while it had no owner."""
         log, stores = active.log, self._stores
         if not log.records:
             log.load(await stores.log.read(log.run_id))
@@ -131,9 +132,9 @@ class Executor:
         first: list[Event] = []
         if run.phase is Phase.QUEUED:
             if await self._may_be_truncated(log):
-                first.append(OwnerChanged(lost_tail=True))  # it may have been further
+                first.append(OwnerChanged(lost_tail=True))  # it may have got further
             offered = await self._catalogs.offered_now()
-            first += [*active.mailbox.take(), offered]  # before the model is asked
+            first += [*active.mailbox.take(), offered]  # before the first model request
         else:
             if _changes_owners_fast(log):
                 runner.stop(TOO_MANY_CHANGES)
@@ -148,20 +149,19 @@ class Executor:
             await backends.meter.close(has_ended=is_terminal(log.records[-1]))
 
     def _traced(self, log: RunLog) -> AbstractContextManager[RunTrace | None]:
-        """Trace a run while the block lasts, if there is tracing."""
+        """Trace a run during the block, if tracing is on."""
         if (tracing := self._backends.tracing) is None:
             return nullcontext()
         return tracing.of_run(log.run_id, log.session_id, lambda: log.records)
 
     def _meter(self, log: RunLog) -> RunMeter:
-        budgets = self._backends.budgets
-        return budgets.of_run(log) if budgets else RunMeter()
+        return meter_of(self._backends.budgets, log)
 
     async def _may_be_truncated(self, log: RunLog) -> bool:
         return log.was_loaded and await self._stores.leases.may_be_truncated(log.run_id)
 
     def _deadline(self, active: ActiveRun, run: Run) -> Deadline:
-        """Return the caller's and the manifest's deadline, which approvals put off."""
+        """Return the caller's and the manifest's deadline; approvals extend the latter."""
         now = asyncio.get_running_loop().time()
         records, time = active.log.records, self._stores.clock.now()
         waited = waited_seconds(records, time)
@@ -178,9 +178,9 @@ class Executor:
 
 
 async def _fail_without_catalog(log: RunLog) -> Run:
-    """End a run that nobody can rebuild any more."""
+    """End a run that cannot be rebuilt."""
     if not is_terminal(log.records[-1]):
-        await log.append([Failed("store_lost", "the store has lost what this run was offered")])
+        await log.append([Failed("store_lost", "the store lost this run's catalog")])
     return Run(phase=Phase.DONE)
 
 
@@ -196,7 +196,7 @@ def _overdue(active: ActiveRun, run: Run) -> Stop | None:
 
 
 def attend(feed: Feed, run_id: str, active: ActiveRun | None) -> None:
-    """Tell a run's owner, here or at another process, that its caller still waits for it."""
+    """Tell a run's owner, at any process, that the caller still waits."""
     if active:
         active.attend()
     else:
@@ -205,7 +205,7 @@ def attend(feed: Feed, run_id: str, active: ActiveRun | None) -> None:
 
 @asynccontextmanager
 async def abandoned_after(seconds: float, active: ActiveRun, feed: Feed) -> AsyncIterator[None]:
-    """Abort the run of the block once its caller has not attended it for so long."""
+    """Abort the run of the block once it was unattended for `seconds`."""
     watching = asyncio.create_task(_watch(seconds, active, feed))
     try:
         yield
@@ -214,14 +214,14 @@ async def abandoned_after(seconds: float, active: ActiveRun, feed: Feed) -> Asyn
 
 
 async def _watch(seconds: float, active: ActiveRun, feed: Feed) -> None:
-    """Stop the run once it was not attended for so long.
+    """Stop the run once it was unattended for `seconds`.
 
-    While the store is away, or this process stood still, nothing reached it: after that the time
-    begins anew.
+    While the store is away or this process is frozen, no notice arrives, so the time starts again
+    afterwards.
     """
 
-    def hear(_: FeedItem) -> None:
-        active.attend()  # a gap counts, too: somebody may have been missed
+    def on_attended(_: FeedItem) -> None:
+        active.attend()  # a gap counts too: it may hide a notice
 
     loop = asyncio.get_running_loop()
     active.attend()
@@ -229,13 +229,13 @@ async def _watch(seconds: float, active: ActiveRun, feed: Feed) -> None:
     try:
         while (left := active.attended_at + seconds - loop.time()) > 0:
             if unsubscribe is None:
-                with suppress(StoreError):  # it is tried again
-                    unsubscribe = await feed.subscribe(_channel(active.run_id), hear)
+                with suppress(StoreError):  # retried below
+                    unsubscribe = await feed.subscribe(_channel(active.run_id), on_attended)
             await asyncio.sleep(min(left, seconds / 4))
             if unsubscribe is None or not active.log.is_surely_owned:
                 await active.log.wait_owned()
                 active.attend()
-        _logger.warning("run %s is aborted: %s", active.run_id, UNATTENDED.reason)
+        _logger.warning("run %s was aborted: %s", active.run_id, UNATTENDED.reason)
         active.stop(UNATTENDED)
     finally:
         if unsubscribe:

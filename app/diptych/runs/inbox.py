@@ -1,8 +1,8 @@
-"""The inbox of one run, from which `Runner.drive` takes, and what fills it.
+"""The inbox of one run, read by `Runner.drive`, and its sources.
 
-RunTasks      results of tasks: `Replied` of the model, `Returned` of a call, `Admitted`
-TextBatcher   `TextDue`, when text of a streamed answer is to be recorded
-Runner        stops, messages and decisions from outside
+RunTasks      results of tasks: `Replied` of the model, `Returned` of a call, `CallsAllowed`
+  TextBatcher   `TextDue`, when text of a streamed answer is to be logged
+  Runner        stops, messages and decisions from outside
 """
 
 import asyncio
@@ -14,43 +14,43 @@ from typing import Any, TypeAlias, TypeVar
 from diptych.core.commands import MakeCall
 from diptych.core.events import Event
 
-TEXT_INTERVAL = 0.025  # seconds in which pieces of an answer are merged into one event (loop.md §9)
-CANCEL_SECONDS = 0.9  # for cancelled tasks to tell their servers: an abort takes effect in 1 s
+TEXT_INTERVAL = 0.025  # seconds; pieces of an answer within it become one event (loop.md §9)
+CANCEL_SECONDS = 0.9  # for tasks to cancel at their servers, as aborts take effect within 1 s
 
 
 @dataclass(frozen=True, slots=True)
 class TaskCrashed:
-    """A task raised what no adapter should: a bug, to be raised where the run is driven."""
+    """A task raised an unexpected error, a bug; raised again in `Runner.drive`."""
 
     cause: BaseException
 
 
 @dataclass(frozen=True, slots=True)
 class TextDue:
-    """`TextBatcher` has text of the answer; `Runner` takes and records it."""
+    """`TextBatcher` has text of the answer to log."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """Another process is to go on with the run."""
+    """Another process is to continue the run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
-    """These calls may be made: what budgets have left was reserved for them."""
+class CallsAllowed:
+    """These calls may be made: the budgets have been charged."""
 
     commands: Sequence[MakeCall]
 
 
-InboxItem: TypeAlias = Event | TaskCrashed | TextDue | HandOver | Admitted
+InboxItem: TypeAlias = Event | TaskCrashed | TextDue | HandOver | CallsAllowed
 Inbox: TypeAlias = "asyncio.Queue[InboxItem]"
 Item = TypeVar("Item", bound=InboxItem)
 
 
 class RunTasks:
-    """The tasks of one run. What one returns goes into the `inbox`, unless it was cancelled.
+    """The tasks of one run; the results go into the `inbox`, unless cancelled.
 
-    With `leaves_remote` other agents go on with their tasks when those here are cancelled.
+    With `leaves_remote`, other agents continue their tasks when those here are cancelled.
     """
 
     def __init__(self, inbox: Inbox) -> None:
@@ -66,7 +66,7 @@ class RunTasks:
         task.add_done_callback(self._on_done)
 
     async def start_eagerly(self, work: Coroutine[Any, Any, Item]) -> Item | None:
-        """Start a task, and return its result if it waits for nothing; else as `start`."""
+        """Start a task; return its result if it does not wait, else as `start`."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         await asyncio.sleep(0)
@@ -77,9 +77,9 @@ class RunTasks:
         return task.result()
 
     async def cancel_all(self, *, leaves_remote: bool = False) -> None:
-        """Cancel all tasks, once; those that do not end in 0.9 s are left to end alone.
+        """Cancel all tasks, once; wait at most 0.9 s for them.
 
-        With `leaves_remote` other agents go on with theirs: another process takes the run over.
+        With `leaves_remote`, tasks at other agents continue, as another process takes over the run.
         """
         if self.is_cancelled:
             return
@@ -101,7 +101,7 @@ class RunTasks:
 class TextBatcher:
     """Merges pieces of an answer: the first is due at once, later ones in batches of 25 ms.
 
-    When there is a batch to take, the `inbox` of its run gets `TextDue`.
+    Puts `TextDue` into the `inbox` when a batch is due.
     """
 
     def __init__(self, inbox: Inbox) -> None:
@@ -113,7 +113,7 @@ class TextBatcher:
 
     @property
     def has_text(self) -> bool:
-        """Whether there is text to send, or text that is void."""
+        """Whether there is text to send, or sent text has become void."""
         return bool(self._pieces) or self._is_void
 
     def add(self, text: str) -> None:
@@ -123,13 +123,13 @@ class TextBatcher:
         self._put_when_due()
 
     def void(self) -> None:
-        """Make all text before void."""
+        """Make all text so far void."""
         self._pieces.clear()
         self._is_void = True
         self._put_when_due()
 
     def take(self) -> tuple[bool, str]:
-        """Return all text that has arrived, and whether text before it is void."""
+        """Return whether the text sent before is void, and the new text."""
         self._is_due = False
         text, is_void = "".join(self._pieces), self._is_void
         self._is_void = False

@@ -1,8 +1,8 @@
-"""Drives one run: carries out the reducer's commands and feeds events back to it.
+"""Drives one run: carries out the reducer's commands, and feeds events back to it.
 
-The order is always the same: advance, record, notify subscribers, act. Only questions, to the model
-and to hooks, may start before the write has ended: asking twice does no harm. Everything that
-happens to a run, its abort and its deadline too, comes through one inbox.
+The order is always: advance, log, notify subscribers, act. Only requests to the model and the hooks
+may start before the log is written: repeating them is harmless. All events of a run, including its
+cancellation and deadline, come through one inbox.
 """
 
 import asyncio
@@ -39,11 +39,11 @@ from diptych.core.reducer import advance, closing_events
 from diptych.core.state import Phase, Run, calls_awaiting_decision
 from diptych.ports import Notice
 from diptych.runs.backends import Backends
-from diptych.runs.call_maker import CallMaker, Withheld
+from diptych.runs.call_maker import Blocked, CallMaker
 from diptych.runs.catalog_recorder import CatalogRecorder
 from diptych.runs.hooks import HookCaller
 from diptych.runs.inbox import (
-    Admitted,
+    CallsAllowed,
     HandOver,
     Inbox,
     InboxItem,
@@ -57,20 +57,20 @@ from diptych.runs.run_log import DEFERRED_SECONDS, FIRST_DEFERRED_SECONDS, RunLo
 from diptych.runs.timers import Deadline, RunTimers
 
 DEADLINE_EXCEEDED = Failed("deadline_exceeded", "the run ran out of time")
-# If the write of one of these is lost, the model is asked again.
+# If one of these is lost before it is written, the model is asked again.
 _DEFERRABLE = (Offered, Replied, ReplyRejected, FormatChanged)
 
 
 class _Stage(Enum):
     DRIVING = "driving"
-    STOPPING = "stopping"  # it begins nothing new; its end or hand-over is in the inbox
+    STOPPING = "stopping"  # starts nothing new; its end or hand-over is in the inbox
     HANDED_OVER = "handed over"
 
 
 class Runner:
-    """The event loop of one run: to its end, or to where another process takes it over.
+    """The event loop of one run, until it ends or is handed over.
 
-    What it learns of the model's context window goes to `catalogs`, for later runs.
+    Knowledge of the model's context window goes to `catalogs`, for later runs.
     """
 
     def __init__(
@@ -98,31 +98,31 @@ class Runner:
 
     @property
     def run(self) -> Run:
-        """The run as far as it is on record."""
+        """The run up to its last logged event."""
         return self._writer.recorded
 
     def stop(self, stop: Stop) -> None:
-        """End the run: what is in flight is cancelled and recorded as `interrupted`."""
+        """End the run: calls in flight are cancelled and logged as `interrupted`."""
         self._stage = _Stage.STOPPING
         self._inbox.put_nowait(stop)
 
     def signal(
         self, signal: MessageQueued | QueueCleared | ApprovalDecided | ChildApprovalDecided
     ) -> None:
-        """Take a message or a decision; each counts once, a decision unless its call expired."""
+        """Deliver a message or decision; duplicates, and decisions after expiry, are ignored."""
         if isinstance(signal, ApprovalDecided | ChildApprovalDecided):
             signal = self._timers.in_time(self._writer.current, signal)
         self._inbox.put_nowait(signal)
 
     def hand_over(self) -> None:
-        """Stop, and leave the run for another process to continue from its record."""
+        """Stop, and leave the run for another process to continue from its log."""
         self._stage = _Stage.STOPPING
         self._inbox.put_nowait(HandOver())
 
     async def drive(self, *first: Event) -> Run:
-        """Apply `first`, then whatever the inbox brings, until the run ends or is handed over.
+        """Apply `first`, then items of the inbox, until the run ends or is handed over.
 
-        Raises `StoreError`, and whatever a bug raises. A run that was stopped before begins
+        Raises `StoreError`, and any error caused by a bug. A run that is already stopped starts
         nothing.
         """
         self._timers.start()
@@ -131,13 +131,13 @@ class Runner:
                 await self._receive(event)
             while self.run.phase is not Phase.DONE and self._stage is not _Stage.HANDED_OVER:
                 await self._receive(await self._inbox.get())
-        except asyncio.CancelledError:  # the lease was lost: another process goes on
+        except asyncio.CancelledError:  # the lease was lost: another process continues
             await self._tasks.cancel_all(leaves_remote=not self._writer.log.is_lost)
             raise
         except Exception as error:
             await self._writer.wait_written()
             if isinstance(error, StoreError) and not isinstance(error, StoreFull):
-                await self._tasks.cancel_all(leaves_remote=True)  # another process may have it
+                await self._tasks.cancel_all(leaves_remote=True)  # another process may own it
             raise
         finally:
             self._timers.close()
@@ -154,9 +154,9 @@ class Runner:
                     del cause, item  # its traceback leads here
             case TextDue():
                 await self._write_text()
-            case Admitted() as admitted:
+            case CallsAllowed(commands):
                 if self._stage is _Stage.DRIVING:
-                    await self._call_maker.begin(admitted)
+                    await self._call_maker.begin(commands)
             case Aborted() | Failed():
                 await self._end(item)
             case HandOver():
@@ -174,9 +174,9 @@ class Runner:
                 await self._apply(item)
 
     async def _apply(self, event: Event) -> None:
-        """Advance by an event, record and notify it, and make the calls.
+        """Advance by an event, log and publish it, and make the calls.
 
-        A write that led to nothing but a question to the model may be deferred.
+        If the only consequence is a model request, the write may be deferred.
         """
         before = self._writer.current
         self._writer.current, commands = advance(self._writer.current, event)
@@ -203,7 +203,7 @@ class Runner:
     def _carry_out(
         self, commands: Sequence[Command]
     ) -> tuple[list[Event | Notice], list[MakeCall]]:
-        """Ask the model and hooks, and advance by what follows; returns items and calls."""
+        """Start requests and apply emitted events; return items to log, and calls to make."""
         items, calls = list[Event | Notice](), list[MakeCall]()
         todo = deque(commands)
         while todo:
@@ -215,22 +215,22 @@ class Runner:
                 case AskModel() | Judge() as ask:
                     self._ask(ask)
                 case MakeCall() as call:
-                    if withheld := self._check(call, calls):
-                        todo.appendleft(Emit(withheld))
+                    if blocked := self._check(call, calls):
+                        todo.appendleft(Emit(blocked))
                     else:
                         calls.append(call)
                 case Warn(text):
                     items.append(Notice("format_warning", {"message": text}))
         return items, calls
 
-    def _check(self, command: MakeCall, before: Sequence[MakeCall]) -> Withheld | None:
-        """Check a call against policy and budget; returns the event in its place, if any."""
+    def _check(self, command: MakeCall, before: Sequence[MakeCall]) -> Blocked | None:
+        """Check a call against policy and budget; return the event instead of it, if blocked."""
         if self._stage is not _Stage.DRIVING:
             return None
         return self._call_maker.check(command, [*self._call_maker.not_begun, *before])
 
     def _ask(self, command: AskModel | Judge) -> None:
-        """Ask the model or the hooks in a task; its result comes into the inbox."""
+        """Ask the model or the hooks in a task; the result goes to the inbox."""
         if self._stage is not _Stage.DRIVING:
             return
         if isinstance(command, AskModel):
@@ -240,9 +240,9 @@ class Runner:
             self._tasks.start(self._hooks.judge(command, self._writer.current))
 
     async def _end(self, stop: Stop) -> None:
-        """Cancel what is in flight, record what has come back all the same, and end.
+        """Cancel everything in flight, log the results that arrived, and end the run.
 
-        If another process may own the run, its tasks at other agents go on.
+        If another process may own the run, its tasks at other agents continue.
         """
         await self._tasks.cancel_all(leaves_remote=not self._writer.log.is_surely_owned)
         await self._record_arrived()
@@ -251,7 +251,7 @@ class Runner:
         await self._writer.record(*closing_events(self._writer.current, stop, children))
 
     async def _record_arrived(self) -> None:
-        """Record what arrived before everything was cancelled, and begin nothing new."""
+        """Log the results and signals that arrived before the cancellation; start nothing new."""
         while not self._inbox.empty():
             run = self._writer.current
             match self._inbox.get_nowait():
@@ -280,7 +280,7 @@ class Runner:
 
 
 def is_stale(run: Run, item: object) -> bool:
-    """Whether an item comes too late, or a second time, and is dropped."""
+    """Whether an item is late or a duplicate, and must be dropped."""
     match item:
         case MessageQueued() | QueueCleared():
             return not takes(run, item)

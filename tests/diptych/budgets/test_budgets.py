@@ -14,8 +14,8 @@ from support.doubles import (
 )
 from support.stories import virtually
 
-from diptych.budgets.agent_budgets import AgentBudgets, BudgetTerms
-from diptych.budgets.shared_budget_meter import day_key
+from diptych.budgets.agent_budgets import AgentBudgets, BudgetTerms, day_key
+from diptych.budgets.shared_budget_meter import meter_of
 from diptych.core.budget import Budget, SharedBudgets
 from diptych.core.codec import Record
 from diptych.core.commands import AskModel, MakeCall
@@ -341,7 +341,7 @@ async def test_a_step_does_not_wait_for_what_its_own_delegations_hold():
     items = await home.ask()
     assert end_of(items)[0] == "completed"
     denied = next(i for i in items if getattr(i, "event_type", "") == "tool_error")
-    assert "what is left of budget.perDay.toolCalls is reserved" in denied.content
+    assert "the rest of budget.perDay.toolCalls is reserved" in denied.content
     assert home.tools.called == []
 
 
@@ -511,13 +511,13 @@ def _meter(ledger, records=()):
     clock = CountingClock()
     terms = BudgetTerms(shared=SharedBudgets(per_day=Budget(tool_calls=6)))
     budgets = AgentBudgets(terms, ledger, clock)
-    return budgets.of_run(log_of(records))
+    return meter_of(budgets, log_of(records))
 
 
 async def _share(meter):
     call = MakeCall(Delegation("call_1_1", "worker", "work"), 1)
     run = Run(calls=(call.call,))
-    assert await meter.admit([call], run, lambda _: None) == [call]
+    assert await meter.charge_calls([call], run, lambda _: None) == [call]
     return meter.shares["call_1_1"]
 
 
@@ -544,7 +544,7 @@ async def test_a_share_stays_while_a_run_changes_its_owner():
     await asyncio.sleep(20)
     again = MakeCall(Delegation("call_1_1", "worker", "work"), 1, is_retry=True)
     run = Run(calls=(again.call,), shares={"call_1_1": share})
-    assert await next_owner.admit([again], run, lambda _: None) == [again]
+    assert await next_owner.charge_calls([again], run, lambda _: None) == [again]
     await asyncio.sleep(60)
     left = await ledger.reserve_share([day], "of another run", Budget(tool_calls=6), 1)
     assert left.amount == Used(tool_calls=6 - share.tool_calls)
@@ -607,14 +607,14 @@ async def test_a_reply_after_midnight_that_was_asked_for_before_is_not_counted_f
         BudgetTerms(shared=SharedBudgets(per_day=Budget(model_calls=6))), ledger, clock
     )
     records = [Record("run-1", "talk", 1, "user_message", midnight - 1, "hi", {})]
-    former = budgets.of_run(log_of(records))
+    former = meter_of(budgets, log_of(records))
     asked = await former.begin(AskModel(ModelRequest((Message("user", "hi"),)), "actions"))
     clock.seconds = midnight + 1
     asked.usage = Usage(60, 40)
     await former.end(asked, None)
     about = {"usage": {"prompt_tokens": 60, "completion_tokens": 40}}
     records.append(Record("run-1", "talk", 2, "model_reply", midnight + 1, "{}", about))
-    await budgets.of_run(log_of(records)).close(has_ended=True)
+    await meter_of(budgets, log_of(records)).close(has_ended=True)
     keys = (day_key(midnight - 1), day_key(midnight + 1))
     days = [Account("perDay", key, Budget(model_calls=6), 100_000) for key in keys]
     assert [used.model_calls for used in await ledger.used(days)] == [1, 0]

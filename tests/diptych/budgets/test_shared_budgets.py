@@ -13,8 +13,7 @@ from support.redis_server import RedisServer, redis_server
 from support.redis_stores import soon, stores
 
 from diptych import ports
-from diptych.budgets.agent_budgets import AgentBudgets, BudgetTerms
-from diptych.budgets.shared_budget_meter import day_key
+from diptych.budgets.agent_budgets import AgentBudgets, BudgetTerms, day_key
 from diptych.core.budget import Budget, SharedBudgets
 from diptych.core.messages import Message, Usage, Used
 from diptych.core.run_settings import RunSettings
@@ -144,7 +143,7 @@ async def test_what_a_dead_owner_did_not_settle_of_a_run_that_has_ended_is_count
         return []
 
     async with replicas(server.url, 2, tokens=10_000) as (dead, heir):
-        ledger = dead.budgets._ledger.store
+        ledger = dead.budgets.ledger
         ledger.settle = lose  # type: ignore[method-assign]
         ledger.count_record = hang  # type: ignore[method-assign] # it dies at its run's end
         assert (await dead.ask("talk")).event_type == "completed"
@@ -164,7 +163,7 @@ async def _die_in_the_answer(dead: Replica) -> str:
     async def lose(*_: Any) -> list[Used]:
         return []
 
-    dead.budgets._ledger.store.settle = lose  # type: ignore[method-assign] # it dies before
+    dead.budgets.ledger.settle = lose  # type: ignore[method-assign] # it dies before
     dead.model.free = 1
     dead.model.may_reply.clear()
     run_id = await dead.start()

@@ -233,12 +233,12 @@ def unsettled(patch):
 
 
 def uncounted(patch):
-    """Nobody counts what a dead owner has on record."""
+    """The usage that a dead owner logged is never charged."""
 
-    async def count_record(self):
-        self._must_count_record = False
+    async def charge_log(self):
+        self._must_charge_log = False
 
-    patch.setattr(SharedBudgetMeter, "_count_record", count_record)
+    patch.setattr(SharedBudgetMeter, "_charge_log", charge_log)
 
 
 def overdrawn(patch):
