@@ -72,7 +72,9 @@ async def test_a_task_that_is_followed_goes_on_and_one_that_is_left_is_cancelled
             return (await run_of(leaf))["status"] == "aborted"
 
         await until(is_cancelled, 10)
-        assert "the agent that gave this task has gone" in (await run_of(leaf))["error"]["message"]
+        assert (
+            "the agent that delegated this task is gone" in (await run_of(leaf))["error"]["message"]
+        )
         errors = [e for e in await leaf.memory() if e["event_type"] == "tool_error"]
         assert [e["metadata"]["error"] for e in errors] == ["interrupted"]
 

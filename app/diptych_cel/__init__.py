@@ -1,5 +1,5 @@
-"""CEL expressions of policies: checked with the place of a mistake, bounded in cost, evaluated.
+"""CEL expressions of policies: parsed, bounded in cost, and evaluated.
 
-The one package that pods and the operator share: the operator checks with it what pods evaluate. It
-knows neither of them.
+The only package that pods and the operator share: the operator validates the expressions that pods
+evaluate.
 """

@@ -1,7 +1,4 @@
-"""The fields of what an expression knows of a call beside its arguments, and uses of others.
-
-A field that no call has makes a condition fail for every call, or `has` never true.
-"""
+"""Finds uses of fields that no call has; they would make a condition always fail."""
 
 from collections.abc import Iterator, Mapping
 
@@ -20,9 +17,9 @@ _FIELDS: Mapping[str, frozenset[str]] = {
 def find_unknown_fields(
     tree: Node, own: frozenset[str] = frozenset()
 ) -> Iterator[tuple[Node, str]]:
-    """Find where a field is used that there never is, and say so.
+    """Yield each use of an unknown field, with an error.
 
-    `own` are the names that macros around give to elements; these are no variables of a call.
+    `own` are the element names of surrounding macros, which are not variables of the call.
     """
     field = _used_field(tree)
     variable = _name(tree.parts[0], own) if field is not None else ""
@@ -35,7 +32,7 @@ def find_unknown_fields(
 
 
 def _used_field(node: Node) -> str | None:
-    """Return the field that a node asks for: `tool.name`, `has(tool.name)`, `tool["name"]`."""
+    """Return the field that a node accesses: `tool.name`, `has(tool.name)`, `tool["name"]`."""
     if node.kind in {"select", "has"}:
         return node.name
     is_index = node.kind == "call" and node.name == "_[_]" and node.parts[1].kind == "const"
@@ -43,7 +40,7 @@ def _used_field(node: Node) -> str | None:
 
 
 def _name(node: Node, own: frozenset[str]) -> str:
-    """Name a variable, or a field of one, as it is written with a dot."""
+    """Return a variable or field as a dotted name."""
     if node.kind == "ident":
         return "" if node.name in own else node.name
     field = _used_field(node)

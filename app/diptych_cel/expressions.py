@@ -1,6 +1,6 @@
-"""CEL expressions of a policy: checked when a manifest is read, evaluated for each call.
+"""CEL expressions of policies: checked when a manifest is read, evaluated for each call.
 
-The library is Google's own (decision 138). It is imported only where there is an expression.
+The library is Google's (decision 138), imported only if there is an expression.
 """
 
 import re
@@ -19,36 +19,36 @@ if TYPE_CHECKING:
     from cel_expr_python import cel
 
 About: TypeAlias = Literal["tool", "agent"]
-"""What a rule is about: calls of tools, or delegations to agents."""
+"""The subject of a rule: calls of tools, or delegations to agents."""
 CALL_VARIABLES: Mapping[About, tuple[str, ...]] = {
     "tool": ("args", "tool", "caller"),
     "agent": ("args", "agent", "caller"),
 }
-"""The variables of an expression, by what its rule is about. Each is a map."""
+"""The variables of an expression, by its rule's subject. Each is a map."""
 MAX_EXPRESSION = 2_048  # characters
 MAX_ARGS = 65_536  # bytes of JSON
-MAX_MACRO_ARGS, MAX_MACRO_ELEMENTS = 16_384, 2_000  # where a macro iterates: its cost is quadratic
-_MAX_MACROS = 2  # one inside the other
+MAX_MACRO_ARGS, MAX_MACRO_ELEMENTS = 16_384, 2_000  # with macros, whose cost is quadratic
+_MAX_MACROS = 2  # nested
 _MAX_PATTERN, _MAX_REPEATS = 256, 500  # characters, and the product of counted repeats
 _REPEAT = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 _ERROR = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
-"""The character as JSON writes it; its backslash is not the second of a pair."""
+"""NUL as JSON writes it, after an even number of backslashes."""
 _MAX_REASON = 200  # characters
 
 
 class InvalidExpression(ValueError):
-    """An expression that is wrong or may be too costly; the message begins with its place."""
+    """An expression is invalid or too costly; the message begins with the position."""
 
 
 class EvaluationFailed(Exception):
-    """An expression gave no truth value for a call."""
+    """An expression gave no boolean for a call."""
 
 
 class CallFacts:
-    """What the expressions of a policy know of one call, by `CALL_VARIABLES`.
+    """The variables of one call, by `CALL_VARIABLES`.
 
-    `others` gives the variables beside the arguments, once an expression is evaluated.
+    `others` returns the variables other than the arguments, when first needed.
     """
 
     def __init__(
@@ -63,33 +63,33 @@ class CallFacts:
 
     @cached_property
     def activation(self) -> "cel.Activation":
-        """The variables as the library reads them, which takes longer than most evaluations."""
+        """The library's form of the variables, cached, as it takes longer than most evaluations."""
         return self.new_activation()
 
     def new_activation(self) -> "cel.Activation":
-        """Return the variables anew: the library keeps in them what an evaluation makes."""
+        """Return fresh variables: evaluations with macros store values in them."""
         others = self._others()
         if any("\0" in str(text) for text in others.get("caller", {}).values()):
-            raise EvaluationFailed("the caller's name holds a NUL character")
+            raise EvaluationFailed("the caller's name contains a NUL character")
         return _environment(self._about).Activation(data={"args": self._args, **others})
 
     @cached_property
     def _args_size(self) -> tuple[int, int]:
-        """The bytes of the arguments as JSON, and how many elements are in them at most.
+        """The bytes of the arguments as JSON, and an upper bound of their elements.
 
-        Raises `EvaluationFailed` if they are no JSON, or hold a NUL: the library reads a text only
-        up to there, and what follows would be hidden from every rule.
+        Raises `EvaluationFailed` if they are not JSON, or contain NUL, where the library would stop
+        reading a string and hide the rest from every rule.
         """
         try:
             written = orjson.dumps(self._args)
         except (TypeError, RecursionError) as error:
-            raise EvaluationFailed("the arguments are no plain JSON") from error
+            raise EvaluationFailed("the arguments are not plain JSON") from error
         if b"\\u0000" in written and _NUL.search(written):
-            raise EvaluationFailed("the arguments hold a NUL character")
+            raise EvaluationFailed("the arguments contain a NUL character")
         return len(written), written.count(b",") + 1
 
     def require_size(self, *, has_macro: bool) -> None:
-        """Raise `EvaluationFailed` for arguments that are too long for an expression."""
+        """Raise `EvaluationFailed` if the arguments are too large for an expression."""
         size, elements = self._args_size
         if size > (MAX_MACRO_ARGS if has_macro else MAX_ARGS):
             raise EvaluationFailed("the arguments are too long for this rule")
@@ -107,14 +107,14 @@ class Expression:
     _program: "cel.Expression"
 
     def holds(self, facts: CallFacts) -> bool:
-        """Evaluate it. Raises `EvaluationFailed` if it fails or is no bool."""
+        """Evaluate it. Raises `EvaluationFailed` if it fails or is not a boolean."""
         facts.require_size(has_macro=self.has_macro)
         try:
             variables = facts.new_activation() if self.has_macro else facts.activation
             value = self._program.eval(variables)
             plain = value.plain_value()
             kind = "BOOL" if isinstance(plain, bool) else value.type().name()
-        except Exception as error:  # the library's own, whatever it is: fail closed
+        except Exception as error:  # any error of the library: fail closed
             raise EvaluationFailed(_short(str(error))) from error
         if kind != "BOOL":
             reason = str(plain) if kind == "ERROR" else f"it is {kind.lower()}, not true or false"
@@ -123,7 +123,7 @@ class Expression:
 
 
 def check_expression(text: str, about: About) -> Expression:
-    """Check an expression of a rule about tools or agents. Raises `InvalidExpression`."""
+    """Check an expression for rules on tools or agents. Raises `InvalidExpression`."""
     if len(text) > MAX_EXPRESSION:
         raise InvalidExpression(f"is longer than {MAX_EXPRESSION} characters")
     environment = _environment(about)
@@ -155,7 +155,7 @@ def _has_macro(tree: Node) -> bool:
 
 
 def _costs(node: Node, environment: "cel.Env", macros: int = 0) -> Iterator[tuple[Node, str]]:
-    """Find what may be too costly: nested macros, and searches without a bound."""
+    """Yield nodes that may be too costly: nested macros, and unbounded searches."""
     macros += node.kind == "comprehension"
     if macros > _MAX_MACROS:
         yield node, f"macros are nested at most {_MAX_MACROS} deep"
@@ -175,9 +175,9 @@ def _names_args(node: Node) -> bool:
 
 
 def _pattern_mistake(pattern: Node, environment: "cel.Env") -> str:
-    """Return why a pattern cannot be used; empty if it can."""
+    """Return why a pattern is unusable; empty if it is fine."""
     if pattern.kind != "const":
-        return "a pattern must be a constant text; join several by ||"
+        return "a pattern must be a constant string; join several with ||"
     repeats = prod(int(most or least) for least, most in _REPEAT.findall(pattern.text))
     if len(pattern.text) > _MAX_PATTERN or repeats > _MAX_REPEATS:
         return (
@@ -189,11 +189,11 @@ def _pattern_mistake(pattern: Node, environment: "cel.Env") -> str:
     if value.type().name() == "BOOL":
         return ""
     reason = str(value.plain_value()).partition("invalid regular expression: ")[2]
-    return f"is no regular expression (RE2): {_short(reason)}"
+    return f"is not a valid regular expression (RE2): {_short(reason)}"
 
 
 def _mistake(text: str, message: str) -> str:
-    """Say where and what a mistake is, in a line."""
+    """Return the position and reason of an error, on one line."""
     found = _ERROR.search(message)
     if found is None:
         return f"column 1: {_short(message)}"

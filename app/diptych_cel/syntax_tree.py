@@ -1,6 +1,6 @@
-"""The syntax tree of a checked CEL expression, as `cel.expr.CheckedExpr` has it in protobuf.
+"""Parses the syntax tree of a checked CEL expression (`cel.expr.CheckedExpr` in protobuf).
 
-The library gives the tree only as bytes, and this is all that reads them.
+The library exposes the tree only in serialized form.
 """
 
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 _VARINT, _FIXED_64, _BYTES = 0, 1, 2  # wire types; any other is four bytes
-_WIRE_TYPE = 7  # the bits of a tag that say it
+_WIRE_TYPE = 7  # bit mask of a tag
 _LAST_BYTE = 0x80
 Kind = Literal["const", "ident", "select", "has", "call", "list", "struct", "comprehension"]
 _KINDS: Mapping[int, Kind] = {
@@ -21,20 +21,19 @@ _KINDS: Mapping[int, Kind] = {
     9: "comprehension",
 }
 _CONSTANT_TEXTS = (6, 7)  # string, bytes
-_ONLY_TESTED = 3  # of a select: it asks whether the field is there
+_ONLY_TESTED = 3  # of a select: it is a `has` macro
 
 _Message: TypeAlias = Mapping[int, list[Any]]
-"""The fields of a message by their numbers: numbers or bytes, as often as they stand there."""
+"""The fields of a message by number; each may occur several times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One part of an expression; `offset` is where it stands, in characters from 0.
+    """A node of an expression; `offset` is its position in characters, from 0.
 
-    `name` is that of a variable, field or function, or the variable of a comprehension; `text` a
-    constant's. `has` is the macro, and else as
-    `select`. `parts` are the nodes inside: of a call its target first; of a comprehension range,
-    start, condition, step and result.
+    `name` is that of a variable, field or function, or of a comprehension's variable; `text` is a
+    constant's value. `has` is the macro, otherwise like `select`. `parts` are the child nodes: of a
+    call, its target first; of a comprehension, range, start, condition, step and result.
     """
 
     kind: Kind
@@ -45,14 +44,14 @@ class Node:
 
 
 def read_tree(serialized: bytes) -> Node:
-    """Read the tree of a serialized expression. Raises `ValueError` for what is none."""
+    """Parse a serialized expression. Raises `ValueError` if it is invalid."""
     try:
         checked = _messages(dict(_fields(serialized))[2])
         [source] = checked[5]
         positions = dict(_position(entry) for entry in _messages(source).get(4, ()))
         return _node(checked[4][0], positions)
     except (KeyError, IndexError, TypeError) as error:
-        raise ValueError(f"this is no checked expression: {error!r}") from error
+        raise ValueError(f"this is not a checked expression: {error!r}") from error
 
 
 def _node(encoded: bytes, positions: Mapping[int, int]) -> Node:
@@ -103,7 +102,7 @@ def _messages(encoded: bytes) -> _Message:
 
 
 def _fields(encoded: bytes) -> Iterator[tuple[int, Any]]:
-    """Return number and value of each field of a message (protobuf "Encoding")."""
+    """Yield the number and value of each field of a message (protobuf "Encoding")."""
     at = 0
     while at < len(encoded):
         tag, at = _varint(encoded, at)

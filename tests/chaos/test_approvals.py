@@ -130,7 +130,7 @@ async def decided_by_several(at: Cashier, tools: Charges) -> None:
     assert sorted(status for status, _ in replies) == [200, 409, 409, 409]
     (won,) = [reply["decision"] for status, reply in replies if status == 200]
     late = [reply["error"]["message"] for status, reply in replies if status == 409]
-    assert all(f"decided already: {won} by somebody" in message for message in late), late
+    assert all(f"already decided: {won} by somebody" in message for message in late), late
     await at.until(at.other, run_id, "completed")
     types = await at.types(at.one, run_id)
     assert types.count("approval_decided") == 1

@@ -41,7 +41,7 @@ async def test_a_pod_that_stood_still_for_longer_than_its_lease_writes_nothing_m
         assert seen.refused, "the old owner wrote nothing: the fence was not put to the test"
 
 
-STALE = ("another process has taken over", "is not owned here any more")
+STALE = ("another process has taken over", "lost the lease of session")
 
 
 async def test_the_checker_sees_it_when_pods_keep_no_promise(tools: Charges) -> None:

@@ -11,7 +11,7 @@ from diptych_cel.expressions import (
 
 TOOL = {"name": "pay", "server": "bank", "annotations": {"destructiveHint": True}}
 ELEMENT = "inside a macro, `matches` searches only the macro's own element"
-CONSTANT = "a pattern must be a constant text"
+CONSTANT = "a pattern must be a constant string"
 COSTLY = (
     "is too costly: a pattern has at most 256 characters, and its repeats multiply to at most 500"
 )
@@ -34,7 +34,7 @@ def holds(text, about="tool", **args):
         ),
         (
             'args.to.matches("[")',
-            "column 17: is no regular expression (RE2): missing ]: [",
+            "column 17: is not a valid regular expression (RE2): missing ]: [",
         ),
         ("true && args.items.all(i, args.note.matches('x'))", f"column 44: {ELEMENT}"),
         ("args.a.all(x, x.all(y, y.all(z, z > 1)))", "column 29: macros are nested at most 2"),

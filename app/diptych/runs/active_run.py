@@ -23,20 +23,20 @@ from diptych.runs.steering import Mailbox
 
 
 class Stage(Enum):
-    """How far a run has come in this process."""
+    """The progress of a run in this process."""
 
-    QUEUED = "queued"  # in its session: its turn has not come
-    EXECUTING = "executing"  # its turn has come
-    CANCELLING = "cancelling"  # it is being ended before its turn
-    HANDING_OVER = "handing over"  # its turn had come, and another process is to go on
-    RELEASED = "released"  # this process has nothing to do with it any more
+    QUEUED = "queued"  # waiting for its turn in the session
+    EXECUTING = "executing"  # it is its turn
+    CANCELLING = "cancelling"  # being ended before its turn
+    HANDING_OVER = "handing over"  # left for another process to continue
+    RELEASED = "released"  # this process is done with it
 
 
 class ActiveRun:
     """A run that this process has queued or executes.
 
-    Signals that arrive before it has a runner are kept. `stop_requested` is the first reason for
-    which it was asked to end. A new session has no history to load.
+    Signals that arrive before it has a runner are kept. `stop_requested` is the first reason to end
+    it. A new session has no history to load.
     """
 
     def __init__(self, log: RunLog, *, is_new_session: bool = False) -> None:
@@ -46,9 +46,9 @@ class ActiveRun:
         self.released = asyncio.Event()
         self.stage = Stage.QUEUED
         self._runner: Runner | None = None
-        self.mailbox = Mailbox()  # until there is a runner
-        self._decisions: dict[str, ApprovalDecided] = {}  # likewise, by call
-        self._deadline: asyncio.TimerHandle | None = None  # while it waits
+        self.mailbox = Mailbox()  # for signals before there is a runner
+        self._decisions: dict[str, ApprovalDecided] = {}  # likewise, by call id
+        self._deadline: asyncio.TimerHandle | None = None  # until there is a runner
         self.attended_at = asyncio.get_running_loop().time()
         self._opened_at = asyncio.get_running_loop().time()
 
@@ -58,34 +58,34 @@ class ActiveRun:
 
     @property
     def run(self) -> Run | None:
-        """The run as far as it is on record, once it has a runner."""
+        """The run up to its last logged event, once it has a runner."""
         return self._runner.run if self._runner else None
 
     @property
     def age(self) -> float:
-        """Seconds since the run was opened, wherever that was."""
+        """Seconds since the run was opened, in any process."""
         return asyncio.get_running_loop().time() - self._opened_at
 
     def set_deadline(self, timer: asyncio.TimerHandle) -> None:
-        """Time the run while it waits; its runner keeps its deadline then."""
+        """Set the deadline timer while the run is queued; its runner takes over later."""
         self._deadline = timer
 
     def was_opened(self, seconds_ago: float) -> None:
-        """Count the run's age from its first record."""
+        """Set the run's age from its first record."""
         self._opened_at = asyncio.get_running_loop().time() - max(0.0, seconds_ago)
 
     def begin(self, stage: Stage) -> bool:
-        """Go from QUEUED to EXECUTING or CANCELLING; False if the run is not queued any more."""
+        """Change from QUEUED to EXECUTING or CANCELLING; False if it is no longer queued."""
         if self.stage is not Stage.QUEUED:
             return False
         self.stage = stage
         return True
 
     def attach(self, runner: Runner) -> None:
-        """Hand the run to its runner, with the signals that came before."""
+        """Attach the runner, and deliver the signals that arrived before."""
         self._runner = runner
         if self._deadline:
-            self._deadline.cancel()  # the runner has it, and knows when it stands still
+            self._deadline.cancel()  # the runner keeps it, and pauses it during approvals
         for signal in (*self.mailbox.take(), *self._decisions.values()):
             runner.signal(signal)
         if self.stop_requested:
@@ -94,7 +94,7 @@ class ActiveRun:
             runner.hand_over()
 
     def stop(self, stop: Stop) -> bool:
-        """End the run. False if it was asked before."""
+        """End the run. Return False if it was stopped before."""
         if self.stop_requested is not None:
             return False
         self.stop_requested = stop
@@ -103,7 +103,7 @@ class ActiveRun:
         return True
 
     def signal(self, signal: Signal) -> bool:
-        """Deliver a signal; what comes twice counts once. False if too many messages wait."""
+        """Deliver a signal, ignoring duplicates. Return False if too many messages are queued."""
         match signal:
             case Aborted() | Failed():
                 self.stop(signal)
@@ -118,18 +118,18 @@ class ActiveRun:
         return True
 
     def attend(self) -> None:
-        """Note that the run's caller waits now, by the event loop's clock."""
+        """Note that the run's caller is still waiting."""
         self.attended_at = asyncio.get_running_loop().time()
 
     def hand_over(self) -> None:
-        """Leave a run whose turn has come as it is, for another process to go on."""
+        """Leave an executing run for another process to continue."""
         if self.stage is Stage.EXECUTING:
             self.stage = Stage.HANDING_OVER
             if self._runner:
                 self._runner.hand_over()
 
     def release(self) -> None:
-        """Forget the run, and end its local subscriptions."""
+        """Let go of the run, and end its local subscriptions."""
         self.stage = Stage.RELEASED
         if self._deadline:
             self._deadline.cancel()
@@ -137,7 +137,7 @@ class ActiveRun:
         self.released.set()
 
     async def finish(self, run: Run, stop: Stop) -> Run:
-        """Record the end of a run without a runner; returns the run as it ended."""
+        """Log the end of a run without a runner; return the run as it ended."""
         if run.phase is Phase.DONE:
             return run
         events: list[Event] = []

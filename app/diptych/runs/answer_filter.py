@@ -1,7 +1,7 @@
 """Filters a streamed reply, from the model's pieces to the text for subscribers.
 
-reasoning off -> cut where it repeats itself -> held while it may open an action
--> compared with the record (AnswerReplay) -> `inbox.TextBatcher`
+split reasoning -> cut endless repetition -> hold back possible actions
+  -> compare with logged text (AnswerReplay) -> `inbox.TextBatcher`
 """
 
 from collections.abc import Callable
@@ -13,11 +13,11 @@ from diptych.runs.inbox import TextBatcher
 
 
 class AnswerFilter:
-    """Filters one streamed reply. `recorded` is its text on record, if it is asked for again.
+    """Filters one streamed reply. `recorded` is its logged text, if it is requested again.
 
-    `new_gate` makes the gate, None to hold all text to the end. `on_reasoning` is called with
-    reasoning as it comes. With `opens_reasoning` the reply begins with reasoning that the prompt
-    has opened; `began_in_reasoning` says of a finished reply whether it did.
+    `new_gate` makes the gate; None holds all text to the end. `on_reasoning` receives reasoning as
+    it streams. `opens_reasoning`: the prompt has opened the reasoning, so the reply begins inside
+    it; `began_in_reasoning` says afterwards whether that was true.
     """
 
     def __init__(
@@ -42,17 +42,17 @@ class AnswerFilter:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the model repeats itself, so that there is no use in reading on."""
+        """Whether the model repeats itself, so that there is no point in reading on."""
         return self._text_cut.is_cut or self._reasoning_cut.is_cut
 
     def feed(self, text: str, reasoning: str = "") -> None:
-        """Take a piece of the reply, and of the reasoning that has a field of its own."""
+        """Take a piece of the reply, and of reasoning in a field of its own."""
         self._reason(reasoning)
         if text:
             self._take(self._splitter.feed(text))
 
     def finish(self) -> str:
-        """Release the rest of the text; returns what is held, for the reducer to judge."""
+        """Release the rest of the text; return the held text for the reducer to judge."""
         if not self.is_cut:
             self._take(self._splitter.finish())
         self.began_in_reasoning |= self._splitter.closed_first
@@ -73,7 +73,7 @@ class AnswerFilter:
             self._batcher.add(self._replay.new_text(released))
 
     def _void(self) -> None:
-        """Take back all text so far: it was reasoning whose opening the template left out."""
+        """Take back all text so far: it was reasoning that the template had opened."""
         self._gate = self._new_gate() if self._new_gate else None
         self._all_held.clear()
         self._text_cut = RepetitionFilter()
@@ -88,16 +88,16 @@ class AnswerFilter:
 
 
 class AnswerReplay:
-    """Compares an answer that is asked for again with the text on record (loop.md §9).
+    """Compares an answer that is requested again with its logged text (loop.md §9).
 
-    As long as both are equal, nothing is passed on. At the first difference, or when the new text
-    turns out shorter, `on_difference` is called once and the new text is passed on from its start.
+    While both are equal, no text is passed on. At the first difference, or if the new text is
+    shorter, `on_difference` is called once and the new text is passed on from its start.
     """
 
     def __init__(self, recorded: str, on_difference: Callable[[], None]) -> None:
         self._recorded = recorded
         self._on_difference = on_difference
-        self._position = 0  # in `recorded`, up to which the new text is equal
+        self._position = 0  # in `recorded`; the new text is equal up to here
         self._is_comparing = bool(recorded)
 
     def new_text(self, piece: str) -> str:
@@ -112,7 +112,7 @@ class AnswerReplay:
         return piece[len(expected) :]
 
     def finish(self) -> str:
-        """Return the text to pass on again, as the new text has ended or differs."""
+        """Return the text to pass on again because the new text has ended or differs."""
         if not self._is_comparing:
             return ""
         self._is_comparing = False

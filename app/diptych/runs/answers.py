@@ -1,6 +1,6 @@
-"""The answers of a run, put together from its records, one for each turn; or why it has none.
+"""Extracts a run's answers, one for each turn, from its records; or why there is none.
 
-A run that was sent messages while it answered has several turns.
+A run that received messages while it answered has several turns.
 """
 
 from collections.abc import Iterable
@@ -10,11 +10,11 @@ from diptych.core.codec import TERMINAL, Record
 from diptych.ports import Item
 
 TURN = "\n\n"
-"""Separates the answers of two turns where they are shown as one text."""
+"""Separates the answers of two turns when joined."""
 
 
 def collect(records: list[Record], item: Item) -> None:
-    """Add an item to the records of a run; a `reset` notice removes those that are void."""
+    """Add an item to a run's records; a `reset` notice removes void records."""
     if isinstance(item, Record):
         records.append(item)
     elif item.type == "reset":
@@ -22,7 +22,7 @@ def collect(records: list[Record], item: Item) -> None:
 
 
 def whole_answer(records: Iterable[Record]) -> str | None:
-    """Return all answers of a run, including the text at `max_steps`; None without any."""
+    """Return a run's answers, including the text at `max_steps`; None if there are none."""
     answers = [_text(r) for r in records if r.event_type in {"agent_response", "max_steps"}]
     return TURN.join(answers) if answers else None
 
@@ -44,7 +44,7 @@ def answers_so_far(records: Iterable[Record]) -> list[str]:
 
 
 def end_code(record: Record) -> str:
-    """Return why a run has no answer: a failure's code, `aborted`, `max_steps`; else ""."""
+    """Return why a run has no answer: a failure's code, `aborted` or `max_steps`; else ""."""
     if record.event_type == "failed":
         return str(record.metadata.get("code", "failed"))
     return record.event_type if record.event_type in TERMINAL - {"completed"} else ""

@@ -1,6 +1,6 @@
-"""Approvals of a run's calls, and of calls in runs below it: read from records, and decided.
+"""Approvals of calls in a run and its child runs: read from records, and decided.
 
-A child's events are checked: people see what they say, and decide by it.
+Events of children are validated, because people decide by them.
 """
 
 import re
@@ -34,10 +34,10 @@ _RESULTS = frozenset({"tool_result", "tool_error", "delegation_response", "deleg
 
 @dataclass(frozen=True, slots=True)
 class DecisionRequest:
-    """A requested decision on a call that waits.
+    """A request to decide on a waiting call.
 
-    `arguments` belong to an `edit` (of a delegation `{"task": …}`), `call` to a `replace`:
-    `{"tool": …, "arguments": …}` or `{"agent": …, "task": …}`. `subject` and `caller` are as in
+    `arguments` belong to `edit` (for a delegation, `{"task": …}`), `call` to `replace`: `{"tool":
+    …, "arguments": …}` or `{"agent": …, "task": …}`. `subject` and `caller` are as in
     `ApprovalDecided`.
     """
 
@@ -65,7 +65,7 @@ def find_approval(records: Sequence[Record], call_id: str) -> Approval:
 
 
 def is_decided_by(records: Sequence[Record], decided: ApprovalDecided) -> bool:
-    """Whether this decision is on record; raises as `find_approval` if another one is."""
+    """Whether this decision is logged; if another one is, raises as `find_approval`."""
     for approval in approvals_of(records):
         on_record = approval.decided if approval.call_id == decided.call_id else None
         if on_record and on_record.metadata["decision_id"] == decided.decision_id:
@@ -77,11 +77,13 @@ def is_decided_by(records: Sequence[Record], decided: ApprovalDecided) -> bool:
 def decision_event(
     asked: ApprovalRequested, request: DecisionRequest, catalog: Catalog, decision_id: str
 ) -> ApprovalDecided:
-    """Make the decision on a call that waits. Raises `InvalidRequest`, with the path."""
+    """Make the event of a decision. Raises `InvalidRequest` with the invalid path."""
     if (request.arguments is not None) != (request.decision == "edit"):
-        raise InvalidRequest("arguments belong to edit, and edit needs them", param="arguments")
+        raise InvalidRequest(
+            "arguments are required for edit, and allowed only there", param="arguments"
+        )
     if (request.call is not None) != (request.decision == "replace"):
-        raise InvalidRequest("a call belongs to replace, and replace needs it", param="call")
+        raise InvalidRequest("call is required for replace, and allowed only there", param="call")
     call: Call | None = None
     if request.arguments is not None:
         call = _edited(asked.call, request.arguments, catalog)
@@ -99,17 +101,17 @@ def decision_event(
 
 
 def is_below(asked: Record) -> bool:
-    """Whether the call that waits is one of a run below."""
+    """Whether the waiting call belongs to a child run."""
     return "path" in asked.metadata
 
 
 def is_open(records: Sequence[Record], call_id: str) -> bool:
-    """Whether a call still waits."""
+    """Whether a call still waits for approval."""
     return any(a.call_id == call_id and a.is_open for a in approvals_of(records))
 
 
 def decision_below(asked: Record, request: DecisionRequest) -> ChildDecision:
-    """Make the decision that goes to the agent of the delegation that leads to the call."""
+    """Make the decision to forward to the delegation's agent."""
     about: Any = asked.metadata
     _, _, call_id = about["call_id"].partition(".")
     return ChildDecision(
@@ -126,9 +128,10 @@ def decision_below(asked: Record, request: DecisionRequest) -> ChildDecision:
 
 
 def child_approval(call: Delegation, child: ChildRun, event: ChildEvent) -> ChildApproval | None:
-    """Return what an event of a delegation's own task says of a call that waits, if anything.
+    """Return the approval event in an event of a delegation's task, if any.
 
-    Each agent records what waits below it under the path of calls, so events of the task suffice.
+    Each agent logs the approvals of its children under the path of calls, so the task's own events
+    suffice.
     """
     call_id = event.metadata.get("call_id")
     if event.path or not (isinstance(call_id, str) and _PATH.fullmatch(call_id)):
@@ -142,7 +145,7 @@ def child_approval(call: Delegation, child: ChildRun, event: ChildEvent) -> Chil
 
 
 def is_call(content: object) -> bool:
-    """Whether content is a call as records have it."""
+    """Whether content is a call in the form of records."""
     match content:
         case {"tool": str(), "arguments": dict()} | {"agent": str(), "task": str()}:
             return True
@@ -225,7 +228,7 @@ def _replaced(asked: Call, given: JSONObject, catalog: Catalog) -> Call:
 def _task(given: JSONObject, place: str) -> str:
     task = given.get("task")
     if not isinstance(task, str) or not task.strip():
-        raise _invalid("a delegation has a task, a text that is not blank", f"{place}.task")
+        raise _invalid("a delegation needs a task that is not blank", f"{place}.task")
     return task
 
 
@@ -233,7 +236,7 @@ def _check(name: str, arguments: JSONObject, catalog: Catalog, place: str) -> No
     tool = catalog.tool(name)
     if tool is None:
         raise _invalid(f"there is no tool {name!r}", "call.tool")
-    if is_deep(arguments):  # a call of the model is bounded so too, and records cannot hold any
+    if is_deep(arguments):  # the bound of model calls, and of records
         raise _invalid(f"arguments may be nested at most {MAX_DEPTH} levels deep", place)
     if problem := check_arguments(tool, arguments, references_fit=False):
         path = problem.removeprefix(f"{tool.name}: ").partition(":")[0]
@@ -246,8 +249,8 @@ def _invalid(message: str, path: str) -> InvalidRequest:
 
 def _decided_text(approval: Approval) -> str:
     if approval.decided is None:
-        return "the call does not wait any more: a message superseded it, or its run has ended"
+        return "the call no longer waits: a message superseded it, or its run has ended"
     about = approval.decided.metadata
-    who = "nobody, it expired" if about.get("is_expired") else about.get("subject") or "somebody"
+    who = "nobody (it expired)" if about.get("is_expired") else about.get("subject") or "somebody"
     reason = f" ({about['reason']})" if about.get("reason") else ""
-    return f"decided already: {approval.decided.content} by {who}{reason}"
+    return f"already decided: {approval.decided.content} by {who}{reason}"

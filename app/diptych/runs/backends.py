@@ -1,4 +1,4 @@
-"""What a run can reach, as one value."""
+"""Everything that a run can reach, in one value."""
 
 import asyncio
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ from diptych.runs.hooks import Hooks
 
 
 class StepGate:
-    """Lets runs take one step at a time: each waits before it asks its model; others pass."""
+    """Lets a debugger take runs one step at a time; other runs pass."""
 
     def __init__(self) -> None:
         self._held: dict[str, _Turnstile] = {}
-        self._starting: set[asyncio.Future[None]] = set()  # of runs whose ids are not known yet
+        self._starting: set[asyncio.Future[None]] = set()  # for runs whose ids are not known yet
 
     @contextmanager
     def holding(self) -> Iterator[set[str]]:
-        """Hold the runs whose ids are added to the set; all others wait until then."""
+        """Hold the runs whose ids the block adds to the set; until it ends, all others wait."""
         starting, held = asyncio.get_running_loop().create_future(), set[str]()
         self._starting.add(starting)
         try:
@@ -33,16 +33,16 @@ class StepGate:
                 self._held.setdefault(run_id, _Turnstile())
 
     def holds(self, run_id: str) -> bool:
-        """Whether a run waits for its turns."""
+        """Whether a run is held."""
         return run_id in self._held
 
     def free(self, run_id: str) -> None:
-        """Let a run go on without waiting."""
+        """Let a run continue without waiting."""
         if turnstile := self._held.pop(run_id, None):
             turnstile.go.set()
 
     async def pass_through(self, run_id: str) -> None:
-        """Wait for a run's turn. Cancelled, the run has ended, and waits no more."""
+        """Wait for a run's next step. If cancelled, the run is no longer held."""
         if self._starting and run_id not in self._held:
             await asyncio.wait(tuple(self._starting))
         if turnstile := self._held.get(run_id):
@@ -55,9 +55,9 @@ class StepGate:
             turnstile.go.clear()
 
     async def step(self, run_id: str) -> None:
-        """Let a run go to its next request, and wait until it is there.
+        """Let a run continue to its next request, and wait until it is there.
 
-        One that is not held goes on by itself. Cancel this if the run ends first.
+        A run that is not held ignores this. Cancel this if the run ends first.
         """
         if turnstile := self._held.get(run_id):
             await turnstile.waits.wait()
@@ -73,9 +73,9 @@ class _Turnstile:
 
 @dataclass(slots=True)
 class ModelHabits:
-    """What replies have shown of a model, for all runs.
+    """What replies have shown about a model, for all runs.
 
-    `opens_reasoning`: its chat template does, so that replies begin inside reasoning.
+    `opens_reasoning`: the chat template opens the reasoning, so replies begin inside it.
     """
 
     opens_reasoning: bool = False
@@ -83,9 +83,9 @@ class ModelHabits:
 
 @dataclass(frozen=True, slots=True)
 class Backends:
-    """What a run can reach: the model, the tools and the other agents.
+    """The model, tools and agents that a run can reach.
 
-    `budgets` and `tracing` are the agent's, and give each run its `meter` and its `trace`.
+    `budgets` and `tracing` belong to the agent, and make each run's `meter` and `trace`.
     """
 
     model: Model

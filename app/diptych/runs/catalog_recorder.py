@@ -1,4 +1,4 @@
-"""The catalog that a run gets at its start, with its prompts: taken as it is, stored once."""
+"""Takes a run's catalog and prompts at its start, and stores them once for many runs."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from diptych.runs.definition import AgentDefinition
 
 
 def starting_format(settings: RunSettings, model: Model) -> CallFormat:
-    """Return the format in which a new run asks for calls."""
+    """Return the call format of a new run."""
     match settings.action_format:
         case "auto":
             return "json" if model.takes_tools is False else "native"
@@ -25,7 +25,7 @@ def starting_format(settings: RunSettings, model: Model) -> CallFormat:
 
 
 class CatalogRecorder:
-    """Takes the catalog as it is when a run starts, and stores it once for many runs."""
+    """Takes a snapshot of the catalog when a run starts, and stores it once for many runs."""
 
     def __init__(
         self, definition: AgentDefinition, backends: Backends, log: EventLog, clock: Clock
@@ -39,19 +39,19 @@ class CatalogRecorder:
         self._offered: tuple[Offered, bytes] | None = None  # made of `_basis`
 
     async def offered_now(self) -> Offered:
-        """Return the event that starts a run: its catalog, prompt and settings.
+        """Return the event that begins a run: its catalog, prompt and settings.
 
-        The prompt is written again only when something has changed. Raises `StoreError`.
+        The prompt is rebuilt only after a change. Raises `StoreError`.
         """
         tools, servers = self._backends.tools.snapshot()
         self._backends.tools.retry_unavailable()
         agents, missing = self._backends.agents.snapshot()
         instructions = self._definition.current_instructions
-        most = self._window.weight(SHARE)
-        basis = instructions, Catalog(tools, agents, (*servers, *missing)), most
+        max_weight = self._window.weight(SHARE)
+        basis = instructions, Catalog(tools, agents, (*servers, *missing)), max_weight
         if self._offered is None or self._basis != basis:
             self._basis, (_, catalog, _) = basis, basis
-            self._offered = self._blob(instructions, catalog, most)
+            self._offered = self._blob(instructions, catalog, max_weight)
         offered, blob = self._offered
         await self._log.put_blob(offered.key, blob)
         return replace(
@@ -62,21 +62,23 @@ class CatalogRecorder:
         )
 
     def learn(self, window: ContextWindow) -> None:
-        """Keep what a run has learned of the model's context window, for later runs."""
+        """Remember what a run learned of the context window, for later runs."""
         self._window = self._window.joined(window)
 
-    def _blob(self, instructions: str, catalog: Catalog, most: float) -> tuple[Offered, bytes]:
+    def _blob(
+        self, instructions: str, catalog: Catalog, max_weight: float
+    ) -> tuple[Offered, bytes]:
         settings = self._definition.settings
-        prompt = _fitting_prompt(instructions, catalog, most)
+        prompt = _fitting_prompt(instructions, catalog, max_weight)
         is_json = settings.action_format == "json"
         native = "" if is_json else native_system_prompt(instructions, catalog)
         return catalog_blob(catalog, prompt, settings, native)
 
 
-def _fitting_prompt(instructions: str, catalog: Catalog, most: float) -> str:
-    """Write the system prompt, of a shorter catalog if it would weigh more than `most`."""
+def _fitting_prompt(instructions: str, catalog: Catalog, max_weight: float) -> str:
+    """Return the system prompt, with a shortened catalog if it exceeds the weight `max_weight`."""
     prompts = (system_prompt(instructions, shorter) for shorter in shorter_catalogs(catalog))
     written = next(prompts)
-    while weight(written) > most and (shorter := next(prompts, None)) is not None:
+    while weight(written) > max_weight and (shorter := next(prompts, None)) is not None:
         written = shorter
     return written

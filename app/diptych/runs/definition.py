@@ -1,4 +1,4 @@
-"""What the manifest says of every run of an agent; `config.resolver` makes it."""
+"""The manifest's settings for every run of an agent, made by `manifest.resolver`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -7,21 +7,19 @@ from typing import Final, Literal, TypeAlias
 from diptych.core.run_settings import HookPoint, RunSettings
 from diptych.ports import ValueProvider
 
-HOOK_TIMEOUT: Final = 2.0  # of a hook's answer
+HOOK_TIMEOUT: Final = 2.0  # seconds for a hook to answer
 
 WhenBusy: TypeAlias = Literal["enqueue", "reject", "interrupt"]
-"""What becomes of a request while a run of its session has not ended: it waits its turn, it is
-refused, or the other run is cancelled."""
+"""How a busy session treats a new run: queue it, reject it, or cancel the earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentDefinition:
-    """What the manifest says of every run. `deadline` is in seconds, None for no limit.
+    """The manifest's settings for every run. `deadline` is in seconds, None for no limit.
 
-    `read_instructions` reads the instructions at each run's start, if they are in a file that may
-    change; None from it means that there are none now, and `instructions` hold. `max_runs` bounds
-    the queued and executing runs of a process, all sessions together. `context_max_tokens` is the
-    model's context window, None if nobody says.
+    `read_instructions` reads the instructions from a file that may change, at each run's start; if
+    it returns None, `instructions` apply. `max_runs` bounds the queued and executing runs of a
+    process. `context_max_tokens` is the model's context window, None if unknown.
     """
 
     instructions: str = ""
@@ -39,7 +37,7 @@ class AgentDefinition:
 
 @dataclass(frozen=True, slots=True)
 class HookConfig:
-    """An address that is asked about runs. `headers` and `signing_key` are read each time."""
+    """A hook's URL. `headers` and `signing_key` are read each time."""
 
     at: HookPoint
     url: str

@@ -1,7 +1,7 @@
-"""Hooks: users' code that is asked about calls, steps and answers of a run.
+"""Hooks: user code that judges a run's calls, steps and answers.
 
-Questions and replies are JSON, whether the hook is a function or a URL. One that crashes, takes too
-long or gives an invalid reply raises `HookFailed`.
+Questions and replies are JSON, whether the hook is a function or a URL. A hook that crashes, times
+out or replies with garbage raises `HookFailed`.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _logger = logging.getLogger(__name__)
 
 
 class HookFailed(Exception):
-    """A hook gave no usable reply; the message names it, and goes on record."""
+    """A hook gave no usable reply; the message names it and is logged in the run."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"the hook {name} {why}")
@@ -46,7 +46,7 @@ class HookFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """One hook. `ask` takes a question and returns an object, or None for "go on"."""
+    """One hook. `ask` takes a question and returns an object, or None to continue."""
 
     name: str
     point: HookPoint
@@ -56,7 +56,7 @@ class Hook:
 
 @dataclass(frozen=True, slots=True)
 class ContextProvider:
-    """Returns texts for one request to the model, which are never recorded."""
+    """Provides texts for a model request, which are never logged."""
 
     name: str
     ask: Callable[[JSONObject], Awaitable[Sequence[str]]]
@@ -64,8 +64,8 @@ class ContextProvider:
 
 
 HookObserver = Callable[[str, str, str, float], None]
-"""Takes the point, the hook's name, its outcome (`acted`, `passed`, `failed` or `cancelled`), and
-the seconds that it took."""
+"""Called with the hook point, the hook's name, the outcome (`acted`, `passed`, `failed` or
+`cancelled`) and the duration in seconds."""
 
 
 def _ignore(point: str, name: str, outcome: str, seconds: float) -> None:
@@ -74,7 +74,7 @@ def _ignore(point: str, name: str, outcome: str, seconds: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """The hooks of an agent, in the order in which they are asked."""
+    """An agent's hooks, in the order in which they are asked."""
 
     hooks: tuple[Hook, ...] = ()
     providers: tuple[ContextProvider, ...] = ()
@@ -82,18 +82,18 @@ class Hooks:
 
     @property
     def points(self) -> tuple[HookPoint, ...]:
-        """Where in a run hooks are asked."""
+        """The points of a run at which there are hooks."""
         return tuple(dict.fromkeys(hook.point for hook in self.hooks))
 
     async def before_call(self, about: JSONObject, call: Call, catalog: Catalog) -> CallJudged:
-        """Ask each hook about a call, as the one before left it. One that fails denies."""
+        """Ask each hook about a call, as the previous hooks left it. A failing hook denies."""
         made, by = call, ""
         for hook in self._at("beforeCall"):
             try:
                 async with self._reply(hook, {**about, "call": call_value(made)}) as reply:
                     if (reason := reply.get("deny")) is not None:
                         denied = _text(hook.name, "deny", reason)
-                        denied = denied or f"the hook {hook.name} said so"
+                        denied = denied or f"denied by the hook {hook.name}"
                         return CallJudged(call.id, None, denied, hook.name)
                     if (arguments := reply.get("arguments")) is not None:
                         changed = _rewritten(hook.name, made, arguments, catalog)
@@ -103,7 +103,7 @@ class Hooks:
         return CallJudged(call.id, made if made != call else None, None, by)
 
     async def after_call(self, about: JSONObject, call: Call, result: Result) -> tuple[Result, str]:
-        """Return a result as the hooks leave it, and the name of the last that replaced it."""
+        """Return the result after the hooks, and the name of the last hook that replaced it."""
         by = ""
         for hook in self._at("afterCall"):
             question = {**about, "call": call_value(call), "result": result_value(result)}
@@ -118,13 +118,13 @@ class Hooks:
             async with self._reply(hook, about) as reply:
                 end = reply.get("end")
                 if end is not None and not isinstance(end, bool):
-                    raise HookFailed(hook.name, "gave an end that is neither true nor false")
+                    raise HookFailed(hook.name, "returned an end that is neither true nor false")
                 if end:
                     return hook.name
         return ""
 
     async def validate_answer(self, about: JSONObject) -> tuple[str, str]:
-        """Return the first problem that a hook has with an answer, and its name, or "", ""."""
+        """Return the first problem with an answer and the hook's name, or "", ""."""
         for hook in self._at("validateAnswer"):
             async with self._reply(hook, about) as reply:
                 problem = reply.get("problem")
@@ -133,17 +133,17 @@ class Hooks:
         return "", ""
 
     async def context(self, about: JSONObject) -> str:
-        """Return what the providers add to one request. Raises `HookFailed`."""
+        """Return the providers' texts for one request. Raises `HookFailed`."""
         texts: list[str] = []
         for provider in self.providers:
             with self._observed("context", provider.name) as outcome:
                 given = await _asked(provider, about)
                 if not all(isinstance(text, str) for text in given):
-                    raise HookFailed(provider.name, "gave context that is no text")
+                    raise HookFailed(provider.name, "returned context that is not text")
                 new = [well_formed(text) for text in given if text.strip()]
                 texts += new
                 if sum(map(len, texts)) > MAX_CONTEXT:
-                    raise HookFailed(provider.name, f"gave more than {MAX_CONTEXT} characters")
+                    raise HookFailed(provider.name, f"returned more than {MAX_CONTEXT} characters")
                 outcome.has_acted = bool(new)
         return "\n\n".join(texts)
 
@@ -152,7 +152,7 @@ class Hooks:
 
     @asynccontextmanager
     async def _reply(self, hook: Hook, question: JSONObject) -> AsyncIterator[Mapping[str, Any]]:
-        """Ask a hook; it has failed, too, if the block finds that its reply cannot be used."""
+        """Ask a hook; a `HookFailed` in the block counts as the hook's failure."""
         with self._observed(hook.point, hook.name) as outcome:
             reply = await _reply(hook, question)
             outcome.has_acted = any(
@@ -175,20 +175,20 @@ class Hooks:
 
 @dataclass(slots=True)
 class _Outcome:
-    """Whether a hook had anything to say."""
+    """Whether a hook changed anything."""
 
     has_acted: bool = False
 
 
 def call_value(call: Call) -> dict[str, JSON]:
-    """Write a call as hooks are shown it."""
+    """Return a call as hooks see it."""
     if isinstance(call, Delegation):
         return {"id": call.id, "agent": call.agent, "task": call.task}
     return {"id": call.id, "tool": call.name, "arguments": call.arguments}
 
 
 def result_value(result: Result) -> dict[str, JSON]:
-    """Write a result as hooks see it, without empty fields."""
+    """Return a result as hooks see it, without empty fields."""
     value: dict[str, JSON] = {"text": result.text}
     if result.value is not None:
         value["value"] = result.value
@@ -198,7 +198,7 @@ def result_value(result: Result) -> dict[str, JSON]:
 
 
 def with_context(messages: tuple[Message, ...], context: str) -> tuple[Message, ...]:
-    """Add context to a request: before the last message of the user, if that ends it."""
+    """Insert context before the user's last message if that is the last one, else at the end."""
     if not context:
         return messages
     last = messages[-1]
@@ -208,7 +208,7 @@ def with_context(messages: tuple[Message, ...], context: str) -> tuple[Message, 
 
 
 async def _asked(hook: Hook | ContextProvider, question: JSONObject) -> Any:  # noqa: ANN401 - JSON
-    """Ask within its time. Raises `HookFailed` whatever it raises."""
+    """Ask a hook with its timeout; whatever goes wrong becomes `HookFailed`."""
     try:
         async with asyncio.timeout(hook.timeout):
             return await hook.ask(question)
@@ -217,8 +217,8 @@ async def _asked(hook: Hook | ContextProvider, question: JSONObject) -> Any:  # 
     except TimeoutError:
         raise HookFailed(hook.name, f"did not answer within {hook.timeout:g} s") from None
     except (KeyboardInterrupt, GeneratorExit):
-        raise  # the process ends, or the coroutine is closed
-    except BaseException as error:  # what else it raises ends neither process nor task
+        raise  # the process is ending, or the coroutine is being closed
+    except BaseException as error:  # no other exception may end the process or the task
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
             raise
@@ -230,46 +230,48 @@ async def _reply(hook: Hook, question: JSONObject) -> Mapping[str, Any]:
     if reply is None:
         return {}
     if not isinstance(reply, Mapping):
-        raise HookFailed(hook.name, "gave something that is no JSON object")
+        raise HookFailed(hook.name, "returned something that is not a JSON object")
     if unknown := sorted(map(str, reply.keys() - _REPLY_FIELDS[hook.point])):
-        raise HookFailed(hook.name, f"gave a field that {hook.point} has not: {unknown[0][:40]}")
+        raise HookFailed(
+            hook.name, f"returned a field that {hook.point} does not have: {unknown[0][:40]}"
+        )
     return reply
 
 
 def _rewritten(name: str, call: Call, arguments: Any, catalog: Catalog) -> Call:  # noqa: ANN401
-    """Return a call with other arguments; of a delegation these are its `task`."""
+    """Return a call with new arguments; for a delegation, a new task."""
     if not isinstance(arguments, Mapping):
-        raise HookFailed(name, "gave arguments that are no JSON object")
+        raise HookFailed(name, "returned arguments that are not a JSON object")
     if isinstance(call, Delegation):
         task = arguments.get("task")
         if arguments.keys() != {"task"} or not (isinstance(task, str) and task.strip()):
-            raise HookFailed(name, "gave a task that is no text")
+            raise HookFailed(name, "returned a task that is not text")
         return replace(call, task=well_formed(task))
     changed: ToolCall = replace(call, arguments=_json(name, "arguments", arguments))
     tool = catalog.tool(call.name)
     problem = check_arguments(tool, changed.arguments, references_fit=False) if tool else None
     if problem:
-        raise HookFailed(name, f"gave arguments that do not fit: {problem}")
+        raise HookFailed(name, f"returned invalid arguments: {problem}")
     return changed
 
 
 def _replaced(name: str, result: Result, given: Any) -> Result:  # noqa: ANN401
     if not isinstance(given, Mapping) or not isinstance(given.get("text"), str):
-        raise HookFailed(name, "gave a result without a text")
+        raise HookFailed(name, "returned a result without a text")
     if not given.keys() <= {"text", "value"}:
-        raise HookFailed(name, "gave a result with other fields than text and value")
+        raise HookFailed(name, "returned a result with fields other than text and value")
     text = bounded(well_formed(given["text"]))
     return replace(result, text=text, value=_json(name, "a value", given.get("value")))
 
 
 def _json(name: str, what: str, given: Any) -> Any:  # noqa: ANN401
-    """Return a value as a record will have it. Raises `HookFailed` if none can."""
+    """Return a value as a record will hold it. Raises `HookFailed` if none can."""
     try:
         found = orjson.loads(orjson.dumps(given, default=_plain, option=_STRICTLY))
     except TypeError as error:  # of another type, larger than 64 bits, or nested too deeply
-        raise HookFailed(name, f"gave {what} that JSON cannot hold") from error
+        raise HookFailed(name, f"returned {what} that JSON cannot represent") from error
     if is_deep(found):
-        raise HookFailed(name, f"gave {what} nested more than {MAX_DEPTH} levels deep")
+        raise HookFailed(name, f"returned {what} nested more than {MAX_DEPTH} levels deep")
     return found
 
 
@@ -281,14 +283,14 @@ def _plain(value: object) -> object:
 
 def _text(name: str, field: str, text: Any) -> str:  # noqa: ANN401
     if not isinstance(text, str):
-        raise HookFailed(name, f"gave a {field} that is no text")
+        raise HookFailed(name, f"returned a {field} that is not text")
     return well_formed(text[:MAX_REASON]).strip()
 
 
 class HookCaller:
-    """Asks an agent's hooks about one run, one at a time; one that fails ends the run.
+    """Asks an agent's hooks about one run, one at a time; a failing hook ends the run.
 
-    Nothing is asked while another process may own the run, but by context providers.
+    While another process may own the run, only context providers are asked.
     """
 
     def __init__(self, hooks: Hooks, log: RunLog) -> None:
@@ -298,7 +300,7 @@ class HookCaller:
         self._turn = asyncio.Lock()
 
     async def judge(self, command: Judge, run: Run) -> Event:
-        """Ask about a call that is ready, a step or an answer."""
+        """Ask the hooks about a call, a step or an answer."""
         async with self._turn:
             await self._log.wait_owned()
             try:
@@ -307,7 +309,7 @@ class HookCaller:
                 return self._failed(failed)
 
     async def after_call(self, call: Call, result: Result, run: Run) -> tuple[Result, str] | Failed:
-        """Return a result as the hooks leave it and who replaced it, or the end of the run."""
+        """Return the result after the hooks and who replaced it, or the run's failure."""
         async with self._turn:
             if "afterCall" in self._hooks.points:
                 await self._log.wait_owned()
@@ -319,7 +321,7 @@ class HookCaller:
     async def with_context(
         self, messages: tuple[Message, ...], run: Run
     ) -> tuple[Message, ...] | Failed:
-        """Return a request's messages with what the providers add, or the end of the run."""
+        """Return a request's messages with the providers' context, or the run's failure."""
         try:
             return with_context(messages, await self._hooks.context(self._about(run)))
         except HookFailed as failed:
@@ -339,7 +341,7 @@ class HookCaller:
             by = await self._hooks.after_step({**about, "step": command.step, "calls": step})
             return StepJudged(command.step, bool(by), by)
         if not isinstance(command, JudgeAnswer):
-            raise LoopError(f"{command} asks hooks nothing that they know")
+            raise LoopError(f"hooks cannot judge {command}")
         problem, by = await self._hooks.validate_answer({**about, "answer": command.text})
         return AnswerJudged(problem, by)
 

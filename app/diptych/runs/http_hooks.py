@@ -1,7 +1,7 @@
-"""Hooks of a manifest: each question is an HTTP request, signed as Standard Webhooks does.
+"""Hooks over HTTP, signed as in Standard Webhooks (https://www.standardwebhooks.com).
 
-`webhook-signature` is `v1,` and the base64 of the HMAC-SHA256 of `<id>.<timestamp>.<body>`, of
-`webhook-id` and `webhook-timestamp` (https://www.standardwebhooks.com). A request is sent once.
+`webhook-signature` is `v1,` and the base64 HMAC-SHA256 of `<id>.<timestamp>.<body>`, from the
+headers `webhook-id` and `webhook-timestamp`. A request is sent once.
 """
 
 import base64
@@ -34,9 +34,9 @@ _NO_CONTENT = 204
 
 
 class HttpHooks:
-    """The hooks of one agent, and the client that they share.
+    """The hooks of one agent, and their shared client.
 
-    `add_traceparent` adds the trace context to the headers of a question.
+    `add_traceparent` adds the trace context to the headers.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class HttpHooks:
         await self._client.aclose()
 
     async def _ask(self, config: HookConfig, question: JSONObject) -> Any:  # noqa: ANN401 - JSON
-        """Send a question, and give the answer. Raises `HookFailed`, and whatever httpx raises."""
+        """Send a question and return the answer. Raises `HookFailed`."""
         name = _name(config)
         body = orjson.dumps({"agent": self._agent, **question})
         headers = {"content-type": "application/json", **_signature(config, body)}
         for header, read in config.headers.items():
             if (value := read()) is None:
-                raise HookFailed(name, f"needs the header {header}, which is missing now")
+                raise HookFailed(name, f"has no value for its header {header}")
             headers[header] = value
         if self._add_traceparent:
             self._add_traceparent(headers)
@@ -73,7 +73,7 @@ class HttpHooks:
                 "POST", config.url, content=body, headers=headers
             ) as response:
                 if not response.is_success:
-                    raise HookFailed(name, f"answered {response.status_code}")
+                    raise HookFailed(name, f"answered with status {response.status_code}")
                 return await _read(name, response)
         except httpx.HTTPError as error:
             reason = through(proxy_for(config.url), type(error).__name__)
@@ -85,38 +85,38 @@ def _name(config: HookConfig) -> str:
 
 
 async def _read(name: str, response: httpx.Response) -> Any:  # noqa: ANN401 - JSON
-    """Read an answer, counted with all others of the process until it is parsed; None if empty.
+    """Read an answer; None if empty. Its memory is counted until it is parsed.
 
-    One that is compressed was not asked for.
+    Compressed answers are refused, as the request does not accept any.
     """
     if is_compressed(response.headers):
-        raise HookFailed(name, "gave a compressed answer")
+        raise HookFailed(name, "returned a compressed answer")
     received = Received(max_bytes=MAX_ANSWER)
     try:
         body = await received.read(response.aiter_raw())
         if not body or response.status_code == _NO_CONTENT:
             return None
-        orjson.loads(body)  # invalid JSON has a message of its own
+        orjson.loads(body)  # invalid JSON gets its own message
         return await read_strictly(body)
     except TooMuchReceived as error:
-        raise HookFailed(name, f"answered too much: {error.reason}") from None
+        raise HookFailed(name, f"returned too much: {error.reason}") from None
     except orjson.JSONDecodeError:
-        raise HookFailed(name, "gave something that is no JSON") from None
-    except ValueError as error:  # a proxy that looked at it may have read something else
-        raise HookFailed(name, f"gave JSON that not all read alike: {error}") from None
+        raise HookFailed(name, "returned something that is not JSON") from None
+    except ValueError as error:  # other parsers, such as a proxy's, may read it differently
+        raise HookFailed(name, f"returned ambiguous JSON: {error}") from None
     finally:
         received.release()
 
 
 def _signature(config: HookConfig, body: bytes) -> dict[str, str]:
-    """Return the headers that identify a request, and sign it if there is a key."""
+    """Return the headers that identify a request, with a signature if there is a key."""
     message_id, timestamp = f"msg_{uuid4().hex}", str(int(time.time()))
     headers = {"webhook-id": message_id, "webhook-timestamp": timestamp}
     if config.signing_key is None:
         return headers
     key = config.signing_key()
     if not key:
-        raise HookFailed(_name(config), "has no key to sign with now")
+        raise HookFailed(_name(config), "has no signing key")
     signed = f"{message_id}.{timestamp}.".encode() + body
     digest = hmac.new(_key(_name(config), key), signed, hashlib.sha256).digest()
     return {**headers, "webhook-signature": f"v1,{base64.b64encode(digest).decode()}"}
@@ -128,18 +128,18 @@ def _key(name: str, text: str) -> bytes:
     try:
         return base64.b64decode(text.removeprefix(_KEY_PREFIX), validate=True)
     except binascii.Error:
-        raise HookFailed(name, "has a signing key that is no base64 after whsec_") from None
+        raise HookFailed(name, "has a signing key that is not base64 after whsec_") from None
 
 
 def _client(policy: OutgoingPolicy) -> httpx.AsyncClient:
-    """Make a client that follows no redirects, and connects where the policy allows it."""
+    """Make a client that follows no redirects and connects only where the policy allows."""
     context = httpx.create_ssl_context()
     transport = httpx.AsyncHTTPTransport(verify=context)
     limits = PoolLimits(_MAX_CONNECTIONS, kept_alive=10)
     use_guarded_pool(transport, policy, context, limits)
     return httpx.AsyncClient(
         transport=transport,
-        timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),  # the hook's own time bounds the rest
+        timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),  # the hook's timeout bounds the rest
         headers={"Accept-Encoding": "identity", "User-Agent": "diptych"},
         follow_redirects=False,
         trust_env=False,

@@ -1,6 +1,6 @@
-"""Renews this process's leases, takes over sessions without an owner, and ends overdue runs.
+"""Renews this process's leases, takes over unowned sessions, and ends overdue runs.
 
-An owner that dies lets its leases run out; one that leaves releases them and says so.
+The leases of a dead owner expire; an owner that shuts down releases them and announces it.
 """
 
 import asyncio
@@ -14,21 +14,21 @@ from diptych.ports.stores import Stores
 from diptych.runs.runner import DEADLINE_EXCEEDED
 from diptych.runs.scheduler import Scheduler
 
-TAKEOVER_SECONDS = 2.0  # between two looks for sessions whose owner has died
-ROOM_SECONDS = 0.1  # between two looks whether there is room for another session
+TAKEOVER_SECONDS = 2.0  # between searches for sessions whose owner died
+ROOM_SECONDS = 0.1  # between checks for capacity for another session
 RENEWALS_PER_LEASE = 4
 _logger = logging.getLogger(__name__)
 
 
 class LeaseKeeper:
-    """Three background tasks, needed only in a store that processes share."""
+    """Three background tasks, needed only with a shared store."""
 
     def __init__(self, scheduler: Scheduler, stores: Stores) -> None:
         self._scheduler = scheduler
         self._stores = stores
-        self._interval = 0.0  # seconds between two renewals
+        self._interval = 0.0  # seconds between renewals
         self._tasks: list[asyncio.Task[None]] = []
-        self._released: dict[str, None] = {}  # sessions, in the order of their release
+        self._released: dict[str, None] = {}  # sessions in order of release
         self._wake = asyncio.Event()
         self.takes_over = True
 
@@ -38,9 +38,9 @@ class LeaseKeeper:
         self._stores.feed.on_hand_over(self._on_hand_over)
         self._interval = seconds / RENEWALS_PER_LEASE
         steps = {
-            "leases cannot be renewed now": self._renew_leases,
-            "overdue runs cannot be looked for now": self._end_overdue_runs,
-            "sessions without an owner cannot be looked for now": self._take_over_sessions,
+            "cannot renew leases": self._renew_leases,
+            "cannot search for overdue runs": self._end_overdue_runs,
+            "cannot search for unowned sessions": self._take_over_sessions,
         }
         repeating = (self._repeat(step, failed) for failed, step in steps.items())
         self._tasks = [asyncio.create_task(work) for work in repeating]
@@ -53,7 +53,7 @@ class LeaseKeeper:
             await asyncio.wait(self._tasks)
 
     async def _repeat(self, step: Callable[[], Awaitable[None]], failed: str) -> None:
-        """Take a step again and again, and log its failures as `failed`."""
+        """Repeat a step forever, and log its failures as `failed`."""
         while True:
             try:
                 await step()
@@ -63,7 +63,7 @@ class LeaseKeeper:
                 _logger.exception("%s", failed)
 
     async def _end_overdue_runs(self) -> None:
-        """Tell the owners of queued runs whose time is over."""
+        """Signal the owners of queued runs whose deadline has passed."""
         await asyncio.sleep(self._interval)
         for run_id in await self._stores.leases.overdue_runs():
             with suppress(RunNotFound, RunLost):
@@ -86,11 +86,13 @@ class LeaseKeeper:
             for session_id in found:
                 await self._take_over_or_leave(session_id)
         finally:
-            if not self._scheduler.has_room:  # there may be more: look when there is room
+            if (
+                not self._scheduler.has_room
+            ):  # there may be more: search again once there is capacity
                 self._wake.set()
 
     async def _wait_for_work(self) -> None:
-        """Wait for a released session or the next look, and then for room."""
+        """Wait for a released session or the next search, and then for capacity."""
         with suppress(TimeoutError):
             async with asyncio.timeout(TAKEOVER_SECONDS * random.uniform(0.8, 1.2)):  # noqa: S311 - spreads
                 await self._wake.wait()
@@ -99,11 +101,11 @@ class LeaseKeeper:
             await asyncio.sleep(ROOM_SECONDS)
 
     async def _take_over_or_leave(self, session_id: str) -> None:
-        """Take over one session; a failure keeps nobody from the next."""
+        """Take over one session; log a failure and go on."""
         try:
             await self._take_over(session_id)
         except StoreError as error:
-            _logger.warning("session %s cannot be taken over now: %s", session_id, error)
+            _logger.warning("cannot take over session %s: %s", session_id, error)
 
     async def _take_over(self, session_id: str) -> None:
         scheduler, stores = self._scheduler, self._stores

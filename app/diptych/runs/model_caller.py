@@ -1,8 +1,8 @@
-"""Asks a run's model: for a whole reply in phase 1, for its pieces in phase 2.
+"""Asks a run's model: for a whole reply in phase 1, for a stream in phase 2.
 
-Each piece goes through `answer_filter`, which holds back what may open an action, to
-`inbox.TextBatcher`. Secrets of this process are taken out of replies first: a model's server knows
-the key that it was asked with, and what tools and agents said.
+Each piece passes `answer_filter`, which holds back possible actions, to `inbox.TextBatcher`.
+Secrets of this process are redacted first, because a model's server knows its key and all tool
+results.
 """
 
 from collections.abc import Callable
@@ -29,14 +29,15 @@ from diptych.runs.inbox import TextBatcher
 from diptych.runs.run_log import RunLog
 from diptych.runs.timers import Deadline
 
-PREAMBLE_CHARS = 160  # of text that are held back, as native calls may follow
+PREAMBLE_CHARS = 160  # of text to hold back, as native calls may follow
 MODEL_WAIT = "model_wait"
-"""The type of the notice that a reply is waited for; its fields are `ModelRequest.on_wait`'s."""
-MAX_KEPT_REASONING = 100_000  # characters, of one reply
+"""Type of the notice that a reply is slow or retried; for its fields, see
+`ModelRequest.on_wait`."""
+MAX_KEPT_REASONING = 100_000  # characters of one reply
 
 
 class ModelCaller:
-    """Asks the model of one run; text that subscribers may see goes to `batcher`."""
+    """Asks the model of one run; text for subscribers goes to `batcher`."""
 
     def __init__(
         self,
@@ -52,14 +53,14 @@ class ModelCaller:
         self._log = log
         self._deadline = deadline
         self._batcher = batcher
-        self._written = ""  # all text of this reply, if it does not say its usage
-        self._has_reasoned = False  # in a reply before
+        self._written = ""  # all text of this reply, if it reports no usage
+        self._has_reasoned = False  # in an earlier reply
         self._is_reasoning = False  # in this reply
 
     async def ask(self, command: AskModel, run: Run) -> Event:
-        """Ask, with what context providers add, once the run may take its next step.
+        """Send a request with the providers' context, once the step gate allows it.
 
-        Returns the event of the reply, or of the model's failure.
+        Returns the event of the reply or of the failure.
         """
         request = replace(
             command.request,
@@ -72,13 +73,13 @@ class ModelCaller:
             if isinstance(messages, Failed):
                 return messages
             request = replace(request, messages=messages)
-            command = replace(command, weight=None)  # there is more to weigh now
+            command = replace(command, weight=None)  # the context has changed it
         return await self._reply(replace(command, request=request), run)
 
     async def _reply(self, command: AskModel, run: Run) -> Event:
-        """Have a request counted, send it, and return the event of its end.
+        """Meter a request, send it, and return the event of its outcome.
 
-        A failure that the loop takes for a reply (a call that the server could not read) counts.
+        A call that the model's server could not parse is charged, as the loop takes it for a reply.
         """
         meter, broken = self._backends.meter, None
         try:
@@ -159,12 +160,12 @@ class ModelCaller:
             self._written = "".join(texts)
 
     def _kept(self, reasoning: str, calls: tuple[NativeCall, ...]) -> str:
-        """Return the reasoning to keep of a reply: none, unless the endpoint may want it back."""
+        """Return the reasoning to keep with native calls, if the endpoint may want it back."""
         is_kept = calls and self._model.wants_reasoning is not False
         return reasoning[:MAX_KEPT_REASONING] if is_kept else ""
 
     def _notify_reasoning(self, text: str) -> None:
-        """Notify reasoning; that of the next reply of the run begins after a blank line."""
+        """Send reasoning to subscribers, with a blank line between replies."""
         if not text:
             return
         if self._has_reasoned and not self._is_reasoning:
@@ -174,7 +175,7 @@ class ModelCaller:
 
 
 def _gate(command: AskModel, run: Run) -> Callable[[], AnswerGate] | None:
-    """Return what makes the gate of a reply; None if all of it is held."""
+    """Return a factory for a reply's gate; None if all text is held."""
     request = command.request
     if request.output_schema is not None or "validateAnswer" in run.settings.hooks:
         return None
@@ -200,13 +201,13 @@ def redacted_reply(reply: Reply) -> Reply:
 
 
 class RedactedDeltas:
-    """Takes the secrets out of one streamed reply; text that may begin one comes a piece later."""
+    """Redacts a streamed reply; text that may begin a secret is delayed."""
 
     def __init__(self) -> None:
         self._text, self._reasoning = SECRETS.stream(), SECRETS.stream()
 
     def redacted(self, delta: Delta) -> Delta:
-        """Return the next piece of the reply without secrets."""
+        """Return the next piece, redacted."""
         said, thought = self._text.add(delta.text), self._reasoning.add(delta.reasoning)
         if delta.finish_reason is None:
             is_same = said is delta.text and thought is delta.reasoning
@@ -217,7 +218,7 @@ class RedactedDeltas:
 
 
 def redacted_failure(error: ModelError) -> ModelError:
-    """Take the secrets out of a failure."""
+    """Redact a failure."""
     error.message = SECRETS.redact(error.message)
     error.args = (error.message,)
     return error

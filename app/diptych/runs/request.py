@@ -1,4 +1,4 @@
-"""A request for a run, or to resume one, and the event that begins its run."""
+"""Requests to start or resume a run, and the event that begins it."""
 
 import re
 from collections.abc import Sequence
@@ -22,21 +22,21 @@ from diptych.runs.definition import WhenBusy
 SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _RESUMABLE = frozenset({"failed", "aborted"})
-_LOST = frozenset({"store_lost"})  # codes of failed runs whose messages are in no conversation
+_LOST = frozenset({"store_lost"})  # failures after which a run's messages are in no conversation
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
     """A request for a run.
 
-    `messages` are the caller's, without system messages. If the last one is the assistant's, the
-    answer continues it; if it is a tool's, the run goes on from it. With a `session_id` only those
-    after the last answer are new (loop.md §2). A request with the `idempotency_key` of an earlier
-    one is that one, sent again. The answer must fit `output_schema` (`{}`: any JSON object).
-    `parameters` and `when_busy` overlay the manifest's, `budget` and `max_steps` tighten it.
-    Sessions and idempotency keys of one `owner` are apart from those of others; "" is nobody.
-    `subject`, `caller` and `notes` are as in `RunRequested`. `follows` is the session's run that
-    this one continues: if the session has gone on, a new one gets the conversation up to there.
+    `messages` are the caller's, without system messages. If the last is an assistant message, the
+    answer continues it; if it is a tool message, the run continues from that result. With a
+    `session_id`, only messages after the last answer are new (loop.md §2). Requests with the same
+    `idempotency_key` are the same request. The answer must fit `output_schema` (`{}`: any JSON
+    object). `parameters` and `when_busy` override the manifest's; `budget` and `max_steps` tighten
+    it. Sessions and idempotency keys are private to their `owner`; "" is anonymous. `subject`,
+    `caller` and `notes` are as in `RunRequested`. `follows` is the run that this one continues: if
+    the session has continued otherwise, a new session is forked from there.
     """
 
     messages: tuple[Message, ...]
@@ -63,22 +63,22 @@ def requested_session(request: RunRequest) -> str | None:
     if SESSION_ID.fullmatch(request.session_id):
         return owned_session(request.owner, request.session_id)
     raise InvalidRequest(
-        "a session id has 1 to 128 of the characters A-Z a-z 0-9 . _ -", param="session_id"
+        "a session id has 1 to 128 characters from A-Z a-z 0-9 . _ -", param="session_id"
     )
 
 
-def check_steps(asked: int | None, most: int) -> None:
-    """Refuse a run that asks for more steps than its agent's, or none. Raises `InvalidRequest`."""
-    if asked is not None and not (type(asked) is int and 1 <= asked <= most):
+def check_steps(asked: int | None, limit: int) -> None:
+    """Raise `InvalidRequest` if a run asks for fewer than 1 or more than `limit` steps."""
+    if asked is not None and not (type(asked) is int and 1 <= asked <= limit):
         raise InvalidRequest(
-            f"max_steps: this agent's runs have at least 1 and at most {most}",
+            f"max_steps must be at least 1 and at most {limit}, this agent's limit",
             param="max_steps",
             code="invalid_value",
         )
 
 
 def owned_key(request: RunRequest) -> IdempotencyKey | None:
-    """Return the request's idempotency key, apart from those of other owners."""
+    """Return the request's idempotency key, made unique to its owner."""
     key = request.idempotency_key
     return replace(key, key=f"{request.owner} {key.key}") if key and request.owner else key
 
@@ -96,17 +96,17 @@ def continues_answer(request: RunRequest) -> bool:
 def run_requested(
     request: RunRequest, *, is_known: bool, last_answer: str | None = None
 ) -> RunRequested:
-    """Make a run's first event of the new messages of a request. Raises `InvalidRequest`.
+    """Make a run's first event from the new messages of a request. Raises `InvalidRequest`.
 
-    In a known session that is what follows the last answer. `last_answer` is the session's, for a
-    request that `continues_answer`: then that message of the request is not new either.
+    In a known session, only messages after the last answer are new. `last_answer` is that answer,
+    for a request that `continues_answer`: the message to continue is not new either.
     """
     if not any(message.role == "user" for message in request.messages):
-        raise InvalidRequest("there is no user message", param="messages")
+        raise InvalidRequest("messages must contain a user message", param="messages")
     if continues_answer(request) and request.output_schema is not None:
         raise InvalidRequest(
-            "an answer of a given form cannot continue the assistant's last message; leave out "
-            "one of the two",
+            "an answer with an output schema cannot continue an assistant message; leave out one "
+            "of the two",
             param="messages",
         )
     new = request.messages
@@ -134,7 +134,7 @@ def run_requested(
 
 
 def _with_question(new: tuple[Message, ...], request: RunRequest) -> tuple[Message, ...]:
-    """Add what asks the model to go on, if the caller's last message is not a user's."""
+    """Ask the model to continue, if the last message is not the user's."""
     match request.messages[-1].role:
         case "assistant":
             return (*new, Message("user", prompt.CONTINUE_ANSWER))
@@ -147,10 +147,10 @@ def _with_question(new: tuple[Message, ...], request: RunRequest) -> tuple[Messa
 def _after_last_answer(
     messages: tuple[Message, ...], last_answer: str | None
 ) -> tuple[Message, ...]:
-    """Return the messages that are not on record yet.
+    """Return the messages that are not in the log yet.
 
-    The last answer may be on record as a text where the caller has it as a call, so results of it
-    become text.
+    The caller may hold the last answer as a call where the log has text, so results of it become
+    text.
     """
     opening = messages[-1:] if messages[-1].role == "assistant" else ()
     if opening and opening[0].content == last_answer:
@@ -164,12 +164,12 @@ def _after_last_answer(
 
 
 def resume_key(run_id: str) -> IdempotencyKey:
-    """Return the key under which a run is resumed once, however often that is requested."""
+    """Return the idempotency key by which a run is resumed only once."""
     return IdempotencyKey(f"resume:{run_id}", "")
 
 
 async def find_resumable(log: EventLog, run_id: str) -> tuple[Sequence[Record], RunEntry | None]:
-    """Return the records of a run that can be resumed, and the run that already resumes it, if any.
+    """Return a resumable run's records, and the run that already resumes it, if any.
 
     Raises `NotResumable`, and as `EventLog.read` does.
     """
@@ -184,33 +184,33 @@ async def find_resumable(log: EventLog, run_id: str) -> tuple[Sequence[Record], 
         if first.metadata.get("resumes") == run_id:
             return records, following
     raise NotResumable(
-        f"its session has gone on with {newest.run_id}; send a message to the session"
+        f"its session has continued with {newest.run_id}; send a message to the session"
     )
 
 
 def _following(entries: Sequence[RunEntry], run_id: str) -> RunEntry | None:
-    """Return the run that was opened after a run: if any resumes it, that one does."""
+    """Return the run opened next after a run; only that one can resume it."""
     return next((newer for newer, older in pairwise(entries) if older.run_id == run_id), None)
 
 
 def _check_end(end: Record) -> None:
     if not is_terminal(end):
-        raise NotResumable("the run has not ended; wait for its end, or cancel it")
+        raise NotResumable("the run has not ended; wait until it ends, or cancel it")
     if end.event_type not in _RESUMABLE:
         raise NotResumable(
             "only a run that failed or was aborted can be resumed; send a message to its session"
         )
     if end.metadata.get("code") in _LOST:
-        raise NotResumable("the record of the run is not whole; ask again, with a new run")
+        raise NotResumable("the log of the run is incomplete; start a new run")
 
 
 def resuming_event(
     records: Sequence[Record], origin: Origin, max_steps: int | None
 ) -> RunRequested:
-    """Return the first event of the run that resumes the one with these records.
+    """Return the first event of a run that resumes the one with these records.
 
-    What that run said is in its session's conversation, with all results; so the new one has no
-    message, unless the old one ended before it began. Its other options still hold.
+    The session has that run's messages and results, so the new run has no message, unless the old
+    one ended before it began. Other options carry over.
     """
     first, run_id = records[0], records[0].run_id
     asked = cast("RunRequested", event_of(first))

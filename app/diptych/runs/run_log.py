@@ -1,4 +1,4 @@
-"""One run's record at the process that owns it: its log, its writer, its local subscribers."""
+"""The log of one run at its owner: store writes, the event writer, and local subscribers."""
 
 import asyncio
 from bisect import bisect_right
@@ -20,28 +20,28 @@ from diptych.ports.stores import Stores
 from diptych.runs.inbox import Inbox, TaskCrashed
 
 PROGRESS = "progress"
-"""The type of the notice that precedes a call (loop.md §5)."""
+"""Type of the notice that precedes a call (loop.md §5)."""
 MAX_BUFFERED_ITEMS = 1_000
 MAX_BUFFERED_CHARS = 2**18  # of records, in one buffer and in one batch
-DEFERRED_SECONDS = 0.1  # for which a write is deferred that can be merged with the next
-FIRST_DEFERRED_SECONDS = 0.025  # for a run's first write; until then it shows as queued
+DEFERRED_SECONDS = 0.1  # to defer a write that can merge with the next
+FIRST_DEFERRED_SECONDS = 0.025  # for a run's first write; until then it appears queued
 _LOOK_SECONDS = 0.1
 
 Observer = Callable[[Item], None]
-"""Told of every record and notice of every run that this process executes. Must not block."""
+"""Called with every record and notice of runs executed here; must not block."""
 
 
 class UnreadableRecord(Exception):
-    """A newer version wrote the run's record, and this version cannot read it."""
+    """A newer version wrote the run's log, and this version cannot read it."""
 
 
 async def rebuild(
     records: Sequence[Record], stores: Stores, history: tuple[Message, ...] | None = None
 ) -> Run:
-    """Rebuild a run: what its record does not show did not happen (loop.md §9).
+    """Rebuild a run from its log (loop.md §9).
 
-    `history` is its session's conversation before it; None has it read. Raises `UnreadableRecord`
-    and `StoreError`, of which `BlobMissing` is one.
+    `history` is the session's conversation before it; if None, it is read. Raises
+    `UnreadableRecord`, and `StoreError` such as `BlobMissing`.
     """
     if history is None:
         history = await stores.sessions.conversation(records[0].session_id)
@@ -53,15 +53,15 @@ async def rebuild(
         return replay(events, history)
     except (LoopError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise UnreadableRecord(
-            f"this version cannot read its record, and a newer one must ({error})"
+            f"this version cannot read its log; a newer version wrote it ({error})"
         ) from error
 
 
 @dataclass(slots=True)
 class OwnedSession:
-    """A session whose lease this process holds, and the task that executes its runs.
+    """A session leased by this process, and the task that executes its runs.
 
-    After `owned_until`, by the event loop's clock, another process may have the session.
+    After `owned_until` (event loop time), another process may own the session.
     """
 
     lease: Lease
@@ -70,15 +70,15 @@ class OwnedSession:
 
     @property
     def is_surely_owned(self) -> bool:
-        """Whether no other process can have it: one that stands still does not know."""
+        """Whether the lease is certainly valid; after a freeze, it may have expired unnoticed."""
         return asyncio.get_running_loop().time() < self.owned_until
 
 
 class SubscriberBuffer:
     """Items on their way to one subscriber.
 
-    On overflow a `Gap` takes the place of its content: the subscriber must read the log. So a slow
-    subscriber may miss notices, and never a record.
+    On overflow, a `Gap` replaces the content: the subscriber must read the log. So a slow
+    subscriber may miss notices, but never a record.
     """
 
     def __init__(self) -> None:
@@ -98,12 +98,12 @@ class SubscriberBuffer:
         self._changed.set()
 
     def close(self) -> None:
-        """Nothing more will be put."""
+        """Signal the end of the items."""
         self._is_closed = True
         self._changed.set()
 
     async def take(self) -> Sequence[FeedItem]:
-        """Wait for items and return all; none once the buffer is closed and empty."""
+        """Wait for items and return all; empty once the buffer is closed and drained."""
         await self._changed.wait()
         if not self._is_closed:
             self._changed.clear()
@@ -112,12 +112,11 @@ class SubscriberBuffer:
 
 
 class RunLog:
-    """Appends events to the store, then tells the local subscribers and observers.
+    """Appends a run's events to the store, then notifies local subscribers and observers.
 
-    The store publishes records to other processes; notices go there by the feed. `records` are
-    those on record, as far as this process knows. Progress notices are kept, each with its place
-    between records, so that a late subscriber sees the calls that were made. `share` is the memory
-    that the run holds until `close`.
+    Other processes get records from the store, and notices through the feed. `records` are the
+    logged ones known here. Progress notices are kept with their positions, so that late subscribers
+    see the calls. `share` is the run's reserved memory, until `close`.
     """
 
     def __init__(
@@ -134,13 +133,13 @@ class RunLog:
         self.records: list[Record] = []
         self.lease: Lease | None = None
         self._session: OwnedSession | None = None
-        self.was_loaded = False  # from the store: another process may have written it
-        self.is_lost = False  # nobody can go on with the run
+        self.was_loaded = False  # from the store; may be another process's work
+        self.is_lost = False  # nobody can continue the run
         self._stores = stores
         self._observers = observers
-        self._buffers: dict[SubscriberBuffer, None] = {}  # one for each `Subscription` here
-        self._open_approvals: set[str] = set()  # ids of the calls that wait for a decision
-        self._progress: list[tuple[int, Notice]] = []  # each with the seq of the record before it
+        self._buffers: dict[SubscriberBuffer, None] = {}  # one per local `Subscription`
+        self._open_approvals: set[str] = set()  # call ids
+        self._progress: list[tuple[int, Notice]] = []  # with the seq of the record before each
         self._is_closed = False
 
     async def open(
@@ -151,10 +150,10 @@ class RunLog:
         if_idle: bool = False,
         if_newest: str | None = None,
     ) -> Opened:
-        """Put the run on record with its first event, if there is memory for it.
+        """Log the run's first event, if there is memory for the run.
 
-        A session that nobody owns is claimed with it (`Opened.lease`). A run that resumes another
-        follows that one in its session, or is not opened. Raises as `EventLog.open`.
+        An unowned session is claimed in the same step (`Opened.lease`). A resuming run must follow
+        the resumed one in its session. Raises as `EventLog.open`.
         """
         (first,) = self._next_records([asked])
         self.share.admit(RUN_SIZE + record_size(first))
@@ -162,7 +161,7 @@ class RunLog:
         opened = await self._stores.log.open(
             first, token, key, if_idle=if_idle, if_newest=if_newest or asked.resumes
         )
-        if opened.is_new and not self.records:  # its turn may have come before this reply
+        if opened.is_new and not self.records:  # it may have begun before this reply arrived
             self._add(first, is_counted=True)
         return opened
 
@@ -171,17 +170,18 @@ class RunLog:
         self.records = list(records)
         self._open_approvals = {approval.call_id for approval in open_approvals(self.records)}
         self.was_loaded = True
-        self.share.grow(RUN_SIZE)  # the record itself was counted before it was read
+        self.share.grow(RUN_SIZE)  # the records were counted before they were read
 
     async def append(self, items: Sequence[Event | Notice]) -> None:
-        """Put the events on record; then tell them, with the notices between them.
+        """Log events, then send them to subscribers with the notices in between.
 
-        Raises `OutOfMemory` if the run has grown beyond what there is; its end is always recorded.
+        Raises `OutOfMemory` if the run exceeds the available memory; a terminal event is always
+        logged.
         """
         records = self._next_records([item for item in items if not isinstance(item, Notice)])
         if records:
             if self.share.is_beyond and not is_terminal(records[-1]):
-                raise OutOfMemory("this run has grown beyond what its agent can hold")
+                raise OutOfMemory("this run exceeds its agent's memory")
             await self._append_to_store(records)
         recorded = iter(records)
         for item in items:
@@ -191,39 +191,39 @@ class RunLog:
                 self._add(next(recorded))
 
     async def restore(self, truncated: LogTruncated) -> None:
-        """Put back the records that the store has lost: readers have seen them."""
+        """Write records again that the store lost: subscribers have seen them."""
         if self.lease and (missing := self.after(truncated.seq)):
             is_asking = bool(self._open_approvals)
             await self._stores.log.append(missing, self.lease, awaits_input=is_asking)
 
     def notify(self, notice: Notice) -> None:
-        """Send a notice to subscribers, here and at other processes."""
+        """Send a notice to subscribers, at all processes."""
         if notice.type == PROGRESS:
             self._progress.append((self.seq, notice))
-        self._tell(notice)
+        self._publish(notice)
         self._stores.feed.publish_notice(self.run_id, notice)
 
     def take(self, session: OwnedSession) -> None:
-        """Append under the lease of a session from now on."""
+        """Append under this session's lease from now on."""
         self._session, self.lease = session, session.lease
 
     @property
     def is_surely_owned(self) -> bool:
-        """Whether no other process can have the run."""
+        """Whether no other process can own the run."""
         return self._session is None or self._session.is_surely_owned
 
     async def wait_owned(self) -> None:
-        """Wait until the run is surely owned, or this is cancelled, as another process has it."""
-        while not self.is_surely_owned:  # noqa: ASYNC110 - the store is away, or we stood still
+        """Wait until the run is surely owned; if its lease is lost, this is cancelled."""
+        while not self.is_surely_owned:  # noqa: ASYNC110 - rare: the store is away, or we were frozen
             await asyncio.sleep(_LOOK_SECONDS)
 
     def now(self) -> float:
-        """Return the time, in seconds since the epoch."""
+        """Return the time in seconds since the epoch."""
         return self._stores.clock.now()
 
     @property
     def seq(self) -> int:
-        """The number of the newest record. One that others have overwritten is not in `records`."""
+        """The number of the newest record known here."""
         return self.records[-1].seq if self.records else 0
 
     def after(self, seq: int, limit: int | None = None) -> Sequence[Record]:
@@ -232,11 +232,11 @@ class RunLog:
         return self.records[start : None if limit is None else start + limit]
 
     def new_context_id(self) -> str:
-        """Make a delegation's context: a UUID, since some agents take no other (LangGraph)."""
+        """Make a delegation's context id: a UUID, as some agents require (LangGraph)."""
         return str(UUID(hex=self._stores.clock.token(), version=4))
 
     def subscribe(self, after: int) -> SubscriberBuffer:
-        """Return a buffer with the items after a seq, which gets all that follow."""
+        """Return a buffer with all items after a seq, and all that follow."""
         buffer = SubscriberBuffer()
         for item in self.with_progress(self.after(after), after):
             buffer.put(item)
@@ -252,7 +252,7 @@ class RunLog:
         self._buffers.pop(buffer, None)
 
     def with_progress(self, records: Sequence[Record], after: int) -> list[Item]:
-        """Put the progress notices in their places among these records, which follow `after`."""
+        """Merge progress notices into these records, which follow `after`."""
         places = iter([p for p in self._progress if p[0] >= after])
         place = next(places, None)
         items: list[Item] = []
@@ -264,18 +264,18 @@ class RunLog:
         return items
 
     def close(self) -> None:
-        """End the local subscribers' buffers: this process writes nothing more of the run."""
+        """End the local subscriptions: this process writes no more of the run."""
         self._is_closed = True
         self.share.release()
         for buffer in self._buffers:
             buffer.close()
 
     def report_lost(self) -> None:
-        """Tell subscribers that the store has lost the record."""
+        """Tell subscribers that the store lost the log."""
         self.is_lost = True
-        failed = Failed("store_lost", "the store has lost the record of this run")
+        failed = Failed("store_lost", "the store lost this run's log")
         for record in self._next_records([failed]):
-            self._tell(record)
+            self._publish(record)
 
     async def _append_to_store(self, records: Sequence[Record]) -> None:
         if self.lease is None:
@@ -287,7 +287,7 @@ class RunLog:
             await self._store(records, self.lease)
 
     async def _store(self, records: Sequence[Record], lease: Lease) -> None:
-        """Append records, and note whether calls wait for a decision then."""
+        """Append records, with the flag whether the run then awaits approval."""
         open_ids = set(self._open_approvals)
         for record in records:
             note_approvals(open_ids, record)
@@ -307,9 +307,9 @@ class RunLog:
         note_approvals(self._open_approvals, record)
         if is_terminal(record):  # notices are not replayed once a run has ended
             self._progress.clear()
-        self._tell(record)
+        self._publish(record)
 
-    def _tell(self, item: Item) -> None:
+    def _publish(self, item: Item) -> None:
         for observe in self._observers:
             observe(item)
         for buffer in self._buffers:
@@ -317,10 +317,10 @@ class RunLog:
 
 
 class RunWriter:
-    """Writes the events of one run in order: now, or with the next ones.
+    """Writes the events of one run in order, at once or merged with the next ones.
 
-    `current` may be ahead of `recorded` by what is not written yet. `inbox` gets what a deferred
-    write raises.
+    `current` is ahead of `recorded` by the unwritten events. Errors of deferred writes go to
+    `inbox`.
     """
 
     def __init__(self, run: Run, log: RunLog, inbox: Inbox) -> None:
@@ -328,16 +328,16 @@ class RunWriter:
         self.current = run
         self.log = log
         self._inbox = inbox
-        self._unwritten: list[Event | Notice] = []  # what happened between the two
+        self._unwritten: list[Event | Notice] = []
         self._lock = asyncio.Lock()
         self._deferred: asyncio.Task[None] | None = None
 
     def add(self, *items: Event | Notice) -> None:
-        """Put items before whatever is written next."""
+        """Queue items for the next write."""
         self._unwritten += items
 
     async def write(self, *items: Event | Notice) -> None:
-        """Write the deferred items, and then these."""
+        """Write the queued items, then these."""
         self._unwritten += items
         async with self._lock:
             due, run = list(self._unwritten), self.current
@@ -347,36 +347,36 @@ class RunWriter:
                 self.recorded = run
 
     async def record(self, *events: Event) -> None:
-        """Apply and write events without carrying out what follows from them."""
+        """Apply and write events, ignoring their commands."""
         self.current = apply_all(self.current, events)
         await self.write(*events)
 
     def write_later(self, items: Sequence[Event | Notice], seconds: float) -> None:
-        """Defer a write that led to nothing but a question to the model.
+        """Defer a write whose only consequence was a model request.
 
-        It is merged with the next write, or goes alone after `seconds`. So a slow store delays
-        the first word of an answer once, and not at each step before it.
+        It merges with the next write, or follows after `seconds`. So a slow store delays an
+        answer's first word once, not at every step before it.
         """
         self._unwritten += items
         if self._deferred is None or self._deferred.done():
             self._deferred = asyncio.create_task(self._write_after(seconds))
 
     async def wait_written(self) -> None:
-        """Wait for a write that is under way, so that `recorded` matches the log."""
+        """Wait for a write in progress, so that `recorded` matches the log."""
         async with self._lock:
             pass
 
     def cancel(self) -> None:
-        """Drop the deferred write, and what it would have recorded."""
+        """Drop the deferred write and its items."""
         if self._deferred:
             self._deferred.cancel()
             self._deferred = None
 
     async def _write_after(self, seconds: float) -> None:
         try:
-            while self._unwritten:  # also what was deferred during the write
+            while self._unwritten:  # including items added during the write
                 await asyncio.sleep(seconds)
                 await self.write()
                 seconds = DEFERRED_SECONDS
-        except Exception as error:  # noqa: BLE001 - raised again where the run is driven
+        except Exception as error:  # noqa: BLE001 - raised again in `Runner.drive`
             self._inbox.put_nowait(TaskCrashed(error))

@@ -1,4 +1,4 @@
-"""A run and its delegations from the record: one node of a tree of runs."""
+"""Summarizes a run and its delegations from its records, as a node of a tree of runs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,10 +15,10 @@ _RESULTS = frozenset({"delegation_response", "delegation_error"})
 
 
 def run_node(records: Sequence[Record], status: str) -> dict[str, JSON]:
-    """Return what a run's records say about it and its delegations.
+    """Return a run's summary, with its delegations.
 
-    Times are in seconds since the epoch. `usage` is that of the run's own model calls,
-    `children_usage` what its children report; the costs are by `model.prices`, as decimal text.
+    Times are in seconds since the epoch. `usage` covers the run's own model calls, `children_usage`
+    is reported by its children; costs are decimal strings at the manifest's prices.
     """
     first, newest = records[0], records[-1]
     has_ended = is_terminal(newest)

@@ -1,7 +1,7 @@
-"""Signals to runs, wherever they run: ends, messages and decisions.
+"""Sends signals to runs, wherever they execute: cancellations, messages and decisions.
 
-A signal counts once it is on record: its owner may die before. A message to a queued run counts
-once the store keeps it (decision 47).
+A signal counts once it is logged, as its owner may die before. A message to a queued run counts
+once the store has it (decision 47).
 """
 
 import asyncio
@@ -49,15 +49,15 @@ from diptych.runs.steering import (
     still_queued,
 )
 
-SIGNAL_SECONDS = 15.0  # in which a signal must be on record: the run's owner may have to change
-RESEND_SECONDS = 2.0  # after which a signal is sent again: the owner may have changed
-QUEUED_SECONDS = 0.5  # after which the store is taken to keep a message to a queued run
-POLL_SECONDS = 0.2  # at most, between two looks at the record
+SIGNAL_SECONDS = 15.0  # for a signal to be logged, including a change of owner
+RESEND_SECONDS = 2.0  # before a signal is sent again, in case the owner changed
+QUEUED_SECONDS = 0.5  # after which a message to a queued run counts as stored
+POLL_SECONDS = 0.2  # at most, between reads of the log
 T = TypeVar("T")
 
 
 class RunSignals:
-    """Sends signals to the runs of a store: to their owner, here or at another process."""
+    """Sends signals to the owners of runs, here or at other processes."""
 
     def __init__(self, stores: Stores, scheduler: Scheduler, agents: Agents) -> None:
         self._stores = stores
@@ -66,13 +66,13 @@ class RunSignals:
         self._is_closed = False
 
     def close(self) -> None:
-        """Wait for no answer any more: this process is leaving."""
+        """Stop waiting for replies: this process is shutting down."""
         self._is_closed = True
 
     async def cancel(self, run_id: str, reason: str) -> RunEntry:
-        """Abort a run and wait until its end is on record; one that has ended stays as it is.
+        """Abort a run and wait for its end; a run that has ended stays as it is.
 
-        If that takes longer than 15 s, or this process leaves, the run is returned as it is.
+        After 15 s, or if this process shuts down, the run is returned as it is.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(SIGNAL_SECONDS):
@@ -80,10 +80,11 @@ class RunSignals:
         return await self._stores.log.entry(run_id)
 
     async def send_message(self, run_id: str, message: MessageQueued) -> RunEntry:
-        """Add a message to a run's conversation; one that is sent again is added once.
+        """Add a message to a run's conversation, once per message id.
 
-        It is on record when this returns, or kept for a queued run. Raises `RunEnded`,
-        `TooManyMessages`, `IdempotencyMismatch` if its id came with another text, `NotAnswered`.
+        When this returns, it is logged, or stored for a queued run. Raises `RunEnded`,
+        `TooManyMessages`, `NotAnswered`, and `IdempotencyMismatch` if the id was used for another
+        text.
         """
         message = replace(message, message=well_formed(message.message))
         is_sent = False
@@ -106,12 +107,12 @@ class RunSignals:
         return await self._repeat(
             run_id,
             attempt,
-            "the run's owner does not answer now, and may still take the message: send it again "
-            "with the same Idempotency-Key, or look into the run's queue and record first",
+            "the run's owner does not respond, but may still take the message: send it again "
+            "with the same Idempotency-Key, or check the run's queue and log first",
         )
 
     async def clear(self, run_id: str, subject: str) -> Sequence[MessageQueued]:
-        """Drop the messages that wait in a run, and return them.
+        """Drop a run's queued messages and return them.
 
         Raises `RunEnded`, `NotAnswered`.
         """
@@ -129,11 +130,11 @@ class RunSignals:
             await self._send_to_queue(asked, entry, is_queued=is_queued)
             return None
 
-        problem = "the run's owner does not answer now; read its queue, or try again"
+        problem = "the run's owner does not respond; read its queue, or try again"
         return await self._repeat(run_id, attempt, problem)
 
     async def queued_messages(self, run_id: str) -> Sequence[MessageQueued]:
-        """Return the messages that wait in a run, in the order in which they would join.
+        """Return a run's queued messages in the order in which they would join.
 
         Raises `UnreadableRecord`.
         """
@@ -151,11 +152,11 @@ class RunSignals:
         return queued_messages(await rebuild(records, self._stores))
 
     async def decide(self, run_id: str, call_id: str, request: DecisionRequest) -> Sequence[Record]:
-        """Decide on a call that waits, in the run or below it; returns the run's records then.
+        """Decide on a waiting call of the run or a child run; return the run's records.
 
-        A decision on a call below goes to the agent of the delegation: each agent on the way checks
-        its caller. Raises `ApprovalNotFound`, `AlreadyDecided`, `RunEnded`, `InvalidRequest`,
-        `NotAnswered`; for a call below, `DecisionRefused` or that agent's `RequestError`.
+        Decisions for a child go to the delegation's agent, and each agent on the way checks its
+        caller. Raises `ApprovalNotFound`, `AlreadyDecided`, `RunEnded`, `InvalidRequest`,
+        `NotAnswered`; for a child also `DecisionRefused` or the child's `RequestError`.
         """
         records = await self._stores.log.read(run_id)
         asked = find_approval(records, call_id).requested
@@ -169,17 +170,17 @@ class RunSignals:
             await self._send(run_id, decided, len(records), RESEND_SECONDS, may_close_approval)
             return None
 
-        problem = "the run's owner does not answer now; see what was decided, or try again"
+        problem = "the run's owner does not respond; check for a decision, or try again"
         try:
             records = await self._repeat(run_id, attempt, problem)
-        except RequestError:  # another decision counts
+        except RequestError:  # another decision was first
             self._stores.leases.drop_signal(run_id, decided)
             raise
         self._stores.leases.drop_signal(run_id, decided)
         return records
 
     async def _decide_below(self, asked: Record, request: DecisionRequest) -> Sequence[Record]:
-        """Pass a decision on, and wait for the record of it here; it counts without that, too."""
+        """Forward a decision, and wait until it is logged here; it counts even if that fails."""
         await self._agents.decide(decision_below(asked, request))
         call_id = str(asked.metadata["call_id"])
 
@@ -189,7 +190,9 @@ class RunSignals:
             await asyncio.sleep(POLL_SECONDS)
             return None
 
-        problem = "it is decided below, and not on record here yet; read the run again"
+        problem = (
+            "the child agent took the decision, but it is not logged here yet; read the run again"
+        )
         try:
             return await self._repeat(asked.run_id, attempt, problem)
         except NotAnswered:
@@ -200,7 +203,7 @@ class RunSignals:
     async def _decision(
         self, records: Sequence[Record], asked: Record, request: DecisionRequest
     ) -> ApprovalDecided:
-        """Make the decision. Raises `InvalidRequest` with the path of what is wrong."""
+        """Make the event of a decision. Raises `InvalidRequest` with the invalid path."""
         offered = next(r for r in records if r.event_type == "offered")
         blob = await self._stores.log.get_blob(str(offered.content))
         catalog = _decoded(offered, blob, Offered).catalog
@@ -215,9 +218,9 @@ class RunSignals:
         attempt: Callable[[Sequence[Record]], Awaitable[T | None]],
         unanswered: str,
     ) -> T:
-        """Attempt something with the run's records until it returns a value.
+        """Call `attempt` with the run's records until it returns a value.
 
-        Raises `NotAnswered` after 15 s, or after a last attempt when this process leaves.
+        Raises `NotAnswered` after 15 s, or after one last attempt when this process shuts down.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(SIGNAL_SECONDS):
@@ -230,9 +233,9 @@ class RunSignals:
         raise NotAnswered(unanswered)
 
     async def _end(self, run_id: str, stop: Stop) -> None:
-        """End a run: its owner is asked again until the run has ended.
+        """End a run: signal its owner repeatedly until the run has ended.
 
-        A process that leaves asks once: the store keeps that for the next owner.
+        A process that shuts down signals once; the store keeps it for the next owner.
         """
         while True:
             if active := self._scheduler.find(run_id):
@@ -247,7 +250,7 @@ class RunSignals:
             await self._wait_for(run_id, entry.seq, RESEND_SECONDS, is_terminal)
 
     async def _mailbox(self, entry: RunEntry) -> Sequence[Signal]:
-        """Return the signals that are kept for a run that has not begun."""
+        """Return the signals stored for a run that has not begun."""
         if active := self._scheduler.find(entry.run_id):
             return active.mailbox.items
         if entry.status != "queued":
@@ -255,7 +258,7 @@ class RunSignals:
         return await self._stores.leases.pending_signals(entry.run_id)
 
     async def _waits_for_another(self, entry: RunEntry) -> bool:
-        """Whether a run waits for another of its session: it reads its signals at its turn."""
+        """Whether a run waits for an earlier one of its session, and reads its signals then."""
         if entry.status != "queued":
             return False
         entries = await self._stores.log.entries(entry.session_id)
@@ -276,9 +279,9 @@ class RunSignals:
         seconds: float,
         is_due: Callable[[Record], bool],
     ) -> None:
-        """Send a signal to the run's owner, and look for a record that is due for a while."""
+        """Send a signal to the run's owner, then wait a while for a record that is due."""
         await self._stores.leases.send_signal(run_id, signal)
-        active = self._scheduler.find(run_id)  # the store delivers it, too, but later
+        active = self._scheduler.find(run_id)  # faster than the store's delivery
         if active and not active.signal(signal):
             raise TooManyMessages
         await self._wait_for(run_id, after, seconds, is_due)
@@ -286,7 +289,7 @@ class RunSignals:
     async def _wait_for(
         self, run_id: str, after: int, seconds: float, is_due: Callable[[Record], bool]
     ) -> None:
-        """Look for a record that is due, or for the run's end, at most so long."""
+        """Wait up to `seconds` for a record that is due, or for the run's end."""
         loop, pause = asyncio.get_running_loop(), 0.01
         until = loop.time() + seconds
         while loop.time() < until and not self._is_closed:

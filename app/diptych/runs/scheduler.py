@@ -1,4 +1,4 @@
-"""Runs the sessions whose leases this process holds: the runs of each one after another."""
+"""Executes the sessions leased by this process, each session's runs one after another."""
 
 import asyncio
 import logging
@@ -21,12 +21,12 @@ from diptych.runs.run_log import Observer, OwnedSession, RunLog, UnreadableRecor
 from diptych.runs.runner import DEADLINE_EXCEEDED
 from diptych.runs.turn_admission import TurnAdmission
 
-HAND_OVER_SECONDS = 3.0  # for which a leaving process waits for a store that is away
+HAND_OVER_SECONDS = 3.0  # to wait for an unreachable store at shutdown
 _logger = logging.getLogger(__name__)
 
 
 class Scheduler:
-    """The active runs of this process: queued until their turn, or executing."""
+    """The active runs of this process: queued or executing."""
 
     def __init__(
         self,
@@ -44,8 +44,8 @@ class Scheduler:
         self._active: dict[str, ActiveRun] = {}
         lease_seconds = stores.leases.lease_seconds
         self._lease_seconds = math.inf if lease_seconds is None else lease_seconds
-        self._sessions: dict[str, OwnedSession] = {}  # by their ids
-        self._unreadable: dict[str, str] = {}  # runs that a newer version wrote, by their sessions
+        self._sessions: dict[str, OwnedSession] = {}  # by id
+        self._unreadable: dict[str, str] = {}  # run ids that a newer version wrote, by session
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_shutting_down = False
         stores.feed.on_signal(self._on_signal)
@@ -55,36 +55,38 @@ class Scheduler:
         return len(self._active)
 
     def count_in(self, prefix: str) -> int:
-        """How many active runs are in sessions whose stored ids begin with `prefix`."""
+        """The number of active runs in sessions whose stored ids begin with `prefix`."""
         return sum(a.log.session_id.startswith(prefix) for a in self._active.values())
 
     @property
     def has_room(self) -> bool:
-        """Whether another session may be taken over, counting those that were taken just now."""
+        """Whether another session may be taken over, counting sessions just taken over."""
         have_runs = {active.log.session_id for active in self._active.values()}
         starting = sum(session_id not in have_runs for session_id in self._sessions)
         return len(self._active) + starting < self._max_runs
 
     def find(self, run_id: str) -> ActiveRun | None:
-        """Return an active run whose record is known here."""
+        """Return an active run whose log is known here."""
         active = self._active.get(run_id)
         return active if active and active.log.records else None
 
     def register(
         self, run_id: str, session_id: str, *, is_new_session: bool = False, subject: str = ""
     ) -> ActiveRun:
-        """Make a run active whose log nothing is in yet; see `schedule` and `remove`."""
+        """Register a run with an empty log; see `schedule` and `remove`."""
         share = self.admission.memory_budget.share(subject)
         log = RunLog(run_id, session_id, self._stores, self._observers, share)
         active = self._active[run_id] = ActiveRun(log, is_new_session=is_new_session)
         return active
 
     def schedule(self, active: ActiveRun, lease: Lease | None, seconds: float | None) -> None:
-        """Execute an opened run when its turn comes, if this process owns its session.
+        """Execute an opened run at its turn, if this process owns its session.
 
-        Its caller's deadline is in `seconds`, and holds while the run waits, too.
+        The caller's deadline is in `seconds`, and applies while the run waits.
         """
-        if seconds is not None and active.stage is Stage.QUEUED:  # else its runner has it
+        if (
+            seconds is not None and active.stage is Stage.QUEUED
+        ):  # otherwise its runner keeps the deadline
             loop = asyncio.get_running_loop()
             active.set_deadline(loop.call_later(seconds, self.stop, active, DEADLINE_EXCEEDED))
         if lease is not None:
@@ -103,19 +105,19 @@ class Scheduler:
         active.release()
 
     def stop(self, active: ActiveRun, stop: Stop) -> None:
-        """End a run, also before its turn; the first reason counts."""
+        """End a run, even before its turn; the first reason counts."""
         if active.stop(stop) and active.log.lease and active.begin(Stage.CANCELLING):
             self._spawn(self._cancel_queued(active, stop, active.log.lease))
 
     async def wait_idle(self, seconds: float) -> None:
-        """Wait until all runs have ended, at most so long."""
+        """Wait for all runs to end, at most `seconds`."""
         if tasks := self._session_tasks:
             await asyncio.wait(tasks, timeout=seconds)
 
     async def shut_down(self, *, if_not_handed_over: Stop) -> None:
-        """End now. Runs that another process can continue are handed over, others are stopped.
+        """Stop at once: hand runs over to another process, or stop them if that is impossible.
 
-        Without a shared store no other process can continue any.
+        They cannot be handed over without a shared store.
         """
         self._is_shutting_down = True
         for active in tuple(self._active.values()):
@@ -139,7 +141,7 @@ class Scheduler:
         return [session.lease for session in self._sessions.values()]
 
     def note_renewal(self, leases: Sequence[Lease], asked_at: float) -> None:
-        """Note that leases are held from `asked_at`, by the event loop's clock."""
+        """Note that leases were renewed at `asked_at` (event loop time)."""
         for lease in leases:
             if session := self._session_under(lease):
                 session.owned_until = asked_at + self._lease_seconds
@@ -149,11 +151,11 @@ class Scheduler:
         return self._unreadable.get(session_id) != run_id
 
     def start_session(self, lease: Lease, asked_at: float, run_id: str | None = None) -> None:
-        """Execute the runs of a session; `run_id` is the first, if it is known.
+        """Execute the runs of a session; `run_id` is the first, if known.
 
-        The store was asked for its lease at `asked_at`, by the event loop's clock.
+        The lease was requested at `asked_at` (event loop time).
         """
-        if former := self._sessions.get(lease.session_id):  # stale, and it does not know yet
+        if former := self._sessions.get(lease.session_id):  # stale, without knowing it yet
             former.task.cancel()
             self._remove_all(former.lease)
         task = asyncio.create_task(self._execute_all(lease, run_id))
@@ -161,11 +163,11 @@ class Scheduler:
         self._sessions[lease.session_id] = OwnedSession(lease, task, until)
 
     async def lose(self, lease: Lease) -> None:
-        """Stop executing the runs of a session whose lease was lost."""
+        """Stop executing a session whose lease was lost."""
         session = self._session_under(lease)
         if session is None:
             return
-        _logger.warning("session %s is not owned here any more", lease.session_id)
+        _logger.warning("lost the lease of session %s", lease.session_id)
         lost = [a for a in self._under(lease) if await self._stores.has_lost(a.run_id)]
         session.task.cancel()
         for active in lost:
@@ -180,7 +182,7 @@ class Scheduler:
         return [session.task for session in self._sessions.values()]
 
     def _session_under(self, lease: Lease) -> OwnedSession | None:
-        """Return a lease's session, unless it is owned under another lease by now."""
+        """Return a lease's session, unless it is now owned under another lease."""
         session = self._sessions.get(lease.session_id)
         return session if session and session.lease == lease else None
 
@@ -202,24 +204,24 @@ class Scheduler:
         except LeaseLost:
             _logger.warning("another process has taken over session %s", lease.session_id)
         except (RunLost, RunNotFound):
-            _logger.error("the store has lost session %s", lease.session_id)
+            _logger.error("the store lost session %s", lease.session_id)
             for active in self._under(lease):
                 active.log.report_lost()
         except StoreError as error:
             _logger.warning("session %s is released for a takeover: %s", lease.session_id, error)
             with suppress(StoreError):
                 await leases.release(lease)
-        except Exception:  # a process that takes it over may die of it: that counts a death
-            _logger.exception("session %s cannot be executed here", lease.session_id)
+        except Exception:  # whoever takes it over may die of it, so count a death
+            _logger.exception("cannot execute session %s", lease.session_id)
         finally:
             if self._session_under(lease):
                 del self._sessions[lease.session_id]
             self._remove_all(lease)
 
     async def _execute_one(self, run_id: str, lease: Lease) -> str | None:
-        """Execute the run whose turn it is; returns the next, None if the session is released."""
+        """Execute the run whose turn it is; return the next, None if the session is released."""
         active = self._active.get(run_id) or self.register(run_id, lease.session_id)
-        if not active.begin(Stage.EXECUTING):  # it is being cancelled
+        if not active.begin(Stage.EXECUTING):  # being cancelled
             await active.released.wait()
             return await self._stores.leases.next_run(lease)
         if (session := self._session_under(lease)) is None:
@@ -234,7 +236,7 @@ class Scheduler:
         return next_run
 
     async def _execute(self, active: ActiveRun, lease: Lease) -> Run | None:
-        """Execute a run to its end; None if it is left as it is."""
+        """Execute a run to its end; return None if it must be left for another process."""
         if self._is_shutting_down and self._outlive_process:
             return None
         try:
@@ -245,7 +247,7 @@ class Scheduler:
             return await self._executor.execute(active)
         except UnreadableRecord as error:
             self._unreadable[active.log.session_id] = active.run_id
-            _logger.error("run %s cannot be taken over: %s", active.run_id, error)
+            _logger.error("cannot take over run %s: %s", active.run_id, error)
             return None
 
     async def _finish(self, active: ActiveRun, run: Run, lease: Lease) -> str | None:
@@ -257,27 +259,27 @@ class Scheduler:
             return await leases.finish_run(active.run_id, run.messages, lease)
 
     async def _cancel_queued(self, active: ActiveRun, stop: Stop, lease: Lease) -> None:
-        """End a run before its turn; one that has ended meanwhile stays as it is."""
+        """End a run before its turn, unless it has ended meanwhile."""
         try:
             run = await self._executor.end_queued(active, stop)
             await self._finish(active, run, lease)
         except (StoreError, RunNotFound, RunLost, UnreadableRecord) as error:
-            _logger.warning("run %s could not be ended before its turn: %s", active.run_id, error)
+            _logger.warning("cannot end run %s before its turn: %s", active.run_id, error)
         finally:
             self.remove(active)
 
     # Signals
 
     def _on_signal(self, session_id: str, run_id: str, signal: Signal) -> None:
-        """Deliver a signal that was sent at another process."""
+        """Deliver a signal sent from another process."""
         active, session = self._active.get(run_id), self._sessions.get(session_id)
         if isinstance(signal, Aborted | Failed):
-            if active is None and session:  # another process put it into the queue
+            if active is None and session:  # another process queued it
                 active = self.register(run_id, session_id)
                 active.log.take(session)
             if active:
                 self.stop(active, signal)
-        elif active:  # a run that is not here yet reads its signals when its turn comes
+        elif active:  # a run not active here reads its signals at its turn
             active.signal(signal)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

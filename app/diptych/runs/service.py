@@ -1,6 +1,6 @@
-"""Runs, as the rest of the application sees them: start one, subscribe to it, signal it, read it.
+"""The interface to runs for the rest of the application: start, subscribe, signal, read.
 
-A run belongs to no connection and no process: subscribe to it here or at another replica.
+A run is tied to no connection or process: subscribe here or at another replica.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ _logger = logging.getLogger(__name__)
 
 
 class RunService:
-    """All runs of one agent: those of this process, and those in its store."""
+    """All runs of one agent, in this process and in its store."""
 
     def __init__(
         self,
@@ -76,41 +76,41 @@ class RunService:
 
     @property
     def is_closing(self) -> bool:
-        """Whether no new runs are taken any more."""
+        """Whether new runs are refused."""
         return self._is_closing
 
     @property
     def active_count(self) -> int:
-        """How many runs are queued or execute in this process."""
+        """The number of queued and executing runs in this process."""
         return self._scheduler.active_count
 
     def unfinished_of(self, owner: str) -> int:
-        """How many unfinished runs an owner has in this process."""
+        """The number of an owner's unfinished runs in this process."""
         return self._scheduler.count_in(owned_session(owner, ""))
 
     def start_background(self) -> None:
-        """Begin to keep leases and to take sessions over, where a store is shared. Needed once."""
+        """Start renewing leases and taking sessions over, if the store is shared. Call once."""
         self._lease_keeper.start()
 
     async def start(self, request: RunRequest) -> RunEntry:
-        """Accept a run: it is on record when this returns, and goes on without subscribers.
+        """Start a run: it is logged when this returns, and continues without subscribers.
 
-        In a busy session it waits, is refused by `SessionBusy`, or interrupts earlier runs. Raises
-        `InvalidRequest`, `Overloaded` without room or while the process leaves, `StoreError`.
+        In a busy session it waits, is refused with `SessionBusy`, or cancels earlier runs. Raises
+        `InvalidRequest`, `StoreError`, and `Overloaded` without capacity or at shutdown.
         """
         try:
             return await self._start(request)
-        except NotResumable:  # the session has gone on
+        except NotResumable:  # the session has continued: fork it
             said = await self._said_up_to(request.follows)
             return await self._start(replace(request, session_id=None, follows=""), said)
 
     async def _said_up_to(self, run_id: str) -> tuple[Message, ...]:
-        """Return the conversation of a run's session as of the run's end."""
+        """Return a session's conversation at the end of a run."""
         log = self._stores.log
         entry = await log.entry(run_id)
         if entry.status not in TERMINAL:
             raise InvalidRequest(
-                "the response is not finished; wait for its end, or cancel it, and go on from it",
+                "the response is not finished; wait until it ends or cancel it, then continue it",
                 param="previous_response_id",
                 code="response_not_finished",
             )
@@ -122,7 +122,7 @@ class RunService:
         return said
 
     async def _start(self, request: RunRequest, said: tuple[Message, ...] = ()) -> RunEntry:
-        """Start a run; `said` is the conversation of a session that has gone on without it."""
+        """Start a run; `said` is the conversation of a forked session."""
         self._admit()
         check_steps(request.max_steps, self._max_steps)
         stores = self._stores
@@ -155,10 +155,10 @@ class RunService:
         max_steps: int | None = None,
         subject: str = "",
     ) -> RunEntry:
-        """Take up a run that failed or was aborted, with a new run of its session.
+        """Resume a run that failed or was aborted, as a new run of its session.
 
-        A run is resumed once: asked again, this gives the same new run. Raises `NotResumable`,
-        `InvalidRequest` for too many steps, and as `start` and `entry` do.
+        Repeated requests return the same new run. Raises `NotResumable`, `InvalidRequest` for too
+        many steps, and as `start` and `entry` do.
         """
         self._admit()
         check_steps(max_steps, self._max_steps)
@@ -169,7 +169,7 @@ class RunService:
         first = replace(first, subject=subject)
         return (await self._open(first, records[0].session_id, resume_key(run_id))).entry
 
-    async def _open(  # noqa: PLR0913 - what a run may need
+    async def _open(  # noqa: PLR0913 - all options of a run
         self,
         first: RunRequested,
         session_id: str,
@@ -179,7 +179,7 @@ class RunService:
         if_idle: bool = False,
         if_newest: str | None = None,
     ) -> Opened:
-        """Put a run on record in a session, whose task at the scheduler then executes it."""
+        """Log a new run in a session, whose task at the scheduler then executes it."""
         stores, scheduler = self._stores, self._scheduler
         run_id = run_id_of(stores.log.epoch, stores.clock.token())
         active = scheduler.register(
@@ -188,7 +188,7 @@ class RunService:
         try:
             opened = await active.log.open(first, key, if_idle=if_idle, if_newest=if_newest)
         except BaseException:
-            if active.stage is Stage.QUEUED:  # its turn may have come before the lost reply
+            if active.stage is Stage.QUEUED:  # it may have begun although the reply was lost
                 scheduler.remove(active)
             raise
         if opened.is_new:
@@ -198,30 +198,30 @@ class RunService:
         return opened
 
     async def _interrupt(self, newest: RunEntry) -> None:
-        """Cancel the runs that go before this one in its session, and wait for a while."""
+        """Cancel the earlier runs of the session, and wait for them for a while."""
         entries = await self._stores.log.entries(newest.session_id)
         opened = [entry.run_id for entry in entries]
         older = entries[opened.index(newest.run_id) + 1 :] if newest.run_id in opened else ()
         running = [entry.run_id for entry in older if entry.status not in TERMINAL]
         cancels = (self._signals.cancel(run_id, INTERRUPTED) for run_id in running)
         for outcome in await asyncio.gather(*cancels, return_exceptions=True):
-            if isinstance(outcome, DiptychError):  # the new run is on record all the same
-                _logger.warning("a run of %s goes on: %s", newest.session_id, outcome)
+            if isinstance(outcome, DiptychError):  # the new run is logged all the same
+                _logger.warning("a run of %s was not cancelled: %s", newest.session_id, outcome)
             elif isinstance(outcome, BaseException):
                 raise outcome
 
     async def _last_answer(self, session_id: str) -> str | None:
-        """Return the answer of a session's newest run, if it has one, as subscribers saw it."""
+        """Return the answer of a session's newest run, if any."""
         log = self._stores.log
         newest = await log.entries(session_id, limit=1)
         return whole_answer(await log.read(newest[0].run_id)) if newest else None
 
     def subscribe(self, run_id: str, after: int = 0) -> Subscription:
-        """Subscribe to a run's items after a seq. Use it with `contextlib.aclosing`."""
+        """Subscribe to a run's items after a seq. Use with `contextlib.aclosing`."""
         return self._subscriptions.subscribe(run_id, after)
 
     def has_subscribers(self, run_id: str) -> bool:
-        """Whether a run has subscribers at this process."""
+        """Whether a run has subscribers in this process."""
         return self._subscriptions.has_subscribers(run_id)
 
     async def cancel(self, run_id: str, reason: str = "cancelled by request") -> RunEntry:
@@ -229,37 +229,37 @@ class RunService:
         return await self._signals.cancel(run_id, reason)
 
     async def send_message(self, run_id: str, message: MessageQueued) -> RunEntry:
-        """Add a message to a run's conversation as `RunSignals` does. Raises `Overloaded` too."""
+        """Add a message to a run; see `RunSignals.send_message`. Also raises `Overloaded`."""
         self._memory_budget.check(text_size(message.message), message.subject)
         return await self._signals.send_message(run_id, message)
 
     async def queued_messages(self, run_id: str) -> Sequence[MessageQueued] | None:
-        """Return the messages that wait in a run; None if only a newer version can read it."""
+        """Return a run's queued messages; None if only a newer version can read it."""
         try:
             return await self._signals.queued_messages(run_id)
         except UnreadableRecord:
             return None
 
     async def clear_messages(self, run_id: str, subject: str = "") -> Sequence[MessageQueued]:
-        """Drop the messages that wait in a run, and return them; see `RunSignals.clear`."""
+        """Drop a run's queued messages and return them; see `RunSignals.clear`."""
         return await self._signals.clear(run_id, subject)
 
     async def decide(self, run_id: str, call_id: str, request: DecisionRequest) -> Sequence[Record]:
-        """Decide on a call that waits; see `RunSignals.decide`."""
+        """Decide on a waiting call; see `RunSignals.decide`."""
         return await self._signals.decide(run_id, call_id, request)
 
     def attend(self, run_id: str) -> None:
-        """Note that a run's caller still waits for it."""
+        """Note that a run's caller is still waiting."""
         attend(self._stores.feed, run_id, self._scheduler.find(run_id))
 
     async def child_tree(self, agent: str, child: ChildRef) -> JSON:
-        """Ask another agent for a run of a delegation; see `Agents.run_tree`."""
+        """Fetch the run of a delegation from its agent; see `Agents.run_tree`."""
         return await self._agents.run_tree(agent, child)
 
     async def runs_awaiting_decision(
         self, limit: int, before: str | None = None
     ) -> Sequence[RunEntry]:
-        """List the runs in which calls wait for a decision, the newest first."""
+        """List the runs with calls that wait for approval, newest first."""
         return await self.entries(status="input-required", before=before, limit=limit)
 
     async def entry(self, run_id: str) -> RunEntry:
@@ -273,7 +273,7 @@ class RunService:
         before: str | None = None,
         limit: int | None = None,
     ) -> Sequence[RunEntry]:
-        """List runs, the newest first; see `EventLog.entries`."""
+        """List runs, newest first; see `EventLog.entries`."""
         return await self._stores.log.entries(session_id, status=status, before=before, limit=limit)
 
     async def updated_entries(
@@ -288,7 +288,7 @@ class RunService:
         return await self._stores.log.updated_entries(statuses, limit, since=since, before=before)
 
     async def delete(self, run_id: str) -> None:
-        """Forget a run, and what it said in its session.
+        """Delete a run, and its messages in the session.
 
         Raises `RunNotFound`, `RunLost`, and `InvalidRequest` if it has not ended.
         """
@@ -303,14 +303,14 @@ class RunService:
         return await self._stores.log.read(run_id, after, limit)
 
     def stop_admitting(self) -> None:
-        """Refuse new runs and take no session over any more; active runs go on."""
+        """Refuse new runs and takeovers; active runs continue."""
         self._is_closing = True
         self._lease_keeper.takes_over = False
 
     async def close(self, seconds: float = 0.0) -> None:
-        """Let active runs end within `seconds`; those that are left are handed over, or aborted.
+        """Wait up to `seconds` for active runs; then hand them over, or abort them.
 
-        In a store that ends with the process there is nobody to hand them over to.
+        Without a shared store they are aborted.
         """
         self.stop_admitting()
         await self._scheduler.wait_idle(seconds)
@@ -325,5 +325,5 @@ class RunService:
             raise Overloaded("this agent is shutting down; try again later", retry_after=5)
         if self.active_count >= self._max_runs:
             raise Overloaded(
-                f"this agent has {self.active_count} unfinished runs, and takes no more at once"
+                f"this agent has reached its limit of {self._max_runs} unfinished runs; retry later"
             )

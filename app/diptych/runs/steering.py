@@ -1,4 +1,4 @@
-"""Messages to a run after its start: in its mailbox, kept by the store, and on record."""
+"""Messages sent to a run after its start: in its mailbox, in the store, and in the log."""
 
 from collections.abc import Iterable, Sequence
 from typing import cast
@@ -10,7 +10,7 @@ from diptych.core.state import MAX_MESSAGES_PER_RUN
 
 
 class Mailbox:
-    """Messages, and requests to clear them, that came before a run began; each once, in order."""
+    """Messages and clear requests that arrived before a run began, without duplicates."""
 
     def __init__(self) -> None:
         self._items: dict[str, MessageQueued | QueueCleared] = {}
@@ -20,7 +20,7 @@ class Mailbox:
         return tuple(self._items.values())
 
     def put(self, item: MessageQueued | QueueCleared) -> bool:
-        """Add an item. False if there are too many of its kind."""
+        """Add an item. Return False if there are too many of its kind."""
         key = f"clear {item.clear_id}" if isinstance(item, QueueCleared) else item.message_id
         alike = sum(type(other) is type(item) for other in self._items.values())
         if key not in self._items and alike >= MAX_MESSAGES_PER_RUN:
@@ -46,12 +46,12 @@ def still_queued(items: Iterable[Signal]) -> Sequence[MessageQueued]:
 
 
 def cleared_by(asked: QueueCleared, items: Sequence[Signal]) -> Sequence[MessageQueued]:
-    """Return the messages among signals that one of them clears."""
+    """Return the messages that one of the signals clears."""
     return still_queued(items[: items.index(asked)])
 
 
 def is_recorded(message: MessageQueued, records: Sequence[Record]) -> bool:
-    """Whether a message is on record. Raises as `RunSignals.send_message` does."""
+    """Whether a message is logged. Raises as `RunSignals.send_message` does."""
     recorded = recorded_messages(records)
     if is_among(message, recorded):
         return True
@@ -63,7 +63,7 @@ def is_recorded(message: MessageQueued, records: Sequence[Record]) -> bool:
 
 
 def is_among(message: MessageQueued, others: Iterable[Signal]) -> bool:
-    """Whether a message is among others. Raises `IdempotencyMismatch` for another under its id."""
+    """Whether a message is among others. Raises `IdempotencyMismatch` if its id differs in text."""
     for other in others:
         if isinstance(other, MessageQueued) and other.message_id == message.message_id:
             if (other.message, other.is_follow_up) != (message.message, message.is_follow_up):
@@ -73,12 +73,12 @@ def is_among(message: MessageQueued, others: Iterable[Signal]) -> bool:
 
 
 def recorded_messages(records: Sequence[Record]) -> list[MessageQueued]:
-    """List the messages on record that were sent to a run after its start."""
+    """List the logged messages sent to a run after its start."""
     return [cast("MessageQueued", event_of(r)) for r in records if "message_id" in r.metadata]
 
 
 def cleared_messages(clear_id: str, records: Sequence[Record]) -> Sequence[MessageQueued] | None:
-    """Return the messages that a request cleared; None while it is not on record.
+    """Return the messages that a request cleared; None until it is logged.
 
     Raises `RunEnded`.
     """
@@ -92,5 +92,5 @@ def cleared_messages(clear_id: str, records: Sequence[Record]) -> Sequence[Messa
 
 
 def is_of_queue(record: Record) -> bool:
-    """Whether a record is of a message to a run after its start, or of clearing those."""
+    """Whether a record adds a message to the queue, or clears the queue."""
     return "message_id" in record.metadata or record.event_type == "queue_cleared"

@@ -1,7 +1,7 @@
-"""Subscriptions: a run's record from some position on, then what happens live, at any process.
+"""Subscriptions to a run: its log from a position on, then live items, at any process.
 
-A subscriber may be as slow as it likes: one that falls behind reads on from the record, a batch at
-a time, until it has caught up.
+A subscriber may be arbitrarily slow: if it falls behind, it reads from the log until it has caught
+up.
 """
 
 import asyncio
@@ -20,32 +20,32 @@ from diptych.runs.active_run import ActiveRun
 from diptych.runs.run_log import MAX_BUFFERED_CHARS, RunLog, SubscriberBuffer
 
 HANDED_OVER = "handed_over"
-"""The last notice of a process that is leaving: the run goes on; subscribe again elsewhere."""
-STORE_WAIT_SECONDS = 10.0  # for which a subscriber that has been served waits for a store
-FIRST_BATCH = 50  # records that are read at once, until their size is known
+"""Type of the last notice at shutdown: the run continues; subscribe again elsewhere."""
+STORE_WAIT_SECONDS = 10.0  # to wait for an unreachable store, once something was read
+FIRST_BATCH = 50  # records per read, until their size is known
 MAX_BATCH = 500
 _RETRY_SECONDS = 0.2
 
 
 class Subscriptions:
-    """Makes subscriptions and counts them by run; `find` gives a run that is active here."""
+    """Creates subscriptions and counts them by run; `find` returns a locally active run."""
 
     def __init__(self, stores: Stores, find: Callable[[str], ActiveRun | None]) -> None:
         self.stores = stores
         self.find = find
-        self.remote_buffers: dict[SubscriberBuffer, None] = {}  # of runs that others own
+        self.remote_buffers: dict[SubscriberBuffer, None] = {}  # of runs owned elsewhere
         self.is_closed = False
         self._counts: Counter[str] = Counter()
 
     def subscribe(self, run_id: str, after: int = 0) -> "Subscription":
-        """Subscribe to a run from after a seq; see `Subscription`."""
+        """Subscribe to a run's items after a seq; see `Subscription`."""
         return Subscription(self, run_id, after)
 
     def has_subscribers(self, run_id: str) -> bool:
         return run_id in self._counts
 
     def close(self) -> None:
-        """End subscriptions to runs of other processes, now and from now on."""
+        """End subscriptions to other processes' runs, present and future."""
         self.is_closed = True
         for buffer in tuple(self.remote_buffers):
             buffer.close()
@@ -57,16 +57,16 @@ class Subscriptions:
 
 
 class Position:
-    """A subscriber's position in a record: it has seen all up to `seq`.
+    """A subscriber's position in a log: it has seen everything up to `seq`.
 
-    After a loss the run goes on with other records under the same numbers. So the newest record is
-    remembered by type and time, and so are the restarts: the records that follow a loss.
+    After a loss in the store, other records reuse the lost numbers. So the newest record is
+    remembered by type and time, as are restarts: the records that follow a loss.
     """
 
     def __init__(self, seq: int) -> None:
         self.seq = seq
         self.is_at_end = False
-        self._newest: tuple[str, float] | None = None  # None: it came with a number only
+        self._newest: tuple[str, float] | None = None  # None if the subscriber gave only a number
         self._restarts: list[Record] = []
 
     @property
@@ -74,11 +74,11 @@ class Position:
         return self._newest is None
 
     def is_at(self, record: Record) -> bool:
-        """Whether this record is the newest one that was seen."""
+        """Whether this is the newest record that was seen."""
         return self._newest == _mark(record)
 
     def is_new_restart(self, record: Record) -> bool:
-        """Whether the run goes on here after a loss that the subscriber does not know of."""
+        """Whether this record restarts the run after a loss unknown to the subscriber."""
         return _is_restart(record) and record not in self._restarts
 
     def advance_past(self, records: Sequence[Record]) -> None:
@@ -105,10 +105,10 @@ def _is_restart(record: Record) -> bool:
 
 
 class RecordReader:
-    """Reads a run's record for one subscriber, from its log here or from the store.
+    """Reads a run's records for one subscriber, from the local log or the store.
 
-    Reading raises as `EventLog.read`; `may_wait`: a store that is away may be waited for. `limit`
-    is the number of records read at a time.
+    Raises as `EventLog.read`. `may_wait` says whether to wait for an unreachable store. `limit` is
+    the number of records per read.
     """
 
     def __init__(self, stores: Stores, run_id: str, may_wait: Callable[[], bool]) -> None:
@@ -116,7 +116,7 @@ class RecordReader:
         self._stores = stores
         self._run_id = run_id
         self._may_wait = may_wait
-        self._store_wait = 0.0  # a new subscriber learns at once that the store is away
+        self._store_wait = 0.0  # a new subscriber gets the error at once
 
     async def read(self, log: RunLog | None, after: int, limit: int) -> Sequence[Record]:
         """Read the records after a seq."""
@@ -125,7 +125,7 @@ class RecordReader:
         return found
 
     def fitting(self, records: Sequence[Record], *, has_more: bool) -> Sequence[Record]:
-        """Return as many as a batch may hold, at least one, and learn how many to ask for."""
+        """Return as many records as fit a batch, at least one, and adapt `limit`."""
         chars = 0
         for n, record in enumerate(records):
             chars += record_chars(record)
@@ -137,7 +137,7 @@ class RecordReader:
         return records
 
     async def _read_store(self, after: int, limit: int) -> Sequence[Record]:
-        """Read from the store, and wait for one that is away if this subscriber can wait."""
+        """Read from the store, retrying for a while if it is unreachable."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._store_wait
         while True:
@@ -151,16 +151,16 @@ class RecordReader:
 
 class _Stage(Enum):
     NEW = "new"
-    READING = "reading"  # the record, until it has caught up
-    ATTACHING = "attaching"  # it has caught up and has no source of live items
+    READING = "reading"  # from the log, until it has caught up
+    ATTACHING = "attaching"  # caught up, without a source of live items
     LIVE = "live"
-    ENDED = "ended"  # nothing more is to come
+    ENDED = "ended"  # delivered everything
     CLOSED = "closed"
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where live items come from, and how to stop them."""
+    """A source of live items, and the way to detach from it."""
 
     buffer: SubscriberBuffer
     detach: Callable[[], None]
@@ -168,11 +168,11 @@ class _Source:
 
 
 class Subscription(AsyncIterator[Sequence[Item]]):
-    """Batches of items: what is on record after `after`, then live, up to the terminal record.
+    """Batches of items: logged ones after `after`, then live ones, to the terminal record.
 
-    Notices come live only. `reset` is one, for a subscriber that has seen more than the store still
-    has; `handed_over` is the last of a process that is leaving. Use it with `contextlib.aclosing`.
-    Iterating raises `RunNotFound`, `RunLost` or `StoreError`.
+    Notices are live only. The notice `reset` means that the store lost records the subscriber has
+    seen; `handed_over` is the last one at shutdown. Use with `contextlib.aclosing`. Iterating
+    raises `RunNotFound`, `RunLost` or `StoreError`.
     """
 
     def __init__(self, subscriptions: Subscriptions, run_id: str, after: int) -> None:
@@ -183,7 +183,7 @@ class Subscription(AsyncIterator[Sequence[Item]]):
         self._position = Position(after)
         self._reader = RecordReader(self._stores, run_id, lambda: not subscriptions.is_closed)
         self._source: _Source | None = None
-        self._unread: deque[FeedItem] = deque()  # taken from the source, not looked at yet
+        self._unread: deque[FeedItem] = deque()  # taken from the source, not processed yet
 
     def __aiter__(self) -> Self:
         return self
@@ -222,13 +222,13 @@ class Subscription(AsyncIterator[Sequence[Item]]):
             self._stage = _Stage.ENDED
         return batch
 
-    # The record
+    # The log
 
     async def _read_batch(self) -> list[Item]:
-        """Return what comes next on record, or a reset.
+        """Return the next logged items, or a reset.
 
-        If the store has lost records that were delivered, the subscriber is reset to the newest
-        one that still exists. So the newest delivered record is read again with what follows.
+        If the store lost records that were delivered, the subscriber is reset to the newest one
+        that still exists. To detect this, the newest delivered record is read again.
         """
         position, reader = self._position, self._reader
         overlap = 1 if position.seq else 0
@@ -252,9 +252,9 @@ class Subscription(AsyncIterator[Sequence[Item]]):
         return log.with_progress(new, after) if log else [*new]
 
     async def _must_read_on(self) -> bool:
-        """Whether a run has ended since nothing more of it was found.
+        """Whether the run has ended since the last read, which found nothing.
 
-        Raises `RunLost` if its end is not on record: somebody has deleted rows in the store.
+        Raises `RunLost` if its end is missing: somebody deleted rows in the store.
         """
         log = self._stores.log
         try:
@@ -265,12 +265,12 @@ class Subscription(AsyncIterator[Sequence[Item]]):
                 return True
             if (await log.entry(self._run_id)).seq < entry.seq:
                 return False  # the store has just lost its newest records
-        except StoreError:  # the feed tells when the store is back
+        except StoreError:  # the feed reports when the store is back
             return False
-        raise RunLost("the end of this run cannot be read: its record has been changed by hand")
+        raise RunLost("the end of this run is missing: its log was changed by hand")
 
     async def _is_same(self, found: Record, log: RunLog | None) -> bool:
-        """Whether a record is the one of its seq that the subscriber has seen, as far as known."""
+        """Whether a record is the one that the subscriber saw under its seq, as far as known."""
         if not self._position.is_number_only:
             return self._position.is_at(found)
         if log:
@@ -278,9 +278,10 @@ class Subscription(AsyncIterator[Sequence[Item]]):
         return not (await self._stores.log.entry(self._run_id)).may_be_truncated
 
     async def _newest_still_held(self, log: RunLog | None) -> Record | None:
-        """Return the newest record that the subscriber has seen and that is still the same.
+        """Return the newest record that the subscriber has seen and the store still has.
 
-        After a loss others have the same numbers: a terminal one, if it has seen later ones.
+        After a loss, other records have the same numbers; a terminal record is another one if the
+        subscriber has seen later ones.
         """
         position, held = self._position, None
         while True:
@@ -296,7 +297,7 @@ class Subscription(AsyncIterator[Sequence[Item]]):
     def _local_run(self) -> ActiveRun | None:
         """Return the run if it is active here, unless this process is a stale owner.
 
-        A subscriber that listens to another process may know more than the log here.
+        A subscriber to another process may know more than the local log.
         """
         active = None if self._source else self._subscriptions.find(self._run_id)
         return active if active and active.log.seq >= self._position.seq else None
@@ -304,7 +305,7 @@ class Subscription(AsyncIterator[Sequence[Item]]):
     # Live
 
     async def _attach(self) -> None:
-        """Listen to the run: to its log if it is active here, else to the feed."""
+        """Listen to the local log if the run is active here, else to the feed."""
         if active := self._local_run():
             log, buffer = active.log, active.log.subscribe(self._position.seq)
             self._source = _Source(buffer, lambda: log.unsubscribe(buffer), is_local=True)
@@ -319,7 +320,7 @@ class Subscription(AsyncIterator[Sequence[Item]]):
             unsubscribe()
 
         self._source = _Source(buffer, detach, is_local=False)
-        self._stage = _Stage.READING  # what happened before the feed was subscribed to
+        self._stage = _Stage.READING  # everything before the feed subscription
         if self._subscriptions.is_closed:
             buffer.close()
 
@@ -330,11 +331,11 @@ class Subscription(AsyncIterator[Sequence[Item]]):
             source.detach()
 
     async def _take_live(self, source: _Source) -> list[Item]:
-        """Wait for live items, and return the new ones."""
+        """Wait for live items; return the new ones."""
         self._unread = self._unread or deque(await source.buffer.take())
         if self._unread:
             return self._new_items(source)
-        self._detach()  # nothing comes from there any more
+        self._detach()  # the source has ended
         if self._subscriptions.is_closed:
             self._stage = _Stage.ENDED
             return [self._handed_over_notice()]
@@ -342,17 +343,19 @@ class Subscription(AsyncIterator[Sequence[Item]]):
         return []
 
     def _new_items(self, source: _Source) -> list[Item]:
-        """Return the new items of those taken; missed ones must be read from the record."""
+        """Return the new items among those taken; after a gap, switch to reading the log."""
         batch: list[Item] = []
         position = self._position
         while self._unread:
             item = self._unread.popleft()
             if isinstance(item, Notice):
-                if item.type != HANDED_OVER:  # that another process leaves ends nothing here
+                if (
+                    item.type != HANDED_OVER
+                ):  # another process's shutdown does not end this subscription
                     batch.append(item)
             elif isinstance(item, Gap) or item.seq > position.seq + 1:
                 self._stage = _Stage.READING
-                if source.is_local:  # the run may have ended when this subscriber has caught up
+                if source.is_local:  # the run may have ended by then
                     self._detach()
                 break
             elif item.seq > position.seq:
@@ -367,10 +370,10 @@ class Subscription(AsyncIterator[Sequence[Item]]):
     # Notices
 
     def _reset_notice(self) -> Notice:
-        """Return the notice that records after the position, which were seen, are lost."""
+        """Return the notice that seen records after the position are lost."""
         return Notice("reset", {"epoch": self._stores.log.epoch, "last_seq": self._position.seq})
 
     def _handed_over_notice(self) -> Notice:
-        message = "this process is leaving; the run goes on: follow it again with the last id"
+        message = "this process is shutting down and the run continues; reconnect with the last id"
         about: dict[str, JSON] = {"run_id": self._run_id, "last_seq": self._position.seq}
         return Notice(HANDED_OVER, {**about, "message": message})

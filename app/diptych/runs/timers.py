@@ -1,6 +1,6 @@
-"""When a run must end, and when its approvals expire.
+"""Timers for a run's deadline, and for the expiry of its approvals.
 
-The manifest's deadline stands still while an approval waits: a person may take longer than a run.
+The manifest's deadline pauses while an approval is open: people may take longer than a run.
 """
 
 import asyncio
@@ -11,13 +11,13 @@ from diptych.core.events import ApprovalDecided, ChildApprovalDecided, approval_
 from diptych.core.state import Run
 
 EXPIRED_ID = "expired"
-GRACE_SECONDS = 60.0  # in which an agent below must say what became of a call that has expired
+GRACE_SECONDS = 60.0  # for a child agent to report on an expired call
 
 Expired: TypeAlias = ApprovalDecided | ChildApprovalDecided
 
 
 class Deadline:
-    """The deadlines of one run, as times of the event loop's clock; None for no limit."""
+    """The deadlines of one run in event loop time; None for no limit."""
 
     def __init__(self, callers: float | None = None, own: float | None = None) -> None:
         self._callers = callers
@@ -26,25 +26,25 @@ class Deadline:
 
     @property
     def at(self) -> float | None:
-        """When the run must end, as things stand."""
+        """The time at which the run must end, as things stand."""
         own = self._own if self._stopped_at is None else None
         return min((each for each in (self._callers, own) if each is not None), default=None)
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until then, at least 0; None for no limit."""
+        """The seconds left, at least 0; None for no limit."""
         at = self.at
         return None if at is None else max(at - asyncio.get_running_loop().time(), 0.0)
 
     @property
     def pauses(self) -> bool:
-        """Whether the deadline that ends the run first is one that stands still."""
+        """Whether the deadline that comes first can pause."""
         if self._own is None:
             return False
         return self._callers is None or self._own <= self._callers
 
     def set_paused(self, is_paused: bool) -> bool:
-        """Let the manifest's deadline stand still, or go on; returns whether that is new."""
+        """Pause or resume the manifest's deadline; return whether that changed it."""
         now = asyncio.get_running_loop().time()
         if is_paused == (self._stopped_at is not None):
             return False
@@ -55,9 +55,9 @@ class Deadline:
 
 
 class RunTimers:
-    """Calls `end` at the deadline, and `expire` for each approval that waits for too long.
+    """Calls `end` at the deadline, and `expire` for each approval that expires.
 
-    `now` gives seconds since the epoch, as `expires_at` of approvals, which former owners set.
+    `now` returns seconds since the epoch, like the `expires_at` that former owners set.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class RunTimers:
         self._approvals: dict[str, asyncio.TimerHandle] = {}
 
     def start(self) -> None:
-        """Time the deadline; one that has passed ends the run now."""
+        """Start the deadline's timer; if it has passed, end the run now."""
         if self._end_timer:
             self._end_timer.cancel()
         self._end_timer, at, loop = None, self._deadline.at, asyncio.get_running_loop()
@@ -85,10 +85,10 @@ class RunTimers:
             self._end_timer = loop.call_at(at, self._end)
 
     def watch(self, run: Run) -> None:
-        """Time the approvals that wait; meanwhile the manifest's deadline stands still.
+        """Time open approvals; meanwhile, the manifest's deadline pauses.
 
-        Calls of runs below are timed where they wait; one whose agent says nothing for
-        `GRACE_SECONDS` more is taken to wait no more.
+        Children time their own approvals; after `GRACE_SECONDS` more without a report, a child's
+        approval counts as closed.
         """
         is_asking = bool(run.open_approvals or run.child_approvals)
         if is_asking or self._approvals:
@@ -97,15 +97,15 @@ class RunTimers:
             self.start()
 
     def in_time(self, run: Run, decided: Expired) -> Expired:
-        """Return a decision as it counts: one that comes too late is the call's expiry.
+        """Return the decision, or the call's expiry if it comes too late.
 
-        The timer has expired the call already, unless nobody owned the run at that time.
+        Usually the timer has expired the call already, unless nobody owned the run then.
         """
         due = _due(run).get(decided.call_id) if isinstance(decided, ApprovalDecided) else None
         return due[1] if due and due[0] <= self._now() else decided
 
     def close(self) -> None:
-        """Stop all timers, and let go of the run, which has these."""
+        """Stop all timers, and drop the references to the run."""
         self._time_approvals(None)
         if self._end_timer:
             self._end_timer.cancel()
@@ -128,7 +128,7 @@ def _nothing(*_: object) -> None:
 
 
 def _due(run: Run) -> dict[str, tuple[float, Expired]]:
-    """Return when each waiting call expires, and the event of it."""
+    """Return each open approval's expiry time and event."""
     due: dict[str, tuple[float, Expired]] = {}
     for own in run.open_approvals:
         expired = ApprovalDecided(own.call.id, "reject", EXPIRED_ID, is_expired=True)

@@ -102,7 +102,7 @@ async def test_a_decision_is_on_record_with_its_reply_and_counts_once() -> None:
         assert helper.house.tools.called == [("pay", {"amount": 1})]
         refused = openai_error(await decide(helper, run_id, {"decision": "reject"}), 409)
         assert refused["code"] == "already_decided"  # also when the run has ended
-        assert refused["message"] == "decided already: edit by somebody"
+        assert refused["message"] == "already decided: edit by somebody"
         assert (await helper.http.get("/v1/approvals")).json()["data"] == []
 
 

@@ -37,7 +37,7 @@ async def test_who_waits_at_another_replica_keeps_a_task_going_and_not_for_longe
     assert end(store, run_id).event_type != "aborted"
     await asyncio.sleep(LEASE + LEASE / 4 + 1)
     assert end(store, run_id).event_type == "aborted"
-    assert "has gone" in end(store, run_id).content
+    assert "is gone" in end(store, run_id).content
 
 
 @pytest.mark.parametrize("is_attended", [True, False])

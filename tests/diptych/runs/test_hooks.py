@@ -98,14 +98,14 @@ async def test_each_hook_sees_the_call_as_the_one_before_left_it_and_it_is_made_
         (RuntimeError("secret"), "the hook hook0 failed: RuntimeError"),
         (asyncio.CancelledError("secret"), "the hook hook0 failed: CancelledError"),
         (SystemExit("secret"), "the hook hook0 failed: SystemExit"),
-        ([1], "no JSON object"),
-        ({"arguments": "all"}, "no JSON object"),
-        ({"arguments": {"amount": "all"}}, "do not fit"),
-        ({"arguments": {"amount": 2**70}}, "arguments that JSON cannot hold"),
-        ({"arguments": {"amount": 1, "at": {1}}}, "arguments that JSON cannot hold"),
+        ([1], "not a JSON object"),
+        ({"arguments": "all"}, "not a JSON object"),
+        ({"arguments": {"amount": "all"}}, "invalid arguments"),
+        ({"arguments": {"amount": 2**70}}, "arguments that JSON cannot represent"),
+        ({"arguments": {"amount": 1, "at": {1}}}, "arguments that JSON cannot represent"),
         ({"arguments": {"amount": 1, "at": DEEP}}, "arguments nested more than 64 levels deep"),
-        ({"allow": True}, "a field that beforeCall has not: allow"),
-        ({"deny": 3}, "a deny that is no text"),
+        ({"allow": True}, "a field that beforeCall does not have: allow"),
+        ({"deny": 3}, "a deny that is not text"),
     ],
 )
 @virtually
@@ -168,7 +168,7 @@ async def test_what_somebody_has_edited_is_judged_again_and_not_rewritten():
     await rooms.told(entry.run_id)
     assert [q["call"]["arguments"]["amount"] for q in ask.questions] == [500, 6]
     assert rooms.tools.called == []
-    assert "would change what was approved" in rooms.model.requests[1][-1].content
+    assert "tried to change an approved call" in rooms.model.requests[1][-1].content
 
 
 @virtually

@@ -125,21 +125,24 @@ async def reset(writer):
     [
         (hang, "did not answer within 0.5 s"),
         (drip, "did not answer within 0.5 s"),
-        (flood, "answered too much: its answer has more than 1048576 bytes"),
+        (flood, "returned too much: its answer has more than 1048576 bytes"),
         (http(b"[" + b"{}," * 340_000 + b"{}]"), "would take more than 33554432 bytes of memory"),
         (reset, "cannot be reached"),
         (b"garbage\r\n\r\n", "cannot be reached"),
-        (http(b"<html>"), "no JSON"),
-        (http(b"[" * 100_000), "no JSON"),
-        (http(b'["a"]'), "no JSON object"),
+        (http(b"<html>"), "not JSON"),
+        (http(b"[" * 100_000), "not JSON"),
+        (http(b'["a"]'), "not a JSON object"),
         (http(b'{"deny": "no", "deny": null}'), 'the key "deny" appears twice in one object'),
         (http(b'{"den\\u0079": "no", "deny": null}'), 'the key "deny" appears twice'),
         (http(b'{"arguments": {"amount": 1, "amount": 9}}'), 'the key "amount" appears twice'),
         (http(b'{"arguments": {"amount": 99999999999999999999}}'), "too large for 64 bits"),
         (http(LARGE_TWICE), 'the key "deny" appears twice'),
-        (http(b'{"ok": true}'), "a field that beforeCall has not"),
-        (http(b"{}", "500 Internal Server Error"), "answered 500"),
-        (http(b"{}", "302 Found", "Location: http://169.254.169.254/\r\n"), "answered 302"),
+        (http(b'{"ok": true}'), "a field that beforeCall does not have"),
+        (http(b"{}", "500 Internal Server Error"), "answered with status 500"),
+        (
+            http(b"{}", "302 Found", "Location: http://169.254.169.254/\r\n"),
+            "answered with status 302",
+        ),
         (http(b"{}", headers="Content-Encoding: gzip\r\n"), "compressed"),
     ],
 )
@@ -183,9 +186,9 @@ async def test_a_name_that_leads_to_a_metadata_service_is_not_asked():
 @pytest.mark.parametrize(
     ("about", "why"),
     [
-        ({"signing_key": lambda: None}, "no key to sign with"),
-        ({"signing_key": lambda: "whsec_%%"}, "no base64"),
-        ({"headers": {"X-Token": lambda: None}}, "X-Token, which is missing"),
+        ({"signing_key": lambda: None}, "no signing key"),
+        ({"signing_key": lambda: "whsec_%%"}, "not base64"),
+        ({"headers": {"X-Token": lambda: None}}, "no value for its header X-Token"),
     ],
 )
 async def test_without_its_key_nothing_is_sent(about, why):

@@ -32,7 +32,7 @@ def test_a_session_has_a_plain_name(session_id):
 
 
 def test_a_request_has_a_user_s_message():
-    with pytest.raises(InvalidRequest, match="no user message") as refused:
+    with pytest.raises(InvalidRequest, match="must contain a user message") as refused:
         asked()
     assert refused.value.param == "messages"
 

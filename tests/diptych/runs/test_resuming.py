@@ -84,7 +84,7 @@ async def test_what_cannot_be_resumed_says_why():
     with pytest.raises(InvalidRequest, match="at most 3"):
         await home.runs.resume(failed[0].run_id, max_steps=4)
     await home.ask("hello?", "s-1")
-    with pytest.raises(NotResumable, match="has gone on with run-"):
+    with pytest.raises(NotResumable, match="has continued with run-"):
         await home.runs.resume(failed[0].run_id)
 
 
@@ -127,7 +127,7 @@ async def test_a_message_that_comes_while_a_run_is_resumed_keeps_it_from_another
     resuming = a.spawn(a.runs.resume(old))
     await asyncio.sleep(0.5)
     new = await begin(b, "something new", "s-1")
-    with pytest.raises(NotResumable, match="has gone on"):
+    with pytest.raises(NotResumable, match="has continued"):
         await resuming
     assert ends(await told(b, new)) == ["completed"]
     assert store.sessions["s-1"].runs == [old, new]

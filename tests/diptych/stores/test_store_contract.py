@@ -113,7 +113,7 @@ async def test_a_run_that_must_follow_another_is_refused_once_its_session_has_go
     mine = await store.open(idempotency_key=key, if_newest=old)
     assert mine.is_new
     for asked in ({"if_newest": old}, {"if_newest": "run-0000000a-unknown"}):
-        with pytest.raises(NotResumable, match="has gone on"):
+        with pytest.raises(NotResumable, match="has continued"):
             await store.open(**asked)
     with pytest.raises(NotResumable):
         await store.open("unknown", if_newest=old)

@@ -24,7 +24,7 @@ def wrong(when, about="tool"):
         ([RIGHT, wrong("args.x >")], "spec.policy[1].when: column "),
         ([wrong("1 + 1")], "spec.policy[0].when: column 1: must be true or false, and is int"),
         ([wrong("tool.name == 'x'", "agent")], "spec.policy[0].when: column 5: undeclared refe"),
-        ([wrong("args.a.matches('[')")], "is no regular expression (RE2)"),
+        ([wrong("args.a.matches('[')")], "is not a valid regular expression (RE2)"),
         (
             [wrong("args.a.all(x, args.a.all(y, args.a.all(z, x.matches(string(y)))))")],
             "macros are nested at most 2 deep",
