@@ -186,7 +186,7 @@ class Catalog:
         return self.known_missing(name) or self.possibly_missing(name)
 
     def known_missing(self, name: str) -> str | None:
-        """Name the unavailable server that is known to have a tool.
+        """Name the unavailable server that a tool is known to belong to; see `missing_for_tool`.
 
         It is known by the tool's prefix, or because the server offered the tool before.
         """

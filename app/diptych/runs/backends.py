@@ -13,7 +13,7 @@ from diptych.runs.hooks import Hooks
 
 
 class StepGate:
-    """Lets a debugger take runs one step at a time; other runs pass."""
+    """Lets the Python API take runs one step at a time (`library.control`); other runs pass."""
 
     def __init__(self) -> None:
         self._held: dict[str, _Turnstile] = {}
