@@ -83,6 +83,12 @@ def nobody_is_paid() -> None:
     paid.clear()
 
 
+async def unfold(page: Page) -> None:
+    """Unfold all that is folded in the conversation."""
+    opens = "all => all.forEach((each) => { each.open = true })"
+    await page.locator("#conversation details").evaluate_all(opens)
+
+
 async def markup_in(page: Page) -> int:
     """Count elements that the page itself does not make."""
     return await page.locator("img, iframe, body script, svg, object, embed").count()
@@ -141,7 +147,7 @@ async def test_a_question_its_steps_below_too_and_its_answer(browser: Browser) -
         await shows(page, "done after", "tokens: ")
         answer = page.locator(".answer p")
         assert await answer.text_content() == whole
-        calls = page.locator("#conversation > article > ol > li")
+        calls = page.locator("#conversation .work > .body > ol > li")
         assert [await each.locator(".name").first.text_content() for each in await calls.all()] == [
             "researcher",
             "add",
@@ -244,7 +250,11 @@ async def test_a_call_waits_for_a_decision_and_hides_nothing(
         if decision == "Reject":
             await card.get_by_label("Reason").fill("not him")
         await card.get_by_role("button", name=decision, exact=True).click()
-        await shows(page, f"Decided: {decision.lower()}", "done after")
+        became = {
+            "Approve": ["Approved.", "The call was made: paid bob"],
+            "Reject": ["Rejected: not him.", "The call was not made."],
+        }
+        await shows(page, *became[decision], "done after")
         assert paid == ([to] if decision == "Approve" else [])
         errors = [
             each["content"] for each in await helper.memory() if each["event_type"] == "tool_error"
@@ -278,8 +288,9 @@ async def test_the_list_of_what_waits_stays_true_and_keeps_what_is_written(
         path = f"/v1/runs/{first['run_id']}/approvals/{first['call_id']}"
         await helper.http.post(path, json={"decision": "reject"})
         await page.clock.fast_forward(look)
-        await expect(cards).to_have_count(1)
-        assert await cards.get_attribute("aria-labelledby") != decided
+        over = page.locator("#approvals .approval.over")
+        await expect(over).to_contain_text("Somebody else decided, or the run has ended.")
+        assert await over.get_attribute("aria-labelledby") == decided
         await expect(cards.get_by_label("Reason")).to_have_value("not him")
         await expect(cards.get_by_label("Reason")).to_be_focused()
 
@@ -326,7 +337,7 @@ async def test_a_call_that_holds_very_much_is_shown_too(browser: Browser) -> Non
         await card.wait_for()
         shown = await card.locator("pre").text_content() or ""
         assert to.replace("\u200b", "⟨U+200B⟩") in shown
-        await page.get_by_role("button", name="Cancel the run").click()
+        await page.get_by_role("button", name="Stop").click()
         await shows(page, "aborted after")
 
 
@@ -405,7 +416,7 @@ async def test_a_run_is_steered_then_cancelled_then_resumed(browser: Browser) ->
         (run,) = (await helper.http.get("/v1/runs")).json()["data"]
         waiting = (await helper.run(run["id"]))["queue"]["steer"]
         assert ["Rather left" in str(each) for each in waiting] == [True]
-        await page.get_by_role("button", name="Cancel the run").click()
+        await page.get_by_role("button", name="Stop").click()
         await shows(page, "aborted after")
         end.set()
         await page.get_by_role("button", name="Resume this run").click()
@@ -432,8 +443,7 @@ async def test_what_others_say_is_text(browser: Browser) -> None:
     ):
         await ask(page, hostile)
         await shows(page, "done after")
-        for folded in await page.locator("details").all():
-            await folded.evaluate("each => { each.open = true }")
+        await unfold(page)
         await shows(page, f"{MARKUP}: {MARKUP}")
         assert await page.locator("#description").text_content() == MARKUP
         assert await page.locator(".answer p").text_content() == hostile
@@ -546,7 +556,9 @@ async def test_a_page_that_comes_late_says_what_it_has_not_seen_below(browser: B
         end.set()
         await shows(page, "done after")
         await page.reload()
-        await shows(page, "done after", "below: 4 requests to models, 2 calls of tools, ")
+        await shows(page, "done after")
+        await unfold(page)
+        await shows(page, "below: 4 requests to models, 2 calls of tools, ")
         assert await page.get_by_text(gap).count() == 0
 
 
@@ -596,9 +608,9 @@ async def test_a_page_that_missed_what_happened_below_says_so(browser: Browser) 
             await reached["three"].wait()
             follow["second"].set()
             passed["three"].set()
-            await shows(
-                page, "done after", "Not all of what happened here is shown. below: 6 requests"
-            )
+            await shows(page, "done after")
+            await unfold(page)
+            await shows(page, "Not all of what happened here is shown. below: 6 requests")
             await expect(gap).to_have_count(0)
 
 
@@ -682,7 +694,7 @@ async def test_a_session_is_not_called_by_somebody_elses_question(browser: Brows
             await page.keyboard.press("Enter")
             await page.get_by_text("Sessions", exact=True).click()
             links = page.locator("#sessions a")
-            await expect(links).to_have_text(["plans"] * 3)
+            await expect(links).to_have_text([f"a question of {name}" for name in reversed(names)])
             question = page.locator(".question p")
             for name in names:
                 await page.locator(f"#sessions a[href$={name}]").click()

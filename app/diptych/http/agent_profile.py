@@ -14,7 +14,8 @@ class AgentProfile:
 
     `public_url` is the base URL; None means that of each request. Callers at the host of
     `exposed_url` are shown that URL instead. With `asks_for_token` requests need a key or token;
-    `issuers` are the URLs of accepted OIDC issuers.
+    `issuers` are the URLs of accepted OIDC issuers. `models` are names, fallbacks last; `examples`
+    are questions to try.
     """
 
     name: str
@@ -24,3 +25,5 @@ class AgentProfile:
     exposed_url: str | None = None
     asks_for_token: bool = False
     issuers: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()

@@ -12,8 +12,9 @@ from diptych.access.caller import Caller, ForeignRun, current_caller
 from diptych.access.grants import Right
 from diptych.access.limits import RunLimiter
 from diptych.core.codec import Record
-from diptych.core.errors import RunNotFound
+from diptych.core.errors import RunLost, RunNotFound
 from diptych.core.events import MessageQueued, Origin
+from diptych.core.text import one_line
 from diptych.http.audit import audited
 from diptych.manifest.settings import ChatConfig
 from diptych.net.memory_budget import current_share, record_size
@@ -24,6 +25,7 @@ from diptych.runs.request import RunRequest
 from diptych.runs.service import RunService
 from diptych.runs.subscription import Subscription
 
+MAX_FIRST_CHARS = 100  # of a message, as lists of sessions show it
 MAX_OWN = 10_000  # runs of a caller's own that lists look at, and sessions of everybody's
 PAGE_BYTES = 2**20  # estimated, up to which the next page of records is twice as long
 _FIRST_PAGE, _MAX_PAGE = 16, 1_000  # records
@@ -256,6 +258,16 @@ class GuardedSessions:
             return await self._sessions.sessions(limit), await self._sessions.count_sessions()
         own = await self._own_sessions(caller)
         return own[-limit:], len(own)
+
+    async def first_words(self, session: SessionEntry) -> str:
+        """Return the beginning of the first message of a session that `sessions` listed."""
+        runs = await self._log.entries(session.session_id)
+        try:
+            first = await self._log.read(runs[-1].run_id, limit=1) if runs else ()
+        except (RunLost, RunNotFound):
+            return ""
+        text = first[0].content if first else ""
+        return one_line(text, MAX_FIRST_CHARS) if isinstance(text, str) else ""
 
     async def _own_sessions(self, caller: Caller) -> list[SessionEntry]:
         """Return the caller's sessions among the 10,000 used last."""

@@ -45,7 +45,7 @@ ASKED = (409, 410, 422, 429, 502, 504)
 """The errors of a request that waits for its run's answer, beside those of every request."""
 
 _ASKING = ("/v1/chat/completions", "/v1/responses")
-_STATELESS = ("/health", "/ready", "/metrics", "/v1/models", CARD_PATH, "/a2a")
+_STATELESS = ("/health", "/ready", "/metrics", "/v1/agent", "/v1/models", CARD_PATH, "/a2a")
 _RUN_HEADERS = ("X-Session-ID", "X-Run-ID", "X-Diptych-Warning")
 _START = ("X-Session-ID", "Idempotency-Key", "traceparent")
 _TAKES = {  # headers, by operation

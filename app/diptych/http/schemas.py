@@ -273,6 +273,8 @@ class Session(Reply):
     events: int
     created_at: Time
     updated_at: Time
+    first_words: str | None = None
+    """The beginning of its first message, with `first_words`."""
 
 
 class SessionList(Reply):
@@ -493,6 +495,47 @@ class Missing(Reply):
     kind: str
     name: str
     reason: str
+
+
+class AgentTool(Reply):
+    """A tool that the agent can call."""
+
+    name: str
+    """As the model knows it."""
+    server: str
+    description: str
+
+
+class AgentPeer(Reply):
+    """An agent that this one can delegate to."""
+
+    name: str
+    description: str
+
+
+class AgentGap(Reply):
+    """A model, tool server, agent or group of tools that cannot be used now."""
+
+    kind: Literal["model", "server", "tool", "agent"]
+    name: str
+    reason: str | None = None
+    """Why; needs the right to `read`."""
+
+
+class Agent(Reply):
+    """What the agent is for, and what it can use now."""
+
+    object: Literal["agent"]
+    name: str
+    description: str
+    version: str
+    examples: list[str]
+    """Questions to try."""
+    models: list[str]
+    """The model's name, then those of its fallbacks."""
+    tools: list[AgentTool]
+    agents: list[AgentPeer]
+    unavailable: list[AgentGap]
 
 
 class Ready(Reply):

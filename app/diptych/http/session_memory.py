@@ -21,6 +21,7 @@ from diptych.ports.stores import EventLog
 DEFAULT_LIMIT = 1_000
 MAX_LIMIT = 10_000
 MAX_PAGE_SIZE = 8 * 2**20  # bytes that the events of one reply may take, estimated
+MAX_FIRST_WORDS = 200  # sessions whose first message is read
 _RUNS_AT_ONCE = 20
 _MAX_DIGITS = 15  # of a seq
 _UNKNOWN_EVENT = "before is what another reply gave; start again without it"
@@ -32,6 +33,12 @@ Before = Annotated[
 ]
 SessionLimit = Annotated[
     int, Query(ge=1, le=MAX_LIMIT, description="How many sessions, at most: those used last.")
+]
+
+
+FirstWords = Annotated[
+    bool,
+    Query(description=f"Show how each of the last {MAX_FIRST_WORDS} sessions of the list began."),
 ]
 
 
@@ -56,10 +63,15 @@ def memory_routes(name: str, sessions: GuardedSessions) -> APIRouter:
         return Response(orjson.dumps(view), media_type="application/json")
 
     @router.get("/memory/sessions", **reply("SessionList", "The sessions."))
-    async def list_sessions(limit: SessionLimit = DEFAULT_LIMIT) -> dict[str, Any]:
+    async def list_sessions(
+        limit: SessionLimit = DEFAULT_LIMIT, *, first_words: FirstWords = False
+    ) -> dict[str, Any]:
         """List the sessions used last, the oldest first; `total` counts all of them."""
         entries, total = await sessions.sessions(limit)
         shown = [session_view(entry) for entry in entries]
+        if first_words:
+            for entry, view in list(zip(entries, shown, strict=True))[-MAX_FIRST_WORDS:]:
+                view["first_words"] = await sessions.first_words(entry)
         return {"agent": name, "sessions": shown, "total": total}
 
     @router.delete(

@@ -31,6 +31,7 @@ from diptych.manifest.fields import (
     Duration,
     LongList,
     LongText,
+    OneLine,
     OutputSchema,
     ShortList,
     Text,
@@ -214,6 +215,8 @@ class AgentSpec(StrictModel):
     description: Text = ""
     """What the agent is good for. Other agents read it in its agent card to decide when to delegate
     to it."""
+    examples: Annotated[tuple[OneLine, ...], Field(strict=False, max_length=3)] = ()
+    """Questions to try. The agent's page offers them."""
     instructions: LongText | None = None
     """The system prompt: who the agent is and how it acts."""
     instructions_from: TextSource | None = None

@@ -96,6 +96,7 @@ class _Resolver(References):
             name=metadata.name,
             namespace=metadata.namespace,
             description=spec.description,
+            examples=spec.examples,
             definition=definition,
             model=self._model(spec.model, is_mocked=mock is not None) if spec.model else None,
             mock_responses=mock,

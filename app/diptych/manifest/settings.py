@@ -231,6 +231,7 @@ class AgentConfig:
     name: str
     namespace: str = NAMESPACE
     description: str = ""
+    examples: tuple[str, ...] = ()
     definition: AgentDefinition = field(default_factory=partial(AgentDefinition, deadline=DEADLINE))
     model: ModelConfig | None = None
     mock_responses: str | None = None

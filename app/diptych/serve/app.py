@@ -15,7 +15,9 @@ from starlette.types import ASGIApp
 
 from diptych.access.limits import Limits, RunLimiter
 from diptych.budgets.agent_budgets import AgentBudgets
+from diptych.core.catalog import Catalog
 from diptych.http.access_guard import AccessGuard, AccessPolicy
+from diptych.http.agent import agent_routes
 from diptych.http.agent_profile import CARD_PATH, OLDER_CARD_PATHS, AgentProfile
 from diptych.http.approvals import approval_routes
 from diptych.http.chat import chat_routes
@@ -59,6 +61,7 @@ class AppDependencies:
     chat: ChatConfig = field(default_factory=ChatConfig)
     inputs: tuple[str, ...] = ()
     budgets: AgentBudgets | None = None  # None: nothing is counted
+    catalog: Callable[[], Catalog] = Catalog
 
 
 class AgentApp(FastAPI):
@@ -105,6 +108,9 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     app.include_router(approval_routes(dependencies.runs))
     app.include_router(memory_routes(name, GuardedSessions(stores.log, stores.sessions)))
     app.include_router(health_routes(name, dependencies.readiness))
+    app.include_router(
+        agent_routes(dependencies.profile, dependencies.catalog, dependencies.readiness)
+    )
     if dependencies.metrics:
         app.include_router(metrics_routes(dependencies.metrics))
     app.router.routes.append(

@@ -99,6 +99,7 @@ class HostedAgent:
         in_process, shared = in_process or InProcessBackends(), shared or ProcessParts()
         self._memory_budget = shared.memory_budget
         in_process_model = in_process_name(config, in_process.model)
+        self._in_process_model = in_process_model
         self._traces = agent_traces(shared.traces, config, VERSION, in_process_model)
         self.name = config.name
         self.url = url
@@ -202,8 +203,17 @@ class HostedAgent:
         config = self._config
         issuers = () if self._is_open else tuple(i.url for i in config.access.issuers)
         urls = config.public_url, config.exposed_url
+        model = config.model
+        models = tuple(each.name for each in (model, *model.fallbacks)) if model else ()
         return AgentProfile(
-            config.name, config.description, VERSION, *urls, not self._is_open, issuers
+            config.name,
+            config.description,
+            VERSION,
+            *urls,
+            not self._is_open,
+            issuers,
+            models=(self._in_process_model,) if self._in_process_model else models,
+            examples=config.examples,
         )
 
     def app(
@@ -235,6 +245,7 @@ class HostedAgent:
             inputs=config.model.inputs if config.model else (),
             budgets=self._budgets,
             has_docs=has_docs,
+            catalog=self._catalog,
         )
         return create_app(dependencies, on_loopback=on_loopback)
 

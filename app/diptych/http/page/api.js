@@ -1,14 +1,18 @@
-// Requests to the agent from which this page came.
+// Requests to the agent that is chosen: the one from which this page came, or one beside it.
 //
 // The token is a variable of this module and nothing else. Not in a storage: that outlives the page,
 // is written to disk, and belongs to `localhost:8000`, where another program may listen tomorrow.
 
-const base = new URL("..", import.meta.url); // relative, so that it works below a gateway's prefix
+const door = new URL("..", import.meta.url); // relative, so that it works below a gateway's prefix
+let base = door; // of the agent's API
 const TRIES = 6;
 let token = "";
 let askForToken = null; // shows why, and gives a promise of the token
 let sayWhy = null; // shows why something takes so long
 let asking = null;
+
+// Ask the agent of this name from now on, of several that answer at this address.
+export const useAgent = (name) => { base = new URL(`agents/${encodeURIComponent(name)}/`, door); };
 
 export const usePage = (ask, say) => { [askForToken, sayWhy] = [ask, say]; };
 

@@ -1,10 +1,12 @@
-// Draws a call that waits for a decision, whole, and sends what somebody decides on it.
+// Draws a call that waits for a decision, whole, sends what somebody decides on it, and says what
+// became of it.
 
 import {act} from "./api.js";
 import {editableJson, el, exactJson, shown, shownJson} from "./text.js";
 
 const CALM = 700; // ms for which no card takes a click: one may have come up below the pointer
 const CLOSED = new Set([403, 404, 409, 410]); // it is decided, or not by this caller
+const DECISIONS = {approve: "Approved", reject: "Rejected", edit: "Approved with other arguments", replace: "Replaced by another call"};
 let cards = 0;
 let calm = 0;
 
@@ -18,39 +20,64 @@ export function stir() {
   calm = setTimeout(() => disable(false), CALM);
 }
 
-// Give a card. `about` has runId, callId, call, reason, expires (a Date), and of a call below `agent`.
+// Return a decision in words; `by` is who made it, if that is known.
+export function decisionText(decision, {by = "", reason = "", isExpired = false} = {}) {
+  if (isExpired) return "Rejected: nobody decided in time.";
+  return `${DECISIONS[decision] ?? decision}${by && ` by ${by}`}${reason && `: ${reason}`}.`;
+}
+
+// A card. `about` has runId, callId, call, reason, expires (a Date), of a call below `agent`, and of one
+// in a list `link`, an element that leads to its session.
 export class ApprovalCard {
   #about;
   #problem = el("p", {className: "problem", role: "alert"});
+  #became = el("p", {className: "became", role: "status"});
   #reason = el("input", {type: "text", maxLength: 4096});
   #arguments = el("textarea", {rows: 6, spellcheck: false});
+  #whole; // what is decided on
+  #hint;
   #controls;
+  #isOver = false;
 
   constructor(about) {
     this.#about = about;
-    const {call, agent} = about;
+    const {call, agent, link} = about;
     const isTool = "tool" in call;
     const id = `approval-${cards += 1}`;
     const given = isTool ? call.arguments : {task: call.task};
     this.#arguments.value = editableJson(given);
     this.#controls = this.#makeControls();
+    this.#whole = el("pre", {tabIndex: 0, role: "region", ariaLabel: isTool ? "Arguments" : "Task"}, isTool ? shownJson(given, Infinity) : shown(call.task, Infinity));
+    this.#hint = el("p", {className: "hint"}, about.reason ? shown(`${about.reason} `) : "", `Rejected by itself at ${about.expires.toLocaleString()}.`);
     this.node = el("section", {className: "approval"},
       el("h3", {id}, "May this call be made?"),
       el("p", {}, isTool ? "Tool " : "Delegation to the agent ", el("bdi", {className: "name"}, shown(call.tool ?? call.agent, Infinity)),
         ...(agent ? [", asked for below the agent ", el("bdi", {className: "name"}, shown(agent))] : [])),
-      el("pre", {tabIndex: 0, ariaLabel: isTool ? "Arguments" : "Task"}, isTool ? shownJson(given, Infinity) : shown(call.task, Infinity)),
-      el("p", {className: "hint"}, about.reason ? shown(`${about.reason} `) : "", `Rejected by itself at ${about.expires.toLocaleString()}.`),
-      this.#controls, this.#problem);
+      this.#whole, this.#hint, this.#controls, this.#problem, this.#became, link ?? "");
     this.node.setAttribute("role", "group");
     this.node.setAttribute("aria-labelledby", id);
     stir();
   }
 
-  // Say what became of it, if that is known; nobody can decide any more.
+  // Say what was decided, or why nobody can decide any more. What is said first stays.
   close(text = "") {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    const folded = el("details", {}, el("summary", {}, "What was asked"));
+    this.#whole.replaceWith(folded);
+    folded.append(this.#whole);
+    this.#hint.remove();
     this.#controls.remove();
+    this.#problem.replaceChildren();
+    this.node.classList.add("over");
+    this.#became.replaceChildren(shown(text));
     stir();
-    if (text) this.#problem.replaceChildren(shown(text));
+  }
+
+  // Say what came of the call after the decision.
+  settle(text) {
+    this.close();
+    this.#became.append(" ", shown(text));
   }
 
   #makeControls() {
@@ -79,8 +106,8 @@ export class ApprovalCard {
     const {runId, callId} = this.#about;
     this.#problem.replaceChildren("Sent …");
     try {
-      const told = await act(`v1/runs/${encodeURIComponent(runId)}/approvals/${encodeURIComponent(callId)}`, decision);
-      this.close(`Decided: ${told.decision}.`);
+      const {decision: made = "", decided_by: by, decision_reason: reason} = await act(`v1/runs/${encodeURIComponent(runId)}/approvals/${encodeURIComponent(callId)}`, decision);
+      this.close(made ? decisionText(made, {by, reason}) : "The run ended before the decision.");
     } catch (error) {
       if (CLOSED.has(error.status)) this.close(error.message);
       else this.#problem.replaceChildren(shown(error.message));

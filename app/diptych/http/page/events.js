@@ -70,7 +70,9 @@ class SseParser {
 
   feed(piece) {
     const found = [];
+    const mayEnd = /[\r\n]/.test(piece) || this.#rest.endsWith("\r");
     this.#rest += piece;
+    if (!mayEnd) return found; // an event of megabytes comes in many pieces
     let from = 0;
     for (const {0: end, index} of this.#rest.matchAll(/\r\n|\n|\r/g)) {
       if (end === "\r" && index + 1 === this.#rest.length) break; // LF may follow

@@ -1,30 +1,41 @@
 // Joins the page: the agent and whether it is ready, tokens, the session, and the form that asks.
 //
-// The session stands in the address (#session=…): it stays over reloads, and each tab has its own.
+// Agent and session stand in the address (#agent=…&session=…): they stay over reloads, and each tab has
+// its own.
 
-import {ApprovalCard, stir} from "./approval.js";
-import {act, read, readPatiently, requireToken, send, usePage} from "./api.js";
+import {about} from "./about.js";
+import {act, pause, read, readPatiently, requireToken, send, useAgent, usePage} from "./api.js";
 import {follow} from "./events.js";
 import {RunView} from "./run_view.js";
-import {el, exactJson, oneLine, shown} from "./text.js";
+import {showSessions} from "./sessions.js";
+import {el, oneLine, shown} from "./text.js";
+import {clearWaiting, showWaiting} from "./waiting.js";
 
 const LOOK_SECONDS = 10; // between two looks for whether it is ready, and which calls wait
 const SILENCE_LOOK_SECONDS = 5; // between two looks for agents below from which nothing is heard
-const WAITING_RUNS = 100; // whose calls are listed
-const SHOWN_RUNS = 20; // of a session, and sessions in the list
+const SHOWN_RUNS = 20; // of a session
+const DRAWING = 12; // ms, after which the browser gets to answer to who uses the page
 const $ = (id) => document.getElementById(id);
 const [conversation, form, message] = [$("conversation"), $("ask"), $("message")];
-const {ask, steer, later, cancel} = form.elements;
+const {ask, steer, later, cancel, keep} = form.elements;
 
 let reading = new AbortController(); // of the session that is shown
 let lastRun = Promise.resolve(); // runs of a session go one after another, and are read so
 let active = null; // the view of the run that works
-const drawn = new Set(); // ids of the runs that are shown
+let edited = null; // the view whose question is changed
+let agents = []; // names of those that answer here, if there are several
+const views = new Map(); // of the runs that are shown, by id
 
 const say = (text) => { $("said").textContent = oneLine(text, 1000); };
 const inAddress = (name) => new URLSearchParams(location.hash.slice(1)).get(name) ?? "";
 const sessionId = () => inAddress("session");
-const sessionHash = (session, owner) => `#${new URLSearchParams({session, ...(owner && {owner})})}`;
+const agentName = () => (agents.includes(inAddress("agent")) ? inAddress("agent") : agents[0]);
+
+// Return the address of a session of the agent that is chosen, or of a new one.
+function address(session, owner) {
+  const parts = {...(agents.length && {agent: agentName()}), ...(session && {session}), ...(owner && {owner})};
+  return `#${new URLSearchParams(parts)}`;
+}
 
 function tell(error) {
   if (error?.name !== "AbortError") $("problem").replaceChildren(shown(error?.message ?? ""));
@@ -74,23 +85,63 @@ async function showReadiness() {
     $("state").className = "bad";
   } finally {
     nextLook = setTimeout(showReadiness, 1000 * LOOK_SECONDS);
+    if (!$("about").hidden) showAbout().catch(() => {}); // the state above says so
   }
+}
+
+let drawnAbout = "";
+async function showAbout() {
+  const {signal} = reading;
+  const parts = await about(attempt(begin), signal);
+  const text = parts.map(({textContent}) => textContent).join("\n");
+  if (signal.aborted || text === drawnAbout) return; // a button that is there keeps the focus
+  drawnAbout = text;
+  $("about").replaceChildren(...parts);
 }
 
 async function start() {
   $("state").textContent = "";
   const agent = await readPatiently("page/agent.json");
-  document.title = agent.name;
-  $("name").replaceChildren(shown(agent.name));
-  $("description").replaceChildren(shown(agent.description));
-  await showReadiness();
   if (agent.asks_for_token) {
+    showAgent(agent);
+    await showReadiness(); // everybody is told that much
     await requireToken("This agent asks who you are.");
-    showReadiness(); // who may read all is told more
   }
-  addEventListener("hashchange", attempt(open));
+  const {data} = await readPatiently("v1/models");
+  if (data.length > 1) {
+    agents = data.map(({id}) => id);
+    $("agent").replaceChildren(...agents.map((name) => el("option", {value: name}, name)));
+    $("choice").hidden = false;
+  }
+  addEventListener("hashchange", attempt(goTo));
+  await goTo();
+}
+
+function showAgent({name, description}) {
+  document.title = name;
+  $("name").replaceChildren(shown(name));
+  $("description").replaceChildren(shown(description));
+}
+
+let chosen = null;
+async function goTo() {
+  if (chosen !== (agentName() ?? "")) {
+    chosen = agentName() ?? "";
+    if (chosen) useAgent(chosen);
+    $("agent").value = chosen;
+    $("sessions").open = $("approvals").open = false;
+    clearWaiting();
+    drawnAbout = "";
+    $("about").replaceChildren();
+    showAgent(await readPatiently("page/agent.json"));
+    await showReadiness();
+  }
   await open();
 }
+
+$("agent").addEventListener("change", () => {
+  location.hash = new URLSearchParams({agent: $("agent").value});
+});
 
 // ---- The session
 
@@ -101,10 +152,15 @@ async function open() {
   const id = sessionId();
   lastRun = Promise.resolve();
   conversation.replaceChildren();
-  drawn.clear();
+  views.clear();
   setActive(null);
+  edit(null);
   form.hidden = false;
-  if (!id) return;
+  $("about").hidden = Boolean(id);
+  if (!id) {
+    await showAbout();
+    return;
+  }
   const own = await runsOf(id, signal);
   const owned = inAddress("owner") ? await runsOf(`${inAddress("owner")}/${id}`, signal) : own; // for who may read all
   const found = owned.data.length ? owned : own;
@@ -118,11 +174,11 @@ const runsOf = (id, signal) => readPatiently(`v1/runs?${new URLSearchParams({ses
 // Add a run to the conversation, and read it once those before it have ended. Its events up to
 // `knownSeq` are older than the page.
 function add(runId, knownSeq) {
-  if (drawn.has(runId)) return; // a run that is resumed twice is one run
-  drawn.add(runId);
+  if (views.has(runId)) return; // a run that is resumed twice is one run
   const {signal} = reading;
-  const view = new RunView(runId, say, attempt(resume), knownSeq);
-  conversation.querySelectorAll(".resume").forEach((each) => each.remove());
+  const view = new RunView(runId, {say, resume: attempt(resume), again: attempt(askAgain), edit}, knownSeq);
+  views.set(runId, view);
+  conversation.querySelectorAll(".actions").forEach((each) => each.remove());
   conversation.append(view.node);
   lastRun = lastRun.then(() => watch(view, signal)).catch(tell);
   keepAtBottom(true);
@@ -131,15 +187,21 @@ function add(runId, knownSeq) {
 async function watch(view, signal) {
   if (signal.aborted) return;
   setActive(view);
+  let began = performance.now();
   try {
     for await (const event of follow(view.runId, signal)) {
       keepAtBottom();
       view.take(event);
+      if (performance.now() - began < DRAWING) continue;
+      await pause(0, signal);
+      began = performance.now();
     }
   } finally {
     if (!signal.aborted) setActive(null);
   }
-  if (view.isAtEnd) await showUse(view, signal);
+  if (!view.isAtEnd || signal.aborted) return;
+  if (!view.node.nextElementSibling && !form.hidden) view.offerActions(); // else its session has gone on
+  await showUse(view, signal);
 }
 
 async function showUse(view, signal) {
@@ -155,9 +217,10 @@ addEventListener("scroll", () => {
   if (isThere || scrollY < lastY) isDown = isThere; // else the page has grown
   lastY = scrollY;
 });
+new ResizeObserver(() => keepAtBottom()).observe(conversation); // answers are drawn later than they come
 function keepAtBottom(isWanted = false) {
   isDown ||= isWanted;
-  if (isFrameAsked) return;
+  if (isFrameAsked || !views.size) return;
   isFrameAsked = true;
   requestAnimationFrame(() => {
     isFrameAsked = false;
@@ -180,7 +243,7 @@ async function sendMessage(how) {
   const buttons = [ask, steer, later];
   buttons.forEach((each) => { each.disabled = true; });
   try {
-    await (active ? sendTo(active.runId, how, text) : begin(text));
+    await (active ? sendTo(active.runId, how, text) : edited ? fork(edited, text) : begin(text));
     if (message.value === text) message.value = "";
   } finally {
     buttons.forEach((each) => { each.disabled = false; });
@@ -200,8 +263,38 @@ async function begin(text) {
   const id = sessionId();
   const run = await act("v1/runs", {input: text, ...(id && {session_id: id})});
   if (sessionId() !== id) return; // another session is shown by now
-  if (!id) history.pushState(null, "", sessionHash(run.session_id));
+  if (!id) history.pushState(null, "", address(run.session_id));
+  $("about").hidden = true;
   add(run.id);
+}
+
+// Ask a text in place of a run's question. The session stays as it is, with all that was done in it; a new
+// one begins with what was said before that question.
+async function fork(view, text) {
+  const before = sessionId();
+  const {earlier, follows} = view.question;
+  const ids = [...views.keys()];
+  const previous = ids[ids.indexOf(view.runId) - 1] ?? follows;
+  const messages = [...earlier.map(({role, content}) => ({role, content})), {role: "user", content: text}];
+  const session = previous
+    ? (await act("v1/responses", {input: text, previous_response_id: previous, background: true})).conversation.id
+    : (await act("v1/runs", {messages: messages})).session_id;
+  if (sessionId() !== before) return;
+  history.pushState(null, "", address(session));
+  await open();
+}
+
+const askAgain = (view) => fork(view, view.question.text);
+
+// Let somebody change the question of a run, or nobody any more.
+function edit(view) {
+  if (edited) message.value = "";
+  edited = view;
+  keep.hidden = !view;
+  ask.textContent = view ? "Ask this instead" : "Ask";
+  if (!view) return;
+  message.value = view.question.text;
+  message.focus();
 }
 
 async function resume(view) {
@@ -214,61 +307,31 @@ form.addEventListener("submit", attempt(async (event) => {
   await sendMessage(event.submitter === later ? "follow-up" : "steer");
 }));
 message.addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && edited) edit(null);
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
   event.preventDefault();
   attempt(sendMessage)("steer");
 });
+keep.addEventListener("click", () => { edit(null); message.focus(); });
 cancel.addEventListener("click", attempt(async () => {
   await act(`v1/runs/${encodeURIComponent(active.runId)}/cancel`);
 }));
 $("new").addEventListener("click", attempt(async () => {
-  history.pushState(null, "", location.pathname + location.search);
+  history.pushState(null, "", agents.length ? address() : location.pathname + location.search);
   await open();
   message.focus();
 }));
 
 // ---- Lists, read when they are unfolded
 
-const onUnfold = (details, show) => details.addEventListener("toggle", attempt(async () => {
+const onToggle = (details, show, hide) => details.addEventListener("toggle", attempt(async () => {
   if (details.open) await show();
+  else hide?.();
 }));
 
-onUnfold($("sessions"), async () => {
-  const {sessions} = await read(`memory/sessions?limit=${SHOWN_RUNS}`);
-  const {events} = await read("memory/events?limit=500");
-  const questions = new Map(events.filter((each) => each.event_type === "user_message")
-    .reverse().map((each) => [each.session_id, each.content]));
-  const isShared = (id) => sessions.filter((each) => each.session_id === id).length > 1; // by several owners
-  const item = ({session_id: id, updated_at: at, owner}) => el("li", {}, el("a", {href: sessionHash(id, owner)},
-    shown(oneLine((!isShared(id) && questions.get(id)) || id, 80))), ` ${new Date(at).toLocaleString()}`, owner ? shown(`, ${owner}`) : "");
-  $("sessions").lastElementChild.replaceChildren(...(sessions.length ? sessions.reverse().map(item) : ["There is none yet."]));
-});
-
-// Show which calls wait. It stays true while it is unfolded, and a card that is there stays: somebody
-// may be writing in it.
-const waiting = new Map(); // cards, by run and call
-async function showWaiting() {
-  const {data} = exactJson(await (await send(`v1/approvals?limit=${WAITING_RUNS}`)).text());
-  const [list, hint] = [...$("approvals").children].slice(1);
-  const calls = new Map(data.map((each) => [`${each.run_id} ${each.call_id}`, each]));
-  waiting.forEach((card, key) => {
-    if (calls.has(key)) return;
-    waiting.delete(key);
-    card.remove();
-    stir();
-  });
-  calls.forEach((each, key) => {
-    if (waiting.has(key)) return;
-    waiting.set(key, new ApprovalCard({...each, runId: each.run_id, callId: each.call_id, expires: new Date(each.expires_at)}).node);
-    list.append(waiting.get(key));
-  });
-  const runs = new Set(data.map((each) => each.run_id)).size;
-  hint.textContent = runs === WAITING_RUNS ? `More calls may wait; these are of ${runs} runs.`
-    : data.length ? "" : "No call waits for a decision that you may see.";
-}
-
-onUnfold($("approvals"), showWaiting);
-setInterval(() => { if ($("approvals").open && !document.hidden) showWaiting().catch(tell); }, 1000 * LOOK_SECONDS);
+onToggle($("sessions"), () => showSessions(address));
+onToggle($("approvals"), () => showWaiting(address), clearWaiting);
+setInterval(() => { if ($("approvals").open && !document.hidden) showWaiting(address).catch(tell); }, 1000 * LOOK_SECONDS);
 
 setInterval(() => active?.tellSilence(), 1000 * SILENCE_LOOK_SECONDS);
 

@@ -21,8 +21,8 @@ AGENT_PATH = "/page/agent.json"
 _FOLDER = Path(__file__).parent
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 _FILES = {
-    "/" if file.name == "index.html" else f"/page/{file.name}": file
-    for file in sorted(_FOLDER.iterdir())
+    "/" if file.name == "index.html" else f"/page/{file.relative_to(_FOLDER).as_posix()}": file
+    for file in sorted((*_FOLDER.iterdir(), *(_FOLDER / "vendor").iterdir()))
     if file.suffix in _TYPES
 }
 PAGE_PATHS = frozenset({*_FILES, AGENT_PATH})

@@ -12,10 +12,10 @@ const RESULTS = new Set(["tool_result", "delegation_response", "tool_error", "de
 export const isCall = (type) => CALLS.has(type);
 export const isResult = (type) => RESULTS.has(type);
 
-// Give as text what an agent below says; its JSON may have what JavaScript would call, as `toString`.
+// Return as text what an agent below says; its JSON may have what JavaScript would call, as `toString`.
 const oneText = (value) => (typeof value === "string" ? value : JSON.stringify(value) ?? "");
 
-// Give what took from one time to another, as people read it.
+// Return a duration as people read it.
 export function duration(ms) {
   if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`;
   const seconds = ms / 1000;
@@ -26,10 +26,15 @@ const usedBelow = ({model_calls: models = 0, tool_calls: tools = 0, tokens = 0})
   `below: ${models} requests to models, ${tools} calls of tools, ${tokens} tokens`
 );
 
+const block = (label, content, className = "") => el("pre", {tabIndex: 0, role: "region", ariaLabel: label, className}, content);
+
 class CallNode {
   #mark = el("span", {className: "mark"}, "running");
   #took = el("span", {className: "took"});
   #body;
+  #given; // makes what shows the arguments; null once it is drawn
+  #result = null; // likewise
+  #isFilled = false;
   #said = null; // what the agent below says, as it comes
   #gap = null; // says that what happened below so far is not shown
   #began;
@@ -46,12 +51,21 @@ class CallNode {
     const name = tool ?? agent ?? "?";
     this.#began = began;
     this.#isAgent = tool === undefined;
-    this.#body = el("div", {className: "body"},
-      el("pre", {tabIndex: 0, ariaLabel: "What it was called with"}, tool === undefined ? shown(task) : shownJson(given)));
-    this.node = el("li", {}, el("details", {open: tool === undefined},
+    this.#body = el("div", {className: "body"});
+    this.#given = () => block("Arguments", tool === undefined ? shown(task) : shownJson(given));
+    if (tool === undefined) this.#fill();
+    this.node = el("li", {}, el("details", {open: tool === undefined, ontoggle: () => this.#fill()},
       el("summary", {}, this.#mark, tool === undefined ? "→ " : "", el("bdi", {className: "name"}, shown(oneLine(name, 200))), " ",
         el("bdi", {className: "brief"}, shown(oneLine(tool === undefined ? task : given))), this.#took),
       this.#body));
+  }
+
+  // Draw arguments and result: once somebody unfolds them, as there may be thousands of calls.
+  #fill() {
+    if (this.#given) this.#body.prepend(this.#given());
+    if (this.#result) this.#body.append(this.#result());
+    this.#given = this.#result = null;
+    this.#isFilled = true;
   }
 
   // Say that what happened below is missing, or that it is not: it is told live only, and this page
@@ -95,7 +109,8 @@ class CallNode {
     this.#mark.textContent = failed ? "failed" : "done";
     this.#mark.classList.add(failed ? "failed" : "done");
     this.#took.textContent = duration(ended - this.#began);
-    this.#body.append(el("pre", {tabIndex: 0, className: failed ? "failed" : "", ariaLabel: failed ? "Error" : "Result"}, shown(content ?? "")));
+    this.#result = () => block(failed ? "Error" : "Result", shown(content ?? ""), failed ? "failed" : "");
+    if (this.#isFilled) this.#fill();
   }
 
   say(text) {

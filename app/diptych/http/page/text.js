@@ -1,11 +1,12 @@
-// Puts texts of others into the page: as text nodes, never as markup, and so that nothing of a call
-// is hidden from whoever decides on it.
+// Puts texts of others into the page: as text nodes, never as markup. Nothing of a call is hidden from the
+// person who decides on it.
 
 // Controls, what is not assigned, private use, line and paragraph separators, all that Unicode calls
 // ignorable (bidi controls, joiners, tags, fillers), odd blanks. LF and tab are seen as they are.
 const ODD = /(?:(?![\n\t ])[\p{Cc}\p{Cf}\p{Cn}\p{Co}\p{Cs}\p{Zl}\p{Zp}\p{Zs}\p{Default_Ignorable_Code_Point}\u2800]){1,1000}/gu;
 const STRING = /"[^"\\]*(?:\\.[^"\\]*)*"/g; // written so that a long one does not fill the stack
 const LIMIT = 20_000; // characters of a text that nobody decides on
+export const MAX_SHOWN = 500_000; // characters of a text that is read: a browser lays out no more at once
 
 // Make an element; properties are set as such, and strings among the children become text nodes.
 export function el(tag, properties = {}, ...children) {
@@ -14,7 +15,7 @@ export function el(tag, properties = {}, ...children) {
   return made;
 }
 
-// Give what shows a text, with odd characters by their number. Not as a list to be spread: a stack
+// Return a fragment that shows a text, with odd characters by their number. Not as a list to be spread: a stack
 // holds some 100,000 arguments, and then nobody would see the call that waits.
 export function shown(text, limit = LIMIT) {
   const whole = typeof text === "string" ? text : JSON.stringify(text, null, 2) ?? "";
@@ -58,10 +59,11 @@ export const exactJson = (text) => JSON.parse(text, (key, value, context) => (
     ? JSON.rawJSON(context.source) : value
 ));
 
-// Give a text on one short line, for summaries.
+// Return a text on one short line, for summaries.
 export function oneLine(text, limit = 100) {
-  const line = (typeof text === "string" ? text : JSON.stringify(text) ?? "").replace(/\s+/g, " ").trim();
-  return line.length > limit ? `${line.slice(0, limit)}…` : line;
+  const whole = typeof text === "string" ? text : JSON.stringify(text) ?? "";
+  const line = whole.slice(0, 4 * limit).replace(/\s+/g, " ").trim();
+  return line.length > limit || whole.length > 4 * limit ? `${line.slice(0, limit)}…` : line;
 }
 
 const hex = (code) => code.toString(16).toUpperCase().padStart(4, "0");
