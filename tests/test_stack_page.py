@@ -709,5 +709,8 @@ async def test_it_shows_what_is_missing(browser: Browser) -> None:
         stage("{}", "x", agents=peers) as helper,
         browsing(browser, f"{helper.url}/") as page,
     ):
+        about = page.get_by_role("region", name="About this agent")
+        await expect(about).to_contain_text("unavailableAgent away: ")
+        await page.get_by_text("1 unavailable").click()
         await shows(page, "unavailable: agent away")
         await until(lambda: page.locator("#state.good, #state.bad").count())

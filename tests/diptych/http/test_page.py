@@ -1,5 +1,6 @@
 """The page's files over HTTP; what it does in a browser is in `tests/test_stack_page.py`."""
 
+import hashlib
 import re
 from pathlib import Path
 
@@ -48,3 +49,12 @@ def test_the_page_works_below_a_gateways_prefix() -> None:
     assert not re.findall(r'(?:src|href)="/', TEXTS["index.html"])
     for name, text in TEXTS.items():
         assert not re.findall(r"""(?:send|read|act)\((?:["'`])/""", text), name
+
+
+def test_what_others_wrote_is_unchanged() -> None:
+    vendor = FOLDER / "vendor"
+    sums = dict(line.split()[::-1] for line in (vendor / "SHA256SUMS").read_text().splitlines())
+    ours = {"SHA256SUMS", "README.md"}
+    assert sums.keys() == {file.name for file in vendor.iterdir()} - ours
+    for name, digest in sums.items():
+        assert hashlib.sha256((vendor / name).read_bytes()).hexdigest() == digest, name

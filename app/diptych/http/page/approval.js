@@ -30,6 +30,7 @@ export function decisionText(decision, {by = "", reason = "", isExpired = false}
 // in a list `link`, an element that leads to its session.
 export class ApprovalCard {
   #about;
+  #title = el("h3", {}, "May this call be made?");
   #problem = el("p", {className: "problem", role: "alert"});
   #became = el("p", {className: "became", role: "status"});
   #reason = el("input", {type: "text", maxLength: 4096});
@@ -43,19 +44,19 @@ export class ApprovalCard {
     this.#about = about;
     const {call, agent, link} = about;
     const isTool = "tool" in call;
-    const id = `approval-${cards += 1}`;
+    this.#title.id = `approval-${cards += 1}`;
     const given = isTool ? call.arguments : {task: call.task};
     this.#arguments.value = editableJson(given);
     this.#controls = this.#makeControls();
-    this.#whole = el("pre", {tabIndex: 0, role: "region", ariaLabel: isTool ? "Arguments" : "Task"}, isTool ? shownJson(given, Infinity) : shown(call.task, Infinity));
+    this.#whole = el("pre", {tabIndex: 0, role: "group", ariaLabel: isTool ? "Arguments" : "Task"}, isTool ? shownJson(given, Infinity) : shown(call.task, Infinity));
     this.#hint = el("p", {className: "hint"}, about.reason ? shown(`${about.reason} `) : "", `Rejected by itself at ${about.expires.toLocaleString()}.`);
     this.node = el("section", {className: "approval"},
-      el("h3", {id}, "May this call be made?"),
+      this.#title,
       el("p", {}, isTool ? "Tool " : "Delegation to the agent ", el("bdi", {className: "name"}, shown(call.tool ?? call.agent, Infinity)),
         ...(agent ? [", asked for below the agent ", el("bdi", {className: "name"}, shown(agent))] : [])),
       this.#whole, this.#hint, this.#controls, this.#problem, this.#became, link ?? "");
     this.node.setAttribute("role", "group");
-    this.node.setAttribute("aria-labelledby", id);
+    this.node.setAttribute("aria-labelledby", this.#title.id);
     stir();
   }
 
@@ -67,6 +68,7 @@ export class ApprovalCard {
     this.#whole.replaceWith(folded);
     folded.append(this.#whole);
     this.#hint.remove();
+    this.#title.textContent = "This call needed a decision";
     this.#controls.remove();
     this.#problem.replaceChildren();
     this.node.classList.add("over");

@@ -105,7 +105,7 @@ function blockNode(token, outline, depth) {
 }
 
 function code({text, lang}) {
-  const pre = el("pre", {tabIndex: 0, role: "region", ariaLabel: lang ? `Code, ${oneLine(lang, 30)}` : "Code"}, el("code", {dir: "ltr"}, text));
+  const pre = el("pre", {tabIndex: 0, role: "group", ariaLabel: lang ? `Code, ${oneLine(lang, 30)}` : "Code"}, el("code", {dir: "ltr"}, text));
   const head = el("div", {className: "head"}, el("span", {className: "hint"}, oneLine(lang ?? "", 30)), copyButton("Copy the code", () => text));
   return el("div", {className: "code"}, head, pre);
 }
@@ -121,7 +121,7 @@ function list(token, outline, depth) {
 function table({header, rows}, depth) {
   const cell = (tag) => ({tokens, align}) => el(tag, {dir: "auto", ...(align && {className: align})}, ...inline(tokens, depth));
   const row = (tag, cells) => el("tr", {}, ...cells.map(cell(tag)));
-  return el("div", {className: "scroll", tabIndex: 0, role: "region", ariaLabel: "Table"}, el("table", {},
+  return el("div", {className: "scroll", tabIndex: 0, role: "group", ariaLabel: "Table"}, el("table", {},
     el("thead", {}, row("th", header)), el("tbody", {}, ...rows.map((cells) => row("td", cells)))));
 }
 

@@ -77,9 +77,12 @@ async function showReadiness() {
     $("state").className = status === "ready" ? "good" : "bad";
     const lines = [...missing.map((each) => `unavailable: ${each.kind} ${each.name}: ${each.reason}`), ...notes];
     const key = lines.join("\n");
-    if ($("missing").dataset.key === key) return;
-    $("missing").dataset.key = key;
-    $("missing").replaceChildren(...lines.map((line) => el("li", {}, shown(line))));
+    if ($("notes").dataset.key === key) return;
+    $("notes").dataset.key = key;
+    $("notes").hidden = !lines.length;
+    const [summary, list] = $("notes").children;
+    summary.textContent = missing.length ? `${missing.length} unavailable` : "Notes";
+    list.replaceChildren(...lines.map((line) => el("li", {}, shown(line))));
   } catch {
     $("state").textContent = "cannot be reached";
     $("state").className = "bad";

@@ -4,7 +4,8 @@ import {read} from "./api.js";
 import {el, oneLine, shown} from "./text.js";
 
 const LISTED = 200; // as many as the agent tells the first words of
-const [search, list] = document.getElementById("sessions").querySelectorAll("input, ul");
+const search = document.getElementById("search");
+const list = document.querySelector("#sessions ul");
 let found = [];
 
 // Read the list; `hash` makes the address of a session.

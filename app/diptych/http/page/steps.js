@@ -26,7 +26,7 @@ const usedBelow = ({model_calls: models = 0, tool_calls: tools = 0, tokens = 0})
   `below: ${models} requests to models, ${tools} calls of tools, ${tokens} tokens`
 );
 
-const block = (label, content, className = "") => el("pre", {tabIndex: 0, role: "region", ariaLabel: label, className}, content);
+const block = (label, content, className = "") => el("pre", {tabIndex: 0, role: "group", ariaLabel: label, className}, content);
 
 class CallNode {
   #mark = el("span", {className: "mark"}, "running");
