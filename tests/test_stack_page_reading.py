@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,10 +16,10 @@ import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, Route, expect
 from support.browser import CHROMIUM, ask, browsing, chromium, shows
-from support.model_server import model_server
+from support.model_server import ModelServer, model_server
 from support.stack import agent, box, call, stage, stages
 
-from diptych.manifest.settings import AgentConfig, PeerConfig
+from diptych.manifest.settings import AgentConfig, ModelConfig, PeerConfig
 from diptych.policy.rules import Policy, Rule
 
 pytestmark = [
@@ -99,13 +100,18 @@ async def browser() -> AsyncIterator[Browser]:
         yield started
 
 
-def guide() -> AgentConfig:
-    return agent(
-        call("weather", city="Oslo", days=2),
-        json.dumps({"agent": "researcher", "task": "Which ferry is quiet?"}),
-        call("book", ferry="B1", people=2),
-        "{}",
-        ANSWER,
+REPLIES = (
+    call("weather", city="Oslo", days=2),
+    json.dumps({"agent": "researcher", "task": "Which ferry is quiet?"}),
+    call("book", ferry="B1", people=2),
+    "{}",
+    ANSWER,
+)
+
+
+def guide(model: ModelServer) -> AgentConfig:
+    config = agent(
+        model=model,
         name="guide",
         description="Plans weekends: reads forecasts, asks the researcher, books ferries.",
         examples=("How is the weather in Oslo?", "Plan a weekend in Bergen."),
@@ -113,6 +119,7 @@ def guide() -> AgentConfig:
         agents=(PeerConfig("researcher", url="researcher"), PeerConfig("away", url=_NOWHERE)),
         policy=Policy((Rule("tool", "book", "ask", reason="Bookings need a person."),)),
     )
+    return replace(config, model=ModelConfig("gpt-5-mini", model.url))
 
 
 def researcher() -> AgentConfig:
@@ -157,7 +164,8 @@ async def test_each_screen_is_accessible(
 ) -> None:
     width = 800 if TAKES_PICTURES else 360
     async with (
-        stages(guide(), researcher()) as (served, _),
+        model_server(*REPLIES) as model,
+        stages(guide(model), researcher()) as (served, _),
         browsing(browser, "about:blank") as page,
     ):
         await page.set_viewport_size({"width": width, "height": 740})
@@ -165,7 +173,7 @@ async def test_each_screen_is_accessible(
         await page.goto(served.url)
         about = page.get_by_role("region", name="About this agent")
         for text in (
-            "readyDEBUG_MOCK_RESPONSES",
+            "readygpt-5-mini",
             "weather Read the forecast of a city.",
             "researcher Looks things up.",
             "unavailableAgent away: ",

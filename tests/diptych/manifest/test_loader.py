@@ -24,6 +24,7 @@ HEAD = "apiVersion: diptych.dev/v1alpha1\nkind: Agent\n"
 COORDINATOR = f"""{HEAD}metadata: {{name: coordinator}}
 spec:
   description: Answers questions.
+  examples: [What is new?]
   instructionsFrom: {{configMapKeyRef: {{name: prompts, key: coordinator}}}}
   model:
     name: gpt-5-mini
@@ -173,6 +174,7 @@ def test_the_headers_and_fallbacks_of_a_model_are_resolved() -> None:
 def test_every_reference_is_followed() -> None:
     coordinator, _ = loaded(OPTIONS, COORDINATOR, RESEARCHER, TOOLS_SECRET)
     assert coordinator.definition.instructions == "Be careful."
+    assert coordinator.examples == ("What is new?",)
     assert coordinator.model is not None
     assert coordinator.model.api_key is not None
     assert coordinator.model.api_key() == "k1"

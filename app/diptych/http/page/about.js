@@ -25,10 +25,10 @@ export async function about(ask, signal) {
   const model = (name) => el("li", {}, state(!isAway(name), isAway(name) ? "unavailable" : "ready"), el("bdi", {className: "name"}, shown(oneLine(name))));
   const reasons = missing("model").filter(({name, reason}) => reason || !models.includes(name)).map(gap);
   return [
+    ...(examples.length ? [el("h2", {}, "Try"), el("div", {className: "buttons"}, ...examples.map((text) => (
+      el("button", {type: "button", className: "quiet", dir: "auto", onclick: () => ask(text)}, text))))] : []),
     ...section("Model", [...models.map(model), ...reasons], "none"),
     ...section("Tools", [...[...missing("server"), ...missing("tool")].map(gap), ...tools.map(({name, description}) => named(name, description))], "It has none."),
     ...section("Agents that it may ask", [...missing("agent").map(gap), ...agents.map(({name, description}) => named(name, description))], "There are none."),
-    ...(examples.length ? [el("h2", {}, "Try"), el("div", {className: "buttons"}, ...examples.map((text) => (
-      el("button", {type: "button", className: "quiet", dir: "auto", onclick: () => ask(text)}, text))))] : []),
   ];
 }
