@@ -182,13 +182,15 @@ async def test_each_screen_is_accessible(
         assert await violations(page) == []
         if scheme == "light":
             await picture(page, "first")
-        await page.get_by_role("button", name="How is the weather in Oslo?").click()
+        await page.get_by_role("button", name="How is the weather in Oslo?").press("Enter")
+        await expect(page.get_by_label("Message to the agent")).to_be_focused()
         approve = page.get_by_role("button", name="Approve", exact=True)
         await expect(approve).to_be_enabled()
         assert await violations(page) == []
         if scheme == "light":
             await picture(page, "approval")
-        await approve.click()
+        await approve.press("Enter")
+        await expect(page.locator(".became")).to_be_focused()
         await shows(page, "The call was made: B1 is booked for 2", "done after", "tokens: ")
         await expect(page.locator(".work")).to_have_js_property("open", value=False)
         await expect(page.locator(".work > summary")).to_have_text(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from support.stack import agent, beyond_loopback, box
+from support.stack import agent, beyond_loopback, box, until
 
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.manifest.settings import AccessConfig, PeerConfig
@@ -20,6 +20,8 @@ async def test_only_readers_are_told_why_something_is_unavailable() -> None:
         for name, right in (("a", Right.ASK), ("r", Right.READ))
     )
     config = agent(
+        "{}",
+        "2.",
         description="Adds.",
         examples=("1 + 1?",),
         tools=(box(add),),
@@ -27,8 +29,11 @@ async def test_only_readers_are_told_why_something_is_unavailable() -> None:
         access=AccessConfig(keys=keys, grants=grants),
     )
     async with beyond_loopback(config) as http:
-        while (await http.get("/ready")).status_code != 200:
-            pass  # it tries its agents for the first time
+
+        async def is_ready() -> bool:  # each agent has been tried once
+            return (await http.get("/ready")).status_code == 200
+
+        await until(is_ready, 10)
         assert (await http.get("/v1/agent")).status_code == 401
         told = {
             name: (

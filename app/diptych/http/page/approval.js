@@ -32,7 +32,7 @@ export class ApprovalCard {
   #about;
   #title = el("h3", {}, "May this call be made?");
   #problem = el("p", {className: "problem", role: "alert"});
-  #became = el("p", {className: "became", role: "status"});
+  #became = el("p", {className: "became", role: "status", tabIndex: -1});
   #reason = el("input", {type: "text", maxLength: 4096});
   #arguments = el("textarea", {rows: 6, spellcheck: false});
   #whole; // what is decided on
@@ -67,12 +67,14 @@ export class ApprovalCard {
     const folded = el("details", {}, el("summary", {}, "What was asked"));
     this.#whole.replaceWith(folded);
     folded.append(this.#whole);
+    const hadFocus = this.#controls.contains(document.activeElement);
     this.#hint.remove();
     this.#title.textContent = "This call needed a decision";
     this.#controls.remove();
     this.#problem.replaceChildren();
     this.node.classList.add("over");
     this.#became.replaceChildren(shown(text));
+    if (hadFocus) this.#became.focus(); // a keyboard goes on from here
     stir();
   }
 

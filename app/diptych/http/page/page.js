@@ -205,6 +205,7 @@ async function watch(view, signal) {
   if (!view.isAtEnd || signal.aborted) return;
   if (!view.node.nextElementSibling && !form.hidden) view.offerActions(); // else its session has gone on
   await showUse(view, signal);
+  keepAtBottom();
 }
 
 async function showUse(view, signal) {
@@ -220,7 +221,7 @@ addEventListener("scroll", () => {
   if (isThere || scrollY < lastY) isDown = isThere; // else the page has grown
   lastY = scrollY;
 });
-new ResizeObserver(() => keepAtBottom()).observe(conversation); // answers are drawn later than they come
+new ResizeObserver(() => { if (active) keepAtBottom(); }).observe(conversation); // answers are drawn later than they come
 function keepAtBottom(isWanted = false) {
   isDown ||= isWanted;
   if (isFrameAsked || !views.size) return;
@@ -267,6 +268,7 @@ async function begin(text) {
   const run = await act("v1/runs", {input: text, ...(id && {session_id: id})});
   if (sessionId() !== id) return; // another session is shown by now
   if (!id) history.pushState(null, "", address(run.session_id));
+  if (!$("about").hidden) message.focus(); // it has the button that asked
   $("about").hidden = true;
   add(run.id);
 }
@@ -285,6 +287,7 @@ async function fork(view, text) {
   if (sessionId() !== before) return;
   history.pushState(null, "", address(session));
   await open();
+  message.focus(); // the button is gone
 }
 
 const askAgain = (view) => fork(view, view.question.text);
