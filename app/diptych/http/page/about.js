@@ -8,7 +8,7 @@ const SHOWN = 50; // tools, or agents
 const STATES = {model: "Model", server: "Tool server", tool: "Tools of", agent: "Agent"};
 
 const state = (isGood, text) => el("span", {className: `mark ${isGood ? "done" : "failed"}`}, text);
-const named = (name, description) => el("li", {}, el("bdi", {className: "name"}, shown(oneLine(name))), description ? el("bdi", {className: "brief"}, shown(` ${oneLine(description, 200)}`)) : "");
+const named = ({name, description}, ...mark) => el("li", {}, ...mark, el("bdi", {className: "name"}, shown(oneLine(name))), description ? el("bdi", {className: "brief"}, shown(` ${oneLine(description, 200)}`)) : "");
 
 function section(title, entries, none) {
   const items = entries.slice(0, SHOWN);
@@ -28,7 +28,7 @@ export async function about(ask, signal) {
     ...(examples.length ? [el("h2", {}, "Try"), el("div", {className: "buttons"}, ...examples.map((text) => (
       el("button", {type: "button", className: "quiet", dir: "auto", onclick: () => ask(text)}, text))))] : []),
     ...section("Model", [...models.map(model), ...reasons], "none"),
-    ...section("Tools", [...[...missing("server"), ...missing("tool")].map(gap), ...tools.map(({name, description}) => named(name, description))], "It has none."),
-    ...section("Agents that it may ask", [...missing("agent").map(gap), ...agents.map(({name, description}) => named(name, description))], "There are none."),
+    ...section("Tools", [...[...missing("server"), ...missing("tool")].map(gap), ...tools.map((each) => named(each))], "It has none."),
+    ...section("Agents that it may ask", [...missing("agent").map(gap), ...agents.map((each) => named(each, state(true, "ready")))], "There are none."),
   ];
 }
