@@ -526,7 +526,7 @@ async def test_a_run_that_was_resumed_is_not_shown_twice(browser: Browser) -> No
 async def test_a_page_that_comes_late_says_what_it_has_not_seen_below(browser: Browser) -> None:
     followed, end = asyncio.Event(), asyncio.Event()
 
-    async def begin() -> str:
+    async def start() -> str:
         """Wait until the page follows the run: what happens below is told live only."""
         await followed.wait()
         return "go on"
@@ -537,17 +537,18 @@ async def test_a_page_that_comes_late_says_what_it_has_not_seen_below(browser: B
         return "go on"
 
     asks = json.dumps({"agent": "researcher", "task": "How much is it?"})
-    replies = (call("begin"), call("wait"), "{}", "Three.")
-    below = agent(*replies, name="researcher", tools=(box(begin, wait),))
+    replies = (call("add", a=1, b=2), call("wait"), "{}", "Three.")
+    below = agent(*replies, name="researcher", tools=(box(add, wait),))
     peers = (PeerConfig("researcher", url="researcher"),)
-    top = agent(asks, "{}", "It is three.", name="coordinator", agents=peers)
+    replies = (call("start"), asks, "{}", "It is three.")
+    top = agent(*replies, name="coordinator", tools=(box(start),), agents=peers)
     async with (
         stages(top, below) as (coordinator, _),
         browsing(browser, f"{coordinator.url}/") as page,
     ):
         gap = "What happened here earlier is not shown."
         await ask(page, "Go")
-        await shows(page, "How much is it?")
+        await page.locator(".steps").get_by_text("start").wait_for()
         followed.set()
         await page.locator("ol ol").get_by_text("wait").wait_for()
         assert await page.get_by_text(gap).count() == 0
