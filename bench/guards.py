@@ -141,7 +141,7 @@ def agent(behind: Backends, name: str, guards: str, **environ: str) -> Iterator[
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "agent.yaml"
         file.write_text(text)
-        command = [sys.executable, "-m", "diptych", "serve", str(file)]
+        command = [sys.executable, "-m", "diptych", "serve", str(file), "--data", "none"]
         with started(name, command, {"PORT": str(port), **environ}, says_port=False) as peer:
             peer.port = port
             await_ready(port)

@@ -25,6 +25,7 @@ from diptych.runs.request import RunRequest
 from diptych.runs.service import RunService
 from diptych.stores.memory.leases import NullFeed
 from diptych.stores.memory.store import Bounds, MemoryStore
+from diptych.stores.sqlite import SqliteStore
 
 EPOCH = "0000000a"
 
@@ -129,7 +130,7 @@ class House:
     """Runs over doubles, with everything at hand."""
 
     runs: RunService
-    store: MemoryStore
+    store: MemoryStore | SqliteStore
     model: Any
     tools: FunctionTools
     agents: FunctionAgents
@@ -167,12 +168,16 @@ def house(  # noqa: PLR0913 - what a test may want else
     memory_budget: MemoryBudget | None = None,
     hooks: Hooks | None = None,
     budgets: AgentBudgets | None = None,
+    local: SqliteStore | None = None,
 ) -> House:
     model = model or ListeningModel(*replies)
     tools = tools if isinstance(tools, FunctionTools) else FunctionTools(tools or {})
     agents = agents if isinstance(agents, FunctionAgents) else FunctionAgents(agents or {})
-    store = MemoryStore(EPOCH, bounds)
-    stores = Stores(store, store, store.leases, NullFeed(), CountingClock())
+    memory = MemoryStore(EPOCH, bounds)
+    clock = CountingClock()
+    stores = Stores(memory, memory, memory.leases, NullFeed(), clock)
+    if local:
+        stores = Stores(local, local, local, local, clock)
     hooks, definition = hooks or Hooks(), definition or AgentDefinition("Be brief.")
     settings = replace(definition.settings, hooks=hooks.points)
     runs = RunService(
@@ -181,7 +186,7 @@ def house(  # noqa: PLR0913 - what a test may want else
         stores,
         memory_budget=memory_budget,
     )
-    return House(runs, store, model, tools, agents)
+    return House(runs, local or memory, model, tools, agents)
 
 
 def types(items: Sequence[Item]) -> list[str]:

@@ -9,7 +9,9 @@ from typing import Any
 from diptych.core.codec import Record
 from diptych.core.messages import Message
 from diptych.ports.entries import Lease, RunEntry
+from diptych.ports.stores import EventLog
 from diptych.stores.redis import RedisSettings, RedisStore
+from diptych.stores.sqlite import SqliteStore
 
 
 @asynccontextmanager
@@ -25,7 +27,7 @@ async def stores(url: str, count: int = 1, **rest: Any) -> AsyncIterator[list[Re
         yield opened
 
 
-def first(store: RedisStore, session_id: str = "talk") -> Record:
+def first(store: EventLog, session_id: str = "talk") -> Record:
     """Make the first record of a new run."""
     run_id = f"run-{store.epoch}-{secrets.token_hex(16)}"
     return Record(run_id, session_id, 1, "user_message", 1.5, "hi")
@@ -36,7 +38,9 @@ def record(entry: RunEntry, seq: int, event_type: str = "text", content: Any = "
     return Record(entry.run_id, entry.session_id, seq, event_type, 1.5 + seq, content)
 
 
-async def end(store: RedisStore, entry: RunEntry, lease: Lease, *said: str) -> str | None:
+async def end(
+    store: RedisStore | SqliteStore, entry: RunEntry, lease: Lease, *said: str
+) -> str | None:
     """Put a run's end on record, and take it out of the queue."""
     await store.append([record(entry, entry.seq + 1, "completed")], lease)
     messages = [Message("assistant", text) for text in said]

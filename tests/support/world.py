@@ -11,6 +11,7 @@ from support.doubles import FunctionTools, tool
 from support.history import TERMINAL
 from support.replicas import LOST, Killed, Replica, ask
 from support.shared_store import SharedStore
+from support.sqlite_stores import MirroredStore
 from support.virtual_time import run_virtually
 from support.world_reckoning import ALLOWANCE, wrong_in
 
@@ -35,7 +36,7 @@ from diptych.core.prompt import DIRECT
 from diptych.core.run_settings import RunSettings
 from diptych.policy.rules import Policy, Rule
 from diptych.ports import Delta, Notice, Reply
-from diptych.ports.entries import IdempotencyKey
+from diptych.ports.entries import IdempotencyKey, Lease
 from diptych.runs.approvals import DecisionRequest
 from diptych.runs.backends import Backends
 from diptych.runs.definition import AgentDefinition
@@ -52,6 +53,7 @@ def now():
 class World:
     """One seed: the store, the processes that live, the clients, and what they all saw."""
 
+    replica: type[Replica] = Replica
     letter = "p"  # what the names of its processes begin with
     silence = 0.45  # how often its models ask for nothing that can be called
 
@@ -81,7 +83,7 @@ class World:
     # Processes
 
     def add(self):
-        replica = Replica(self.store, f"{self.letter}{next(self.names)}", self.befalls)
+        replica = self.replica(self.store, f"{self.letter}{next(self.names)}", self.befalls)
         replica.loses_messages = lambda: self.is_troubled and self.chance.random() < 0.05
         self.replicas.append(replica.begin(self.backends(replica), self.definition(), self.runs))
 
@@ -381,6 +383,68 @@ def found(seed, world=World, **breaks):
         return await world(seed, **breaks).live()
 
     return run_virtually(live())
+
+
+class LocalReplica(Replica):
+    """A process over SQLite: what its openers that are cancelled have claimed is released."""
+
+    async def open(self, first, token, idempotency_key=None, **conditions):
+        try:
+            return await super().open(first, token, idempotency_key, **conditions)
+        except asyncio.CancelledError:
+            if not self.is_dead:
+                self.store.release(Lease(first.session_id, token))
+            raise
+
+    async def release(self, lease, *, hand_over=False):
+        try:
+            await super().release(lease, hand_over=hand_over)
+        except StoreError:
+            self.store.release(lease)  # as the store itself does later
+            raise
+
+
+class Alone(World):
+    """A world of one process at a time, over a store in SQLite."""
+
+    replica = LocalReplica
+
+    def __init__(self, seed, **rest):
+        super().__init__(seed, MirroredStore, **rest)
+
+    def begin(self):
+        self.add()
+
+    def add(self):
+        if not self.replicas:
+            super().add()
+
+    def befalls(self, call):
+        what = super().befalls(call)
+        return None if what is LOST and call.is_done else what  # no connection loses a reply
+
+    def kill(self, replica):
+        if replica in self.replicas:
+            super().kill(replica)
+            self.store.process_died()
+
+    async def leave(self):
+        """End in good order; the next process begins after that."""
+        if not self.replicas:
+            return
+        replica = self.replicas[0]
+        try:
+            async with asyncio.timeout(60):
+                await replica.run(replica.runs.close(self.chance.choice([0, 2])))
+        except (Killed, TimeoutError):
+            pass
+        self.kill(replica)
+
+    def end(self):
+        try:
+            return super().end()
+        finally:
+            self.store.close()
 
 
 # Its model

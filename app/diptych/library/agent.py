@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +23,7 @@ from diptych.http.session_memory import session_events
 from diptych.library.arguments import (
     STORE_PATH,
     checked_config,
+    data_argument,
     environment,
     loop_spec,
     model_spec,
@@ -88,11 +90,12 @@ class Agent(AgentControl):
     the model what is not recorded: functions, sync or async, one or several (docs/hooks.md). Each
     has `hook_seconds` (default 2).
 
-    Runs and sessions are in memory and end with this object, unless `store` names a Redis: by its
-    URL (`redis://…`, `rediss://…`, `redis+sentinel://…`), or by a reference to it, as in
-    `spec.sessions.redis`. A Redis stores a session for `retention` (default "24h") after its last
-    run. All agents with the same name on the same Redis share their runs, and finish those that
-    another one hands over: in this process, in others, and as pods in the namespace `default`.
+    Runs and sessions are in memory and end with this object, unless `store` names a folder, as
+    `sqlite:DIR`, or a Redis: by its URL (`redis://…`, `rediss://…`, `redis+sentinel://…`), or by a
+    reference to it, as in `spec.sessions.redis`. A folder has a file for each agent, which one
+    object at a time may have open. A Redis stores a session for `retention` (default "24h") after
+    its last run. All agents with the same name on the same Redis share their runs, and finish those
+    that another one hands over: in this process, in others, and as pods in the namespace `default`.
 
     Raises `ConfigError` when the arguments make no valid agent.
     """
@@ -127,6 +130,7 @@ class Agent(AgentControl):
         hook_seconds: float | None = None,
         **loop: Any,  # noqa: ANN401 - checked by the manifest's own rules
     ) -> None:
+        store, folder = data_argument(name, store)
         functions = tuple(tool for tool in tools if callable(tool))
         servers = (ToolServerConfig(FUNCTIONS, functions=functions),) if functions else ()
         spec = {
@@ -143,6 +147,7 @@ class Agent(AgentControl):
         if isinstance(store, str):
             check_store_url(store, location.describe(STORE_PATH))
         config = checked_config(name, spec, location, environment(mock_responses, store))
+        config = replace(config, data=folder)
         at: dict[HookPoint, HookFunctions | None] = {
             "beforeCall": before_call,
             "afterCall": after_call,

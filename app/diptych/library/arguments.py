@@ -3,17 +3,19 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import orjson
 
+from diptych.core.errors import ConfigError
 from diptych.manifest import API_VERSION, KIND
 from diptych.manifest.agent import LoopSpec
 from diptych.manifest.documents import FieldPath, SourceLocation
 from diptych.manifest.environment import MOCK
 from diptych.manifest.loader import LocalOptions, config_from_content
 from diptych.manifest.secret_sources import Reference
-from diptych.manifest.settings import AgentConfig
+from diptych.manifest.settings import AgentConfig, DataFolder
 from diptych.manifest.validation import closest_name, raise_problems
 from diptych.ports import Model
 from diptych.serve.adapters import check_mock_scripts, check_store_urls
@@ -21,7 +23,24 @@ from diptych.serve.adapters import check_mock_scripts, check_store_urls
 _IN_PROCESS = {"name": "in-process", "endpoint": "http://in-process.invalid"}
 """The model of the manifest in place of a model object, which has no endpoint; never asked."""
 STORE_PATH: FieldPath = ("spec", "sessions", "redis")
+_SQLITE = "sqlite:"  # before a folder
 _STORE_REF = {"name": "argument-of-agent", "key": "store"}
+
+
+def data_argument(
+    agent: str, store: str | Mapping[str, Any] | None
+) -> tuple[str | Mapping[str, Any] | None, DataFolder | None]:
+    """Return the Redis that `store` names, and the folder: at most one of them.
+
+    Raises `ConfigError` for a path without `sqlite:`.
+    """
+    if not isinstance(store, str) or "://" in store:
+        return store, None
+    setting = f"Agent({agent!r}): store"
+    folder = store.removeprefix(_SQLITE)
+    if folder in {"", store}:
+        raise ConfigError(f"{setting}: {store!r} is no URL; write sqlite:DIR for a folder")
+    return None, DataFolder(Path(folder).expanduser(), setting)
 
 
 def sessions_spec(

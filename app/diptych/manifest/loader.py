@@ -23,7 +23,7 @@ from diptych.manifest.pod_spec import pod_spec_mistakes
 from diptych.manifest.references import ReferenceTargets, redis_names, service_problems
 from diptych.manifest.resolver import named_calls, resolve_manifest, script_of, variable_path
 from diptych.manifest.secret_sources import SecretSources
-from diptych.manifest.settings import NAMESPACE, AgentConfig
+from diptych.manifest.settings import NAMESPACE, AgentConfig, DataFolder
 from diptych.manifest.validation import raise_problems, shown_value, validate_manifest
 from diptych.policy.unmatched import is_glob, unmatched
 
@@ -38,13 +38,15 @@ class LocalOptions:
     """What replaces a cluster in a local run.
 
     The environment, the file of `--secrets`, and the addresses of `--service name=url`. `asked`
-    names the agent that is asked; None is the first.
+    names the agent that is asked; None is the first. `data` is where agents without a Redis store
+    their runs.
     """
 
     environ: Mapping[str, str] = field(default_factory=dict)
     secrets_file: Path | None = None
     services: Mapping[str, str] = field(default_factory=dict)
     asked: str | None = None
+    data: DataFolder | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class LoadedAgents:
 
     manifests: Sequence[tuple[AgentManifest, SourceLocation]]
     targets: ReferenceTargets
+    data: DataFolder | None = None
     notes: tuple[str, ...] = ()
     """Advice, and a line for each object of another kind, which was passed over."""
 
@@ -66,7 +69,8 @@ class LoadedAgents:
             (manifest.metadata.namespace, manifest.metadata.name): url
             for (manifest, _), url in zip(self.manifests, urls, strict=True)
         }
-        return _resolve_all(self.manifests, replace(self.targets, agents=agents))
+        configs = _resolve_all(self.manifests, replace(self.targets, agents=agents))
+        return tuple(replace(config, data=self.data) for config in configs)
 
 
 def load_agents(files: Sequence[Path], options: LocalOptions) -> LoadedAgents:
@@ -91,7 +95,7 @@ def load_agents(files: Sequence[Path], options: LocalOptions) -> LoadedAgents:
     except ConfigError as error:
         problems += error.problems
     raise_problems(problems)
-    return LoadedAgents(contents.manifests, targets, tuple(contents.notes))
+    return LoadedAgents(contents.manifests, targets, options.data, tuple(contents.notes))
 
 
 def check_files(files: Sequence[Path]) -> "FileContents":
@@ -107,11 +111,13 @@ def check_files(files: Sequence[Path]) -> "FileContents":
     return contents
 
 
-def config_from_environment(environ: Mapping[str, str]) -> AgentConfig:
+def config_from_environment(
+    environ: Mapping[str, str], data: DataFolder | None = None
+) -> AgentConfig:
     """Make the agent of a plain container. Raises `ConfigError`; its lines name the variables."""
     content, location, problems = manifest_content(environ)
     try:
-        config = config_from_content(content, location, LocalOptions(environ))
+        config = config_from_content(content, location, LocalOptions(environ, data=data))
     except ConfigError as error:
         raise ConfigError(*problems, *error.problems) from None
     raise_problems(problems)
@@ -132,7 +138,7 @@ def config_from_content(
         options.services,
         public_url=public_url(options.environ),
     )
-    return resolve_manifest(manifest, location, targets)
+    return replace(resolve_manifest(manifest, location, targets), data=options.data)
 
 
 @dataclass(slots=True)

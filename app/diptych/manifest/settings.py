@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from diptych.access.grants import Grant
@@ -218,14 +219,27 @@ class StoreConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class DataFolder:
+    """A folder of this machine where agents without a Redis store runs and sessions.
+
+    `setting` is what errors call it by. Where the `default` folder cannot be had, as another
+    process holds it, they are in memory.
+    """
+
+    path: Path
+    setting: str = "--data"
+    is_default: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class AgentConfig:
     """All that an agent is built from.
 
     `model` is None only if `mock_responses`, the text of DEBUG_MOCK_RESPONSES, replaces it;
     `mock_source` says in error lines where that text is. `definition` holds for every run; the
     places of hooks join it later. `mounted_keys` are read from files that may be missing, by the
-    names that people know the keys by. Without a `store`, runs and sessions are in memory. Runs
-    share `budgets`.
+    names that people know the keys by. Runs and sessions are in the `store`, else in the `data`
+    folder, else in memory. Runs share `budgets`.
     """
 
     name: str
@@ -242,6 +256,7 @@ class AgentConfig:
     exposed_url: str | None = None
     mounted_keys: Mapping[str, ValueProvider] = field(default_factory=dict)
     store: StoreConfig | None = None
+    data: DataFolder | None = None
     chat: ChatConfig = field(default_factory=ChatConfig)
     access: AccessConfig = field(default_factory=AccessConfig)
     policy: Policy = field(default_factory=Policy)

@@ -3,14 +3,14 @@
 import secrets
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import aiohttp
 
 from diptych.a2a.no_agents import NoAgents
 from diptych.budgets.agent_budgets import AgentBudgets, BudgetTerms
 from diptych.core.errors import ConfigError
-from diptych.manifest.settings import RETENTION, AgentConfig
+from diptych.manifest.settings import NAMESPACE, RETENTION, AgentConfig
 from diptych.models.chat_model import ChatModel, ModelObserver
 from diptych.models.connection import with_proxies
 from diptych.models.scripted import ScriptedModel, read_script, script_problems
@@ -23,6 +23,9 @@ from diptych.stores.memory.store import MemoryStore
 if TYPE_CHECKING:
     from diptych.a2a.agents import A2aAgents
     from diptych.stores.redis import RedisStore
+    from diptych.stores.sqlite import SqliteStore
+
+    Store: TypeAlias = RedisStore | SqliteStore
 
 
 class SystemClock:
@@ -108,29 +111,43 @@ def check_store_urls(configs: Sequence[AgentConfig]) -> None:
         raise ConfigError(*problems)
 
 
-def redis_store(config: AgentConfig) -> "RedisStore | None":
-    """Build the Redis store, if the agent has one."""
-    if config.store is None:
-        return None
-    from diptych.stores.redis import RedisSettings, RedisStore  # noqa: PLC0415 - only needed here
+def agent_store(config: AgentConfig) -> "Store | str":
+    """Make the store of an agent; where it has none, return why runs are in memory.
 
-    store = config.store
-    return RedisStore(RedisSettings(store.url, store.prefix, store.retention))
+    Raises `ConfigError` for a data folder that cannot be used, unless it is only the default.
+    """
+    if config.store:
+        from diptych.stores.redis import RedisSettings, RedisStore  # noqa: PLC0415 - heavy
+
+        store = config.store
+        return RedisStore(RedisSettings(store.url, store.prefix, store.retention))
+    if config.data:
+        from diptych.stores.sqlite import SqliteStore, StoreNotOpened  # noqa: PLC0415 - as above
+
+        is_namespaced = config.namespace != NAMESPACE
+        name = f"{config.namespace}.{config.name}" if is_namespaced else config.name
+        try:
+            return SqliteStore(config.data.path / f"{name}.sqlite")
+        except StoreNotOpened as error:
+            if config.data.is_default:
+                return f"{error}: runs are kept in memory, and end with the process"
+            raise ConfigError(f"{config.data.setting}: {error}") from error
+    return "runs are kept in memory, and end with the process"
 
 
-def stores(redis: "RedisStore | None", memory: MemoryStore, clock: Clock) -> Stores:
-    """Return the ports of an agent's store."""
-    if redis:
-        return Stores(log=redis, sessions=redis, leases=redis, feed=redis, clock=clock)
+def stores(store: "Store | None", memory: MemoryStore, clock: Clock) -> Stores:
+    """Return the ports of the store that an agent has."""
+    if store:
+        return Stores(log=store, sessions=store, leases=store, feed=store, clock=clock)
     return Stores(log=memory, sessions=memory, leases=memory.leases, feed=NullFeed(), clock=clock)
 
 
-def agent_budgets(config: AgentConfig, redis: "RedisStore | None", clock: Clock) -> AgentBudgets:
-    """Build an agent's budgets."""
+def agent_budgets(config: AgentConfig, store: "Store | None", clock: Clock) -> AgentBudgets:
+    """Return what counts the runs of an agent."""
     terms = BudgetTerms(
         config.definition.settings,
         config.budgets,
         config.model.max_tokens if config.model else None,
-        config.store.retention if config.store else RETENTION,
+        store.retention if store else RETENTION,
     )
-    return AgentBudgets(terms, redis.ledger if redis else MemoryLedger(), clock)
+    return AgentBudgets(terms, store.ledger if store else MemoryLedger(), clock)

@@ -36,8 +36,8 @@ from diptych.serve.adapters import (
     agent_budgets,
     agent_client,
     agent_model,
+    agent_store,
     in_process_name,
-    redis_store,
     stores,
 )
 from diptych.serve.app import AppDependencies, create_app, create_metrics_app
@@ -47,6 +47,7 @@ from diptych.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from diptych.runs.http_hooks import HttpHooks
+    from diptych.serve.adapters import Store
     from diptych.telemetry.agent_traces import AgentTraces
     from diptych.telemetry.process_traces import ProcessTraces
 
@@ -108,9 +109,12 @@ class HostedAgent:
         self._tools = McpTools([*config.tools, *in_process.tool_servers])
         self._agents = agent_client(config, url)
         clock = SystemClock()
-        self._redis = redis_store(config)
+        store = agent_store(config)
+        self._memory_note = store if isinstance(store, str) else ""
+        self.data_problem = self._memory_note if config.data else ""  # why its folder is not used
+        self._store: Store | None = None if isinstance(store, str) else store
         self._memory = MemoryStore(clock.token()[:8])
-        self.stores = stores(self._redis, self._memory, clock)
+        self.stores = stores(self._store, self._memory, clock)
         self._metrics = Metrics(
             in_process_model=in_process_model, prices=config.definition.settings.prices
         )
@@ -120,7 +124,7 @@ class HostedAgent:
         self._http_hooks = _http_hooks(config, self._traces)
         hooks = Hooks(self._http_hooks.hooks) if self._http_hooks else in_process.hooks
         hooks = replace(hooks, observe=observe_hook)
-        self._budgets = agent_budgets(config, self._redis, clock)
+        self._budgets = agent_budgets(config, self._store, clock)
         settings = replace(config.definition.settings, hooks=hooks.points)
         self.runs = RunService(
             replace(config.definition, settings=settings),
@@ -148,8 +152,8 @@ class HostedAgent:
         )
 
     async def __aenter__(self) -> Self:
-        if self._redis:
-            await self._redis.start()
+        if self._store:
+            await self._store.start()
         self._tools.start()
         await self._agents.start()
         await self._access.start()
@@ -178,8 +182,8 @@ class HostedAgent:
             await asyncio.gather(self._tools.aclose(), self._agents.aclose(), self._access.aclose())
             if self._http_hooks:
                 await self._http_hooks.aclose()
-            if self._redis:
-                await self._redis.aclose()
+            if self._store:
+                await self._store.aclose()
 
     def in_current_trace(self, request: RunRequest) -> RunRequest:
         """Return the request with the current span as its parent, if tracing is on."""
@@ -284,10 +288,10 @@ class HostedAgent:
         )
 
     def _unavailable(self) -> tuple[Unavailable, ...]:
-        redis = self._redis
-        store = (redis.unavailable_reason() or redis.full_reason()) if redis else ""
+        store = self._store
+        problem = (store.unavailable_reason() or store.full_reason()) if store else ""
         return (
-            *((Unavailable("store", "redis", store),) if store else ()),
+            *((Unavailable("store", store.name, problem),) if store and problem else ()),
             *(self._model.watch.unavailable() if isinstance(self._model, ChatModel) else ()),
             *self._catalog().unavailable,
             *(
@@ -331,16 +335,14 @@ class HostedAgent:
     def _not_ready_reason(self) -> str:
         if self.runs.is_closing:
             return "shutting down"
-        if self._redis and (reason := self._redis.unavailable_reason()):
+        if self._store and (reason := self._store.unavailable_reason()):
             return reason
         if self._first_connect and self._first_connect.done():
             return ""
         return "trying tool servers and agents for the first time"
 
     def _notes(self) -> list[str]:
-        notes = ["runs are kept in memory, and end with the process"]
-        if self._redis:
-            notes = ["runs are kept in Redis, and outlive the process", *self._redis.notes()]
+        notes = list(self._store.notes()) if self._store else [self._memory_note]
         if self._is_open and self._config.access.mode == "open":
             notes.append("access is open: everybody who reaches this agent may do everything")
         if self._is_scripted:

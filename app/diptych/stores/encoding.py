@@ -1,21 +1,32 @@
-"""Encodes records, messages, signals and notices as bytes, for external stores.
+"""Encodes records, messages, signals, notices and accounts as bytes, for external stores.
 
 Fields added by a newer version are ignored; its new event types are passed on unchanged.
 """
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 import orjson
 
+from diptych.core.budget import from_integers, to_integers
 from diptych.core.codec import Record, decode, encode
 from diptych.core.errors import LoopError
-from diptych.core.events import Signal
+from diptych.core.events import ApprovalDecided, MessageQueued, QueueCleared, Signal
 from diptych.core.json_values import decode_message, encode_message
 from diptych.core.messages import Message
+from diptych.core.state import MAX_MESSAGES_PER_RUN
 from diptych.ports import Notice
+from diptych.stores.ledger import AccountState
 
 dumps, loads = orjson.dumps, orjson.loads
+MOST_SIGNALS = {
+    MessageQueued: MAX_MESSAGES_PER_RUN,
+    QueueCleared: 2 * MAX_MESSAGES_PER_RUN,
+    ApprovalDecided: 2 * MAX_MESSAGES_PER_RUN,
+}
+"""Maximum number of a run's unlogged signals when one of these is added; other signals, which end
+the run, are always accepted."""
 
 
 def encode_record(record: Record) -> bytes:
@@ -73,6 +84,31 @@ def decode_notice(encoded: bytes) -> Notice:
     """Decode a notice of this version or a newer one."""
     kind, fields, *_ = loads(encoded)
     return Notice(kind, fields)
+
+
+def encode_account(state: AccountState) -> bytes:
+    """Encode an account, with money as integers, which may exceed 64 bits."""
+    row: dict[str, Any] = {
+        "used": to_integers(state.used),
+        "reserved": {
+            entry: [until, *to_integers(amount)]
+            for entry, (until, amount) in state.reserved.items()
+        },
+        "runs": {run_id: to_integers(used) for run_id, used in state.runs.items()},
+    }
+    return json.dumps(row).encode()
+
+
+def decode_account(encoded: bytes) -> AccountState:
+    """Decode an account; no bytes are a new one."""
+    if not encoded:
+        return AccountState()
+    row = json.loads(encoded)
+    return AccountState(
+        from_integers(row["used"]),
+        {entry: (each[0], from_integers(each[1:])) for entry, each in row["reserved"].items()},
+        {run_id: from_integers(used) for run_id, used in row["runs"].items()},
+    )
 
 
 def _no_blob(key: str) -> bytes:

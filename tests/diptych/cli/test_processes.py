@@ -193,7 +193,7 @@ def test_serve_says_where_agents_are_and_ends_on_a_signal(slow: str) -> None:
         assert url
         assert httpx.get(f"{url[1]}/health", trust_env=False).json()["agent"] == "slow"
         assert "DEBUG_MOCK_RESPONSES is on" in said
-        assert "runs are kept in memory" in said
+        assert "slow.sqlite, and outlive the process" in said
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
 

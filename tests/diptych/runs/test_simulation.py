@@ -17,6 +17,7 @@ from dataclasses import replace
 import pytest
 from support.doubles import FunctionAgents, FunctionTools, House, house, tool
 from support.seeds import blocks
+from support.sqlite_stores import simulated_store
 from support.virtual_time import run_virtually
 from support.window_model import is_summary, words
 
@@ -33,6 +34,7 @@ from diptych.core.state import Phase, conversation
 from diptych.ports import Delta, Model, Reply
 from diptych.runs.definition import AgentDefinition
 from diptych.runs.request import RunRequest
+from diptych.stores.sqlite import SqliteStore
 
 pytestmark = pytest.mark.no_cover
 
@@ -161,7 +163,9 @@ class RandomModel(Model):
         return {"tool": self.chance.choice(["a", "b", "alone", "gone__x"])}
 
 
-def simulated(seed: int, learned: int | None = None) -> tuple[House, random.Random]:
+def simulated(
+    seed: int, learned: int | None = None, local: SqliteStore | None = None
+) -> tuple[House, random.Random]:
     chance, sizes = random.Random(seed), random.Random(-seed)
     window = Window(sizes, learned)
 
@@ -198,14 +202,14 @@ def simulated(seed: int, learned: int | None = None) -> tuple[House, random.Rand
     if window.is_known:
         definition = replace(definition, context_max_tokens=window.limit)
     agents = FunctionAgents({"peer": delegate})
-    return house(
-        model=RandomModel(chance, window), tools=tools, agents=agents, definition=definition
-    ), chance
+    model = RandomModel(chance, window)
+    made = house(model=model, tools=tools, agents=agents, definition=definition, local=local)
+    return made, chance
 
 
-async def scenario(seed: int, learned: int | None = None) -> None:
+async def scenario(seed: int, learned: int | None = None, local: SqliteStore | None = None) -> None:
     """Play a seed; `learned` is a window that runs learn of by refusals, in place of its own."""
-    rooms, chance = simulated(seed, learned)
+    rooms, chance = simulated(seed, learned, local)
     asks = [RunRequest((Message("user", f"q{n}"),), session_id=f"s{n % 2}") for n in range(4)]
     entries = [await rooms.runs.start(ask) for ask in asks]
     readers = [asyncio.create_task(rooms.told(entry.run_id)) for entry in entries]
@@ -307,6 +311,23 @@ def test_whatever_happens_what_is_promised_holds(seeds):
     for seed in seeds:
         try:
             run_virtually(scenario(seed))
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+@pytest.mark.parametrize("seeds", blocks(100), ids=str)
+def test_what_is_promised_holds_over_sqlite(seeds, tmp_path):
+    async def play(seed: int) -> None:
+        local = simulated_store(tmp_path / f"{seed}.sqlite", lambda: 0.0)
+        try:
+            await scenario(seed, local=local)
+        finally:
+            await local.aclose()
+
+    for seed in seeds:
+        try:
+            run_virtually(play(seed))
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise

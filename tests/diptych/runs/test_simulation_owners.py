@@ -25,7 +25,7 @@ import pytest
 from support.full_world import FullWorld
 from support.seeds import NATIVE, blocks, quiet
 from support.shared_store import SharedStore
-from support.world import found
+from support.world import Alone, found
 from support.world_below import Workers
 
 from diptych.budgets.shared_budget_meter import SharedBudgetMeter
@@ -84,6 +84,12 @@ def test_whatever_breaks_what_is_promised_of_everything_holds(seeds):
 @pytest.mark.parametrize("seed", ONCE_FAILED_FULL)
 def test_seeds_that_once_failed_with_everything(seed, native, midnights):
     assert found(seed, FullWorld, native=native, midnights=midnights) == []
+
+
+@pytest.mark.parametrize("seeds", blocks(SEEDS, part=2), ids=str)
+def test_a_process_that_dies_over_sqlite_is_continued_by_the_next(seeds):
+    wrong = {seed: found(seed, Alone, native=NATIVE) for seed in seeds}
+    assert {seed: what for seed, what in wrong.items() if what} == {}
 
 
 # Each promise broken on purpose: one that is not looked at is none

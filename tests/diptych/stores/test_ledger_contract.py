@@ -1,4 +1,4 @@
-"""What every ledger promises, in memory and in Redis: budgets that runs share."""
+"""What every ledger promises, in memory, in SQLite and in Redis: budgets that runs share."""
 
 import asyncio
 import json
@@ -7,6 +7,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from diptych.core.budget import Budget
 from diptych.core.messages import Used
 from diptych.ports.budgets import RESERVED_SECONDS, Account, Ledger
 from diptych.stores.memory.budgets import MemoryLedger
+from diptych.stores.sqlite import SqliteStore
 
 MUCH = Decimal("999999999.999999")
 
@@ -30,16 +32,21 @@ class Books:
     wait: Callable[[float], Any]
 
 
-@pytest.fixture(params=["memory", "redis"])
-async def books(request: pytest.FixtureRequest) -> AsyncIterator[Books]:
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+async def books(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Books]:
+    now = [0.0]
+
+    async def pass_time(seconds: float) -> None:
+        now[0] += seconds
+
     if request.param == "memory":
-        now = [0.0]
-
-        async def pass_time(seconds: float) -> None:
-            now[0] += seconds
-
         ledger = MemoryLedger(lambda: now[0])
         yield Books(ledger, ledger, pass_time)
+        return
+    if request.param == "sqlite":
+        local = SqliteStore(tmp_path / "helper.sqlite", lambda: now[0])
+        yield Books(local.ledger, local.ledger, pass_time)
+        await local.aclose()
         return
     server: RedisServer = request.getfixturevalue("server")
     async with stores(server.url, 2) as (one, other):

@@ -1,10 +1,11 @@
-"""What every store promises, in memory and in Redis: event log, sessions and session leases."""
+"""What every store promises: event log, sessions and session leases."""
 
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from diptych.ports.entries import IdempotencyKey, Lease, RunEntry
 from diptych.ports.stores import EventLog, Sessions
 from diptych.stores.memory.store import MemoryStore
 from diptych.stores.redis import RedisSettings, RedisStore
+from diptych.stores.sqlite import SqliteStore
 
 
 @dataclass
@@ -57,11 +59,17 @@ def record(entry: RunEntry, seq: int, event_type: str = "text", **rest: Any) -> 
     return Record(entry.run_id, entry.session_id, seq, event_type, **fields)
 
 
-@pytest.fixture(params=["memory", "redis"])
-async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     if request.param == "memory":
         memory = MemoryStore("0000000a")
         yield Store(memory, memory, memory.leases)
+        return
+    if request.param == "sqlite":
+        local = SqliteStore(tmp_path / "helper.sqlite")
+        await local.start()
+        yield Store(local, local, local)
+        await local.aclose()
         return
     server = request.getfixturevalue("server")
     kept = RedisStore(RedisSettings(partial(str, server.url), f"test:{secrets.token_hex(4)}"))

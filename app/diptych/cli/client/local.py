@@ -28,6 +28,8 @@ async def local_agents(loaded: LoadedAgents) -> AsyncIterator[Sequence[HostedAge
     for note in read_telemetry(os.environ)[1]:
         typer.echo(note, err=True)
     async with serve_on_loopback(loaded) as agents:
+        for problem in dict.fromkeys(agent.data_problem for agent in agents if agent.data_problem):
+            typer.echo(problem, err=True)
         loop = asyncio.get_running_loop()
         hint = loop.call_later(SAY_AFTER_SECONDS, _say_what_is_awaited, agents)
         try:

@@ -12,6 +12,7 @@ from diptych.core.errors import ConfigError
 if TYPE_CHECKING:
     from diptych.cli.client.remote import RemoteAgent
     from diptych.manifest.loader import LocalOptions
+    from diptych.manifest.settings import DataFolder
 
 _CLUSTER_OPTIONS = "--kubeconfig, --context, --namespace and --as-service-account"
 
@@ -22,15 +23,18 @@ def is_file(address: str) -> bool:
     return "://" not in address and path.exists() and not path.is_dir()
 
 
-def local_options(secrets: Path | None, services: Sequence[str] | None) -> "LocalOptions":
-    """Return what replaces a cluster's Secrets and Services; `services` are `NAME=URL`."""
+def local_options(
+    secrets: Path | None, services: Sequence[str] | None, data: "DataFolder | None" = None
+) -> "LocalOptions":
+    """Return what replaces a cluster's Secrets, Services and Redis; `services` are `NAME=URL`."""
     from diptych.manifest.loader import LocalOptions
 
     pairs = [service.partition("=") for service in services or ()]
     wrong = [f"--service {name}: must be NAME=URL" for name, _, url in pairs if not (name and url)]
     if wrong:
         raise ConfigError(*wrong)
-    return LocalOptions(dict(os.environ), secrets, {name: url for name, _, url in pairs})
+    services_ = {name: url for name, _, url in pairs}
+    return LocalOptions(dict(os.environ), secrets, services_, data=data)
 
 
 def connect(
@@ -39,11 +43,12 @@ def connect(
     agent: str | None = None,
     secrets: Path | None = None,
     services: Sequence[str] | None = None,
+    data: "DataFolder | None" = None,
 ) -> "AbstractAsyncContextManager[RemoteAgent]":
     """Return a client of an agent, as a context; a file is served meanwhile.
 
-    `agent`, `secrets` and `services` go with a file. Raises `ConfigError`, and for an agent that
-    runs elsewhere any other `DiptychError`.
+    `agent`, `secrets`, `services` and `data` go with a file. Raises `ConfigError`, and for an agent
+    that runs elsewhere any other `DiptychError`.
     """
     is_url = "://" in address
     name = None if is_url else AgentName.parse(address)
@@ -51,10 +56,10 @@ def connect(
         from diptych.cli.client.local import agent_of_file
 
         _refuse_cluster_options(address, cluster)
-        return agent_of_file(Path(address), agent, local_options(secrets, services))
-    if agent or secrets or services:
+        return agent_of_file(Path(address), agent, local_options(secrets, services, data))
+    if agent or secrets or services or data:
         why = f"not {address}" if is_url else "and there is none of this name"
-        raise ConfigError(f"--agent, --secrets and --service go with a file, {why}")
+        raise ConfigError(f"--agent, --secrets, --service and --data go with a file, {why}")
     if name is None:
         return connect_remote(address, cluster)
     return _in_cluster(name, cluster, f"there is no file {address}, and in the cluster: ")

@@ -7,15 +7,17 @@ better than we could. While a run goes on, the loop reads the terminal (`typed_l
 import asyncio
 import contextlib
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from diptych.cli.client.target import connect
+from diptych.cli.client.target import connect, is_file
 from diptych.cli.cluster.kubectl import ClusterFlags
 from diptych.cli.commands.options import (
     AgentOfFile,
     AnyAgent,
+    Data,
     NoInput,
     Secrets,
     Services,
@@ -42,6 +44,7 @@ def chat(
     no_input: NoInput = False,
     secrets: Secrets = None,
     service: Services = None,
+    data: Data = None,
 ) -> None:
     """Talk with an agent: it remembers what was said before.
 
@@ -50,12 +53,14 @@ def chat(
 
     Examples: `diptych chat agent.yaml`, `diptych chat team/helper`
     """
+    from diptych.cli.data import data_folder
     from diptych.cli.output.screen import Mark, Screen
     from diptych.cli.typed_lines import InputRequired
 
     set_up_quiet_logging()
     screen = Screen()
-    connection = connect(target, cluster, agent, secrets, service)
+    folder = data_folder(data, [Path(target)] if is_file(target) else ())
+    connection = connect(target, cluster, agent, secrets, service, folder)
     try:
         with asyncio.Runner() as runner:
             client = runner.run(cancelled_by_signals(connection.__aenter__()))

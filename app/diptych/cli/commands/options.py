@@ -51,6 +51,15 @@ Services: TypeAlias = Annotated[
         help="The URL of a cluster's Service on this machine. May be given several times.",
     ),
 ]
+Data: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        metavar="DIR|none",
+        help="The folder in which agents without a Redis keep their sessions; none is memory. "
+        "Else a folder of the file's own in your state folder.",
+    ),
+]
 AgentOfFile: TypeAlias = Annotated[
     str | None,
     typer.Option("--agent", metavar="NAME", help="Which agent of the file; else the first."),

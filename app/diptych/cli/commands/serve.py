@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from diptych.cli.client.target import local_options
-from diptych.cli.commands.options import Secrets, Services
+from diptych.cli.commands.options import Data, Secrets, Services
 from diptych.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def serve(
     ] = None,
     secrets: Secrets = None,
     service: Services = None,
+    data: Data = None,
     is_open: Annotated[
         bool, typer.Option("--open", help="Let everybody who reaches the agents do everything.")
     ] = False,
@@ -62,11 +63,14 @@ def serve(
     they are, by a key or token of `spec.access`, unless --open is given. METRICS_PORT takes the
     metrics to a port of their own.
 
-    On Ctrl-C or SIGTERM it takes no new runs; those that go on have SHUTDOWN_GRACE_SECONDS (20).
+    Sessions are kept in a folder (--data) and continued by the next process, unless the Agent has a
+    Redis. On Ctrl-C or SIGTERM it takes no new runs; those that go on have SHUTDOWN_GRACE_SECONDS
+    (20).
 
     Example: `diptych serve agent.yaml --port 8080`
     """
     gc.disable()  # imports leave no garbage; serving enables it again
+    from diptych.cli.data import data_folder
     from diptych.manifest.environment import process_settings
     from diptych.manifest.loader import config_from_environment, load_agents
     from diptych.manifest.settings import opened
@@ -84,8 +88,9 @@ def serve(
             "give a file: diptych serve agent.yaml; a container without one sets AGENT_NAME, "
             "MODEL_API_URL and MODEL_NAME"
         )
-    loaded = load_agents(files, local_options(secrets, service)) if files else None
-    from_environment = [] if loaded else [config_from_environment(os.environ)]
+    folder = data_folder(data, files or ())
+    loaded = load_agents(files, local_options(secrets, service, folder)) if files else None
+    from_environment = [] if loaded else [config_from_environment(os.environ, folder)]
     set_up_logging(settings.log_level, settings.log_format)
     _log_notes(loaded.notes if loaded else ())
     address = ListenAddress(host, settings.port if port is None else port)

@@ -5,17 +5,15 @@ the store; otherwise it starts over (optimistic locking).
 """
 
 import asyncio
-import json
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from diptych.core.budget import from_integers, to_integers
 from diptych.ports.budgets import Account
+from diptych.stores.encoding import decode_account, encode_account
 from diptych.stores.ledger import (
     ENDED_SECONDS,
     SETTLED_SECONDS,
-    AccountState,
     Page,
     RuledLedger,
 )
@@ -45,10 +43,10 @@ class RedisLedger(RuledLedger):
                 ms, is_settled, ended, versions, stored = await self._connection.run(
                     BUDGETS, "read", entry, run_id, *keys
                 )
-                states = [_decoded(each) for each in stored]
+                states = [decode_account(each) for each in stored]
                 page = Page(accounts, states, ms / 1000, bool(is_settled), list(map(bool, ended)))
                 result = change(page)
-                encoded = [_encoded(state) for state in states]
+                encoded = [encode_account(state) for state in states]
                 if not (page.settles or page.ends or encoded != stored):
                     return result
                 rows = zip(accounts, versions, encoded, strict=True)
@@ -68,27 +66,3 @@ class RedisLedger(RuledLedger):
                 )
                 if is_written:
                     return result
-
-
-def _encoded(state: AccountState) -> bytes:
-    """Encode an account, with money as integers, which may exceed 64 bits."""
-    row: dict[str, Any] = {
-        "used": to_integers(state.used),
-        "reserved": {
-            entry: [until, *to_integers(amount)]
-            for entry, (until, amount) in state.reserved.items()
-        },
-        "runs": {run_id: to_integers(used) for run_id, used in state.runs.items()},
-    }
-    return json.dumps(row).encode()
-
-
-def _decoded(text: bytes) -> AccountState:
-    if not text:
-        return AccountState()
-    row = json.loads(text)
-    return AccountState(
-        from_integers(row["used"]),
-        {entry: (each[0], from_integers(each[1:])) for entry, each in row["reserved"].items()},
-        {run_id: from_integers(used) for run_id, used in row["runs"].items()},
-    )

@@ -6,24 +6,22 @@ Each operation is one atomic script (`scripts/leases.lua`).
 from collections.abc import Sequence
 
 from diptych.core.errors import TooManyMessages
-from diptych.core.events import ApprovalDecided, MessageQueued, QueueCleared, Signal
+from diptych.core.events import Signal
 from diptych.core.messages import Message
-from diptych.core.state import MAX_MESSAGES_PER_RUN
 from diptych.ports.entries import Lease, QueueHead
-from diptych.stores.encoding import decode_signal, dumps, encode_messages, encode_signal
+from diptych.stores.encoding import (
+    MOST_SIGNALS,
+    decode_signal,
+    dumps,
+    encode_messages,
+    encode_signal,
+)
 from diptych.stores.redis.client import StoreClient, expired_run, raise_if_refused
 from diptych.stores.redis.scripts import RUNS, RUNS_WHEN_FULL
 
 _MAX_UNOWNED = 50  # sessions in one reply
 _MAX_OVERDUE, _AGAIN_MS = 100, 4_000  # runs in one reply; delay until they are returned again
 _LEASES_PER_CALL = 1_000
-_MOST_SIGNALS = {
-    MessageQueued: MAX_MESSAGES_PER_RUN,
-    QueueCleared: 2 * MAX_MESSAGES_PER_RUN,
-    ApprovalDecided: 2 * MAX_MESSAGES_PER_RUN,
-}
-"""Maximum number of a run's unlogged signals when one of these is added; other signals, which end
-the run, are always accepted."""
 _TOO_MANY = 2  # a reply of the script
 
 
@@ -100,7 +98,7 @@ class RedisLeases(StoreClient):
         [session_id] = await self._connection.execute(("HGET", self._key("run", run_id), "session"))
         if session_id is None:
             raise await self._missing_run(run_id)
-        most = _MOST_SIGNALS.get(type(signal))
+        most = MOST_SIGNALS.get(type(signal))
         encoded = encode_signal(signal)
         reply = await self._connection.run(
             RUNS if most else RUNS_WHEN_FULL,

@@ -17,9 +17,12 @@ class RedisStore(RedisFeed, RedisEventLog, RedisLeases):
     `ledger` implements `ports.budgets.Ledger`. Must be created inside an event loop.
     """
 
+    name = "redis"
+
     def __init__(self, settings: RedisSettings) -> None:
         super().__init__(settings, RedisConnection(settings.url, settings.prefix))
         self.ledger = RedisLedger(self._connection)
+        self.retention = settings.retention
         self._receiving: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -40,5 +43,5 @@ class RedisStore(RedisFeed, RedisEventLog, RedisLeases):
         return self._connection.full_reason()
 
     def notes(self) -> Sequence[str]:
-        """Return warnings about unsafe settings of the server."""
-        return self._connection.notes
+        """Say where runs are kept, and name settings of the server that endanger them."""
+        return ["runs are kept in Redis, and outlive the process", *self._connection.notes]
