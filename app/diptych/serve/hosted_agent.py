@@ -46,6 +46,7 @@ from diptych.stores.memory.store import MemoryStore
 from diptych.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
+    from diptych.a2a.local_agent import LocalAgent
     from diptych.runs.http_hooks import HttpHooks
     from diptych.telemetry.agent_traces import AgentTraces
     from diptych.telemetry.process_traces import ProcessTraces
@@ -59,14 +60,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class InProcessBackends:
-    """Python objects that a configuration cannot hold: a model, tools, hooks.
+    """Python objects that a configuration cannot hold: a model, tools, agents, hooks.
 
-    Raises `ConfigError` for a function that cannot be a tool.
+    With `tells_turns` subscribers get a notice before each request to the model. Raises
+    `ConfigError` for a function that cannot be a tool.
     """
 
     model: Model | None = None
     tool_servers: tuple[ToolServerConfig, ...] = ()
+    agents: "tuple[LocalAgent, ...]" = ()
     hooks: Hooks = field(default_factory=Hooks)
+    tells_turns: bool = False
 
     def __post_init__(self) -> None:
         McpTools(self.tool_servers)
@@ -84,10 +88,11 @@ class HostedAgent:
     """An agent that runs inside `async with`.
 
     `http` is the process's client for models. `url` is the agent's base URL, for its delegations;
-    empty if it is not served. Raises `ConfigError` for an invalid script.
+    empty if it is not served. `memory` holds runs and sessions if the agent has no other store.
+    Raises `ConfigError` for an invalid script.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what an agent may be given
         self,
         config: AgentConfig,
         http: aiohttp.ClientSession,
@@ -95,6 +100,7 @@ class HostedAgent:
         url: str = "",
         in_process: InProcessBackends | None = None,
         shared: ProcessParts | None = None,
+        memory: MemoryStore | None = None,
     ) -> None:
         in_process, shared = in_process or InProcessBackends(), shared or ProcessParts()
         self._memory_budget = shared.memory_budget
@@ -105,10 +111,10 @@ class HostedAgent:
         self._config = config
         self._is_scripted = config.mock_responses is not None
         self._tools = McpTools([*config.tools, *in_process.tool_servers])
-        self._agents = agent_client(config, url)
+        self._agents = agent_client(config, url, in_process.agents)
         clock = SystemClock()
         self._redis = redis_store(config)
-        self._memory = MemoryStore(clock.token()[:8])
+        self._memory = memory or MemoryStore(clock.token()[:8])
         self.stores = stores(self._redis, self._memory, clock)
         self._metrics = Metrics(
             in_process_model=in_process_model, prices=config.definition.settings.prices
@@ -123,7 +129,7 @@ class HostedAgent:
         settings = replace(config.definition.settings, hooks=hooks.points)
         self.runs = RunService(
             replace(config.definition, settings=settings),
-            self._backends(hooks),
+            replace(self._backends(hooks), tells_turns=in_process.tells_turns),
             self.stores,
             observe,
             self._memory_budget,
