@@ -34,9 +34,10 @@ class RunRequest:
     `session_id`, only messages after the last answer are new (loop.md §2). Requests with the same
     `idempotency_key` are the same request. The answer must fit `output_schema` (`{}`: any JSON
     object). `parameters`, `max_retries` and `when_busy` override the manifest's; `budget` and
-    `max_steps` tighten it; up to `most_steps`, `max_steps` may also be more. Sessions and idempotency keys are private to their `owner`; "" is anonymous. `subject`,
-    `caller` and `notes` are as in `RunRequested`. `follows` is the run that this one continues: if
-    the session has continued otherwise, a new session is forked from there.
+    `max_steps` tighten it; up to `most_steps`, `max_steps` may also be more. Sessions and
+    idempotency keys are private to their `owner`; "" is anonymous. `subject`, `caller` and `notes`
+    are as in `RunRequested`. `follows` is the run that this one continues: if the session has
+    continued otherwise, a new session is forked from there.
     """
 
     messages: tuple[Message, ...]
