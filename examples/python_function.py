@@ -1,23 +1,20 @@
 """An agent in Python whose tools are plain functions: `python python_function.py`.
 
 Types and docstrings are what the model is told of a tool. The replies here are a script, so that
-no key is needed; leave `mock_responses` out, and say instead which model to ask:
-
-    model={"name": "gpt-5-mini", "endpoint": "https://api.openai.com/v1",
-           "apiKey": {"secretKeyRef": {"name": "openai", "key": "api-key"}}}   # OPENAI_API_KEY
+no key is needed. To ask a real model, write `model="openai:gpt-5-mini"` in place of
+`mock_responses`, and set OPENAI_API_KEY.
 """
 
-import asyncio
-
-from diptych import Agent
+from diptych import Agent, tool
 
 
+@tool(read_only=True)
 def word_count(text: str) -> int:
     """Count the words of a text."""
     return len(text.split())
 
 
-async def main() -> None:
+def main() -> None:
     """Ask the agent a question, and print its answer."""
     agent = Agent(
         name="counter",
@@ -30,9 +27,8 @@ async def main() -> None:
             "The text has 6 words.",
         ],
     )
-    async with agent:
-        print(await agent.run("How many words has: a plain function is a tool?"))
+    print(agent.run_sync("How many words has: a plain function is a tool?"))
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

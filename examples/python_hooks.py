@@ -60,8 +60,7 @@ async def main() -> None:
             "Ada has 50 €; Eve is nobody we pay. Thank you!",
         ],
     )
-    async with agent:
-        print(await agent.run("Pay Ada and Eve 80 € each."))
+    print(await agent.run("Pay Ada and Eve 80 € each."))
 
 
 if __name__ == "__main__":

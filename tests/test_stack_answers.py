@@ -153,9 +153,9 @@ class City(BaseModel):
 async def test_python_gets_an_object():
     replies = ["{}", '{"city": "Bonn"}']
     async with Agent(name="a", mock_responses=replies) as helper:
-        assert await helper.run("Where?", output=City) == City(city="Bonn")
-        assert await helper.run("Where?", output=CITY) == {"city": "Bonn"}
-        assert await helper.run("Where?") == '{"city": "Bonn"}'
+        assert (await helper.run("Where?", output=City)).output == City(city="Bonn")
+        assert (await helper.run("Where?", output=CITY)).output == {"city": "Bonn"}
+        assert (await helper.run("Where?")).output == '{"city": "Bonn"}'
 
 
 async def test_python_is_told_why_there_is_no_object():

@@ -4,7 +4,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from support.collector import collector
 
-from diptych.library.agent import Agent
+from diptych import Agent
 
 
 def add(a: int, b: int) -> int:
@@ -19,7 +19,7 @@ async def test_a_run_stands_below_the_span_that_starts_it(monkeypatch: pytest.Mo
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", traces.url)
         async with Agent("helper", tools=[add], mock_responses=script) as agent:
             with tracer.start_as_current_span("mine") as mine:
-                assert await agent.run("What is 1 + 2?") == "3"
+                assert (await agent.run("What is 1 + 2?")).text == "3"
             assert await agent.run("And again?")
         await traces.run("helper", 2)
     first, second = sorted(

@@ -24,7 +24,6 @@ from diptych import Agent
 from diptych.core.answer_gate import is_call, is_only_no_op
 from diptych.core.catalog import Catalog, Peer, Tool
 from diptych.core.codec import TERMINAL, Record
-from diptych.ports import Notice
 from diptych.runs.answers import whole_answer
 
 OWN = "its own"
@@ -203,8 +202,11 @@ async def _runs_with(
 
 
 async def _run(agent: Agent, message: str) -> list[Record]:
-    async with aclosing(agent.stream(message)) as items:
-        return [item async for item in items if not isinstance(item, Notice)]
+    runs, run_id = (await agent.start()).runs, await agent.begin(message)
+    async with aclosing(runs.subscribe(run_id)) as batches:
+        async for _ in batches:
+            pass
+    return list(await runs.records(run_id))
 
 
 def _how_it_ended(records: Sequence[Record]) -> str:

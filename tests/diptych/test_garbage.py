@@ -14,9 +14,8 @@ import pytest
 import yaml
 from support.model_server import Step, model_server, silence, stalls, status
 
-from diptych import Agent
+from diptych import Agent, RunError
 from diptych.core.codec import Record
-from diptych.library.run_result import RunError
 from diptych.manifest import API_VERSION
 from diptych.runs import executor
 from diptych.runs.model_caller import ModelCaller
@@ -72,7 +71,7 @@ async def test_an_answered_run_leaves_nothing(steps: list[Step]) -> None:
 
         async def run() -> None:
             model.play(*steps)
-            assert await agent.run("What is it?") == WORDS
+            assert (await agent.run("What is it?")).text == WORDS
 
         assert not await garbage_of(run)
 
@@ -156,11 +155,13 @@ async def test_a_cancelled_run_leaves_nothing(cancelled_at: str, steps: list[Ste
         async def run() -> None:
             model.play(*steps)
             waiting.clear()
+            run_id = await agent.begin("What is it?")
             last: Any = None
-            async for last in agent.stream("What is it?"):
-                if isinstance(last, Record) and last.event_type == cancelled_at:
-                    await (waiting if cancelled_at == "tool_call" else model.asked).wait()
-                    await runs.cancel(last.run_id)
+            async for batch in runs.subscribe(run_id):
+                for last in batch:
+                    if isinstance(last, Record) and last.event_type == cancelled_at:
+                        await (waiting if cancelled_at == "tool_call" else model.asked).wait()
+                        await runs.cancel(run_id)
             assert last.event_type == "aborted"
 
         assert not await garbage_of(run)
@@ -177,7 +178,7 @@ async def test_a_run_with_budgets_that_delegates_leaves_nothing(tmp_path: Path) 
 
             async def run() -> None:
                 model.play(DELEGATION, "{}", WORDS, "{}", WORDS)
-                assert await agent.run("What is it?") == WORDS
+                assert (await agent.run("What is it?")).text == WORDS
 
             assert not await garbage_of(run)
 

@@ -33,7 +33,6 @@ from diptych.net.outgoing import OutgoingPolicy
 from diptych.net.redaction import SECRETS, redacted_output
 from diptych.ports import ChildDecision, ChildEvent, ChildRef, DelegationProgress, DelegationRequest
 
-MAX_DEPTH = 5  # agents that a request may come through (loop.md §5)
 DEFAULT_TIMEOUT = 300.0  # seconds, of a delegation whose run has no deadline
 CARD_POLL_SECONDS = 0.05
 CANCEL_GRACE_PERIOD = 0.8  # seconds that a delegation waits for its cancellation to arrive
@@ -186,10 +185,11 @@ class A2aAgents:
                 "refused",
                 f"agent {request.agent} is waiting for this very request: do it without that agent",
             )
-        if len(path) > MAX_DEPTH:
+        if len(path) > extension.MAX_DEPTH:
             raise DelegationError(
                 "refused",
-                f"the request came through {MAX_DEPTH} agents already, and may go no deeper",
+                f"the request came through {extension.MAX_DEPTH} agents already, and may go no "
+                "deeper",
             )
         return path
 

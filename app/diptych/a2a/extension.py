@@ -36,6 +36,7 @@ URI = "https://diptych.dev/a2a/extensions/delegation/v1"
 MAX_MESSAGES = 50
 MAX_CONTEXT_CHARS = 200_000  # well inside the 1 MiB that a pod takes as a body, even as UTF-8
 MAX_PATH = 16
+MAX_DEPTH = 5  # agents that a request may come through (loop.md §5)
 MAX_URL_CHARS = 2048
 MAX_LINE_CHARS = 512
 

@@ -179,7 +179,7 @@ _ORIGIN = Form(
 _REQUEST = Form(
     RunRequested,
     *("earlier", "system", "parts", "parameters", "max_steps", "output_schema", "resumes"),
-    *("subject", "caller", "budget", "notes"),
+    *("max_retries", "subject", "caller", "budget", "notes"),
     earlier=several(MESSAGE),
     parts=TUPLE,
     budget=BUDGET,
@@ -193,7 +193,7 @@ _PLAIN: Mapping[type, _Plain] = {
             keys={"is_follow_up": "follow_up"},
         ),
     ),
-    QueueCleared: _Plain("message_ids", Form(QueueCleared, "clear_id", "subject"), TUPLE),
+    QueueCleared: _Plain("message_ids", Form(QueueCleared, "clear_id", "subject", "only"), TUPLE),
     OwnerChanged: _Plain(None, Form(OwnerChanged, "lost_tail", always=("lost_tail",))),
     FormatChanged: _Plain("action_format", Form(FormatChanged, "reason")),
     Replied: _Plain(

@@ -139,16 +139,25 @@ class MessageQueued:
     notes: Mapping[str, JSON] = field(default_factory=dict, hash=False)
 
 
+QueueKind: TypeAlias = Literal["steering", "follow_ups"]
+
+
 @dataclass(frozen=True, slots=True)
 class QueueCleared:
     """Queued messages were dropped, and never join the conversation.
 
-    Repeats of a `clear_id` are ignored. `subject` is who cleared the queue.
+    Repeats of a `clear_id` are ignored. `subject` is who cleared the queue. `only` limits the
+    request to one kind of message.
     """
 
     clear_id: str
     message_ids: tuple[str, ...] = ()
     subject: str = ""
+    only: QueueKind | None = None
+
+    def clears(self, message: MessageQueued) -> bool:
+        """Whether the request is about a message of this kind."""
+        return self.only is None or message.is_follow_up == (self.only == "follow_ups")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +203,8 @@ CallFormat = Literal["json", "native"]
 class RunRequested:
     """A caller requested a run; `earlier` holds prior messages that the caller sent along.
 
-    `system` (the caller's own instructions), model `parameters`, `max_steps`, `output_schema`
-    (`{}`: any JSON object) and `budget` apply to this run only, within the manifest's limits.
+    `system` (the caller's own instructions), model `parameters`, `max_steps`, `max_retries`,
+    `output_schema` (`{}`: any JSON object) and `budget` apply to this run only.
     `parts` are the message's content parts other than text. `resumes` is the id of a failed or
     aborted run to continue; there is no message then, unless that run never began. `subject` is who
     asks, "" if unknown. If an authenticated `caller` acts on behalf of a subject, `subject` is only
@@ -209,6 +218,7 @@ class RunRequested:
     parts: tuple[JSONObject, ...] = ()
     parameters: Mapping[str, JSON] = field(default_factory=dict)
     max_steps: int | None = None
+    max_retries: int | None = None
     output_schema: JSONObject | None = None
     resumes: str | None = None
     subject: str = ""

@@ -39,7 +39,8 @@ def queued_messages(run: Run) -> tuple[MessageQueued, ...]:
 
 def clearing(run: Run, asked: QueueCleared) -> QueueCleared:
     """Complete a request to clear the queue with the ids of the messages it drops."""
-    return replace(asked, message_ids=tuple(m.message_id for m in queued_messages(run)))
+    due = (m.message_id for m in queued_messages(run) if asked.clears(m))
+    return replace(asked, message_ids=tuple(due))
 
 
 def clear_messages(run: Run, event: QueueCleared) -> Run:

@@ -245,7 +245,9 @@ def _begin(run: Run, event: Offered) -> Next:
     settings = event.settings
     asked = run.request
     if asked.max_steps is not None:
-        settings = replace(settings, max_steps=min(asked.max_steps, settings.max_steps))
+        settings = replace(settings, max_steps=asked.max_steps)
+    if asked.max_retries is not None:
+        settings = replace(settings, max_retries=asked.max_retries)
     budget = settings.budget.tightened(asked.budget)
     if budget.cost is not None and settings.prices is None:
         budget = replace(budget, cost=None)

@@ -1,67 +1,70 @@
 """The Python API: an agent as an object.
 
-    agent = Agent(name="helper", model={"name": "m", "endpoint": "http://…/v1"}, tools=[add])
-    print(await agent.run("What is 2 + 2?"))
+    agent = Agent("helper", model="openai:gpt-5-mini", tools=[add])
+    print(agent.run_sync("What is 2 + 2?"))
 
 It is the same agent that a manifest describes, checked by the same rules, without an HTTP server.
 """
 
 import asyncio
+import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
+import weakref
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeAlias, overload
+from typing import Any, Self, TypeVar, overload
 
-from diptych.core.codec import Record
+from pydantic import BaseModel
+
+from diptych.a2a.local_agent import LocalAgent
+from diptych.core.codec import TERMINAL, Record
 from diptych.core.errors import ConfigError
 from diptych.core.run_settings import HookPoint
 from diptych.http.session_memory import session_events
 from diptych.library.arguments import (
     STORE_PATH,
+    agents_spec,
     checked_config,
     data_argument,
     environment,
     loop_spec,
-    model_spec,
     sessions_spec,
 )
-from diptych.library.control import AgentControl, run_request
-from diptych.library.hooks import (
-    CallInfo,
-    Deny,
-    HookFunctions,
-    ResultInfo,
-    RunInfo,
-    StepInfo,
-    function_hooks,
-)
-from diptych.library.run_result import (
-    Output,
+from diptych.library.control import AgentControl, frozen_record, run_request
+from diptych.library.events import AnswerEvent, Event, TextEvent, TextResetEvent
+from diptych.library.following import Decision, Following, OnApproval, decision_request
+from diptych.library.hooks import HookFunctions, function_hooks
+from diptych.library.lifetime import Lifetime, Opening, let_all_go, refuse_in_loop, run_sync
+from diptych.library.models import ModelSource, choose_model
+from diptych.library.results import (
     OutputForm,
     RunError,
-    read_answer,
-    read_output,
+    RunResult,
+    check_end,
+    read_result,
+    waiting_error,
 )
+from diptych.library.tools import ToolSource, sort_tools
 from diptych.manifest.documents import SourceLocation
-from diptych.manifest.loader import (
-    LocalOptions,
-    load_agents,
-)
-from diptych.manifest.settings import ToolServerConfig
-from diptych.ports import Item, Model
-from diptych.runs.answers import collect
-from diptych.serve.adapters import check_store_url
+from diptych.manifest.loader import LocalOptions, load_agents
+from diptych.manifest.settings import AgentConfig
+from diptych.runs.answers import TURN
+from diptych.runs.request import RunRequest
+from diptych.runs.service import RunService
+from diptych.serve.adapters import SystemClock, check_store_url
 from diptych.serve.hosted_agent import HostedAgent, InProcessBackends
 from diptych.serve.local_agents import host_file, host_one
+from diptych.stores.memory.store import MemoryStore
 
-__all__ = ["Agent", "CallInfo", "Deny", "Memory", "ResultInfo", "RunError", "RunInfo", "StepInfo"]
+# Without a handler, Python would print the audit of an unconfigured program to stderr.
+logging.getLogger("diptych.audit").addHandler(logging.NullHandler())
 
-FUNCTIONS = "functions"  # the name of the tool server of plain Python functions
-ToolSource: TypeAlias = Callable[..., Any] | Mapping[str, Any]
+OutputModel = TypeVar("OutputModel", bound=BaseModel)
+Output = TypeVar("Output")
 
 
 class Memory:
@@ -71,24 +74,35 @@ class Memory:
         self._agent = agent
 
     async def get_session_events(self, session_id: str) -> list[Record]:
-        """Return a session's events, as `/memory/events` does; none for an unknown session."""
+        """Return a session's events, as `/memory/events` does; none for an unknown session.
+
+        They cannot be changed.
+        """
         hosted = await self._agent.start()
-        return await session_events(hosted.stores.log, session_id)
+        return [frozen_record(r) for r in await session_events(hosted.stores.log, session_id)]
 
 
 class Agent(AgentControl):
-    """An agent in this process. Its first use starts it; `aclose` or `async with` ends it.
+    """An agent in this process.
 
-    `model` is either the `spec.model` of a manifest, or any object that fulfils
-    `diptych.ports.Model`. `mock_responses` (or DEBUG_MOCK_RESPONSES) replaces it by a script.
-    `tools` holds plain typed functions, or entries of `spec.tools`; `agents` and `policy` hold
-    entries of theirs. `action_format` is that of `spec.model`, for a model object. `queue_mode` and
-    `when_busy` are those of `spec.sessions`. Other arguments are fields of `spec.loop`, in
-    snake_case.
+    It opens at its first use and closes with its event loop; `async with` and `aclose` close it
+    earlier. In the next loop it opens again. `run_sync` has a loop of its own.
 
-    `before_call`, `after_call`, `after_step` and `validate_answer` are hooks, and `context` gives
-    the model what is not recorded: functions, sync or async, one or several (docs/hooks.md). Each
-    has `hook_seconds` (default 2).
+    `model` (or `model_api`) is `"provider:name"`, a mapping as in `spec.model`, a `ModelAPI`, an
+    object with `complete` and `stream` (`Model`), or one with `generate(prompt, **parameters)`.
+    `mock_responses` (or DEBUG_MOCK_RESPONSES) replaces it by a script. `action_format` is that of
+    `spec.model`.
+
+    `tools` holds functions, plain or marked by `tool`, URLs of MCP servers, their commands as
+    lists, or entries of `spec.tools`. `agents` holds other `Agent` objects, which run in this
+    process and close with their loop, URLs of A2A agents, or entries of `spec.agents`. `policy`
+    holds entries of `spec.policy`. `queue_mode` and `when_busy` are those of `spec.sessions`. Other
+    arguments are fields of `spec.loop`, in snake_case.
+
+    `before_call`, `after_call`, `after_step` and `validate_answer` are hooks. `context` returns
+    texts for one request to the model, `transform_context` the messages to send in place of those
+    it is given; neither is recorded. All are functions, sync or async, one or several
+    (docs/hooks.md). Each has `hook_seconds` (default 2).
 
     Runs and sessions are in memory and end with this object, unless `store` names a folder, as
     `sqlite:DIR`, or a Redis: by its URL (`redis://…`, `rediss://…`, `redis+sentinel://…`), or by a
@@ -100,21 +114,22 @@ class Agent(AgentControl):
     Raises `ConfigError` when the arguments make no valid agent.
     """
 
+    name: str
+    description: str
     memory: Memory
-    _open: Callable[[], AbstractAsyncContextManager[HostedAgent]]
-    _hosted: HostedAgent | None
-    _stack: AsyncExitStack
-    _starting: asyncio.Lock
+    _opening: Opening
+    _lifetimes: dict[asyncio.AbstractEventLoop, Lifetime]
 
     def __init__(  # noqa: PLR0913 - each is a field that a manifest has
         self,
         name: str,
         *,
-        model: Model | Mapping[str, Any] | None = None,
+        model: ModelSource | None = None,
+        model_api: ModelSource | None = None,
         instructions: str = "",
         description: str = "",
         tools: Sequence[ToolSource] = (),
-        agents: Sequence[Mapping[str, Any]] = (),
+        agents: "Sequence[Agent | str | Mapping[str, Any]]" = (),
         policy: Sequence[Mapping[str, Any]] = (),
         store: str | Mapping[str, Any] | None = None,
         retention: str | None = None,
@@ -127,26 +142,32 @@ class Agent(AgentControl):
         after_step: HookFunctions | None = None,
         validate_answer: HookFunctions | None = None,
         context: HookFunctions | None = None,
+        transform_context: HookFunctions | None = None,
         hook_seconds: float | None = None,
         **loop: Any,  # noqa: ANN401 - checked by the manifest's own rules
     ) -> None:
         store, folder = data_argument(name, store)
-        functions = tuple(tool for tool in tools if callable(tool))
-        servers = (ToolServerConfig(FUNCTIONS, functions=functions),) if functions else ()
+        if model is not None and model_api is not None:
+            raise ConfigError(f"Agent({name!r}): model and model_api are the same; give one")
+        chosen = choose_model(name, model if model_api is None else model_api, action_format)
+        sources = sort_tools(name, tools)
+        local = [each for each in agents if isinstance(each, Agent)]
+        others = [each for each in agents if not isinstance(each, Agent)]
         spec = {
             "description": description,
             "instructions": instructions,
-            "model": model_spec(model, action_format),
-            "tools": [tool for tool in tools if not callable(tool)],
-            "agents": list(agents),
-            "policy": list(policy),
+            "model": chosen.spec,
+            "tools": sources.servers,
+            "agents": agents_spec(name, others, [each.name for each in local]),
+            "policy": [*policy, *sources.rules],
             "loop": loop_spec(name, loop, Agent.__init__),
             "sessions": sessions_spec(store, retention, queue_mode, when_busy),
         }
         location = SourceLocation(f"Agent({name!r})")
         if isinstance(store, str):
             check_store_url(store, location.describe(STORE_PATH))
-        config = checked_config(name, spec, location, environment(mock_responses, store))
+        environ = environment(mock_responses, store, chosen.environ)
+        config = checked_config(name, spec, location, environ)
         config = replace(config, data=folder)
         at: dict[HookPoint, HookFunctions | None] = {
             "beforeCall": before_call,
@@ -154,16 +175,20 @@ class Agent(AgentControl):
             "afterStep": after_step,
             "validateAnswer": validate_answer,
         }
-        hooks = function_hooks(at, context, hook_seconds)
-        model_object = None if isinstance(model, Mapping) else model
-        in_process = InProcessBackends(model_object, servers, hooks)
-        self._prepare(partial(host_one, config, in_process))
+        in_process = InProcessBackends(
+            chosen.model,
+            sources.function_server(),
+            tuple(LocalAgent(each.name, each.description, each._runs) for each in local),  # noqa: SLF001
+            function_hooks(at, context, transform_context, hook_seconds),
+            tells_turns=True,
+        )
+        self._prepare(name, description, partial(_host, config, in_process, []))
 
     @classmethod
     def from_file(cls, file: str | Path, *, name: str | None = None) -> Self:
         """Make the agent that a file describes: its first one, or the one called `name`.
 
-        The file's agents are all served, on free loopback ports, while this one is in use. Raises
+        The file's agents are all served, on free loopback ports, while this one is open. Raises
         `ConfigError`.
         """
         loaded = load_agents([Path(file)], LocalOptions(os.environ, asked=name))
@@ -171,15 +196,10 @@ class Agent(AgentControl):
             known = ", ".join(loaded.names)
             raise ConfigError(f"{file}: there is no Agent called {name}; there is {known}")
         agent = cls.__new__(cls)
-        agent._prepare(  # noqa: SLF001
-            partial(host_file, loaded, name or loaded.names[0])
-        )
+        manifest = loaded.manifests[loaded.names.index(name) if name else 0][0]
+        found, description = manifest.metadata.name, manifest.spec.description
+        agent._prepare(found, description, partial(host_file, loaded, found))  # noqa: SLF001
         return agent
-
-    @overload
-    async def run(
-        self, message: str, *, session_id: str | None = None, max_steps: int | None = None
-    ) -> str: ...
 
     @overload
     async def run(
@@ -187,9 +207,22 @@ class Agent(AgentControl):
         message: str,
         *,
         session_id: str | None = None,
-        output: type[Output],
         max_steps: int | None = None,
-    ) -> Output: ...
+        max_retries: int | None = None,
+        on_approval: OnApproval | None = None,
+    ) -> RunResult[str]: ...
+
+    @overload
+    async def run(
+        self,
+        message: str,
+        *,
+        session_id: str | None = None,
+        output: type[OutputModel],
+        max_steps: int | None = None,
+        max_retries: int | None = None,
+        on_approval: OnApproval | None = None,
+    ) -> RunResult[OutputModel]: ...
 
     @overload
     async def run(
@@ -199,67 +232,244 @@ class Agent(AgentControl):
         session_id: str | None = None,
         output: Mapping[str, Any],
         max_steps: int | None = None,
-    ) -> Any: ...  # noqa: ANN401 - what the schema says
+        max_retries: int | None = None,
+        on_approval: OnApproval | None = None,
+    ) -> RunResult[Any]: ...
 
-    async def run(
+    async def run(  # noqa: PLR0913 - the options of a run
         self,
         message: str,
         *,
         session_id: str | None = None,
         output: OutputForm | None = None,
         max_steps: int | None = None,
-    ) -> Any:
-        """Start a run with a message; return its answer (at `max_steps`, the text of loop.md §2).
+        max_retries: int | None = None,
+        on_approval: OnApproval | None = None,
+    ) -> RunResult[Any]:
+        """Start a run with a message, and return its result at its end.
 
-        `max_steps` bounds its steps, at most at the agent's own number. With `output` the answer is
-        JSON: an object of a pydantic model, or the value for a JSON schema. Raises `RunError`,
-        with the code `invalid_output` if the model gave no such answer, `max_steps` if it came to
-        none, and `handed_over` when this agent is closed meanwhile and its store has the run for
-        another one; `InvalidRequest` for a schema that cannot be used, and for more steps than the
-        agent's; `StoreError` while the store cannot be used.
+        With `output` the answer is JSON: an object of a pydantic model, or the value for a JSON
+        schema. `max_steps` (at most 100) and `max_retries` replace the agent's own. `on_approval`
+        is asked about calls that wait for approval; without a decision the run returns with its
+        `approvals`, and `decide` goes on with it.
+
+        Raises `RunError`, with the code `invalid_output` if the model gave no such answer,
+        `max_steps` if it came to none, and `handed_over` when this agent is closed meanwhile and
+        its store has the run for another one; `InvalidRequest` for a schema or number that cannot
+        be used; `StoreError` while the store cannot be used.
         """
-        records: list[Record] = []
-        stream = self.stream(message, session_id=session_id, output=output, max_steps=max_steps)
-        async with aclosing(stream) as items:
-            async for item in items:
-                collect(records, item)
-        return read_answer(records) if output is None else read_output(output, records)
+        request = run_request(message, session_id, output, max_steps, max_retries)
+        return await self._run(request, output, on_approval)
 
-    async def stream(
+    @overload
+    def run_sync(
+        self,
+        message: str,
+        *,
+        session_id: str | None = None,
+        max_steps: int | None = None,
+        max_retries: int | None = None,
+        on_approval: OnApproval | None = None,
+    ) -> RunResult[str]: ...
+
+    @overload
+    def run_sync(
+        self,
+        message: str,
+        *,
+        session_id: str | None = None,
+        output: type[OutputModel],
+        max_steps: int | None = None,
+        max_retries: int | None = None,
+        on_approval: OnApproval | None = None,
+    ) -> RunResult[OutputModel]: ...
+
+    @overload
+    def run_sync(
+        self,
+        message: str,
+        *,
+        session_id: str | None = None,
+        output: Mapping[str, Any],
+        max_steps: int | None = None,
+        max_retries: int | None = None,
+        on_approval: OnApproval | None = None,
+    ) -> RunResult[Any]: ...
+
+    def run_sync(  # noqa: PLR0913 - the options of a run
         self,
         message: str,
         *,
         session_id: str | None = None,
         output: OutputForm | None = None,
         max_steps: int | None = None,
-    ) -> AsyncGenerator[Item]:
-        """Start a run with a message (`output` as in `run`), and yield its events and notices live.
+        max_retries: int | None = None,
+        on_approval: OnApproval | None = None,
+    ) -> RunResult[Any]:
+        """Do what `run` does in a program that is not async, from any thread.
 
-        The last one is its terminal event, or `handed_over`. Raises `InvalidRequest`, `StoreError`.
+        Raises `RuntimeError` in a running event loop.
         """
-        request = run_request(message, session_id, output, max_steps)
+        refuse_in_loop("run")
+        request = run_request(message, session_id, output, max_steps, max_retries)
+        return run_sync(lambda: self._run(request, output, on_approval))
+
+    async def stream(  # noqa: PLR0913 - the options of a run
+        self,
+        message: str,
+        *,
+        session_id: str | None = None,
+        output: OutputForm | None = None,
+        max_steps: int | None = None,
+        max_retries: int | None = None,
+        on_approval: OnApproval | None = None,
+    ) -> AsyncGenerator[Event]:
+        """Start a run with a message (as `run`), and yield its events live, up to `RunEndEvent`.
+
+        Calls that wait for approval wait on, until somebody decides. Raises as `run`, but not for
+        the run's own failure.
+        """
+        request = run_request(message, session_id, output, max_steps, max_retries)
+        run_id = await self._begin(request)
+        following = Following(await self.start(), run_id, on_approval, stops_waiting=False)
+        async with aclosing(following.events()) as events:
+            async for event in events:
+                yield event
+
+    async def stream_text(
+        self,
+        message: str,
+        *,
+        session_id: str | None = None,
+        max_steps: int | None = None,
+        max_retries: int | None = None,
+        on_approval: OnApproval | None = None,
+    ) -> AsyncGenerator[str]:
+        """Start a run with a message (as `run`), and yield its answer piece by piece.
+
+        Raises as `run`; `RunError` with the code `input_required` where calls wait and nobody
+        decides, and `answer_reset` where text that was yielded became void.
+        """
+        request = run_request(message, session_id, None, max_steps, max_retries)
+        run_id = await self._begin(request)
+        following = Following(await self.start(), run_id, on_approval)
+        sent, is_next = 0, False
+        async with aclosing(following.events()) as events:
+            async for event in events:
+                match event:
+                    case TextEvent(text) | AnswerEvent(text):
+                        piece = text[sent:] if isinstance(event, AnswerEvent) else text
+                        if piece:
+                            yield TURN + piece if is_next else piece
+                            is_next = False
+                        sent += len(piece)
+                        if isinstance(event, AnswerEvent):
+                            sent, is_next = 0, True
+                    case TextResetEvent() if sent:
+                        raise RunError("answer_reset", "the answer began anew", run_id)
+        if following.approvals:
+            raise waiting_error(following.approvals, run_id)
+        check_end(following.records)
+        if (end := following.records[-1]).event_type == "max_steps":
+            yield f"{TURN if is_next else ''}{end.content}"
+
+    @overload
+    async def decide(
+        self,
+        run: RunResult[Output],
+        decisions: Mapping[str, Decision],
+        *,
+        on_approval: OnApproval | None = None,
+    ) -> RunResult[Output]: ...
+
+    @overload
+    async def decide(
+        self,
+        run: str,
+        decisions: Mapping[str, Decision],
+        *,
+        on_approval: OnApproval | None = None,
+    ) -> RunResult[str]: ...
+
+    async def decide(
+        self,
+        run: RunResult[Any] | str,
+        decisions: Mapping[str, Decision],
+        *,
+        on_approval: OnApproval | None = None,
+    ) -> RunResult[Any]:
+        """Decide on calls that wait, by their ids, and return the result of the run then.
+
+        `run` is its result so far, or its id. Another agent object of the same name and `store` may
+        decide, also in another process. Raises as `run`, and `ApprovalNotFound`, `AlreadyDecided`,
+        `RunEnded`, `RunNotFound`.
+        """
+        run_id, form = (run, None) if isinstance(run, str) else (run.run_id, run.form)
+        requests = {call: decision_request(each) for call, each in decisions.items()}
         hosted = await self.start()
-        runs = hosted.runs
-        entry = await runs.start(hosted.in_current_trace(request))
-        async with aclosing(runs.subscribe(entry.run_id)) as batches:
-            async for batch in batches:
-                for item in batch:
-                    yield item
+        for call_id, request in requests.items():
+            await hosted.runs.decide(run_id, call_id, request)
+        return await self._result(run_id, form, on_approval)
+
+    @overload
+    def decide_sync(
+        self,
+        run: RunResult[Output],
+        decisions: Mapping[str, Decision],
+        *,
+        on_approval: OnApproval | None = None,
+    ) -> RunResult[Output]: ...
+
+    @overload
+    def decide_sync(
+        self,
+        run: str,
+        decisions: Mapping[str, Decision],
+        *,
+        on_approval: OnApproval | None = None,
+    ) -> RunResult[str]: ...
+
+    def decide_sync(
+        self,
+        run: RunResult[Any] | str,
+        decisions: Mapping[str, Decision],
+        *,
+        on_approval: OnApproval | None = None,
+    ) -> RunResult[Any]:
+        """Do what `decide` does for a run of `run_sync`."""
+        refuse_in_loop("decide")
+        return run_sync(lambda: self.decide(run, decisions, on_approval=on_approval))
+
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        max_steps: int | None = None,
+        on_approval: OnApproval | None = None,
+    ) -> RunResult[str]:
+        """Go on with a run that failed or was aborted, as a new run of its session.
+
+        A run is resumed once: asked again, this returns the result of the same new run. Raises as
+        `run`, and `NotResumable`, `RunNotFound`.
+        """
+        hosted = await self.start()
+        entry = await hosted.runs.resume(run_id, max_steps=max_steps)
+        return await self._result(entry.run_id, None, on_approval)
 
     async def start(self) -> HostedAgent:
-        """Connect to tools and agents, once; the other methods call this."""
-        async with self._starting:
-            if self._hosted is None:
-                hosted = await self._stack.enter_async_context(self._open())
-                await hosted.wait_until_tried()
-                self._hosted = hosted
-            return self._hosted
+        """Connect to tools and agents, once in each event loop; the other methods call this."""
+        loop = asyncio.get_running_loop()
+        lifetime = self._lifetimes.get(loop)
+        if lifetime is None or lifetime.is_over:
+            for former in [each for each in self._lifetimes if each.is_closed()]:
+                del self._lifetimes[former]
+            lifetime = self._lifetimes[loop] = Lifetime(self._opening)
+        return await lifetime.hosted()
 
     async def aclose(self) -> None:
-        """End the agent, its runs and connections."""
-        async with self._starting:
-            self._hosted = None
-            await self._stack.aclose()
+        """End the agent in this event loop, its runs and connections."""
+        if lifetime := self._lifetimes.pop(asyncio.get_running_loop(), None):
+            await lifetime.aclose()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -273,9 +483,41 @@ class Agent(AgentControl):
     ) -> None:
         await self.aclose()
 
-    def _prepare(self, open_: Callable[[], AbstractAsyncContextManager[HostedAgent]]) -> None:
+    async def _runs(self) -> RunService:
+        return (await self.start()).runs
+
+    async def _run(
+        self, request: RunRequest, form: OutputForm | None, on_approval: OnApproval | None
+    ) -> RunResult[Any]:
+        return await self._result(await self._begin(request), form, on_approval)
+
+    async def _result(
+        self, run_id: str, form: OutputForm | None, on_approval: OnApproval | None
+    ) -> RunResult[Any]:
+        """Follow a run to its end, or to where it waits and nobody decides."""
+        following = Following(await self.start(), run_id, on_approval)
+        async with aclosing(following.events()) as events:
+            seen = [event async for event in events]
+        return read_result(following.records, seen, form, following.approvals)
+
+    def _prepare(self, name: str, description: str, opening: Opening) -> None:
+        self.name, self.description = name, description
         self.memory = Memory(self)
-        self._open = open_
-        self._hosted = None
-        self._stack = AsyncExitStack()
-        self._starting = asyncio.Lock()
+        self._opening = opening
+        self._lifetimes = {}
+        weakref.finalize(self, let_all_go, self._lifetimes).atexit = False
+
+
+@asynccontextmanager
+async def _host(
+    config: AgentConfig, in_process: InProcessBackends, kept: list[MemoryStore]
+) -> AsyncGenerator[HostedAgent]:
+    """Run an agent while the block lasts; its sessions in memory are kept for the next time."""
+    memory = kept.pop() if kept else MemoryStore(SystemClock().token()[:8])
+    try:
+        async with host_one(config, in_process, memory) as hosted:
+            yield hosted
+    finally:
+        entries = await memory.entries()
+        if all(entry.status in TERMINAL for entry in entries):  # else a session has no owner
+            kept.append(memory)

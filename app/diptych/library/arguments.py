@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from diptych.core.errors import ConfigError
+from diptych.library.tools import name_of_url, unique
 from diptych.manifest import API_VERSION, KIND
 from diptych.manifest.agent import LoopSpec
 from diptych.manifest.documents import FieldPath, SourceLocation
@@ -17,11 +18,8 @@ from diptych.manifest.loader import LocalOptions, config_from_content
 from diptych.manifest.secret_sources import Reference
 from diptych.manifest.settings import AgentConfig, DataFolder
 from diptych.manifest.validation import closest_name, raise_problems
-from diptych.ports import Model
 from diptych.serve.adapters import check_mock_scripts, check_store_urls
 
-_IN_PROCESS = {"name": "in-process", "endpoint": "http://in-process.invalid"}
-"""The model of the manifest in place of a model object, which has no endpoint; never asked."""
 STORE_PATH: FieldPath = ("spec", "sessions", "redis")
 _SQLITE = "sqlite:"  # before a folder
 _STORE_REF = {"name": "argument-of-agent", "key": "store"}
@@ -60,11 +58,39 @@ def sessions_spec(
     return {name: value for name, value in sessions.items() if value is not None}
 
 
+def agents_spec(
+    agent: str, agents: Sequence[str | Mapping[str, Any]], names: Sequence[str]
+) -> list[Mapping[str, Any]]:
+    """Return `spec.agents` of URLs and entries; `names` are those of agents of this process.
+
+    Raises `ConfigError` where two would have one name.
+    """
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"Agent({agent!r}): agents: two are called {twice[0]}; rename one")
+    taken, entries = set(names), list[Mapping[str, Any]]()
+    for number, given in enumerate(agents):
+        if not isinstance(given, str | Mapping):
+            raise ConfigError(
+                f"Agent({agent!r}): agents[{number}]: must be an Agent, a URL or a mapping as in "
+                f"spec.agents (got {given!r:.60})"
+            )
+        if isinstance(given, str):
+            entries.append({"as": unique(name_of_url(given, "agent"), taken), "url": given})
+        else:
+            name = given.get("as", given.get("name"))
+            if name in taken:
+                raise ConfigError(f"Agent({agent!r}): agents: two are called {name}; rename one")
+            entries.append(given)
+    return entries
+
+
 def environment(
-    mock_responses: Sequence[Any] | None, store: str | Mapping[str, Any] | None
+    mock_responses: Sequence[Any] | None,
+    store: str | Mapping[str, Any] | None,
+    variables: Mapping[str, str],
 ) -> dict[str, str]:
     """Return the environment, with the arguments that a manifest reads from there."""
-    environ = dict(os.environ)
+    environ = {**os.environ, **variables}
     if mock_responses is not None:
         environ[MOCK] = orjson.dumps(list(mock_responses)).decode()
     if isinstance(store, str):
@@ -101,16 +127,6 @@ def loop_spec(agent: str, given: Mapping[str, Any], init: Callable[..., None]) -
         problems.append(f"Agent({agent!r}): {name}: is not a known argument{hint}")
     raise_problems(sorted(problems))
     return {_camel_case(name): value for name, value in given.items()}
-
-
-def model_spec(
-    model: Model | Mapping[str, Any] | None, action_format: str | None
-) -> Mapping[str, Any] | None:
-    """Return `spec.model`."""
-    if model is None:
-        return None
-    spec = model if isinstance(model, Mapping) else _IN_PROCESS
-    return spec if action_format is None else {**spec, "actionFormat": action_format}
 
 
 def _camel_case(name: str) -> str:

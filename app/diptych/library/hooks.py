@@ -2,19 +2,19 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Thread
 from typing import Any, TypeAlias
 
 from diptych.core.errors import ConfigError
-from diptych.core.messages import JSON, JSONObject
+from diptych.core.messages import JSON, JSONObject, Message
 from diptych.core.run_settings import HookPoint
 from diptych.runs.definition import HOOK_TIMEOUT
-from diptych.runs.hooks import ContextProvider, Hook, Hooks
+from diptych.runs.hooks import ContextProvider, ContextTransform, Hook, Hooks
 
 HookFunction: TypeAlias = Callable[..., Any]
 HookFunctions: TypeAlias = HookFunction | Sequence[HookFunction]
@@ -69,6 +69,7 @@ class Deny:
 def function_hooks(
     functions: Mapping[HookPoint, HookFunctions | None],
     context: HookFunctions | None,
+    transform_context: HookFunctions | None,
     seconds: float | None,
 ) -> Hooks:
     """Make hooks of functions. Raises `ConfigError` for anything else."""
@@ -83,7 +84,11 @@ def function_hooks(
     providers = tuple(
         ContextProvider(_name(each), _context(each), timeout) for each in _listed(context)
     )
-    return Hooks(hooks, providers)
+    transforms = tuple(
+        ContextTransform(_name(each), _transform(each), timeout)
+        for each in _listed(transform_context)
+    )
+    return Hooks(hooks, providers, transforms)
 
 
 def _listed(given: HookFunctions | None) -> Sequence[HookFunction]:
@@ -98,7 +103,8 @@ def _name(function: HookFunction) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
 
 
-async def _call(function: HookFunction, *arguments: object) -> Any:  # noqa: ANN401 - what it gives
+async def call_function(function: HookFunction, *arguments: object) -> Any:  # noqa: ANN401 - its own type
+    """Call a function of the user's: in this loop if it is async, else in a thread."""
     if inspect.iscoroutinefunction(function):
         # In a task of its own: one that cancels the task that it is in means itself, not the run.
         return await asyncio.ensure_future(function(*arguments))
@@ -141,7 +147,7 @@ async def _in_thread(function: HookFunction, *arguments: object) -> Any:  # noqa
 
 def _before_call(function: HookFunction) -> Callable[[JSONObject], Any]:
     async def ask(question: JSONObject) -> Any:  # noqa: ANN401
-        given = await _call(function, _call_info(question["call"], question))
+        given = await call_function(function, _call_info(question["call"], question))
         if given is None:
             return None
         if isinstance(given, Deny):
@@ -154,7 +160,7 @@ def _before_call(function: HookFunction) -> Callable[[JSONObject], Any]:
 def _after_call(function: HookFunction) -> Callable[[JSONObject], Any]:
     async def ask(question: JSONObject) -> Any:  # noqa: ANN401
         call, result = _call_info(question["call"], question), _result_info(question["result"])
-        given = await _call(function, call, result)
+        given = await call_function(function, call, result)
         if given is None:
             return None
         if isinstance(given, ResultInfo):
@@ -170,26 +176,40 @@ def _after_step(function: HookFunction) -> Callable[[JSONObject], Any]:
             (_call_info(each["call"], question), _result_info(each["result"]))
             for each in question["calls"]
         )
-        return {"end": await _call(function, StepInfo(question["step"], calls, _run(question)))}
+        return {
+            "end": await call_function(function, StepInfo(question["step"], calls, _run(question)))
+        }
 
     return ask
 
 
 def _validate_answer(function: HookFunction) -> Callable[[JSONObject], Any]:
     async def ask(question: JSONObject) -> Any:  # noqa: ANN401
-        return {"problem": await _call(function, question["answer"])}
+        return {"problem": await call_function(function, question["answer"])}
 
     return ask
 
 
 def _context(function: HookFunction) -> Callable[[JSONObject], Any]:
     async def ask(question: JSONObject) -> Sequence[str]:
-        given = await _call(function, _run(question))
+        given = await call_function(function, _run(question))
         if given is None:
             return ()
         if isinstance(given, Mapping):
             raise TypeError("a context is a text, or several")
         return (given,) if isinstance(given, str) else tuple(given)
+
+    return ask
+
+
+def _transform(
+    function: HookFunction,
+) -> Callable[[tuple[Message, ...]], Awaitable[Sequence[Message]]]:
+    async def ask(messages: tuple[Message, ...]) -> Sequence[Message]:
+        given = await call_function(
+            function, [replace(m, parts=deepcopy(m.parts)) for m in messages]
+        )
+        return messages if given is None else given
 
     return ask
 

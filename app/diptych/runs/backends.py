@@ -85,7 +85,8 @@ class ModelHabits:
 class Backends:
     """The model, tools and agents that a run can reach.
 
-    `budgets` and `tracing` belong to the agent, and make each run's `meter` and `trace`.
+    `budgets` and `tracing` belong to the agent, and make each run's `meter` and `trace`. With
+    `tells_turns` subscribers get a notice before each request to the model.
     """
 
     model: Model
@@ -99,3 +100,4 @@ class Backends:
     meter: RunMeter = field(default_factory=RunMeter)
     tracing: Tracing | None = None
     trace: RunTrace | None = None
+    tells_turns: bool = False

@@ -63,6 +63,15 @@ class ContextProvider:
     timeout: float
 
 
+@dataclass(frozen=True, slots=True)
+class ContextTransform:
+    """Replaces the messages of one request to the model; nothing of it is recorded."""
+
+    name: str
+    ask: Callable[[tuple[Message, ...]], Awaitable[Sequence[Message]]]
+    timeout: float
+
+
 HookObserver = Callable[[str, str, str, float], None]
 """Called with the hook point, the hook's name, the outcome (`acted`, `passed`, `failed` or
 `cancelled`) and the duration in seconds."""
@@ -78,7 +87,13 @@ class Hooks:
 
     hooks: tuple[Hook, ...] = ()
     providers: tuple[ContextProvider, ...] = ()
+    transforms: tuple[ContextTransform, ...] = ()
     observe: HookObserver = _ignore
+
+    @property
+    def changes_context(self) -> bool:
+        """Whether requests to the model go through functions first."""
+        return bool(self.providers or self.transforms)
 
     @property
     def points(self) -> tuple[HookPoint, ...]:
@@ -99,6 +114,8 @@ class Hooks:
                         changed = _rewritten(hook.name, made, arguments, catalog)
                         made, by = changed, by if changed == made else hook.name
             except HookFailed as failed:
+                run_id = about.get("run_id")
+                _logger.warning("run %s: %s", run_id, failed, exc_info=failed.__cause__)
                 return CallJudged(call.id, None, str(failed), hook.name)
         return CallJudged(call.id, made if made != call else None, None, by)
 
@@ -146,6 +163,17 @@ class Hooks:
                     raise HookFailed(provider.name, f"returned more than {MAX_CONTEXT} characters")
                 outcome.has_acted = bool(new)
         return "\n\n".join(texts)
+
+    async def transformed(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+        """Return a request's messages as the transforms leave them. Raises `HookFailed`."""
+        for transform in self.transforms:
+            with self._observed("transformContext", transform.name) as outcome:
+                given = await _asked(transform, messages)
+                changed = tuple(given) if isinstance(given, Sequence) else ()
+                if not (changed and all(isinstance(each, Message) for each in changed)):
+                    raise HookFailed(transform.name, "gave something that is no list of messages")
+                outcome.has_acted, messages = changed != messages, changed
+        return messages
 
     def _at(self, point: HookPoint) -> tuple[Hook, ...]:
         return tuple(hook for hook in self.hooks if hook.point == point)
@@ -207,7 +235,10 @@ def with_context(messages: tuple[Message, ...], context: str) -> tuple[Message, 
     return (*messages, Message("user", context))
 
 
-async def _asked(hook: Hook | ContextProvider, question: JSONObject) -> Any:  # noqa: ANN401 - JSON
+async def _asked(
+    hook: Hook | ContextProvider | ContextTransform,
+    question: Any,  # noqa: ANN401 - JSON, or messages
+) -> Any:  # noqa: ANN401 - likewise
     """Ask a hook with its timeout; whatever goes wrong becomes `HookFailed`."""
     try:
         async with asyncio.timeout(hook.timeout):
@@ -321,9 +352,10 @@ class HookCaller:
     async def with_context(
         self, messages: tuple[Message, ...], run: Run
     ) -> tuple[Message, ...] | Failed:
-        """Return a request's messages with the providers' context, or the run's failure."""
+        """Return a request's messages as providers and transforms leave them, or the failure."""
         try:
-            return with_context(messages, await self._hooks.context(self._about(run)))
+            messages = with_context(messages, await self._hooks.context(self._about(run)))
+            return await self._hooks.transformed(messages)
         except HookFailed as failed:
             return self._failed(failed)
 

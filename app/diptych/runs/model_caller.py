@@ -33,6 +33,8 @@ PREAMBLE_CHARS = 160  # of text to hold back, as native calls may follow
 MODEL_WAIT = "model_wait"
 """Type of the notice that a reply is slow or retried; for its fields, see
 `ModelRequest.on_wait`."""
+TURN_START = "turn_start"
+"""Type of the notice before a request to the model, for agents in Python."""
 MAX_KEPT_REASONING = 100_000  # characters of one reply
 
 
@@ -68,7 +70,9 @@ class ModelCaller:
             on_wait=lambda about: self._log.notify(Notice(MODEL_WAIT, about)),
         )
         await self._backends.step_gate.pass_through(self._log.run_id)
-        if self._backends.hooks.providers and command.purpose != "summary":
+        if self._backends.tells_turns and command.purpose != "summary":
+            self._log.notify(Notice(TURN_START))
+        if self._backends.hooks.changes_context and command.purpose != "summary":
             messages = await self._hooks.with_context(request.messages, run)
             if isinstance(messages, Failed):
                 return messages

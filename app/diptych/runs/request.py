@@ -33,10 +33,11 @@ class RunRequest:
     answer continues it; if it is a tool message, the run continues from that result. With a
     `session_id`, only messages after the last answer are new (loop.md §2). Requests with the same
     `idempotency_key` are the same request. The answer must fit `output_schema` (`{}`: any JSON
-    object). `parameters` and `when_busy` override the manifest's; `budget` and `max_steps` tighten
-    it. Sessions and idempotency keys are private to their `owner`; "" is anonymous. `subject`,
-    `caller` and `notes` are as in `RunRequested`. `follows` is the run that this one continues: if
-    the session has continued otherwise, a new session is forked from there.
+    object). `parameters`, `max_retries` and `when_busy` override the manifest's; `budget` and
+    `max_steps` tighten it; up to `most_steps`, `max_steps` may also be more. Sessions and
+    idempotency keys are private to their `owner`; "" is anonymous. `subject`, `caller` and `notes`
+    are as in `RunRequested`. `follows` is the run that this one continues: if the session has
+    continued otherwise, a new session is forked from there.
     """
 
     messages: tuple[Message, ...]
@@ -47,6 +48,7 @@ class RunRequest:
     output_schema: JSONObject | None = None
     parameters: JSONObject = field(default_factory=dict)
     max_steps: int | None = None
+    max_retries: int | None = None
     owner: str = ""
     subject: str = ""
     caller: str = ""
@@ -54,6 +56,7 @@ class RunRequest:
     when_busy: WhenBusy | None = None
     notes: JSONObject = field(default_factory=dict)
     follows: str = ""
+    most_steps: int = 0
 
 
 def requested_session(request: RunRequest) -> str | None:
@@ -125,6 +128,7 @@ def run_requested(
         last.parts,
         request.parameters,
         request.max_steps,
+        request.max_retries,
         request.output_schema,
         subject=request.subject,
         caller=request.caller,

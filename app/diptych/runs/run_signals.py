@@ -20,6 +20,7 @@ from diptych.core.events import (
     MessageQueued,
     Offered,
     QueueCleared,
+    QueueKind,
     Signal,
     Stop,
 )
@@ -111,12 +112,14 @@ class RunSignals:
             "with the same Idempotency-Key, or check the run's queue and log first",
         )
 
-    async def clear(self, run_id: str, subject: str) -> Sequence[MessageQueued]:
-        """Drop a run's queued messages and return them.
+    async def clear(
+        self, run_id: str, subject: str, only: QueueKind | None
+    ) -> Sequence[MessageQueued]:
+        """Drop a run's queued messages, all or of one kind, and return them.
 
         Raises `RunEnded`, `NotAnswered`.
         """
-        asked = QueueCleared(self._stores.clock.token(), subject=subject)
+        asked = QueueCleared(self._stores.clock.token(), subject=subject, only=only)
 
         async def attempt(records: Sequence[Record]) -> Sequence[MessageQueued] | None:
             cleared = cleared_messages(asked.clear_id, records)

@@ -16,7 +16,7 @@ from diptych.core.errors import (
     Overloaded,
     RunNotFound,
 )
-from diptych.core.events import Aborted, MessageQueued, Origin, RunRequested
+from diptych.core.events import Aborted, MessageQueued, Origin, QueueKind, RunRequested
 from diptych.core.messages import JSON, Message
 from diptych.core.state import conversation
 from diptych.net.memory_budget import MemoryBudget, text_size
@@ -124,7 +124,7 @@ class RunService:
     async def _start(self, request: RunRequest, said: tuple[Message, ...] = ()) -> RunEntry:
         """Start a run; `said` is the conversation of a forked session."""
         self._admit()
-        check_steps(request.max_steps, self._max_steps)
+        check_steps(request.max_steps, max(self._max_steps, request.most_steps))
         stores = self._stores
         requested = requested_session(request)
         is_known = requested is not None and await stores.sessions.session_exists(requested)
@@ -240,9 +240,11 @@ class RunService:
         except UnreadableRecord:
             return None
 
-    async def clear_messages(self, run_id: str, subject: str = "") -> Sequence[MessageQueued]:
+    async def clear_messages(
+        self, run_id: str, subject: str = "", only: QueueKind | None = None
+    ) -> Sequence[MessageQueued]:
         """Drop a run's queued messages and return them; see `RunSignals.clear`."""
-        return await self._signals.clear(run_id, subject)
+        return await self._signals.clear(run_id, subject, only)
 
     async def decide(self, run_id: str, call_id: str, request: DecisionRequest) -> Sequence[Record]:
         """Decide on a waiting call; see `RunSignals.decide`."""

@@ -39,7 +39,7 @@ def still_queued(items: Iterable[Signal]) -> Sequence[MessageQueued]:
     queued: dict[str, MessageQueued] = {}
     for item in items:
         if isinstance(item, QueueCleared):
-            queued.clear()
+            queued = {key: m for key, m in queued.items() if not item.clears(m)}
         elif isinstance(item, MessageQueued):
             queued.setdefault(item.message_id, item)
     return tuple(queued.values())
@@ -47,7 +47,7 @@ def still_queued(items: Iterable[Signal]) -> Sequence[MessageQueued]:
 
 def cleared_by(asked: QueueCleared, items: Sequence[Signal]) -> Sequence[MessageQueued]:
     """Return the messages that one of the signals clears."""
-    return still_queued(items[: items.index(asked)])
+    return [m for m in still_queued(items[: items.index(asked)]) if asked.clears(m)]
 
 
 def is_recorded(message: MessageQueued, records: Sequence[Record]) -> bool:

@@ -22,6 +22,8 @@ from diptych.stores.memory.store import MemoryStore
 
 if TYPE_CHECKING:
     from diptych.a2a.agents import A2aAgents
+    from diptych.a2a.in_process import InProcessAgents
+    from diptych.a2a.local_agent import LocalAgent
     from diptych.stores.redis import RedisStore
     from diptych.stores.sqlite import SqliteStore
 
@@ -75,10 +77,19 @@ def agent_model(
     return ChatModel(http, with_proxies(config.model), observe=observe)
 
 
-def agent_client(config: AgentConfig, url: str) -> "A2aAgents | NoAgents":
+def agent_client(
+    config: AgentConfig, url: str, in_process: "Sequence[LocalAgent]" = ()
+) -> "A2aAgents | InProcessAgents | NoAgents":
     """Build the client for other agents; `url` is the agent's own."""
-    if not config.agents:
-        return NoAgents()
+    others = _agents_behind_urls(config, url) if config.agents else NoAgents()
+    if not in_process:
+        return others
+    from diptych.a2a.in_process import InProcessAgents  # noqa: PLC0415 - heavy, rarely needed
+
+    return InProcessAgents(in_process, others, own_name=config.name)
+
+
+def _agents_behind_urls(config: AgentConfig, url: str) -> "A2aAgents":
     from diptych.a2a.agents import A2aAgents  # noqa: PLC0415 - heavy, and only needed here
 
     return A2aAgents(config.agents, config.public_url or url, own_name=config.name)

@@ -46,6 +46,7 @@ from diptych.stores.memory.store import MemoryStore
 from diptych.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
+    from diptych.a2a.local_agent import LocalAgent
     from diptych.runs.http_hooks import HttpHooks
     from diptych.serve.adapters import Store
     from diptych.telemetry.agent_traces import AgentTraces
@@ -60,14 +61,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class InProcessBackends:
-    """Python objects that a configuration cannot hold: a model, tools, hooks.
+    """Python objects that a configuration cannot hold: a model, tools, agents, hooks.
 
-    Raises `ConfigError` for a function that cannot be a tool.
+    With `tells_turns` subscribers get a notice before each request to the model. Raises
+    `ConfigError` for a function that cannot be a tool.
     """
 
     model: Model | None = None
     tool_servers: tuple[ToolServerConfig, ...] = ()
+    agents: "tuple[LocalAgent, ...]" = ()
     hooks: Hooks = field(default_factory=Hooks)
+    tells_turns: bool = False
 
     def __post_init__(self) -> None:
         McpTools(self.tool_servers)
@@ -85,10 +89,11 @@ class HostedAgent:
     """An agent that runs inside `async with`.
 
     `http` is the process's client for models. `url` is the agent's base URL, for its delegations;
-    empty if it is not served. Raises `ConfigError` for an invalid script.
+    empty if it is not served. `memory` holds runs and sessions if the agent has no other store.
+    Raises `ConfigError` for an invalid script.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what an agent may be given
         self,
         config: AgentConfig,
         http: aiohttp.ClientSession,
@@ -96,6 +101,7 @@ class HostedAgent:
         url: str = "",
         in_process: InProcessBackends | None = None,
         shared: ProcessParts | None = None,
+        memory: MemoryStore | None = None,
     ) -> None:
         in_process, shared = in_process or InProcessBackends(), shared or ProcessParts()
         self._memory_budget = shared.memory_budget
@@ -107,13 +113,13 @@ class HostedAgent:
         self._config = config
         self._is_scripted = config.mock_responses is not None
         self._tools = McpTools([*config.tools, *in_process.tool_servers])
-        self._agents = agent_client(config, url)
+        self._agents = agent_client(config, url, in_process.agents)
         clock = SystemClock()
         store = agent_store(config)
         self._memory_note = store if isinstance(store, str) else ""
         self.data_problem = self._memory_note if config.data else ""  # why its folder is not used
         self._store: Store | None = None if isinstance(store, str) else store
-        self._memory = MemoryStore(clock.token()[:8])
+        self._memory = memory or MemoryStore(clock.token()[:8])
         self.stores = stores(self._store, self._memory, clock)
         self._metrics = Metrics(
             in_process_model=in_process_model, prices=config.definition.settings.prices
@@ -128,7 +134,7 @@ class HostedAgent:
         settings = replace(config.definition.settings, hooks=hooks.points)
         self.runs = RunService(
             replace(config.definition, settings=settings),
-            self._backends(hooks),
+            replace(self._backends(hooks), tells_turns=in_process.tells_turns),
             self.stores,
             observe,
             self._memory_budget,

@@ -11,18 +11,23 @@ from diptych.manifest.telemetry import read_telemetry
 from diptych.serve.hosted_agent import HostedAgent, InProcessBackends, ProcessParts
 from diptych.serve.process import ListenAddress, Sockets, serve_agents
 from diptych.serve.tracing import opened_traces, traced_http_session
+from diptych.stores.memory.store import MemoryStore
 
 
 @asynccontextmanager
 async def host_one(
-    config: AgentConfig, in_process: InProcessBackends
+    config: AgentConfig, in_process: InProcessBackends, memory: MemoryStore
 ) -> AsyncGenerator[HostedAgent]:
     """Run an agent without a socket, while the block lasts."""
     async with (
         opened_traces(read_telemetry(os.environ)[0]) as traces,
         traced_http_session(traces) as http,
         HostedAgent(
-            config, http, in_process=in_process, shared=ProcessParts(traces=traces)
+            config,
+            http,
+            in_process=in_process,
+            shared=ProcessParts(traces=traces),
+            memory=memory,
         ) as hosted,
     ):
         yield hosted

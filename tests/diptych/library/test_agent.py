@@ -11,11 +11,9 @@ import pytest
 from support.doubles import ListeningModel
 from support.redis_server import RedisServer, free_port, redis_server
 
-from diptych import Agent, RunError
-from diptych.core.codec import Record
+from diptych import Agent, DelegationResultEvent, OtherEvent, RunError, TextEvent
 from diptych.core.errors import ConfigError, StoreError
 from diptych.manifest import API_VERSION
-from diptych.ports import Notice
 
 SLOW = {"chunk_ms": 20, "content": "one two three four five six seven eight nine ten"}
 
@@ -69,13 +67,13 @@ TEAM = (manifest("first", "{}", "I am first."), SECOND)
 
 async def test_the_first_agent_of_a_file_answers(tmp_path: Path) -> None:
     async with Agent.from_file(write(tmp_path, *TEAM)) as one:
-        assert await one.run("Who are you?") == "I am first."
+        assert str(await one.run("Who are you?")) == "I am first."
 
 
 async def test_the_named_agent_of_a_file_answers_and_has_its_own_memory(tmp_path: Path) -> None:
     file = write(tmp_path, *TEAM)
     async with Agent.from_file(str(file), name="second") as one:
-        assert await one.run("Who are you?", session_id="talk") == "I am second."
+        assert str(await one.run("Who are you?", session_id="talk")) == "I am second."
         events = await one.memory.get_session_events("talk")
         assert [event.content for event in events] == ["Who are you?", "I am second."]
     async with Agent.from_file(file) as another:
@@ -86,9 +84,9 @@ async def test_an_agent_of_a_file_delegates_to_the_other_one(tmp_path: Path) -> 
     ask = json.dumps({"agent": "second", "task": "Who are you?"})
     first = manifest("first", ask, "{}", "I asked.", agents=[{"name": "second"}])
     async with Agent.from_file(write(tmp_path, first, SECOND)) as one:
-        items = [item async for item in one.stream("Ask the other one.")]
-    results = [i for i in items if isinstance(i, Record) and i.event_type == "delegation_response"]
-    assert [result.content for result in results] == ["I am second."]
+        events = (await one.run("Ask the other one.")).events
+    results = [event.text for event in events if isinstance(event, DelegationResultEvent)]
+    assert results == ["I am second."]
 
 
 def test_a_name_that_no_agent_of_the_file_has_is_refused(tmp_path: Path) -> None:
@@ -131,10 +129,10 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 async def test_a_session_survives_its_agent_object(server: RedisServer) -> None:
     async with agent(server, "I shall remember.") as first:
-        assert await first.run("My cat is Tom.", session_id="talk") == "I shall remember."
+        assert str(await first.run("My cat is Tom.", session_id="talk")) == "I shall remember."
     model = ListeningModel("{}", "Tom.")
     async with Agent("helper", model=model, store=server.url) as second:
-        assert await second.run("Who is my cat?", session_id="talk") == "Tom."
+        assert str(await second.run("Who is my cat?", session_id="talk")) == "Tom."
     told = [message.content for message in model.requests[-1]]
     assert [text for text in told if text in {"My cat is Tom.", "I shall remember."}] == [
         "My cat is Tom.",
@@ -145,14 +143,14 @@ async def test_a_session_survives_its_agent_object(server: RedisServer) -> None:
 async def test_what_one_object_leaves_another_one_finishes(server: RedisServer) -> None:
     first = agent(server, SLOW)
     async with agent(server, SLOW) as second:
-        items = []
+        events = []
         async with aclosing(first.stream("Count", session_id="talk")) as stream:
-            async for item in stream:
-                items.append(item)
-                if isinstance(item, Record) and item.event_type == "text":
+            async for event in stream:
+                events.append(event)
+                if isinstance(event, TextEvent):
                     await first.aclose()
-        assert isinstance(items[-1], Notice)
-        assert items[-1].type == "handed_over"
+        assert isinstance(events[-1], OtherEvent)
+        assert events[-1].name == "handed_over"
         assert await answer_of(second, "talk") == SLOW["content"]
 
 
@@ -245,7 +243,7 @@ def test_a_misspelt_argument_is_told_the_one_of_python(given: str, meant: str) -
 
 def test_an_argument_like_no_other_is_told_all_there_are() -> None:
     [said] = problems_of(loop={"maxSteps": 1})
-    assert "loop: is not a known argument; known here: name, model, instructions, " in said
+    assert "loop: is not a known argument; known here: name, model, model_api, " in said
     assert ", hook_seconds, max_steps, " in said
 
 
@@ -264,6 +262,6 @@ async def when_it_can(agent: Agent, question: str) -> str:
     async with asyncio.timeout(15):
         while True:
             try:
-                return await agent.run(question)
+                return str(await agent.run(question))
             except StoreError:
                 await asyncio.sleep(0.05)

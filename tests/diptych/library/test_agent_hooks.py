@@ -1,6 +1,7 @@
 """Hooks and control in the Python API: plain functions around calls, runs taken step by step."""
 
 import asyncio
+import json
 import threading
 
 import pytest
@@ -47,7 +48,7 @@ async def test_functions_sync_or_async_are_asked_in_order():
     async with cashier(before_call=[cap, cap_later]) as agent:
         items = await records_of(agent)
     assert PAID == [40]
-    judged = next(i for i in items if getattr(i, "event_type", "") == "call_judged")
+    judged = next(i for i in items if i.type == "other" and i.name == "call_judged")
     assert (judged.content, judged.metadata["hook"]) == ("rewrite", "cap_later")
 
 
@@ -82,7 +83,7 @@ async def test_functions_that_block_hold_up_no_others():
 
     async with cashier(before_call=stuck, after_step=lambda _: None, hook_seconds=0.5) as agent:
         runs = [asyncio.wait_for(agent.run("Pay."), 10) for _ in range(40)]
-        assert await asyncio.gather(*runs) == ["Paid."] * 40
+        assert [str(each) for each in await asyncio.gather(*runs)] == ["Paid."] * 40
         release.set()
 
 
@@ -112,7 +113,7 @@ async def test_a_result_a_step_and_an_answer_are_seen_by_functions():
 
     hooks = {"after_call": hide, "after_step": enough, "validate_answer": polite}
     async with cashier(CALL, "Paid.", "Paid, please.", **hooks) as agent:
-        assert await agent.run("Pay.") == "Paid, please."
+        assert str(await agent.run("Pay.")) == "Paid, please."
     assert steps == [(1, [("pay", "paid **")])]
 
 
@@ -210,7 +211,7 @@ async def test_a_paused_run_can_be_steered_cancelled_or_let_go():
         other = await agent.begin("Pay.", paused=True)
         await agent.cancel(other)
         assert (await agent.step(other)) == []
-        assert await agent.run("Pay again.") == "One.", "other runs are not held"
+        assert str(await agent.run("Pay again.")) == "One.", "other runs are not held"
 
 
 async def waiting(agent):
@@ -236,13 +237,26 @@ async def test_a_change_that_json_cannot_hold_is_refused_and_the_run_goes_on_wai
     assert PAID == [7]
 
 
-async def test_max_steps_of_one_run():
-    async with cashier(CALL, CALL, CALL, "{}", "Paid.") as agent:
-        for steps in (0, 1000, "3", 2.0, True):
-            with pytest.raises(InvalidRequest, match="at least 1 and at most"):
+async def test_a_run_has_bounds_of_its_own_up_to_100_steps():
+    pays = [json.dumps({"tool": "pay", "arguments": {"amount": n}}) for n in range(6)]
+    broken = '{"tool":'
+    async with cashier(*pays, "{}", "Paid.", max_steps=1) as agent:
+        for steps in (0, 101, "3", 2.0, True):
+            with pytest.raises(InvalidRequest, match="at least 1 and at most 100"):
                 await agent.run("Pay.", max_steps=steps)
-        assert "(1)" in await agent.run("Pay.", max_steps=1)
-        assert PAID == [80]
+        limited = await agent.run("Pay.")
+        assert ("(1)" in limited.text, limited.finish_reason) == (True, "max_steps")
+        assert [event.type for event in limited.events][-2:] == ["turn_end", "run_end"]
+        PAID.clear()
+        assert str(await agent.run("Pay.", max_steps=7)) == "Paid."
+        assert list(range(6)) == PAID
+    async with cashier(broken, broken, "No.") as agent:
+        assert str(await agent.run("Pay.", max_retries=1)) == "No."
+        with pytest.raises(RunError, match="mock_exhausted"):
+            await agent.run("Pay.")
+        for retries in (-1, 101, "3", True):
+            with pytest.raises(InvalidRequest, match="at least 0 and at most 100"):
+                await agent.run("Pay.", max_retries=retries)
 
 
 POLICY = [{"match": {"tool": "pay"}, "do": "ask"}]
