@@ -328,6 +328,9 @@ def _rules(model: type[StrictModel]) -> Iterator[tuple[str, str]]:
         if names:
             given = " + ".join(f"(has(self.{name}) ? 1 : 0)" for name in names)
             yield f"{given} {needed}", f"needs {words} one of {', '.join(names)}"
+    if names := model.at_least_one_of:
+        given = " || ".join(f"has(self.{name})" for name in names)
+        yield given, f"needs {' or '.join(names)}"
     for rule in model.rules:
         yield rule.cel, rule.message
 

@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.agents import agent, child, observed, service
 from support.doubles import catalog
+from yarl import URL
 
 from diptych.a2a.peer import MAX_JITTER, REFRESH_INTERVAL
 from diptych.access.grants import Subject, rights_of
@@ -21,7 +22,9 @@ from diptych.manifest.access import read_platform_access
 from diptych.manifest.agent import PLATFORM_POLICY
 from diptych.manifest.environment import process_settings
 from diptych.manifest.loader import LocalOptions, load_agents
+from diptych.manifest.providers import PROVIDERS, PUBLIC
 from diptych.manifest.sessions import RedisService
+from diptych.manifest.providers import PROVIDERS, PUBLIC
 from diptych.manifest.settings import AgentConfig, ProcessSettings
 from diptych.manifest.tools import ServiceRef
 from diptych.policy.rules import RunCaller
@@ -360,3 +363,10 @@ def test_every_text_arrives_as_it_was_written(tmp_path_factory, instructions):
     folder = tmp_path_factory.mktemp("etc")
     file = mount({"instructions": instructions}, folder)
     assert read(file).definition.instructions == instructions
+
+
+def test_a_pod_may_reach_the_provider_that_its_model_names() -> None:
+    """The NetworkPolicy opens the port at which the pod asks a provider without an endpoint."""
+    one = agent(model={"provider": "groq", "name": "m"})
+    asked = {URL(PROVIDERS[name].endpoint).port for name in PUBLIC}
+    assert {URL(url).port for url in one.urls} == asked

@@ -89,8 +89,18 @@ AGENT_VARIABLES = (
         "The base URL of an OpenAI-compatible API.",
         ("spec", "model", "endpoint"),
     ),
+    EnvironmentVariable(
+        "MODEL_PROVIDER",
+        "The model's provider, such as `openai`; then `MODEL_API_URL` and `MODEL_API_KEY` may be "
+        "left out.",
+        ("spec", "model", "provider"),
+    ),
     EnvironmentVariable("MODEL_NAME", "The model's name.", ("spec", "model", "name")),
-    EnvironmentVariable("MODEL_API_KEY", "The API key.", ("spec", "model", "apiKey")),
+    EnvironmentVariable(
+        "MODEL_API_KEY",
+        "The API key; with a provider its own variable, such as `OPENAI_API_KEY`, does as well.",
+        ("spec", "model", "apiKey"),
+    ),
     EnvironmentVariable(
         "AGENTIC_LOOP_MAX_STEPS", "The most steps of a run.", ("spec", "loop", "maxSteps")
     ),
@@ -216,7 +226,7 @@ def manifest_content(
     spec |= _without_none(
         description=_value(environ, "AGENT_DESCRIPTION"),
         instructions=_value(environ, "AGENT_INSTRUCTIONS"),
-        model=_model(environ),
+        model=_model(environ, problems),
     )
     if _value(environ, "REDIS_URL"):  # the `Reference.variable` of this reference
         url_from = {"secretKeyRef": {"name": "redis", "key": "url"}}
@@ -229,11 +239,15 @@ def manifest_content(
     return content, SourceLocation("", variables), problems
 
 
-def _model(environ: Mapping[str, str]) -> dict[str, Any] | None:
+def _model(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any] | None:
     url, name = _value(environ, "MODEL_API_URL"), _value(environ, "MODEL_NAME")
-    if _value(environ, MOCK) and not (url and name):
+    provider = _value(environ, "MODEL_PROVIDER")
+    if _value(environ, MOCK) and not ((url or provider) and name):
         return None
-    model = _without_none(endpoint=url, name=name)
+    if not (url or provider):
+        problems.append("MODEL_API_URL: is required, or MODEL_PROVIDER, such as openai")
+        url = "http://unset.invalid"  # never asked: the problem refuses the agent
+    model = _without_none(provider=provider, endpoint=url, name=name)
     if _value(environ, "MODEL_API_KEY"):  # the `Reference.variable` of this reference
         model["apiKey"] = {"secretKeyRef": {"name": "model", "key": "api-key"}}
     return model

@@ -19,7 +19,9 @@ from diptych.manifest import API_VERSION, KIND, AgentManifest, AgentSpec
 from diptych.manifest.access import unknown_keys
 from diptych.manifest.documents import Document, FieldPath, SourceLocation, read_documents
 from diptych.manifest.environment import MOCK, manifest_content, public_url
+from diptych.manifest.model import NEEDS_ENDPOINT, NEEDS_KEY, FallbackSpec, ModelSpec
 from diptych.manifest.pod_spec import pod_spec_mistakes
+from diptych.manifest.providers import KEYED, PUBLIC
 from diptych.manifest.references import ReferenceTargets, redis_names, service_problems
 from diptych.manifest.resolver import named_calls, resolve_manifest, script_of, variable_path
 from diptych.manifest.secret_sources import SecretSources
@@ -103,7 +105,7 @@ def check_files(files: Sequence[Path]) -> "FileContents":
         contents.problems += error.problems
     for manifest, location in contents.manifests:
         for path, problem in _cluster_problems(manifest.spec):
-            contents.problems.append(f"{location.describe(path)}: {problem}")
+            contents.problems.append(f"{location.locate(path)}: {problem}")
     return contents
 
 
@@ -239,9 +241,21 @@ def _cluster_problems(spec: AgentSpec) -> Iterator[tuple[FieldPath, str]]:
     is_scripted = any(variable.name == MOCK for variable in spec.container.env)
     if spec.model is None and not is_scripted:
         yield ("spec", "model"), f"is required, unless {MOCK} is set in container.env"
+    for path, model in _models(spec.model):
+        if model.provider and not model.endpoint and model.provider not in PUBLIC:
+            yield (*path, "endpoint"), NEEDS_ENDPOINT
+        if model.provider in KEYED and not model.carries_key:
+            yield (*path, "apiKey"), NEEDS_KEY
     yield from unknown_keys(spec.access)
     if spec.pod_template:
         yield from pod_spec_mistakes(spec.pod_template.spec, ("spec", "podTemplate", "spec"))
+
+
+def _models(model: ModelSpec | None) -> Iterator[tuple[FieldPath, ModelSpec | FallbackSpec]]:
+    if model:
+        yield ("spec", "model"), model
+        for number, fallback in enumerate(model.fallbacks):
+            yield ("spec", "model", "fallbacks", number), fallback
 
 
 def _missing_programs(spec: AgentSpec, location: SourceLocation) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """The part of a manifest that says which model an agent asks, and how."""
 
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, Field
 
@@ -15,10 +15,29 @@ from diptych.manifest.fields import (
     Url,
     decimal,
 )
-from diptych.manifest.rules import Rule, StrictModel
+from diptych.manifest.providers import KEYED, PROVIDERS, PUBLIC, unknown_provider
+from diptych.manifest.rules import Rule, StrictModel, rule_error
 from diptych.manifest.settings import InputKind, TimeoutConfig
 
 _TIMEOUTS = TimeoutConfig()
+KEY_HEADERS = ("authorization", "api-key")
+"""Headers that carry a key, in place of `apiKey`."""
+NEEDS_ENDPOINT = (
+    "a cluster needs endpoint here: this provider is on the agent's machine, or has no common "
+    "address"
+)
+NEEDS_KEY = "a cluster needs apiKey for this provider: {secretKeyRef: {name: …, key: api-key}}"
+
+
+def _known_provider(name: str) -> str:
+    if name not in PROVIDERS:
+        raise rule_error(unknown_provider(name))
+    return name
+
+
+ProviderName: TypeAlias = Annotated[
+    str, AfterValidator(_known_provider), Field(json_schema_extra={"enum": list(PROVIDERS)})
+]
 
 
 class Parameters(StrictModel):
@@ -60,6 +79,7 @@ class Timeouts(StrictModel):
 class _Endpoint(StrictModel):
     """The fields that a model and its fallbacks share."""
 
+    at_least_one_of = ("provider", "endpoint")
     rules = (
         Rule(
             "!has(self.apiKey) || !has(self.headers)"
@@ -70,17 +90,40 @@ class _Endpoint(StrictModel):
                 or all(header.name.lower() != "authorization" for header in spec.headers)
             ),
         ),
+        # On a laptop the environment has what these two ask for; `diptych check` checks them.
+        Rule(
+            f"has(self.endpoint) || !has(self.provider) || self.provider in {list(PUBLIC)}",
+            NEEDS_ENDPOINT,
+        ),
+        Rule(
+            f"has(self.apiKey) || !has(self.provider) || !(self.provider in {list(KEYED)})"
+            f" || has(self.headers) && self.headers.exists(x, x.name.lowerAscii() in"
+            f" {list(KEY_HEADERS)})",
+            NEEDS_KEY,
+        ),
     )
 
+    provider: ProviderName | None = None
+    """Whose model it is: a service, or a server on this machine. It implies the endpoint, and on a
+    laptop the environment variable with the key, such as `OPENAI_API_KEY`. `openai` reads
+    `OPENAI_BASE_URL`, `azure` needs `AZURE_OPENAI_ENDPOINT`."""
     name: OneLine
     """The model's name, as its endpoint knows it."""
-    endpoint: Url
+    endpoint: Url | None = None
     """The base URL of an OpenAI-compatible API, such as https://models.example.com/v1. It may end
-    in /chat/completions, and have a query. A bare host gets /v1."""
+    in /chat/completions, and have a query. A bare host gets /v1. It overrides the provider's, and
+    is required without one; in a cluster also for azure and servers on the agent's machine."""
     api_key: SecretSource | None = None
-    """The Secret that holds the endpoint's API key, which is sent as a bearer token."""
+    """The Secret that holds the endpoint's API key, which is sent as a bearer token, to azure as
+    its header `api-key`. In a cluster it is required where the provider has keys."""
     headers: Headers = ()
     """HTTP headers that every request carries, such as the `api-key` of Azure."""
+
+    @property
+    def carries_key(self) -> bool:
+        """Whether the manifest says which key to send."""
+        is_header = any(header.name.lower() in KEY_HEADERS for header in self.headers)
+        return self.api_key is not None or is_header
 
 
 class FallbackSpec(_Endpoint):

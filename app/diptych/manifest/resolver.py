@@ -17,9 +17,10 @@ from diptych.manifest.budget import Limited, SharedBudgetSpec
 from diptych.manifest.cluster import ContainerSpec, Variable
 from diptych.manifest.documents import FieldPath, SourceLocation
 from diptych.manifest.environment import MOCK, PUBLIC_URL
-from diptych.manifest.fields import Header, url_problem
+from diptych.manifest.fields import Header, KeyRef, url_problem
 from diptych.manifest.model import FallbackSpec, ModelSpec
 from diptych.manifest.policy import HookSpec, PolicyRuleSpec
+from diptych.manifest.providers import API_KEY, PROVIDERS, Provider
 from diptych.manifest.references import References, ReferenceTargets
 from diptych.manifest.rules import StrictModel
 from diptych.manifest.secret_sources import Kind, constant_value
@@ -47,6 +48,7 @@ from diptych.ports import ValueProvider
 from diptych.runs.definition import AgentDefinition, HookConfig
 from diptych_cel.expressions import check_expression
 
+_OTHER_PROVIDER = Provider("", "")
 _CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 _PUBLIC_VARIABLES = frozenset({MOCK, PUBLIC_URL})
 """Variables that everybody may read, even if they come from a Secret."""
@@ -184,15 +186,16 @@ class _Resolver(References):
         timeouts = TimeoutConfig(**_fields_of(model.timeouts))
 
         def endpoint(path: FieldPath, spec: ModelSpec | FallbackSpec) -> ModelConfig:
-            api_key = None
-            if spec.api_key:
-                place, ref = (*path, "apiKey"), spec.api_key.secret_key_ref
-                api_key = self.key(place, "Secret", ref, is_required=not is_mocked)
+            provider = PROVIDERS.get(spec.provider or "", _OTHER_PROVIDER)
+            api_key = self._model_key(path, spec, provider, is_required=not is_mocked)
+            headers = self._values((*path, "headers"), spec.headers, is_required=not is_mocked)
+            if api_key and provider.key_header:
+                headers[provider.key_header], api_key = api_key, None
             return ModelConfig(
                 name=spec.name,
-                endpoint=spec.endpoint.rstrip("/"),
+                endpoint=self._model_url(path, spec, provider).rstrip("/"),
                 api_key=api_key,
-                headers=self._values((*path, "headers"), spec.headers, is_required=not is_mocked),
+                headers=headers,
                 timeouts=timeouts,
                 **_fields_of(spec.parameters or model.parameters),
             )
@@ -202,6 +205,38 @@ class _Resolver(References):
             for index, spec in enumerate(model.fallbacks)
         )
         return replace(endpoint(path, model), fallbacks=fallbacks, inputs=model.inputs)
+
+    def _model_key(
+        self,
+        path: FieldPath,
+        spec: ModelSpec | FallbackSpec,
+        provider: Provider,
+        *,
+        is_required: bool,
+    ) -> ValueProvider | None:
+        path = (*path, "apiKey")
+        if spec.api_key:
+            return self.key(path, "Secret", spec.api_key.secret_key_ref, is_required=is_required)
+        if not provider.secret or spec.carries_key:
+            return None
+        read = self.key(
+            path, "Secret", KeyRef(name=provider.secret, key=API_KEY), is_required=False
+        )
+        if is_required and not self.is_mounted and read() is None:
+            self.add_problem(path, f"{spec.provider} needs a key; set {provider.key_variable}")
+        return read
+
+    def _model_url(
+        self, path: FieldPath, spec: ModelSpec | FallbackSpec, provider: Provider
+    ) -> str:
+        if spec.endpoint:
+            return provider.complete(spec.endpoint)
+        url, variable = provider.find_endpoint(self.targets.environ), provider.endpoint_variable
+        if not url:
+            self.add_problem(path, f"{spec.provider} needs its endpoint; set {variable}")
+        elif problem := url_problem(url):
+            self.add_problem(path, f"{variable}: {problem}")
+        return url
 
     def _tool(self, path: FieldPath, tool: ToolServerSpec) -> ToolServerConfig:
         ref = tool.service_ref

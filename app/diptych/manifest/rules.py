@@ -170,6 +170,9 @@ class StrictModel(BaseModel):
     at_most_one_of: ClassVar[tuple[str, ...]] = ()
     """Fields of which at most one may be given, as the API names them."""
 
+    at_least_one_of: ClassVar[tuple[str, ...]] = ()
+    """Fields of which at least one must be given, as the API names them."""
+
     rules: ClassVar[tuple[Rule, ...]] = ()
     """The mapping's other rules."""
 
@@ -179,6 +182,8 @@ class StrictModel(BaseModel):
             raise rule_error(f"needs exactly one of {', '.join(self.exactly_one_of)}")
         if self.at_most_one_of and self._count(self.at_most_one_of) > 1:
             raise rule_error(f"needs only one of {', '.join(self.at_most_one_of)}")
+        if self.at_least_one_of and not self._count(self.at_least_one_of):
+            raise rule_error(f"needs {' or '.join(self.at_least_one_of)}")
         for rule in self.rules:
             rule.check(self)
         return self

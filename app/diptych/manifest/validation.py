@@ -184,9 +184,10 @@ def _correction(value: object, path: FieldPath, *, is_list: bool) -> str:
 def _needed_fields(model: type[BaseModel], text: str = "…") -> str:
     """Write a mapping with the fields that it needs; `text` is the value of one that it fits."""
     is_url = "://" in text
-    one_of = getattr(model, "exactly_one_of", ())
+    one_of = getattr(model, "exactly_one_of", ()) or getattr(model, "at_least_one_of", ())
     needed = [f.alias or name for name, f in model.model_fields.items() if f.is_required()]
-    needed += ["url"] if is_url and "url" in one_of else one_of[:1]
+    urls = [name for name in one_of if name in _URLS]
+    needed += urls[:1] if is_url and urls else one_of[:1]
     fields = _fields(model, ())
     lists = {f.alias or n for n, f in model.model_fields.items() if "tuple[" in str(f.annotation)}
     plain = [n for n in needed if not fields[n] and n not in lists and (n in _URLS) == is_url]

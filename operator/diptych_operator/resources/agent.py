@@ -29,6 +29,8 @@ _ASKED = {
     ),
 }
 """Variables of the container whose URLs its pod asks."""
+_PROVIDER_URL = "https://api.model-provider.invalid"
+"""Stands for the endpoint of a model that names its provider only: a public host, port 443."""
 _MAX_PORT = 65535
 _HTTP_URL = re.compile(r"https?://[A-Za-z0-9.-]+(:(?P<port>[1-9]\d{0,4}))?(/[^\s$]*)?", re.ASCII)
 _WITHOUT_KEYS = {*_CLUSTER_FIELDS, "outputSchema"}
@@ -196,7 +198,12 @@ class Agent:
             *issuers,
             *self.spec.get("hooks", ()),
         )
-        urls = [entry.get("endpoint") or entry.get("url") for entry in entries]
+        urls = [
+            entry.get("endpoint")
+            or entry.get("url")
+            or (_PROVIDER_URL if "provider" in entry else "")
+            for entry in entries
+        ]
         return tuple(dict.fromkeys(url for url in urls if url))
 
     @property

@@ -85,7 +85,18 @@ def test_a_servers_name_may_be_spelt_in_four_ways(variable: str) -> None:
 @pytest.mark.parametrize(
     ("environ", "lines"),
     [
-        ({}, ["AGENT_NAME: is required", "MODEL_NAME: is required", "MODEL_API_URL: is required"]),
+        (
+            {},
+            [
+                "MODEL_API_URL: is required, or MODEL_PROVIDER, such as openai",
+                "AGENT_NAME: is required",
+                "MODEL_NAME: is required",
+            ],
+        ),
+        (
+            MINIMAL | {"MODEL_API_URL": "", "MODEL_PROVIDER": "openai"},
+            ["MODEL_API_KEY: openai needs a key; set OPENAI_API_KEY"],
+        ),
         (
             MINIMAL | {"MODEL_API_URL": "models:8000"},
             ['MODEL_API_URL: must start with http:// or https:// (got "models:8000")'],

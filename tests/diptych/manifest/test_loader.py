@@ -1,6 +1,7 @@
 """From files to what agents are built from: references followed, loose ends told."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,8 +19,10 @@ from diptych.manifest.loader import (
     config_from_content,
     load_agents,
 )
+from diptych.manifest.providers import provider_model
 from diptych.manifest.settings import AgentConfig, ChatConfig
 
+REF = "{secretKeyRef: {name: models, key: api-key}}"
 HEAD = "apiVersion: diptych.dev/v1alpha1\nkind: Agent\n"
 COORDINATOR = f"""{HEAD}metadata: {{name: coordinator}}
 spec:
@@ -90,6 +93,10 @@ def problems_of(options: LocalOptions, *files: Path) -> list[str]:
     return list(caught.value.problems)
 
 
+def without_lines(problems: list[str]) -> list[str]:
+    return [re.sub(r" line \d+:", "", line) for line in problems]
+
+
 def test_a_team_knows_each_other_by_the_urls_it_is_given() -> None:
     files = [write("a.yaml", COORDINATOR, TOOLS_SECRET), write("b.yaml", RESEARCHER)]
     agents = load_agents(files, OPTIONS)
@@ -138,7 +145,8 @@ def test_an_agent_without_a_script_or_a_model_is_named() -> None:
     with pytest.raises(ConfigError) as caught:
         scripts_of('["{}"]', own="{}")
     why = "is required, as DEBUG_MOCK_RESPONSES has no script for b: "
-    assert caught.value.problems[0].startswith(f"agent.yaml: document 2 (b): spec.model: {why}")
+    (line, *_) = without_lines(list(caught.value.problems))
+    assert line.startswith(f"agent.yaml: document 2 (b): spec.model: {why}")
 
 
 def test_a_manifest_may_script_several_too() -> None:
@@ -215,7 +223,7 @@ def test_every_reference_is_followed() -> None:
     ],
 )
 def test_a_missing_key_is_told_with_its_place(spec: str, place: str) -> None:
-    (line,) = problems_of(OPTIONS, write("agent.yaml", agent(spec=f"{{{spec}}}")))
+    (line,) = without_lines(problems_of(OPTIONS, write("agent.yaml", agent(spec=f"{{{spec}}}"))))
     assert line == (
         f"agent.yaml: spec.{place}: key t of Secret gone is missing; "
         "set GONE_T, or give --secrets FILE"
@@ -272,21 +280,21 @@ def test_public_url_of_the_process_is_that_of_its_only_agent(count: int, url: st
 
 
 LOOSE_ENDS = """\
-1 (coordinator): spec.instructionsFrom: key coordinator of ConfigMap prompts is missing; \
+1 (coordinator): line 6: spec.instructionsFrom: key coordinator of ConfigMap prompts is missing; \
 set PROMPTS_COORDINATOR, or give --secrets FILE
-1 (coordinator): spec.model.apiKey: key api-key of Secret models is missing; \
+1 (coordinator): line 10: spec.model.apiKey: key api-key of Secret models is missing; \
 set MODELS_API_KEY, or give --secrets FILE
-1 (coordinator): spec.tools[0].serviceRef: Service calculator has no address here; \
+1 (coordinator): line 15: spec.tools[0].serviceRef: Service calculator has no address here; \
 give --service calculator=URL
-1 (coordinator): spec.tools[0].headers[0].valueFrom: key token of Secret tools is missing; \
-set TOOLS_TOKEN, or give --secrets FILE
-1 (coordinator): spec.agents[0]: there is no Agent researcher here (namespace default); \
+1 (coordinator): line 16: spec.tools[0].headers[0].valueFrom: key token of Secret tools is \
+missing; set TOOLS_TOKEN, or give --secrets FILE
+1 (coordinator): line 19: spec.agents[0]: there is no Agent researcher here (namespace default); \
 add its file, or give --service researcher=URL
-1 (coordinator): spec.agents[1]: there is no Agent lawyer here (namespace legal); \
+1 (coordinator): line 20: spec.agents[1]: there is no Agent lawyer here (namespace legal); \
 add its file, or give --service lawyer=URL
-2 (broken): spec.container.env[0].valueFrom: key a.b of Secret keys is missing; \
+2 (broken): line 28: spec.container.env[0].valueFrom: key a.b of Secret keys is missing; \
 set KEYS_A_B, or give --secrets FILE
-2 (broken): spec.model: is required, unless DEBUG_MOCK_RESPONSES is set
+2 (broken): line 28: spec.model: is required, unless DEBUG_MOCK_RESPONSES is set
 """
 
 
@@ -357,7 +365,8 @@ CONFIG_MAP = "kind: ConfigMap\nmetadata: {name: c}\ndata: "
     ],
 )
 def test_what_cannot_be_served_is_one_line(documents: list[str], line: str) -> None:
-    assert problems_of(MOCKED, write("agent.yaml", *documents)) == [f"agent.yaml: {line}"]
+    problems = without_lines(problems_of(MOCKED, write("agent.yaml", *documents)))
+    assert problems == [f"agent.yaml: {line}"]
 
 
 KUSTOMIZED = [
@@ -394,10 +403,99 @@ def test_a_list_holds_what_it_lists() -> None:
 def test_check_judges_as_a_cluster_would_and_follows_no_reference() -> None:
     file = write("agent.yaml", COORDINATOR, RESEARCHER)
     assert check_files([file]).problems == []
+    no_model = "is required, unless DEBUG_MOCK_RESPONSES is set in container.env"
     assert check_files([write("agent.yaml", agent())]).problems == [
-        "agent.yaml: spec.model: is required, unless DEBUG_MOCK_RESPONSES is set in container.env"
+        f"agent.yaml: line 4: spec.model: {no_model}"
     ]
     assert check_files([]).problems == ["the command line: there is no Agent in it"]
+
+
+@pytest.mark.parametrize(
+    ("model", "environ", "expected"),
+    [
+        ("openai", {"OPENAI_API_KEY": "k"}, ("https://api.openai.com/v1", "k", {})),
+        (
+            "openai",
+            {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "http://proxy/v1/"},
+            ("http://proxy/v1", "k", {}),
+        ),
+        (
+            'openai, endpoint: "http://gateway/v1"',
+            {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "http://proxy"},
+            ("http://gateway/v1", "k", {}),
+        ),
+        (
+            "azure",
+            {"AZURE_OPENAI_API_KEY": "k", "AZURE_OPENAI_ENDPOINT": "https://x.azure.com/"},
+            ("https://x.azure.com/openai/v1", None, {"api-key": "k"}),
+        ),
+        ("ollama", {}, ("http://127.0.0.1:11434/v1", None, {})),
+        (
+            "groq, headers: [{name: Authorization, value: own}]",
+            {"GROQ_API_KEY": "k"},
+            ("https://api.groq.com/openai/v1", None, {"Authorization": "own"}),
+        ),
+    ],
+)
+def test_a_provider_implies_endpoint_and_key(
+    model: str, environ: dict[str, str], expected: tuple[str, str | None, dict[str, str]]
+) -> None:
+    spec = f"{{model: {{name: m, provider: {model}}}}}"
+    (config,) = loaded(LocalOptions(environ), agent(spec=spec))
+    found = config.model
+    assert found is not None
+    headers = {name: read() for name, read in found.headers.items()}
+    assert (found.endpoint, found.api_key and found.api_key(), headers) == expected
+
+
+@pytest.mark.parametrize(
+    ("provider", "problems"),
+    [
+        ("openai", ["spec.model.apiKey: openai needs a key; set OPENAI_API_KEY"]),
+        (
+            "azure",
+            [
+                "spec.model.apiKey: azure needs a key; set AZURE_OPENAI_API_KEY",
+                "spec.model: azure needs its endpoint; set AZURE_OPENAI_ENDPOINT",
+            ],
+        ),
+    ],
+)
+def test_a_provider_without_its_variables_names_them(provider: str, problems: list[str]) -> None:
+    spec = f"{{model: {{name: m, provider: {provider}}}}}"
+    found = without_lines(problems_of(LocalOptions(), write("agent.yaml", agent(spec=spec))))
+    assert found == [f"agent.yaml: {line}" for line in problems]
+
+
+@pytest.mark.parametrize(
+    ("model", "fields"),
+    [
+        ("provider: openai", ["apiKey"]),
+        (f"provider: openai, apiKey: {REF}", []),
+        ("provider: groq, headers: [{name: Authorization, value: x}]", []),
+        ("provider: ollama", ["endpoint"]),
+        ('provider: ollama, endpoint: "http://ollama.models:11434/v1"', []),
+        ("provider: azure", ["endpoint", "apiKey"]),
+    ],
+)
+def test_a_cluster_needs_what_a_laptop_has_around(model: str, fields: list[str]) -> None:
+    spec = f"{{model: {{name: m, {model}}}}}"
+    problems = check_files([write("agent.yaml", agent(spec=spec))]).problems
+    assert [line.split(": ")[2] for line in problems] == [f"spec.model.{name}" for name in fields]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gpt-5-mini", "name its provider too, such as openai:gpt-5-mini; "),
+        ("ollamma:llama3.2", 'the provider must be one of .*did you mean "ollama"?'),
+        ("groq:", "name a model of groq, such as groq:"),
+    ],
+)
+def test_a_model_in_one_word_names_a_known_provider(text: str, message: str) -> None:
+    assert provider_model("ollama:llama3.2:1b") == {"provider": "ollama", "name": "llama3.2:1b"}
+    with pytest.raises(ConfigError, match=f'^model "{text}": {message}'):
+        provider_model(text)
 
 
 def test_a_library_gives_content_and_names_of_its_own() -> None:

@@ -115,7 +115,11 @@ tools: [{name: calc, url: URL, allow: []}]
 model: {apiKey: REF, headers: [{name: authorization, value: Bearer c}]}
     spec.model: needs only one of apiKey and a header Authorization
 model: {fallbacks: [{name: small}]}
-    spec.model.fallbacks[0].endpoint: is required
+    spec.model.fallbacks[0]: needs provider or endpoint
+model: {provider: opnai}
+    spec.model.provider: must be one of openai, anthropic, gemini, mistral, groq, deepseek,
+    openrouter, together, xai, azure, ollama, lmstudio, llamacpp, vllm; did you mean "openai"?
+    (got "opnai")
 tools: [{name: calc, url: URL, headers: [{name: Authorization, value: "Bearer\nsecret"}]}]
     spec.tools[0].headers[0].value: must be one line of ASCII text
 tools: [{name: calc, url: URL, headers: [{name: Authorization}]}]
@@ -289,7 +293,7 @@ def test_a_mistake_around_the_spec_is_one_line_too(content: dict[str, Any], line
         ({"tools": {"calculator": URL}}, '- "'),
         ({"tools": ["calculator"]}, "tools: [{name: calculator, url: …}]"),
         ({"tools": [{"name": "a", "url": URL, "allow": "pay*"}]}, 'allow: ["pay*"]'),
-        ({"model": "gpt-5-mini"}, "model: {name: gpt-5-mini, endpoint: …}"),
+        ({"model": "gpt-5-mini"}, "model: {name: gpt-5-mini, provider: …}"),
         ({"policy": [{"match": "bank__pay", "do": "ask"}]}, "match: {tool: bank__pay}"),
         ({"access": {"grants": ["team"]}}, "grants: [{to: […], may: […]}]"),
         ({"loop": 5}, ""),

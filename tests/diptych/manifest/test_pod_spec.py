@@ -36,7 +36,7 @@ def test_check_reports_it_with_the_file(tmp_path):
     file.write_text(MANIFEST)
     assert check_files([file]).problems == [
         (
-            f"{file}: spec.podTemplate.spec.nodeSelectr: is not a field of a Kubernetes PodSpec "
-            '(did you mean "nodeSelector"?)'
+            f"{file}: line 6: spec.podTemplate.spec.nodeSelectr: is not a field of a Kubernetes "
+            'PodSpec (did you mean "nodeSelector"?)'
         )
     ]

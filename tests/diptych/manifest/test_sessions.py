@@ -1,5 +1,6 @@
 """Where runs are kept: what a manifest may say of it, and what the pod is given."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ def loaded(file: Path, options: LocalOptions) -> AgentConfig:
 def loose_ends(file: Path, options: LocalOptions) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         load_agents([file], options)
-    return [line.removeprefix(f"{file}: ") for line in caught.value.problems]
+    lines = [line.removeprefix(f"{file}: ") for line in caught.value.problems]
+    return [re.sub(r"^line \d+: ", "", line) for line in lines]
 
 
 def test_check_minds_replicas_without_redis_and_follows_no_reference(tmp_path: Path) -> None:
