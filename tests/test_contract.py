@@ -24,7 +24,6 @@ from diptych.manifest.environment import process_settings
 from diptych.manifest.loader import LocalOptions, load_agents
 from diptych.manifest.providers import PROVIDERS, PUBLIC
 from diptych.manifest.sessions import RedisService
-from diptych.manifest.providers import PROVIDERS, PUBLIC
 from diptych.manifest.settings import AgentConfig, ProcessSettings
 from diptych.manifest.tools import ServiceRef
 from diptych.policy.rules import RunCaller
