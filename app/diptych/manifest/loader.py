@@ -127,6 +127,14 @@ def config_from_content(
 
     Raises `ConfigError`; `location` names the fields in its lines.
     """
+    (config,) = load_content(content, location, options).resolve([_PLACEHOLDER_URL])
+    return config
+
+
+def load_content(
+    content: Mapping[str, Any], location: SourceLocation, options: LocalOptions
+) -> LoadedAgents:
+    """Load one agent of a manifest's content; `resolve` follows its references."""
     manifest = validate_manifest(content, location)
     targets = ReferenceTargets(
         SecretSources(options.environ, options.secrets_file),
@@ -134,7 +142,7 @@ def config_from_content(
         options.services,
         public_url=public_url(options.environ),
     )
-    return resolve_manifest(manifest, location, targets)
+    return LoadedAgents([(manifest, location)], targets)
 
 
 @dataclass(slots=True)

@@ -120,6 +120,11 @@ class RemoteAgent:
         notes = body.get("notes", ())
         return Availability(missing, any("DEBUG_MOCK_RESPONSES" in note for note in notes))
 
+    async def tools(self) -> list[tuple[str, str]]:
+        """Return the name and description of all tools and agents that it can call now."""
+        body = await self._json("GET", "/v1/agent")
+        return [(each["name"], each["description"]) for each in (*body["tools"], *body["agents"])]
+
     async def start(
         self, question: str, session_id: str | None, on_notice: Callable[[Notice], None]
     ) -> StartedRun:
