@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import typer
+from yarl import URL
 
 from diptych.cli.client.remote import RemoteAgent, agent_at
 from diptych.core.errors import ConfigError
@@ -84,7 +85,17 @@ async def _asked(loaded: LoadedAgents, name: str) -> AsyncIterator[RemoteAgent]:
         asked = next(agent for agent in agents if agent.name == name)
         async with agent_at(asked.url, httpx.Auth()) as client:  # nobody is asked who they are
             client.name = asked.name
+            client.model = _model_of(loaded, name)
             yield client
+
+
+def _model_of(loaded: LoadedAgents, name: str) -> str:
+    """Say which model an agent asks, and where."""
+    configs = loaded.resolve(["http://127.0.0.1:0"] * len(loaded.names))
+    config = next(config for config in configs if config.name == name)
+    if config.mock_responses is not None or config.model is None:
+        return "the script"
+    return f"{config.model.name} at {URL(config.model.endpoint).origin()}"
 
 
 def _say_what_is_awaited(agents: Sequence[HostedAgent]) -> None:

@@ -100,12 +100,14 @@ def token_of_environment() -> BearerToken | None:
 class RemoteAgent:
     """An agent at a URL. All methods raise `RemoteError`, and `RequestError` for a wrong request.
 
-    `name` is what a person calls the agent, `attach_flags` are the flags with which `diptych
-    attach` reaches it, and `was_there` tells whether it is worth waiting for.
+    `name` is what a person calls the agent, `model` the model that it asks, and where, if known.
+    `attach_flags` are the flags with which `diptych attach` reaches it, and `was_there` tells
+    whether it is worth waiting for.
     """
 
     def __init__(self, http: httpx.AsyncClient, url: str) -> None:
         self.name = url
+        self.model = "the model"
         self.url = url
         self.attach_flags = f"--at {url}"
         self.was_there = False

@@ -108,7 +108,9 @@ def _converse(
             runner.run(cancelled_by_signals(_show(question, agent, screen)))
             continue
         typed = TypedLines(agent, screen, asks=asks, steers=True)
-        following = start_and_follow(agent, question, session, Timeline(screen), typed)
+        following = start_and_follow(
+            agent, question, session, Timeline(screen, model=agent.model), typed
+        )
         try:
             ended = runner.run(cancelled_by_signals(following))
             session, was_aborted = ended.session_id, ended.status == "aborted"

@@ -64,7 +64,7 @@ async def run(
     set_up_quiet_logging()
     async with connect(address, cluster, agent, secrets, service, model) as client:
         screen = Screen()
-        renderer: Renderer = JsonLines() if as_json else Timeline(screen)
+        renderer: Renderer = JsonLines() if as_json else Timeline(screen, model=client.model)
         if not as_json:
             await print_availability(client, screen)
         typed = TypedLines(client, screen, asks=can_ask() and not (no_input or as_json))
