@@ -208,7 +208,7 @@ class FileContents:
             container = manifest.spec.container
             for variable in container.env:
                 if variable.name == MOCK and variable.value is not None:
-                    source = f"{location.describe(variable_path(container, MOCK))}: {MOCK}"
+                    source = f"{location.locate(variable_path(container, MOCK))}: {MOCK}"
                     yield source, script_of(manifest.metadata.name, variable.value, is_asked=True)
 
     def unmatched_names(self) -> Iterator[str]:

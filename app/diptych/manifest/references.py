@@ -66,7 +66,7 @@ class References:
     ) -> None:
         self.targets = targets
         self.describe = location.describe
-        self._locate = location.locate
+        self.locate = location.locate
         self.problems: list[str] = []
         self.mounted_keys: dict[str, ValueProvider] = {}
         self._namespace = manifest.metadata.namespace
@@ -78,7 +78,7 @@ class References:
         return self._folder is not None
 
     def add_problem(self, path: FieldPath, message: str) -> None:
-        self.problems.append(f"{self._locate(path)}: {message}")
+        self.problems.append(f"{self.locate(path)}: {message}")
 
     def key(
         self, path: FieldPath, kind: Kind, ref: KeyRef, *, is_required: bool = True

@@ -85,17 +85,19 @@ async def _asked(loaded: LoadedAgents, name: str) -> AsyncIterator[RemoteAgent]:
         asked = next(agent for agent in agents if agent.name == name)
         async with agent_at(asked.url, httpx.Auth()) as client:  # nobody is asked who they are
             client.name = asked.name
-            client.model = _model_of(loaded, name)
+            _describe(client, loaded, name)
             yield client
 
 
-def _model_of(loaded: LoadedAgents, name: str) -> str:
-    """Say which model an agent asks, and where."""
+def _describe(client: RemoteAgent, loaded: LoadedAgents, name: str) -> None:
+    """Tell a client which model its agent asks, and where its tool servers are."""
     configs = loaded.resolve(["http://127.0.0.1:0"] * len(loaded.names))
     config = next(config for config in configs if config.name == name)
+    client.server_urls = {tool.name: tool.url for tool in config.tools if tool.url}
     if config.mock_responses is not None or config.model is None:
-        return "the script"
-    return f"{config.model.name} at {URL(config.model.endpoint).origin()}"
+        client.model = "the script"
+    else:
+        client.model = f"{config.model.name} at {URL(config.model.endpoint).origin()}"
 
 
 def _say_what_is_awaited(agents: Sequence[HostedAgent]) -> None:

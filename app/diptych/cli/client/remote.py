@@ -4,7 +4,7 @@ import asyncio
 import os
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -100,14 +100,15 @@ def token_of_environment() -> BearerToken | None:
 class RemoteAgent:
     """An agent at a URL. All methods raise `RemoteError`, and `RequestError` for a wrong request.
 
-    `name` is what a person calls the agent, `model` the model that it asks, and where, if known.
-    `attach_flags` are the flags with which `diptych attach` reaches it, and `was_there` tells
+    `name` is what a person calls the agent, `model` the model that it asks, and where, if known,
+    and `server_urls` the URLs of tool servers by name, if known. `attach_flags` are the flags with which `diptych attach` reaches it, and `was_there` tells
     whether it is worth waiting for.
     """
 
     def __init__(self, http: httpx.AsyncClient, url: str) -> None:
         self.name = url
         self.model = "the model"
+        self.server_urls: Mapping[str, str] = {}
         self.url = url
         self.attach_flags = f"--at {url}"
         self.was_there = False
@@ -189,7 +190,7 @@ class RemoteAgent:
             async with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
                 self.was_there = True
                 if response.status_code != httpx.codes.OK:
-                    _raise_status(response.status_code, await response.aread())
+                    _raise_status(self.url, response.status_code, await response.aread())
                 async for chunk in response.aiter_bytes():
                     if events := parser.feed(chunk):
                         yield [_read_item(kind, data) for kind, data, _ in events]
@@ -278,7 +279,7 @@ class RemoteAgent:
             raise self._connection_error(error) from error
         self.was_there = True
         if response.status_code not in accepts:
-            _raise_status(response.status_code, response.content)
+            _raise_status(self.url, response.status_code, response.content)
         try:
             return orjson.loads(response.content)
         except orjson.JSONDecodeError as error:
@@ -328,7 +329,7 @@ async def agent_at(url: str, auth: httpx.Auth | None = None) -> AsyncIterator[Re
         yield RemoteAgent(http, url)
 
 
-def _raise_status(status: int, body: bytes) -> NoReturn:
+def _raise_status(url: str, status: int, body: bytes) -> NoReturn:
     """Raise the error for a response that is no success; it repeats what the agent said."""
     code = ""
     try:
@@ -336,7 +337,7 @@ def _raise_status(status: int, body: bytes) -> NoReturn:
         message = content["error"]["message"] if "error" in content else content["detail"]
         code = str(content.get("error", content).get("code") or "")
     except (orjson.JSONDecodeError, KeyError, TypeError):
-        message = "the server at this address is not a Diptych agent"
+        message = f"the server at {url} is not a Diptych agent"
     if status == httpx.codes.UNAUTHORIZED:
         message += f"; {TOKEN_VARIABLE} holds the token or key that is sent"
     message = f"HTTP {status}: {message}"
