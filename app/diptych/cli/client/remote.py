@@ -100,8 +100,9 @@ def token_of_environment() -> BearerToken | None:
 class RemoteAgent:
     """An agent at a URL. All methods raise `RemoteError`, and `RequestError` for a wrong request.
 
-    `name` is what a person calls the agent, `model` the model that it asks, and where, if known,
-    and `server_urls` the URLs of tool servers by name, if known. `attach_flags` are the flags with which `diptych attach` reaches it, and `was_there` tells
+    `name` is what a person calls the agent. `model` says which model it asks and where, and
+    `server_urls` has the URLs of its tool servers by name, as far as they are known here.
+    `attach_flags` are the flags with which `diptych attach` reaches it, and `was_there` tells
     whether it is worth waiting for.
     """
 
