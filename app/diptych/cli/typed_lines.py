@@ -32,7 +32,7 @@ class InputRequired(DiptychError):
 
 
 def can_ask() -> bool:
-    """Whether there is a person to ask: stdin and stderr are a terminal."""
+    """Return whether stdin and stderr are a terminal, so that a person can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 

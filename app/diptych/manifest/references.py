@@ -66,11 +66,12 @@ class References:
     ) -> None:
         self.targets = targets
         self.describe = location.describe
-        self.locate = location.locate
         self.problems: list[str] = []
         self.mounted_keys: dict[str, ValueProvider] = {}
         self._namespace = manifest.metadata.namespace
         self._folder = manifest.metadata.references
+        # The file in a pod is the operator's, whose lines nobody has seen.
+        self.locate = location.describe if self._folder else location.locate
 
     @property
     def is_mounted(self) -> bool:

@@ -25,7 +25,7 @@ from diptych.net.sse import MEBIBYTE, SseParser, SseTooLong
 from diptych.ports import Item, Notice
 
 Choice: TypeAlias = Literal["approve", "reject"]
-"""What a person at the terminal may decide."""
+"""The decisions that the terminal offers."""
 
 TOKEN_VARIABLE = "DIPTYCH_TOKEN"  # noqa: S105 - its name
 CONNECT_SECONDS = 5.0

@@ -17,7 +17,7 @@ _CLUSTER_OPTIONS = "--kubeconfig, --context, --namespace and --as-service-accoun
 
 
 def is_file(address: str) -> bool:
-    """Whether the path exists and can be read: a named pipe can, a folder cannot."""
+    """Return whether the path exists and is no folder; it may be a named pipe."""
     path = Path(address)
     return "://" not in address and path.exists() and not path.is_dir()
 

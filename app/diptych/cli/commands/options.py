@@ -1,4 +1,4 @@
-"""How a function becomes a command, and the options that several commands take."""
+"""The options that several commands take, and the decorator that makes a function a command."""
 
 import functools
 import inspect

@@ -36,7 +36,7 @@ Line: TypeAlias = tuple[Part, ...]
 
 
 class Mark(Enum):
-    """What a line reports: a text with its style, as the line begins."""
+    """The first characters of a report's line, with their style."""
 
     OK = ("✓ ", "green")
     FAILED = ("✗ ", "red")
@@ -98,7 +98,7 @@ class Screen:
 
     @property
     def width(self) -> int:
-        """How many characters a line of stderr holds."""
+        """Characters in a line of stderr."""
         return self._err.width if self.is_live else _PIPE_WIDTH
 
     def print_line(self, *parts: Part) -> None:
