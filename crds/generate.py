@@ -1,7 +1,8 @@
 # ruff: noqa: INP001 - a script, no package
 """Generates the Agent CRD from the manifest's models: `python crds/generate.py` writes it.
 
-It writes the form of `agents.policy` into the schema of the chart's values, too.
+It writes the form of `agents.policy` into the schema of the chart's values, too, and the manifest's
+JSON Schema for editors, which `diptych init` copies beside the manifest that it writes.
 
 The pod's models (`diptych.manifest`) are the only source of the manifest's fields and rules.
 So the API accepts what the pods of this version accept, and nothing else: a field that a later
@@ -29,9 +30,12 @@ Schema: TypeAlias = dict[str, Any]
 FILE = Path(__file__).parent / "diptych.dev_agents.yaml"
 CHART_FILE = FILE.parent.parent / "charts" / "diptych" / "files" / "crds" / FILE.name
 VALUES_FILE = CHART_FILE.parents[2] / "values.schema.json"
+EDITOR_FILE = FILE.with_name("agent.schema.json")
+PACKAGED_EDITOR_FILE = FILE.parents[1] / "app" / "diptych" / "manifest" / EDITOR_FILE.name
 HEADER = "# Made by crds/generate.py of the models in app/diptych/manifest; change those.\n"
 
-_PATTERN = re.compile(r"(size\(self\) > 0 && )?self\.matches\(r'(.*)'\)")
+_PATTERN = re.compile(r"(size\(self\) > 0 && )?self\.matches\(r'([^']*)'\)( && .*)?")
+_AT_LEAST_ONE = re.compile(r"has\(self\.\w+\)( \|\| has\(self\.\w+\))+")
 _EXACTLY_ONE = re.compile(r".*\bhas\(self\..* == 1")
 _HAS = re.compile(r"has\(self\.(\w+)\)")
 _LEFT_OUT = {"title", "default", "additionalProperties", "since", "type_name"}
@@ -199,6 +203,14 @@ def policy_value() -> Schema:
     return {**found, "description": "Rules for the calls of all Agents, as those of spec.policy."}
 
 
+def editor_text() -> str:
+    """Return the text of the manifest's JSON Schema for editors."""
+    found = _plain(manifest_schema(_description), described=True)
+    del found["properties"]["metadata"]["additionalProperties"]  # Kubernetes writes more into it
+    head = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Agent"}
+    return json.dumps(head | found, indent=1, ensure_ascii=False) + "\n"
+
+
 def default_text(schema: Schema) -> str:
     """Write a field's default as a manifest has it; "" if it has none."""
     match schema.get("default"):
@@ -238,10 +250,11 @@ def _description(text: str, schema: Schema) -> Schema:
     return {"description": text if is_told else f"{text} Default: {default}."}
 
 
-def _plain(schema: Schema) -> Schema:
+def _plain(schema: Schema, *, described: bool = False) -> Schema:
     """Make plain JSON Schema of a part of a CRD's: a CEL rule that is a pattern becomes one."""
     found = {key: v for key, v in schema.items() if not key.startswith("x-") and key != "items"}
-    found.pop("description", None)
+    if not described:
+        found.pop("description", None)
     for rule in schema.get(CEL_RULES, ()):
         if pattern := _PATTERN.fullmatch(rule["rule"]):
             found["pattern"] = pattern[2]
@@ -249,10 +262,14 @@ def _plain(schema: Schema) -> Schema:
         elif choice := _EXACTLY_ONE.fullmatch(rule["rule"]):
             names = _HAS.findall(choice[0])
             found["oneOf"] = [{"required": [name]} for name in names]
+        elif _AT_LEAST_ONE.fullmatch(rule["rule"]):
+            found["anyOf"] = [{"required": [name]} for name in _HAS.findall(rule["rule"])]
     if "items" in schema:
-        found["items"] = _plain(schema["items"])
+        found["items"] = _plain(schema["items"], described=described)
     if "properties" in schema:
-        found["properties"] = {name: _plain(one) for name, one in schema["properties"].items()}
+        found["properties"] = {
+            name: _plain(one, described=described) for name, one in schema["properties"].items()
+        }
         found["additionalProperties"] = False
     return found
 
@@ -354,6 +371,7 @@ def _texts(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
 
 if __name__ == "__main__":
     made = {FILE: text(), CHART_FILE: text(), VALUES_FILE: values_text()}
+    made |= dict.fromkeys((EDITOR_FILE, PACKAGED_EDITOR_FILE), editor_text())
     for file, wanted in made.items():
         if "--check" not in sys.argv:
             file.write_text(wanted, encoding="utf-8")

@@ -1,10 +1,12 @@
 """The CRD: what the pod's models say, bounded, and documented field by field."""
 
+import json
 import runpy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import yaml
 
 ROOT = Path(__file__).parent.parent.parent
@@ -33,6 +35,19 @@ EVERYTHING = [
 
 def test_the_committed_crd_is_what_the_generator_makes():
     assert GENERATOR["text"]() == GENERATOR["FILE"].read_text(encoding="utf-8")
+
+
+def test_the_schema_for_editors_is_fresh_and_knows_the_manifest():
+    files = GENERATOR["EDITOR_FILE"], GENERATOR["PACKAGED_EDITOR_FILE"]
+    assert [file.read_text(encoding="utf-8") for file in files] == [GENERATOR["editor_text"]()] * 2
+    schema = jsonschema.Draft7Validator(json.loads(files[0].read_text(encoding="utf-8")))
+    full = ROOT / "tests" / "diptych" / "manifest" / "full_manifest.yaml"
+    content = yaml.safe_load(full.read_text())
+    assert list(schema.iter_errors(content)) == []
+    content["spec"]["model"] = {"name": "m", "provider": "opnai", "temprature": "1"}
+    content["spec"]["tools"] = [{"name": "a", "url": "http://a", "command": ["a"]}]
+    wrong = {error.json_path for error in schema.iter_errors(content)}
+    assert wrong == {"$.spec.model", "$.spec.model.provider", "$.spec.tools[0]"}
 
 
 def test_every_field_is_documented():

@@ -21,6 +21,7 @@ from diptych.cli.commands import (
     control,
     demo,
     events,
+    init,
     pin,
     run,
     serve,
@@ -44,9 +45,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _COMMANDS: Sequence[Callable[..., Any]] = (
-    serve.serve,
-    run.run,
+    init.init,
     chat.chat,
+    run.run,
+    serve.serve,
     events.events,
     events.attach,
     events.resume,

@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, signals, and output that nobody can take."""
+"""The end of a command: exit codes, signals, and output that cannot be written."""
 
 import asyncio
 import contextlib

@@ -84,7 +84,9 @@ async def print_availability(agent: RemoteAgent, screen: Screen) -> None:
             ("DEBUG_MOCK_RESPONSES is on: a script answers instead of a model.", "dim")
         )
     for unavailable in availability.unavailable:
-        screen.print_line(Mark.NOTE.value, f"unavailable: {unavailable_text(unavailable)}")
+        url = agent.server_urls.get(unavailable.name) if unavailable.kind == "server" else None
+        where = f" ({url})" if url else ""
+        screen.print_line(Mark.NOTE.value, f"unavailable: {unavailable_text(unavailable)}{where}")
 
 
 async def _follow(

@@ -32,7 +32,7 @@ class InputRequired(DiptychError):
 
 
 def can_ask() -> bool:
-    """Whether there is a person to ask: stdin and stderr are a terminal."""
+    """Return whether stdin and stderr are a terminal, so that a person can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -134,6 +134,8 @@ class TypedLines:
                 self._send(later, lambda: self._agent.send(self._run_id, later, is_follow_up=True))
             else:
                 self._warn(f"not sent: nothing stands after {LATER}")
+        elif line.startswith("/"):
+            self._warn(f"not sent: while the agent works there is only {LATER}; Ctrl-C aborts")
         elif line:
             self._send(line, lambda: self._agent.send(self._run_id, line))
 

@@ -108,7 +108,7 @@ class GrantSpec(StrictModel):
     """Some rights for some subjects."""
 
     to: NonEmptyList[GranteeSpec]
-    """Who gets the rights."""
+    """The subjects that get the rights."""
     may: NonEmptyList[Literal["ask", "read", "approve", "manage"]]
     """`ask`: start runs, and see, follow, steer, cancel and resume one's own. `read`: see all.
     `approve`: decide approvals of others' runs. `manage`: cancel any run and delete any session."""
@@ -144,7 +144,7 @@ class AccessSpec(StrictModel):
     grants: ShortList[GrantSpec] = ()
     """Who may do what, besides the Agents that `allowedNamespaces` lets in: they may ask."""
     approve_own: bool = False
-    """Whether who may `approve` may also decide on approvals of runs that it began itself."""
+    """Whether callers with `approve` may also decide on calls of runs that they started."""
     limits: LimitsSpec = Field(default_factory=LimitsSpec)
     """Limits of each subject."""
 
@@ -194,7 +194,7 @@ def _grantee(grantee: GranteeSpec, namespace: str) -> Grantee:
 
 @dataclass(frozen=True, slots=True)
 class PlatformAccess:
-    """What the operator tells every pod of an agent about its callers.
+    """The platform's access rules, which the operator writes for every pod of an agent.
 
     `agents` are the Agents of the cluster that may ask, as `<namespace>/<name>`.
     """

@@ -65,7 +65,7 @@ class ResourceFieldRef(StrictModel):
 
 
 class VariableSource(StrictModel):
-    """What a variable takes its value from, as in a Kubernetes container."""
+    """The source of a variable's value, as in a Kubernetes container."""
 
     exactly_one_of = ("configMapKeyRef", "secretKeyRef", "fieldRef", "resourceFieldRef")
 
@@ -89,7 +89,7 @@ class Variable(StrictModel):
     value: LongText | None = None
     """The variable's value."""
     value_from: VariableSource | None = None
-    """What the variable takes its value from."""
+    """The source of the value."""
 
 
 class ObjectRef(StrictModel):
@@ -126,7 +126,7 @@ class Resources(StrictModel):
 
 
 class ContainerSpec(StrictModel):
-    """What the agent's container is given; Kubernetes' own fields."""
+    """Kubernetes' own fields of the agent's container."""
 
     image: (
         Annotated[str, pattern(r"[!-~]+", "must be the name of an image, without blanks", 512)]
@@ -215,7 +215,7 @@ class TlsSpec(StrictModel):
 
 
 class ExposeSpec(StrictModel):
-    """How the agent is reached from outside of the cluster."""
+    """The agent's address outside the cluster."""
 
     exactly_one_of = ("gateway", "ingress")
     rules = (
@@ -328,7 +328,7 @@ class NetworkPort(StrictModel):
 
 
 class IngressRule(StrictModel):
-    """Who may reach the agent's pods, and at which ports."""
+    """Peers that may connect to the agent's pods, and the ports."""
 
     from_: LongList[NetworkPeer] = Field(default=(), alias="from")
     """The peers that may connect; anybody if absent."""
@@ -337,7 +337,7 @@ class IngressRule(StrictModel):
 
 
 class EgressRule(StrictModel):
-    """What the agent's pods may reach, and at which ports."""
+    """Peers that the agent's pods may connect to, and the ports."""
 
     to: LongList[NetworkPeer] = ()
     """The peers that the agent may connect to; anybody if absent."""
@@ -349,7 +349,7 @@ class NetworkSpec(StrictModel):
     """Rules added to the NetworkPolicy that follows from the rest of the manifest."""
 
     extra_ingress: ShortList[IngressRule] = ()
-    """Who else may reach the agent, such as a gateway or Prometheus."""
+    """Additional clients of the agent, such as a gateway or Prometheus."""
     extra_egress: ShortList[EgressRule] = ()
     """What else the agent may reach."""
 

@@ -243,6 +243,9 @@ def _load(path: Path, text: str) -> list[tuple[yaml.Node, Any, tuple[str, ...]]]
         if mark and (line := _quoted(text, mark.line)):
             _fail(path, f"{where}quote the text: {line}")
         hint = '; quote a text that holds ": "' if "mapping values" in str(error.problem) else ""
+        lines = text.split("\n")[mark.line : mark.line + 1] if mark else []
+        if mark and any("\t" in line[: mark.column + 1] for line in lines):
+            hint = "; indent with spaces: YAML takes no tabs"
         _fail(path, f"{where}is not valid YAML: {error.problem or error.context}{hint}")
     else:
         return loaded

@@ -133,6 +133,14 @@ def config_from_content(
 
     Raises `ConfigError`; `location` names the fields in its lines.
     """
+    (config,) = load_content(content, location, options).resolve([_PLACEHOLDER_URL])
+    return config
+
+
+def load_content(
+    content: Mapping[str, Any], location: SourceLocation, options: LocalOptions
+) -> LoadedAgents:
+    """Load one agent of a manifest's content; `resolve` follows its references."""
     manifest = validate_manifest(content, location)
     targets = ReferenceTargets(
         SecretSources(options.environ, options.secrets_file),
@@ -140,7 +148,7 @@ def config_from_content(
         options.services,
         public_url=public_url(options.environ),
     )
-    return replace(resolve_manifest(manifest, location, targets), data=options.data)
+    return LoadedAgents([(manifest, location)], targets, options.data)
 
 
 @dataclass(slots=True)
@@ -206,7 +214,7 @@ class FileContents:
             container = manifest.spec.container
             for variable in container.env:
                 if variable.name == MOCK and variable.value is not None:
-                    source = f"{location.describe(variable_path(container, MOCK))}: {MOCK}"
+                    source = f"{location.locate(variable_path(container, MOCK))}: {MOCK}"
                     yield source, script_of(manifest.metadata.name, variable.value, is_asked=True)
 
     def unmatched_names(self) -> Iterator[str]:

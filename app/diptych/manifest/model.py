@@ -60,11 +60,11 @@ class Parameters(StrictModel):
     max_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     """The most tokens of one reply."""
     reasoning_effort: OneLine | None = None
-    """How much a reasoning model reasons, in the endpoint's words, such as `low`."""
+    """The reasoning effort, as the endpoint names it, such as `low`."""
 
 
 class Timeouts(StrictModel):
-    """How long a model may take."""
+    """Time limits of requests to the model."""
 
     connect: Duration = _TIMEOUTS.connect
     """Until the endpoint accepts a connection."""
@@ -137,16 +137,16 @@ class ModelSpec(_Endpoint):
     """A model behind any OpenAI-compatible endpoint."""
 
     action_format: ActionFormat = RunSettings().action_format
-    """How the model says which tools and agents to call: `json` as JSON in the text of its reply,
+    """The form of the model's calls: `json` as JSON in the text of its reply,
     `native` in the API's own `tool_calls`, `auto` natively unless the endpoint refuses tools."""
     inputs: ShortList[InputKind] = ()
-    """What the model takes in messages besides text: `image`, `audio`, `file`. A chat that brings
-    something else is refused."""
+    """Inputs that the model takes besides text: `image`, `audio`, `file`. A chat with any other is
+    refused."""
     fallbacks: Annotated[tuple[FallbackSpec, ...], Field(strict=False, max_length=8)] = ()
     """Models to ask, one after the other, when this one cannot be reached, fails or is too slow."""
     parameters: Parameters = Field(default_factory=Parameters)
     """Parameters of each request to the model."""
     timeouts: Timeouts = Field(default_factory=Timeouts)
-    """How long the model may take; `total` holds for its fallbacks too."""
+    """Time limits of requests; `total` includes its fallbacks."""
     prices: PricesSpec | None = None
-    """What a million tokens cost; budget.cost needs it. Fallbacks count at the same prices."""
+    """Prices of a million tokens, which budget.cost needs. Fallbacks are charged at the same."""

@@ -90,7 +90,7 @@ API_KEY = "api-key"
 
 def unknown_provider(name: str) -> str:
     """Say which providers there are, and which one was probably meant."""
-    similar = get_close_matches(name.lower(), PROVIDERS, n=1, cutoff=0.6)
+    similar = get_close_matches(name.lower(), PROVIDERS, n=1, cutoff=0.7)
     meant = f'; did you mean "{similar[0]}"?' if similar else ""
     return f"must be one of {', '.join(PROVIDERS)}{meant}"
 

@@ -66,11 +66,12 @@ class References:
     ) -> None:
         self.targets = targets
         self.describe = location.describe
-        self._locate = location.locate
         self.problems: list[str] = []
         self.mounted_keys: dict[str, ValueProvider] = {}
         self._namespace = manifest.metadata.namespace
         self._folder = manifest.metadata.references
+        # The file in a pod is the operator's, whose lines nobody has seen.
+        self.locate = location.describe if self._folder else location.locate
 
     @property
     def is_mounted(self) -> bool:
@@ -78,7 +79,7 @@ class References:
         return self._folder is not None
 
     def add_problem(self, path: FieldPath, message: str) -> None:
-        self.problems.append(f"{self._locate(path)}: {message}")
+        self.problems.append(f"{self.locate(path)}: {message}")
 
     def key(
         self, path: FieldPath, kind: Kind, ref: KeyRef, *, is_required: bool = True

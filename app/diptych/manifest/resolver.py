@@ -161,7 +161,7 @@ class _Resolver(References):
         if MOCK in env:
             text, is_asked = env[MOCK]() or "", True
             path = variable_path(self._manifest.spec.container, MOCK)
-            source = f"{self.describe(path)}: {MOCK}"
+            source = f"{self.locate(path)}: {MOCK}"
         elif _scripts_by_agent(text):
             source = f"{name}: {MOCK}"
         script = script_of(name, text, is_asked=is_asked)

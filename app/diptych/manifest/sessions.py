@@ -60,7 +60,7 @@ class SessionsSpec(StrictModel):
     """The Redis that stores runs and sessions, so that they outlive their pod and all replicas
     share them. If absent, they are in the memory of one pod."""
     retention: Annotated[float, duration("1m", "720h")] = RETENTION
-    """How long a session is stored after its last run, from 1m to 720h."""
+    """The time that a session is kept after its last run, from 1m to 720h."""
     adopt: (
         Annotated[
             str,
@@ -78,10 +78,10 @@ class SessionsSpec(StrictModel):
     an Agent in a cluster has the conversations that it began itself; on a laptop they belong to the
     agent's name."""
     on_delete: Literal["keep", "purge"] = "keep"
-    """What becomes of the sessions when the Agent is deleted: `keep` leaves them until retention
+    """The fate of the sessions when the Agent is deleted: `keep` leaves them until retention
     ends, for an Agent that adopts them; `purge` deletes them once its runs have ended."""
     when_busy: Literal["enqueue", "reject", "interrupt"] = AgentDefinition().when_busy
-    """What happens to a request while another run of its session is active: `enqueue` lets it wait
+    """The handling of a request while another run of its session is active: `enqueue` lets it wait
     its turn, `reject` refuses it (409), `interrupt` cancels the other run."""
     queue_mode: QueueMode = RunSettings().queue_mode
-    """How many of the messages that wait in a run's queue join the run at a time."""
+    """Whether `one` or `all` of the messages queued for a run join it at a time."""

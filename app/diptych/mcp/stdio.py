@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 GRACE_PERIOD = 0.5  # seconds to exit after stdin is closed, and again after SIGTERM
 EXIT_TIMEOUT = 0.1  # seconds to exit after closing a pipe, and again to read the rest of stderr
-MAX_LINES = 3  # of stderr in a reason
+MAX_LINES = 4  # of stderr in a reason
 MAX_LINE_CHARS = 200  # of a line in a reason
 MAX_LOGGED_CHARS = 1000  # of a line in the log
 MAX_LINE_BYTES = 64 * 1024  # of a line of stderr; the rest of the line is dropped

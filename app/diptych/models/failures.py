@@ -13,12 +13,14 @@ import aiohttp
 from yarl import URL
 
 from diptych.core.errors import ModelCode, ModelError
+from diptych.manifest.providers import PROVIDERS
 from diptych.models.error_report import ErrorReport
 from diptych.models.refusals import ContextLimit, context_limit, is_malformed_call
 from diptych.net.name_server import unresolved
 from diptych.net.outgoing import AddressRefused
 from diptych.net.proxies import shown
 
+_LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 MAX_QUOTATION_CHARS = 200
 _RATE_LIMITED = 429
 _HOPELESS_STATUSES = frozenset({501, 505})  # not implemented: a retry reaches the same server
@@ -174,6 +176,8 @@ def connection_failure(
             return malformed_reply("something that is not HTTP")
         case aiohttp.ClientConnectorDNSError():
             why = unresolved(error.os_error)
+        case aiohttp.ClientConnectorError(os_error=ConnectionRefusedError()):
+            return _unreachable(where, "nothing listens there", may_retry=True)
         case aiohttp.ClientConnectorError():
             why = "no connection could be made"
         case _:
@@ -270,13 +274,21 @@ def quotation(text: str, secrets: Collection[str]) -> str:
     return text if len(text) <= MAX_QUOTATION_CHARS else text[: MAX_QUOTATION_CHARS - 1] + "…"
 
 
+def _local_server(where: str) -> str:
+    """Return which provider usually listens at this address of this machine."""
+    port = URL(where).port
+    local = ((name, URL(p.endpoint)) for name, p in PROVIDERS.items() if not p.secret)
+    return next((name for name, url in local if url.port == port), "the model's server")
+
+
 def _unreachable(
     where: str, why: str, *, code: ModelCode = "model_unreachable", may_retry: bool = False
 ) -> AttemptFailure:
-    message = (
-        f"The model endpoint {where} cannot be reached: {why}. "
-        "Check the model's endpoint, and that the network lets this agent through."
-    )
+    if URL(where).host in _LOOPBACK:
+        check = f"Start {_local_server(where)}, or change the model's endpoint."
+    else:
+        check = "Check the model's endpoint, and that the network lets this agent through."
+    message = f"The model endpoint {where} cannot be reached: {why}. {check}"
     return AttemptFailure(code, message, may_retry=may_retry)
 
 

@@ -8,8 +8,11 @@ from typing import Any
 
 import orjson
 import pytest
+from support.upstream_habits import said
+from support.upstream_server import upstream_in_thread
 
 from diptych.cli import main
+from diptych.manifest.providers import PROVIDERS
 
 Type = Callable[..., Any]
 
@@ -250,6 +253,36 @@ def test_run_says_what_is_unavailable(typed: Type, tmp_path: Path) -> None:
 def test_chat_is_one_session(typed: Type, tmp_path: Path) -> None:
     outcome = typed("chat", file_of(tmp_path, '["{}", "Yes."]'), stdin="One?\n\nTwo?\n")
     assert (outcome.code, outcome.out) == (0, "Yes.\nYes.\n")
+
+
+def test_chat_has_commands_and_says_what_is_none(typed: Type, tmp_path: Path) -> None:
+    file, lines = (
+        file_of(tmp_path, SCRIPT),
+        ("/help", "/tools", "/etc/hosts?", "/later One?", "/new"),
+    )
+    outcome = typed("chat", file, stdin="\n".join((*lines, "Two?", "/exit", "Three?")))
+    assert (outcome.code, outcome.out) == (0, "Hi.\nHi.\n")
+    for line in ("/tools  list the tools", "/etc/hosts? is none of the commands: /tools, /new"):
+        assert line in outcome.err
+    assert "a new conversation begins" in outcome.err
+
+
+@pytest.mark.parametrize("words", [["chat"], ["run", "Well?"]])
+def test_without_a_file_a_model_is_asked(
+    typed: Type, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for provider in PROVIDERS.values():
+        monkeypatch.delenv(provider.key_variable or "NONE", raising=False)
+    outcome = typed(*words, stdin="Well?")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "--model ollama:llama3.2, or set the key of a provider" in outcome.err
+    with upstream_in_thread(lambda _: said("Hi.")) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
+        for given in ([], ["--model", "openai:mine"]):
+            assert typed(*words, *given, stdin="Well?").out == "Hi.\n"
+    assert [asked["model"] for asked in server.requests] == ["gpt-5-mini", "mine"]
+    assert {headers["authorization"] for headers in server.headers} == {"bearer sk-1"}
 
 
 def test_serve_says_which_port_it_cannot_have(typed: Type, tmp_path: Path) -> None:

@@ -85,10 +85,13 @@ async def soon(claim) -> None:
 async def test_lines_are_sent_in_order_to_steer_or_to_follow_up(keyboard) -> None:
     agent = Agent()
     lines, screen = opened(agent)
-    os.write(keyboard, b"one\n\n  \n/later two\n/later  \n/latest three\n")
+    os.write(keyboard, b"one\n\n  \n/later two\n/later  \n/latest\nthree\n")
     await soon(lambda: len(agent.sent) == 3)
-    assert agent.sent == [("r", "one", False), ("r", "two", True), ("r", "/latest three", False)]
-    assert screen.lines == ["! not sent: nothing stands after /later"]
+    assert agent.sent == [("r", "one", False), ("r", "two", True), ("r", "three", False)]
+    assert screen.lines == [
+        "! not sent: nothing stands after /later",
+        "! not sent: while the agent works there is only /later; Ctrl-C aborts",
+    ]
     lines.close()
 
 

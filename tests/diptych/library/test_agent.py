@@ -106,7 +106,9 @@ def test_a_name_that_no_agent_of_the_file_has_is_refused(tmp_path: Path) -> None
             id="a mistake in the manifest",
         ),
         pytest.param(
-            manifest("first"), "spec.container.env[0]: DEBUG_MOCK_RESPONSES: ", id="no replies"
+            manifest("first"),
+            "line 1: spec.container.env[0]: DEBUG_MOCK_RESPONSES: ",
+            id="no replies",
         ),
     ],
 )

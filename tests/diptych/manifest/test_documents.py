@@ -76,7 +76,9 @@ def test_a_file_that_is_no_good_is_one_line(tmp_path: Path, content: bytes, line
 def test_a_mistake_of_syntax_has_its_line(tmp_path: Path, content: str, line: str) -> None:
     path = tmp_path / "agent.yaml"
     path.write_text(content)
-    assert problem_of(path).startswith(line)
+    problem = problem_of(path)
+    assert problem.startswith(line)
+    assert problem.endswith("; indent with spaces: YAML takes no tabs") == ("\t" in content)
 
 
 @pytest.mark.parametrize(

@@ -256,7 +256,7 @@ def test_variables_of_the_container_hold_for_their_agent() -> None:
     assert (coordinator.mock_responses, coordinator.mock_source) == (None, "")
     assert researcher.mock_responses == '["{}", "Found."]'
     assert researcher.mock_source == (
-        "agent.yaml: document 2 (researcher): spec.container.env[0]: DEBUG_MOCK_RESPONSES"
+        "agent.yaml: document 2 (researcher): line 33: spec.container.env[0]: DEBUG_MOCK_RESPONSES"
     )
     assert researcher.public_url == "https://researcher.example.com"
 

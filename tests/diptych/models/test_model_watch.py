@@ -78,7 +78,7 @@ async def test_an_endpoint_that_is_away_is_found_at_the_start_without_a_run(
             assert found(model) == trouble  # the time stays that of its beginning
     lines = [line for line in caplog.messages if "is unavailable: " in line]
     assert len(lines) == 1
-    assert "no connection could be made" in lines[0]
+    assert "nothing listens there. Start the model's server, or change" in lines[0]
 
 
 async def test_a_key_that_is_refused_is_found_at_the_start_and_is_not_shown() -> None:

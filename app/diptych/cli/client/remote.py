@@ -4,7 +4,7 @@ import asyncio
 import os
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,7 +25,7 @@ from diptych.net.sse import MEBIBYTE, SseParser, SseTooLong
 from diptych.ports import Item, Notice
 
 Choice: TypeAlias = Literal["approve", "reject"]
-"""What a person at the terminal may decide."""
+"""The decisions that the terminal offers."""
 
 TOKEN_VARIABLE = "DIPTYCH_TOKEN"  # noqa: S105 - its name
 CONNECT_SECONDS = 5.0
@@ -100,12 +100,16 @@ def token_of_environment() -> BearerToken | None:
 class RemoteAgent:
     """An agent at a URL. All methods raise `RemoteError`, and `RequestError` for a wrong request.
 
-    `name` is what a person calls the agent, `attach_flags` are the flags with which `diptych
-    attach` reaches it, and `was_there` tells whether it is worth waiting for.
+    `name` is what a person calls the agent. `model` says which model it asks and where, and
+    `server_urls` has the URLs of its tool servers by name, as far as they are known here.
+    `attach_flags` are the flags with which `diptych attach` reaches it, and `was_there` tells
+    whether it is worth waiting for.
     """
 
     def __init__(self, http: httpx.AsyncClient, url: str) -> None:
         self.name = url
+        self.model = "the model"
+        self.server_urls: Mapping[str, str] = {}
         self.url = url
         self.attach_flags = f"--at {url}"
         self.was_there = False
@@ -119,6 +123,11 @@ class RemoteAgent:
         missing = [Unavailable(m["kind"], m["name"], m["reason"]) for m in body.get("missing", ())]
         notes = body.get("notes", ())
         return Availability(missing, any("DEBUG_MOCK_RESPONSES" in note for note in notes))
+
+    async def tools(self) -> list[tuple[str, str]]:
+        """Return the name and description of all tools and agents that it can call now."""
+        body = await self._json("GET", "/v1/agent")
+        return [(each["name"], each["description"]) for each in (*body["tools"], *body["agents"])]
 
     async def start(
         self, question: str, session_id: str | None, on_notice: Callable[[Notice], None]
@@ -182,7 +191,7 @@ class RemoteAgent:
             async with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
                 self.was_there = True
                 if response.status_code != httpx.codes.OK:
-                    _raise_status(response.status_code, await response.aread())
+                    _raise_status(self.url, response.status_code, await response.aread())
                 async for chunk in response.aiter_bytes():
                     if events := parser.feed(chunk):
                         yield [_read_item(kind, data) for kind, data, _ in events]
@@ -271,7 +280,7 @@ class RemoteAgent:
             raise self._connection_error(error) from error
         self.was_there = True
         if response.status_code not in accepts:
-            _raise_status(response.status_code, response.content)
+            _raise_status(self.url, response.status_code, response.content)
         try:
             return orjson.loads(response.content)
         except orjson.JSONDecodeError as error:
@@ -321,7 +330,7 @@ async def agent_at(url: str, auth: httpx.Auth | None = None) -> AsyncIterator[Re
         yield RemoteAgent(http, url)
 
 
-def _raise_status(status: int, body: bytes) -> NoReturn:
+def _raise_status(url: str, status: int, body: bytes) -> NoReturn:
     """Raise the error for a response that is no success; it repeats what the agent said."""
     code = ""
     try:
@@ -329,7 +338,7 @@ def _raise_status(status: int, body: bytes) -> NoReturn:
         message = content["error"]["message"] if "error" in content else content["detail"]
         code = str(content.get("error", content).get("code") or "")
     except (orjson.JSONDecodeError, KeyError, TypeError):
-        message = "the server at this address is not a Diptych agent"
+        message = f"the server at {url} is not a Diptych agent"
     if status == httpx.codes.UNAUTHORIZED:
         message += f"; {TOKEN_VARIABLE} holds the token or key that is sent"
     message = f"HTTP {status}: {message}"

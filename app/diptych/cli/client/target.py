@@ -18,7 +18,7 @@ _CLUSTER_OPTIONS = "--kubeconfig, --context, --namespace and --as-service-accoun
 
 
 def is_file(address: str) -> bool:
-    """Whether the path exists and can be read: a named pipe can, a folder cannot."""
+    """Return whether the path exists and is no folder; it may be a named pipe."""
     path = Path(address)
     return "://" not in address and path.exists() and not path.is_dir()
 
@@ -38,18 +38,26 @@ def local_options(
 
 
 def connect(
-    address: str,
+    address: str | None,
     cluster: ClusterFlags,
     agent: str | None = None,
     secrets: Path | None = None,
     services: Sequence[str] | None = None,
     data: "DataFolder | None" = None,
+    model: str | None = None,
 ) -> "AbstractAsyncContextManager[RemoteAgent]":
-    """Return a client of an agent, as a context; a file is served meanwhile.
+    """Return a client of an agent, as a context; one of a file or a model is served meanwhile.
 
-    `agent`, `secrets`, `services` and `data` go with a file. Raises `ConfigError`, and for an agent
-    that runs elsewhere any other `DiptychError`.
+    Without an address it is an agent without tools, which asks `model`, or the provider whose key
+    is set. `agent`, `secrets`, `services` and `data` go with a file. Raises `ConfigError`, and for
+    an agent that runs elsewhere any other `DiptychError`.
     """
+    if address is None:
+        if data:
+            raise ConfigError("--data goes with a file")
+        return _of_model(model, agent, secrets, services)
+    if model:
+        raise ConfigError(f"--model goes without {address}: {address} says which model it asks")
     is_url = "://" in address
     name = None if is_url else AgentName.parse(address)
     if is_file(address) or not (is_url or name):
@@ -63,6 +71,29 @@ def connect(
     if name is None:
         return connect_remote(address, cluster)
     return _in_cluster(name, cluster, f"there is no file {address}, and in the cluster: ")
+
+
+def _of_model(
+    model: str | None, agent: str | None, secrets: Path | None, services: Sequence[str] | None
+) -> "AbstractAsyncContextManager[RemoteAgent]":
+    from diptych.cli.client.local import agent_of_model
+    from diptych.manifest.environment import MOCK
+    from diptych.manifest.providers import PROVIDERS, provider_model, provider_of
+
+    if agent or services:
+        raise ConfigError("--agent and --service go with a file")
+    options = local_options(secrets, services)
+    if model is not None:
+        return agent_of_model(provider_model(model), options)
+    provider = provider_of(options.environ)
+    if provider is None and not options.environ.get(MOCK, "").strip():
+        raise ConfigError(
+            "no model to talk to: give --model PROVIDER:NAME, such as --model ollama:llama3.2, or "
+            "set the key of a provider, such as OPENAI_API_KEY; or name a file (`diptych init` "
+            "writes one)"
+        )
+    known = {"provider": provider, "name": PROVIDERS[provider].example_model} if provider else None
+    return agent_of_model(known, options)
 
 
 def connect_remote(

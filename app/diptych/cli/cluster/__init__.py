@@ -1,1 +1,1 @@
-"""What the command line does in a cluster, through the person's own `kubectl`."""
+"""Commands for a cluster; they run the user's own `kubectl`."""

@@ -52,7 +52,7 @@ class AgentObject:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it is ready by a status of its newest manifest."""
+        """Whether it is Ready, with a status for its newest generation."""
         return self.condition("Ready").status == "True" and not self.staleness
 
     @property

@@ -16,29 +16,41 @@ from diptych.cli.client.target import connect, is_file
 from diptych.cli.cluster.kubectl import ClusterFlags
 from diptych.cli.commands.options import (
     AgentOfFile,
-    AnyAgent,
     Data,
+    ModelName,
     NoInput,
+    OptionalAgent,
     Secrets,
     Services,
     SessionId,
     set_up_quiet_logging,
 )
 from diptych.cli.exits import ABORTED, INPUT_REQUIRED, cancelled_by_signals
+from diptych.core.errors import DiptychError
 
 if TYPE_CHECKING:
     from diptych.cli.client.remote import RemoteAgent
     from diptych.cli.output.screen import Screen
 
 _PROMPT = "❯ "
+_HINT = "/help lists the commands"
+_COMMANDS = {
+    "/tools": "list the tools and agents that can be called",
+    "/new": "start a new conversation",
+    "/later": "followed by a line, while the agent works: asked after its answer",
+    "/help": "show this",
+    "/exit": "leave; so does Ctrl-D",
+}
 _HELP = (
-    "a line typed meanwhile steers, /later … waits its turn; Ctrl-C aborts an answer, Ctrl-D ends"
+    "A line typed while the agent works is sent to it at once. Ctrl-C aborts the answer, a second "
+    "one leaves."
 )
 
 
 def chat(
-    target: AnyAgent,
     cluster: ClusterFlags,
+    target: OptionalAgent = None,
+    model: ModelName = None,
     agent: AgentOfFile = None,
     session: SessionId = None,
     no_input: NoInput = False,
@@ -46,12 +58,14 @@ def chat(
     service: Services = None,
     data: Data = None,
 ) -> None:
-    """Talk with an agent: it remembers what was said before.
+    """Talk with an agent, or without a file with a model: it remembers what was said before.
 
-    A line typed while the agent works steers it; `/later …` waits until it has answered. Ctrl-C
+    Without --model, the first provider whose key is set is asked, such as openai for
+    OPENAI_API_KEY. A line typed while the agent works steers it; `/help` lists the commands. Ctrl-C
     aborts the answer, a second one leaves; Ctrl-D ends. A cluster is reached by a port-forward.
 
-    Examples: `diptych chat agent.yaml`, `diptych chat team/helper`
+    Examples: `diptych chat agent.yaml`, `diptych chat --model ollama:llama3.2`,
+    `diptych chat team/helper`
     """
     from diptych.cli.data import data_folder
     from diptych.cli.output.screen import Mark, Screen
@@ -59,8 +73,8 @@ def chat(
 
     set_up_quiet_logging()
     screen = Screen()
-    folder = data_folder(data, [Path(target)] if is_file(target) else ())
-    connection = connect(target, cluster, agent, secrets, service, folder)
+    folder = data_folder(data, [Path(target)] if target and is_file(target) else ())
+    connection = connect(target, cluster, agent, secrets, service, folder, model)
     try:
         with asyncio.Runner() as runner:
             client = runner.run(cancelled_by_signals(connection.__aenter__()))
@@ -88,12 +102,20 @@ def _converse(
     from diptych.cli.typed_lines import TypedLines, can_ask
 
     runner.run(cancelled_by_signals(print_availability(agent, screen)))
-    screen.print_line((f"{agent.name} · {_HELP}", "dim"))
+    screen.print_line((f"{agent.name} · {_HINT}", "dim"))
     asks = can_ask() and not no_input
     was_aborted = False
-    while (question := _read_question(screen, was_aborted=was_aborted)) is not None:
+    while (question := _read_question(screen, was_aborted=was_aborted)) not in (None, "/exit"):
+        question = question.removeprefix("/later ")  # nothing is to be waited for
+        if question.startswith("/"):
+            was_aborted = False
+            session = None if question == "/new" else session
+            runner.run(cancelled_by_signals(_show(question, agent, screen)))
+            continue
         typed = TypedLines(agent, screen, asks=asks, steers=True)
-        following = start_and_follow(agent, question, session, Timeline(screen), typed)
+        following = start_and_follow(
+            agent, question, session, Timeline(screen, model=agent.model), typed
+        )
         try:
             ended = runner.run(cancelled_by_signals(following))
             session, was_aborted = ended.session_id, ended.status == "aborted"
@@ -103,6 +125,33 @@ def _converse(
                 ("✗ aborted", "red"), ", before the agent had said that the run has begun"
             )
         screen.print_gap()
+
+
+async def _show(command: str, agent: "RemoteAgent", screen: "Screen") -> None:
+    """Show what a command is about; say so if there is none of this name."""
+    from diptych.cli.output.screen import Mark
+    from diptych.cli.output.wording import one_line
+
+    match command:
+        case "/help":
+            for name, text in _COMMANDS.items():
+                screen.print_line((f"  {name:<8}", "bold"), text)
+            screen.print_line((_HELP, "dim"))
+        case "/new":
+            screen.print_line(("a new conversation begins", "dim"))
+        case "/tools":
+            try:
+                tools = await agent.tools()
+            except DiptychError as error:
+                screen.print_line(Mark.NOTE.value, str(error))
+                return
+            for name, text in tools:
+                screen.print_line((f"  {name}  ", "bold"), one_line(text, screen.width))
+            if not tools:
+                screen.print_line(("  it has no tools, and no agents to call", "dim"))
+        case _:
+            known = ", ".join(_COMMANDS)
+            screen.print_line(Mark.NOTE.value, f"{command} is none of the commands: {known}")
 
 
 def _read_question(screen: "Screen", *, was_aborted: bool) -> str | None:
@@ -127,4 +176,4 @@ def _read_question(screen: "Screen", *, was_aborted: bool) -> str | None:
             was_aborted = True
             continue
         if line.strip():
-            return line
+            return line.strip() if line.strip().startswith("/") else line

@@ -1,4 +1,4 @@
-"""How a function becomes a command, and the options that several commands take."""
+"""The options that several commands take, and the decorator that makes a function a command."""
 
 import functools
 import inspect
@@ -27,11 +27,18 @@ At: TypeAlias = Annotated[
 RunningAgent: TypeAlias = Annotated[
     str, typer.Argument(metavar="URL|AGENT", help="The agent's URL, or an Agent of a cluster.")
 ]
-AnyAgent: TypeAlias = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE|URL|AGENT",
-        help="A file with Agents, an agent's URL, or an Agent of a cluster: [namespace/]name.",
+_ANY_AGENT = typer.Argument(
+    metavar="FILE|URL|AGENT",
+    help="A file with Agents, an agent's URL, or an Agent of a cluster: [namespace/]name.",
+)
+AnyAgent: TypeAlias = Annotated[str, _ANY_AGENT]
+OptionalAgent: TypeAlias = Annotated[str | None, _ANY_AGENT]
+ModelName: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="PROVIDER:NAME",
+        help="Without a file: the model to ask, such as ollama:llama3.2.",
     ),
 ]
 Files: TypeAlias = Annotated[list[Path], typer.Argument(metavar="FILE", help="Files with Agents.")]

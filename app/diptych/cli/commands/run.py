@@ -11,6 +11,7 @@ from diptych.cli.commands.options import (
     AgentOfFile,
     AnyAgent,
     Json,
+    ModelName,
     NoInput,
     Secrets,
     Services,
@@ -22,10 +23,11 @@ from diptych.core.errors import ConfigError
 
 async def run(
     target: AnyAgent,
-    question: Annotated[
-        str, typer.Argument(metavar="QUESTION", help="What to ask; - reads it from stdin.")
-    ],
     cluster: ClusterFlags,
+    question: Annotated[
+        str | None, typer.Argument(metavar="QUESTION", help="What to ask; - reads it from stdin.")
+    ] = None,
+    model: ModelName = None,
     agent: AgentOfFile = None,
     session: SessionId = None,
     as_json: Json = False,
@@ -33,7 +35,7 @@ async def run(
     secrets: Secrets = None,
     service: Services = None,
 ) -> int:
-    """Ask an agent one question, and watch it work.
+    """Ask an agent one question, and watch it work; or a model, if there is only a question.
 
     All Agents of the file are served on free ports of this machine meanwhile. The answer goes to
     stdout, the progress to stderr; Ctrl-C aborts the run.
@@ -42,7 +44,8 @@ async def run(
     aborted, 2 if the configuration is wrong, 4 if a call waits for a decision and nobody can be
     asked: with --no-input or --json, or without a terminal.
 
-    Examples: `diptych run agent.yaml "What is 2 + 2?"`, `diptych run team/helper "Well?"`
+    Examples: `diptych run agent.yaml "What is 2 + 2?"`, `diptych run team/helper "Well?"`,
+    `diptych run --model ollama:llama3.2 "Well?"`
     """
     from diptych.cli.exits import EXIT_CODE_BY_STATUS, INPUT_REQUIRED
     from diptych.cli.follow import Renderer, print_availability, start_and_follow
@@ -51,13 +54,17 @@ async def run(
     from diptych.cli.output.timeline import Timeline
     from diptych.cli.typed_lines import InputRequired, TypedLines, can_ask
 
-    text = sys.stdin.read().strip() if question == "-" else question
+    address = target if question is not None else None
+    if address is None and is_file(target):
+        raise ConfigError(f'a question is missing: diptych run {target} "What can you do?"')
+    asked = target if question is None else question
+    text = sys.stdin.read().strip() if asked == "-" else asked
     if not text.strip():
         raise ConfigError("the question is empty; give it in quotes, or - to read it from stdin")
     set_up_quiet_logging()
-    async with connect(target, cluster, agent, secrets, service) as client:
+    async with connect(address, cluster, agent, secrets, service, model=model) as client:
         screen = Screen()
-        renderer: Renderer = JsonLines() if as_json else Timeline(screen)
+        renderer: Renderer = JsonLines() if as_json else Timeline(screen, model=client.model)
         if not as_json:
             await print_availability(client, screen)
         typed = TypedLines(client, screen, asks=can_ask() and not (no_input or as_json))
@@ -66,7 +73,7 @@ async def run(
         except InputRequired as waiting:
             what = f"{waiting.run_id} {waiting.call_id} --at {target}"
             way = f"diptych approve {what}, or diptych reject {what}"
-            if is_file(target):
+            if address is None or is_file(address):
                 way = "its run ends with this command; ask without --no-input, or serve the file"
             screen.print_line(Mark.NOTE.value, f"{waiting.call_id} waits for a decision: {way}")
             return INPUT_REQUIRED

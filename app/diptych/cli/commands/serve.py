@@ -5,6 +5,7 @@ import contextlib
 import gc
 import logging
 import os
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from diptych.cli.commands.options import Data, Secrets, Services
 from diptych.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from diptych.manifest.loader import LocalOptions
     from diptych.serve.hosted_agent import HostedAgent
 
 _logger = logging.getLogger(__name__)
@@ -55,6 +57,12 @@ def serve(
     has_docs: Annotated[
         bool, typer.Option("--docs", help="Show the API for people, at /docs and /redoc.")
     ] = False,
+    reload: Annotated[
+        bool,
+        typer.Option(
+            "--reload", help="Start again when a file, or a Python file beside it, has changed."
+        ),
+    ] = False,
 ) -> None:
     """Serve every Agent of the files, one port each; the first port answers for all.
 
@@ -82,6 +90,8 @@ def serve(
         serve_until_signal,
     )
 
+    if reload:
+        _serve_with_reload(files or [], local_options(secrets, service), port)
     settings = process_settings(os.environ)
     if not (files or os.environ.get("AGENT_NAME", "").strip()):
         raise ConfigError(
@@ -110,6 +120,18 @@ def serve(
     )
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(serving)
+
+
+def _serve_with_reload(files: Sequence[Path], options: "LocalOptions", port: int | None) -> None:
+    from diptych.cli.commands.reload import free_port, serve_with_reload
+    from diptych.manifest.environment import process_settings
+
+    if not files:
+        raise ConfigError("--reload watches files: give one, as in diptych serve agent.yaml")
+    arguments = [argument for argument in sys.argv[1:] if argument != "--reload"]
+    if (port if port is not None else process_settings(os.environ).port) == 0:
+        arguments.append(f"--port={free_port()}")
+    raise typer.Exit(serve_with_reload(files, options, arguments))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

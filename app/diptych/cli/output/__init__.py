@@ -1,1 +1,1 @@
-"""What the command line writes: an answer to stdout, a run's progress to stderr, reports."""
+"""Output: answers on stdout, progress of runs on stderr, reports."""

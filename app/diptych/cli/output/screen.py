@@ -10,12 +10,15 @@ import re
 import sys
 from collections.abc import Iterable
 from enum import Enum
-from typing import NoReturn, TextIO, TypeAlias
+from typing import TYPE_CHECKING, NoReturn, TextIO, TypeAlias
 
 from rich.console import Console
 from rich.text import Text
 
 from diptych.net.redaction import SECRETS
+
+if TYPE_CHECKING:
+    from diptych.cli.output.markdown import MarkdownAnswer
 
 REFRESH_SECONDS = 0.1
 _MARGIN = "  │ "
@@ -33,7 +36,7 @@ Line: TypeAlias = tuple[Part, ...]
 
 
 class Mark(Enum):
-    """What a line reports: a text with its style, as the line begins."""
+    """The first characters of a report's line, with their style."""
 
     OK = ("✓ ", "green")
     FAILED = ("✗ ", "red")
@@ -86,6 +89,7 @@ class Screen:
         self._out = out or sys.stdout
         self._err = _Console(err or sys.stderr)
         self._answers_on_terminal = self._out.isatty()
+        self._markdown: MarkdownAnswer | None = None
         self.is_live = self._err.file.isatty() and not self._err.is_dumb_terminal
         self._has_open_answer = False
         self._has_status = False
@@ -94,7 +98,7 @@ class Screen:
 
     @property
     def width(self) -> int:
-        """How many characters a line of stderr holds."""
+        """Characters in a line of stderr."""
         return self._err.width if self.is_live else _PIPE_WIDTH
 
     def print_line(self, *parts: Part) -> None:
@@ -108,17 +112,31 @@ class Screen:
             self.print_line()
 
     def write_answer(self, text: str) -> None:
-        """Write the next piece of the answer to stdout."""
+        """Write the next piece of the answer to stdout; a terminal shows its markdown."""
         if not self._has_open_answer:
             self._end_last_line()
-        self._out.write(printable(text) if self._answers_on_terminal else text)
-        self._out.flush()
-        self._has_open_answer = not text.endswith("\n")
+        if self._answers_on_terminal:
+            if self._markdown is None:
+                self._markdown = self._open_markdown()
+            self._markdown.write(printable(text))
+            self._has_open_answer = True
+        else:
+            self._out.write(text)
+            self._out.flush()
+            self._has_open_answer = not text.endswith("\n")
 
     def end_answer(self) -> None:
         """End the last line of the answer."""
-        if self._has_open_answer:
+        if self._answers_on_terminal:
+            self._end_last_line()
+            self._markdown = None
+        elif self._has_open_answer:
             self.write_answer("\n")
+
+    def _open_markdown(self) -> "MarkdownAnswer":
+        from diptych.cli.output.markdown import MarkdownAnswer
+
+        return MarkdownAnswer(_Console(self._out))
 
     def write_quote(self, text: str) -> None:
         """Write the next piece of a text behind a margin, dimmed and wrapped."""
@@ -156,9 +174,8 @@ class Screen:
         if self._has_status:
             self._err.file.write(_CLEAR_LINE)
             self._has_status = False
-        if self._has_open_answer and self._answers_on_terminal:
-            self._out.write("\n")
-            self._out.flush()
+        if self._markdown and self._has_open_answer:
+            self._markdown.end()
             self._has_open_answer = False
         if self._quote_column:
             self._print(Text(""), end="\n")

@@ -38,6 +38,7 @@ _CUT_ANSWERS = {
     "content_filter": "the answer is not whole: a content filter cut it off",
 }
 _REASONING = "reasoning"  # the key of the model's reasoning among quotes; a call's is its id
+LONG_WAIT_SECONDS = 3.0
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _RESULT_CHARS = 40, 200  # at least, at most
 
@@ -66,9 +67,14 @@ class Timeline:
     """
 
     def __init__(
-        self, screen: Screen, *, question: bool = False, now: Callable[[], float] = time.monotonic
+        self,
+        screen: Screen,
+        *,
+        question: bool = False,
+        model: str = "the model",
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take where to write, whether the question is shown, and a clock in seconds."""
+        """Take where to write, whether the question is shown, the model, and a clock in seconds."""
         self._screen = screen
         self._shows_question = question
         self._now = now
@@ -83,23 +89,35 @@ class Timeline:
         self._started_at: float | None = None
         self._model_calls = 0
         self._is_native = False
-        self._waiting_for = "the model"
+        self._model = model
+        self._waiting_for = self._awaited()
         self._waiting_since = now()
+        self._told_wait = False  # a pipe is told once of a long wait
 
     def render(self, item: Item) -> None:
         if isinstance(item, Notice):
             self._render_notice(item)
         else:
             self._render_record(item)
-        targets = dict.fromkeys(call.target for call in self._pending.values())
-        waiting_for = ", ".join(targets) or "the model"
+        waiting_for = self._awaited()
         if waiting_for != self._waiting_for:
             self._waiting_for, self._waiting_since = waiting_for, self._now()
+            self._told_wait = False
+
+    def _awaited(self) -> str:
+        """Say what the run waits for: the results of calls, or the model's next reply."""
+        if targets := ", ".join(dict.fromkeys(call.target for call in self._pending.values())):
+            return f"the call of {targets}"
+        number = "the first reply" if not self._model_calls else f"reply {self._model_calls + 1}"
+        return f"{number} of {self._model}"
 
     def refresh(self) -> None:
         if self._stage is not _Stage.WORKING or self._quoted or self._open_approvals:
             return
         passed = self._now() - self._waiting_since
+        if not self._screen.is_live and passed >= LONG_WAIT_SECONDS and not self._told_wait:
+            self._told_wait = True
+            self._print_line((f"… waiting for {self._waiting_for}", "dim"))
         spinner = _SPINNER[int(passed / REFRESH_SECONDS) % len(_SPINNER)]
         self._screen.show_status(f"{spinner} waiting for {self._waiting_for} · {passed:.1f} s")
 

@@ -1,4 +1,4 @@
-"""What happens below a run, for people: events as they come, and runs with their cost."""
+"""The runs below a run: their events as they arrive, and a tree with costs."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +28,7 @@ _EVENT_MARKS: Mapping[str, tuple[str, str]] = {
     "aborted": ("✗ aborted: ", "red"),
     "max_steps": ("✗ max_steps: ", "red"),
 }
-"""How the line of an event begins; those that say nothing to a person are not here."""
+"""The prefix of each event's line. Other events are not shown."""
 _RUN_STYLES = {"completed": "green", "running": "cyan", "input-required": "magenta"}
 
 

@@ -129,7 +129,9 @@ def test_a_script_that_cannot_be_read_is_a_mistake_of_its_file(typed: Type, tmp_
     file = file_of(tmp_path, agent("one", "http://127.0.0.1:9", **spec))
     outcome = typed("check", file)
     assert (outcome.code, outcome.out) == (2, "")
-    place = f"error: {file}: spec.container.env[0]: DEBUG_MOCK_RESPONSES: is not valid JSON: "
+    place = (
+        f"error: {file}: line 8: spec.container.env[0]: DEBUG_MOCK_RESPONSES: is not valid JSON: "
+    )
     assert outcome.err.startswith(place)
 
 
@@ -138,7 +140,7 @@ def test_a_grant_to_a_key_that_there_is_not_is_a_mistake(typed: Type, tmp_path: 
     file = file_of(tmp_path, agent("a", "http://127.0.0.1:9/v1", access=access))
     outcome = typed("check", file)
     field = "spec.access.grants[0].to[1].key"
-    said = f"{file}: {field}: cy is no name of access.keys; there is none"
+    said = f"{file}: line 12: {field}: cy is no name of access.keys; there is none"
     assert outcome.code == 2
     assert said in outcome.err
 

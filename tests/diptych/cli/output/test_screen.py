@@ -17,6 +17,19 @@ class Terminal(io.StringIO):
         """What was written, without bold and dim."""
         return re.sub(r"\x1b\[[0-9;]*m", "", self.getvalue())
 
+    @property
+    def shown(self) -> list[str]:
+        """Its lines as a person sees them, after movements of the cursor."""
+        lines, row = [""], 0
+        moves = re.compile(r"\x1b\[([0-9?]*)([A-Za-z])|(\n)|(\r)|([^\x1b\n\r]+)")
+        for count, move, is_down, is_start, text in moves.findall(self.text):
+            row += bool(is_down) - (int(count or 1) if move == "A" else 0)
+            lines += [""] * (row + 1 - len(lines))
+            if move == "K" or is_start:
+                lines[row] = ""
+            lines[row] += text
+        return [line.rstrip() for line in lines]
+
 
 @pytest.fixture(autouse=True)
 def narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +66,8 @@ def test_what_a_model_writes_cannot_command_the_terminal() -> None:
     screen.write_quote("\x1b[2J")
     screen.end_quote()
     screen.print_line("\x1b[2J", ("\x9b2J", "red"))
-    assert out.getvalue() == "?]0;title? one\ntwo?\n".replace("?", "\N{REPLACEMENT CHARACTER}")
+    screen.end_answer()
+    assert out.shown == [line.replace("?", "\ufffd") for line in ("?]0;title? one", "two?", "")]
     assert "\x1b[2J" not in err.getvalue()
     assert "\x9b" not in err.getvalue()
 
@@ -63,7 +77,46 @@ def test_a_line_interrupts_an_answer_on_the_next_line() -> None:
     screen = Screen(terminal, terminal)
     screen.write_answer("half an ans")
     screen.print_line("✗ failed")
-    assert terminal.text == "half an ans\n✗ failed\n"
+    assert terminal.shown == ["half an ans", "✗ failed", ""]
+    screen.write_answer("the rest")
+    screen.end_answer()
+    assert terminal.shown[-2:] == ["the rest", ""]
+
+
+MARKDOWN = """\
+A **bold** word,
+`code` and a [link](http://a).
+
+1. one
+
+2. two
+
+```python
+# no **bold**
+
+pass
+```
+
+The end.
+"""
+
+
+@pytest.mark.parametrize("size", [1, 7, len(MARKDOWN)])
+def test_a_terminal_shows_markdown_whatever_its_pieces(size: int) -> None:
+    terminal = Terminal()
+    screen = Screen(terminal, terminal)
+    for start in range(0, len(MARKDOWN), size):
+        screen.write_answer(MARKDOWN[start : start + size])
+    screen.end_answer()
+    assert [line for line in terminal.shown if line] == [
+        "A bold word,",
+        "code and a link (http://a).",
+        " 1 one",
+        " 2 two",
+        " # no **bold**",
+        " pass",
+        "The end.",
+    ]
 
 
 def test_a_status_is_replaced_by_the_next_line() -> None:

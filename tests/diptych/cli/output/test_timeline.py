@@ -174,3 +174,29 @@ LIMIT = "Reached maximum reasoning steps (5)"
 def test_what_happens_to_a_run_is_a_line(item: Item, line: str | None, answer: str) -> None:
     lines, told = rendered([item])
     assert (lines[:1], told) == ([line] if line else [], answer)
+
+
+def test_a_long_wait_is_shown_with_what_is_waited_for() -> None:
+    err, now = io.StringIO(), [0.0]
+    model = "m at http://models"
+    timeline = Timeline(Screen(io.StringIO(), err), model=model, now=lambda: now[0])
+
+    def after(seconds: float, *items: Item) -> None:
+        for item in items:
+            timeline.render(item)
+        now[0] += seconds
+        timeline.refresh()
+
+    w = Writer()
+    after(2.9, w("user_message", "Hi"))
+    assert err.getvalue() == ""
+    after(0.1)
+    after(5)
+    after(3.1, w("model_reply", "{}"), w.call("1"))
+    after(3.1, w.result("1", "4"))
+    waits = [line for line in err.getvalue().splitlines() if line.startswith("…")]
+    assert waits == [
+        "… waiting for the first reply of m at http://models",
+        "… waiting for the call of add",
+        "… waiting for reply 2 of m at http://models",
+    ]
