@@ -256,7 +256,7 @@ def test_variables_of_the_container_hold_for_their_agent() -> None:
     assert (coordinator.mock_responses, coordinator.mock_source) == (None, "")
     assert researcher.mock_responses == '["{}", "Found."]'
     assert researcher.mock_source == (
-        "agent.yaml: document 2 (researcher): line 33: spec.container.env[0]: DEBUG_MOCK_RESPONSES"
+        "agent.yaml: document 2 (researcher): line 34: spec.container.env[0]: DEBUG_MOCK_RESPONSES"
     )
     assert researcher.public_url == "https://researcher.example.com"
 
@@ -282,21 +282,21 @@ def test_public_url_of_the_process_is_that_of_its_only_agent(count: int, url: st
 
 
 LOOSE_ENDS = """\
-1 (coordinator): line 6: spec.instructionsFrom: key coordinator of ConfigMap prompts is missing; \
+1 (coordinator): line 7: spec.instructionsFrom: key coordinator of ConfigMap prompts is missing; \
 set PROMPTS_COORDINATOR, or give --secrets FILE
-1 (coordinator): line 10: spec.model.apiKey: key api-key of Secret models is missing; \
+1 (coordinator): line 11: spec.model.apiKey: key api-key of Secret models is missing; \
 set MODELS_API_KEY, or give --secrets FILE
-1 (coordinator): line 15: spec.tools[0].serviceRef: Service calculator has no address here; \
+1 (coordinator): line 16: spec.tools[0].serviceRef: Service calculator has no address here; \
 give --service calculator=URL
-1 (coordinator): line 16: spec.tools[0].headers[0].valueFrom: key token of Secret tools is \
+1 (coordinator): line 17: spec.tools[0].headers[0].valueFrom: key token of Secret tools is \
 missing; set TOOLS_TOKEN, or give --secrets FILE
-1 (coordinator): line 19: spec.agents[0]: there is no Agent researcher here (namespace default); \
+1 (coordinator): line 20: spec.agents[0]: there is no Agent researcher here (namespace default); \
 add its file, or give --service researcher=URL
-1 (coordinator): line 20: spec.agents[1]: there is no Agent lawyer here (namespace legal); \
+1 (coordinator): line 21: spec.agents[1]: there is no Agent lawyer here (namespace legal); \
 add its file, or give --service lawyer=URL
-2 (broken): line 28: spec.container.env[0].valueFrom: key a.b of Secret keys is missing; \
+2 (broken): line 29: spec.container.env[0].valueFrom: key a.b of Secret keys is missing; \
 set KEYS_A_B, or give --secrets FILE
-2 (broken): line 28: spec.model: is required, unless DEBUG_MOCK_RESPONSES is set
+2 (broken): line 29: spec.model: is required, unless DEBUG_MOCK_RESPONSES is set
 """
 
 
