@@ -27,7 +27,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> None:
+def on_nav(nav: Navigation, **_: object) -> None:
     """Note the order of the pages."""
     _order[:] = nav.pages
 
