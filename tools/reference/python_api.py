@@ -7,12 +7,18 @@ import inspect
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+
+import diptych.testing
 
 import diptych
 
 FILE = Path(__file__).parents[2] / "docs" / "reference" / "python.md"
 WIDTH = 100
+FIRST = ("Agent", "tool")
+TESTING = """\
+For tests of agents without a model and without effects, in any test runner.
+"""
 HEAD = """\
 # Python API
 
@@ -29,15 +35,25 @@ def text() -> str:
 
 
 def _lines() -> Iterator[str]:
-    for name in diptych.__all__:
-        value = getattr(diptych, name)
-        yield f"## {name}\n"
-        if inspect.isclass(value):
-            yield from _class(name, value)
-        elif callable(value):
-            yield from _function(name, value)
-        else:
-            yield f"```python\n{name} = {value}\n```\n"
+    for name in sorted(diptych.__all__, key=lambda name: (name not in FIRST, name)):
+        yield from _described(name, getattr(diptych, name))
+    yield f"## diptych.testing\n\n{TESTING}"
+    for name in diptych.testing.__all__:
+        yield from _described(f"testing.{name}", getattr(diptych.testing, name))
+
+
+def _described(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 - any public name
+    yield f"## {name}\n"
+    if inspect.isclass(value):
+        yield from _class(name, value)
+    elif inspect.isroutine(value):
+        yield from _function(name, value)
+    elif members := get_args(value):
+        names = (
+            each.__name__ if inspect.isclass(each) else str(each).replace("typing.", "")
+            for each in members
+        )
+        yield f"One of {', '.join(f'`{each}`' for each in names)}.\n"
 
 
 def _class(name: str, value: type) -> Iterator[str]:
@@ -96,9 +112,7 @@ def _initial(value: type) -> list[str]:
 def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     """Return the parameters without the first, `self` or `cls`, of a method."""
     given = node.args
-    if given.args and given.args[0].arg in {"self", "cls"}:
-        given.args = given.args[1:]
-    every = [*given.posonlyargs, *given.args]
+    every = [each for each in (*given.posonlyargs, *given.args) if each.arg not in {"self", "cls"}]
     defaults = [None] * (len(every) - len(given.defaults)) + list(given.defaults)
     found = [_parameter(*each) for each in zip(every, defaults, strict=True)]
     if given.vararg:
