@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
-import diptych.testing
-
 import diptych
+import diptych.testing
 
 FILE = Path(__file__).parents[2] / "docs" / "reference" / "python.md"
 WIDTH = 100
