@@ -3,7 +3,7 @@
 Where pods must start, fail or end first, which is the kubelet's affair, the 20 s begin with the
 last of that: a pod's first start, failure, readiness or end. Without any, with the fault.
 
-With FAULT_TABLE=FILE it writes what was seen, as docs/troubleshooting.md shows it.
+With FAULT_TABLE=FILE it writes what was seen, as docs/reference/faults.md shows it.
 """
 
 import contextlib

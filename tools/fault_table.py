@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 - a script, no package
-"""Writes docs/troubleshooting.md of what `e2e/test_fault_table.py` saw.
+"""Writes docs/reference/faults.md from what `e2e/test_fault_table.py` saw.
 
     FAULT_TABLE=/tmp/faults make e2e ARGS="-k fault_table"
     python tools/fault_table.py /tmp/faults
@@ -13,24 +13,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parent.parent / "docs" / "troubleshooting.md"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "faults.md"
 HEAD = """\
-# Troubleshooting
+# Faults of an Agent, and how they show
 
-Start with what is wrong, in two sentences, the first of which says whether it serves:
+<!-- tools/fault_table.py writes this page from what e2e/test_fault_table.py saw. -->
 
-    kubectl describe agents.diptych.dev NAME     # under Status: Advice, and at the end Events
-    diptych status                               # the operator, and each Agent with a problem
-
-Each of these {count} faults was made on a real cluster ({nodes}), many at a time, by
-`e2e/test_fault_table.py`. The table has what was seen: `kubectl get agents` (READY, REASON,
-REPLICAS), the condition, `status.advice` as `kubectl describe` shows it, the Event, and the labels
-of the operator's metric `diptych_operator_bad_conditions`. `diptych status` says what the advice
-says, with the condition's reason before it. The last column has the seconds until the status named
-the fault, and until it did not any more once it was mended. In parentheses: from the last start,
-failure, readiness or end of a pod that it depends on, where there was one, as that takes as long as
-the kubelet needs; the machine had other work, too. The test holds these, and where there is no
-pod all of it, to 20 s, less the seconds between two looks of its own.
+Each of these {count} faults was made on a real cluster ({nodes}). The columns: `kubectl get agents`
+(READY, REASON, REPLICAS), the condition, `status.advice` as `kubectl describe` shows it, the Event,
+and the labels of the metric `diptych_operator_bad_conditions`. The last column has the seconds
+until the status named the fault, and until it was clear again after the repair; in parentheses,
+counted from the last change of a pod. The test requires at most 20 s.
 
 | fault | `kubectl get` | condition | advice | Event | metric | seconds |
 |---|---|---|---|---|---|---|
@@ -43,8 +36,7 @@ def main(file: str) -> None:
     seen = [json.loads(line) for line in Path(file).read_text().splitlines()]
     rows = "".join(map(row, seen))
     head = HEAD.format(nodes="kind, one node, two cores", count=len(seen))
-    _, _, old_rows = PAGE.read_text().partition("|---|---|---|---|---|---|---|\n")
-    PAGE.write_text(head + rows + old_rows[old_rows.index("\n\n") + 1 :])
+    PAGE.write_text(head + rows)
 
 
 def row(one: dict[str, Any]) -> str:

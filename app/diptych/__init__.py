@@ -108,15 +108,15 @@ __all__ = [
     "tool",
 ]
 
-_MODULES = (
+_MODULES = (  # the first that has a name is the one that defines it for users
     "core.errors",
-    "core.codec",
     "core.messages",
     "core.model_request",
-    "ports",
     "library.tools",
     "library.models",
     "library.events",
+    "core.codec",
+    "ports",
     "library.results",
     "library.hooks",
     "library.following",
