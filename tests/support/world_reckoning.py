@@ -243,7 +243,7 @@ def _repeats(world):
     for run_id, run in world.store.runs.items() if world.is_obsessed else ():
         pokes = 0
         for r in run.records:
-            if r.event_type == "user_message":
+            if r.event_type in {"user_message", "agent_response"}:  # a follow-up is logged early
                 pokes = 0
             elif r.event_type == "tool_call" and r.content["tool"] == "poke":
                 pokes += 1
