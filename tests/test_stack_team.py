@@ -1,5 +1,6 @@
 """Several agents of one process behind the first port: OpenAI's clients, each agent's access."""
 
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 import pytest_asyncio
 from langchain_openai import ChatOpenAI
 from openai import AsyncOpenAI
-from support.stack import Stage, agent, call, frames, stages, text_of
+from support.stack import Stage, agent, frames, stages, text_of
 
 from diptych.access.grants import Grant, Grantee, Right
 from diptych.http.team_router import TeamMember, TeamRouter
@@ -27,7 +28,7 @@ HI: Any = [{"role": "user", "content": "hi"}]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def team() -> AsyncIterator[list[Stage]]:
-    delegation = call("delegate_to_researcher", task="look")
+    delegation = json.dumps({"agent": "researcher", "task": "look"})
     configs = (
         agent(delegation, "{}", "I coordinate.", name=NAMES[0], agents=(_peer("researcher"),)),
         *(agent("{}", f"I am the {name}.", name=name) for name in NAMES[1:]),
@@ -62,7 +63,7 @@ async def test_one_connection_lists_and_asks_every_agent(client: AsyncOpenAI) ->
         "researcher": "I am the researcher.",
         "writer": "I am the writer.",
     }
-    with pytest.raises(openai.NotFoundError, match="coordinator"):
+    with pytest.raises(openai.NotFoundError, match=r"'painter'.*coordinator, researcher, writer"):
         await client.chat.completions.create(model="painter", messages=HI)
     with pytest.raises(openai.NotFoundError):
         await client.models.retrieve("painter")
@@ -75,6 +76,8 @@ async def test_a_response_is_found_at_its_agent_again(client: AsyncOpenAI) -> No
         model="writer", input="go on", previous_response_id=first.id
     )
     assert following.output_text == "I am the writer."
+    unnamed = await client.responses.create(input="on", previous_response_id=following.id)
+    assert unnamed.output_text == "I am the writer."
     await client.responses.delete(first.id)
     with pytest.raises(openai.NotFoundError):
         await client.responses.retrieve(first.id)
@@ -94,6 +97,8 @@ async def test_each_agent_has_its_whole_api_below_its_name(team: list[Stage]) ->
     assert (await team[2].run(run["id"]))["status"] == "completed"
     card = (await door.get("/agents/researcher/.well-known/agent-card.json")).json()
     assert card["name"] == "researcher"
+    urls = {interface["url"] for interface in card["supportedInterfaces"]}
+    assert urls == {f"{team[0].url}/agents/researcher/a2a{rest}" for rest in ("", "/rest")}
     page = await door.get("/agents/writer", follow_redirects=True)
     assert (page.status_code, page.headers["content-type"].split(";")[0]) == (200, "text/html")
     assert (await door.get("/agents/painter/v1/models")).status_code == 404
@@ -121,6 +126,27 @@ async def test_bodies_are_refused_at_the_door_as_at_an_agent(team: list[Stage]) 
     assert text_of(frames(streamed.text)) == "I am the writer."
     rebound = await team[0].http.get("/v1/models", headers={"Host": "evil.example"})
     assert rebound.status_code == 421
+
+
+async def test_a_delegation_through_the_door_reaches_the_agent_of_its_path(
+    team: list[Stage],
+) -> None:
+    peer = PeerConfig("helper", url=f"{team[0].url}/agents/writer")
+    replies = (json.dumps({"agent": "helper", "task": "hi"}), "{}", "done")
+    async with stages(agent(*replies, name="caller", agents=(peer,))) as (caller,):
+        await caller.chat(session_id="s")
+        results = [event["content"] for event in await caller.memory()]
+    assert any("I am the writer." in str(content) for content in results), results
+
+
+async def test_nothing_is_read_of_a_caller_whom_no_agent_accepts() -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        yield b"{"
+        pytest.fail("the rest of the body was read")
+
+    async with _door({"ci": lambda: "s3cret"}, {name: [] for name in NAMES}) as http:
+        refused = await http.post("/v1/chat/completions", content=endless())
+    assert refused.status_code == 401
 
 
 async def test_a_caller_sees_and_asks_only_what_each_agent_grants_it() -> None:

@@ -23,7 +23,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from diptych.a2a import extension
-from diptych.http.agent_profile import CARD_PATH, OLDER_CARD_PATHS, AgentProfile
+from diptych.http.agent_profile import CARD_PATH, OLDER_CARD_PATHS, PREFIX, AgentProfile
 from diptych.http.errors import REST_PATH
 
 RPC_PATH = "/a2a"
@@ -123,4 +123,4 @@ def _own_base(request: Request) -> str:
         name, port = request.scope.get("server") or ("localhost", None)
         host = f"[{name}]" if ":" in str(name) else str(name)
         host = f"{host}:{port}" if port else host
-    return f"{request.url.scheme}://{host}"
+    return f"{request.url.scheme}://{host}{request.scope.get(PREFIX, '')}"

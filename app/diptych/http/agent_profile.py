@@ -7,6 +7,9 @@ OLDER_CARD_PATHS = ("/.well-known/agent.json", "/a2a/v0.3/.well-known/agent-card
 """Of the card for clients of A2A 0.3: a path that such clients know, and the usual one below a base
 URL of its own, for those that know no other."""
 
+PREFIX = "diptych.prefix"
+"""Key of a scope: the path below which `http.team_router` serves the agent; absent at its root."""
+
 
 @dataclass(frozen=True, slots=True)
 class AgentProfile:

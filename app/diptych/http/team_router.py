@@ -9,20 +9,23 @@ port.
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 from starlette.datastructures import MutableHeaders
-from starlette.responses import RedirectResponse
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diptych.core.errors import DiptychError, Overloaded, RunLost
-from diptych.http.guards import MAX_BODY
+from diptych.http.agent_profile import PREFIX
+from diptych.http.errors import error_body, error_response
+from diptych.http.guards import MAX_BODY, RequestIds
 from diptych.net.memory_budget import MemoryBudget, json_size
 
 AGENTS_PATH = "/agents/"
 _MODELS_PATH = "/v1/models"
 _ASKING_PATHS = frozenset({"/v1/chat/completions", "/v1/responses"})
+_OF_BODY = frozenset({b"content-length", b"content-type", b"transfer-encoding"})
 _RUN_PATHS = ("/v1/responses/", "/v1/runs/")
 
 
@@ -67,21 +70,42 @@ class TeamRouter:
         if name not in self._members:
             return self._first
         if not slash:
-            return RedirectResponse(f"{AGENTS_PATH}{name}/")
+            return RequestIds(RedirectResponse(f"{AGENTS_PATH}{name}/"))
         app = self._members[name].app
 
         async def below_prefix(scope: Scope, receive: Receive, send: Send) -> None:
-            raw = f"/{rest}".encode()
-            await app({**scope, "path": f"/{rest}", "raw_path": raw}, receive, send)
+            inner = {"path": f"/{rest}", "raw_path": f"/{rest}".encode()}
+            await app({**scope, **inner, PREFIX: f"{AGENTS_PATH}{name}"}, receive, send)
 
         return below_prefix
 
     async def _ask(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the body as far as an agent's guard would, then let the named agent answer it.
 
-        A body that is too large, or for which there is no memory, is left to the first agent's
-        guard, which counts and refuses it.
+        Nothing is read for a caller whom no agent accepts. A body that is too large, or for which
+        there is no memory, is left to the first agent's guard, which counts and refuses it.
         """
+        if not await self._is_accepted(scope):
+            await self._first(scope, receive, send)
+            return
+        received, body = await self._read(receive)
+        asked = _fields_of(body)
+        model, previous = asked.get("model"), asked.get("previous_response_id")
+        app = self._app_of(model)
+        if isinstance(model, str) and model not in self._members:
+            app = RequestIds(await self._unknown_model(model, scope))
+        elif model is None and isinstance(previous, str):
+            app = await self._owner_of(previous)
+        await app(scope, _replayed(received, receive), send)
+
+    async def _is_accepted(self, scope: Scope) -> bool:
+        for member in self._members.values():
+            if (await _models_of(member.app, scope)).start["status"] == HTTPStatus.OK:
+                return True
+        return False
+
+    async def _read(self, receive: Receive) -> tuple[list[Message], bytes]:
+        """Return the messages of a body, and the body; without memory for it, an empty one."""
         share = self._memory_budget.share()
         received: list[Message] = []
         body = b""
@@ -98,7 +122,14 @@ class TeamRouter:
             body = b""
         finally:
             share.release()  # the agent's guard counts it from here on
-        await self._app_of(_model_of(body))(scope, _replayed(received, receive), send)
+        return received, body
+
+    async def _unknown_model(self, model: str, scope: Scope) -> Response:
+        answers = [await _models_of(member.app, scope) for member in self._members.values()]
+        names = [each["id"] for answer in answers for each in answer.models]
+        message = f"no agent here is called {model[:64]!r}; the models are: {', '.join(names)}"
+        body = error_body(message, "invalid_request_error", code="model_not_found", param="model")
+        return error_response(scope["path"], HTTPStatus.NOT_FOUND, body)
 
     async def _owner_of(self, run_id: str) -> ASGIApp:
         others: list[ASGIApp] = []  # may have had it; an agent with another store says RunLost
@@ -118,11 +149,11 @@ class TeamRouter:
 
         If every agent refuses the caller, the first one's refusal is the answer.
         """
-        answers = [await _answer_of(member.app, scope) for member in self._members.values()]
+        answers = [await _models_of(member.app, scope) for member in self._members.values()]
         listing = [a for a in answers if a.start["status"] == HTTPStatus.OK] or answers[:1]
         start, body = listing[0]
         if start["status"] == HTTPStatus.OK:
-            models = [model for answer in listing for model in orjson.loads(answer.body)["data"]]
+            models = [model for answer in listing for model in answer.models]
             body = orjson.dumps({"object": "list", "data": models})
             MutableHeaders(scope=start)["Content-Length"] = str(len(body))
         await send(start)
@@ -133,9 +164,20 @@ class _Answer(NamedTuple):
     start: Message
     body: bytes
 
+    @property
+    def models(self) -> list[Any]:
+        """The models that an agent lists; none if it refuses the caller."""
+        if self.start["status"] != HTTPStatus.OK:
+            return []
+        listed: list[Any] = orjson.loads(self.body)["data"]
+        return listed
 
-async def _answer_of(app: ASGIApp, scope: Scope) -> _Answer:
+
+async def _models_of(app: ASGIApp, scope: Scope) -> _Answer:
+    """Ask an application for its models, as the caller of this request."""
     sent: list[Message] = []
+    headers = [(name, value) for name, value in scope["headers"] if name not in _OF_BODY]
+    path = {"path": _MODELS_PATH, "raw_path": _MODELS_PATH.encode(), "query_string": b""}
 
     async def receive() -> Message:
         return {"type": "http.request", "body": b"", "more_body": False}
@@ -143,16 +185,16 @@ async def _answer_of(app: ASGIApp, scope: Scope) -> _Answer:
     async def keep(message: Message) -> None:
         sent.append(message)
 
-    await app(dict(scope), receive, keep)
+    await app({**scope, **path, "method": "GET", "headers": headers}, receive, keep)
     return _Answer(sent[0], b"".join(message.get("body", b"") for message in sent[1:]))
 
 
-def _model_of(body: bytes) -> object:
+def _fields_of(body: bytes) -> dict[str, Any]:
     try:
         parsed = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return None
-    return parsed.get("model") if isinstance(parsed, dict) else None
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
 
 
 def _replayed(received: list[Message], receive: Receive) -> Receive:

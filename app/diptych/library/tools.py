@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from ipaddress import ip_address
 from pathlib import PurePath
 from typing import Any, TypeAlias, TypeVar, overload
@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from diptych.core.catalog import SEPARATOR
 from diptych.core.errors import ConfigError
 from diptych.manifest.settings import OverrideConfig, ToolFunction, ToolServerConfig
+from diptych.manifest.validation import closest_name
 
 FUNCTIONS = "functions"
 """The name of the tool server of Python functions."""
@@ -62,6 +63,14 @@ def tool(
     after its result. `ask`: the reason why each call needs approval; rules of `policy` go first.
     `timeout`: seconds that one call may take (default 60).
     """
+    known = [each.name for each in fields(ToolMarks)]
+    for name in marks:
+        if name not in known:
+            hint = closest_name(name, known)
+            raise ConfigError(
+                f"@tool: {name} is no mark"
+                + (f"; did you mean {hint}?" if hint else f"; known are {', '.join(known)}")
+            )
 
     def mark(marked: _Function) -> _Function:
         setattr(marked, _MARKS, ToolMarks(**marks))
@@ -88,7 +97,7 @@ class ToolSources:
 
 def sort_tools(agent: str, tools: Iterable[ToolSource]) -> ToolSources:
     """Sort tools by their kind, and name the servers. Raises `ConfigError`."""
-    if isinstance(tools, str | Mapping):
+    if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
         raise ConfigError(f"Agent({agent!r}): tools: must be a list; write [{tools!r:.60}]")
     sources, problems = ToolSources(), list[str]()
     taken = {FUNCTIONS}
@@ -97,9 +106,14 @@ def sort_tools(agent: str, tools: Iterable[ToolSource]) -> ToolSources:
             sources.servers.append(given)
             taken.add(str(given.get("name")))
         elif isinstance(given, str):
-            sources.servers.append(
-                {"name": unique(name_of_url(given, "tools"), taken), "url": given}
-            )
+            if "://" not in given:
+                problems.append(
+                    f"Agent({agent!r}): tools[{number}]: {given!r:.60} is not a URL; give the "
+                    "function itself, or a command as a list of strings"
+                )
+                continue
+            name = unique(name_of_url(given, "tools"), taken)
+            sources.servers.append({"name": name, "url": given})
         elif isinstance(given, list | tuple):
             name = unique(_name_of_command(given), taken)
             sources.servers.append({"name": name, "command": list(given)})

@@ -110,6 +110,8 @@ def check_files(files: Sequence[Path]) -> "FileContents":
     for manifest, location in contents.manifests:
         for path, problem in _cluster_problems(manifest.spec):
             contents.problems.append(f"{location.locate(path)}: {problem}")
+        for path, note in _missing_in_cluster(manifest.spec):
+            contents.notes.append(f"{location.locate(path)}: {note}")
     return contents
 
 
@@ -255,14 +257,18 @@ def _cluster_problems(spec: AgentSpec) -> Iterator[tuple[FieldPath, str]]:
     is_scripted = any(variable.name == MOCK for variable in spec.container.env)
     if spec.model is None and not is_scripted:
         yield ("spec", "model"), f"is required, unless {MOCK} is set in container.env"
-    for path, model in _models(spec.model):
-        if model.provider and not model.endpoint and model.provider not in PUBLIC:
-            yield (*path, "endpoint"), NEEDS_ENDPOINT
-        if model.provider in KEYED and not model.carries_key:
-            yield (*path, "apiKey"), NEEDS_KEY
     yield from unknown_keys(spec.access)
     if spec.pod_template:
         yield from pod_spec_mistakes(spec.pod_template.spec, ("spec", "podTemplate", "spec"))
+
+
+def _missing_in_cluster(spec: AgentSpec) -> Iterator[tuple[FieldPath, str]]:
+    """Find what a laptop takes from the provider or the environment, and a cluster does not."""
+    for path, model in _models(spec.model):
+        if model.provider and not model.endpoint and model.provider not in PUBLIC:
+            yield (*path, "endpoint"), f"works on this machine; {NEEDS_ENDPOINT}"
+        if model.provider in KEYED and not model.carries_key:
+            yield (*path, "apiKey"), f"works on this machine; {NEEDS_KEY}"
 
 
 def _models(model: ModelSpec | None) -> Iterator[tuple[FieldPath, ModelSpec | FallbackSpec]]:

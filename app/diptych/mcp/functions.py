@@ -28,17 +28,20 @@ def function_server(server: ToolServerConfig) -> MCPServer[Any]:
     for function in server.functions:
         name = getattr(function, "__name__", type(function).__name__)
         if name in names:
-            problems.append(f"tool server {server.name}: two functions are called {name}")
+            problems.append(
+                f"two functions are called {name}; rename the one at {_place(function)}"
+            )
             continue
         names.add(name)
         if not is_usable_name(name):
-            problems.append(f"tool server {server.name}: {name} is no valid tool name: {NAME_RULE}")
+            why = "a lambda has no name: write a def" if name == "<lambda>" else NAME_RULE
+            problems.append(f"{name} at {_place(function)} is no valid tool name: {why}")
             continue
         try:
             tools.append(_tool(function, name))
         except (InvalidSignature, PydanticUserError, TypeError, ValueError, NameError) as error:
             reason = str(error).partition("\n")[0]
-            problems.append(f"tool server {server.name}: {name} cannot be a tool: {reason}")
+            problems.append(f"{name} at {_place(function)} cannot be a tool: {reason}")
     if problems:
         raise ConfigError(*problems)
     # MCPServer would configure the program's root logger, unless that has a handler already.
@@ -50,8 +53,18 @@ def function_server(server: ToolServerConfig) -> MCPServer[Any]:
         root.removeHandler(handler)
 
 
+def _place(function: ToolFunction) -> str:
+    """Return the file and line of a function, or its module if it is not written in Python."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        return str(getattr(function, "__module__", None) or type(function).__module__)
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
 def _tool(function: ToolFunction, name: str) -> Tool:
     """Make a tool of a function. Raises `InvalidSignature` and others if it is unsuitable."""
+    if inspect.isclass(function):
+        raise InvalidSignature("it is a class; give a function, or a method of an instance")
     called = (function, getattr(function, "__call__", None))  # noqa: B004 - to inspect its kind
     if any(
         inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in called
@@ -61,6 +74,12 @@ def _tool(function: ToolFunction, name: str) -> Tool:
     for parameter in signature.parameters.values():
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
             raise InvalidSignature(f"its parameter {parameter} cannot be passed by name")
+        if parameter.annotation is parameter.empty and parameter.kind != parameter.VAR_KEYWORD:
+            example = f"{parameter.name}: str"
+            raise InvalidSignature(
+                f"its parameter {parameter.name} has no type, and the model would guess; write "
+                f"{example}, or Any"
+            )
     try:
         tool = Tool.from_function(_with_error_text(function), name=name)
     except PydanticUserError:

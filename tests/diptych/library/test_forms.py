@@ -254,7 +254,7 @@ def pay(amount: int) -> str:
     [
         ({"tools": [5]}, r"Agent\('a'\): tools\[0\]: must be a function, a URL, a command"),
         ({"tools": "https://tools.example.com"}, r"tools: must be a list; write \['https"),
-        ({"tools": ["not a url"]}, r"Agent\('a'\): spec.tools\[0\].url"),
+        ({"tools": ["add"]}, r"Agent\('a'\): tools\[0\]: 'add' is not a URL; give the function"),
         ({"tools": [[]]}, r"Agent\('a'\): spec.tools\[0\].command"),
         ({"tools": [shout, shout]}, "two functions are called shout"),
         ({"agents": ["nonsense"]}, r"Agent\('a'\): spec.agents\[0\].url"),

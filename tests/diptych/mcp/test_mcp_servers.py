@@ -4,6 +4,7 @@ import ast
 import asyncio
 import functools
 import os
+import re
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -100,6 +101,7 @@ def typed(*, takes: Any = int, gives: Any = int) -> Callable[..., Any]:
 
 def takes_all(*n: int) -> None: ...
 def takes_first(n: int, /) -> None: ...
+def untyped(n): ...  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize(
@@ -115,6 +117,8 @@ def takes_first(n: int, /) -> None: ...
         (typed(gives="Nowhere"), "name 'Nowhere' is not defined"),
         (takes_all, "its parameter *n: int cannot be passed by name"),
         (takes_first, "its parameter n: int cannot be passed by name"),
+        (untyped, "its parameter n has no type, and the model would guess; write n: str, or Any"),
+        (Plain, "it is a class; give a function, or a method of an instance"),
     ],
 )
 def test_a_function_that_cannot_be_a_tool_is_refused_when_its_agent_is_made(
@@ -124,8 +128,8 @@ def test_a_function_that_cannot_be_a_tool_is_refused_when_its_agent_is_made(
     with pytest.raises(ConfigError) as caught:
         Agent("a", tools=[function, sync_double, sync_double], mock_responses=["{}"])
     first, second = caught.value.problems
-    assert first.startswith(f"tool server functions: {name} cannot be a tool: {reason}")
-    assert second == "tool server functions: two functions are called sync_double"
+    assert re.match(rf"{re.escape(name)} at \S+ cannot be a tool: {re.escape(reason)}", first)
+    assert second.startswith("two functions are called sync_double; rename the one at ")
 
 
 def not_awaited(n: int) -> Any:
@@ -318,7 +322,10 @@ def exiting(program: str, **options: Any) -> ToolServerConfig:
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
-        ("sys.stderr.write('a\\nb\\n\\nc\\nd'); sys.exit(4)", "exited with code 4: b | c | d"),
+        (
+            "sys.stderr.write('0\\na\\nb\\n\\nc\\nd'); sys.exit(4)",
+            "exited with code 4: a | b | c | d",
+        ),
         (
             "sys.exit('\\x1b[31mred\\x1b[0m \\x00\\x07\\u202e|\\r\\tend')",
             "exited with code 1: red | end",
