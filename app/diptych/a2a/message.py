@@ -62,7 +62,7 @@ def read_a2a_request(request: SendMessageRequest, headers: Mapping[str, str]) ->
 
 
 def read_steering(message: Message, request: RunRequest) -> MessageQueued:
-    """Read a message to an existing task, without its context;
+    """Read a message to an existing task, without its context.
 
     `request` comes from `read_a2a_request`.
     """

@@ -203,7 +203,7 @@ class TaskUpdates:
 
 
 def _artifact(turn: int, text: str, end: Record | None) -> Artifact:
-    """Return an answer or a piece of it;
+    """Return an answer or a piece of it.
 
     `end` is the answer's record, for the last piece. A typed answer has its value beside its text;
     a truncated one is marked.
@@ -290,7 +290,7 @@ def _newest(history: Sequence[Message], length: int | None) -> Sequence[Message]
 
 
 def _echo(entry: RunEntry, sent: Message) -> Message:
-    """Return the caller's message, rebuilt from its notes."""
+    """Return the caller's message as sent, with its run's task and context ids."""
     message = as_sent(sent)
     message.task_id, message.context_id = entry.run_id, entry.session_id
     return message

@@ -100,7 +100,7 @@ def _read_response_format(response_format: Mapping[str, Any] | None) -> JSONObje
 
 
 def _read_forced_tools(tools: Sequence[Any] | None, choice: object) -> TypedOutput | None:
-    """Return the tools of which one must be called;
+    """Return the tools of which one must be called.
 
     None if no call is forced. Raises `InvalidRequest` for a missing tool or an invalid schema.
     """

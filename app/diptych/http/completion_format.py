@@ -28,7 +28,7 @@ STREAMED_NOTICES = frozenset(
 
 
 class CompletionFormat:
-    """Formats one run;
+    """Formats one run.
 
     `model` is the agent's name. With `tools` the answer is formatted as a call of one of these
     caller's tools.

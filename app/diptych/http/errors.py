@@ -111,7 +111,7 @@ _REST_STATUS = {
 
 
 class RunFailed(DiptychError):
-    """A run ended without an answer or cannot be read further;
+    """A run ended without an answer or cannot be read further.
 
     `code` says why. With `has_made_calls` clients must not retry automatically, as OpenAI's do on
     5xx and 409: tools would run again. `headers` name the run.
@@ -366,7 +366,7 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
 
 
 def _methods_of(request: Request) -> str:
-    """Return the allowed methods of all routes of a path;
+    """Return the allowed methods of all routes of a path.
 
     Starlette returns the first route's only. Lazy routes answer for themselves.
     """

@@ -56,9 +56,9 @@ class RequestIds:
 
 
 class CorsForApi:
-    """ASGI middleware:
+    """ASGI middleware: CORS for `/v1/`, without credentials.
 
-    CORS for `/v1/`, without credentials. `origins` holds the manifest's allowed origins, or `*` for
+    `origins` holds the manifest's allowed origins, or `*` for
     all. Other paths get no CORS headers.
     """
 

@@ -99,7 +99,7 @@ class Conversation(NamedTuple):
 def read_conversation(
     messages: Sequence[CallerMessage], inputs: Collection[str] = (), places: Sequence[str] = ()
 ) -> Conversation:
-    """Read a conversation;
+    """Read a conversation.
 
     `inputs` are the model's input kinds besides text (`model.inputs`). `places` are the messages'
     paths in the body, by default in `messages`. Raises `InvalidRequest` without a question, or for

@@ -1,8 +1,7 @@
-"""The OpenAPI document:
+"""The OpenAPI document: FastAPI's, completed with replies, headers and errors.
 
-FastAPI's, completed with replies, headers and errors. FastAPI describes paths, parameters and
-bodies. Routes declare replies with `reply`; the schemas (`http.schemas`) are imported with the
-document only, to keep starts fast.
+FastAPI describes paths, parameters and bodies. Routes declare replies with `reply`; the schemas
+(`http.schemas`) are imported with the document only, to keep starts fast.
 """
 
 from collections.abc import Iterator

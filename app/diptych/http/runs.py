@@ -225,7 +225,7 @@ async def _message(request: Request, body: MessageBody) -> MessageQueued:
 
 
 def _json(view: dict[str, Any], status: int = 200) -> Response:
-    """Return a possibly large view as JSON;
+    """Return a possibly large view as JSON.
 
     FastAPI would copy it twice and take ten times as long.
     """

@@ -101,7 +101,7 @@ class AnswerReplay:
         self._is_comparing = bool(recorded)
 
     def new_text(self, piece: str) -> str:
-        """Return the new part of a piece."""
+        """Return the part of a piece that is not logged yet."""
         if not self._is_comparing:
             return piece
         expected = self._recorded[self._position : self._position + len(piece)]

@@ -90,7 +90,10 @@ class AgentAccess:
         try:
             self._platform = read_platform_access(text)
         except ValueError as error:
-            _logger.error("the platform's word on callers cannot be read: %s", error)
+            _logger.error(
+                "cannot parse the platform's access file (%s); its former issuers and grants stay in force",
+                error,
+            )
         self._put_together()
 
     def _put_together(self) -> None:

@@ -53,7 +53,7 @@ class PeerFindings:
 
 @dataclass(frozen=True, slots=True)
 class AgentFindings:
-    """The findings about an agent;
+    """The findings about an agent.
 
     `models` are the model and its fallbacks, in order. Empty if a script replaces the model.
     `unmatched` are manifest fields that name unknown tools or agents.

@@ -306,7 +306,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def head_problem(parser: httptools.HttpRequestParser, headers: list[tuple[bytes, bytes]]) -> str:
-    """Return the error code for a head;
+    """Return the error code for a head.
 
     "" if it is accepted. HTTP/1.0 has no transfer codings: a proxy may see another body (RFC 9112,
     6.1). The parser also accepts versions 0.9 and 2.0, whose messages differ.

@@ -156,7 +156,7 @@ async def serve_until_signal(
     grace: float = ProcessSettings().shutdown_grace,
     options: ServeOptions | None = None,
 ) -> None:
-    """Serve until SIGINT, SIGTERM or SIGHUP;
+    """Serve until SIGINT, SIGTERM or SIGHUP.
 
     `nohup` is respected. Active runs then have `grace` seconds to end; a second signal ends the
     wait.

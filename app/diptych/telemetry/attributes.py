@@ -165,7 +165,7 @@ def provider(endpoint: str) -> str:
 
 
 def word(text: object) -> str:
-    """Bound a reason or code that comes from elsewhere."""
+    """Return external text, cleaned and cut to `_MAX_WORD` characters."""
     return shortened(well_formed(str(text)), _MAX_WORD)
 
 

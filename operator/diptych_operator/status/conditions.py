@@ -325,7 +325,7 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
 
 
 def _url(agent: Agent, inputs: StatusInputs) -> str:
-    """Return the Agent's URL;
+    """Return the Agent's URL.
 
     "" if it was never served, as its name may be somebody else's. It is the internal URL if the
     Agent may not be exposed as requested.

@@ -80,7 +80,7 @@ def errors_of(
     limit: int,
     is_wanted: Callable[[ValidationError], bool] = bool,
 ) -> list[ValidationError]:
-    """Return the first wanted errors of an instance. Raises `TooCostly`."""
+    """Return up to `limit` validation errors that `is_wanted` accepts. Raises `TooCostly`."""
     token = _STEPS.set(_Steps(MAX_STEPS))
     try:
         errors = (error for error in validator.iter_errors(instance) if is_wanted(error))

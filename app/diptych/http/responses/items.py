@@ -38,7 +38,7 @@ def read_input(
     inputs: Sequence[str],
     earlier: Sequence[Item] = (),
 ) -> Conversation:
-    """Read an input as a conversation;
+    """Read an input as a conversation.
 
     `inputs` are the model's input kinds besides text. `earlier` are the previous response's items,
     whose calls an output may answer. Raises `InvalidRequest`.
