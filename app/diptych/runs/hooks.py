@@ -321,7 +321,8 @@ def _text(name: str, field: str, text: Any) -> str:  # noqa: ANN401
 class HookCaller:
     """Asks an agent's hooks about one run, one at a time.
 
-    A failing hook denies the call (`beforeCall`) or ends the run (all others). While another process may own the run, only context providers are asked.
+    A failing hook denies the call (`beforeCall`) or ends the run (all others). While
+    another process may own the run, only context providers are asked.
     """
 
     def __init__(self, hooks: Hooks, log: RunLog) -> None:

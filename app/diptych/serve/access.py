@@ -91,8 +91,7 @@ class AgentAccess:
             self._platform = read_platform_access(text)
         except ValueError as error:
             _logger.error(
-                "cannot parse the platform's access file (%s); its former issuers and grants stay in force",
-                error,
+                "cannot parse the platform's access file (%s); the former one stays in force", error
             )
         self._put_together()
 
