@@ -88,7 +88,7 @@ class _BackgroundLoop:
         with self._lock:
             if self._loop is None:
                 self._loop = self._start()
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def forget(self) -> None:
         """Have a child of a fork start a loop of its own: it has no thread."""
@@ -100,7 +100,11 @@ class _BackgroundLoop:
         async def serve() -> None:
             self._stop = asyncio.Event()
             ready.set_result(asyncio.get_running_loop())
-            await self._stop.wait()
+            try:
+                await self._stop.wait()
+            finally:  # maybe because of a KeyboardInterrupt in a task: the next call has a new loop
+                with self._lock:
+                    self._loop = None
 
         self._thread = threading.Thread(
             target=lambda: asyncio.run(serve()), name="diptych run_sync", daemon=True
@@ -110,8 +114,9 @@ class _BackgroundLoop:
         return ready.result()
 
     def _end(self) -> None:
-        if self._loop and self._stop and self._thread:
-            self._loop.call_soon_threadsafe(self._stop.set)
+        loop = self._loop
+        if loop and self._stop and self._thread:
+            loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(EXIT_SECONDS)
 
 

@@ -101,6 +101,10 @@ def fail() -> None:
     raise ZeroDivisionError("by me")
 
 
+def leave() -> None:
+    sys.exit("by me")
+
+
 def overload() -> None:
     raise ModelError("model_overloaded", "later")
 
@@ -109,6 +113,7 @@ def overload() -> None:
     ("does", "said"),
     [
         (fail, "model_failed: the model raised ZeroDivisionError: by me"),
+        (leave, "model_failed: the model raised SystemExit: by me"),
         (overload, "model_overloaded: later"),
         ("text", "model_garbage: complete of the model gave str, not Reply"),
         (Reply("{}"), "model_cut: the last piece of the stream has no finish_reason"),

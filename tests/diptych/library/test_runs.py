@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,22 @@ def test_run_sync_keeps_sessions_and_serves_threads() -> None:
     assert results == ["Hi."] * 4
     with pytest.raises(RunError, match="mock_exhausted"):
         Agent("helper", model=ScriptedModel()).run_sync("Hi")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_run_sync_outlives_functions_that_end_processes() -> None:
+    def leave(how: str) -> str:
+        """Leave."""
+        raise SystemExit(how) if how == "exit" else KeyboardInterrupt
+
+    def agent(how: str) -> Agent:
+        return Agent("helper", model=ScriptedModel(call("leave", how=how), "Here."), tools=[leave])
+
+    [failed] = [e for e in agent("exit").run_sync("Hi").events if e.type == "tool_result"]
+    assert "SystemExit: exit" in failed.text
+    with pytest.raises(CancelledError):
+        agent("interrupt").run_sync("Hi")
+    assert agent("exit").run_sync("Hi").text == "Here."
 
 
 async def test_run_sync_in_a_loop_says_what_to_write_instead() -> None:
