@@ -71,14 +71,18 @@ class Memory:
     """The recorded events of an agent."""
 
     def __init__(self, agent: "Agent") -> None:
-        self._agent = agent
+        self._agent = weakref.ref(agent)  # an agent that is dropped closes at once: without a cycle
+        self._name = agent.name
 
     async def get_session_events(self, session_id: str) -> list[Record]:
         """Return a session's events, as `/memory/events` does; none for an unknown session.
 
         They cannot be changed.
         """
-        hosted = await self._agent.start()
+        agent = self._agent()
+        if agent is None:
+            raise ConfigError(f"Agent({self._name!r}) is gone: keep the object to read its memory")
+        hosted = await agent.start()
         return [frozen_record(r) for r in await session_events(hosted.stores.log, session_id)]
 
 
@@ -86,7 +90,8 @@ class Agent(AgentControl):
     """An agent in this process.
 
     It opens at its first use and closes with its event loop; `async with` and `aclose` close it
-    earlier. In the next loop it opens again. `run_sync` has a loop of its own.
+    earlier. In the next loop it opens again. `run_sync` has a loop of its own, which lasts as long
+    as the process; there, `with` and `close` close the agent.
 
     `model` (or `model_api`) is `"provider:name"`, a mapping as in `spec.model`, a `ModelAPI`, an
     object with `complete` and `stream` (`Model`), or one with `generate(prompt, **parameters)`.
@@ -463,13 +468,33 @@ class Agent(AgentControl):
         if lifetime is None or lifetime.is_over:
             for former in [each for each in self._lifetimes if each.is_closed()]:
                 del self._lifetimes[former]
-            lifetime = self._lifetimes[loop] = Lifetime(self._opening)
+            lifetime = self._lifetimes[loop] = Lifetime(self.name, self._opening)
         return await lifetime.hosted()
 
     async def aclose(self) -> None:
         """End the agent in this event loop, its runs and connections."""
         if lifetime := self._lifetimes.pop(asyncio.get_running_loop(), None):
             await lifetime.aclose()
+
+    def close(self) -> None:
+        """End the agent of `run_sync`, as `aclose` in a program that is not async; so does `with`.
+
+        Raises `RuntimeError` in a running event loop.
+        """
+        refuse_in_loop("aclose", called="close")
+        if self._lifetimes:
+            run_sync(self.aclose)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -127,6 +127,35 @@ async def test_run_sync_in_a_loop_says_what_to_write_instead() -> None:
         agent.decide_sync("run-1", {})
 
 
+STORED = """
+import sys
+from diptych import Agent, ConfigError
+def agent():
+    return Agent("helper", mock_responses=["{}", "Hi."], store="sqlite:" + sys.argv[1])
+for _ in range(3):
+    last = agent()
+    print(last.run_sync("Hi"))
+try:
+    agent().run_sync("Hi")
+except ConfigError as error:
+    print("of this process" in str(error))
+with last:
+    pass
+with agent() as other:
+    print(other.run_sync("Hi"))
+print(last.run_sync("Hi"))
+"""
+
+
+def test_an_agent_with_a_file_is_replaced_closed_and_ends_in_silence(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", "-c", STORED, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert (done.stdout.split("\n"), done.stderr) == (
+        [*("Hi.", "Hi.", "Hi.", "True", "Hi.", "Hi."), ""],
+        "",
+    )
+
+
 # ---- results and events
 
 
