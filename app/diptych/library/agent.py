@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import weakref
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -36,7 +36,13 @@ from diptych.library.arguments import (
 )
 from diptych.library.control import AgentControl, frozen_record, run_request
 from diptych.library.events import AnswerEvent, Event, TextEvent, TextResetEvent
-from diptych.library.following import Decision, Following, OnApproval, decision_request
+from diptych.library.following import (
+    Decision,
+    Following,
+    OnApproval,
+    check_on_approval,
+    decision_request,
+)
 from diptych.library.hooks import HookFunctions, function_hooks
 from diptych.library.lifetime import Lifetime, Opening, let_all_go, refuse_in_loop, run_sync
 from diptych.library.models import ModelSource, choose_model
@@ -156,6 +162,8 @@ class Agent(AgentControl):
             raise ConfigError(f"Agent({name!r}): model and model_api are the same; give one")
         chosen = choose_model(name, model if model_api is None else model_api, action_format)
         sources = sort_tools(name, tools)
+        if isinstance(agents, str | Mapping) or not isinstance(agents, Iterable):
+            raise ConfigError(f"Agent({name!r}): agents: must be a list; write agents=[…]")
         local = [each for each in agents if isinstance(each, Agent)]
         others = [each for each in agents if not isinstance(each, Agent)]
         spec = {
@@ -263,6 +271,7 @@ class Agent(AgentControl):
         its store has the run for another one; `InvalidRequest` for a schema or number that cannot
         be used; `StoreError` while the store cannot be used.
         """
+        check_on_approval(on_approval)
         request = run_request(message, session_id, output, max_steps, max_retries)
         return await self._run(request, output, on_approval)
 
@@ -316,6 +325,7 @@ class Agent(AgentControl):
         Raises `RuntimeError` in a running event loop.
         """
         refuse_in_loop("run")
+        check_on_approval(on_approval)
         request = run_request(message, session_id, output, max_steps, max_retries)
         return run_sync(lambda: self._run(request, output, on_approval))
 
@@ -334,6 +344,7 @@ class Agent(AgentControl):
         Calls that wait for approval wait on, until somebody decides. Raises as `run`, but not for
         the run's own failure.
         """
+        check_on_approval(on_approval)
         request = run_request(message, session_id, output, max_steps, max_retries)
         run_id = await self._begin(request)
         following = Following(await self.start(), run_id, on_approval, stops_waiting=False)
@@ -355,6 +366,7 @@ class Agent(AgentControl):
         Raises as `run`; `RunError` with the code `input_required` where calls wait and nobody
         decides, and `answer_reset` where text that was yielded became void.
         """
+        check_on_approval(on_approval)
         request = run_request(message, session_id, None, max_steps, max_retries)
         run_id = await self._begin(request)
         following = Following(await self.start(), run_id, on_approval)
@@ -409,6 +421,7 @@ class Agent(AgentControl):
         decide, also in another process. Raises as `run`, and `ApprovalNotFound`, `AlreadyDecided`,
         `RunEnded`, `RunNotFound`.
         """
+        check_on_approval(on_approval)
         run_id, form = (run, None) if isinstance(run, str) else (run.run_id, run.form)
         requests = {call: decision_request(each) for call, each in decisions.items()}
         hosted = await self.start()
@@ -457,6 +470,7 @@ class Agent(AgentControl):
         A run is resumed once: asked again, this returns the result of the same new run. Raises as
         `run`, and `NotResumable`, `RunNotFound`.
         """
+        check_on_approval(on_approval)
         hosted = await self.start()
         entry = await hosted.runs.resume(run_id, max_steps=max_steps)
         return await self._result(entry.run_id, None, on_approval)
@@ -533,12 +547,18 @@ class Agent(AgentControl):
         weakref.finalize(self, let_all_go, self._lifetimes).atexit = False
 
 
+_LOST = (
+    "this run was in memory of another event loop or process: use run_sync and decide_sync, or one "
+    "asyncio.run, or give the agent a store="
+)
+
+
 @asynccontextmanager
 async def _host(
     config: AgentConfig, in_process: InProcessBackends, kept: list[MemoryStore]
 ) -> AsyncGenerator[HostedAgent]:
     """Run an agent while the block lasts; its sessions in memory are kept for the next time."""
-    memory = kept.pop() if kept else MemoryStore(SystemClock().token()[:8])
+    memory = kept.pop() if kept else MemoryStore(SystemClock().token()[:8], lost=_LOST)
     try:
         async with host_one(config, in_process, memory) as hosted:
             yield hosted

@@ -263,6 +263,9 @@ def pay(amount: int) -> str:
         ({"tools": [[]]}, r"Agent\('a'\): spec.tools\[0\].command"),
         ({"tools": [shout, shout]}, "two functions are called shout"),
         ({"agents": ["nonsense"]}, r"Agent\('a'\): spec.agents\[0\].url"),
+        ({"agents": Agent("b", model=Whole())}, r"Agent\('a'\): agents: must be a list; write"),
+        ({"agents": "https://a.example.com"}, r"Agent\('a'\): agents: must be a list; write"),
+        ({"hook_seconds": "2"}, "hook_seconds must be a number"),
         ({"agents": [5]}, r"Agent\('a'\): agents\[0\]: must be an Agent, a URL or a mapping"),
     ],
 )

@@ -25,6 +25,7 @@ from diptych import (
     RunNotFound,
     tool,
 )
+from diptych.core.errors import RunLost
 from diptych.testing import RecordedTool, ScriptedModel, call, delegate, raw
 
 
@@ -154,6 +155,30 @@ def test_an_agent_with_a_file_is_replaced_closed_and_ends_in_silence(tmp_path: P
         [*("Hi.", "Hi.", "Hi.", "True", "Hi.", "Hi."), ""],
         "",
     )
+
+
+@pytest.mark.parametrize(
+    ("message", "options", "said"),
+    [
+        (5, {}, r"message: must be a str \(got 5\)"),
+        (None, {}, "message: must be a str"),
+        ("Hi", {"session_id": 5}, "session_id: must be a str"),
+        ("Hi", {"max_steps": "3"}, "max_steps must be at least 1"),
+        ("Hi", {"on_approval": "approve"}, "on_approval: must be a function"),
+    ],
+)
+async def test_a_run_of_other_types_is_refused(message: Any, options: Any, said: str) -> None:
+    agent, _ = cashier()
+    for started in (agent.run(message, **options), anext(agent.stream(message, **options))):
+        with pytest.raises(InvalidRequest, match=said):
+            await started
+
+
+def test_a_run_that_waited_in_another_loop_is_lost_and_the_message_says_how_to_keep_it() -> None:
+    agent, _ = cashier()
+    waiting = asyncio.run(agent.run("Pay."))
+    with pytest.raises(RunLost, match="another event loop or process: use run_sync"):
+        asyncio.run(agent.decide(waiting, {"call_1_1": "approve"}))
 
 
 # ---- results and events
