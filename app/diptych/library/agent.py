@@ -266,6 +266,10 @@ class Agent(AgentControl):
         is asked about calls that wait for approval; without a decision the run returns with its
         `approvals`, and `decide` goes on with it.
 
+        Cancelling this call does not stop the run, which goes on until the agent closes. To be able
+        to stop it, start it by `begin`, which returns its id: `cancel(run_id)` aborts it, and
+        `decide(run_id, {})` waits for its result.
+
         Raises `RunError`, with the code `invalid_output` if the model gave no such answer,
         `max_steps` if it came to none, and `handed_over` when this agent is closed meanwhile and
         its store has the run for another one; `InvalidRequest` for a schema or number that cannot
@@ -322,6 +326,7 @@ class Agent(AgentControl):
     ) -> RunResult[Any]:
         """Do what `run` does in a program that is not async, from any thread.
 
+        Ctrl-C ends the wait, not the run, which goes on until `close` or the end of the process.
         Raises `RuntimeError` in a running event loop.
         """
         refuse_in_loop("run")
@@ -341,8 +346,9 @@ class Agent(AgentControl):
     ) -> AsyncGenerator[Event]:
         """Start a run with a message (as `run`), and yield its events live, up to `RunEndEvent`.
 
-        Calls that wait for approval wait on, until somebody decides. Raises as `run`, but not for
-        the run's own failure.
+        Calls that wait for approval wait on, until somebody decides. Leaving the stream early does
+        not stop the run: `cancel` does, with the `run_id` of its `RunStartEvent`. Raises as `run`,
+        but not for the run's own failure.
         """
         check_on_approval(on_approval)
         request = run_request(message, session_id, output, max_steps, max_retries)
