@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import weakref
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -36,7 +36,13 @@ from diptych.library.arguments import (
 )
 from diptych.library.control import AgentControl, frozen_record, run_request
 from diptych.library.events import AnswerEvent, Event, TextEvent, TextResetEvent
-from diptych.library.following import Decision, Following, OnApproval, decision_request
+from diptych.library.following import (
+    Decision,
+    Following,
+    OnApproval,
+    check_on_approval,
+    decision_request,
+)
 from diptych.library.hooks import HookFunctions, function_hooks
 from diptych.library.lifetime import Lifetime, Opening, let_all_go, refuse_in_loop, run_sync
 from diptych.library.models import ModelSource, choose_model
@@ -71,14 +77,18 @@ class Memory:
     """The recorded events of an agent."""
 
     def __init__(self, agent: "Agent") -> None:
-        self._agent = agent
+        self._agent = weakref.ref(agent)  # an agent that is dropped closes at once: without a cycle
+        self._name = agent.name
 
     async def get_session_events(self, session_id: str) -> list[Record]:
         """Return a session's events, as `/memory/events` does; none for an unknown session.
 
         They cannot be changed.
         """
-        hosted = await self._agent.start()
+        agent = self._agent()
+        if agent is None:
+            raise ConfigError(f"Agent({self._name!r}) is gone: keep the object to read its memory")
+        hosted = await agent.start()
         return [frozen_record(r) for r in await session_events(hosted.stores.log, session_id)]
 
 
@@ -86,7 +96,8 @@ class Agent(AgentControl):
     """An agent in this process.
 
     It opens at its first use and closes with its event loop; `async with` and `aclose` close it
-    earlier. In the next loop it opens again. `run_sync` has a loop of its own.
+    earlier. In the next loop it opens again. `run_sync` has a loop of its own, which lasts as long
+    as the process; there, `with` and `close` close the agent.
 
     `model` (or `model_api`) is `"provider:name"`, a mapping as in `spec.model`, a `ModelAPI`, an
     object with `complete` and `stream` (`Model`), or one with `generate(prompt, **parameters)`.
@@ -151,6 +162,8 @@ class Agent(AgentControl):
             raise ConfigError(f"Agent({name!r}): model and model_api are the same; give one")
         chosen = choose_model(name, model if model_api is None else model_api, action_format)
         sources = sort_tools(name, tools)
+        if isinstance(agents, str | Mapping) or not isinstance(agents, Iterable):
+            raise ConfigError(f"Agent({name!r}): agents: must be a list; write agents=[…]")
         local = [each for each in agents if isinstance(each, Agent)]
         others = [each for each in agents if not isinstance(each, Agent)]
         spec = {
@@ -253,11 +266,16 @@ class Agent(AgentControl):
         is asked about calls that wait for approval; without a decision the run returns with its
         `approvals`, and `decide` goes on with it.
 
+        Cancelling this call does not stop the run, which goes on until the agent closes. To be able
+        to stop it, start it by `begin`, which returns its id: `cancel(run_id)` aborts it, and
+        `decide(run_id, {})` waits for its result.
+
         Raises `RunError`, with the code `invalid_output` if the model gave no such answer,
         `max_steps` if it came to none, and `handed_over` when this agent is closed meanwhile and
         its store has the run for another one; `InvalidRequest` for a schema or number that cannot
         be used; `StoreError` while the store cannot be used.
         """
+        check_on_approval(on_approval)
         request = run_request(message, session_id, output, max_steps, max_retries)
         return await self._run(request, output, on_approval)
 
@@ -308,9 +326,11 @@ class Agent(AgentControl):
     ) -> RunResult[Any]:
         """Do what `run` does in a program that is not async, from any thread.
 
+        Ctrl-C ends the wait, not the run, which goes on until `close` or the end of the process.
         Raises `RuntimeError` in a running event loop.
         """
         refuse_in_loop("run")
+        check_on_approval(on_approval)
         request = run_request(message, session_id, output, max_steps, max_retries)
         return run_sync(lambda: self._run(request, output, on_approval))
 
@@ -326,9 +346,11 @@ class Agent(AgentControl):
     ) -> AsyncGenerator[Event]:
         """Start a run with a message (as `run`), and yield its events live, up to `RunEndEvent`.
 
-        Calls that wait for approval wait on, until somebody decides. Raises as `run`, but not for
-        the run's own failure.
+        Calls that wait for approval wait on, until somebody decides. Leaving the stream early does
+        not stop the run: `cancel` does, with the `run_id` of its `RunStartEvent`. Raises as `run`,
+        but not for the run's own failure.
         """
+        check_on_approval(on_approval)
         request = run_request(message, session_id, output, max_steps, max_retries)
         run_id = await self._begin(request)
         following = Following(await self.start(), run_id, on_approval, stops_waiting=False)
@@ -350,6 +372,7 @@ class Agent(AgentControl):
         Raises as `run`; `RunError` with the code `input_required` where calls wait and nobody
         decides, and `answer_reset` where text that was yielded became void.
         """
+        check_on_approval(on_approval)
         request = run_request(message, session_id, None, max_steps, max_retries)
         run_id = await self._begin(request)
         following = Following(await self.start(), run_id, on_approval)
@@ -404,6 +427,7 @@ class Agent(AgentControl):
         decide, also in another process. Raises as `run`, and `ApprovalNotFound`, `AlreadyDecided`,
         `RunEnded`, `RunNotFound`.
         """
+        check_on_approval(on_approval)
         run_id, form = (run, None) if isinstance(run, str) else (run.run_id, run.form)
         requests = {call: decision_request(each) for call, each in decisions.items()}
         hosted = await self.start()
@@ -452,6 +476,7 @@ class Agent(AgentControl):
         A run is resumed once: asked again, this returns the result of the same new run. Raises as
         `run`, and `NotResumable`, `RunNotFound`.
         """
+        check_on_approval(on_approval)
         hosted = await self.start()
         entry = await hosted.runs.resume(run_id, max_steps=max_steps)
         return await self._result(entry.run_id, None, on_approval)
@@ -463,13 +488,33 @@ class Agent(AgentControl):
         if lifetime is None or lifetime.is_over:
             for former in [each for each in self._lifetimes if each.is_closed()]:
                 del self._lifetimes[former]
-            lifetime = self._lifetimes[loop] = Lifetime(self._opening)
+            lifetime = self._lifetimes[loop] = Lifetime(self.name, self._opening)
         return await lifetime.hosted()
 
     async def aclose(self) -> None:
         """End the agent in this event loop, its runs and connections."""
         if lifetime := self._lifetimes.pop(asyncio.get_running_loop(), None):
             await lifetime.aclose()
+
+    def close(self) -> None:
+        """End the agent of `run_sync`, as `aclose` in a program that is not async; so does `with`.
+
+        Raises `RuntimeError` in a running event loop.
+        """
+        refuse_in_loop("aclose", called="close")
+        if self._lifetimes:
+            run_sync(self.aclose)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -508,12 +553,18 @@ class Agent(AgentControl):
         weakref.finalize(self, let_all_go, self._lifetimes).atexit = False
 
 
+_LOST = (
+    "this run was in memory of another event loop or process: use run_sync and decide_sync, or one "
+    "asyncio.run, or give the agent a store="
+)
+
+
 @asynccontextmanager
 async def _host(
     config: AgentConfig, in_process: InProcessBackends, kept: list[MemoryStore]
 ) -> AsyncGenerator[HostedAgent]:
     """Run an agent while the block lasts; its sessions in memory are kept for the next time."""
-    memory = kept.pop() if kept else MemoryStore(SystemClock().token()[:8])
+    memory = kept.pop() if kept else MemoryStore(SystemClock().token()[:8], lost=_LOST)
     try:
         async with host_one(config, in_process, memory) as hosted:
             yield hosted

@@ -140,7 +140,13 @@ def run_request(
     max_steps: int | None,
     max_retries: int | None,
 ) -> RunRequest:
-    """Make the request for a run with one message."""
+    """Make the request for a run with one message. Raises `InvalidRequest`."""
+    if not isinstance(message, str):
+        raise InvalidRequest(f"message: must be a str (got {message!r:.60})", param="message")
+    if not isinstance(session_id, str | None):
+        raise InvalidRequest(
+            f"session_id: must be a str (got {session_id!r:.60})", param="session_id"
+        )
     schema = output_schema(output) if output is not None else None
     if max_retries is not None and not (type(max_retries) is int and 0 <= max_retries <= MOST):
         raise InvalidRequest(

@@ -108,6 +108,16 @@ class Following:
         return is_decided
 
 
+def check_on_approval(given: object) -> None:
+    """Raise `InvalidRequest` for anything but a function or None."""
+    if given is not None and not callable(given):
+        raise InvalidRequest(
+            "on_approval: must be a function of an Approval, such as lambda approval: "
+            f'"approve" (got {given!r:.60})',
+            param="on_approval",
+        )
+
+
 def decision_request(decision: Decision) -> DecisionRequest:
     """Read a decision. Raises `InvalidRequest`."""
     asked: Mapping[str, Any] = {"decision": decision} if isinstance(decision, str) else decision

@@ -74,8 +74,8 @@ def function_hooks(
 ) -> Hooks:
     """Make hooks of functions. Raises `ConfigError` for anything else."""
     timeout = HOOK_TIMEOUT if seconds is None else seconds
-    if not timeout > 0:  # nor is NaN
-        raise ConfigError("hook_seconds must be more than 0")
+    if not (isinstance(timeout, int | float) and timeout > 0):  # nor is NaN
+        raise ConfigError("hook_seconds must be a number, more than 0")
     hooks = tuple(
         Hook(_name(each), point, _ADAPTERS[point](each), timeout)
         for point, given in functions.items()

@@ -28,8 +28,9 @@ class Lifetime:
     as `asyncio.run` does.
     """
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, name: str, opening: Opening) -> None:
         self._loop = asyncio.get_running_loop()
+        self._key = (self._loop, name)
         self._closing = asyncio.Event()
         self._opened: asyncio.Future[HostedAgent] = self._loop.create_future()
         self._task = self._loop.create_task(self._live(opening))
@@ -43,7 +44,7 @@ class Lifetime:
         return await asyncio.shield(self._opened)
 
     async def aclose(self) -> None:
-        self._closing.set()
+        self._close()
         await asyncio.wait([self._task])
         if self._task.cancelled():
             return
@@ -53,10 +54,16 @@ class Lifetime:
     def let_go(self) -> None:
         """Close it soon; from any thread."""
         with suppress(RuntimeError):  # its loop is closed
-            self._loop.call_soon_threadsafe(self._closing.set)
+            self._loop.call_soon_threadsafe(self._close)
+
+    def _close(self) -> None:
+        self._closing.set()
+        _CLOSING[self._task] = self._key
+        self._task.add_done_callback(lambda task: _CLOSING.pop(task, None))
 
     async def _live(self, opening: Opening) -> None:
         try:
+            await self._wait_for_former()
             async with opening() as hosted:
                 await hosted.wait_until_tried()
                 self._opened.set_result(hosted)
@@ -67,6 +74,14 @@ class Lifetime:
             self._opened.set_exception(error)
         finally:
             self._opened.cancel()
+
+    async def _wait_for_former(self) -> None:
+        """Wait for agents of this name that are closing in this loop: they may have its file."""
+        if former := [task for task, key in tuple(_CLOSING.items()) if key == self._key]:
+            await asyncio.wait(former, timeout=EXIT_SECONDS)
+
+
+_CLOSING: dict[asyncio.Task[None], tuple[asyncio.AbstractEventLoop, str]] = {}
 
 
 def let_all_go(lifetimes: dict[asyncio.AbstractEventLoop, Lifetime]) -> None:
@@ -88,7 +103,7 @@ class _BackgroundLoop:
         with self._lock:
             if self._loop is None:
                 self._loop = self._start()
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def forget(self) -> None:
         """Have a child of a fork start a loop of its own: it has no thread."""
@@ -100,7 +115,11 @@ class _BackgroundLoop:
         async def serve() -> None:
             self._stop = asyncio.Event()
             ready.set_result(asyncio.get_running_loop())
-            await self._stop.wait()
+            try:
+                await self._stop.wait()
+            finally:  # maybe because of a KeyboardInterrupt in a task: the next call has a new loop
+                with self._lock:
+                    self._loop = None
 
         self._thread = threading.Thread(
             target=lambda: asyncio.run(serve()), name="diptych run_sync", daemon=True
@@ -110,8 +129,9 @@ class _BackgroundLoop:
         return ready.result()
 
     def _end(self) -> None:
-        if self._loop and self._stop and self._thread:
-            self._loop.call_soon_threadsafe(self._stop.set)
+        loop = self._loop
+        if loop and self._stop and self._thread:
+            loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(EXIT_SECONDS)
 
 
@@ -129,12 +149,12 @@ def run_sync(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         future.cancel()  # the wait was interrupted
 
 
-def refuse_in_loop(name: str) -> None:
+def refuse_in_loop(name: str, *, called: str = "run_sync") -> None:
     """Raise `RuntimeError` in a running event loop, which waiting would hold up."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return
     raise RuntimeError(
-        f"run_sync cannot be called in a running event loop; write: await agent.{name}(…)"
+        f"{called} cannot be called in a running event loop; write: await agent.{name}(…)"
     )

@@ -119,7 +119,7 @@ class ObjectModel(ports.Model):
     async def complete(self, request: ModelRequest) -> Reply:
         try:
             reply = await self._model.complete(request)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise _failed(error) from error
         checked: Reply = _of_type("complete", reply, Reply)
         return checked
@@ -130,7 +130,7 @@ class ObjectModel(ports.Model):
             async for delta in self._model.stream(request):
                 is_whole |= _of_type("stream", delta, Delta).finish_reason is not None
                 yield delta
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise _failed(error) from error
         if not is_whole:
             raise ModelError("model_cut", "the last piece of the stream has no finish_reason")
@@ -149,7 +149,7 @@ class GeneratingModel(ports.Model):
                 text = await self._generate(prompt, **parameters)
             else:
                 text = await asyncio.to_thread(self._generate, prompt, **parameters)
-        except Exception as error:
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # in a thread, not Ctrl-C
             raise _failed(error) from error
         return Reply(_of_type("generate", text, str))
 
@@ -163,7 +163,7 @@ def _prompt(messages: tuple[Message, ...]) -> str:
     return "\n\n".join([*parts, "Assistant:"])
 
 
-def _failed(error: Exception) -> ModelError:
+def _failed(error: BaseException) -> ModelError:
     if isinstance(error, ModelError):
         return error
     return ModelError("model_failed", f"the model raised {type(error).__name__}: {error}")

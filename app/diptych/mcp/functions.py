@@ -153,9 +153,9 @@ def _with_error_text(function: ToolFunction) -> ToolFunction:
                 raise
             # Otherwise something that the function awaited was cancelled, not the call.
             raise ToolError("the function was cancelled from within") from None
-        except (ToolError, MCPError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        except (ToolError, MCPError, KeyboardInterrupt, GeneratorExit):
             raise
-        except BaseException as error:  # for example, a panic in a Rust library
+        except BaseException as error:  # for example, sys.exit, or a panic in a Rust library
             raise ToolError(f"{type(error).__name__}: {error}") from error
 
     return wrapper

@@ -101,6 +101,10 @@ def fail() -> None:
     raise ZeroDivisionError("by me")
 
 
+def leave() -> None:
+    sys.exit("by me")
+
+
 def overload() -> None:
     raise ModelError("model_overloaded", "later")
 
@@ -109,6 +113,7 @@ def overload() -> None:
     ("does", "said"),
     [
         (fail, "model_failed: the model raised ZeroDivisionError: by me"),
+        (leave, "model_failed: the model raised SystemExit: by me"),
         (overload, "model_overloaded: later"),
         ("text", "model_garbage: complete of the model gave str, not Reply"),
         (Reply("{}"), "model_cut: the last piece of the stream has no finish_reason"),
@@ -258,6 +263,9 @@ def pay(amount: int) -> str:
         ({"tools": [[]]}, r"Agent\('a'\): spec.tools\[0\].command"),
         ({"tools": [shout, shout]}, "two functions are called shout"),
         ({"agents": ["nonsense"]}, r"Agent\('a'\): spec.agents\[0\].url"),
+        ({"agents": Agent("b", model=Whole())}, r"Agent\('a'\): agents: must be a list; write"),
+        ({"agents": "https://a.example.com"}, r"Agent\('a'\): agents: must be a list; write"),
+        ({"hook_seconds": "2"}, "hook_seconds must be a number"),
         ({"agents": [5]}, r"Agent\('a'\): agents\[0\]: must be an Agent, a URL or a mapping"),
     ],
 )

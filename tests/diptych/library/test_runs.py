@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from diptych import (
     RunNotFound,
     tool,
 )
+from diptych.core.errors import RunLost
 from diptych.testing import RecordedTool, ScriptedModel, call, delegate, raw
 
 
@@ -102,12 +104,81 @@ def test_run_sync_keeps_sessions_and_serves_threads() -> None:
         Agent("helper", model=ScriptedModel()).run_sync("Hi")
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_run_sync_outlives_functions_that_end_processes() -> None:
+    def leave(how: str) -> str:
+        """Leave."""
+        raise SystemExit(how) if how == "exit" else KeyboardInterrupt
+
+    def agent(how: str) -> Agent:
+        return Agent("helper", model=ScriptedModel(call("leave", how=how), "Here."), tools=[leave])
+
+    [failed] = [e for e in agent("exit").run_sync("Hi").events if e.type == "tool_result"]
+    assert "SystemExit: exit" in failed.text
+    with pytest.raises(CancelledError):
+        agent("interrupt").run_sync("Hi")
+    assert agent("exit").run_sync("Hi").text == "Here."
+
+
 async def test_run_sync_in_a_loop_says_what_to_write_instead() -> None:
     agent, _ = cashier()
     with pytest.raises(RuntimeError, match=r"running event loop; write: await agent.run\(…\)"):
         agent.run_sync("Pay.")
     with pytest.raises(RuntimeError, match=r"write: await agent.decide\(…\)"):
         agent.decide_sync("run-1", {})
+
+
+STORED = """
+import sys
+from diptych import Agent, ConfigError
+def agent():
+    return Agent("helper", mock_responses=["{}", "Hi."], store="sqlite:" + sys.argv[1])
+for _ in range(3):
+    last = agent()
+    print(last.run_sync("Hi"))
+try:
+    agent().run_sync("Hi")
+except ConfigError as error:
+    print("of this process" in str(error))
+with last:
+    pass
+with agent() as other:
+    print(other.run_sync("Hi"))
+print(last.run_sync("Hi"))
+"""
+
+
+def test_an_agent_with_a_file_is_replaced_closed_and_ends_in_silence(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", "-c", STORED, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert (done.stdout.split("\n"), done.stderr) == (
+        [*("Hi.", "Hi.", "Hi.", "True", "Hi.", "Hi."), ""],
+        "",
+    )
+
+
+@pytest.mark.parametrize(
+    ("message", "options", "said"),
+    [
+        (5, {}, r"message: must be a str \(got 5\)"),
+        (None, {}, "message: must be a str"),
+        ("Hi", {"session_id": 5}, "session_id: must be a str"),
+        ("Hi", {"max_steps": "3"}, "max_steps must be at least 1"),
+        ("Hi", {"on_approval": "approve"}, "on_approval: must be a function"),
+    ],
+)
+async def test_a_run_of_other_types_is_refused(message: Any, options: Any, said: str) -> None:
+    agent, _ = cashier()
+    for started in (agent.run(message, **options), anext(agent.stream(message, **options))):
+        with pytest.raises(InvalidRequest, match=said):
+            await started
+
+
+def test_a_run_that_waited_in_another_loop_is_lost_and_the_message_says_how_to_keep_it() -> None:
+    agent, _ = cashier()
+    waiting = asyncio.run(agent.run("Pay."))
+    with pytest.raises(RunLost, match="another event loop or process: use run_sync"):
+        asyncio.run(agent.decide(waiting, {"call_1_1": "approve"}))
 
 
 # ---- results and events

@@ -46,7 +46,7 @@ async def open_run(store: SqliteStore, session_id: str = "talk", token: str = "t
 
 async def test_a_file_that_is_open_is_refused_and_is_free_once_it_is_closed(path: Path) -> None:
     async with opened(path):
-        with pytest.raises(StoreNotOpened, match="in use by another process"):
+        with pytest.raises(StoreNotOpened, match="in use by another agent object of this process"):
             SqliteStore(path)
     async with opened(path):
         pass

@@ -82,14 +82,18 @@ class _Session:
     events: int = 0  # shown by `/memory/events`
 
 
+LOST = "this run ended with the process that ran it; start it again"
+
+
 class MemoryStore:
     """Implements `EventLog` and `Sessions` of `ports.stores`; no method blocks.
 
     `leases` implements `SessionLeases` for the same runs.
     """
 
-    def __init__(self, epoch: str, bounds: Bounds | None = None) -> None:
+    def __init__(self, epoch: str, bounds: Bounds | None = None, *, lost: str = LOST) -> None:
         self.epoch = epoch
+        self._lost = lost  # said of a run of another epoch
         self.dropped = 0  # number of runs, for the metrics
         self._bounds = bounds or Bounds()
         self._runs: OrderedDict[str, _Run] = OrderedDict()
@@ -329,7 +333,7 @@ class MemoryStore:
         if run_id in self._dropped_ids:
             raise RunLost("the record of this run is gone: the oldest finished runs are dropped")
         if epoch_of(run_id) not in ("", self.epoch):
-            raise RunLost("this run ended with the process that ran it; start it again")
+            raise RunLost(self._lost)
         raise RunNotFound
 
 

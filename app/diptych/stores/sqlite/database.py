@@ -14,6 +14,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
+from weakref import WeakValueDictionary
 
 from diptych.core.errors import ConfigError, StoreError, StoreFull
 
@@ -97,6 +98,8 @@ class Database:
         [(stored,)] = self.connection.execute("SELECT epoch FROM meta")
         self.epoch = str(stored)
         self._executor = executor or ThreadPoolExecutor(1, thread_name_prefix="sqlite")
+        self._key = path.resolve()
+        _OPEN[self._key] = self
 
     async def run(self, step: Step[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Take a step as one transaction, also if the caller is cancelled meanwhile.
@@ -109,10 +112,7 @@ class Database:
         """Take a step after all that were submitted before."""
         if self._is_closed:
             raise StoreError("the store is closed")
-        loop = asyncio.get_running_loop()
-        return loop.run_in_executor(
-            self._executor, lambda: self._transact(lambda: step(self.connection, *args, **kwargs))
-        )
+        return self._execute(lambda: self._transact(lambda: step(self.connection, *args, **kwargs)))
 
     async def aclose(self, last_step: Step[[], None]) -> None:
         """Take the last step, and close the file."""
@@ -120,10 +120,24 @@ class Database:
             return
         ending = self.submit(last_step)  # where it fails, the next process sees a death
         self._is_closed = True
-        loop = asyncio.get_running_loop()
-        closing = loop.run_in_executor(self._executor, self.connection.close)
+        closing = self._execute(self.connection.close)
         self._executor.shutdown(wait=False)
         await asyncio.gather(ending, closing, return_exceptions=True)
+        if _OPEN.get(self._key) is self:
+            del _OPEN[self._key]
+
+    def _execute(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+        loop = asyncio.get_running_loop()
+        try:
+            return loop.run_in_executor(self._executor, work)
+        except RuntimeError:  # at the end of the process, executors take nothing new
+            self._executor.shutdown()  # after all that was submitted before
+        done: asyncio.Future[T] = loop.create_future()
+        try:
+            done.set_result(work())
+        except Exception as error:  # noqa: BLE001 - the caller gets it
+            done.set_exception(error)
+        return done
 
     def check_room(self) -> None:
         """Raise `StoreFull` if the disk has no more room than the ends of runs may need."""
@@ -195,6 +209,10 @@ def damaged(path: Path, what: str) -> str:
     )
 
 
+_OPEN: WeakValueDictionary[Path, Database] = WeakValueDictionary()
+"""The files that this process has open."""
+
+
 def _open(path: Path, epoch: str) -> sqlite3.Connection:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -235,6 +253,11 @@ def _make_tables(connection: sqlite3.Connection, path: Path, epoch: str) -> None
 
 def _opening_error(path: Path, error: sqlite3.Error) -> ConfigError:
     code = _code(error)
+    if code == sqlite3.SQLITE_BUSY and path.resolve() in _OPEN:
+        return StoreNotOpened(
+            f"{path} is in use by another agent object of this process: use that one, or close it "
+            "first, by close() after run_sync and by aclose() in its event loop"
+        )
     if code == sqlite3.SQLITE_BUSY:
         return StoreNotOpened(f"{path} is in use by another process")
     if code in _DAMAGED:
