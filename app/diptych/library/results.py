@@ -43,6 +43,8 @@ class RunError(DiptychError):
 class RunResult(Generic[Output]):
     """What a run came to; `str(result)` is its text.
 
+    `output` is the answer in the form that `output=` asked for, else its text; reading it raises
+    `RunError` while calls wait for approval.
     `usage` is the tokens of the run and its sub-agents. With `approvals` the run is not over: these
     calls wait, and `Agent.decide` goes on with it.
     """

@@ -5,17 +5,19 @@ People read the lines: they show nothing of pydantic, and no value that may be a
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice, takewhile
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from diptych.core.errors import ConfigError
 from diptych.manifest import AgentManifest
 from diptych.manifest.documents import FieldPath, SourceLocation, resolve_scalar
+from diptych.manifest.providers import PROVIDERS
 
 MAX_LINES = 50
 
@@ -32,6 +34,7 @@ _SECRET_FIELDS = {
     "instructions",
 }
 _PLAIN = re.compile(r'"[A-Za-z][\w./-]*"')
+_MODEL_NAME = re.compile(r"[A-Za-z]([\w./:-]{0,62}\w)?", re.ASCII)
 _URLS = {"url", "endpoint"}
 _MESSAGES = {
     "missing": "is required",
@@ -169,6 +172,10 @@ def _correction(value: object, path: FieldPath, *, is_list: bool) -> str:
     is_list = is_list or isinstance(path[-1], int)
     if isinstance(value, Mapping):
         return '; begin each entry with "- "'
+    if name == "model" and isinstance(value, str):
+        provider, _, of_provider = value.partition(":")
+        if provider in PROVIDERS and _MODEL_NAME.fullmatch(of_provider):
+            return f"; write model: {{provider: {provider}, name: {of_provider}}}"
     model = _fields(AgentManifest, tuple(place)).get(name)
     text = shown_value(value, path)[len(" (got ") : -1] or "…"
     if name == "command" and isinstance(value, str):
@@ -190,7 +197,10 @@ def _needed_fields(model: type[BaseModel], text: str = "…") -> str:
     needed += urls[:1] if is_url and urls else one_of[:1]
     fields = _fields(model, ())
     lists = {f.alias or n for n, f in model.model_fields.items() if "tuple[" in str(f.annotation)}
-    plain = [n for n in needed if not fields[n] and n not in lists and (n in _URLS) == is_url]
+    words = {f.alias or n for n, f in model.model_fields.items() if text not in _words(f, text)}
+    plain = [
+        n for n in needed if not fields[n] and n not in lists | words and (n in _URLS) == is_url
+    ]
     values = dict.fromkeys(needed, "…") | dict.fromkeys(plain[:1], text)
     values |= {name: _needed_fields(inner) for name in needed if (inner := fields[name])}
     values |= dict.fromkeys(lists.intersection(needed), "[…]")
@@ -198,6 +208,11 @@ def _needed_fields(model: type[BaseModel], text: str = "…") -> str:
         values["secretKeyRef"] = "{name: models, key: api-key}"
     written = ", ".join(f"{name}: {value}" for name, value in values.items())
     return f"{{{written}}}" if needed else ""
+
+
+def _words(field: FieldInfo, text: str) -> Collection[str]:
+    """Return the words of which the field's value must be one; else the text itself."""
+    return get_args(field.annotation) if get_origin(field.annotation) is Literal else (text,)
 
 
 def closest_name(name: str, known: Iterable[str]) -> str | None:

@@ -285,7 +285,8 @@ def _unreachable(
     where: str, why: str, *, code: ModelCode = "model_unreachable", may_retry: bool = False
 ) -> AttemptFailure:
     if URL(where).host in _LOOPBACK:
-        check = f"Start {_local_server(where)}, or change the model's endpoint."
+        elsewhere = "spec.model.endpoint, in Python ModelAPI(endpoint=…, name=…)"
+        check = f"Start {_local_server(where)}, or set another address: {elsewhere}."
     else:
         check = "Check the model's endpoint, and that the network lets this agent through."
     message = f"The model endpoint {where} cannot be reached: {why}. {check}"

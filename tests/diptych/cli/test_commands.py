@@ -255,6 +255,11 @@ def test_chat_is_one_session(typed: Type, tmp_path: Path) -> None:
     assert (outcome.code, outcome.out) == (0, "Yes.\nYes.\n")
 
 
+def test_chat_without_a_terminal_ends_as_its_failed_run(typed: Type, tmp_path: Path) -> None:
+    file = file_of(tmp_path, '["{}", {"error": "no"}]')
+    assert typed("chat", file, stdin="One?\n/new\n").code == 1
+
+
 def test_chat_has_commands_and_says_what_is_none(typed: Type, tmp_path: Path) -> None:
     file, lines = (
         file_of(tmp_path, SCRIPT),

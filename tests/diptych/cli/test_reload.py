@@ -68,15 +68,19 @@ def test_what_is_valid_is_taken_up(
 ) -> None:
     process, url, log = served
     until(lambda: description(url) == "first")
+    (tmp_path / "unrelated.py").write_text("def add(:")
     write(tmp_path / "agent.yaml", "second", nonsense=1)
     until(lambda: "the agent goes on as it was" in log.read_text())
     assert "spec.nonsense: is not a known field" in log.read_text()
-    (tmp_path / "tools.py").write_text("def add(:")
-    write(tmp_path / "agent.yaml", "third")
-    until(lambda: f"{tmp_path}/tools.py: line 1: invalid syntax" in log.read_text())
+    program = tmp_path / "tools.py"
+    program.write_text("def add(:")
+    tools = [{"name": "tools", "command": [sys.executable, str(program)]}]
+    write(tmp_path / "agent.yaml", "third", tools=tools)
+    until(lambda: f"{program}: line 1: invalid syntax" in log.read_text())
     assert description(url) == "first"
-    (tmp_path / "tools.py").write_text("")
+    program.write_text("")
     until(lambda: description(url) == "third")
+    assert "unrelated.py" not in log.read_text()
     process.send_signal(signal.SIGTERM)
     assert process.wait(SECONDS) == 0
     assert description(url) is None

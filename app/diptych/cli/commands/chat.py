@@ -25,7 +25,13 @@ from diptych.cli.commands.options import (
     SessionId,
     set_up_quiet_logging,
 )
-from diptych.cli.exits import ABORTED, INPUT_REQUIRED, cancelled_by_signals
+from diptych.cli.exits import (
+    ABORTED,
+    COMPLETED,
+    EXIT_CODE_BY_STATUS,
+    INPUT_REQUIRED,
+    cancelled_by_signals,
+)
 from diptych.core.errors import DiptychError
 
 if TYPE_CHECKING:
@@ -62,7 +68,8 @@ def chat(
 
     Without --model, the first provider whose key is set is asked, such as openai for
     OPENAI_API_KEY. A line typed while the agent works steers it; `/help` lists the commands. Ctrl-C
-    aborts the answer, a second one leaves; Ctrl-D ends. A cluster is reached by a port-forward.
+    aborts the answer, a second one leaves; Ctrl-D ends. Without a terminal, the exit code is that
+    of the last run that went wrong. A cluster is reached by a port-forward.
 
     Examples: `diptych chat agent.yaml`, `diptych chat --model ollama:llama3.2`,
     `diptych chat team/helper`
@@ -79,7 +86,7 @@ def chat(
         with asyncio.Runner() as runner:
             client = runner.run(cancelled_by_signals(connection.__aenter__()))
             try:
-                _converse(runner, client, screen, session, no_input=no_input)
+                code = _converse(runner, client, screen, session, no_input=no_input)
             finally:
                 runner.run(cancelled_by_signals(connection.__aexit__(None, None, None)))
     except InputRequired as waiting:
@@ -87,6 +94,8 @@ def chat(
         raise typer.Exit(INPUT_REQUIRED) from None
     except asyncio.CancelledError:  # before the first question, or on the way out
         raise typer.Exit(ABORTED) from None
+    if not sys.stdin.isatty():
+        raise typer.Exit(code)
 
 
 def _converse(
@@ -96,7 +105,8 @@ def _converse(
     session: str | None,
     *,
     no_input: bool,
-) -> None:
+) -> int:
+    """Ask what is typed, until the end; return the exit code of the last run that went wrong."""
     from diptych.cli.follow import print_availability, start_and_follow
     from diptych.cli.output.timeline import Timeline
     from diptych.cli.typed_lines import TypedLines, can_ask
@@ -104,7 +114,7 @@ def _converse(
     runner.run(cancelled_by_signals(print_availability(agent, screen)))
     screen.print_line((f"{agent.name} · {_HINT}", "dim"))
     asks = can_ask() and not no_input
-    was_aborted = False
+    was_aborted, code = False, COMPLETED
     while (question := _read_question(screen, was_aborted=was_aborted)) not in (None, "/exit"):
         question = question.removeprefix("/later ")  # nothing is to be waited for
         if question.startswith("/"):
@@ -119,12 +129,14 @@ def _converse(
         try:
             ended = runner.run(cancelled_by_signals(following))
             session, was_aborted = ended.session_id, ended.status == "aborted"
+            code = EXIT_CODE_BY_STATUS[ended.status] or code
         except asyncio.CancelledError:
-            was_aborted = True
+            was_aborted, code = True, ABORTED
             screen.print_line(
                 ("✗ aborted", "red"), ", before the agent had said that the run has begun"
             )
         screen.print_gap()
+    return code
 
 
 async def _show(command: str, agent: "RemoteAgent", screen: "Screen") -> None:

@@ -55,10 +55,10 @@ async def demo() -> int:
                 for row in rows[1:]:
                     screen.print_line(*row)
     screen.print_line()
-    screen.print_line("Nothing is left running. These agents are a file, and yours can be, too:")
+    screen.print_line("Nothing is left running. These agents are a file:")
     screen.print_line((f"  {MANIFEST}", "bold"))
-    screen.print_line("Serve it, talk to it, apply it to a cluster:")
-    screen.print_line(("  diptych serve agent.yaml    diptych chat agent.yaml", "bold"))
+    screen.print_line("Write one of your own, and talk to it:")
+    screen.print_line(("  diptych init    diptych chat agent.yaml", "bold"))
     return EXIT_CODE_BY_STATUS[ended.status]
 
 

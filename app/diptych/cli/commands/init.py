@@ -160,7 +160,8 @@ def init(
     width = max(len(command) for command, _ in steps)
     print_report(((f"  {command:<{width}}", "bold"), f"  {why}") for command, why in steps)
     if chosen is None:
-        print_report([("",), (f"A script answers until you set {variable}: see agent.yaml.",)])
+        step = f"set {variable} and remove container.env from agent.yaml"
+        print_report([("",), (f"A script answers. To ask a model, {step}.",)])
     elif variable and not os.environ.get(variable, "").strip():
         print_report([("",), (f"First set {variable}, the key for {chosen}.",)])
 

@@ -3,10 +3,11 @@
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import typer
@@ -27,23 +28,27 @@ def serve_with_reload(
 ) -> int:
     """Run `diptych ARGUMENTS`, and again whenever a file has changed and all are valid.
 
-    The manifests and the Python files beside them are watched. Returns the exit code of the last
-    child. Raises `ConfigError` if the files are wrong from the beginning.
+    The manifests are watched, and the files that the commands of their tools name. Returns the exit
+    code of the last child. Raises `ConfigError` if the files are wrong from the beginning.
     """
-    _check(files, options)
+    watched = _load(files, options)
+    served = _versions(watched)
+    _check_python(watched)
     stop = threading.Event()
     for number in _SIGNALS:
         signal.signal(number, lambda *_: stop.set())
-    child, served = _start(arguments), _versions(files)
+    child = _start(arguments)
     try:
         while not stop.wait(_POLL_SECONDS) and child.poll() is None:
-            now = _versions(files)
-            if now == served or stop.wait(_POLL_SECONDS) or _versions(files) != now:
+            now = _versions(watched)
+            if now == served or stop.wait(_POLL_SECONDS) or _versions(watched) != now:
                 continue  # an editor may still be writing
             changed = ", ".join(sorted({str(file) for file, _ in served.items() ^ now.items()}))
             served = now
             try:
-                _check(files, options)
+                watched = _load(files, options)
+                served = _versions(watched) | {f: now[f] for f in watched if f in now}
+                _check_python(watched)
             except ConfigError as error:
                 for problem in error.problems:
                     typer.echo(f"error: {problem}", err=True)
@@ -79,14 +84,22 @@ def _end(child: subprocess.Popen[bytes]) -> int:
     return child.wait()
 
 
-def _check(files: Sequence[Path], options: LocalOptions) -> None:
-    """Load all files as the child will. Raises `ConfigError`."""
+def _load(files: Sequence[Path], options: LocalOptions) -> Sequence[Path]:
+    """Load all files as the child will; return what to watch. Raises `ConfigError`."""
     loaded = load_agents(files, options)
     configs = loaded.resolve(["http://127.0.0.1:0"] * len(loaded.names))
     check_mock_scripts(configs)
     check_store_urls(configs)
+    tools = [tool for manifest, _ in loaded.manifests for tool in manifest.spec.tools]
+    return [*files, *(Path(word) for tool in tools for word in tool.command or ())]
+
+
+def _check_python(watched: Sequence[Path]) -> None:
+    """Refuse Python files that have a syntax error. Raises `ConfigError`."""
     problems = []
-    for file in _python_files(files):
+    for file in watched:
+        if file.suffix != ".py" or not file.is_file():
+            continue
         try:
             compile(file.read_bytes(), str(file), "exec")
         except SyntaxError as error:
@@ -97,17 +110,14 @@ def _check(files: Sequence[Path], options: LocalOptions) -> None:
         raise ConfigError(*problems)
 
 
-def _python_files(files: Sequence[Path]) -> list[Path]:
-    return sorted(file for folder in {f.parent for f in files} for file in folder.glob("*.py"))
-
-
-def _versions(files: Sequence[Path]) -> Mapping[Path, tuple[int, ...]]:
-    """Return when each watched file was written, with its size; nothing for one that is gone."""
-    found = {}
-    for file in (*files, *_python_files(files)):
+def _versions(watched: Sequence[Path]) -> dict[Path, tuple[int, ...]]:
+    """Return when each watched file was written, with its size; nothing for what is no file."""
+    found: dict[Path, tuple[int, ...]] = {}
+    for file in watched:
         try:
-            stat = file.stat()
-        except OSError:
+            status = file.stat()
+        except (OSError, ValueError):
             continue
-        found[file] = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        if stat.S_ISREG(status.st_mode):
+            found[file] = (status.st_mtime_ns, status.st_size, status.st_ino)
     return found

@@ -9,10 +9,10 @@ from diptych.cli.client.target import connect, is_file
 from diptych.cli.cluster.kubectl import ClusterFlags
 from diptych.cli.commands.options import (
     AgentOfFile,
-    AnyAgent,
     Json,
     ModelName,
     NoInput,
+    OptionalAgent,
     Secrets,
     Services,
     SessionId,
@@ -22,8 +22,8 @@ from diptych.core.errors import ConfigError
 
 
 async def run(
-    target: AnyAgent,
     cluster: ClusterFlags,
+    target: OptionalAgent = None,
     question: Annotated[
         str | None, typer.Argument(metavar="QUESTION", help="What to ask; - reads it from stdin.")
     ] = None,
@@ -54,6 +54,8 @@ async def run(
     from diptych.cli.output.timeline import Timeline
     from diptych.cli.typed_lines import InputRequired, TypedLines, can_ask
 
+    if target is None:
+        raise ConfigError('a question is missing: diptych run --model ollama:llama3.2 "Well?"')
     address = target if question is not None else None
     if address is None and is_file(target):
         raise ConfigError(f'a question is missing: diptych run {target} "What can you do?"')
@@ -74,7 +76,11 @@ async def run(
             what = f"{waiting.run_id} {waiting.call_id} --at {target}"
             way = f"diptych approve {what}, or diptych reject {what}"
             if address is None or is_file(address):
-                way = "its run ends with this command; ask without --no-input, or serve the file"
+                way = "its run ends with this command; serve the file"
+                if can_ask():
+                    way += f", or ask without {'--json' if as_json else '--no-input'}"
+                else:
+                    way = f"there is no terminal to ask at, and {way}"
             screen.print_line(Mark.NOTE.value, f"{waiting.call_id} waits for a decision: {way}")
             return INPUT_REQUIRED
     return EXIT_CODE_BY_STATUS[ended.status]

@@ -60,7 +60,8 @@ def serve(
     reload: Annotated[
         bool,
         typer.Option(
-            "--reload", help="Start again when a file, or a Python file beside it, has changed."
+            "--reload",
+            help="Start again when a file, or one that a tool's command names, has changed.",
         ),
     ] = False,
 ) -> None:

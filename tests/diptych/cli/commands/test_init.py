@@ -28,7 +28,7 @@ def test_without_a_key_it_runs_on_a_script(
     outcome = typed("init", "helper")
     assert outcome.code == 0
     assert "diptych chat agent.yaml" in outcome.out
-    assert "A script answers until you set OPENAI_API_KEY" in outcome.out
+    assert "set OPENAI_API_KEY and remove container.env from agent.yaml" in outcome.out
     monkeypatch.chdir(tmp_path / "helper")
     assert typed("check", "agent.yaml").out == "agent.yaml: helper: ok\n"
     ran = typed("run", "agent.yaml", "How many words has it?")
