@@ -121,7 +121,7 @@ def test_a_server_with_such_a_name_is_refused(name: str) -> None:
 def test_a_function_with_such_a_name_is_refused() -> None:
     def bank__pay() -> None: ...
 
-    with pytest.raises(ConfigError, match="bank__pay at .* is no valid tool name"):
+    with pytest.raises(ConfigError, match=r"bank__pay at .* is no valid tool name"):
         McpTools([ToolServerConfig("f", functions=(bank__pay,))])
 
 
