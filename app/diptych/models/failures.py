@@ -285,8 +285,8 @@ def _unreachable(
     where: str, why: str, *, code: ModelCode = "model_unreachable", may_retry: bool = False
 ) -> AttemptFailure:
     if URL(where).host in _LOOPBACK:
-        elsewhere = "spec.model.endpoint, in Python ModelAPI(endpoint=…, name=…)"
-        check = f"Start {_local_server(where)}, or set another address: {elsewhere}."
+        field = "spec.model.endpoint, in Python ModelAPI(endpoint=…, name=…)"
+        check = f"Start {_local_server(where)}, or change the model's endpoint: {field}."
     else:
         check = "Check the model's endpoint, and that the network lets this agent through."
     message = f"The model endpoint {where} cannot be reached: {why}. {check}"
