@@ -51,7 +51,7 @@ async def pay(amount: int) -> str:
 CASES = [
     (80, KEY, "paid 80"),
     (800, KEY, "denied: Payments over 100 need a person."),
-    (80, OTHER, "denied: the hook beforeCall at 127.0.0.1 answered 401"),
+    (80, OTHER, "denied: the hook beforeCall at 127.0.0.1 answered with status 401"),
 ]
 
 

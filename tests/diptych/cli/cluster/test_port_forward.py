@@ -190,7 +190,7 @@ async def test_chat_run_and_events_take_an_agents_name(cluster: Any) -> None:
         cluster.forward_to(port)
         code, out, err = await diptych("chat", "helper", "--session", "s", stdin="One?\nTwo?\n")
         assert (code, out) == (0, "Hello.\nHello.\n")
-        assert "team/helper · a line typed meanwhile steers" in err
+        assert "team/helper · /help lists the commands" in err
         code, out, _ = await diptych("run", "team/helper", "Hi", "-n", "team")
         assert (code, out) == (0, "Hello.\n")
         code, out, _ = await diptych("events", "helper", "--session", "s")
