@@ -115,8 +115,10 @@ def test_run_sync_outlives_functions_that_end_processes() -> None:
 
     [failed] = [e for e in agent("exit").run_sync("Hi").events if e.type == "tool_result"]
     assert "SystemExit: exit" in failed.text
+    [thread] = [each for each in threading.enumerate() if each.name == "diptych run_sync"]
     with pytest.raises(CancelledError):
         agent("interrupt").run_sync("Hi")
+    thread.join()
     assert agent("exit").run_sync("Hi").text == "Here."
 
 
