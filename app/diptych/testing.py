@@ -3,16 +3,15 @@
 from diptych import Agent
 from diptych.testing import RecordedTool, ScriptedModel, call
 
-
 def test_the_cashier_pays_once():
-pay = RecordedTool(cashier.pay, returns="paid")
-model = ScriptedModel(call("pay", amount=5), "Paid.", "You are welcome.")
-agent = Agent("cashier", model=model, tools=[pay])
-assert agent.run_sync("Pay 5 €.", session_id="s").text == "Paid."
-assert agent.run_sync("Thanks!", session_id="s").text == "You are welcome."
-assert pay.calls == [{"amount": 5}]
-assert "Thanks!" in model.requests[-1][-1].content
-assert model.left == 0
+    pay = RecordedTool(cashier.pay, returns="paid")
+    model = ScriptedModel(call("pay", amount=5), "Paid.", "You are welcome.")
+    agent = Agent("cashier", model=model, tools=[pay])
+    assert agent.run_sync("Pay 5 €.", session_id="s").text == "Paid."
+    assert agent.run_sync("Thanks!", session_id="s").text == "You are welcome."
+    assert pay.calls == [{"amount": 5}]
+    assert "Thanks!" in model.requests[-1][-1].content
+    assert model.left == 0
 """
 
 import inspect
