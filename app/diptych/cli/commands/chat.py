@@ -106,7 +106,7 @@ def _converse(
     *,
     no_input: bool,
 ) -> int:
-    """Ask what is typed, until the end; return the exit code of the last run that went wrong."""
+    """Ask what is typed, until the end; return the exit code of the last failed run."""
     from diptych.cli.follow import print_availability, start_and_follow
     from diptych.cli.output.timeline import Timeline
     from diptych.cli.typed_lines import TypedLines, can_ask
@@ -129,9 +129,10 @@ def _converse(
         try:
             ended = runner.run(cancelled_by_signals(following))
             session, was_aborted = ended.session_id, ended.status == "aborted"
-            code = EXIT_CODE_BY_STATUS[ended.status] or code
+            if not was_aborted:  # by Ctrl-C, which leaves the chat as it was
+                code = EXIT_CODE_BY_STATUS[ended.status] or code
         except asyncio.CancelledError:
-            was_aborted, code = True, ABORTED
+            was_aborted = True
             screen.print_line(
                 ("✗ aborted", "red"), ", before the agent had said that the run has begun"
             )
