@@ -30,8 +30,7 @@ Schema: TypeAlias = dict[str, Any]
 FILE = Path(__file__).parent / "diptych.dev_agents.yaml"
 CHART_FILE = FILE.parent.parent / "charts" / "diptych" / "files" / "crds" / FILE.name
 VALUES_FILE = CHART_FILE.parents[2] / "values.schema.json"
-EDITOR_FILE = FILE.with_name("agent.schema.json")
-PACKAGED_EDITOR_FILE = FILE.parents[1] / "app" / "diptych" / "manifest" / EDITOR_FILE.name
+EDITOR_FILE = FILE.parents[1] / "app/diptych/manifest/agent.schema.json"  # crds/ links to it
 HEADER = "# Made by crds/generate.py of the models in app/diptych/manifest; change those.\n"
 
 _PATTERN = re.compile(r"(size\(self\) > 0 && )?self\.matches\(r'([^']*)'\)( && .*)?")
@@ -371,7 +370,7 @@ def _texts(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
 
 if __name__ == "__main__":
     made = {FILE: text(), CHART_FILE: text(), VALUES_FILE: values_text()}
-    made |= dict.fromkeys((EDITOR_FILE, PACKAGED_EDITOR_FILE), editor_text())
+    made[EDITOR_FILE] = editor_text()
     for file, wanted in made.items():
         if "--check" not in sys.argv:
             file.write_text(wanted, encoding="utf-8")

@@ -71,32 +71,24 @@ _TEST = '''\
 Run it with Python or with pytest.
 """
 
-import asyncio
 import json
 import os
 
-from diptych import Agent
+from diptych import Agent, ToolResultEvent
 
 SCRIPT = [
-    {"tool": "count_words", "arguments": {"text": "the quick brown fox"}},  # phase 1: a call
-    {},  # phase 1: no more calls
+    '{"tool": "count_words", "arguments": {"text": "the quick brown fox"}}',  # phase 1: a call
+    "{}",  # phase 1: no more calls
     "It has 4 words.",  # phase 2: the answer
 ]
 
 
-async def ask(question: str) -> tuple[str, list[str]]:
-    """Return the answer, and what the tools returned."""
-    replies = [step if isinstance(step, str) else json.dumps(step) for step in SCRIPT]
-    os.environ["DEBUG_MOCK_RESPONSES"] = json.dumps(replies)
-    async with Agent.from_file("agent.yaml") as agent:
-        answer = str(await agent.run(question, session_id="test"))
-        events = await agent.memory.get_session_events("test")
-    return answer, [str(event.content) for event in events if event.event_type == "tool_result"]
-
-
 def test_it_counts_with_the_tool() -> None:
-    answer, results = asyncio.run(ask("How many words does 'the quick brown fox' have?"))
-    assert (answer, results) == ("It has 4 words.", ["4"])
+    os.environ["DEBUG_MOCK_RESPONSES"] = json.dumps(SCRIPT)
+    with Agent.from_file("agent.yaml") as agent:
+        result = agent.run_sync("How many words does 'the quick brown fox' have?")
+    counts = [event.text for event in result.events if isinstance(event, ToolResultEvent)]
+    assert (counts, result.text) == (["4"], "It has 4 words.")
 
 
 if __name__ == "__main__":
