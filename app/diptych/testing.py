@@ -57,7 +57,7 @@ def call(tool: str, /, **arguments: Any) -> Call:  # noqa: ANN401 - any JSON
 
 
 def delegate(agent: str, task: str) -> Call:
-    """Return a reply that gives another agent a task."""
+    """Return a reply that delegates a task to another agent."""
     return Call(json.dumps({"agent": agent, "task": task}))
 
 
@@ -67,7 +67,7 @@ def raw(text: str) -> Raw:
 
 
 class ScriptedModel:
-    """A model that gives its replies in order, over all runs: several turns are one script.
+    """A model that replies in order, across all runs: several turns are one script.
 
     A text is an answer. Where the model is asked for calls and an answer is next, it calls nothing,
     so scripts need no `{}`. When there is no reply left the run fails with `mock_exhausted`.

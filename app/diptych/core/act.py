@@ -228,7 +228,7 @@ def _take_native(run: Run, reply: Replied) -> Next:
 
 
 def _named(run: Run, found: Calls) -> tuple[Call, ...]:
-    """Give the calls of a reply their ids in the run."""
+    """Assign run-wide ids to the calls of a reply."""
     return tuple(replace(c, id=f"call_{run.step + 1}_{n}") for n, c in enumerate(found.calls, 1))
 
 

@@ -126,8 +126,8 @@ class Unavailable:
     """Something that the manifest names but that is missing or unreachable.
 
     Kind `rule` is a policy or manifest field that matches no tool or agent (`policy.unmatched`).
-    Kind `tool` stands for left-out tools of the server `name`. Models are told of servers, tools
-    and agents only. `tools` are the tools that a server offered when last connected, or the pinned
+    Kind `tool` stands for left-out tools of the server `name`. Prompts mention only servers, tools
+    and agents. `tools` are the tools that a server offered when last connected, or the pinned
     ones that have changed; None for a server that was never connected: any unknown tool may be its
     own.
     """

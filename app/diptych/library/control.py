@@ -1,4 +1,4 @@
-"""Control of a run in flight, for the Python API: steer it, decide for it, take it step by step."""
+"""Control of running runs in the Python API: steer, decide, cancel, step."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -26,7 +26,7 @@ _LOOK_SECONDS = 0.01
 
 
 class AgentControl(ABC):
-    """What can be done with the runs of an agent, by their ids. All of it raises `RunNotFound`."""
+    """Operations on an agent's runs, by their ids. All raise `RunNotFound`."""
 
     @abstractmethod
     async def start(self) -> HostedAgent:

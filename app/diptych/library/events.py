@@ -18,7 +18,7 @@ RunStatus: TypeAlias = Literal["completed", "max_steps", "failed", "aborted"]
 
 @dataclass(frozen=True, slots=True)
 class RunStartEvent:
-    """The run is on record. Its id is what `steer`, `cancel`, `decide` and others take."""
+    """The run is logged. `steer`, `cancel`, `decide` and others take its id."""
 
     run_id: str
     session_id: str
@@ -89,7 +89,7 @@ class ToolCallEvent:
 
 @dataclass(frozen=True, slots=True)
 class ToolProgressEvent:
-    """A running tool says how far it is; this is not recorded."""
+    """Progress of a running tool; not recorded."""
 
     call_id: str
     tool: str
@@ -111,7 +111,7 @@ class ToolResultEvent:
 
 @dataclass(frozen=True, slots=True)
 class DelegationEvent:
-    """Another agent is given a task."""
+    """A task is delegated to another agent."""
 
     call_id: str
     agent: str
@@ -122,7 +122,7 @@ class DelegationEvent:
 
 @dataclass(frozen=True, slots=True)
 class SubAgentEvent:
-    """An event of an agent below.
+    """An event of a sub-agent.
 
     `path` holds the calls that lead to it: a delegation of this run first.
     """
@@ -180,7 +180,7 @@ class ApprovalDecisionEvent:
 
 @dataclass(frozen=True, slots=True)
 class WaitEvent:
-    """A reply is waited for, or asked for again; this is not recorded."""
+    """The model is slow, or the request is retried; not recorded."""
 
     message: str
     type: Literal["wait"] = field(default="wait", init=False)
@@ -336,7 +336,7 @@ def _live_event(notice: Notice) -> Event:
 
 
 def _event_below(fields: Any) -> Event:  # noqa: ANN401 - JSON
-    """Return the event of an agent below; strangers may send any content."""
+    """Return a sub-agent's event; one of unexpected form becomes an `OtherEvent`."""
     if "event" not in fields:
         return TextEvent(fields["content"])
     kind, content, about = (fields["event"][key] for key in ("type", "content", "metadata"))

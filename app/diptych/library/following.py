@@ -1,4 +1,4 @@
-"""A run as a caller follows it: its typed events, and somebody to ask about calls that wait."""
+"""Follows a run: yields typed events, and asks for decisions on waiting calls."""
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -19,7 +19,7 @@ from diptych.runs.approvals import DecisionRequest
 from diptych.serve.hosted_agent import HostedAgent
 
 Decision: TypeAlias = Literal["approve", "reject"] | Mapping[str, Any]
-"""What becomes of a call that waits.
+"""A decision on a waiting call.
 
 A mapping has a `decision`: `approve`; `reject`, perhaps with a `reason` for the model; `edit` with
 other `arguments`; or `replace` with another `call`, `{"tool", "arguments"}` or `{"agent", "task"}`.

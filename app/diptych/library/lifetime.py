@@ -1,4 +1,4 @@
-"""When an agent is open: from its first use in an event loop until that loop ends.
+"""Opens an agent at its first use in an event loop, and closes it with the loop.
 
 `run_sync` has a loop of its own, in a thread of the process, so that connections and sessions last
 from one call to the next.

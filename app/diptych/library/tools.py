@@ -1,4 +1,4 @@
-"""Tools as Python gives them: functions, marked or plain, URLs, commands, and manifest entries."""
+"""Tools of an `Agent`: functions, marked or plain, URLs, commands, and manifest entries."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Executes one run: rebuilds it from its log, gives it a runner, and sees to its end.
+"""Executes one run: rebuilds it from its log, gives it a runner, and handles its end.
 
 A delegated run is leased to its caller: it is attended while the caller is subscribed, at any
 replica, and aborted after a lease's time unattended.

@@ -102,8 +102,8 @@ class RemoteAgent:
 
     `name` is what a person calls the agent. `model` says which model it asks and where, and
     `server_urls` has the URLs of its tool servers by name, as far as they are known here.
-    `attach_flags` are the flags with which `diptych attach` reaches it, and `was_there` tells
-    whether it is worth waiting for.
+    `attach_flags` are the flags by which `diptych attach` reaches it; `was_there` says that it has
+    answered before.
     """
 
     def __init__(self, http: httpx.AsyncClient, url: str) -> None:

@@ -92,7 +92,7 @@ class Timeline:
         self._model = model
         self._waiting_for = self._awaited()
         self._waiting_since = now()
-        self._told_wait = False  # a pipe is told once of a long wait
+        self._has_shown_wait = False  # without a terminal a long wait is printed once
 
     def render(self, item: Item) -> None:
         if isinstance(item, Notice):
@@ -102,7 +102,7 @@ class Timeline:
         waiting_for = self._awaited()
         if waiting_for != self._waiting_for:
             self._waiting_for, self._waiting_since = waiting_for, self._now()
-            self._told_wait = False
+            self._has_shown_wait = False
 
     def _awaited(self) -> str:
         """Say what the run waits for: the results of calls, or the model's next reply."""
@@ -115,8 +115,8 @@ class Timeline:
         if self._stage is not _Stage.WORKING or self._quoted or self._open_approvals:
             return
         passed = self._now() - self._waiting_since
-        if not self._screen.is_live and passed >= LONG_WAIT_SECONDS and not self._told_wait:
-            self._told_wait = True
+        if not self._screen.is_live and passed >= LONG_WAIT_SECONDS and not self._has_shown_wait:
+            self._has_shown_wait = True
             self._print_line((f"… waiting for {self._waiting_for}", "dim"))
         spinner = _SPINNER[int(passed / REFRESH_SECONDS) % len(_SPINNER)]
         self._screen.show_status(f"{spinner} waiting for {self._waiting_for} · {passed:.1f} s")

@@ -3,7 +3,7 @@
 import {read} from "./api.js";
 import {el, oneLine, shown} from "./text.js";
 
-const LISTED = 200; // as many as the agent tells the first words of
+const LISTED = 200; // sessions whose first words the agent returns
 const search = document.getElementById("search");
 const list = document.querySelector("#sessions ul");
 let found = [];
