@@ -154,14 +154,12 @@ def test_an_upgrade_keeps_agents_and_their_pods(diptych: Release, space: Space):
     pods = _pod_names(space)
     crd = diptych.kubectl.get("crd", CRD)
     properties = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    del properties["properties"]["description"]  # an older CRD, as if
+    del properties["properties"]["examples"]  # an older CRD; the Agent has no such field to lose
     diptych.kubectl("replace", "-f", "-", stdin=json.dumps(crd))
     diptych.install("operator.logLevel=debug")
-    assert "description" in json.dumps(
-        diptych.kubectl.get("crd", CRD)["spec"]["versions"][0]["schema"]["openAPIV3Schema"][
-            "properties"
-        ]["spec"]["properties"]["description"]
-    )
+    crd = diptych.kubectl.get("crd", CRD)
+    properties = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    assert "examples" in properties["properties"]
     space.kubectl.wait_until_ready("hello")
     diptych.helm("rollback", diptych.name, "--wait")
     space.kubectl.wait_until_ready("hello")
