@@ -29,7 +29,7 @@ def test_a_wheel_holds_the_packages_and_nothing_else(tmp_path: Path):
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0].split("-")[0] for name in names}
-    assert tops == {"diptych", "diptych_cel", "diptych_operator"}
+    assert tops == {"diptych", "diptych_cel", "diptych_cron.py", "diptych_operator"}
     for needed in ("diptych/py.typed", "diptych/demo/agents.yaml", "diptych_operator/__main__.py"):
         assert needed in names
     names.remove("diptych/testing.py")  # for tests of users

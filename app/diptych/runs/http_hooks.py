@@ -1,13 +1,5 @@
-"""Hooks over HTTP, signed as in Standard Webhooks (https://www.standardwebhooks.com).
+"""Hooks over HTTP, signed as in Standard Webhooks. A request is sent once."""
 
-`webhook-signature` is `v1,` and the base64 HMAC-SHA256 of `<id>.<timestamp>.<body>`, from the
-headers `webhook-id` and `webhook-timestamp`. A request is sent once.
-"""
-
-import base64
-import binascii
-import hashlib
-import hmac
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,6 +9,7 @@ from uuid import uuid4
 import httpx
 import orjson
 
+from diptych.access.signatures import signing_key, standard_signature
 from diptych.core.messages import JSONObject
 from diptych.net.guarded_backend import PoolLimits, use_guarded_pool
 from diptych.net.outgoing import OutgoingPolicy, host_of
@@ -29,7 +22,6 @@ from diptych.runs.hooks import Hook, HookFailed
 MAX_ANSWER = 1024 * 1024  # bytes
 CONNECT_SECONDS = 5.0
 _MAX_CONNECTIONS = 100
-_KEY_PREFIX = "whsec_"
 _NO_CONTENT = 204
 
 
@@ -117,18 +109,12 @@ def _signature(config: HookConfig, body: bytes) -> dict[str, str]:
     key = config.signing_key()
     if not key:
         raise HookFailed(_name(config), "has no signing key")
-    signed = f"{message_id}.{timestamp}.".encode() + body
-    digest = hmac.new(_key(_name(config), key), signed, hashlib.sha256).digest()
-    return {**headers, "webhook-signature": f"v1,{base64.b64encode(digest).decode()}"}
-
-
-def _key(name: str, text: str) -> bytes:
-    if not text.startswith(_KEY_PREFIX):
-        return text.encode()
     try:
-        return base64.b64decode(text.removeprefix(_KEY_PREFIX), validate=True)
-    except binascii.Error:
-        raise HookFailed(name, "has a signing key that is not base64 after whsec_") from None
+        secret = signing_key(key)
+    except ValueError as error:
+        raise HookFailed(_name(config), f"has a signing key that is {error}") from None
+    signature = standard_signature(secret, message_id, timestamp, body)
+    return {**headers, "webhook-signature": signature}
 
 
 def _client(policy: OutgoingPolicy) -> httpx.AsyncClient:
