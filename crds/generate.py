@@ -102,6 +102,28 @@ STATUS: Schema = {
             maxLength=127,
         ),
         "url": _field("string", "The agent's URL inside the cluster.", maxLength=256),
+        "schedules": {
+            "type": "array",
+            "maxItems": 16,
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+            "description": "The schedules, as their CronJobs tell.",
+            "items": {
+                "type": "object",
+                "description": "One schedule.",
+                "required": ["name"],
+                "properties": {
+                    "name": _field("string", "Its name.", maxLength=63),
+                    "last": _field("string", "The last time.", format="date-time"),
+                    "lastResult": _field(
+                        "string",
+                        "Whether a run was started then; how that run ended is the agent's to say.",
+                        enum=["Starting", "Started", "Failed"],
+                    ),
+                    "next": _field("string", "The next time.", format="date-time"),
+                },
+            },
+        },
         "conditions": {
             "type": "array",
             "maxItems": 16,

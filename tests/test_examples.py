@@ -27,6 +27,7 @@ ANSWERS = {
     "planner.yaml": "A year on Saturn is about 15.6 times as long as one on Mars.",
     "python_function.py": "The text has 6 words.",
     "python_hooks.py": "Ada has 50 €; Eve is nobody we pay. Thank you!",
+    "scheduled.yaml": "Nothing is new, which is good news.",
     "team.yaml": "Two wheels, no worries: 32 km on a litre of milk!",
 }
 STEPS = {
@@ -34,6 +35,7 @@ STEPS = {
     "echo.yaml": ["✓ hello"],
     "guarded.yaml": ["✗ calculate  denied: Powers grow too fast; multiply instead.", "✓ 8"],
     "planner.yaml": ['saturn = planet(name="Saturn")', "✓ 15.6433", "✓ looked up and divided"],
+    "scheduled.yaml": [],
     "team.yaml": ["→ writer", "→ analyst", "✓ writer", "✓ analyst"],
 }
 

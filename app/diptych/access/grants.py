@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, TypeAlias
 
-SubjectKind: TypeAlias = Literal["agent", "serviceaccount", "user", "key"]
+SubjectKind: TypeAlias = Literal["agent", "serviceaccount", "user", "key", "schedule", "trigger"]
 GranteeKind: TypeAlias = Literal["agent", "serviceaccount", "group", "user", "key"]
 
 
@@ -14,7 +14,8 @@ class Subject:
     """An authenticated caller.
 
     `name` is `<namespace>/<name>` for an agent or a ServiceAccount, else a plain name. `groups` are
-    the user's groups according to its issuer.
+    the user's groups according to its issuer. Schedules and triggers of the agent itself are
+    subjects, too; no credential proves one.
     """
 
     kind: SubjectKind

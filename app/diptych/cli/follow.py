@@ -39,14 +39,17 @@ async def start_and_follow(
     session_id: str | None,
     renderer: Renderer,
     typed: TypedLines | None = None,
+    key: str | None = None,
 ) -> EndedRun:
     """Start a run and show it until it ends; `typed` decides on its calls, and steers it.
+
+    `key` is its idempotency key.
 
     Cancellation cancels the run, whose end is then shown and returned. Before the run has started,
     the cancellation is raised. Raises `InputRequired`.
     """
     async with _refreshed(renderer):
-        run = await agent.start(question, session_id, renderer.render)
+        run = await agent.start(question, session_id, renderer.render, key)
         if typed:
             typed.open(run.run_id)
         following = asyncio.create_task(_follow(agent, run.run_id, renderer, typed))

@@ -47,11 +47,13 @@ _FINAL_CODES = frozenset(
 )
 """Clients must not repeat these runs: they have tried again themselves, or somebody ended them."""
 STATUS_OF_CODE = {
+    "invalid_signature": 401,
     "forbidden": 403,
     "run_not_found": 404,
     "too_many_runs": 429,
     "too_much_at_once": 429,
     "overloaded": 503,
+    "secret_missing": 503,
     "session_busy": 409,
     "run_over": 409,
     "too_many_messages": 409,
@@ -62,6 +64,7 @@ STATUS_OF_CODE = {
     "approval_not_found": 404,
     "invalid_arguments": 422,
     "model_not_found": 404,
+    "trigger_not_found": 404,
     "session_not_found": 404,
     "previous_response_not_found": 404,
     "item_not_found": 404,

@@ -16,10 +16,11 @@ from diptych.http.errors import REST_PATH, is_rest_path
 
 ERRORS = {
     400: "The request is wrong; `param` names the field.",
-    401: "`unauthorized`, `invalid_token`: there is no token or key, or it is not valid here.",
+    401: "`unauthorized`, `invalid_token`: there is no token or key, or it is not valid here. "
+    "`invalid_signature`: a trigger's delivery is not signed as it must be.",
     403: "`forbidden`: the message names the right that this needs.",
     404: "`run_not_found`, `session_not_found`, `model_not_found`, `approval_not_found`, "
-    "`previous_response_not_found` or `item_not_found`: there never was one.",
+    "`previous_response_not_found`, `item_not_found` or `trigger_not_found`: there never was one.",
     409: "`session_busy`; `run_over`: the run has ended and takes no message; "
     "`too_many_messages`: the run takes no more; `already_decided`: the message names the "
     "decision and who made it; `not_resumable`; `aborted`.",
@@ -37,7 +38,7 @@ ERRORS = {
     503: "`overloaded`, `store_away`, `store_full`, `not_answered`, `handed_over`: try again after "
     "`Retry-After`. `store_lost`: the store lost the run. `out_of_memory`, `budget_unavailable`: "
     "the run ended for want of memory, or as its budget could not be counted. "
-    "`agent_unavailable`: an agent below does not answer.",
+    "`agent_unavailable`: an agent below does not answer. `secret_missing`: a trigger's is.",
     504: "`model_timeout`, `deadline_exceeded`: it took too long.",
 }
 ASKED = (409, 410, 422, 429, 502, 504)
@@ -51,6 +52,7 @@ _TAKES = {  # headers, by operation
     "complete_chat": _START,
     "create_response": _START,
     "start_run": _START,
+    "start_by_trigger": ("Idempotency-Key", "traceparent"),
     "resume_run": ("Idempotency-Key", "traceparent"),
     "steer_run": ("Idempotency-Key",),
     "follow_up_run": ("Idempotency-Key",),

@@ -46,6 +46,7 @@ from diptych.manifest.rules import (
     UniqueNames,
     pattern,
 )
+from diptych.manifest.schedules import ScheduleSpec, TriggerSpec
 from diptych.manifest.sessions import SessionsSpec
 from diptych.manifest.settings import DEADLINE, NAMESPACE, CallerParameter, ChatConfig
 from diptych.manifest.tools import ToolServerSpec
@@ -254,6 +255,10 @@ class AgentSpec(StrictModel):
     """How much of a long conversation the model is sent."""
     sessions: SessionsSpec = Field(default_factory=SessionsSpec)
     """Where the runs of one conversation are stored, and how they queue."""
+    schedules: Annotated[ShortList[ScheduleSpec], UniqueNames("schedules", lambda s: s.name)] = ()
+    """Messages that start runs at certain times."""
+    triggers: Annotated[ShortList[TriggerSpec], UniqueNames("triggers", lambda t: t.name)] = ()
+    """Addresses at which deliveries of other programs (webhooks) start runs."""
     replicas: Annotated[int, Field(ge=0, le=1000)] = 1
     """How many pods serve the agent; `kubectl scale` and autoscalers set it. More than 1 need
     sessions.redis."""

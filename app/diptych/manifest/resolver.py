@@ -23,6 +23,7 @@ from diptych.manifest.policy import HookSpec, PolicyRuleSpec
 from diptych.manifest.providers import API_KEY, PROVIDERS, Provider
 from diptych.manifest.references import References, ReferenceTargets
 from diptych.manifest.rules import StrictModel
+from diptych.manifest.schedules import ScheduleSpec, TriggerSpec
 from diptych.manifest.secret_sources import Kind, constant_value
 from diptych.manifest.sessions import SessionsSpec
 from diptych.manifest.settings import (
@@ -34,9 +35,11 @@ from diptych.manifest.settings import (
     ModelConfig,
     OverrideConfig,
     PeerConfig,
+    ScheduleConfig,
     StoreConfig,
     TimeoutConfig,
     ToolServerConfig,
+    TriggerConfig,
     sessions_prefix,
 )
 from diptych.manifest.tools import ToolServerSpec, ToolVariable
@@ -47,6 +50,7 @@ from diptych.policy.unmatched import NamedCalls
 from diptych.ports import ValueProvider
 from diptych.runs.definition import AgentDefinition, HookConfig
 from diptych_cel.expressions import check_expression
+from diptych_cron import Cron
 
 _OTHER_PROVIDER = Provider("", "")
 _CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
@@ -117,6 +121,10 @@ class _Resolver(References):
             policy=self._policy(),
             named_calls=tuple(named_calls(spec)),
             budgets=SharedBudgets(_shared(spec.budget.per_session), _shared(spec.budget.per_day)),
+            schedules=() if self.is_mounted else tuple(map(_schedule, spec.schedules)),
+            triggers=tuple(
+                self._trigger(("spec", "triggers", n), t) for n, t in enumerate(spec.triggers)
+            ),
         )
 
     def _container_env(self, container: ContainerSpec) -> dict[str, ValueProvider]:
@@ -290,6 +298,18 @@ class _Resolver(References):
         headers = self._values((*path, "headers"), hook.headers)
         return HookConfig(hook.at, hook.url, hook.timeout, headers, read)
 
+    def _trigger(self, path: FieldPath, trigger: TriggerSpec) -> TriggerConfig:
+        secret, place = trigger.secret, (*path, "secret")
+        when, session = trigger.when, trigger.session
+        return TriggerConfig(
+            trigger.name,
+            trigger.signature,
+            self.key(place, "Secret", secret.secret_key_ref) if secret else None,
+            check_expression(trigger.message, "delivery", "string"),
+            check_expression(when, "delivery") if when else None,
+            check_expression(session, "delivery", "name") if session else None,
+        )
+
     def _access(self, access: AccessSpec) -> AccessConfig:
         path: FieldPath = ("spec", "access")
         for place, problem in unknown_keys(access):
@@ -357,6 +377,11 @@ class _Resolver(References):
         if not platform:
             return own
         return LayeredPolicy(Policy(tuple(map(_rule, platform)), "platform"), own)
+
+
+def _schedule(spec: ScheduleSpec) -> ScheduleConfig:
+    cron = Cron.parse(spec.cron, spec.time_zone)
+    return ScheduleConfig(spec.name, cron, spec.message, spec.session, spec.missed == "once")
 
 
 def _run_settings(spec: AgentSpec) -> RunSettings:

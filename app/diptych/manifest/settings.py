@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from diptych.access.grants import Grant
 from diptych.access.limits import Limits
+from diptych.access.signatures import Scheme
 from diptych.core.budget import SharedBudgets
 from diptych.core.catalog import SEPARATOR
 from diptych.core.errors import ConfigError
@@ -21,6 +22,8 @@ from diptych.policy.rules import Policy
 from diptych.policy.unmatched import NamedCalls
 from diptych.ports import ValueProvider
 from diptych.runs.definition import AgentDefinition, HookConfig
+from diptych_cel.expressions import Expression
+from diptych_cron import Cron
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +235,32 @@ class DataFolder:
 
 
 @dataclass(frozen=True, slots=True)
+class ScheduleConfig:
+    """A message that starts a run at the times of a cron line.
+
+    With `runs_missed` the last of the times that passed while the process was away gets a run.
+    """
+
+    name: str
+    cron: Cron
+    message: str
+    session: str | None = None
+    runs_missed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerConfig:
+    """A trigger; `secret` is None only if the signature is `none`."""
+
+    name: str
+    signature: Scheme
+    secret: ValueProvider | None
+    message: Expression
+    when: Expression | None = None
+    session: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AgentConfig:
     """All that an agent is built from.
 
@@ -239,7 +268,8 @@ class AgentConfig:
     `mock_source` says in error lines where that text is. `definition` holds for every run; the
     places of hooks join it later. `mounted_keys` are read from files that may be missing, by the
     names that people know the keys by. Runs and sessions are in the `store`, else in the `data`
-    folder, else in memory. Runs share `budgets`.
+    folder, else in memory. Runs share `budgets`. In a pod there are
+    no `schedules`: the operator makes CronJobs of them.
     """
 
     name: str
@@ -263,6 +293,8 @@ class AgentConfig:
     named_calls: tuple[NamedCalls, ...] = ()
     budgets: SharedBudgets = field(default_factory=SharedBudgets)
     hooks: tuple[HookConfig, ...] = ()
+    schedules: tuple[ScheduleConfig, ...] = ()
+    triggers: tuple[TriggerConfig, ...] = ()
 
 
 def opened(config: AgentConfig) -> AgentConfig:

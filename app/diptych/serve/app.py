@@ -5,7 +5,7 @@ The middleware that `create_app` adds last sees a request first.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,8 @@ from diptych.http.run_request import ChatTerms
 from diptych.http.run_tree import tree_routes
 from diptych.http.runs import RunPolicy, run_routes
 from diptych.http.session_memory import memory_routes
-from diptych.manifest.settings import ChatConfig
+from diptych.http.triggers import signed_paths, trigger_routes
+from diptych.manifest.settings import ChatConfig, TriggerConfig
 from diptych.net.memory_budget import MemoryBudget
 from diptych.ports.stores import Stores
 from diptych.runs.service import RunService
@@ -62,6 +63,7 @@ class AppDependencies:
     inputs: tuple[str, ...] = ()
     budgets: AgentBudgets | None = None  # None: nothing is counted
     catalog: Callable[[], Catalog] = Catalog
+    triggers: tuple[TriggerConfig, ...] = ()
 
 
 class AgentApp(FastAPI):
@@ -104,6 +106,7 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     app.include_router(response_routes(terms, runs))
     run_policy = RunPolicy(dependencies.inputs, dependencies.budgets)
     app.include_router(run_routes(runs, run_policy))
+    app.include_router(trigger_routes(runs, dependencies.triggers))
     app.include_router(tree_routes(runs, name, dependencies.runs))
     app.include_router(approval_routes(dependencies.runs))
     app.include_router(memory_routes(name, GuardedSessions(stores.log, stores.sessions)))
@@ -123,7 +126,8 @@ def create_app(dependencies: AppDependencies, *, on_loopback: bool) -> FastAPI:
     app.add_middleware(BodyGuard, memory_budget=dependencies.memory_budget)
     if dependencies.access:
         app.needs_credential = True
-        app.add_middleware(AccessGuard, policy=dependencies.access)
+        access = replace(dependencies.access, signed_paths=signed_paths(dependencies.triggers))
+        app.add_middleware(AccessGuard, policy=access)
     if dependencies.chat.cors_origins:
         app.add_middleware(CorsForApi, origins=dependencies.chat.cors_origins)
     if on_loopback:

@@ -41,6 +41,7 @@ from diptych.serve.adapters import (
     stores,
 )
 from diptych.serve.app import AppDependencies, create_app, create_metrics_app
+from diptych.serve.schedules import Schedules
 from diptych.serve.tracing import agent_traces, observers
 from diptych.stores.memory.store import MemoryStore
 from diptych.telemetry.metrics import Metrics
@@ -197,6 +198,10 @@ class HostedAgent:
             return request
         return replace(request, origin=replace(request.origin, traceparent=trace))
 
+    async def run_schedules(self) -> None:
+        """Start the runs of the agent's schedules, until cancelled."""
+        await Schedules(self._config.schedules, self.runs, self.stores.log).run()
+
     async def wait_for_first_connect(self) -> None:
         """Wait until every tool server and agent has been tried once, at most 5 s."""
         if self._first_connect:
@@ -254,6 +259,7 @@ class HostedAgent:
             chat=config.chat,
             inputs=config.model.inputs if config.model else (),
             budgets=self._budgets,
+            triggers=config.triggers,
             has_docs=has_docs,
             catalog=self._catalog,
         )

@@ -174,6 +174,7 @@ async def serve_until_signal(
             starting = [
                 group.create_task(on_ready(agents)),
                 group.create_task(_freeze_loaded_objects(agents)),
+                *(group.create_task(agent.run_schedules()) for agent in agents),
             ]
             await stop.wait()
             for task in starting:

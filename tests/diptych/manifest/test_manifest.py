@@ -50,6 +50,33 @@ policy: [{match: {tool: a}, do: deny, when: argz.x > 1}]
     spec.policy[0].when: column 5: undeclared reference to 'argz.x' (got "argz.x > 1")
 policy: [{match: {agent: a}, do: deny, when: has(tool.name)}]
     spec.policy[0].when: column 4: undeclared reference to 'tool.name' (got "has(tool.name)")
+schedules: [{name: a, cron: '0 25 * * *', message: hi}]
+    spec.schedules[0].cron: must be a cron line of five fields, each after one blank: minute, hour,
+    day of month, month, day of week (0 to 6, or SUN to SAT), such as "0 7 * * 1-5" (got
+    "0 25 * * *")
+schedules: [{name: a, cron: '0 0 * * 5-1', message: hi}]
+    spec.schedules[0].cron: day of week: 5-1 is reversed; write the lower one first (got
+    "0 0 * * 5-1")
+schedules: [{name: a, cron: '0 0 * * *', timeZone: Berlin, message: hi}]
+    spec.schedules[0].timeZone: there is no time zone Berlin; write one like Europe/Berlin (got
+    "Berlin")
+schedules: [{name: a, cron: '0 0 * * *', message: ' '}]
+    spec.schedules[0].message: must not be blank (got " ")
+schedules: [{name: a, cron: '0 0 * * *', message: hi, missed: all}]
+    spec.schedules[0].missed: must be "skip" or "once" (got "all")
+schedules: [{name: a, cron: '0 0 * * *', message: hi, zone: UTC}]
+    spec.schedules[0].zone: is not a known field; known here: name, timeZone, cron, message,
+    session, missed
+triggers: [{name: a, signature: github, message: body.a}]
+    spec.triggers[0]: needs a secret, unless its signature is none: then it has none, and callers
+    need the right ask
+triggers: [{name: a, signature: none, message: body.a, when: "body.a == 1 &&"}]
+    spec.triggers[0].when: column 15: mismatched input the end (got "body.a == 1 &&")
+triggers: [{name: a, signature: none, message: args.a}]
+    spec.triggers[0].message: column 5: undeclared reference to 'args.a' (got "args.a")
+triggers: [{name: a, signature: none, message: body.a, session: "true"}]
+    spec.triggers[0].session: column 1: must be a string or a whole number, and is bool (got
+    "true")
 policy: [{match: {}, do: ask}]
     spec.policy[0].match: needs exactly one of tool, agent
 loop: {maxStep: 3}

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias
 from urllib.parse import quote, urlsplit
 
@@ -28,6 +29,7 @@ Choice: TypeAlias = Literal["approve", "reject"]
 """The decisions that the terminal offers."""
 
 TOKEN_VARIABLE = "DIPTYCH_TOKEN"  # noqa: S105 - its name
+TOKEN_FILE_VARIABLE = "DIPTYCH_TOKEN_FILE"  # noqa: S105 - its name
 CONNECT_SECONDS = 5.0
 REPLY_SECONDS = 30.0
 SILENCE_SECONDS = 60.0  # a stream of events has a ping every 15 s
@@ -92,9 +94,22 @@ class BearerToken(httpx.Auth):
 
 
 def token_of_environment() -> BearerToken | None:
-    """Return the token of `DIPTYCH_TOKEN`, if it is set."""
-    token = os.environ.get(TOKEN_VARIABLE, "").strip()
-    return BearerToken(lambda: token) if token else None
+    """Return the token of `DIPTYCH_TOKEN`, or of the file at `DIPTYCH_TOKEN_FILE`, if one is set.
+
+    The file is read again if its token is refused.
+    """
+    if token := os.environ.get(TOKEN_VARIABLE, "").strip():
+        return BearerToken(lambda: token)
+    if file := os.environ.get(TOKEN_FILE_VARIABLE):
+        return BearerToken(lambda: _read_token(Path(file)))
+    return None
+
+
+def _read_token(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{TOKEN_FILE_VARIABLE}: {file} cannot be read: {error}") from error
 
 
 class RemoteAgent:
@@ -130,17 +145,21 @@ class RemoteAgent:
         return [(each["name"], each["description"]) for each in (*body["tools"], *body["agents"])]
 
     async def start(
-        self, question: str, session_id: str | None, on_notice: Callable[[Notice], None]
+        self,
+        question: str,
+        session_id: str | None,
+        on_notice: Callable[[Notice], None],
+        key: str | None = None,
     ) -> StartedRun:
         """Start a run, in a new session if `session_id` is None.
 
-        Retries have one idempotency key, so that only one run starts; the notice `RETRYING_START`
-        announces the first.
+        Retries have one idempotency key, `key` or a new one, so that only one run starts; the
+        notice `RETRYING_START` announces the first.
         """
         given = {"input": question} | ({"session_id": session_id} if session_id else {})
         body = {name: well_formed(text) for name, text in given.items()}  # typed in any encoding
         # Each try has a connection of its own: a new one may lead to another pod.
-        headers = {"Idempotency-Key": secrets.token_hex(16), "Connection": "close"}
+        headers = {"Idempotency-Key": key or secrets.token_hex(16), "Connection": "close"}
         backoff = self.new_backoff()
         while True:
             try:

@@ -32,6 +32,15 @@ async def run(
     session: SessionId = None,
     as_json: Json = False,
     no_input: NoInput = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Exit once the run has started, and print its id.")
+    ] = False,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key", metavar="KEY", help="The Idempotency-Key: a repeated key starts no second run."
+        ),
+    ] = None,
     secrets: Secrets = None,
     service: Services = None,
 ) -> int:
@@ -63,15 +72,23 @@ async def run(
     text = sys.stdin.read().strip() if asked == "-" else asked
     if not text.strip():
         raise ConfigError("the question is empty; give it in quotes, or - to read it from stdin")
+    if detach and (address is None or is_file(address)):
+        raise ConfigError(
+            "--detach: the agents of a file end with this command; serve them first, and name their URL"
+        )
     set_up_quiet_logging()
     async with connect(address, cluster, agent, secrets, service, model=model) as client:
         screen = Screen()
+        if detach:
+            started = await client.start(text, session, lambda _: None, key)
+            typer.echo(started.run_id)
+            return 0
         renderer: Renderer = JsonLines() if as_json else Timeline(screen, model=client.model)
         if not as_json:
             await print_availability(client, screen)
         typed = TypedLines(client, screen, asks=can_ask() and not (no_input or as_json))
         try:
-            ended = await start_and_follow(client, text, session, renderer, typed)
+            ended = await start_and_follow(client, text, session, renderer, typed, key)
         except InputRequired as waiting:
             what = f"{waiting.run_id} {waiting.call_id} --at {target}"
             way = f"diptych approve {what}, or diptych reject {what}"
