@@ -76,6 +76,7 @@ RIGHTS = {
     "networkpolicies.networking.k8s.io": ALL_OF_IT,
     "poddisruptionbudgets.policy": ALL_OF_IT,
     "jobs.batch": ALL_OF_IT,
+    "cronjobs.batch": ALL_OF_IT,
     "configmaps": ALL_OF_IT,
     "pods": "list watch",
     "events.events.k8s.io": "list create",

@@ -10,6 +10,7 @@ from diptych.manifest.pod_spec import pod_spec_mistakes
 from diptych_operator.resources.kinds import (
     AGENT,
     CONFIG_MAP,
+    CRON_JOB,
     DEPLOYMENT,
     EVENT,
     HTTP_ROUTE,
@@ -38,6 +39,7 @@ KINDS = (
         NETWORK_POLICY,
         POD_DISRUPTION_BUDGET,
         JOB,
+        CRON_JOB,
         POD,
     ),
     *(NAMESPACE, LEASE, EVENT, HTTP_ROUTE, INGRESS),

@@ -7,12 +7,13 @@ the manifest is at fault, and nothing has changed.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from enum import Enum
 from http import HTTPStatus
 
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.work_queue import WorkQueue
+from diptych_operator.desired.children import Children
 from diptych_operator.desired.drift import digest, has_drifted, locked_additions
 from diptych_operator.desired.locked_fields import LockedField
 from diptych_operator.kubernetes.client import KubernetesClient
@@ -151,13 +152,15 @@ class Applier:
         applied[kind, name[1]] = digest(desired), _version(answer)
 
     async def delete_surplus(
-        self, agent: Agent, desired: Collection[Kind], config_maps: Iterable[Object]
+        self, agent: Agent, desired: Collection[Kind], children: Children
     ) -> None:
-        """Delete children of all but the desired kinds, and ConfigMaps. Raises `ApiError`."""
+        """Delete children of all but the desired kinds, and obsolete ones. Raises `ApiError`."""
         for kind, live in tuple(self._cache.children(agent)):
             if kind not in desired:
                 await self._delete(agent, kind, live, "it is not needed")
-        for live in config_maps:
+        for kind, live in children.obsolete_schedules:
+            await self._delete(agent, kind, live, "the Agent has no such schedule")
+        for live in children.obsolete_config_maps:
             await self._delete(agent, CONFIG_MAP, live, "no pod mounts it any more")
 
     async def unexpose(self, agent: Agent, network_policy: Object) -> None:

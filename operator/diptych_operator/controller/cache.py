@@ -22,6 +22,7 @@ from diptych_operator.resources.kinds import (
     AGENT,
     CHILD_KINDS,
     CONFIG_MAP,
+    CRON_JOB,
     DEPLOYMENT,
     JOB,
     NAMESPACE,
@@ -29,10 +30,13 @@ from diptych_operator.resources.kinds import (
     POD,
     ROUTE_KINDS,
     SERVICE,
+    SERVICE_ACCOUNT,
     Kind,
     NamespacedName,
     Object,
+    child_owner,
     namespaced_name_of,
+    schedules_name,
 )
 from diptych_operator.resources.labels import agent_name_of
 from diptych_operator.status.condition import Problem
@@ -69,7 +73,7 @@ class ReferrerIndex:
         return before
 
 
-_LABELLED = (POD, JOB, CONFIG_MAP)
+_LABELLED = (POD, JOB, CRON_JOB, CONFIG_MAP)
 _CHILDREN = (*CHILD_KINDS, *ROUTE_KINDS)
 _POD_STATUS_FIELDS = {
     "phase",
@@ -194,6 +198,16 @@ class ObjectCache:
             if live and is_owned_by(live, agent):
                 yield kind, live
 
+    def schedules(self, agent: Agent) -> Iterator[tuple[Kind, Object]]:
+        """Return the live objects that run an Agent's schedules, and that it owns."""
+        name = agent.namespace, schedules_name(agent.name)
+        found = [(kind, self.find(kind, name)) for kind in (SERVICE_ACCOUNT, NETWORK_POLICY)]
+        cron_jobs = self._labelled.get((CRON_JOB, agent.namespaced_name), {})
+        found += [(CRON_JOB, live) for live in cron_jobs.values()]
+        for kind, live in found:
+            if live and is_owned_by(live, agent):
+                yield kind, live
+
     def deployment(self, agent: Agent) -> Object | None:
         return dict(self.children(agent)).get(DEPLOYMENT)
 
@@ -219,6 +233,7 @@ class ObjectCache:
             deployment=children.get(DEPLOYMENT),
             network_policy=children.get(NETWORK_POLICY),
             config_maps=self.config_maps(agent),
+            schedules=tuple(self.schedules(agent)),
             callers=self.callers(agent),
             pods=self.pods(agent.namespaced_name),
             exposed_at_host=exposed_at_host(agent, self._objects[AGENT].values()),
@@ -282,10 +297,10 @@ class ObjectCache:
         """Return the Agents to reconcile when an object has changed."""
         namespace, name = namespaced_name_of(content)
         affected = set(self._referrers.of((kind.name, namespace, name)))
-        if kind in {POD, CONFIG_MAP} and (agent_name := agent_name_of(content)):
+        if kind in {POD, CONFIG_MAP, CRON_JOB} and (agent_name := agent_name_of(content)):
             affected.add(agent_name)
         elif kind is AGENT or kind in _CHILDREN:  # a child has the name of its Agent
-            affected.add((namespace, name))
+            affected.add((namespace, child_owner(name)))
         agents = {one for one in affected if one in self._objects[AGENT] or kind is AGENT}
         if kind is JOB and (agent_name := agent_name_of(content)):  # its Agent may be gone
             agents.add(agent_name)

@@ -55,6 +55,7 @@ from diptych_operator.kubernetes.errors import (
 from diptych_operator.resources.agent import Agent, ExposeError, ManifestError, is_owned_by
 from diptych_operator.resources.kinds import (
     CONFIG_MAP,
+    CRON_JOB,
     DEPLOYMENT,
     RETRIED,
     ROUTE_KINDS,
@@ -206,6 +207,9 @@ class Reconciler:
             start_problem=self._cache.start_problems.get(name),
             platform_rules=len(self._platform.policy),
             own_containers=agent.own_containers,
+            cron_jobs=tuple(
+                live for kind, live in self._cache.schedules(agent) if kind is CRON_JOB
+            ),
         )
         again = await self._status_writer.write(agent, inputs)
         if failure:
@@ -266,7 +270,7 @@ class Reconciler:
         finally:
             self._throttle.end(agent.namespaced_name)
         kinds = {kind_of(child) for child in children.to_apply}
-        await self._applier.delete_surplus(agent, kinds, children.obsolete_config_maps)
+        await self._applier.delete_surplus(agent, kinds, children)
         if obstacle:
             raise obstacle
 

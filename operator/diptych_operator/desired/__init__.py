@@ -5,7 +5,9 @@ deployment         its Deployment and pod template
 network_policy     its NetworkPolicy's rules
 expose             its HTTPRoute or Ingress
 access             what its pods are told of who calls, and what they call with
+schedules          the CronJobs that start its scheduled runs
 purge              the Job that deletes its sessions
+job_pod            the pods of both
 metadata           labels and annotations of all of them
 resolved_manifest  its manifest as the pod reads it, references resolved
 call_policy        checks the expressions of its policy, and of the platform's

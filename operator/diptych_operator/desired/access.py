@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from diptych_operator.resources.agent import Agent, PeerRef
-from diptych_operator.resources.kinds import NamespacedName, Object
+from diptych_operator.resources.kinds import NamespacedName, Object, schedules_name
 
 ACCESS_FILE = "access/platform.json"
 """The file's path in the pod, relative to the mounted folder."""
 ACCESS_KEY = "platform.json"
 """Its key in the ConfigMap."""
 
-_TOKEN_SECONDS = 3600  # the kubelet renews a token when four fifths of that are over
+TOKEN_SECONDS = 3600  # the kubelet renews a token when four fifths of that are over
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,8 @@ def access_text(
     `diptych` asks with one.
     """
     own_grants = [_grant(agent.namespaced_name, "ask")]
+    if agent.schedules:
+        own_grants.append(_grant((agent.namespace, schedules_name(agent.name)), "ask"))
     if settings.operator:
         own_grants.append(_grant(settings.operator, "status"))
     cluster = {
@@ -95,7 +97,7 @@ def token_sources(peers: Iterable[PeerRef]) -> list[Object]:
         {
             "serviceAccountToken": {
                 "audience": audience(name),
-                "expirationSeconds": _TOKEN_SECONDS,
+                "expirationSeconds": TOKEN_SECONDS,
                 "path": f"tokens/{name[0]}.{name[1]}",
             }
         }

@@ -42,6 +42,10 @@ from diptych_operator.desired.rollout import (
     mounted_config_maps,
     rollout_mark,
 )
+from diptych_operator.desired.schedules import (
+    check_schedules,
+    schedule_children,
+)
 from diptych_operator.resources.agent import Agent, ManifestError, PeerRef
 from diptych_operator.resources.kinds import (
     AGENT,
@@ -56,6 +60,7 @@ from diptych_operator.resources.kinds import (
     SERVICE_ACCOUNT,
     Kind,
     Object,
+    kind_of,
 )
 from diptych_operator.resources.labels import child_labels, selector_labels
 
@@ -82,6 +87,8 @@ class Children:
     to_apply: tuple[Object, ...]
     obsolete_config_maps: tuple[Object, ...]
     """The Agent's ConfigMaps that no pod mounts any more."""
+    obsolete_schedules: tuple[tuple[Kind, Object], ...] = ()
+    """What ran schedules that the manifest has no more."""
     purge_job: Object | None = None
     """The suspended Job that deletes the sessions of an Agent that is gone; nobody owns it."""
 
@@ -94,6 +101,7 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
     check_expose(agent, observed, platform.expose)  # first: what is withdrawn must be closed
     check_metadata(agent, platform.metadata)
     check_policy(agent)
+    check_schedules(agent)
     manifest = resolved_manifest(agent, observed, platform.policy)
     config_map = _config_map(agent, manifest)
     name = config_map["metadata"]["name"]
@@ -121,12 +129,23 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
         *_pod_disruption_budget(agent),
         *(_child(agent, kind, spec=spec) for kind, spec in route(agent)),
         _deployment(agent, name, observed, platform),
+        *_schedules(agent, platform),
     )
     kept = {name} if agent.is_open else {name, access_config_map_name(agent)}
     obsolete = tuple(each for each in observed.config_maps if each["metadata"]["name"] not in kept)
     applied = (with_metadata(child, agent, platform.metadata) for child in to_apply)
     purge = purge_job(agent, observed, platform.pods, platform.network)
-    return Children(tuple(map(_with_digest, applied)), () if is_rolling else obsolete, purge)
+    wanted = {(kind_of(child), child["metadata"]["name"]) for child in to_apply}
+    return Children(
+        tuple(map(_with_digest, applied)),
+        () if is_rolling else obsolete,
+        tuple(
+            (kind, live)
+            for kind, live in observed.schedules
+            if (kind, live["metadata"]["name"]) not in wanted
+        ),
+        purge,
+    )
 
 
 def closed_network_policy(agent: Agent, observed: ObservedState, platform: Platform) -> Object:
@@ -148,6 +167,13 @@ def _access_config_map(
         config_map = _child(agent, CONFIG_MAP, data={ACCESS_KEY: text})
         config_map["metadata"]["name"] = access_config_map_name(agent)
         yield config_map
+
+
+def _schedules(agent: Agent, platform: Platform) -> Iterator[Object]:
+    for kind, name, content in schedule_children(agent, platform.pods, platform.network):
+        child = _child(agent, kind, **content)
+        child["metadata"]["name"] = name
+        yield child
 
 
 def _deployment(

@@ -26,6 +26,7 @@ from diptych_operator.resources.labels import (
     AGENT_POD_LABELS,
     NAMESPACE_NAME,
     OPERATOR_POD_LABELS,
+    schedule_pod_labels,
     selector_labels,
 )
 
@@ -143,6 +144,23 @@ def redis_egress_rules(
     if ref := agent.redis_service:
         rules += _to_service(ref.name, ref.port, observed)
     return _unique([*rules, *_extra_rules(agent, "extraEgress")])
+
+
+def schedule_policy_spec(agent: Agent, network: NetworkSettings) -> dict[str, Any]:
+    """Return the spec for the pods that start an Agent's scheduled runs: they reach it alone.
+
+    They need no ingress rule of the Agent's own: its namespace may reach it.
+    """
+    to_agent = {
+        "to": [{"podSelector": {"matchLabels": selector_labels(agent.name)}}],
+        "ports": [_tcp(PORT)],
+    }
+    return {
+        "podSelector": {"matchLabels": schedule_pod_labels(agent.name)},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [],
+        "egress": [*_to_name_servers(network.dns), to_agent],
+    }
 
 
 def _live_egress(observed: ObservedState) -> list[Rule]:

@@ -7,16 +7,11 @@ that is needed when nothing else is left.
 import json
 from typing import Any
 
-from diptych_operator.desired.deployment import (
-    CONTAINER,
-    RESTRICTED_CONTAINER,
-    RESTRICTED_POD,
-    PodDefaults,
-)
+from diptych_operator.desired.deployment import PodDefaults
 from diptych_operator.desired.drift import digest
+from diptych_operator.desired.job_pod import job_pod
 from diptych_operator.desired.network_policy import NetworkSettings, redis_egress_rules
 from diptych_operator.desired.references import ObservedState
-from diptych_operator.desired.strategic_merge import strategic_merge
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import JOB, NETWORK_POLICY, Object
 from diptych_operator.resources.labels import INSTANCE, PURGE_POD_LABELS, child_labels
@@ -66,7 +61,9 @@ def purge_job(
             "backoffLimit": 20,
             "activeDeadlineSeconds": _ACTIVE_SECONDS,
             "ttlSecondsAfterFinished": _TTL_SECONDS,
-            "template": _pod_template(agent, selector, pods),
+            "template": job_pod(
+                selector, {"args": _arguments(agent), "env": [_redis_url(agent)]}, pods
+            ),
         },
     }
     job["metadata"]["name"] = f"{agent.name[:_MAX_NAME].rstrip('-')}-purge-{digest(job)[:10]}"
@@ -95,32 +92,6 @@ def started(job: Object) -> Object:
     metadata = {name: job["metadata"][name] for name in ("name", "namespace")}
     head = {"apiVersion": JOB.api_version, "kind": JOB.name, "metadata": metadata}
     return {**head, "spec": {"suspend": False}}
-
-
-def _pod_template(agent: Agent, labels: dict[str, str], pods: PodDefaults) -> dict[str, Any]:
-    container = {
-        "name": CONTAINER,
-        "image": pods.image,
-        "imagePullPolicy": pods.pull_policy,
-        "command": ["diptych"],
-        "args": _arguments(agent),
-        "env": [_redis_url(agent)],
-        "resources": {
-            "requests": {"cpu": "20m", "memory": "64Mi"},
-            "limits": {"memory": "256Mi"},
-        },
-        **RESTRICTED_CONTAINER,
-    }
-    spec = {
-        "restartPolicy": "Never",
-        **RESTRICTED_POD,
-        "containers": [container],
-    }
-    template = {"metadata": {"labels": labels}, "spec": spec}
-    merged = strategic_merge(template, pods.template, "the operator's pod template")
-    own = [one for one in merged["spec"]["containers"] if one["name"] == CONTAINER]
-    merged["spec"]["containers"] = own  # a proxy beside it would never end
-    return merged
 
 
 def _arguments(agent: Agent) -> list[str]:

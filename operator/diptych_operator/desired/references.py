@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from diptych_operator.desired.access import TokenIssuer
 from diptych_operator.resources.agent import Agent, PeerRef, ServiceRef
-from diptych_operator.resources.kinds import ALLOWED_NAMESPACES, NamespacedName, Object
+from diptych_operator.resources.kinds import ALLOWED_NAMESPACES, Kind, NamespacedName, Object
 from diptych_operator.resources.labels import NAMESPACE_NAME, selector_keys, selects
 
 
@@ -31,6 +31,8 @@ class ObservedState:
     deployment: Object | None = None
     network_policy: Object | None = None
     config_maps: Sequence[Object] = ()
+    schedules: Sequence[tuple[Kind, Object]] = ()
+    """The objects that run its schedules, as they are now."""
     pods: Sequence[Object] = ()
     callers: Sequence[NamespacedName] = ()
     issuer: TokenIssuer | None = None

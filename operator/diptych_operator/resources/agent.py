@@ -18,7 +18,7 @@ REDIS_PORT: Final = 6379
 _KEY_FIELDS: Mapping[str, KeyKind] = {"secretKeyRef": "Secret", "configMapKeyRef": "ConfigMap"}
 _CLUSTER_FIELDS = {
     *("container", "podTemplate", "metadata"),
-    *("network", "allowedNamespaces", "replicas"),
+    *("network", "allowedNamespaces", "replicas", "schedules"),
 }
 _ASKED = {
     *("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
@@ -129,6 +129,10 @@ class Agent:
     @property
     def tools(self) -> tuple[Mapping[str, Any], ...]:
         return tuple(self.spec.get("tools", ()))
+
+    @property
+    def schedules(self) -> tuple[Mapping[str, Any], ...]:
+        return tuple(self.spec.get("schedules") or ())
 
     @property
     def redis(self) -> Mapping[str, Any]:

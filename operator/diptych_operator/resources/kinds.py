@@ -56,6 +56,7 @@ SERVICE_ACCOUNT: Final = Kind("", "v1", "serviceaccounts", "ServiceAccount")
 NETWORK_POLICY: Final = Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
 POD_DISRUPTION_BUDGET: Final = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 JOB: Final = Kind("batch", "v1", "jobs", "Job")
+CRON_JOB: Final = Kind("batch", "v1", "cronjobs", "CronJob")
 HTTP_ROUTE: Final = Kind("gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute")
 INGRESS: Final = Kind("networking.k8s.io", "v1", "ingresses", "Ingress")
 POD: Final = Kind("", "v1", "pods", "Pod")
@@ -73,14 +74,28 @@ CHILD_KINDS: Final = (
 """The children that are watched and named like their Agent, in the order of their creation. Its
 ConfigMaps, watched too, have names of their own."""
 
+_SCHEDULES: Final = ".schedules"
 ROUTE_KINDS: Final = (HTTP_ROUTE, INGRESS)
 """Children, too, where the platform lets Agents be exposed. They are listed and not watched: the
 cluster may lack the Gateway API."""
 
 KINDS: Final[Mapping[str, Kind]] = {
     kind.name: kind
-    for kind in (*CHILD_KINDS, *ROUTE_KINDS, AGENT, CONFIG_MAP, JOB, POD, NAMESPACE, LEASE, EVENT)
+    for kind in (
+        *(*CHILD_KINDS, *ROUTE_KINDS, AGENT, CONFIG_MAP),
+        *(JOB, CRON_JOB, POD, NAMESPACE, LEASE, EVENT),
+    )
 }
+
+
+def schedules_name(agent: str) -> str:
+    """Name the account and the NetworkPolicy of an Agent's schedules; no Agent's name has a dot."""
+    return f"{agent}{_SCHEDULES}"
+
+
+def child_owner(name: str) -> str:
+    """Return the name of the Agent whose child, of `CHILD_KINDS`, has a name."""
+    return name.removesuffix(_SCHEDULES)
 
 
 def kind_of(content: Mapping[str, Any]) -> Kind:

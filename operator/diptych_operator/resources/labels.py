@@ -25,6 +25,16 @@ PURGE_POD_LABELS: Final = {
 Agent selects them."""
 
 
+def schedule_pod_labels(name: str) -> dict[str, str]:
+    """Return the labels of the pods that start an Agent's scheduled runs; no Service has them."""
+    return {
+        f"{_PREFIX}/name": "diptych-schedule",
+        f"{_PREFIX}/component": "schedule",
+        f"{_PREFIX}/part-of": "diptych",
+        "diptych.dev/schedules-of": name,
+    }
+
+
 def selector_labels(name: str) -> dict[str, str]:
     """Return the labels that select an Agent's pods. A Deployment's selector can never change."""
     return {f"{_PREFIX}/name": _AGENT_APP, INSTANCE: name}

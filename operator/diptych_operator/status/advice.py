@@ -20,6 +20,7 @@ _WAIT_A_MINUTE = "Wait a minute; if nothing has changed by then, read the operat
 _REMEDIES: Final = {
     "FieldLocked": "Take the field out of the Agent, or have agents.locked of the chart changed.",
     "MetadataNotAllowed": "Take the key out of spec.metadata, or have the platform allow it.",
+    "ScheduleInvalid": "Correct the schedule or trigger that the message names.",
     "PolicyInvalid": "Correct the expression at the place that the message names.",
     "ExposeNotAllowed": "Choose a host or way that the platform allows, or have it allowed.",
     "HostConflict": "Choose another spec.expose.host, or delete the Agent that has it.",

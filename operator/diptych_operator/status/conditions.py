@@ -34,6 +34,7 @@ from diptych_operator.status.pods import (
     rollout_deadline,
     wanted_replicas,
 )
+from diptych_operator.status.schedules import schedule_status
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ class StatusInputs:
     platform_rules: int = 0
     own_containers: frozenset[str] = frozenset()
     """The names of the containers that the manifest itself adds to its pods."""
+    cron_jobs: Sequence[Object] = ()
 
 
 def conditions(inputs: StatusInputs) -> tuple[Condition, ...]:
@@ -298,6 +300,7 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
     if any(tool.get("pin") for tool in agent.tools):
         shown += (_tools_drifted(inputs, former.get("ToolsDrifted")),)
     since = {one.type: _transition_time(former.get(one.type), one, now) for one in shown}
+    schedules = schedule_status(agent, inputs.cron_jobs, now)
     told = advice(agent.name, shown, since, rollout_deadline(inputs.deployment))
     shown += (access_open(agent),)
     order = {kind: place for place, kind in enumerate(former)}  # the API keeps it: so must we
@@ -310,6 +313,7 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
         "selector": ",".join(sorted(f"{name}={value}" for name, value in labels)),
         "url": _url(agent, inputs),
         "sessions": agent.sessions_key,
+        **({"schedules": schedules} if schedules else {}),
         "conditions": [
             {
                 "type": condition.type,

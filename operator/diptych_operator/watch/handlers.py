@@ -16,6 +16,7 @@ from diptych_operator.resources.kinds import (
     AGENT,
     CHILD_KINDS,
     CONFIG_MAP,
+    CRON_JOB,
     JOB,
     KINDS,
     NAMESPACE,
@@ -57,7 +58,7 @@ class _NoProgress(kopf.ProgressStorage):
 
 _OWN_OBJECTS_ONLY = (
     *(kind for kind in CHILD_KINDS if kind is not SERVICE),
-    *(*ROUTE_KINDS, CONFIG_MAP, JOB, POD),
+    *(*ROUTE_KINDS, CONFIG_MAP, JOB, CRON_JOB, POD),
 )
 """Kinds of which only objects with the operator's label are watched. A Service of somebody else may
 be one that an Agent refers to."""
@@ -65,7 +66,7 @@ be one that an Agent refers to."""
 
 def watched_kinds(namespaces: frozenset[str] | None) -> tuple[Kind, ...]:
     """Return the kinds to watch. An operator of some namespaces has no right to read Namespaces."""
-    kinds = (AGENT, *CHILD_KINDS, CONFIG_MAP, JOB, POD)
+    kinds = (AGENT, *CHILD_KINDS, CONFIG_MAP, JOB, CRON_JOB, POD)
     return kinds if namespaces is not None else (*kinds, NAMESPACE)
 
 

@@ -36,6 +36,15 @@ AGENT = agent(
     ],
     sessions={"redis": {"urlFrom": {"secretKeyRef": {"name": "redis", "key": "url"}}}},
     allowedNamespaces={"from": "Selector", "selector": {"matchLabels": {"team": "blue"}}},
+    schedules=[
+        {
+            "name": "morning",
+            "cron": "0 7 * * 1-5",
+            "timeZone": "Europe/Berlin",
+            "message": "What is new?",
+            "session": "morning",
+        }
+    ],
     container={
         "imagePullPolicy": "Always",
         "env": [{"name": "REGION", "value": "eu-1"}],
