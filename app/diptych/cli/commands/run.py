@@ -74,7 +74,7 @@ async def run(
         raise ConfigError("the question is empty; give it in quotes, or - to read it from stdin")
     if detach and (address is None or is_file(address)):
         raise ConfigError(
-            "--detach: the agents of a file end with this command; serve them first, and name their URL"
+            "--detach: a file's agents end with this command; serve it, and name the URL"
         )
     set_up_quiet_logging()
     async with connect(address, cluster, agent, secrets, service, model=model) as client:
