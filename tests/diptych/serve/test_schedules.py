@@ -10,6 +10,7 @@ from diptych.manifest.settings import AgentConfig, ScheduleConfig
 from diptych.serve.hosted_agent import InProcessBackends
 from diptych.serve.local_agents import host_one
 from diptych.serve.schedules import Schedules
+from diptych.stores.memory.store import MemoryStore
 from diptych_cron import Cron
 
 HOUR = 3600.0
@@ -115,7 +116,7 @@ async def test_a_start_that_fails_is_tried_again_while_it_is_not_late():
 async def test_two_processes_that_share_a_store_start_one_run():
     one = schedule("s", "0 7 * * *", session="morning")
     config = AgentConfig("helper", mock_responses='["{}", "Nothing."]')
-    async with host_one(config, InProcessBackends()) as hosted:
+    async with host_one(config, InProcessBackends(), MemoryStore("epoch")) as hosted:
         schedules = [Schedules([one], hosted.runs, hosted.stores.log) for _ in range(2)]
         for each in schedules:
             assert await each._start(one, at("2026-11-28T07:00Z"))
