@@ -17,6 +17,7 @@ SPEC = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["sp
 REF = {"secretKeyRef": {"name": "hidden", "key": "k"}}
 HEADERS = [{"name": "a", "valueFrom": REF}]
 TOOL = {"name": "t", "url": "http://t"}
+TRIGGER = {"name": "t", "signature": "github", "message": "body.text"}
 PLACES: dict[str, tuple[str, dict[str, Any]]] = {
     "instructionsFrom.secretKeyRef": ("instructionsFrom", {"instructionsFrom": REF}),
     "model.apiKey.secretKeyRef": ("model.apiKey", {"model": {**MODEL, "apiKey": REF}}),
@@ -75,6 +76,7 @@ PLACES: dict[str, tuple[str, dict[str, Any]]] = {
         "access.issuers",
         {"access": {"issuers": [{"url": "https://a", "audience": "a", "caFrom": REF}]}},
     ),
+    "triggers[].secret": ("triggers.secret", {"triggers": [{**TRIGGER, "secret": REF}]}),
 }
 """Where the CRD has a Secret, what a refusal calls it, and an Agent that names one there."""
 
