@@ -18,6 +18,7 @@ from diptych_operator.resources.kinds import (
     AGENT,
     CLAIM_NAME,
     CONFIG_MAP,
+    CRON_JOB,
     DEPLOYMENT,
     INGRESS,
     LEASE,
@@ -40,6 +41,14 @@ SPECS = {
         "spec": {
             "selector": {"matchLabels": {"a": "b"}},
             "template": {"metadata": {"labels": {"a": "b"}}, "spec": POD},
+        }
+    },
+    CRON_JOB: {
+        "spec": {
+            "schedule": "0 7 * * *",
+            "jobTemplate": {
+                "spec": {"template": {"spec": {**POD, "restartPolicy": "Never"}}},
+            },
         }
     },
     CONFIG_MAP: {"data": {"secret": "of somebody else"}},
@@ -130,6 +139,28 @@ async def test_what_is_not_needed_any_more_is_deleted(harness):
     roll_out(harness)
     await harness.reconcile(harness.name)
     assert config_map(harness)["metadata"]["name"] != former
+
+
+async def test_a_schedules_objects_are_made_once_and_deleted_with_it(harness):
+    def found():
+        return {
+            (kind.name, one["metadata"]["name"]): one["metadata"]["resourceVersion"]
+            for kind in (SERVICE_ACCOUNT, NETWORK_POLICY, CRON_JOB)
+            for one in harness.api.all(kind, "team")
+            if re.match(rf"{harness.name[1]}[.-]", one["metadata"]["name"])
+        }
+
+    daily = {"name": "daily", "cron": "0 7 * * *", "message": "What is new?"}
+    harness.api.merge(AGENT, harness.name, {"spec": {"schedules": [daily]}})
+    await harness.reconcile(harness.name)
+    assert accepted(harness) == ("True", "Accepted")
+    made = found()
+    assert sorted(kind for kind, _ in made) == ["CronJob", "NetworkPolicy", "ServiceAccount"]
+    await harness.reconcile(harness.name)
+    assert found() == made
+    harness.api.merge(AGENT, harness.name, {"spec": {"schedules": []}})
+    await harness.reconcile(harness.name)
+    assert not found()
 
 
 async def test_a_foreign_config_map_of_the_name_is_a_conflict(harness):
