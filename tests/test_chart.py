@@ -267,7 +267,10 @@ def platform(folder, *settings):
 def test_the_operator_reads_what_the_platform_sets_for_agents_from_its_file(tmp_path):
     unset = platform(tmp_path)
     assert (unset.pods.template, unset.pods.locked) == ({}, ())
-    assert (unset.pods.rollout, unset.metadata) == (RolloutSettings(), MetadataSettings())
+    assert (unset.pods.rollout, unset.metadata) == (
+        RolloutSettings(at_once=10, edits_at_once=20),
+        MetadataSettings(),
+    )
     found = platform(
         tmp_path,
         "global.nodeSelector.disk=ssd",
@@ -292,7 +295,7 @@ def test_the_operator_reads_what_the_platform_sets_for_agents_from_its_file(tmp_
     }
     paths = [one.path for one in found.pods.locked][:2]
     assert paths == ["spec.nodeSelector[pool]", "spec.runtimeClassName"]
-    assert found.pods.rollout == RolloutSettings("25%", 0, 3)
+    assert found.pods.rollout == RolloutSettings("25%", 0, 3, 20)
     assert found.metadata.allowed == ("team",)
     assert found.metadata.service_accounts.annotations == {"role": "arn"}
     assert found.metadata.services.labels == {"mesh": "on"}

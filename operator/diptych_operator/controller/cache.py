@@ -103,6 +103,8 @@ class ObjectCache:
         self._shared_urls = shared_urls
         self.missing_dependencies: dict[NamespacedName, tuple[MissingDependency, ...] | None] = {}
         """What each polled Agent's pods report as missing; None if no pod has answered."""
+        self.asked: dict[NamespacedName, str] = {}
+        """The pod template, by its digest, of which all pods were when they were asked last."""
         self.start_problems: dict[NamespacedName, Problem] = {}
         """What keeps a pod from starting, where only Events tell."""
         self._objects: dict[Kind, dict[NamespacedName, Object]] = defaultdict(dict)
@@ -244,6 +246,7 @@ class ObjectCache:
         peers = self._set_references(name, frozenset())
         self.missing_dependencies.pop(name, None)
         self.start_problems.pop(name, None)
+        self.asked.pop(name, None)
         for kind in _LABELLED:
             if not self._labelled.get((kind, name)):
                 self._labelled.pop((kind, name), None)

@@ -14,7 +14,6 @@ from diptych_operator.status.condition import (
     FORMER_AGENT,
     KIND_MISSING,
     MENDED_ELSEWHERE,
-    WAITS_FOR_OTHERS,
     Problem,
 )
 
@@ -61,15 +60,6 @@ def retry_after(rejection: Problem | None, blocker: Problem | None) -> float | N
     if rejection and rejection.reason not in MENDED_ELSEWHERE:
         return RETRY_SECONDS
     return BLOCKED_SECONDS if rejection or blocker else None
-
-
-def waits_for_others(at_once: int) -> Blocked:
-    """Return the problem for an Agent that waits for other Agents' rollouts."""
-    message = (
-        "What the platform sets for all Agents has changed; this one waits for the rollout of "
-        f"others ({at_once} at a time: the chart's value agents.rollout.atOnce)."
-    )
-    return Blocked(Problem(WAITS_FOR_OTHERS, message))
 
 
 def issuer_unknown(why: str) -> Blocked:

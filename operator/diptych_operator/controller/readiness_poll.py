@@ -18,8 +18,10 @@ import orjson
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.desired.access import audience
+from diptych_operator.desired.rollout import is_rolled_out, mark_of
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import ApiError
+from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import PORT, NamespacedName, Object
 from diptych_operator.status.conditions import MissingDependency
 from diptych_operator.status.pods import is_held_up, pod_address, start_problem
@@ -122,12 +124,20 @@ class ReadinessPoll:
         agent = self._cache.agent(name)
         if agent is None or agent.is_terminating:
             return
+        revision = self._revision(agent)
         missing = await self._ask_pods(name, session)
-        known = self._cache.missing_dependencies
-        has_changed = name not in known or missing != known[name]
+        known, asked = self._cache.missing_dependencies, self._cache.asked
+        has_changed = name not in known or (missing, revision) != (known[name], asked.get(name))
         known[name] = missing
+        asked[name] = revision
         if await self._ask_for_events(name) or has_changed:
             self._queue.add(name)
+
+    def _revision(self, agent: Agent) -> str:
+        """Return the pod template's digest of which all pods are; empty while they roll."""
+        deployment = self._cache.deployment(agent)
+        mark = mark_of(deployment) if is_rolled_out(deployment) else None
+        return mark.template if mark else ""
 
     async def _ask_for_events(self, name: NamespacedName) -> bool:
         """Look up why a pod does not start; return whether the answer changed.

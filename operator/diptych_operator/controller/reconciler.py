@@ -29,7 +29,6 @@ from diptych_operator.controller.obstacles import (
     issuer_unknown,
     kind_missing,
     retry_after,
-    waits_for_others,
 )
 from diptych_operator.controller.purge_jobs import PurgeJobs
 from diptych_operator.controller.rollout_throttle import RolloutThrottle
@@ -146,7 +145,7 @@ class Reconciler:
         self._platform = platform
         answers = Answers(cache, queue)
         self._status_writer = StatusWriter(client, cache, answers, now)
-        self._throttle = RolloutThrottle(cache, queue, platform.pods.rollout.at_once, metrics)
+        self._throttle = RolloutThrottle(cache, queue, platform.pods.rollout, metrics)
         self._applier = Applier(client, cache, answers, platform.pods.locked)
         self._purge_jobs = PurgeJobs(client, cache, answers)
         self._failures: Counter[NamespacedName] = Counter()
@@ -292,8 +291,8 @@ class Reconciler:
         kind, key = kind_of(child), _key(child)
         if key not in live:
             return kind_missing(child)
-        if kind is DEPLOYMENT and not self._throttle.try_begin(agent, child, live[key]):
-            return waits_for_others(self._throttle.at_once)
+        if kind is DEPLOYMENT and (waits := self._throttle.try_begin(agent, child, live[key])):
+            return Blocked(waits)
         try:
             await self._applier.apply_if_drifted(agent, child, live[key])
         except ForbiddenError as error:

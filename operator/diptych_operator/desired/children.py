@@ -36,6 +36,7 @@ from diptych_operator.desired.resolved_manifest import (
     versioned_name,
 )
 from diptych_operator.desired.rollout import (
+    PLATFORM,
     ROLLOUT_MARK,
     has_ended,
     is_replacing_pods,
@@ -78,6 +79,11 @@ class Platform:
     policy: tuple[Mapping[str, Any], ...] = ()
     """Rules for the calls of all Agents, in the form of `spec.policy`."""
     expose: ExposeSettings = field(default_factory=ExposeSettings)
+
+    @property
+    def revision(self) -> str:
+        """A digest of what goes into the pods of all Agents."""
+        return digest({"pods": self.pods, "policy": self.policy})
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +191,9 @@ def _deployment(
     """Return the Deployment; another manifest has another ConfigMap, and so rolls the pods."""
     spec = deployment_spec(agent, config_map_name, platform.pods, _peers(agent, observed))
     annotations = {}
-    if platform.pods.rollout.at_once:
-        mark = rollout_mark(agent, spec["template"], observed.deployment)
+    if platform.pods.rollout.is_limited:
+        shared = {PLATFORM: platform.revision}
+        mark = rollout_mark(agent, spec["template"], observed.deployment, shared)
         annotations[ROLLOUT_MARK] = str(mark)
     return _child(agent, DEPLOYMENT, annotations=annotations, spec=spec)
 

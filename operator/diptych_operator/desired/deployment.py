@@ -89,13 +89,18 @@ _STDIO_MIB = 64  # of a small stdio server in Python, beside its agent
 class RolloutSettings:
     """Rollout settings.
 
-    `max_surge` and `max_unavailable` are a Deployment's. `at_once` limits concurrent rollouts after
-    a platform change; 0 means no limit.
+    `max_surge` and `max_unavailable` are a Deployment's. `at_once` limits concurrent rollouts of
+    what Agents share, `edits_at_once` those of edited Agents of a namespace; 0 means no limit.
     """
 
     max_surge: int | str = 1
     max_unavailable: int | str = 0
     at_once: int = 0
+    edits_at_once: int = 0
+
+    @property
+    def is_limited(self) -> bool:
+        return bool(self.at_once or self.edits_at_once)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,17 @@
 """A live Deployment's rollout: its progress, its pods' ConfigMaps, and its cause. Pure.
 
-Changes of the platform wait for each other, an Agent's own do not. The mark that tells them apart
-stands on the Deployment, so that it outlives the operator's process.
+A change of something shared (the platform's settings, a ModelAPI, an MCPServer) reaches its Agents
+in waves; an Agent's own edit is only paced. The mark that tells them apart stands on the
+Deployment, so that it outlives the operator's process.
 """
 
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final
+
+import orjson
 
 from diptych_operator.desired.deployment import VOLUME
 from diptych_operator.desired.drift import contains, digest
@@ -74,67 +77,103 @@ def _at(content: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
 
 
 ROLLOUT_MARK: Final = "diptych.dev/rollout"
-"""The annotation: `generation=3 template=0123456789abcdef cause=platform`."""
+"""The annotation with the mark, as JSON."""
 
-_FORM = re.compile(r"generation=(\d+) template=([0-9a-f]+) cause=(manifest|platform)")
+PLATFORM: Final = "the platform's settings"
+"""The shared thing that all Agents have."""
 
 
-class Cause(Enum):
+class Cause(StrEnum):
     """The cause of the newest change of an Agent's pods."""
 
-    MANIFEST = "manifest"
-    """The Agent itself: it was made or changed. Also what mends pods that do not work."""
-    PLATFORM = "platform"
-    """What all Agents share: the chart's values, the image, or what the Agent refers to."""
+    START = "start"
+    """The Agent was made, or its pods did not work before."""
+    EDIT = "edit"
+    """The Agent itself was changed."""
+    SHARED = "shared"
+    """Something that it shares with others was changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutMark:
-    """The generation of the Agent and the digest of the pod template that were applied last."""
+    """What was applied last: the Agent's generation and the digest of the pod template.
+
+    `shared` has the revision of each shared thing that went into it. `was_healthy` says that the
+    Agent had all that it uses before.
+    """
 
     generation: int
     template: str
     cause: Cause
+    shared: Mapping[str, str]
+    was_healthy: bool
 
     def __str__(self) -> str:
-        return f"generation={self.generation} template={self.template} cause={self.cause.value}"
+        return orjson.dumps(asdict(self), option=orjson.OPT_SORT_KEYS).decode()
 
 
 def mark_of(deployment: Object | None) -> RolloutMark | None:
     """Read a Deployment's mark; None if it is missing or invalid."""
     annotations = ((deployment or {}).get("metadata") or {}).get("annotations") or {}
-    found = _FORM.fullmatch(annotations.get(ROLLOUT_MARK, ""))
-    return RolloutMark(int(found[1]), found[2], Cause(found[3])) if found else None
+    text = annotations.get(ROLLOUT_MARK)
+    return _parsed(text) if text else None
 
 
-def rollout_mark(agent: Agent, template: Mapping[str, Any], live: Object | None) -> RolloutMark:
+@lru_cache(maxsize=10_000)
+def _parsed(text: str) -> RolloutMark | None:
+    try:
+        found = orjson.loads(text)
+        return RolloutMark(**{**found, "cause": Cause(found["cause"])})
+    except (LookupError, TypeError, ValueError):
+        return None
+
+
+def rollout_mark(
+    agent: Agent, template: Mapping[str, Any], live: Object | None, shared: Mapping[str, str]
+) -> RolloutMark:
     """Return the mark of the Deployment that an Agent should have; `live` is the one it has."""
     was, new = mark_of(live), digest(template)
     if was is not None and was.template == new:
-        return RolloutMark(agent.generation, new, was.cause)
-    is_own = live is None or (was is not None and was.generation != agent.generation)
-    if is_own or (was is None and _has_template(live, template)):
-        return RolloutMark(agent.generation, new, Cause.MANIFEST)
-    if is_rolled_out(live):
-        return RolloutMark(agent.generation, new, Cause.PLATFORM)
-    return RolloutMark(agent.generation, new, was.cause if was else Cause.MANIFEST)
+        return replace(was, generation=agent.generation)
+    is_edit = was is not None and was.generation != agent.generation
+    if live is None or (was is None and _has_template(live, template)):
+        cause = Cause.START
+    elif is_rolled_out(live):
+        cause = Cause.EDIT if is_edit else Cause.SHARED
+    elif was is None:
+        cause = Cause.START
+    else:  # it goes on; an edit takes an Agent out of its wave
+        cause = Cause.EDIT if is_edit and was.cause is Cause.SHARED else was.cause
+    is_healthy = ("Degraded", "True") not in _statuses(agent)
+    return RolloutMark(agent.generation, new, cause, shared, is_healthy)
 
 
-def begins_platform_rollout(desired: Object, live: Object | None) -> bool:
-    """Whether applying a Deployment replaces pods that work, because of the platform."""
+def begins_rollout(desired: Object, live: Object | None) -> Cause | None:
+    """Return the cause for which applying a Deployment replaces pods that work, if it does."""
     mark, was = mark_of(desired), mark_of(live)
-    is_new = mark is not None and (was is None or was.template != mark.template)
-    is_platforms = mark is not None and mark.cause is Cause.PLATFORM
-    return is_new and is_platforms and is_rolled_out(live)
+    is_same = mark is None or (was is not None and was.template == mark.template)
+    return None if mark is None or is_same or not is_rolled_out(live) else mark.cause
 
 
-def is_in_platform_rollout(deployment: Object) -> bool:
-    """Whether a platform rollout is in progress; a paused rollout does not count."""
+def changed_things(desired: Object, live: Object | None) -> Mapping[str, str]:
+    """Return the shared things, with their revisions, of which the live pods have others."""
+    mark, was = mark_of(desired), mark_of(live)
+    before = was.shared if was else {}
+    after = mark.shared if mark else {}
+    return {thing: revision for thing, revision in after.items() if before.get(thing) != revision}
+
+
+def is_rolling(deployment: Object) -> bool:
+    """Whether working pods are being replaced; a paused rollout does not count."""
     mark = mark_of(deployment)
-    if mark is None or mark.cause is not Cause.PLATFORM or is_rolled_out(deployment):
+    if mark is None or mark.cause is Cause.START or is_rolled_out(deployment):
         return False
     is_paused = bool((deployment.get("spec") or {}).get("paused"))
     return not is_paused and "deletionTimestamp" not in deployment["metadata"]
+
+
+def _statuses(agent: Agent) -> set[tuple[str, str]]:
+    return {(c["type"], c["status"]) for c in agent.status.get("conditions", ())}
 
 
 def _has_template(live: Object | None, template: Mapping[str, Any]) -> bool:

@@ -147,6 +147,7 @@ class _Rollout(_Form):
     max_surge: _Count = 1
     max_unavailable: _Count = 0
     at_once: Annotated[int, Field(ge=0)] = 0
+    edits_at_once: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
     def _replaces_pods(self) -> Self:
@@ -257,7 +258,12 @@ class AgentsFile:
             pull_policy,
             template,
             locked,
-            RolloutSettings(rollout.max_surge, rollout.max_unavailable, rollout.at_once),
+            RolloutSettings(
+                rollout.max_surge,
+                rollout.max_unavailable,
+                rollout.at_once,
+                rollout.edits_at_once,
+            ),
             ProxySettings(given.proxy.url, tuple(given.proxy.no_proxy), domain)
             if given.proxy.url
             else None,

@@ -51,6 +51,7 @@ _REMEDIES: Final = {
     "NotAsked": "Wait a minute; if it stays so, let the operator reach the pods' port 8000.",
     "FormerAgent": "Wait a minute; if it is still there then, see what its finalizers wait for.",
     "WaitsForOthers": "Wait ten minutes for each of those; `diptych status` names a stuck one.",
+    "RolloutStopped": "Mend the Agent that the message names, or take the change back.",
     "ModelUnavailable": "See that spec.model.endpoint answers and takes the key: "
     "`diptych check --online FILE`, or kubectl logs -l app.kubernetes.io/instance={agent}.",
     "ToolServerUnavailable": "Bring the tool server back, or correct its entry in spec.tools.",

@@ -7,9 +7,11 @@ FORMER_AGENT: Final = "FormerAgent"
 """The reason while an Agent waits until the children of a deleted Agent of its name are gone."""
 WAITS_FOR_OTHERS: Final = "WaitsForOthers"
 """The reason while an Agent waits until other Agents are rolled out."""
+ROLLOUT_STOPPED: Final = "RolloutStopped"
+"""The reason while an Agent waits because a shared change did harm to another one."""
 KIND_MISSING: Final = "KindMissing"
 """The reason while an Agent is not exposed, for the cluster lacks the kind of its route."""
-LEAVES_PODS_ALONE: Final = frozenset((WAITS_FOR_OTHERS, KIND_MISSING))
+LEAVES_PODS_ALONE: Final = frozenset((WAITS_FOR_OTHERS, ROLLOUT_STOPPED, KIND_MISSING))
 """Reasons of obstacles with which the pods are what the manifest asks for."""
 GOES_ON_BY_ITSELF: Final = frozenset((FORMER_AGENT, WAITS_FOR_OTHERS))
 """Reasons of obstacles that nobody must do anything about."""

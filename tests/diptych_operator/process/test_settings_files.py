@@ -32,21 +32,21 @@ def test_without_files_the_platform_sets_nothing():
     found = read_settings([], NEEDED).platform
     assert found.metadata == MetadataSettings()
     assert (found.pods.template, found.pods.locked, found.policy) == ({}, (), ())
-    assert found.pods.rollout == RolloutSettings(1, 0, 0)
+    assert found.pods.rollout == RolloutSettings(1, 0, 0, 0)
     assert found.access == AccessSettings()
 
 
 def test_what_the_file_says_is_what_the_agents_get(tmp_path):
     found = platform(
         tmp_path,
-        rollout={"maxSurge": "25%", "maxUnavailable": 1, "atOnce": 5},
+        rollout={"maxSurge": "25%", "maxUnavailable": 1, "atOnce": 5, "editsAtOnce": 7},
         metadata={"allowed": ["team", "example.com/*"]},
         service={"annotations": {"a": "b"}},
         serviceAccount={"labels": {"c": "d"}},
         proxy={"url": "http://[fd00::1]:3128", "noProxy": ["fd00::/8"]},
         policy=[RULE],
     )
-    assert found.pods.rollout == RolloutSettings("25%", 1, 5)
+    assert found.pods.rollout == RolloutSettings("25%", 1, 5, 7)
     assert found.pods.proxy == ProxySettings("http://[fd00::1]:3128", ("fd00::/8",))
     assert found.network.shared_urls == ("http://[fd00::1]:3128",)
     services, accounts = ObjectMetadata({}, {"a": "b"}), ObjectMetadata({"c": "d"})
