@@ -2,7 +2,7 @@
 
 from support.live_objects import DOWN, deployment, pod, waiting
 
-from diptych_operator.status.condition import FORMER_AGENT, Problem
+from diptych_operator.status.condition import FORMER_OWNER, Problem
 from diptych_operator.status.conditions import MissingDependency, StatusInputs
 
 UP = deployment()
@@ -34,7 +34,7 @@ STATES: dict[str, tuple[StatusInputs, str]] = {
         "Healthy",
     ),
     "a former Agent's objects": (
-        StatusInputs(blocker=Problem(FORMER_AGENT, "The Service is still there.")),
+        StatusInputs(blocker=Problem(FORMER_OWNER, "The Service is still there.")),
         "Progressing",
     ),
     "a rejected manifest": (

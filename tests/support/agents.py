@@ -6,7 +6,7 @@ from diptych_operator.desired.children import Children, Platform, desired_childr
 from diptych_operator.desired.deployment import PodDefaults
 from diptych_operator.desired.network_policy import NetworkSettings
 from diptych_operator.desired.references import ObservedState
-from diptych_operator.resources.agent import Agent, agent_of
+from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import Object
 
 MODEL = {"name": "gpt-5-mini", "endpoint": "https://models.example.com/v1"}
@@ -23,7 +23,7 @@ def agent_object(name: str = "coordinator", namespace: str = "team", **spec: Any
 
 
 def agent(name: str = "coordinator", namespace: str = "team", **spec: Any) -> Agent:
-    return agent_of(agent_object(name, namespace, **spec))
+    return Agent.read(agent_object(name, namespace, **spec))
 
 
 def service(name: str, namespace: str = "team", **spec: Any) -> Object:

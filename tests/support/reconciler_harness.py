@@ -16,10 +16,11 @@ from diptych_operator.desired.children import Platform
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.connection import Connection
 from diptych_operator.kubernetes.errors import ApiError
-from diptych_operator.resources.kinds import AGENT, CONFIG_MAP
+from diptych_operator.resources.kinds import AGENT, CONFIG_MAP, ObjectKey
 from diptych_operator.watch.resync import Resync
 
 NAME = ("team", "coordinator")
+KEY = ObjectKey(AGENT, *NAME)
 NOW = "2026-11-21T12:00:00Z"
 
 
@@ -65,6 +66,7 @@ class Harness:
             Metrics(),
             lambda: self.clock.now,
         )
+        self.reconcilers = {AGENT: self.reconciler.reconcile}
 
     async def observe(self):
         """List everything into the store."""
@@ -75,15 +77,15 @@ class Harness:
         return await self.reconciler.reconcile(name)
 
     async def until_done(self, tries=30):
-        """Reconcile every agent until nothing fails and nothing is written any more."""
+        """Reconcile every owner until nothing fails and nothing is written any more."""
         for _ in range(tries):
             before = len(self.api.writes)
             failed = False
             with contextlib.suppress(ApiError):
                 await self.observe()
-            for name in list(self.cache.agent_names()):
+            for key in list(self.cache.owner_keys()):
                 try:
-                    await self.reconciler.reconcile(name)
+                    await self.reconcilers[key.kind](key.namespaced_name)
                 except ApiError:
                     failed = True
             if not failed and len(self.api.writes) == before:

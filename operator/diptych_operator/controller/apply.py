@@ -1,39 +1,50 @@
-"""Writes an Agent's children: applies those that have drifted, deletes those it does not need.
+"""Writes an owner's children: applies those that have drifted, deletes those it does not need.
 
 Server-side apply merges with the fields of other field managers. The result can be invalid though
 the manifest is fine: say, a port of the same name and another number next to ours. So an object
-that the Agent controls is overwritten, once, if applying it is refused. If that is refused too,
+that the owner controls is overwritten, once, if applying it is refused. If that is refused too,
 the manifest is at fault, and nothing has changed.
 """
 
+import contextlib
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from http import HTTPStatus
+from typing import TypeAlias
 
 from diptych_operator.controller.cache import ObjectCache
+from diptych_operator.controller.obstacles import (
+    Blocked,
+    as_refusal,
+    blocker_of,
+    check_ownership,
+    kind_missing,
+)
 from diptych_operator.controller.work_queue import WorkQueue
-from diptych_operator.desired.children import Children
 from diptych_operator.desired.drift import digest, has_drifted, locked_additions
 from diptych_operator.desired.locked_fields import LockedField
 from diptych_operator.kubernetes.client import KubernetesClient
-from diptych_operator.kubernetes.errors import InvalidError
-from diptych_operator.resources.agent import Agent, agent_of, is_controlled_by
+from diptych_operator.kubernetes.errors import ForbiddenError, InvalidError, NotFoundError
+from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import (
-    AGENT,
     APPLIED_DIGEST,
     CONFIG_MAP,
     DEPLOYMENT,
     NETWORK_POLICY,
     OVERWRITE_MANAGER,
     ROUTE_KINDS,
+    SERVICE,
     Kind,
     NamespacedName,
     Object,
+    ObjectKey,
     kind_of,
     namespaced_name_of,
 )
+from diptych_operator.resources.owner import Owner, is_controlled_by, is_owned_by
 
+ChildKey: TypeAlias = tuple[Kind, NamespacedName]
 _log = logging.getLogger(__name__)
 
 
@@ -45,26 +56,25 @@ class Verb(Enum):
     DELETED = "deleted"
 
 
-def log_change(agent: Agent | NamespacedName, verb: Verb, kind: Kind, name: str, why: str) -> None:
-    """Log a change of the object `name`; for a deleted Agent only its name is known.
+def log_change(owner: Owner | ObjectKey, verb: Verb, kind: Kind, name: str, why: str) -> None:
+    """Log a change of the object `name`; of a deleted owner only the key is known.
 
     With `--log-format json` the line has the same in fields of its own.
     """
-    agent_name = agent.namespaced_name if isinstance(agent, Agent) else agent
     change = {
-        "agent": "/".join(agent_name),
-        "generation": agent.generation if isinstance(agent, Agent) else 0,
+        "owner": str(owner.key if isinstance(owner, Owner) else owner),
+        "generation": owner.generation if isinstance(owner, Owner) else 0,
         "verb": verb.value,
         "kind": kind.name,
         "name": name,
         "why": why,
     }
-    sentence = "%(agent)s, generation %(generation)d: %(verb)s %(kind)s %(name)s: %(why)s"
+    sentence = "%(owner)s, generation %(generation)d: %(verb)s %(kind)s %(name)s: %(why)s"
     _log.info(sentence, change, extra={"change": change})
 
 
 class Answers:
-    """Puts the API's responses to our writes into the cache, and queues the affected Agents.
+    """Puts the API's responses to our writes into the cache, and queues the affected owners.
 
     The watch event that follows is then no change. The writer itself is not queued: a webhook that
     changes each write would have it reconciled forever.
@@ -74,14 +84,14 @@ class Answers:
         self._cache = cache
         self._queue = queue
 
-    def put_agent(self, answer: Object) -> None:
-        """Cache the response to a status write; a status alone affects no other Agent."""
-        former = self._cache.find(AGENT, namespaced_name_of(answer))
-        affected = self._cache.put(AGENT, answer)
+    def put_owner(self, kind: Kind, answer: Object) -> None:
+        """Cache the response to a status write; a status alone affects no other owner."""
+        former = self._cache.find(kind, namespaced_name_of(answer))
+        affected = self._cache.put(kind, answer)
         if former is None or _is_edited(former, answer):
             self._queue_all(affected)
 
-    def put_child(self, kind: Kind, answer: Object, writer: NamespacedName) -> None:
+    def put_child(self, kind: Kind, answer: Object, writer: ObjectKey) -> None:
         """Cache the response to a child's write; queue its `writer` if the child's status
         changed.
         """
@@ -91,14 +101,14 @@ class Answers:
             affected -= {writer}
         self._queue_all(affected)
 
-    def _queue_all(self, names: set[NamespacedName]) -> None:
-        for name in names:
-            self._queue.add(name)
+    def _queue_all(self, owners: set[ObjectKey]) -> None:
+        for owner in owners:
+            self._queue.add(owner)
 
 
 def _is_edited(former: Object, answer: Object) -> bool:
-    """Whether anything but an Agent's status has changed."""
-    before, after = agent_of(former), agent_of(answer)
+    """Whether anything but an owner's status has changed."""
+    before, after = Owner.read(former), Owner.read(answer)
     return (before.uid, before.generation, before.is_terminating) != (
         after.uid,
         after.generation,
@@ -107,7 +117,7 @@ def _is_edited(former: Object, answer: Object) -> bool:
 
 
 class Applier:
-    """Writes the children of all Agents, and remembers what the API made of them."""
+    """Writes the children of all owners, and remembers what the API made of them."""
 
     def __init__(
         self,
@@ -121,20 +131,82 @@ class Applier:
         self._cache = cache
         self._locked = locked
         self._answers = answers
-        self._applied: dict[NamespacedName, dict[tuple[Kind, str], tuple[str, str]]] = {}
-        """By Agent, kind and name: the digest applied last, and the version that resulted."""
+        self._applied: dict[ObjectKey, dict[tuple[Kind, str], tuple[str, str]]] = {}
+        """By owner, kind and name: the digest applied last, and the version that resulted."""
 
-    def forget(self, name: NamespacedName) -> None:
-        """Forget the children of an Agent that is gone."""
-        self._applied.pop(name, None)
+    def forget(self, key: ObjectKey) -> None:
+        """Forget the children of an owner that is gone."""
+        self._applied.pop(key, None)
 
-    async def apply_if_drifted(self, agent: Agent, desired: Object, live: Object | None) -> None:
+    async def find_live(
+        self, owner: Owner, children: Iterable[Object]
+    ) -> dict[ChildKey, Object | None]:
+        """Find the objects of the children's names, and check that they are the owner's.
+
+        A kind that the cluster does not have, as it may lack that of a route, is left out.
+        Raises `Blocked` or `Rejected` for an object of somebody else, and `ApiError`.
+        """
+        found: dict[ChildKey, Object | None] = {}
+        for child in children:
+            kind, name = key = child_key(child)
+            live = self._cache.find(kind, name)
+            if live and kind in ROUTE_KINDS and not is_owned_by(live, owner):  # it may be gone now
+                self._cache.remove(kind, live)
+                live = None
+            if live is None and kind is not SERVICE:  # of other kinds, the cache has our own only
+                with contextlib.suppress(NotFoundError):
+                    found[key] = await self._client.find(kind, name)
+            else:
+                found[key] = live
+        check_ownership(owner, filter(None, found.values()))
+        return found
+
+    async def apply_all(
+        self,
+        owner: Owner,
+        children: Iterable[Object],
+        live: Mapping[ChildKey, Object | None],
+        waits: Callable[[Object, Object | None], Blocked | None] = lambda *_: None,
+    ) -> Blocked | None:
+        """Apply children that have drifted; `waits` may keep one, by its live object, from it.
+
+        Returns the obstacle of one that cannot be applied now, while others could. Raises
+        `Rejected` for one that the API refuses, and `ApiError`.
+        """
+        obstacle = None
+        for child in children:
+            with as_refusal(child["kind"]):
+                obstacle = await self._apply(owner, child, live, waits) or obstacle
+        return obstacle
+
+    async def _apply(
+        self,
+        owner: Owner,
+        child: Object,
+        live: Mapping[ChildKey, Object | None],
+        waits: Callable[[Object, Object | None], Blocked | None],
+    ) -> Blocked | None:
+        kind, key = kind_of(child), child_key(child)
+        if key not in live:
+            return kind_missing(child)
+        if obstacle := waits(child, live[key]):
+            return obstacle
+        try:
+            await self.apply_if_drifted(owner, child, live[key])
+        except ForbiddenError as error:
+            if kind is not CONFIG_MAP or live[key] is None:
+                raise
+            _log.warning("%s: %s", owner.key, error)
+            return Blocked(blocker_of(owner, error))  # pods go on with the former one
+        return None
+
+    async def apply_if_drifted(self, owner: Owner, desired: Object, live: Object | None) -> None:
         """Apply a child if it does not exist or has drifted.
 
         Raises `InvalidError` if the API does not accept it in any way, and other `ApiError`s.
         """
         kind, name = kind_of(desired), namespaced_name_of(desired)
-        applied = self._applied.setdefault(agent.namespaced_name, {})
+        applied = self._applied.setdefault(owner.key, {})
         locked: list[str] = []
         if live is not None:
             if kind is DEPLOYMENT:
@@ -143,25 +215,30 @@ class Applier:
                 return
             if applied.get((kind, name[1])) == (digest(desired), _version(live)):
                 return  # it was applied, and the API server has only normalised values
-        answer = await self._write(agent, desired, live, is_whole=bool(locked))
+        answer = await self._write(owner, desired, live, is_whole=bool(locked))
         if live is None or _version(answer) != _version(live):
             verb = Verb.CREATED if live is None else Verb.APPLIED
             why = f"somebody has added what is locked: {', '.join(locked)}" if locked else ""
-            log_change(agent, verb, kind, name[1], why or _reason(live, desired))
-        self._answers.put_child(kind, answer, agent.namespaced_name)
+            log_change(owner, verb, kind, name[1], why or _reason(owner, live, desired))
+        self._answers.put_child(kind, answer, owner.key)
         applied[kind, name[1]] = digest(desired), _version(answer)
 
     async def delete_surplus(
-        self, agent: Agent, desired: Collection[Kind], children: Children
+        self,
+        owner: Owner,
+        desired: Iterable[Object],
+        others: Iterable[tuple[Kind, Object, str]] = (),
     ) -> None:
-        """Delete children of all but the desired kinds, and obsolete ones. Raises `ApiError`."""
-        for kind, live in tuple(self._cache.children(agent)):
-            if kind not in desired:
-                await self._delete(agent, kind, live, "it is not needed")
-        for kind, live in children.obsolete_schedules:
-            await self._delete(agent, kind, live, "the Agent has no such schedule")
-        for live in children.obsolete_config_maps:
-            await self._delete(agent, CONFIG_MAP, live, "no pod mounts it any more")
+        """Delete children of kinds that are not desired, and `others`, each with its reason.
+
+        Raises `ApiError`.
+        """
+        kinds = set(map(kind_of, desired))
+        for kind, live in tuple(self._cache.children(owner)):
+            if kind not in kinds:
+                await self._delete(owner, kind, live, "it is not needed")
+        for kind, live, why in others:
+            await self._delete(owner, kind, live, why)
 
     async def unexpose(self, agent: Agent, network_policy: Object) -> None:
         """Delete an Agent's routes; apply the policy that admits nobody. Raises `ApiError`.
@@ -174,16 +251,16 @@ class Applier:
             elif kind is NETWORK_POLICY:
                 await self.apply_if_drifted(agent, network_policy, live)
 
-    async def _delete(self, agent: Agent, kind: Kind, live: Object, why: str) -> None:
+    async def _delete(self, owner: Owner, kind: Kind, live: Object, why: str) -> None:
         if "deletionTimestamp" in live["metadata"]:
             return
         await self._client.delete(kind, namespaced_name_of(live), live["metadata"]["uid"])
-        log_change(agent, Verb.DELETED, kind, live["metadata"]["name"], why)
+        log_change(owner, Verb.DELETED, kind, live["metadata"]["name"], why)
         if kind in ROUTE_KINDS:  # no watch tells of it
             self._cache.remove(kind, live)
 
     async def _write(
-        self, agent: Agent, desired: Object, live: Object | None, *, is_whole: bool
+        self, owner: Owner, desired: Object, live: Object | None, *, is_whole: bool
     ) -> Object:
         """Write a child; `is_whole` also removes others' additions."""
         if live is None:
@@ -194,7 +271,7 @@ class Applier:
             return await self._client.apply(desired, live["metadata"]["uid"])
         except InvalidError as error:
             is_repairable = error.status == HTTPStatus.UNPROCESSABLE_ENTITY
-            if not is_repairable or not is_controlled_by(live, agent):
+            if not is_repairable or not is_controlled_by(live, owner):
                 raise
             return await self._repair(desired, live, error)
 
@@ -212,13 +289,15 @@ class Applier:
         return await self._client.apply(desired, None)
 
 
-def _reason(live: Object | None, desired: Object) -> str:
+def _reason(owner: Owner, live: Object | None, desired: Object) -> str:
     """Return the logged reason of a child's write."""
     if live is None:
         return "it was not there"
     noted = (live["metadata"].get("annotations") or {}).get(APPLIED_DIGEST)
     wanted = desired["metadata"]["annotations"][APPLIED_DIGEST]
-    return "what the Agent needs has changed" if noted != wanted else "somebody has changed it"
+    if noted == wanted:
+        return "somebody has changed it"
+    return f"what the {owner.kind.name} needs has changed"
 
 
 def _version(content: Object) -> str:
@@ -237,3 +316,8 @@ def _must_be_recreated(live: Object, desired: Object) -> bool:
     if kind_of(desired) is DEPLOYMENT:
         return bool(live["spec"].get("selector") != desired["spec"]["selector"])
     return bool(live.get("immutable") and live.get("data") != desired.get("data"))
+
+
+def child_key(child: Object) -> ChildKey:
+    """Return a child's kind and name."""
+    return kind_of(child), namespaced_name_of(child)

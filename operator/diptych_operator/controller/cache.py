@@ -10,14 +10,8 @@ from typing import Any
 
 from diptych_operator.desired.drift import ADDED, additions
 from diptych_operator.desired.expose import exposed_at_host
-from diptych_operator.desired.references import ObservedState, Reference, may_delegate, references
-from diptych_operator.resources.agent import (
-    Agent,
-    agent_of,
-    bad_conditions,
-    is_owned_by,
-    ready_status,
-)
+from diptych_operator.desired.references import ObservedState, may_delegate, references
+from diptych_operator.resources.agent import Agent, bad_conditions, ready_status
 from diptych_operator.resources.kinds import (
     AGENT,
     CHILD_KINDS,
@@ -34,42 +28,43 @@ from diptych_operator.resources.kinds import (
     Kind,
     NamespacedName,
     Object,
-    child_owner,
+    ObjectKey,
     namespaced_name_of,
     schedules_name,
 )
-from diptych_operator.resources.labels import agent_name_of
+from diptych_operator.resources.owner import Owner, is_owned_by
+from diptych_operator.resources.owners import OWNERS, owner_by_labels, owners_by_name
 from diptych_operator.status.condition import Problem
 from diptych_operator.status.conditions import MissingDependency
 
 
 class ReferrerIndex:
-    """Maps objects to the Agents that refer to them."""
+    """Maps objects to the owners that refer to them."""
 
     def __init__(self) -> None:
-        self._referrers: dict[Reference, set[NamespacedName]] = defaultdict(set)
-        self._references: dict[NamespacedName, frozenset[Reference]] = {}
+        self._referrers: dict[ObjectKey, set[ObjectKey]] = defaultdict(set)
+        self._references: dict[ObjectKey, frozenset[ObjectKey]] = {}
 
-    def of(self, reference: Reference) -> set[NamespacedName]:
+    def of(self, reference: ObjectKey) -> set[ObjectKey]:
         return self._referrers.get(reference, set())
 
-    def references_of(self, name: NamespacedName) -> frozenset[Reference]:
-        """Return what an Agent refers to, as far as it is known."""
-        return self._references.get(name, frozenset())
+    def references_of(self, owner: ObjectKey) -> frozenset[ObjectKey]:
+        """Return what an owner refers to, as far as it is known."""
+        return self._references.get(owner, frozenset())
 
     def set_references(
-        self, name: NamespacedName, wanted: frozenset[Reference]
-    ) -> frozenset[Reference]:
-        """Replace the references of an Agent; return the former ones."""
-        before = self._references.pop(name, frozenset())
+        self, owner: ObjectKey, wanted: frozenset[ObjectKey]
+    ) -> frozenset[ObjectKey]:
+        """Replace the references of an owner; return the former ones."""
+        before = self._references.pop(owner, frozenset())
         for reference in before - wanted:
-            self._referrers[reference].discard(name)
+            self._referrers[reference].discard(owner)
             if not self._referrers[reference]:
                 del self._referrers[reference]
         for reference in wanted - before:
-            self._referrers[reference].add(name)
+            self._referrers[reference].add(owner)
         if wanted:
-            self._references[name] = wanted
+            self._references[owner] = wanted
         return before
 
 
@@ -86,7 +81,7 @@ _POD_STATUS_FIELDS = {
 
 
 class ObjectCache:
-    """All observed objects, and which Agents depend on which of them.
+    """All observed objects, and which owners depend on which of them.
 
     `watched_namespaces` are the namespaces that the operator watches; None means all. `domain` is
     the cluster's DNS domain, `shared_urls` those that the platform has every Agent ask.
@@ -101,21 +96,21 @@ class ObjectCache:
         self.watched_namespaces = watched_namespaces
         self.domain = domain
         self._shared_urls = shared_urls
-        self.missing_dependencies: dict[NamespacedName, tuple[MissingDependency, ...] | None] = {}
-        """What each polled Agent's pods report as missing; None if no pod has answered."""
-        self.asked: dict[NamespacedName, str] = {}
+        self.missing_dependencies: dict[ObjectKey, tuple[MissingDependency, ...] | None] = {}
+        """What each polled owner's pods report as missing; None if no pod has answered."""
+        self.asked: dict[ObjectKey, str] = {}
         """The pod template, by its digest, of which all pods were when they were asked last."""
-        self.start_problems: dict[NamespacedName, Problem] = {}
+        self.start_problems: dict[ObjectKey, Problem] = {}
         """What keeps a pod from starting, where only Events tell."""
         self._objects: dict[Kind, dict[NamespacedName, Object]] = defaultdict(dict)
-        self._labelled: dict[tuple[Kind, NamespacedName], dict[str, Object]] = defaultdict(dict)
-        """Pods, Jobs and ConfigMaps by the Agent that their labels name."""
+        self._labelled: dict[tuple[Kind, ObjectKey], dict[str, Object]] = defaultdict(dict)
+        """Pods, Jobs and ConfigMaps by the owner that their labels name."""
         self._deleted: dict[Kind, dict[NamespacedName, int]] = defaultdict(dict)
         """The version of each deletion that no list has confirmed yet."""
         self._referrers = ReferrerIndex()
 
-    def put(self, kind: Kind, content: Object) -> set[NamespacedName]:
-        """Store an object; return the Agents to reconcile because it has changed."""
+    def put(self, kind: Kind, content: Object) -> set[ObjectKey]:
+        """Store an object; return the owners to reconcile because it has changed."""
         name = namespaced_name_of(content)
         former = self._objects[kind].get(name)
         if former is not None and _version(former) >= _version(content) >= 0:
@@ -123,15 +118,15 @@ class ObjectCache:
         if 0 <= _version(content) <= self._deleted[kind].get(name, -1):
             return set()
         self._objects[kind][name] = _trimmed(kind, content)
-        if kind in _LABELLED and (agent_name := agent_name_of(content)):
-            self._labelled[kind, agent_name][name[1]] = self._objects[kind][name]
-        peers = self._index(agent_of(content)) if kind is AGENT else set()
-        return self._affected_agents(kind, content) | peers
+        if kind in _LABELLED and (owner := owner_by_labels(content)):
+            self._labelled[kind, owner][name[1]] = self._objects[kind][name]
+        referred = self._index(OWNERS[kind].read(content)) if kind in OWNERS else set()
+        return self._affected(kind, content) | referred
 
-    def remove(self, kind: Kind, content: Object) -> set[NamespacedName]:
+    def remove(self, kind: Kind, content: Object) -> set[ObjectKey]:
         """Remove a deleted object, unless another one has its name by now.
 
-        Returns the Agents to reconcile.
+        Returns the owners to reconcile.
         """
         name = namespaced_name_of(content)
         self._deleted[kind][name] = max(self._deleted[kind].get(name, -1), _version(content))
@@ -139,16 +134,16 @@ class ObjectCache:
         if former is None or former["metadata"].get("uid") != content["metadata"].get("uid"):
             return set()
         del self._objects[kind][name]
-        if kind in _LABELLED and (agent_name := agent_name_of(content)):
-            self._labelled[kind, agent_name].pop(name[1], None)
-        return self._affected_agents(kind, content)
+        if kind in _LABELLED and (owner := owner_by_labels(content)):
+            self._labelled[kind, owner].pop(name[1], None)
+        return self._affected(kind, content)
 
     def remove_absent(
         self, kind: Kind, namespace: str, listed: Iterable[Object], version: int
-    ) -> set[NamespacedName]:
+    ) -> set[ObjectKey]:
         """Remove objects that a list of this version lacks: they were deleted before it.
 
-        Returns the Agents to reconcile.
+        Returns the owners to reconcile.
         """
         names = set(map(namespaced_name_of, listed))
         deleted = self._deleted[kind]
@@ -158,11 +153,11 @@ class ObjectCache:
             for name, content in self._objects[kind].items()
             if name not in names and namespace in {"", name[0]} and _version(content) <= version
         ]
-        return {name for content in absent for name in self.remove(kind, content)}
+        return {owner for content in absent for owner in self.remove(kind, content)}
 
     def callers(self, agent: Agent) -> tuple[NamespacedName, ...]:
         """Return the names of Agents that delegate to an Agent and are allowed to."""
-        referrers = self._referrers.of((AGENT.name, *agent.namespaced_name))
+        referrers = _names(self._referrers.of(agent.key), AGENT)
         callers = filter(None, map(self.agent, referrers))
         return tuple(caller.namespaced_name for caller in callers if self._may_call(caller, agent))
 
@@ -173,49 +168,59 @@ class ObjectCache:
         """Return all objects of a kind, with their names."""
         yield from self._objects[kind].items()
 
+    def owner(self, key: ObjectKey) -> Owner | None:
+        content = self._objects[key.kind].get(key.namespaced_name)
+        return OWNERS[key.kind].read(content) if content else None
+
     def agent(self, name: NamespacedName) -> Agent | None:
         content = self._objects[AGENT].get(name)
-        return agent_of(content) if content else None
+        return Agent.read(content) if content else None
 
     def agent_names(self) -> Iterator[NamespacedName]:
         """Name all Agents."""
         yield from self._objects[AGENT]
 
-    def pods(self, name: NamespacedName) -> tuple[Object, ...]:
-        return tuple(self._labelled.get((POD, name), {}).values())
+    def owner_keys(self) -> Iterator[ObjectKey]:
+        """Name all objects that have children."""
+        for kind in OWNERS:
+            for name in self._objects[kind]:
+                yield ObjectKey(kind, *name)
 
-    def config_maps(self, agent: Agent) -> tuple[Object, ...]:
-        """Return the live ConfigMaps that an Agent owns."""
-        found = self._labelled.get((CONFIG_MAP, agent.namespaced_name), {}).values()
-        return tuple(one for one in found if is_owned_by(one, agent))
+    def pods(self, owner: ObjectKey) -> tuple[Object, ...]:
+        return tuple(self._labelled.get((POD, owner), {}).values())
 
-    def peers(self, name: NamespacedName) -> list[NamespacedName]:
+    def config_maps(self, owner: Owner) -> tuple[Object, ...]:
+        """Return the live ConfigMaps that an owner has."""
+        found = self._labelled.get((CONFIG_MAP, owner.key), {}).values()
+        return tuple(one for one in found if is_owned_by(one, owner))
+
+    def peers(self, agent: Agent) -> list[NamespacedName]:
         """Name the Agents that an Agent refers to."""
-        return _names(self._referrers.references_of(name), AGENT)
+        return _names(self._referrers.references_of(agent.key), AGENT)
 
-    def children(self, agent: Agent) -> Iterator[tuple[Kind, Object]]:
-        """Return the live children that an Agent owns."""
+    def children(self, owner: Owner) -> Iterator[tuple[Kind, Object]]:
+        """Return the live children that an owner has."""
         for kind in _CHILDREN:
-            live = self._objects[kind].get(agent.namespaced_name)
-            if live and is_owned_by(live, agent):
+            live = self._objects[kind].get((owner.namespace, owner.child_name))
+            if live and is_owned_by(live, owner):
                 yield kind, live
 
     def schedules(self, agent: Agent) -> Iterator[tuple[Kind, Object]]:
         """Return the live objects that run an Agent's schedules, and that it owns."""
         name = agent.namespace, schedules_name(agent.name)
         found = [(kind, self.find(kind, name)) for kind in (SERVICE_ACCOUNT, NETWORK_POLICY)]
-        cron_jobs = self._labelled.get((CRON_JOB, agent.namespaced_name), {})
+        cron_jobs = self._labelled.get((CRON_JOB, agent.key), {})
         found += [(CRON_JOB, live) for live in cron_jobs.values()]
         for kind, live in found:
             if live and is_owned_by(live, agent):
                 yield kind, live
 
-    def deployment(self, agent: Agent) -> Object | None:
-        return dict(self.children(agent)).get(DEPLOYMENT)
+    def deployment(self, owner: Owner) -> Object | None:
+        return dict(self.children(owner)).get(DEPLOYMENT)
 
     def purge_jobs(self, name: NamespacedName) -> tuple[Object, ...]:
         """Return the Jobs that purge, or shall purge, the sessions of Agents of a name."""
-        return tuple(self._labelled.get((JOB, name), {}).values())
+        return tuple(self._labelled.get((JOB, ObjectKey(AGENT, *name)), {}).values())
 
     def observe_and_track(self, agent: Agent) -> ObservedState:
         """Return what a decision about an Agent depends on.
@@ -223,7 +228,7 @@ class ObjectCache:
         From now on a change of any of it affects the Agent.
         """
         wanted = references(agent, self.domain, self._shared_urls)
-        self._set_references(agent.namespaced_name, wanted)
+        self._set_references(agent.key, wanted)
         agents = {name: self.agent(name) for name in _names(wanted, AGENT)}
         services = {name: self.find(SERVICE, name) for name in _names(wanted, SERVICE)}
         children = dict(self.children(agent))
@@ -237,20 +242,20 @@ class ObjectCache:
             config_maps=self.config_maps(agent),
             schedules=tuple(self.schedules(agent)),
             callers=self.callers(agent),
-            pods=self.pods(agent.namespaced_name),
+            pods=self.pods(agent.key),
             exposed_at_host=exposed_at_host(agent, self._objects[AGENT].values()),
         )
 
-    def forget(self, name: NamespacedName) -> set[NamespacedName]:
-        """Forget what a deleted Agent depended on; return the Agents it referred to."""
-        peers = self._set_references(name, frozenset())
-        self.missing_dependencies.pop(name, None)
-        self.start_problems.pop(name, None)
-        self.asked.pop(name, None)
+    def forget(self, key: ObjectKey) -> set[ObjectKey]:
+        """Forget what a deleted owner depended on; return the owners it referred to."""
+        referred = self._set_references(key, frozenset())
+        self.missing_dependencies.pop(key, None)
+        self.start_problems.pop(key, None)
+        self.asked.pop(key, None)
         for kind in _LABELLED:
-            if not self._labelled.get((kind, name)):
-                self._labelled.pop((kind, name), None)
-        return peers
+            if not self._labelled.get((kind, key)):
+                self._labelled.pop((kind, key), None)
+        return referred
 
     def count_by_readiness(self) -> dict[str, int]:
         """Count the Agents by the status of their Ready condition."""
@@ -277,41 +282,45 @@ class ObjectCache:
         namespace = self.find(NAMESPACE, ("", name))
         return {name: namespace["metadata"].get("labels", {})} if namespace else {}
 
-    def _index(self, agent: Agent) -> set[NamespacedName]:
-        """Record an Agent's references before it is reconciled, so that `callers` is complete.
+    def _index(self, owner: Owner) -> set[ObjectKey]:
+        """Record an owner's references before it is reconciled, so that `callers` is complete.
 
-        Returns the Agents whose callers may have changed. Without it a starting operator would
+        Returns the owners whose referrers may have changed. Without it a starting operator would
         write access files without callers.
         """
         try:
-            wanted = references(agent, self.domain, self._shared_urls)
+            wanted = references(owner, self.domain, self._shared_urls)
         except (AttributeError, LookupError, TypeError, ValueError):
             return set()  # its reconcile meets the same, and says so
-        return self._set_references(agent.namespaced_name, wanted)
+        return self._set_references(owner.key, wanted)
 
-    def _set_references(
-        self, name: NamespacedName, wanted: frozenset[Reference]
-    ) -> set[NamespacedName]:
-        """Record an Agent's references; return the Agents added to or removed from them."""
-        before = self._referrers.set_references(name, wanted)
-        return {one for one in _names(before ^ wanted, AGENT) if one in self._objects[AGENT]}
+    def _set_references(self, owner: ObjectKey, wanted: frozenset[ObjectKey]) -> set[ObjectKey]:
+        """Record an owner's references; return the owners added to or removed from them."""
+        before = self._referrers.set_references(owner, wanted)
+        return {one for one in before ^ wanted if self._is_there(one)}
 
-    def _affected_agents(self, kind: Kind, content: Object) -> set[NamespacedName]:
-        """Return the Agents to reconcile when an object has changed."""
-        namespace, name = namespaced_name_of(content)
-        affected = set(self._referrers.of((kind.name, namespace, name)))
-        if kind in {POD, CONFIG_MAP, CRON_JOB} and (agent_name := agent_name_of(content)):
-            affected.add(agent_name)
-        elif kind is AGENT or kind in _CHILDREN:  # a child has the name of its Agent
-            affected.add((namespace, child_owner(name)))
-        agents = {one for one in affected if one in self._objects[AGENT] or kind is AGENT}
-        if kind is JOB and (agent_name := agent_name_of(content)):  # its Agent may be gone
-            agents.add(agent_name)
-        return agents
+    def _is_there(self, key: ObjectKey) -> bool:
+        """Whether an owner exists."""
+        return key.kind in OWNERS and key.namespaced_name in self._objects[key.kind]
+
+    def _affected(self, kind: Kind, content: Object) -> set[ObjectKey]:
+        """Return the owners to reconcile when an object has changed."""
+        name = namespaced_name_of(content)
+        affected = set(self._referrers.of(ObjectKey(kind, *name)))
+        if kind in {POD, CONFIG_MAP, CRON_JOB} and (owner := owner_by_labels(content)):
+            affected.add(owner)
+        elif kind in _CHILDREN:
+            affected.update(owners_by_name(name))
+        owners = set(filter(self._is_there, affected))
+        if kind in OWNERS:  # it may be gone
+            owners.add(ObjectKey(kind, *name))
+        elif kind is JOB and (owner := owner_by_labels(content)):  # its Agent may be gone
+            owners.add(owner)
+        return owners
 
 
-def _names(wanted: frozenset[Reference], kind: Kind) -> list[NamespacedName]:
-    return [(namespace, name) for kind_name, namespace, name in wanted if kind_name == kind.name]
+def _names(keys: Iterable[ObjectKey], kind: Kind) -> list[NamespacedName]:
+    return [key.namespaced_name for key in keys if key.kind is kind]
 
 
 def _version(content: Object) -> int:

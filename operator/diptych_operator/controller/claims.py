@@ -1,9 +1,10 @@
 """Which namespaces this operator serves: of several that watch one, the holder of its Lease.
 
 Two operators that apply the same children would undo each other's work for ever. So an operator
-claims each namespace that has Agents before it writes there. One that finds a namespace claimed
-stands back, and says so: in its log, in an Event, and in an annotation of the Lease, which the
-holder reads and logs. A claim expires if its holder is gone. docs/decisions/0133 says why Leases.
+claims each namespace with Agents or other owners before it writes there. One that finds a namespace
+claimed stands back, and says so: in its log, in an Event, and in an annotation of the Lease, which
+the holder reads and logs. A claim expires if its holder is gone. docs/decisions/0133 says why
+Leases.
 """
 
 import asyncio
@@ -99,7 +100,7 @@ class NamespaceClaims:
 
     async def renew(self) -> None:
         """Check every claim that is due."""
-        namespaces = {namespace for namespace, _ in self._cache.agent_names()}
+        namespaces = {owner.namespace for owner in self._cache.owner_keys()}
         for namespace in [*self._claims]:
             try:
                 if namespace not in namespaces:
@@ -116,13 +117,13 @@ class NamespaceClaims:
             await self._look_and_queue(namespace)
 
     async def _look_and_queue(self, namespace: str) -> None:
-        """Check a claim; if it is newly held, queue the Agents that were turned away."""
+        """Check a claim; if it is newly held, queue the owners that were turned away."""
         was_held = self.holds(namespace)
         await self._look(namespace)
         if self.holds(namespace) and not was_held:
-            for name in [*self._cache.agent_names()]:
-                if name[0] == namespace:
-                    self._queue.add(name)
+            for owner in [*self._cache.owner_keys()]:
+                if owner.namespace == namespace:
+                    self._queue.add(owner)
 
     async def _look(self, namespace: str) -> None:
         """Acquire or renew a claim, or see who holds it."""
@@ -197,7 +198,7 @@ class NamespaceClaims:
         return True
 
     async def _give_up(self, namespace: str) -> None:
-        """Forget a namespace without Agents, and delete its claim if it is held."""
+        """Forget a namespace without owners, and delete its claim if it is held."""
         was_held = self.holds(namespace)
         claim = self._claims.pop(namespace)
         self._locks.pop(namespace, None)

@@ -1,7 +1,7 @@
 """The cluster's own issuer of ServiceAccount tokens and its keys, as the API publishes them.
 
 Pods verify tokens with these keys and need no access to the API. Keys are rotated: they are read
-every 20 s, and every Agent is queued when they change.
+every 20 s, and all owners are queued when they change.
 """
 
 import asyncio
@@ -57,8 +57,8 @@ class ClusterIssuer:
             self.current, self.problem = found, ""
             if has_changed:
                 _log.info("the keys of the cluster's issuer have changed")
-                for name in self._cache.agent_names():
-                    self._queue.add(name)
+                for owner in self._cache.owner_keys():
+                    self._queue.add(owner)
 
     def _note(self, problem: str) -> None:
         if problem != self.problem:

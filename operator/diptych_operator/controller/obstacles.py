@@ -1,17 +1,13 @@
-"""Errors that keep an Agent's children from being applied: manifest, cluster or API. Pure."""
+"""Errors that keep an owner's children from being applied: manifest, cluster or API. Pure."""
 
-from diptych_operator.desired.children import (
-    Children,
-)
-from diptych_operator.kubernetes.errors import ApiError, ForbiddenError
-from diptych_operator.resources.agent import (
-    Agent,
-    controller_of,
-    is_owned_by,
-)
-from diptych_operator.resources.kinds import AGENT, Object, kind_of
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from diptych_operator.kubernetes.errors import ApiError, ForbiddenError, InvalidError
+from diptych_operator.resources.kinds import Object, kind_of
+from diptych_operator.resources.owner import Owner, controller_of, is_owned_by
 from diptych_operator.status.condition import (
-    FORMER_AGENT,
+    FORMER_OWNER,
     KIND_MISSING,
     MENDED_ELSEWHERE,
     Problem,
@@ -39,20 +35,32 @@ class Blocked(Exception):
         self.problem = problem
 
 
-def check_ownership(agent: Agent, children: Children, live: list[Object | None]) -> None:
-    """Raise `Blocked` or `Rejected` if a live object is not the Agent's."""
-    foreign = [
-        (kind_of(child).name, child["metadata"]["name"], found)
-        for child, found in zip(children.to_apply, live, strict=True)
-        if found is not None and not is_owned_by(found, agent)
-    ]
-    for kind, _, found in foreign:
-        owner = controller_of(found) or {}
-        if (owner.get("kind"), owner.get("name")) == (AGENT.name, agent.name):
-            message = f"The {kind} of a former Agent called {agent.name} is still there."
-            raise Blocked(Problem(FORMER_AGENT, message))
-    for kind, name, _ in foreign:
-        raise name_conflict(kind, name, f"rename the Agent, or delete that {kind}")
+def check_ownership(owner: Owner, live: Iterable[Object]) -> None:
+    """Raise `Blocked` or `Rejected` if a live object is not the owner's."""
+    own = owner.kind.name
+    foreign = [found for found in live if not is_owned_by(found, owner)]
+    for found in foreign:
+        controller = controller_of(found) or {}
+        if (controller.get("kind"), controller.get("name")) == (own, owner.name):
+            message = f"The {found['kind']} of a former {own} called {owner.name} is still there."
+            raise Blocked(Problem(FORMER_OWNER, message))
+    for found in foreign:
+        kind, name = found["kind"], found["metadata"]["name"]
+        message = (
+            f"There is a {kind} called {name} that does not belong to this {own}; "
+            f"rename the {own}, or delete that {kind}."
+        )
+        raise Rejected(Problem("NameConflict", message))
+
+
+@contextmanager
+def as_refusal(kind: str) -> Iterator[None]:
+    """Raise `Rejected` for an object of a kind that the API finds invalid."""
+    try:
+        yield
+    except InvalidError as error:
+        message = f"The cluster does not take the {kind}: {error}"
+        raise Rejected(Problem("Refused", message)) from error
 
 
 def retry_after(rejection: Problem | None, blocker: Problem | None) -> float | None:
@@ -78,19 +86,14 @@ def kind_missing(child: Object) -> Blocked:
     return Blocked(Problem(KIND_MISSING, message))
 
 
-def name_conflict(kind: str, name: str, remedy: str) -> Rejected:
-    """Return the error for an object of somebody else that has a name that the Agent needs."""
-    message = f"There is a {kind} called {name} that does not belong to this Agent; {remedy}."
-    return Rejected(Problem("NameConflict", message))
-
-
-def blocker_of(error: ApiError) -> Problem:
+def blocker_of(owner: Owner, error: ApiError) -> Problem:
     """Return why a write failed, in the API's words."""
+    own = owner.kind.name
     if not isinstance(error, ForbiddenError):
-        return Problem("WriteFailed", f"What the Agent needs cannot be written: {error}")
+        return Problem("WriteFailed", f"What the {own} needs cannot be written: {error}")
     if _is_missing_right(str(error)):
         return Problem("Forbidden", f"The operator may not do its work: {error}")
-    return Problem("Denied", f"A rule of the cluster denies what the Agent needs: {error}")
+    return Problem("Denied", f"A rule of the cluster denies what the {own} needs: {error}")
 
 
 def _is_missing_right(words: str) -> bool:

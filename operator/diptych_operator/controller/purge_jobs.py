@@ -12,7 +12,14 @@ from diptych_operator.desired.purge import AGENT_UID, SESSIONS, purge_policy, st
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import NotFoundError
 from diptych_operator.resources.agent import Agent
-from diptych_operator.resources.kinds import JOB, NamespacedName, Object, namespaced_name_of
+from diptych_operator.resources.kinds import (
+    AGENT,
+    JOB,
+    NamespacedName,
+    Object,
+    ObjectKey,
+    namespaced_name_of,
+)
 
 
 class PurgeJobs:
@@ -38,7 +45,7 @@ class PurgeJobs:
         if desired is None or is_there:
             return
         if live := await self._client.create(desired):
-            self._answers.put_child(JOB, live, agent.namespaced_name)
+            self._answers.put_child(JOB, live, agent.key)
             why = "it purges the Agent's sessions when that is deleted"
             log_change(agent, Verb.CREATED, JOB, live["metadata"]["name"], why)
 
@@ -50,9 +57,10 @@ class PurgeJobs:
                 live = await self._client.apply(started(job), job["metadata"]["uid"])
             except NotFoundError:
                 continue  # somebody has deleted it
-            self._answers.put_child(JOB, live, name)
+            key = ObjectKey(AGENT, *name)
+            self._answers.put_child(JOB, live, key)
             why = "its Agent is gone, and with it go its sessions"
-            log_change(name, Verb.APPLIED, JOB, live["metadata"]["name"], why)
+            log_change(key, Verb.APPLIED, JOB, live["metadata"]["name"], why)
 
     def orphaned(self, name: NamespacedName) -> list[Object]:
         """Return suspended Jobs of deleted Agents whose sessions nobody has adopted."""

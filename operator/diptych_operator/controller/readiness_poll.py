@@ -22,7 +22,7 @@ from diptych_operator.desired.rollout import is_rolled_out, mark_of
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.errors import ApiError
 from diptych_operator.resources.agent import Agent
-from diptych_operator.resources.kinds import PORT, NamespacedName, Object
+from diptych_operator.resources.kinds import AGENT, PORT, NamespacedName, Object, ObjectKey
 from diptych_operator.status.conditions import MissingDependency
 from diptych_operator.status.pods import is_held_up, pod_address, start_problem
 
@@ -127,11 +127,12 @@ class ReadinessPoll:
         revision = self._revision(agent)
         missing = await self._ask_pods(name, session)
         known, asked = self._cache.missing_dependencies, self._cache.asked
-        has_changed = name not in known or (missing, revision) != (known[name], asked.get(name))
-        known[name] = missing
-        asked[name] = revision
-        if await self._ask_for_events(name) or has_changed:
-            self._queue.add(name)
+        key = agent.key
+        has_changed = key not in known or (missing, revision) != (known[key], asked.get(key))
+        known[key] = missing
+        asked[key] = revision
+        if await self._ask_for_events(key) or has_changed:
+            self._queue.add(key)
 
     def _revision(self, agent: Agent) -> str:
         """Return the pod template's digest of which all pods are; empty while they roll."""
@@ -139,34 +140,35 @@ class ReadinessPoll:
         mark = mark_of(deployment) if is_rolled_out(deployment) else None
         return mark.template if mark else ""
 
-    async def _ask_for_events(self, name: NamespacedName) -> bool:
+    async def _ask_for_events(self, owner: ObjectKey) -> bool:
         """Look up why a pod does not start; return whether the answer changed.
 
-        Until then the former answer stands, as the Agent may be reconciled meanwhile.
+        Until then the former answer stands, as the owner may be reconciled meanwhile.
         """
         problems, found = self._cache.start_problems, None
-        former = problems.get(name)
-        for pod in self._cache.pods(name):
+        former = problems.get(owner)
+        for pod in self._cache.pods(owner):
             if not is_held_up(pod, time.time()):
                 continue
             try:
-                warnings = await self._client.warnings(name[0], pod["metadata"]["uid"])
+                warnings = await self._client.warnings(owner.namespace, pod["metadata"]["uid"])
             except ApiError as error:  # tried again at the next poll
-                _log.debug("%s/%s: its pod's Events cannot be listed: %s", *name, error)
+                _log.debug("%s: its pod's Events cannot be listed: %s", owner, error)
                 warnings = []
             if found := start_problem(pod, warnings) or former:
                 break
         if found is None:
-            problems.pop(name, None)
+            problems.pop(owner, None)
         else:
-            problems[name] = found
+            problems[owner] = found
         return found != former
 
     async def _ask_pods(
         self, name: NamespacedName, session: aiohttp.ClientSession
     ) -> tuple[MissingDependency, ...] | None:
         """Return all pods' missing dependencies, without duplicates; None if no pod answers."""
-        pods = {pod["metadata"]["name"]: pod_address(pod) for pod in self._cache.pods(name)}
+        key = ObjectKey(AGENT, *name)
+        pods = {pod["metadata"]["name"]: pod_address(pod) for pod in self._cache.pods(key)}
         asked = [(pod, address) for pod, address in pods.items() if address][:_MAX_PODS]
         token = await self._tokens.token(name) if asked else None
         found = await asyncio.gather(

@@ -23,7 +23,7 @@ from diptych_operator.desired.rollout import (
     mark_of,
 )
 from diptych_operator.resources.agent import Agent
-from diptych_operator.resources.kinds import DEPLOYMENT, NamespacedName, Object
+from diptych_operator.resources.kinds import AGENT, DEPLOYMENT, NamespacedName, Object, ObjectKey
 from diptych_operator.status.condition import ROLLOUT_STOPPED, WAITS_FOR_OTHERS, Problem
 
 _SHARED: Final = ""
@@ -82,7 +82,7 @@ class RolloutThrottle:
             room = max(self._limit(lane) - rolling[lane], 0)
             waiting = [one for one, where in self._held_back.items() if where == lane]
             for next_one in waiting[:room]:
-                self._queue.add(next_one)
+                self._queue.add(ObjectKey(AGENT, *next_one))
 
     def forget(self, name: NamespacedName) -> None:
         """Forget an Agent that is gone."""
@@ -108,7 +108,8 @@ class RolloutThrottle:
 
     def _has_answered(self, name: NamespacedName, mark: RolloutMark) -> bool:
         """Whether an Agent's pods were asked what they miss since all of them are new."""
-        return self._cache.asked.get(name) == mark.template or self._cache.agent(name) is None
+        key = ObjectKey(AGENT, *name)
+        return self._cache.asked.get(key) == mark.template or self._cache.owner(key) is None
 
     def _harm(self, changed: Mapping[str, str]) -> Problem | None:
         """Return why a change must not spread: what it did to an Agent that has it already."""
@@ -131,7 +132,8 @@ class RolloutThrottle:
         agent = self._cache.agent(name)
         conditions = {c["type"]: c for c in agent.status.get("conditions", ())} if agent else {}
         if is_rolled_out(deployment):
-            if self._has_answered(name, mark) and self._cache.missing_dependencies.get(name):
+            missing = self._cache.missing_dependencies.get(ObjectKey(AGENT, *name))
+            if missing and self._has_answered(name, mark):
                 reason = conditions.get("Degraded", {}).get("reason", "Missing")
                 return f"is Degraded ({reason})"
             return ""

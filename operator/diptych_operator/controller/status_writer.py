@@ -1,9 +1,8 @@
-"""Writes an Agent's status if it has changed, and an Event for each transition in it."""
+"""Writes an owner's status if it has changed, and an Event for each transition in it."""
 
 import logging
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from diptych_operator.controller.apply import Answers
@@ -15,16 +14,15 @@ from diptych_operator.kubernetes.errors import (
     ForbiddenError,
     NotFoundError,
 )
-from diptych_operator.resources.agent import Agent
-from diptych_operator.resources.kinds import NamespacedName, Object
-from diptych_operator.status.conditions import StatusInputs, agent_status
+from diptych_operator.resources.kinds import Object, ObjectKey
+from diptych_operator.resources.owner import Owner
 from diptych_operator.status.events import PATIENCE, event_of, premature, transitions
 
 _log = logging.getLogger(__name__)
 
 
 class StatusWriter:
-    """The status of all Agents. `now` gives the time as the API writes it, in whole seconds."""
+    """The status of all owners. `now` gives the time as the API writes it, in whole seconds."""
 
     def __init__(
         self,
@@ -37,54 +35,54 @@ class StatusWriter:
         self._cache = cache
         self._answers = answers
         self._now = now
-        self._reported: dict[NamespacedName, Mapping[str, Any]] = {}
+        self._reported: dict[ObjectKey, Mapping[str, Any]] = {}
         """The status that Events have told of, where it is not yet the newest one."""
 
-    async def write(self, agent: Agent, inputs: StatusInputs) -> float | None:
-        """Write the status that follows from `inputs` and the live Deployment.
+    async def write(
+        self, owner: Owner, status_at: Callable[[str], Mapping[str, Any]]
+    ) -> float | None:
+        """Write the status that `status_at` returns for the time now.
 
-        `agent` is as it was reconciled: the status speaks of that generation, and not of one that
+        `owner` is as it was reconciled: the status speaks of that generation, and not of one that
         has come meanwhile.
 
         Returns the seconds after which it must be looked at again, or None.
         """
-        if self._cache.agent(agent.namespaced_name) is None:
+        if self._cache.owner(owner.key) is None:
             return None
-        inputs = replace(inputs, deployment=self._cache.deployment(agent))
         now = self._now()
-        status = agent_status(agent, inputs, now)
-        if status != agent.status and not await self._apply(agent, status):
+        status = status_at(now)
+        if status != owner.status and not await self._apply(owner, status):
             return None
-        return await self._report(agent, status, now)
+        return await self._report(owner, status, now)
 
-    def forget(self, name: NamespacedName) -> None:
-        """Forget an Agent that is gone."""
-        self._reported.pop(name, None)
+    def forget(self, key: ObjectKey) -> None:
+        """Forget an owner that is gone."""
+        self._reported.pop(key, None)
 
-    async def _apply(self, agent: Agent, status: Mapping[str, Any]) -> bool:
+    async def _apply(self, owner: Owner, status: Mapping[str, Any]) -> bool:
         """Write a status; return whether that was done."""
-        name = agent.namespaced_name
         try:
-            live = await self._client.apply_status(name, agent.uid, status)
+            live = await self._client.apply_status(owner.key, owner.uid, status)
         except (NotFoundError, ConflictError):
-            return False  # the Agent is gone; if there is a new one of its name, a watch queues it
+            return False  # the owner is gone; if there is a new one of its name, a watch queues it
         except ForbiddenError as error:
-            _log.warning("%s/%s: %s", *name, error)
+            _log.warning("%s: %s", owner.key, error)
             return False
-        self._answers.put_agent(live)
+        self._answers.put_owner(owner.kind, live)
         return True
 
-    async def _report(self, agent: Agent, status: Mapping[str, Any], now: str) -> float | None:
+    async def _report(self, owner: Owner, status: Mapping[str, Any], now: str) -> float | None:
         """Create the Events that are due; return the seconds until others may be."""
-        before = self._reported.pop(agent.namespaced_name, agent.status)
+        before = self._reported.pop(owner.key, owner.status)
         young = premature(before, status, now)
         for transition in transitions(before, status, without=young):
-            await self._record(event_of(agent, transition, now, secrets.token_hex(8)))
+            await self._record(event_of(owner, transition, now, secrets.token_hex(8)))
         if not young:
             return None
         kept = [c for c in before.get("conditions", ()) if c["type"] in young]
         kept += [c for c in status["conditions"] if c["type"] not in young]
-        self._reported[agent.namespaced_name] = {"conditions": kept}
+        self._reported[owner.key] = {"conditions": kept}
         return PATIENCE
 
     async def _record(self, event: Object) -> None:

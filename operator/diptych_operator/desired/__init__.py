@@ -1,6 +1,7 @@
 """Pure: the desired state. Which objects an Agent needs, and whether a live object differs.
 
 children           all objects of an Agent
+child              what the objects of all owners have in common
 deployment         its Deployment and pod template
 network_policy     its NetworkPolicy's rules
 expose             its HTTPRoute or Ingress

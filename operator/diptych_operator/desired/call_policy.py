@@ -9,7 +9,8 @@ from typing import Any
 
 from diptych_cel.expressions import About, InvalidExpression, check_expression
 from diptych_operator.desired.locked_fields import LockedField, locked_field
-from diptych_operator.resources.agent import Agent, ManifestError
+from diptych_operator.resources.agent import Agent
+from diptych_operator.resources.owner import ManifestError
 
 _CONTAINER = "spec.containers[agent]"
 _LOCKED = (

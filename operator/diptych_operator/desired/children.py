@@ -6,7 +6,7 @@ them with it. Its pods own the NetworkPolicy, too: the collector keeps an object
 owner is gone, so that the policy holds while the pods of a deleted Agent drain.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,13 @@ from diptych_operator.desired.access import (
     access_text,
 )
 from diptych_operator.desired.call_policy import check_policy
+from diptych_operator.desired.child import (
+    child_of,
+    owned_by_pods,
+    pod_disruption_budget,
+    service_spec,
+    with_digest,
+)
 from diptych_operator.desired.deployment import PodDefaults, deployment_spec
 from diptych_operator.desired.drift import digest
 from diptych_operator.desired.expose import (
@@ -38,7 +45,6 @@ from diptych_operator.desired.resolved_manifest import (
 from diptych_operator.desired.rollout import (
     PLATFORM,
     ROLLOUT_MARK,
-    has_ended,
     is_replacing_pods,
     mounted_config_maps,
     rollout_mark,
@@ -47,23 +53,18 @@ from diptych_operator.desired.schedules import (
     check_schedules,
     schedule_children,
 )
-from diptych_operator.resources.agent import Agent, ManifestError, PeerRef
+from diptych_operator.resources.agent import Agent, PeerRef
 from diptych_operator.resources.kinds import (
-    AGENT,
-    APPLIED_DIGEST,
     CONFIG_MAP,
     DEPLOYMENT,
     NETWORK_POLICY,
-    POD,
-    POD_DISRUPTION_BUDGET,
-    PORT,
     SERVICE,
     SERVICE_ACCOUNT,
     Kind,
     Object,
     kind_of,
 )
-from diptych_operator.resources.labels import child_labels, selector_labels
+from diptych_operator.resources.owner import ManifestError
 
 MAX_CONFIG_BYTES = 512 * 1024
 
@@ -91,10 +92,8 @@ class Children:
     """The desired children, in the order in which they are applied."""
 
     to_apply: tuple[Object, ...]
-    obsolete_config_maps: tuple[Object, ...]
-    """The Agent's ConfigMaps that no pod mounts any more."""
-    obsolete_schedules: tuple[tuple[Kind, Object], ...] = ()
-    """What ran schedules that the manifest has no more."""
+    obsolete: tuple[tuple[Kind, Object, str], ...] = ()
+    """Live ConfigMaps, and objects of schedules, that are not needed; each with the reason."""
     purge_job: Object | None = None
     """The suspended Job that deletes the sessions of an Agent that is gone; nobody owns it."""
 
@@ -116,9 +115,9 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
     to_apply = (
         config_map,
         *_access_config_map(agent, observed, platform.access),
-        _child(agent, SERVICE_ACCOUNT, automountServiceAccountToken=False),
-        _owned_by_pods(
-            _child(
+        child_of(agent, SERVICE_ACCOUNT, automountServiceAccountToken=False),
+        owned_by_pods(
+            child_of(
                 agent,
                 NETWORK_POLICY,
                 spec=policy_spec(
@@ -131,27 +130,26 @@ def desired_children(agent: Agent, observed: ObservedState, platform: Platform) 
             ),
             observed.pods,
         ),
-        _child(agent, SERVICE, spec=_service_spec(agent)),
-        *_pod_disruption_budget(agent),
-        *(_child(agent, kind, spec=spec) for kind, spec in route(agent)),
+        child_of(agent, SERVICE, spec=service_spec(agent)),
+        *pod_disruption_budget(agent, agent.replicas),
+        *(child_of(agent, kind, spec=spec) for kind, spec in route(agent)),
         _deployment(agent, name, observed, platform),
         *_schedules(agent, platform),
     )
-    kept = {name} if agent.is_open else {name, access_config_map_name(agent)}
-    obsolete = tuple(each for each in observed.config_maps if each["metadata"]["name"] not in kept)
     applied = (with_metadata(child, agent, platform.metadata) for child in to_apply)
     purge = purge_job(agent, observed, platform.pods, platform.network)
-    wanted = {(kind_of(child), child["metadata"]["name"]) for child in to_apply}
-    return Children(
-        tuple(map(_with_digest, applied)),
-        () if is_rolling else obsolete,
-        tuple(
-            (kind, live)
-            for kind, live in observed.schedules
-            if (kind, live["metadata"]["name"]) not in wanted
-        ),
-        purge,
-    )
+    kept = {(kind_of(child), child["metadata"]["name"]) for child in to_apply}
+    if not agent.is_open:
+        kept.add((CONFIG_MAP, access_config_map_name(agent)))
+    candidates = [
+        (kind, live, "the Agent has no such schedule") for kind, live in observed.schedules
+    ]
+    if not is_rolling:
+        candidates += [
+            (CONFIG_MAP, live, "no pod mounts it any more") for live in observed.config_maps
+        ]
+    obsolete = [one for one in candidates if (one[0], one[1]["metadata"]["name"]) not in kept]
+    return Children(tuple(map(with_digest, applied)), tuple(obsolete), purge)
 
 
 def closed_network_policy(agent: Agent, observed: ObservedState, platform: Platform) -> Object:
@@ -160,8 +158,8 @@ def closed_network_policy(agent: Agent, observed: ObservedState, platform: Platf
     The pods of the former manifest go on, so what they may reach stays.
     """
     spec = policy_spec(agent, observed, platform.network, keeps_former_egress=True)
-    policy = _owned_by_pods(_child(agent, NETWORK_POLICY, spec=spec), observed.pods)
-    return _with_digest(with_metadata(policy, agent, platform.metadata))
+    policy = owned_by_pods(child_of(agent, NETWORK_POLICY, spec=spec), observed.pods)
+    return with_digest(with_metadata(policy, agent, platform.metadata))
 
 
 def _access_config_map(
@@ -170,16 +168,12 @@ def _access_config_map(
     """Yield the ConfigMap with an Agent's access file, unless it is open or no issuer is known."""
     if observed.issuer and not agent.is_open:
         text = access_text(agent, observed.callers, observed.issuer, settings)
-        config_map = _child(agent, CONFIG_MAP, data={ACCESS_KEY: text})
-        config_map["metadata"]["name"] = access_config_map_name(agent)
-        yield config_map
+        yield child_of(agent, CONFIG_MAP, access_config_map_name(agent), data={ACCESS_KEY: text})
 
 
 def _schedules(agent: Agent, platform: Platform) -> Iterator[Object]:
     for kind, name, content in schedule_children(agent, platform.pods, platform.network):
-        child = _child(agent, kind, **content)
-        child["metadata"]["name"] = name
-        yield child
+        yield child_of(agent, kind, name, **content)
 
 
 def _deployment(
@@ -195,7 +189,7 @@ def _deployment(
         shared = {PLATFORM: platform.revision}
         mark = rollout_mark(agent, spec["template"], observed.deployment, shared)
         annotations[ROLLOUT_MARK] = str(mark)
-    return _child(agent, DEPLOYMENT, annotations=annotations, spec=spec)
+    return child_of(agent, DEPLOYMENT, annotations=annotations, spec=spec)
 
 
 def _peers(agent: Agent, observed: ObservedState) -> tuple[PeerRef, ...]:
@@ -211,69 +205,5 @@ def _config_map(agent: Agent, manifest: Object) -> Object:
             f"the manifest holds {size // 1024} KiB, and {MAX_CONFIG_BYTES // 1024} "
             "KiB is the most; move texts to ConfigMaps (instructionsFrom) or shorten them",
         )
-    config_map = _child(agent, CONFIG_MAP, immutable=True, data={FILE: text})
-    config_map["metadata"]["name"] = versioned_name(agent, text)
-    return config_map
-
-
-def _service_spec(agent: Agent) -> dict[str, Any]:
-    return {
-        "type": "ClusterIP",
-        "selector": selector_labels(agent.name),
-        "ports": [
-            {
-                "name": "http",
-                "protocol": "TCP",
-                "appProtocol": "http",
-                "port": PORT,
-                "targetPort": PORT,
-            }
-        ],
-    }
-
-
-def _pod_disruption_budget(agent: Agent) -> Iterator[Object]:
-    if agent.replicas > 1:
-        spec = {"maxUnavailable": 1, "selector": {"matchLabels": selector_labels(agent.name)}}
-        yield _child(agent, POD_DISRUPTION_BUDGET, spec=spec)
-
-
-def _child(
-    agent: Agent, kind: Kind, annotations: dict[str, str] | None = None, **content: object
-) -> Object:
-    metadata: dict[str, Any] = {
-        "name": agent.name,
-        "namespace": agent.namespace,
-        "labels": child_labels(agent.name),
-        "ownerReferences": [
-            {
-                "apiVersion": AGENT.api_version,
-                "kind": AGENT.name,
-                "name": agent.name,
-                "uid": agent.uid,
-                "controller": True,
-            }
-        ],
-    }
-    if annotations:
-        metadata["annotations"] = annotations
-    return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **content}
-
-
-def _owned_by_pods(child: Object, pods: Iterable[Object]) -> Object:
-    """Add the pods that may run to an object's owners, so that it outlives the Agent with them."""
-    references = [
-        {"apiVersion": POD.api_version, "kind": POD.name, "name": name, "uid": uid}
-        for name, uid in sorted(
-            (pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in pods if not has_ended(pod)
-        )
-    ]
-    metadata = child["metadata"]
-    owners = [*metadata["ownerReferences"], *references]
-    return {**child, "metadata": {**metadata, "ownerReferences": owners}}
-
-
-def _with_digest(child: Object) -> Object:
-    """Annotate a child with its digest, so that a field that must be removed is noticed later."""
-    annotations = {**child["metadata"].get("annotations", {}), APPLIED_DIGEST: digest(child)}
-    return {**child, "metadata": {**child["metadata"], "annotations": annotations}}
+    name = versioned_name(agent, text)
+    return child_of(agent, CONFIG_MAP, name, immutable=True, data={FILE: text})

@@ -17,9 +17,9 @@ from diptych_operator.desired.metadata import own_metadata
 from diptych_operator.desired.references import address
 from diptych_operator.desired.resolved_manifest import FILE, FOLDER
 from diptych_operator.desired.strategic_merge import strategic_merge
-from diptych_operator.resources.agent import Agent, ManifestError, PeerRef
+from diptych_operator.resources.agent import Agent, PeerRef
 from diptych_operator.resources.kinds import METRICS_PORT, PORT, Object
-from diptych_operator.resources.labels import child_labels, selector_labels
+from diptych_operator.resources.owner import ManifestError
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -133,7 +133,7 @@ def deployment_spec(
         "minReadySeconds": _MIN_READY_SECONDS,
         "revisionHistoryLimit": 3,
         "progressDeadlineSeconds": 600,
-        "selector": {"matchLabels": selector_labels(agent.name)},
+        "selector": {"matchLabels": agent.selector_labels},
         "strategy": {
             "type": "RollingUpdate",
             "rollingUpdate": {
@@ -153,12 +153,12 @@ def pod_template(
     Raises `ManifestError`.
     """
     pod = _pod_spec(agent, _sources(agent, config_map, peers), defaults)
-    template: dict[str, Any] = {"metadata": {"labels": child_labels(agent.name)}, "spec": pod}
+    template: dict[str, Any] = {"metadata": {"labels": agent.child_labels}, "spec": pod}
     template = strategic_merge(template, defaults.template, "the operator's pod template")
     for said_in, merge in _TEMPLATE_OVERRIDES:
         before, template = template, merge(template, agent)
         check_locked(before, template, defaults.locked, said_in)
-    for label, value in selector_labels(agent.name).items():
+    for label, value in agent.selector_labels.items():
         if template["metadata"]["labels"].get(label) != value:
             sentence = f"spec.podTemplate.metadata.labels must not change {label}"
             raise ManifestError("PodTemplateInvalid", sentence)
@@ -168,7 +168,7 @@ def pod_template(
 def _with_metadata(template: Object, agent: Agent) -> Object:
     own = own_metadata(agent)
     metadata = {**template["metadata"]}
-    metadata["labels"] = {**metadata["labels"], **own.labels, **child_labels(agent.name)}
+    metadata["labels"] = {**metadata["labels"], **own.labels, **agent.child_labels}
     if own.annotations:
         metadata["annotations"] = {**(metadata.get("annotations") or {}), **own.annotations}
     return {**template, "metadata": metadata}
@@ -223,7 +223,7 @@ def _pod_spec(agent: Agent, sources: list[Object], defaults: PodDefaults) -> dic
                 "maxSkew": 1,
                 "topologyKey": "kubernetes.io/hostname",
                 "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": selector_labels(agent.name)},
+                "labelSelector": {"matchLabels": agent.selector_labels},
             }
         ]
     return pod

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from diptych_operator.desired.references import ObservedState
-from diptych_operator.resources.agent import Agent, ExposeError, agent_of
+from diptych_operator.resources.agent import Agent, ExposeError
 from diptych_operator.resources.kinds import (
     HTTP_ROUTE,
     INGRESS,
@@ -137,7 +137,7 @@ def _host_holder(
     holders = [
         (content["metadata"].get("creationTimestamp", ""), namespaced_name_of(content))
         for content in others
-        if _may_be_exposed(agent_of(content), settings)
+        if _may_be_exposed(Agent.read(content), settings)
     ]
     own = agent.namespaced_name
     oldest = min(holders, default=("", own))[1]

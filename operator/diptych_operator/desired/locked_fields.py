@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from diptych_operator.desired.strategic_merge import MERGE_KEYS
-from diptych_operator.resources.agent import ManifestError
+from diptych_operator.resources.owner import ManifestError
 
 _PATH = re.compile(r"(?:spec|metadata)(?:\.[A-Za-z][A-Za-z0-9]*|\[[^\[\]]+\])*")
 _STEP = re.compile(r"\.?([A-Za-z][A-Za-z0-9]*)|\[([^\[\]]+)\]")

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from diptych_operator.resources.agent import Agent, ManifestError
+from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import SERVICE, SERVICE_ACCOUNT, Object, kind_of
+from diptych_operator.resources.owner import ManifestError, Owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +33,9 @@ class MetadataSettings:
     service_accounts: ObjectMetadata = field(default_factory=ObjectMetadata)
 
 
-def own_metadata(agent: Agent) -> ObjectMetadata:
-    """Return the labels and annotations in an Agent's `spec.metadata`."""
-    given = agent.spec.get("metadata") or {}
+def own_metadata(owner: Owner) -> ObjectMetadata:
+    """Return the labels and annotations in an owner's `spec.metadata`."""
+    given = owner.spec.get("metadata") or {}
     return ObjectMetadata(given.get("labels") or {}, given.get("annotations") or {})
 
 
@@ -52,12 +53,12 @@ def check_metadata(agent: Agent, settings: MetadataSettings) -> None:
                 )
 
 
-def with_metadata(child: Object, agent: Agent, settings: MetadataSettings) -> Object:
-    """Return an Agent's object with labels and annotations added; existing ones win."""
+def with_metadata(child: Object, owner: Owner, settings: MetadataSettings) -> Object:
+    """Return an owner's object with labels and annotations added; existing ones win."""
     platform = {SERVICE: settings.services, SERVICE_ACCOUNT: settings.service_accounts}.get(
         kind_of(child), ObjectMetadata()
     )
-    own = own_metadata(agent)
+    own = own_metadata(owner)
     metadata = dict(child["metadata"])
     labels = {**platform.labels, **_allowed(own.labels, settings), **metadata["labels"]}
     annotations = {

@@ -96,7 +96,7 @@ def policy_spec(
     if keeps_former_egress:
         egress = _unique([*egress, *_live_egress(observed)])
     return {
-        "podSelector": {"matchLabels": selector_labels(agent.name)},
+        "podSelector": {"matchLabels": agent.selector_labels},
         "policyTypes": ["Ingress", "Egress"],
         "ingress": ingress_rules(agent, network, sources),
         "egress": egress,
@@ -152,7 +152,7 @@ def schedule_policy_spec(agent: Agent, network: NetworkSettings) -> dict[str, An
     They need no ingress rule of the Agent's own: its namespace may reach it.
     """
     to_agent = {
-        "to": [{"podSelector": {"matchLabels": selector_labels(agent.name)}}],
+        "to": [{"podSelector": {"matchLabels": agent.selector_labels}}],
         "ports": [_tcp(PORT)],
     }
     return {

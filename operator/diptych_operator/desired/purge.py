@@ -49,7 +49,7 @@ def purge_job(
         "kind": JOB.name,
         "metadata": {
             "namespace": agent.namespace,
-            "labels": child_labels(agent.name),
+            "labels": agent.child_labels,
             "annotations": {
                 AGENT_UID: agent.uid,
                 SESSIONS: agent.sessions_key,

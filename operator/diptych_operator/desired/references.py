@@ -4,13 +4,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import urlsplit
 
 from diptych_operator.desired.access import TokenIssuer
 from diptych_operator.resources.agent import Agent, PeerRef, ServiceRef
-from diptych_operator.resources.kinds import ALLOWED_NAMESPACES, Kind, NamespacedName, Object
+from diptych_operator.resources.kinds import (
+    AGENT,
+    ALLOWED_NAMESPACES,
+    NAMESPACE,
+    SERVICE,
+    Kind,
+    NamespacedName,
+    Object,
+    ObjectKey,
+)
 from diptych_operator.resources.labels import NAMESPACE_NAME, selector_keys, selects
+from diptych_operator.resources.owner import Owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +52,6 @@ class ObservedState:
     def is_watched(self, namespace: str) -> bool:
         return self.watched_namespaces is None or namespace in self.watched_namespaces
 
-
-Reference: TypeAlias = tuple[str, str, str]
-"""Kind, namespace (empty for a Namespace) and name of an object that a decision depends on."""
 
 _SCHEME_PORTS = {"http": 80, "https": 443}
 
@@ -98,19 +105,27 @@ def addresses(agent: Agent, domain: str) -> Iterator[Address]:
             yield address(url, agent.namespace, domain)
 
 
-def references(agent: Agent, domain: str, shared: Iterable[str] = ()) -> frozenset[Reference]:
-    """List the objects whose creation, change or deletion may change what the Agent needs.
+def references(owner: Owner, domain: str, shared: Iterable[str] = ()) -> frozenset[ObjectKey]:
+    """List the objects whose creation, change or deletion may change what an owner needs.
 
     `shared` are the URLs that the platform has every Agent ask.
     """
+    match owner:
+        case Agent():
+            return _agent_references(owner, domain, shared)
+        case _:
+            return frozenset()
+
+
+def _agent_references(agent: Agent, domain: str, shared: Iterable[str]) -> frozenset[ObjectKey]:
     services = [ref.name for ref in agent.service_refs]
     services += [found.service_name for found in addresses(agent, domain) if found.service_name]
     others = [address(u, agent.namespace, domain) for u in (*agent.variable_urls, *shared)]
     services += [found.service_name for found in others if found.service_name]
-    found = {("Service", *name) for name in services}
-    found |= {("Agent", *peer.name) for peer in agent.peers}
+    found = {ObjectKey(SERVICE, *name) for name in services}
+    found |= {ObjectKey(AGENT, *peer.name) for peer in agent.peers}
     if any(peer.name[0] != agent.namespace for peer in agent.peers):
-        found.add(("Namespace", "", agent.namespace))
+        found.add(ObjectKey(NAMESPACE, "", agent.namespace))
     return frozenset(found)
 
 

@@ -14,7 +14,7 @@ from diptych_operator.desired.deployment import PodDefaults
 from diptych_operator.desired.drift import digest
 from diptych_operator.desired.job_pod import job_pod
 from diptych_operator.desired.network_policy import NetworkSettings, schedule_policy_spec
-from diptych_operator.resources.agent import Agent, ManifestError
+from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import (
     CRON_JOB,
     NETWORK_POLICY,
@@ -24,6 +24,7 @@ from diptych_operator.resources.kinds import (
     schedules_name,
 )
 from diptych_operator.resources.labels import schedule_pod_labels
+from diptych_operator.resources.owner import ManifestError
 
 _LATE_SECONDS = 60  # up to which a time is not missed; as on a laptop
 _ACTIVE_SECONDS = 900  # then a Job is given up: the Agent takes no runs

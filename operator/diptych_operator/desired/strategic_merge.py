@@ -8,7 +8,7 @@ volume, that takes its value from another source: it can have one source only.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from diptych_operator.resources.agent import ManifestError
+from diptych_operator.resources.owner import ManifestError
 
 MERGE_KEYS: Final[Mapping[str, str]] = {
     "containers": "name",

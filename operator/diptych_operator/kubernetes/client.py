@@ -19,7 +19,6 @@ from diptych_operator.kubernetes.errors import (
     error_for,
 )
 from diptych_operator.resources.kinds import (
-    AGENT,
     EVENT,
     FIELD_MANAGER,
     OVERWRITE_MANAGER,
@@ -27,6 +26,7 @@ from diptych_operator.resources.kinds import (
     Kind,
     NamespacedName,
     Object,
+    ObjectKey,
     kind_of,
     namespaced_name_of,
 )
@@ -91,19 +91,18 @@ class KubernetesClient:
         path = kind_of(desired).path(*namespaced_name_of(desired))
         return await self._request("PATCH", path, desired, query, _APPLY)
 
-    async def apply_status(
-        self, name: NamespacedName, uid: str, status: Mapping[str, Any]
-    ) -> Object:
-        """Apply the status of an Agent; return the live Agent."""
-        namespace, own_name = name
+    async def apply_status(self, key: ObjectKey, uid: str, status: Mapping[str, Any]) -> Object:
+        """Apply the status of an object of ours; return the live object."""
+        kind, namespace, name = key
         content = {
-            "apiVersion": AGENT.api_version,
-            "kind": AGENT.name,
-            "metadata": {"name": own_name, "namespace": namespace, "uid": uid},
+            "apiVersion": kind.api_version,
+            "kind": kind.name,
+            "metadata": {"name": name, "namespace": namespace, "uid": uid},
             "status": status,
         }
+        path = f"{kind.path(namespace, name)}/status"
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
-        return await self._request("PATCH", f"{AGENT.path(*name)}/status", content, query, _APPLY)
+        return await self._request("PATCH", path, content, query, _APPLY)
 
     async def document(self, path: str) -> Object:
         """Read a document that is no object, such as the keys of the cluster's issuer."""

@@ -33,8 +33,9 @@ from diptych_operator.desired.expose import ExposeSettings, WaySettings
 from diptych_operator.desired.locked_fields import LockedField, locked_field
 from diptych_operator.desired.metadata import MetadataSettings, ObjectMetadata
 from diptych_operator.desired.strategic_merge import strategic_merge
-from diptych_operator.resources.agent import Agent, ManifestError
+from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import NamespacedName, Object
+from diptych_operator.resources.owner import ManifestError
 
 _PROXY = re.compile(r"https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]):[1-9]\d{0,4}/?")
 _COUNT = re.compile(r"\d{1,4}|\d{1,3}%", re.ASCII)

@@ -24,14 +24,15 @@ from diptych_operator.controller.cluster_issuer import ClusterIssuer
 from diptych_operator.controller.leader_election import LeaderElection
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.readiness_poll import ReadinessPoll, StatusTokens
-from diptych_operator.controller.reconciler import Reconciler, Workers
+from diptych_operator.controller.reconciler import Reconciler
 from diptych_operator.controller.work_queue import WorkQueue
+from diptych_operator.controller.workers import Workers
 from diptych_operator.kubernetes.client import KubernetesClient
 from diptych_operator.kubernetes.connection import Connection
 from diptych_operator.kubernetes.errors import UnavailableError
 from diptych_operator.process.health import Health
 from diptych_operator.process.settings import Settings
-from diptych_operator.resources.kinds import Object
+from diptych_operator.resources.kinds import AGENT, Object
 from diptych_operator.status.events import claim_event
 from diptych_operator.watch.handlers import kopf_settings, registry_for, watched_paths
 from diptych_operator.watch.resync import Resync
@@ -156,7 +157,8 @@ class Operator:
             claims.run(),
         ]
         tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
-        tasks += Workers(queue, reconciler, self.metrics).start()
+        reconcilers = {AGENT: reconciler.reconcile}
+        tasks += Workers(queue, reconcilers, self.metrics).start()
         # The last one: kopf cancels every task of the loop that was created after it started.
         resync = Resync(client, cache, queue, staleness)
         watch = asyncio.create_task(self._watch(resync, cache, queue, staleness))

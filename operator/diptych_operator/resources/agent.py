@@ -1,15 +1,13 @@
-"""An `Agent` as a typed value, and ownership of objects.
-
-The API has validated every Agent against the CRD, which is generated from the pod's manifest
-models, so nothing is validated again here.
-"""
+"""An `Agent` as a typed value."""
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from diptych_operator.resources.kinds import FIELD_MANAGER, PORT, NamespacedName, Object
+from diptych_operator.resources.kinds import AGENT, PORT, NamespacedName, Object
+from diptych_operator.resources.labels import AGENT_APP
+from diptych_operator.resources.owner import ManifestError, Owner
 
 KeyKind: TypeAlias = Literal["Secret", "ConfigMap"]
 
@@ -69,20 +67,12 @@ class PeerRef:
 
 
 @dataclass(frozen=True, slots=True)
-class Agent:
-    """An Agent as the API shows it; `spec` and `status` are its JSON."""
+class Agent(Owner):
+    """An Agent as the API shows it."""
 
-    namespace: str
-    name: str
-    uid: str
-    generation: int
-    is_terminating: bool
-    spec: Mapping[str, Any]
-    status: Mapping[str, Any]
-
-    @property
-    def namespaced_name(self) -> NamespacedName:
-        return self.namespace, self.name
+    kind = AGENT
+    app = AGENT_APP
+    component = "agent"
 
     @property
     def url(self) -> str:
@@ -232,20 +222,6 @@ def _is_http_url(text: str) -> bool:
     return found is not None and int(found["port"] or 0) <= _MAX_PORT
 
 
-def agent_of(content: Object) -> Agent:
-    """Read an Agent from the API's JSON."""
-    metadata = content["metadata"]
-    return Agent(
-        namespace=metadata["namespace"],
-        name=metadata["name"],
-        uid=metadata["uid"],
-        generation=metadata.get("generation", 0),
-        is_terminating="deletionTimestamp" in metadata,
-        spec=content.get("spec") or {},
-        status=content.get("status") or {},
-    )
-
-
 def agent_url(name: NamespacedName) -> str:
     """Return the base URL of an Agent, whether or not it exists."""
     namespace, own_name = name
@@ -295,49 +271,8 @@ def _key_refs(value: object) -> Iterator[KeyRef]:
             yield from _key_refs(inner)
 
 
-class ManifestError(ValueError):
-    """A manifest that cannot be served; `str()` is a sentence without its full stop.
-
-    `reason` is the reason of the condition Accepted.
-    """
-
-    def __init__(self, reason: str, sentence: str) -> None:
-        super().__init__(sentence)
-        self.reason = reason
-
-
 class ExposeError(ManifestError):
     """A manifest that asks to be exposed as the platform does not let it.
 
     Its former route, and the ingress rule for it, are removed.
     """
-
-
-def controller_of(content: Object) -> Object | None:
-    """Return the owner reference of the object's controller."""
-    owners = content["metadata"].get("ownerReferences", ())
-    return next((owner for owner in owners if owner.get("controller")), None)
-
-
-def is_controlled_by(content: Object, agent: Agent) -> bool:
-    """Whether the Agent is the object's controller; its uid decides, as anyone can copy labels."""
-    owner = controller_of(content)
-    return owner is not None and bool(owner["uid"] == agent.uid)
-
-
-def is_owned_by(content: Object, agent: Agent) -> bool:
-    """Whether an object belongs to an Agent.
-
-    An object without a controller belongs to it if the operator has applied the object: then
-    somebody has removed the owner reference, and it is put back.
-    """
-    if controller_of(content) is None:
-        return _was_applied(content)
-    return is_controlled_by(content, agent)
-
-
-def _was_applied(content: Object) -> bool:
-    return any(
-        entry.get("manager") == FIELD_MANAGER and entry.get("operation") == "Apply"
-        for entry in content["metadata"].get("managedFields", ())
-    )

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 Object: TypeAlias = dict[str, Any]
 """A Kubernetes object as the API's JSON."""
@@ -48,6 +48,21 @@ class Kind:
         return f"{root}{inside}/{self.plural}" + (f"/{name}" if name else "")
 
 
+class ObjectKey(NamedTuple):
+    """An object, whether or not it exists: what the work queue holds and references point to."""
+
+    kind: Kind
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.name} {self.namespace}/{self.name}"
+
+    @property
+    def namespaced_name(self) -> NamespacedName:
+        return self.namespace, self.name
+
+
 AGENT: Final = Kind("diptych.dev", "v1alpha1", "agents", "Agent")
 DEPLOYMENT: Final = Kind("apps", "v1", "deployments", "Deployment")
 SERVICE: Final = Kind("", "v1", "services", "Service")
@@ -71,10 +86,12 @@ CHILD_KINDS: Final = (
     POD_DISRUPTION_BUDGET,
     DEPLOYMENT,
 )
-"""The children that are watched and named like their Agent, in the order of their creation. Its
-ConfigMaps, watched too, have names of their own."""
+"""The children that are watched and named after their owner (`Owner.child_name`), in the order of
+their creation. Its ConfigMaps, watched too, have names of their own."""
 
-_SCHEDULES: Final = ".schedules"
+SCHEDULES: Final = ".schedules"
+"""Ends the names of the account and the NetworkPolicy of an Agent's schedules; no Agent's name has
+a dot."""
 ROUTE_KINDS: Final = (HTTP_ROUTE, INGRESS)
 """Children, too, where the platform lets Agents be exposed. They are listed and not watched: the
 cluster may lack the Gateway API."""
@@ -89,13 +106,8 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 
 def schedules_name(agent: str) -> str:
-    """Name the account and the NetworkPolicy of an Agent's schedules; no Agent's name has a dot."""
-    return f"{agent}{_SCHEDULES}"
-
-
-def child_owner(name: str) -> str:
-    """Return the name of the Agent whose child, of `CHILD_KINDS`, has a name."""
-    return name.removesuffix(_SCHEDULES)
+    """Name the account and the NetworkPolicy of an Agent's schedules."""
+    return f"{agent}{SCHEDULES}"
 
 
 def kind_of(content: Mapping[str, Any]) -> Kind:

@@ -1,20 +1,20 @@
-"""The labels of an Agent's objects, and label selectors."""
+"""The labels of an owner's objects, and label selectors."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from diptych_operator.resources.kinds import OPERATOR_NAME, NamespacedName, Object
+from diptych_operator.resources.kinds import OPERATOR_NAME
 
 _PREFIX: Final = "app.kubernetes.io"
+APP: Final = f"{_PREFIX}/name"
 INSTANCE: Final = f"{_PREFIX}/instance"
 MANAGED_BY: Final = f"{_PREFIX}/managed-by"
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 """The label that the API sets on every Namespace: its name."""
 OPERATOR_POD_LABELS: Final = {f"{_PREFIX}/name": "diptych", f"{_PREFIX}/component": "operator"}
 
-_AGENT_APP: Final = "diptych-agent"
-AGENT_POD_LABELS: Final = {f"{_PREFIX}/name": _AGENT_APP}
-
+AGENT_APP: Final = "diptych-agent"
+AGENT_POD_LABELS: Final = {APP: AGENT_APP}
 
 PURGE_POD_LABELS: Final = {
     f"{_PREFIX}/name": "diptych-purge",
@@ -35,25 +35,19 @@ def schedule_pod_labels(name: str) -> dict[str, str]:
     }
 
 
-def selector_labels(name: str) -> dict[str, str]:
-    """Return the labels that select an Agent's pods. A Deployment's selector can never change."""
-    return {f"{_PREFIX}/name": _AGENT_APP, INSTANCE: name}
+def selector_labels(name: str, app: str = AGENT_APP) -> dict[str, str]:
+    """Return the labels that select an owner's pods. A Deployment's selector can never change."""
+    return {APP: app, INSTANCE: name}
 
 
-def child_labels(name: str) -> dict[str, str]:
-    """Return the labels of an Agent's children and pods."""
+def child_labels(name: str, app: str = AGENT_APP, component: str = "agent") -> dict[str, str]:
+    """Return the labels of an owner's children and pods."""
     return {
-        **selector_labels(name),
-        f"{_PREFIX}/component": "agent",
+        **selector_labels(name, app),
+        f"{_PREFIX}/component": component,
         f"{_PREFIX}/part-of": "diptych",
         MANAGED_BY: OPERATOR_NAME,
     }
-
-
-def agent_name_of(content: Object) -> NamespacedName | None:
-    """Name the Agent that a pod runs, or whose sessions a Job purges, by the object's labels."""
-    name = content["metadata"].get("labels", {}).get(INSTANCE)
-    return (content["metadata"]["namespace"], name) if name else None
 
 
 def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:

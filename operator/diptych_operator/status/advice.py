@@ -49,7 +49,7 @@ _REMEDIES: Final = {
     "NameServerSilent": "Bring the cluster's DNS back, or let the pods reach it (NetworkPolicies).",
     "TokenRefused": "See `kubectl logs` of that pod, and the clocks of both nodes.",
     "NotAsked": "Wait a minute; if it stays so, let the operator reach the pods' port 8000.",
-    "FormerAgent": "Wait a minute; if it is still there then, see what its finalizers wait for.",
+    "FormerOwner": "Wait a minute; if it is still there then, see what its finalizers wait for.",
     "WaitsForOthers": "Wait ten minutes for each of those; `diptych status` names a stuck one.",
     "RolloutStopped": "Mend the Agent that the message names, or take the change back.",
     "ModelUnavailable": "See that spec.model.endpoint answers and takes the key: "

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-FORMER_AGENT: Final = "FormerAgent"
+FORMER_OWNER: Final = "FormerOwner"
 """The reason while an Agent waits until the children of a deleted Agent of its name are gone."""
 WAITS_FOR_OTHERS: Final = "WaitsForOthers"
 """The reason while an Agent waits until other Agents are rolled out."""
@@ -13,7 +13,7 @@ KIND_MISSING: Final = "KindMissing"
 """The reason while an Agent is not exposed, for the cluster lacks the kind of its route."""
 LEAVES_PODS_ALONE: Final = frozenset((WAITS_FOR_OTHERS, ROLLOUT_STOPPED, KIND_MISSING))
 """Reasons of obstacles with which the pods are what the manifest asks for."""
-GOES_ON_BY_ITSELF: Final = frozenset((FORMER_AGENT, WAITS_FOR_OTHERS))
+GOES_ON_BY_ITSELF: Final = frozenset((FORMER_OWNER, WAITS_FOR_OTHERS))
 """Reasons of obstacles that nobody must do anything about."""
 
 NOT_EXPOSED: Final = frozenset(("ExposeNotAllowed", "HostConflict"))

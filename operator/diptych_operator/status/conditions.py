@@ -15,7 +15,6 @@ from diptych_operator.desired.drift import added_fields
 from diptych_operator.desired.rollout import is_rolled_out
 from diptych_operator.resources.agent import Agent
 from diptych_operator.resources.kinds import Object
-from diptych_operator.resources.labels import selector_labels
 from diptych_operator.status.advice import advice
 from diptych_operator.status.condition import (
     GOES_ON_BY_ITSELF,
@@ -304,7 +303,7 @@ def agent_status(agent: Agent, inputs: StatusInputs, now: str) -> dict[str, Any]
     told = advice(agent.name, shown, since, rollout_deadline(inputs.deployment))
     shown += (access_open(agent),)
     order = {kind: place for place, kind in enumerate(former)}  # the API keeps it: so must we
-    labels = selector_labels(agent.name).items()
+    labels = agent.selector_labels.items()
     return {
         "advice": told,
         "observedGeneration": agent.generation,

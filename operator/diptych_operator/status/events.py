@@ -1,6 +1,6 @@
-"""Kubernetes Events: what `kubectl describe agent` lists of an Agent's past. Pure.
+"""Kubernetes Events: what `kubectl describe` lists of an owner's past. Pure.
 
-An Event reports a transition between two statuses. An Agent that starts without a problem needs no
+An Event reports a transition between two statuses. One that starts without a problem needs no
 Event.
 """
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from diptych_operator.resources.agent import Agent
-from diptych_operator.resources.kinds import AGENT, EVENT, LEASE, OPERATOR_NAME, Object
-from diptych_operator.status.condition import FORMER_AGENT, GOES_ON_BY_ITSELF
+from diptych_operator.resources.kinds import EVENT, LEASE, OPERATOR_NAME, Object
+from diptych_operator.resources.owner import Owner
+from diptych_operator.status.condition import FORMER_OWNER, GOES_ON_BY_ITSELF
 
 _GOOD_STATUS = {
     "Accepted": "True",
@@ -24,7 +24,7 @@ _GOOD_STATUS = {
     "Drifted": "False",
 }
 _EXPECTED_REASONS = {"RollingOut", "ScaledToZero", *GOES_ON_BY_ITSELF}
-_AT_REST = {"UpToDate", "NotAccepted", "Stuck", FORMER_AGENT}
+_AT_REST = {"UpToDate", "NotAccepted", "Stuck", FORMER_OWNER}
 """Reasons of Progressing=False that are no obstacle, or of which another condition says more."""
 PATIENCE = 8.0
 """Seconds for which something must be missing before it is reported. Agents of one file come one
@@ -82,14 +82,14 @@ def transitions(
         )
 
 
-def event_of(agent: Agent, transition: Transition, now: str, suffix: str) -> Object:
+def event_of(owner: Owner, transition: Transition, now: str, suffix: str) -> Object:
     """Make the Event of a transition. `now` is in whole seconds; `suffix` makes the name unique."""
     regarding = {
-        "apiVersion": AGENT.api_version,
-        "kind": AGENT.name,
-        "namespace": agent.namespace,
-        "name": agent.name,
-        "uid": agent.uid,
+        "apiVersion": owner.kind.api_version,
+        "kind": owner.kind.name,
+        "namespace": owner.namespace,
+        "name": owner.name,
+        "uid": owner.uid,
     }
     return _event(regarding, transition, now, suffix)
 

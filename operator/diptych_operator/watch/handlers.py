@@ -1,4 +1,4 @@
-"""kopf's event handlers: an event goes into the cache, the affected Agents into the work queue.
+"""kopf's event handlers: an event goes into the cache, the affected owners into the work queue.
 
 Only `event` handlers are used, so that kopf writes nothing on any object, neither finalizers nor
 annotations. docs/decisions/0020 says why, and why kopf's indices are not used.
@@ -13,7 +13,6 @@ from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.work_queue import WorkQueue
 from diptych_operator.kubernetes.connection import Connection, WatchObserver
 from diptych_operator.resources.kinds import (
-    AGENT,
     CHILD_KINDS,
     CONFIG_MAP,
     CRON_JOB,
@@ -27,6 +26,7 @@ from diptych_operator.resources.kinds import (
     Kind,
 )
 from diptych_operator.resources.labels import MANAGED_BY
+from diptych_operator.resources.owners import OWNERS
 from diptych_operator.watch.staleness import WatchStaleness
 
 
@@ -66,7 +66,7 @@ be one that an Agent refers to."""
 
 def watched_kinds(namespaces: frozenset[str] | None) -> tuple[Kind, ...]:
     """Return the kinds to watch. An operator of some namespaces has no right to read Namespaces."""
-    kinds = (AGENT, *CHILD_KINDS, CONFIG_MAP, JOB, CRON_JOB, POD)
+    kinds = (*OWNERS, *CHILD_KINDS, CONFIG_MAP, JOB, CRON_JOB, POD)
     return kinds if namespaces is not None else (*kinds, NAMESPACE)
 
 
@@ -135,6 +135,5 @@ def _register(
     @kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)
     async def on_event(event: Mapping[str, Any], **_: object) -> None:
         update = cache.remove if event["type"] == "DELETED" else cache.put
-        affected_agents = update(kind, event["object"])
-        for agent_name in affected_agents:
-            queue.add(agent_name)
+        for owner in update(kind, event["object"]):
+            queue.add(owner)

@@ -19,8 +19,8 @@ from diptych_operator.watch.staleness import WatchStaleness
 
 PERIOD = 60.0
 """Seconds between two lists of everything, if there are few Agents."""
-SECONDS_PER_AGENT = 0.15
-"""With more than 400 Agents the period gets longer: a list takes a millisecond for each."""
+SECONDS_PER_OWNER = 0.15
+"""With more than 400 owners the period gets longer: a list takes a millisecond for each."""
 RETRY_SECONDS = 3.0
 
 _YIELD_EVERY = 100
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class Resync:
-    """Makes the cache complete; queues the Agents that a list shows to be affected."""
+    """Makes the cache complete; queues the owners that a list shows to be affected."""
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class Resync:
     async def run(self) -> None:
         """List everything once in `PERIOD`, or more rarely if there are many Agents, forever."""
         while True:
-            agents = sum(1 for _ in self._cache.agent_names())
-            await asyncio.sleep(max(PERIOD, agents * SECONDS_PER_AGENT))
+            owners = sum(1 for _ in self._cache.owner_keys())
+            await asyncio.sleep(max(PERIOD, owners * SECONDS_PER_OWNER))
             try:
                 await self.list_all()
             except ApiError as error:
@@ -86,9 +86,9 @@ class Resync:
     async def _list(self, kind: Kind, namespace: str) -> None:
         listed, version = await self._client.list(kind, namespace, label_selector(kind))
         for number, content in enumerate(listed):
-            for agent_name in self._cache.put(kind, content):
-                self._queue.add(agent_name)
+            for owner in self._cache.put(kind, content):
+                self._queue.add(owner)
             if number % _YIELD_EVERY == 0:  # a long list must not block the event loop
                 await asyncio.sleep(0)
-        for agent_name in self._cache.remove_absent(kind, namespace, listed, version):
-            self._queue.add(agent_name)
+        for owner in self._cache.remove_absent(kind, namespace, listed, version):
+            self._queue.add(owner)

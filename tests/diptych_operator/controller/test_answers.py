@@ -2,9 +2,9 @@
 
 import pytest
 from support.agents import agent_object
-from support.reconciler_harness import NAME, served
+from support.reconciler_harness import KEY, NAME, served
 
-from diptych_operator.resources.kinds import AGENT, DEPLOYMENT, SERVICE
+from diptych_operator.resources.kinds import AGENT, DEPLOYMENT, SERVICE, ObjectKey
 
 OTHER = ("team", "other")
 
@@ -39,7 +39,7 @@ async def test_an_edit_that_the_answer_to_a_status_shows_first_is_reconciled(har
     edit_before(harness, "coordinator/status", instructions="late")
     await harness.reconcile()
     assert harness.cache.agent(NAME).generation == 2
-    assert queued(harness) == {NAME}
+    assert queued(harness) == {KEY}
 
 
 async def test_a_status_alone_queues_nobody(harness):
@@ -61,7 +61,7 @@ async def test_who_waits_for_the_service_of_an_agent_goes_on_when_it_is_made(har
     queued(harness)
     await harness.reconciler.reconcile(("team", "fresh"))
     assert harness.api.get(SERVICE, ("team", "fresh"))
-    assert queued(harness) == {OTHER}
+    assert queued(harness) == {ObjectKey(AGENT, *OTHER)}
     await harness.reconciler.reconcile(OTHER)
     assert harness.conditions(OTHER)["ResolvedRefs"] == ("True", "ResolvedRefs")
 
@@ -74,4 +74,4 @@ async def test_pods_that_the_answer_to_an_own_write_shows_first_are_reconciled(h
     queued(harness)
     harness.api.edit(DEPLOYMENT, NAME, lambda one: one["status"].update(availableReplicas=0))
     await harness.reconciler.reconcile(NAME)
-    assert queued(harness) == {NAME}
+    assert queued(harness) == {KEY}

@@ -3,9 +3,10 @@
 from support.agents import agent, agent_object, service
 
 from diptych_operator.controller.cache import ObjectCache
-from diptych_operator.resources.kinds import AGENT, POD, SERVICE
+from diptych_operator.resources.kinds import AGENT, POD, SERVICE, ObjectKey
 
-COORDINATOR, RESEARCHER = ("team", "coordinator"), ("team", "researcher")
+COORDINATOR = ("team", "coordinator")
+KEY = ObjectKey(AGENT, *COORDINATOR)
 
 
 def versioned(content, version, uid="1"):
@@ -30,7 +31,7 @@ def pod(name="p", version=1, uid="1"):
 def test_a_service_concerns_those_that_refer_to_it_though_it_was_never_there():
     cache = seen(agent_object(tools=[{"name": "t", "serviceRef": {"name": "wiki"}}]))
     cache.observe_and_track(cache.agent(COORDINATOR))
-    assert cache.put(SERVICE, service("wiki")) == {COORDINATOR}
+    assert cache.put(SERVICE, service("wiki")) == {KEY}
     assert cache.put(SERVICE, service("other")) == set()
 
 
@@ -44,7 +45,7 @@ def test_what_is_no_longer_referred_to_concerns_nobody():
 
 def test_an_older_version_is_no_news_and_changes_nothing():
     cache = seen(versioned(agent_object(), 5))
-    assert cache.put(AGENT, versioned(agent_object(instructions="new"), 9)) == {COORDINATOR}
+    assert cache.put(AGENT, versioned(agent_object(instructions="new"), 9)) == {KEY}
     assert cache.put(AGENT, versioned(agent_object(instructions="old"), 8)) == set()
     assert cache.put(AGENT, versioned(agent_object(instructions="new"), 9)) == set()
     assert cache.agent(COORDINATOR).spec["instructions"] == "new"
@@ -63,7 +64,9 @@ def test_a_list_shows_deletions_before_it_and_not_objects_newer_than_it():
     cache = ObjectCache()
     for name, version in (("old", 3), ("kept", 4), ("young", 9)):
         cache.put(AGENT, versioned(agent_object(name), version))
-    assert cache.remove_absent(AGENT, "", [agent_object("kept")], version=5) == {("team", "old")}
+    assert cache.remove_absent(AGENT, "", [agent_object("kept")], version=5) == {
+        ObjectKey(AGENT, "team", "old")
+    }
     assert cache.remove_absent(AGENT, "elsewhere", [], version=5) == set()
     assert set(cache.agent_names()) == {("team", "kept"), ("team", "young")}
 
@@ -74,7 +77,7 @@ def test_a_list_from_before_a_deletion_does_not_bring_it_back():
     cache.remove(AGENT, versioned(agent_object(), 6))
     assert cache.put(AGENT, versioned(agent_object(), 3)) == set()
     assert cache.agent(COORDINATOR) is None
-    assert cache.put(AGENT, versioned(agent_object(), 7, uid="2")) == {COORDINATOR}
+    assert cache.put(AGENT, versioned(agent_object(), 7, uid="2")) == {KEY}
 
 
 def test_only_what_is_needed_is_kept():
@@ -90,7 +93,7 @@ def test_only_what_is_needed_is_kept():
             "status": {"phase": "Running", "x": 1},
         },
     )
-    [kept] = cache.pods(COORDINATOR)
+    [kept] = cache.pods(KEY)
     assert kept["status"] == {"phase": "Running"}
     assert kept["spec"] == {"nodeName": "worker"}
     assert kept["metadata"]["managedFields"] == [{"manager": "diptych", "operation": "Apply"}]

@@ -5,7 +5,7 @@ import logging
 import pytest
 from support.agents import agent_object
 from support.kubernetes import ErrorResponse
-from support.reconciler_harness import NAME, NOW, Harness, served
+from support.reconciler_harness import KEY, NAME, NOW, Harness, served
 
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.controller.claims import (
@@ -127,7 +127,7 @@ async def test_whoever_was_turned_away_is_queued_when_the_event_of_another_agent
     await new.reconcile(("team", "second"))
     assert new.claims.holds("team")
     new.queue.start()
-    assert NAME in [await new.queue.get() for _ in range(len(new.queue))]
+    assert KEY in [await new.queue.get() for _ in range(len(new.queue))]
 
 
 async def test_a_lease_that_changes_under_the_hand_is_not_lost(pair, caplog):

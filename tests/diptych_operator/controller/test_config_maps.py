@@ -39,9 +39,9 @@ def foreign(name, **metadata):
 async def work_off(harness):
     """Reconcile what is queued, and nothing else."""
     while len(harness.queue):
-        name = await harness.queue.get()
-        await harness.reconciler.reconcile(name)
-        harness.queue.done(name)
+        key = await harness.queue.get()
+        await harness.reconciler.reconcile(key.namespaced_name)
+        harness.queue.done(key)
 
 
 async def test_both_are_written_before_the_deployment():

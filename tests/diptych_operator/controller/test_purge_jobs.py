@@ -3,7 +3,7 @@
 import pytest
 from support.agents import agent_object
 from support.kubernetes import ErrorResponse
-from support.reconciler_harness import NAME, Harness, served
+from support.reconciler_harness import KEY, NAME, Harness, served
 
 from diptych_operator.kubernetes.errors import ApiError
 from diptych_operator.resources.kinds import AGENT, JOB, NETWORK_POLICY
@@ -66,7 +66,7 @@ async def test_an_operator_that_was_away_starts_it_when_it_is_back(harness):
     later.queue.add = queued.add
     for kind, content in [(JOB, job) for job in harness.api.all(JOB)]:
         queued |= later.cache.put(kind, content)
-    assert queued == {NAME}
+    assert queued == {KEY}
     await later.reconcile()
     assert list(jobs(harness).values()) == [False]
 

@@ -15,7 +15,7 @@ from support.operator_process import SETTINGS, changes, condition, quicken, runn
 from diptych_operator.controller import readiness_poll
 from diptych_operator.controller.cache import ObjectCache
 from diptych_operator.desired.access import AccessSettings
-from diptych_operator.resources.kinds import AGENT, EVENT, POD
+from diptych_operator.resources.kinds import AGENT, EVENT, POD, ObjectKey
 from diptych_operator.status.condition import Problem
 from diptych_operator.status.conditions import MissingDependency
 
@@ -152,23 +152,23 @@ async def test_a_pod_that_does_not_start_is_explained_by_its_events(api, monkeyp
 
 
 async def test_what_is_known_of_a_pod_stands_while_its_events_are_listed():
-    cache, name = ObjectCache(), ("team", "coordinator")
+    cache, key = ObjectCache(), ObjectKey(AGENT, "team", "coordinator")
     scheduled = {"type": "PodScheduled", "status": "True"}
     scheduled["lastTransitionTime"] = "2026-01-01T00:00:00Z"
     metadata = {**RUNNING_POD["metadata"], "uid": "1"}
     status = {"phase": "Pending", "conditions": [scheduled]}
     cache.put(POD, {"metadata": metadata, "status": status})
-    known = cache.start_problems[name] = Problem("VolumeNotMounted", "no such volume")
+    known = cache.start_problems[key] = Problem("VolumeNotMounted", "no such volume")
     seen = []
 
     class Client:
         async def warnings(self, *_):
-            seen.append(cache.start_problems.get(name))
+            seen.append(cache.start_problems.get(key))
             return []
 
     poll = readiness_poll.ReadinessPoll(Client(), cache, None, None)
-    assert not await poll._ask_for_events(name)
-    assert (seen, cache.start_problems) == ([known], {name: known})
+    assert not await poll._ask_for_events(key)
+    assert (seen, cache.start_problems) == ([known], {key: known})
 
 
 @pytest.mark.parametrize(("hours", "where"), [(2, "120 min ahead of"), (-2, "120 min behind")])

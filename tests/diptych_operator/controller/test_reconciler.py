@@ -7,7 +7,7 @@ import logging
 import pytest
 from support.agents import agent_object, service
 from support.kubernetes import ErrorResponse
-from support.reconciler_harness import NAME, served
+from support.reconciler_harness import KEY, NAME, served
 
 from diptych_operator.controller import reconciler
 from diptych_operator.controller.obstacles import BLOCKED_SECONDS
@@ -186,7 +186,7 @@ async def test_the_children_of_a_former_agent_are_waited_for(harness):
             kind, NAME, lambda c: c["metadata"]["ownerReferences"][0].update(uid="former")
         )
     await harness.reconcile()
-    assert harness.conditions()["Progressing"] == ("False", "FormerAgent")
+    assert harness.conditions()["Progressing"] == ("False", "FormerOwner")
     assert harness.conditions()["Accepted"] == ("True", "Accepted")
     assert all(event["type"] == "Normal" for event in harness.api.all(EVENT))
 
@@ -376,9 +376,10 @@ async def test_each_change_is_one_line_of_the_log_and_nothing_else_is(harness, c
             ("created", kind, "it was not there")
             for kind in ("ConfigMap", "ConfigMap", *(kind.name for kind in CHILDREN))
         ]
-        assert {(line["agent"], line["generation"]) for line in lines} == {("team/coordinator", 1)}
+        assert {(line["owner"], line["generation"]) for line in lines} == {(str(KEY), 1)}
         assert caplog.messages[2] == (
-            "team/coordinator, generation 1: created ServiceAccount coordinator: it was not there"
+            "Agent team/coordinator, generation 1: created ServiceAccount coordinator: it was not "
+            "there"
         )
         caplog.clear()
         harness.api.edit(SERVICE, NAME, lambda c: c["spec"].update(selector={"app": "evil"}))

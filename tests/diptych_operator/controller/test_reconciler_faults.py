@@ -6,11 +6,11 @@ import pytest
 from support.agents import agent_object, service
 from support.kubernetes import ErrorResponse
 from support.pod_templates import MISTAKES
-from support.reconciler_harness import NAME, Harness, served
+from support.reconciler_harness import KEY, NAME, Harness, served
 
 from diptych_operator.controller.metrics import Metrics
 from diptych_operator.controller.obstacles import RETRY_SECONDS
-from diptych_operator.controller.reconciler import Workers
+from diptych_operator.controller.workers import Workers
 from diptych_operator.kubernetes.errors import ApiError
 from diptych_operator.resources.kinds import AGENT, CONFIG_MAP, DEPLOYMENT, EVENT, SERVICE
 
@@ -237,8 +237,8 @@ async def test_in_a_namespace_that_is_being_deleted_nothing_is_made_or_said(harn
     await harness.observe()
     harness.api.before = terminating
     harness.queue.start()
-    harness.queue.add(NAME)
-    workers = Workers(harness.queue, harness.reconciler, Metrics())
+    harness.queue.add(KEY)
+    workers = Workers(harness.queue, harness.reconcilers, Metrics())
     with caplog.at_level("DEBUG", logger="diptych_operator"):
         assert await workers._process(await harness.queue.get()) == "terminating"
     assert [record.levelname for record in caplog.records] == ["DEBUG"]

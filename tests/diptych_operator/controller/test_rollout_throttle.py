@@ -12,7 +12,7 @@ from support.reconciler_harness import Harness, served
 from diptych_operator.desired.deployment import PodDefaults, RolloutSettings
 from diptych_operator.desired.rollout import ROLLOUT_MARK, is_rolled_out, mark_of
 from diptych_operator.kubernetes.errors import ApiError
-from diptych_operator.resources.kinds import AGENT, DEPLOYMENT, EVENT
+from diptych_operator.resources.kinds import AGENT, DEPLOYMENT, EVENT, ObjectKey
 from diptych_operator.status.conditions import MissingDependency
 
 NAMES = [("team", f"agent-{number}") for number in range(6)]
@@ -27,11 +27,11 @@ def platform(image="diptych:1", at_once=AT_ONCE, edits_at_once=0):
 def ask(harness, **missing):
     """Do what the readiness poll does; `missing` says what the pods of some Agents lack."""
     for name, deployment in list(harness.cache.all(DEPLOYMENT)):
-        mark = mark_of(deployment)
-        harness.cache.asked[name] = mark.template if mark and is_rolled_out(deployment) else ""
+        key, mark = ObjectKey(AGENT, *name), mark_of(deployment)
+        harness.cache.asked[key] = mark.template if mark and is_rolled_out(deployment) else ""
         lacks = missing.get(name[1].replace("-", "_"))
         found = [MissingDependency("model", "gpt", lacks)] if lacks else []
-        harness.cache.missing_dependencies[name] = tuple(found)
+        harness.cache.missing_dependencies[key] = tuple(found)
 
 
 async def settle(harness, **missing):

@@ -2,7 +2,7 @@
 
 import pytest
 from support.agents import agent_object
-from support.reconciler_harness import NAME, served
+from support.reconciler_harness import KEY, NAME, served
 
 from diptych_operator.resources.kinds import AGENT, CRON_JOB, NETWORK_POLICY, SERVICE_ACCOUNT
 
@@ -39,7 +39,7 @@ async def test_what_somebody_deletes_is_made_again(harness, kind):
     name = ("team", harness.names(CRON_JOB)[0]) if kind is CRON_JOB else OWN
     removed = harness.api.get(kind, name)
     harness.api.remove(kind, name)
-    assert harness.cache.remove(kind, removed) == {NAME}
+    assert harness.cache.remove(kind, removed) == {KEY}
     await harness.until_done()
     assert harness.api.get(kind, name)
 
@@ -52,7 +52,7 @@ async def test_a_change_is_mended_and_the_status_follows_the_cron_job(harness):
         content["spec"]["schedule"] = "* * * * *"
         content["status"] = {"lastScheduleTime": at, "lastSuccessfulTime": at}
 
-    assert harness.cache.put(CRON_JOB, harness.api.edit(CRON_JOB, name, change)) == {NAME}
+    assert harness.cache.put(CRON_JOB, harness.api.edit(CRON_JOB, name, change)) == {KEY}
     await harness.until_done()
     assert harness.api.get(CRON_JOB, name)["spec"]["schedule"] == DAILY["cron"]
     schedules = harness.api.get(AGENT, NAME)["status"]["schedules"]

@@ -8,7 +8,7 @@ from support.agents import PLATFORM, agent, children, observed
 
 from diptych_operator.desired.call_policy import locked_by_policy
 from diptych_operator.desired.children import desired_children
-from diptych_operator.resources.agent import ManifestError
+from diptych_operator.resources.owner import ManifestError
 
 RIGHT = {"match": {"tool": "pay"}, "when": "args.amount > 100", "do": "ask"}
 

@@ -5,7 +5,6 @@ from support.agents import agent, child, children, observed, service, settled
 
 from diptych_operator.desired.deployment import PodDefaults, ProxySettings, pod_template
 from diptych_operator.desired.resolved_manifest import FILE
-from diptych_operator.resources.agent import ManifestError
 from diptych_operator.resources.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -13,6 +12,7 @@ from diptych_operator.resources.kinds import (
     POD_DISRUPTION_BUDGET,
     SERVICE_ACCOUNT,
 )
+from diptych_operator.resources.owner import ManifestError
 
 KINDS = ["ConfigMap", "ServiceAccount", "NetworkPolicy", "Service", "Deployment"]
 
@@ -115,17 +115,21 @@ def test_a_peer_that_comes_and_goes_does_not_roll_the_pods():
     assert child(one, DEPLOYMENT, there) == child(one, DEPLOYMENT)
 
 
+def obsolete(one, state):
+    return [live for _, live, _ in children(one, state).obsolete]
+
+
 def test_config_maps_of_former_revisions_are_kept_until_their_pods_are_gone():
     changed, opened = agent(instructions="New."), agent(access={"mode": "open"})
     former = child(agent(), CONFIG_MAP)
     access = {"metadata": {"name": "coordinator-access"}}
     there = {"config_maps": [former, child(changed, CONFIG_MAP), access]}
     rolling = observed(deployment=settled(child(agent(), DEPLOYMENT)), **there)
-    assert children(changed, rolling).obsolete_config_maps == ()
+    assert obsolete(changed, rolling) == []
     done = observed(deployment=settled(child(changed, DEPLOYMENT)), **there)
-    assert children(changed, done).obsolete_config_maps == (former,)
+    assert obsolete(changed, done) == [former]
     done = observed(deployment=settled(child(opened, DEPLOYMENT)), config_maps=[access])
-    assert children(opened, done).obsolete_config_maps == (access,)
+    assert obsolete(opened, done) == [access]
 
 
 def running(name, revision, *, drains=False):
@@ -152,10 +156,10 @@ def test_pods_that_drain_keep_their_config_map_and_their_way_out():
     pods = (running("new", "b"), running("old", "a", drains=True))
     meanwhile = observed(**there, pods=pods)
     assert 8443 in ports_out(changed, meanwhile)
-    assert children(changed, meanwhile).obsolete_config_maps == ()
+    assert obsolete(changed, meanwhile) == []
     over = observed(**there, pods=pods[:1])
     assert 8443 not in ports_out(changed, over)
-    assert children(changed, over).obsolete_config_maps == (child(first, CONFIG_MAP),)
+    assert obsolete(changed, over) == [child(first, CONFIG_MAP)]
 
 
 def test_overrides_of_selector_labels_are_rejected():

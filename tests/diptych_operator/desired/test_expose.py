@@ -7,7 +7,7 @@ from support.agents import PLATFORM, agent, agent_object, observed
 
 from diptych_operator.desired.children import desired_children
 from diptych_operator.desired.expose import ExposeSettings, WaySettings, exposed_at_host
-from diptych_operator.resources.agent import ManifestError
+from diptych_operator.resources.owner import ManifestError
 
 FROM = ({"namespaceSelector": {"matchLabels": {"team": "gateways"}}},)
 SETTINGS = ExposeSettings(

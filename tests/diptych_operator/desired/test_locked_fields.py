@@ -5,7 +5,7 @@ from support.agents import agent
 
 from diptych_operator.desired.deployment import PodDefaults, pod_template
 from diptych_operator.desired.locked_fields import locked_field
-from diptych_operator.resources.agent import ManifestError
+from diptych_operator.resources.owner import ManifestError
 
 PLATFORM = {
     "metadata": {"labels": {"team": "agents"}},

@@ -8,7 +8,7 @@ from support.agents import PLATFORM, agent, observed
 from diptych_operator.desired.access import TokenIssuer
 from diptych_operator.desired.children import desired_children
 from diptych_operator.desired.metadata import MetadataSettings, ObjectMetadata
-from diptych_operator.resources.agent import ManifestError
+from diptych_operator.resources.owner import ManifestError
 
 OWN = {"labels": {"team": "blue"}, "annotations": {"eks.amazonaws.com/role-arn": "arn:1"}}
 ALLOWED = MetadataSettings(("team", "eks.amazonaws.com/*"))

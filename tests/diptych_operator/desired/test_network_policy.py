@@ -11,7 +11,7 @@ from diptych_operator.desired.network_policy import (
     redis_egress_rules,
 )
 from diptych_operator.desired.references import references
-from diptych_operator.resources.kinds import DEPLOYMENT, NETWORK_POLICY
+from diptych_operator.resources.kinds import DEPLOYMENT, NETWORK_POLICY, SERVICE
 
 NETWORK = NetworkSettings(operator_namespace="system")
 OWN = {"from": [{"podSelector": {}}], "ports": [{"protocol": "TCP", "port": 8000}]}
@@ -117,7 +117,7 @@ def test_a_collector_or_a_proxy_is_reached_where_its_variable_names_it(name):
     state = observed(service("collector", "obs", ports=ports))
     rule = {"to": [in_namespace("obs", app="collector")], "ports": tcp("otlp")}
     assert egress(traced("http://collector.obs:4318"), state) == [rule]
-    assert ("Service", "obs", "collector") in references(traced("http://collector.obs:4318"), "x")
+    assert (SERVICE, "obs", "collector") in references(traced("http://collector.obs:4318"), "x")
     assert egress(traced("https://otlp.example.com:4318")) == [outside(4318)]
     for unknown in ("http://$(NODE_IP):4318", "collector:4318", "http://x:99999", "", "grpc://x"):
         assert egress(traced(unknown)) == []
@@ -217,7 +217,7 @@ def test_what_every_agent_asks_in_the_cluster_is_reached_at_its_pods(field):
         dns=DnsSettings((), {}, ()), **{field: url if field == "proxy" else (url,)}
     )
     one = agent(model={"name": "m", "endpoint": "http://localhost:1"})
-    assert ("Service", "infra", "proxy") in references(one, "cluster.local", network.shared_urls)
+    assert (SERVICE, "infra", "proxy") in references(one, "cluster.local", network.shared_urls)
     ports = [{"port": 3128, "targetPort": "squid", "protocol": "TCP"}]
     state = observed(service("proxy", "infra", ports=ports))
     rule = {"to": [in_namespace("infra", app="proxy")], "ports": tcp("squid")}

@@ -4,6 +4,7 @@ import pytest
 from support.agents import agent, observed
 
 from diptych_operator.desired.references import address, may_delegate, references
+from diptych_operator.resources.kinds import AGENT, NAMESPACE, SERVICE
 
 DOMAIN = "cluster.local"
 
@@ -37,12 +38,12 @@ def test_every_object_that_may_matter_is_referenced():
         agents=[{"name": "researcher"}, {"name": "lawyer", "namespace": "legal"}],
     )
     assert references(one, DOMAIN) == {
-        ("Service", "team", "wiki"),
-        ("Service", "team", "calc"),
-        ("Service", "stores", "redis"),
-        ("Agent", "team", "researcher"),
-        ("Agent", "legal", "lawyer"),
-        ("Namespace", "", "team"),
+        (SERVICE, "team", "wiki"),
+        (SERVICE, "team", "calc"),
+        (SERVICE, "stores", "redis"),
+        (AGENT, "team", "researcher"),
+        (AGENT, "legal", "lawyer"),
+        (NAMESPACE, "", "team"),
     }
 
 

@@ -7,8 +7,8 @@ from support.agents import agent, child, children, observed
 
 from diptych_operator.desired.access import TokenIssuer
 from diptych_operator.desired.schedules import cron_job_name
-from diptych_operator.resources.agent import ManifestError
 from diptych_operator.resources.kinds import CONFIG_MAP, CRON_JOB, NETWORK_POLICY, SERVICE_ACCOUNT
+from diptych_operator.resources.owner import ManifestError
 
 DAILY = {"name": "daily", "cron": "0 7 * * *", "message": "What is new?"}
 SECRET = {"secretKeyRef": {"name": "hooks", "key": "github"}}
@@ -69,8 +69,8 @@ def test_what_ran_a_former_schedule_is_obsolete():
     assert len(live) == 4
 
     def obsolete(*schedules):
-        found = children(agent(schedules=schedules), observed(schedules=live)).obsolete_schedules
-        return sorted(content["metadata"]["name"] for _, content in found)
+        found = children(agent(schedules=schedules), observed(schedules=live)).obsolete
+        return sorted(content["metadata"]["name"] for _, content, _ in found)
 
     assert obsolete(*before.schedules) == []
     assert obsolete(DAILY) == [cron_job_name(before, "other")]

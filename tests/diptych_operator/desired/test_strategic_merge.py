@@ -3,7 +3,7 @@
 import pytest
 
 from diptych_operator.desired.strategic_merge import strategic_merge
-from diptych_operator.resources.agent import ManifestError
+from diptych_operator.resources.owner import ManifestError
 
 BASE = {
     "labels": {"a": "1"},

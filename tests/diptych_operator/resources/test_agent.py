@@ -3,8 +3,9 @@
 import pytest
 from support.agents import agent
 
-from diptych_operator.resources.agent import KeyRef, agent_of, is_controlled_by, is_owned_by
+from diptych_operator.resources.agent import Agent, KeyRef
 from diptych_operator.resources.labels import selects
+from diptych_operator.resources.owner import is_controlled_by, is_owned_by
 
 METADATA = {"namespace": "team", "name": "coordinator", "uid": "1"}
 
@@ -20,7 +21,7 @@ def test_keys_are_listed_once_and_sorted_wherever_they_are_referred_to():
         "container": {"env": [{"valueFrom": {"secretKeyRef": {"name": "hidden", "key": "x"}}}]},
         "outputSchema": {"secretKeyRef": {"name": "a property", "key": "x"}},
     }
-    found = agent_of({"metadata": METADATA, "spec": spec}).key_refs
+    found = Agent.read({"metadata": METADATA, "spec": spec}).key_refs
     assert found == (
         KeyRef("ConfigMap", "c", "a"),
         KeyRef("ConfigMap", "ca", "ca.crt"),
@@ -37,7 +38,7 @@ def test_urls_are_those_of_model_tools_and_agents_each_once():
         "tools": [{"url": "https://t"}, {"serviceRef": {"name": "w"}}, {"url": "https://m"}],
         "agents": [{"as": "a", "url": "https://a"}, {"name": "b"}],
     }
-    one = agent_of({"metadata": METADATA, "spec": spec, "status": {"replicas": 1}})
+    one = Agent.read({"metadata": METADATA, "spec": spec, "status": {"replicas": 1}})
     assert one.urls == ("https://m", "https://n", "https://t", "https://a")
     assert one.status == {"replicas": 1}
 

@@ -218,10 +218,10 @@ STUCK = [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]
             id="a write that fails",
         ),
         pytest.param(
-            replace(GOOD, blocker=Problem("FormerAgent", "It is still there.")),
+            replace(GOOD, blocker=Problem("FormerOwner", "It is still there.")),
             {
-                "Progressing": ("False", "FormerAgent", "It is still there."),
-                "Reconciling": ("True", "FormerAgent", "It is still there."),
+                "Progressing": ("False", "FormerOwner", "It is still there."),
+                "Reconciling": ("True", "FormerOwner", "It is still there."),
                 "Ready": ("True", "LastGoodRevision", NOT_APPLIED),
             },
             id="waiting for a former Agent's children",
@@ -317,8 +317,7 @@ def test_a_message_never_outgrows_the_crd():
 
 
 def _with(status):
-    one = agent()
-    return type(one)(**{f: getattr(one, f) for f in one.__slots__} | {"status": status})
+    return replace(agent(), status=status)
 
 
 def drift_of(missing, pins=({"tool": "pay", "digest": "sha256:0"},), status=None):

@@ -131,7 +131,7 @@ def status(kind, value, reason):
         ),
         pytest.param(
             ("Ready", "False", "RollingOut"),
-            ("Ready", "False", "FormerAgent"),
+            ("Ready", "False", "FormerOwner"),
             ["Normal"],
             id="a former Agent's children are still there",
         ),

@@ -26,7 +26,7 @@ elseif is.Ready == "True" then
   elseif is.ToolsDrifted == "True" then
     hs.status = "Degraded"
   end
-elseif reasons.Ready ~= "RollingOut" and reasons.Ready ~= "FormerAgent" then
+elseif reasons.Ready ~= "RollingOut" and reasons.Ready ~= "FormerOwner" then
   hs.status = "Degraded"
 end
 return hs
