@@ -1,12 +1,12 @@
 # ruff: noqa: INP001 - a script, no package
-"""Generates the Agent CRD from the manifest's models: `python crds/generate.py` writes it.
+"""Generates the CRDs from the manifests' models: `python crds/generate.py` writes them.
 
-It writes the form of `agents.policy` into the schema of the chart's values, too, and the manifest's
+It writes the form of `agents.policy` into the schema of the chart's values, too, and the manifests'
 JSON Schema for editors, which `diptych init` copies beside the manifest that it writes.
 
-The pod's models (`diptych.manifest`) are the only source of the manifest's fields and rules.
+The pod's models (`diptych.manifest`) are the only source of the manifests' fields and rules.
 So the API accepts what the pods of this version accept, and nothing else: a field that a later
-version will support is not in the CRD. The status is defined here; only the operator writes it.
+version will support is not in a CRD. The status is defined here; only the operator writes it.
 """
 
 import ast
@@ -15,6 +15,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -22,15 +23,23 @@ from typing import Any, TypeAlias
 import yaml
 from pydantic.alias_generators import to_camel
 
-from diptych.manifest import AgentManifest
-from diptych.manifest.rules import CEL_RULES, StrictModel
+from diptych.manifest import (
+    MANIFESTS,
+    AgentManifest,
+    AgentPoolManifest,
+    Manifest,
+    McpServerManifest,
+    ModelApiManifest,
+)
+from diptych.manifest.metadata import MAX_SHARED_NAME
+from diptych.manifest.rules import CEL_RULES, StrictModel, one_of
 
 Schema: TypeAlias = dict[str, Any]
 
-FILE = Path(__file__).parent / "diptych.dev_agents.yaml"
-CHART_FILE = FILE.parent.parent / "charts" / "diptych" / "files" / "crds" / FILE.name
-VALUES_FILE = CHART_FILE.parents[2] / "values.schema.json"
-EDITOR_FILE = FILE.parents[1] / "app/diptych/manifest/agent.schema.json"  # crds/ links to it
+FOLDER = Path(__file__).parent
+CHART = FOLDER.parent / "charts" / "diptych"
+VALUES_FILE = CHART / "values.schema.json"
+EDITOR_FILE = FOLDER.parent / "app/diptych/manifest/agent.schema.json"  # crds/ links to it
 HEADER = "# Made by crds/generate.py of the models in app/diptych/manifest; change those.\n"
 
 _PATTERN = re.compile(r"(size\(self\) > 0 && )?self\.matches\(r'([^']*)'\)( && .*)?")
@@ -44,22 +53,10 @@ def _field(kind: str, description: str, **keys: object) -> Schema:
     return {"type": kind, **keys, "description": description}
 
 
-_CONDITION: Schema = {
-    "type": "object",
-    "description": "One aspect of the agent's state.",
-    "required": ["type", "status", "reason", "message", "lastTransitionTime"],
-    "properties": {
-        "type": _field(
-            "string",
-            "Accepted: the manifest can be served. ResolvedRefs: all Agents and "
-            "Services that it names exist and agree. Progressing: pods are being changed. "
-            "Available: some pod can take work. Ready: all pods are of the newest revision and can "
-            "take work. Degraded: something that the agent uses is missing. ToolsDrifted: tools "
-            "are not as they were pinned; only Agents with pins have it. Drifted: others have "
-            "added fields to the pods; there only while True. Reconciling, Stalled: as "
-            "kstatus reads them; there only while True.",
-            maxLength=64,
-        ),
+def _conditions(types: str) -> Schema:
+    """Make the schema of a status' conditions; `types` says what each one means."""
+    properties = {
+        "type": _field("string", types, maxLength=64),
         "status": _field(
             "string", "Whether the condition holds.", enum=["True", "False", "Unknown"]
         ),
@@ -71,12 +68,25 @@ _CONDITION: Schema = {
             format="int64",
         ),
         "lastTransitionTime": _field("string", "When the status changed last.", format="date-time"),
-    },
-}
-STATUS: Schema = {
-    "type": "object",
-    "description": "The agent's state as the operator sees it; only the operator writes it.",
-    "properties": {
+    }
+    condition = {
+        "type": "object",
+        "description": "One aspect of the object's state.",
+        "required": ["type", "status", "reason", "message", "lastTransitionTime"],
+        "properties": properties,
+    }
+    return {
+        "type": "array",
+        "maxItems": 16,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+        "description": "The object's state, one aspect each.",
+        "items": condition,
+    }
+
+
+def _status(conditions: str, **properties: Schema) -> Schema:
+    common = {
         "advice": _field(
             "string",
             "Whether it serves, what is wrong, and what to do about it. For people; programs read "
@@ -88,101 +98,265 @@ STATUS: Schema = {
             "The generation of the manifest that the operator has applied.",
             format="int64",
         ),
-        "replicas": _field("integer", "How many pods there are.", format="int32"),
-        "pods": _field(
-            "string", "How many pods can take work, of how many are wanted: 1/2.", maxLength=32
-        ),
-        "selector": _field(
-            "string", "Selects the agent's pods; autoscalers use it.", maxLength=512
-        ),
-        "sessions": _field(
-            "string",
-            "The key under which its sessions are stored; another Agent of the name adopts them "
-            "by it (spec.sessions.adopt).",
-            maxLength=127,
-        ),
-        "url": _field("string", "The agent's URL inside the cluster.", maxLength=256),
-        "schedules": {
-            "type": "array",
-            "maxItems": 16,
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["name"],
-            "description": "The schedules, as their CronJobs tell.",
-            "items": {
-                "type": "object",
-                "description": "One schedule.",
-                "required": ["name"],
-                "properties": {
-                    "name": _field("string", "Its name.", maxLength=63),
-                    "last": _field("string", "The last time.", format="date-time"),
-                    "lastResult": _field(
-                        "string",
-                        "Whether a run was started then; how that run ended is the agent's to say.",
-                        enum=["Starting", "Started", "Failed"],
-                    ),
-                    "next": _field("string", "The next time.", format="date-time"),
-                },
+    }
+    return {
+        "type": "object",
+        "description": "The object's state as the operator sees it; only the operator writes it.",
+        "properties": common | properties | {"conditions": _conditions(conditions)},
+    }
+
+
+def _listed(item: Schema, most: int, description: str) -> Schema:
+    return {"type": "array", "maxItems": most, "items": item, "description": description}
+
+
+_REPLICAS = {
+    "replicas": _field("integer", "How many pods there are.", format="int32"),
+    "pods": _field(
+        "string", "How many pods can take work, of how many are wanted: 1/2.", maxLength=32
+    ),
+    "selector": _field("string", "Selects the pods; autoscalers use it.", maxLength=512),
+}
+_KSTATUS = "Reconciling, Stalled: as kstatus reads them; there only while True."
+_AGENT_STATUS = _status(
+    "Accepted: the manifest can be served. ResolvedRefs: all Agents, Services and shared objects "
+    "that it names exist and agree. Progressing: pods are being changed. "
+    "Available: some pod can take work. Ready: all pods are of the newest revision and can "
+    "take work. Degraded: something that the agent uses is missing. ToolsDrifted: tools "
+    "are not as they were pinned; only Agents with pins have it. Drifted: others have "
+    f"added fields to the pods; there only while True. {_KSTATUS}",
+    **_REPLICAS,
+    sessions=_field(
+        "string",
+        "The key under which its sessions are stored; another Agent of the name adopts them "
+        "by it (spec.sessions.adopt).",
+        maxLength=127,
+    ),
+    url=_field("string", "The agent's URL inside the cluster.", maxLength=256),
+    schedules={
+        "type": "array",
+        "maxItems": 16,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+        "description": "The schedules, as their CronJobs tell.",
+        "items": {
+            "type": "object",
+            "description": "One schedule.",
+            "required": ["name"],
+            "properties": {
+                "name": _field("string", "Its name.", maxLength=63),
+                "last": _field("string", "The last time.", format="date-time"),
+                "lastResult": _field(
+                    "string",
+                    "Whether a run was started then; how that run ended is the agent's to say.",
+                    enum=["Starting", "Started", "Failed"],
+                ),
+                "next": _field("string", "The next time.", format="date-time"),
             },
         },
-        "conditions": {
-            "type": "array",
-            "maxItems": 16,
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["type"],
-            "description": "The agent's state, one aspect each.",
-            "items": _CONDITION,
+    },
+)
+_MODEL_API_STATUS = _status(
+    "Accepted: the manifest can be served. Ready: the endpoint answers, and takes the key. "
+    f"{_KSTATUS}",
+    url=_field(
+        "string",
+        "The URL inside the cluster, of the proxy or of the hosted server.",
+        maxLength=256,
+    ),
+    **_REPLICAS,
+    models=_listed(
+        {"type": "string", "maxLength": 256}, 256, "The first of the models that it lists."
+    ),
+    modelCount=_field("integer", "How many models it lists.", format="int32"),
+    agents=_field("integer", "How many Agents use it.", format="int32"),
+)
+_MCP_SERVER_STATUS = _status(
+    "Accepted: the manifest can be served. Available: some pod can take calls. Verified: the "
+    "operator has asked the server for its tools. Ready: all of these. ToolsDrifted: tools are "
+    f"not as they were pinned. {_KSTATUS}",
+    address={
+        "type": "object",
+        "description": "Where the server is.",
+        "properties": {"url": _field("string", "The URL of its MCP endpoint.", maxLength=2048)},
+    },
+    **_REPLICAS,
+    tools=_listed(
+        {
+            "type": "object",
+            "properties": {
+                "name": _field("string", "The tool's name at its server.", maxLength=256),
+                "digest": _field(
+                    "string", "The digest of its definition, as in a pin.", maxLength=71
+                ),
+            },
+        },
+        256,
+        "The first of the server's tools.",
+    ),
+    toolCount=_field("integer", "How many tools it has.", format="int32"),
+    serverInfo={
+        "type": "object",
+        "description": "What the server says of itself.",
+        "properties": {
+            "name": _field("string", "Its name.", maxLength=256),
+            "version": _field("string", "Its version.", maxLength=256),
+            "protocolVersion": _field("string", "The version of MCP.", maxLength=64),
         },
     },
-}
-COLUMNS = [
-    ("Model", "string", ".spec.model.name", 0),
-    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0),
-    ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 0),
-    ("Replicas", "string", ".status.pods", 0),
-    ("Age", "date", ".metadata.creationTimestamp", 0),
-    ("Changed", "date", '.status.conditions[?(@.type=="Ready")].lastTransitionTime', 1),
-    ("Endpoint", "string", ".spec.model.endpoint", 1),
-    ("URL", "string", ".status.url", 1),
-]
-NAME_RULE = {
-    "rule": "self.metadata.name.matches('^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$')",
-    "message": 'metadata.name must be lower-case letters, digits and "-", beginning with a letter, '
-    "63 characters at most",
-}
+    agents=_field("integer", "How many Agents use it.", format="int32"),
+)
+_POOL_STATUS = _status(
+    "Accepted: the manifest can be served. Progressing: pods are being changed. Available: some "
+    "pod can take work. Ready: all pods are of the newest revision and can take work. "
+    f"{_KSTATUS}",
+    **_REPLICAS,
+    agents=_field("integer", "How many Agents run in it.", format="int32"),
+    ports={
+        "type": "object",
+        "maxProperties": 1000,
+        "additionalProperties": {"type": "integer", "format": "int32"},
+        "description": "The number of each Agent's port; a number is given once and kept.",
+    },
+    url=_field("string", "The URL of the pool's door.", maxLength=256),
+)
+
+Column: TypeAlias = tuple[str, str, str, int]
+
+_READY: Column = ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0)
+_REASON: Column = ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 1)
+_AGE: Column = ("Age", "date", ".metadata.creationTimestamp", 0)
+_AGENTS: Column = ("Agents", "integer", ".status.agents", 0)
+_PODS: Column = ("Replicas", "string", ".status.pods", 0)
 
 
-def crd() -> Schema:
-    """Make the whole CustomResourceDefinition."""
+@dataclass(frozen=True)
+class Resource:
+    """One CustomResourceDefinition: its model, its names in the API and the rest of it.
+
+    `columns` are name, type, path and priority; `scaled` is the field with the number of pods.
+    """
+
+    model: type[Manifest]
+    kind: str
+    short_name: str
+    columns: tuple[Column, ...]
+    status: Schema
+    scaled: str = ""
+    max_name: int = MAX_SHARED_NAME
+
+    @property
+    def plural(self) -> str:
+        return f"{self.kind.lower()}s"
+
+    @property
+    def file(self) -> Path:
+        return FOLDER / f"diptych.dev_{self.plural}.yaml"
+
+    @property
+    def name_rule(self) -> Schema:
+        return {
+            "rule": f"self.metadata.name.matches('^[a-z]([-a-z0-9]{{0,{self.max_name - 2}}}"
+            "[a-z0-9])?$')",
+            "message": 'metadata.name must be lower-case letters, digits and "-", beginning with a '
+            f"letter, {self.max_name} characters at most",
+        }
+
+
+RESOURCES = (
+    Resource(
+        AgentManifest,
+        "Agent",
+        "dpa",
+        (
+            ("Model", "string", ".spec.model.name", 0),
+            _READY,
+            (*_REASON[:3], 0),
+            _PODS,
+            _AGE,
+            ("Changed", "date", '.status.conditions[?(@.type=="Ready")].lastTransitionTime', 1),
+            ("Endpoint", "string", ".spec.model.endpoint", 1),
+            ("URL", "string", ".status.url", 1),
+        ),
+        _AGENT_STATUS,
+        scaled=".spec.replicas",
+        max_name=63,
+    ),
+    Resource(
+        ModelApiManifest,
+        "ModelAPI",
+        "dpm",
+        (
+            _READY,
+            ("Models", "integer", ".status.modelCount", 0),
+            _AGENTS,
+            _AGE,
+            _REASON,
+            (*_PODS[:3], 1),
+            ("Endpoint", "string", ".spec.endpoint", 1),
+        ),
+        _MODEL_API_STATUS,
+    ),
+    Resource(
+        McpServerManifest,
+        "MCPServer",
+        "dps",
+        (
+            _READY,
+            ("URL", "string", ".status.address.url", 0),
+            ("Tools", "integer", ".status.toolCount", 0),
+            _AGE,
+            _REASON,
+            (*_PODS[:3], 1),
+            (*_AGENTS[:3], 1),
+        ),
+        _MCP_SERVER_STATUS,
+        scaled=".spec.runtime.replicas",
+    ),
+    Resource(
+        AgentPoolManifest,
+        "AgentPool",
+        "dpp",
+        (_READY, _AGENTS, _PODS, _AGE, _REASON, ("URL", "string", ".status.url", 1)),
+        _POOL_STATUS,
+        scaled=".spec.replicas",
+    ),
+)
+
+
+def crd(resource: Resource) -> Schema:
+    """Make a whole CustomResourceDefinition."""
+    scale = {
+        "specReplicasPath": resource.scaled,
+        "statusReplicasPath": ".status.replicas",
+        "labelSelectorPath": ".status.selector",
+    }
     version = {
         "name": "v1alpha1",
         "served": True,
         "storage": True,
-        "subresources": {
-            "status": {},
-            "scale": {
-                "specReplicasPath": ".spec.replicas",
-                "statusReplicasPath": ".status.replicas",
-                "labelSelectorPath": ".status.selector",
-            },
-        },
+        "subresources": {"status": {}, **({"scale": scale} if resource.scaled else {})},
         "additionalPrinterColumns": [
             {"name": name, "type": kind, "jsonPath": path, "priority": priority}
-            for name, kind, path, priority in COLUMNS
+            for name, kind, path, priority in resource.columns
         ],
-        "schema": {"openAPIV3Schema": _root()},
+        "schema": {"openAPIV3Schema": _root(resource)},
     }
     names = {
-        "kind": "Agent",
-        "listKind": "AgentList",
-        "plural": "agents",
-        "singular": "agent",
-        "shortNames": ["dpa"],
+        "kind": resource.kind,
+        "listKind": f"{resource.kind}List",
+        "plural": resource.plural,
+        "singular": resource.kind.lower(),
+        "shortNames": [resource.short_name],
         "categories": ["diptych"],
     }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": "agents.diptych.dev", "labels": {"app.kubernetes.io/name": "diptych"}},
+        "metadata": {
+            "name": f"{resource.plural}.diptych.dev",
+            "labels": {"app.kubernetes.io/name": "diptych"},
+        },
         "spec": {
             "group": "diptych.dev",
             "scope": "Namespaced",
@@ -192,18 +366,20 @@ def crd() -> Schema:
     }
 
 
-def text() -> str:
-    """Return the text of the committed file."""
-    return HEADER + yaml.dump(crd(), Dumper=_NoAliases, sort_keys=False, width=100)
+def text(resource: Resource) -> str:
+    """Return the text of a committed CRD."""
+    return HEADER + yaml.dump(crd(resource), Dumper=_NoAliases, sort_keys=False, width=100)
 
 
-def manifest_schema(document: Callable[[str, Schema], Schema]) -> Schema:
+def manifest_schema(
+    document: Callable[[str, Schema], Schema], model: type[Manifest] = AgentManifest
+) -> Schema:
     """Make the structural schema of a whole manifest.
 
     `document` makes a field's documentation, as keys of its schema, of its text and JSON Schema.
     """
-    whole = AgentManifest.model_json_schema()
-    return _StructuralSchema(whole["$defs"], document).mapping(AgentManifest, whole)
+    whole = model.model_json_schema()
+    return _StructuralSchema(whole["$defs"], document).mapping(model, whole)
 
 
 def values_text() -> str:
@@ -225,11 +401,23 @@ def policy_value() -> Schema:
 
 
 def editor_text() -> str:
-    """Return the text of the manifest's JSON Schema for editors."""
-    found = _plain(manifest_schema(_description), described=True)
-    del found["properties"]["metadata"]["additionalProperties"]  # Kubernetes writes more into it
-    head = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Agent"}
-    return json.dumps(head | found, indent=1, ensure_ascii=False) + "\n"
+    """Return the text of the JSON Schema for editors, of manifests of any kind."""
+    manifests = []
+    for kind, model in MANIFESTS.items():
+        found = _plain(manifest_schema(_description, model), described=True)
+        # Kubernetes writes more into it.
+        del found["properties"]["metadata"]["additionalProperties"]
+        is_kind = {"properties": {"kind": {"const": kind}}, "required": ["kind"]}
+        manifests.append({"if": is_kind, "then": found})
+    whole = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Diptych",
+        "type": "object",
+        "required": ["apiVersion", "kind"],
+        "properties": {"kind": {"enum": [*MANIFESTS]}},
+        "allOf": manifests,
+    }
+    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
 
 
 def default_text(schema: Schema) -> str:
@@ -247,19 +435,19 @@ def default_text(schema: Schema) -> str:
             return ""
 
 
-def _root() -> Schema:
-    manifest = manifest_schema(_description)
+def _root(resource: Resource) -> Schema:
+    manifest = manifest_schema(_description, resource.model)
     return {
         "type": "object",
         "description": manifest["description"],
         "required": ["spec"],
-        CEL_RULES: [NAME_RULE],
+        CEL_RULES: [resource.name_rule],
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": manifest["properties"]["spec"],
-            "status": STATUS,
+            "status": resource.status,
         },
     }
 
@@ -368,7 +556,7 @@ def _rules(model: type[StrictModel]) -> Iterator[tuple[str, str]]:
             yield f"{given} {needed}", f"needs {words} one of {', '.join(names)}"
     if names := model.at_least_one_of:
         given = " || ".join(f"has(self.{name})" for name in names)
-        yield given, f"needs {' or '.join(names)}"
+        yield given, f"needs {one_of(names)}"
     for rule in model.rules:
         yield rule.cel, rule.message
 
@@ -391,8 +579,9 @@ def _texts(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    made = {FILE: text(), CHART_FILE: text(), VALUES_FILE: values_text()}
-    made[EDITOR_FILE] = editor_text()
+    made = {VALUES_FILE: values_text(), EDITOR_FILE: editor_text()}
+    for one in RESOURCES:
+        made[one.file] = made[CHART / "files" / "crds" / one.file.name] = text(one)
     for file, wanted in made.items():
         if "--check" not in sys.argv:
             file.write_text(wanted, encoding="utf-8")

@@ -42,7 +42,7 @@ from diptych_operator.resources.kinds import DEPLOYMENT
 
 pytestmark = pytest.mark.no_cover
 
-CRD = "diptych.dev_agents.yaml"
+CRDS = sorted(file.name for file in (ROOT / "crds").glob("*.yaml"))
 
 ALL = (
     "ha.enabled=true",
@@ -104,17 +104,22 @@ def test_all_objects_are_valid_kubernetes(tmp_path):
 # ---- the CRD
 
 
-def test_the_charts_crd_is_the_projects():
+def test_the_charts_crds_are_the_projects():
     """`python crds/generate.py` writes both."""
-    assert (CHART / "files" / "crds" / CRD).read_text() == (ROOT / "crds" / CRD).read_text()
+    for name in CRDS:
+        assert (CHART / "files" / "crds" / name).read_text() == (ROOT / "crds" / name).read_text()
 
 
-def test_the_crd_is_rendered_unchanged_and_kept_at_uninstall_unless_values_say_otherwise():
-    (crd,) = _of_kind("CustomResourceDefinition")
-    assert crd["spec"] == yaml.safe_load((ROOT / "crds" / CRD).read_text())["spec"]
-    assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
-    (crd,) = _of_kind("CustomResourceDefinition", "crds.keep=false")
-    assert "annotations" not in crd["metadata"]
+def test_the_crds_are_rendered_unchanged_and_kept_at_uninstall_unless_values_say_otherwise():
+    crds = {crd["metadata"]["name"]: crd for crd in _of_kind("CustomResourceDefinition")}
+    assert len(crds) == len(CRDS)
+    for name in CRDS:
+        projects = yaml.safe_load((ROOT / "crds" / name).read_text())
+        crd = crds[projects["metadata"]["name"]]
+        assert crd["spec"] == projects["spec"]
+        assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    for crd in _of_kind("CustomResourceDefinition", "crds.keep=false"):
+        assert "annotations" not in crd["metadata"]
     assert not _of_kind("CustomResourceDefinition", "crds.install=false")
 
 

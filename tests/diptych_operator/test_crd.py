@@ -1,4 +1,4 @@
-"""The CRD: what the pod's models say, bounded, and documented field by field."""
+"""The CRDs: what the pod's models say, bounded, and documented field by field."""
 
 import json
 import runpy
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pytest
 import yaml
 
 ROOT = Path(__file__).parent.parent.parent
@@ -27,14 +28,26 @@ def walk(schema: dict[str, Any], path: str = "spec") -> Iterator[tuple[str, dict
         yield from walk(schema["additionalProperties"], f"{path}.*")
 
 
-EVERYTHING = [
-    *walk(SCHEMA["properties"]["spec"]),
-    *walk(SCHEMA["properties"]["status"], "status"),
-]
+CRDS = {
+    resource.kind: yaml.safe_load(resource.file.read_text(encoding="utf-8"))
+    for resource in GENERATOR["RESOURCES"]
+}
 
 
-def test_the_committed_crd_is_what_the_generator_makes():
-    assert GENERATOR["text"]() == GENERATOR["FILE"].read_text(encoding="utf-8")
+def everything() -> Iterator[tuple[str, dict[str, Any]]]:
+    for kind, crd in CRDS.items():
+        [version] = crd["spec"]["versions"]
+        schema = version["schema"]["openAPIV3Schema"]["properties"]
+        yield from walk(schema["spec"], f"{kind}.spec")
+        yield from walk(schema["status"], f"{kind}.status")
+
+
+EVERYTHING = [*everything()]
+
+
+@pytest.mark.parametrize("resource", GENERATOR["RESOURCES"], ids=lambda one: one.kind)
+def test_the_committed_crds_are_what_the_generator_makes(resource):
+    assert GENERATOR["text"](resource) == resource.file.read_text(encoding="utf-8")
 
 
 def test_the_schema_for_editors_is_fresh_and_knows_the_manifest():
@@ -44,6 +57,9 @@ def test_the_schema_for_editors_is_fresh_and_knows_the_manifest():
     full = ROOT / "tests" / "diptych" / "manifest" / "full_manifest.yaml"
     content = yaml.safe_load(full.read_text())
     assert list(schema.iter_errors(content)) == []
+    kinds = yaml.safe_load_all(full.with_name("full_kinds.yaml").read_text())
+    assert [list(schema.iter_errors(each)) for each in kinds] == [[]] * 5
+    assert list(schema.iter_errors({**content, "kind": "AgentPool"})) != []
     content["spec"]["model"] = {"name": "m", "provider": "opnai", "temprature": "1"}
     content["spec"]["tools"] = [{"name": "a", "url": "http://a", "command": ["a"]}]
     wrong = {error.json_path for error in schema.iter_errors(content)}
@@ -116,6 +132,27 @@ def test_kubectl_shows_what_matters():
     assert CRD["spec"]["names"]["shortNames"] == ["dpa"]
     assert CRD["spec"]["names"]["categories"] == ["diptych"]
     assert VERSION["subresources"]["scale"]["labelSelectorPath"] == ".status.selector"
+
+
+def test_kubectl_shows_of_the_other_kinds_what_matters():
+    shown = {
+        kind: [
+            column["name"]
+            for column in crd["spec"]["versions"][0]["additionalPrinterColumns"]
+            if not column["priority"]
+        ]
+        for kind, crd in CRDS.items()
+        if kind != "Agent"
+    }
+    assert shown == {
+        "ModelAPI": ["Ready", "Models", "Agents", "Age"],
+        "MCPServer": ["Ready", "URL", "Tools", "Age"],
+        "AgentPool": ["Ready", "Agents", "Replicas", "Age"],
+    }
+    names = [crd["spec"]["names"] for crd in CRDS.values()]
+    assert [(one["plural"], *one["shortNames"]) for one in names] == [
+        *(("agents", "dpa"), ("modelapis", "dpm"), ("mcpservers", "dps"), ("agentpools", "dpp")),
+    ]
 
 
 def test_lists_of_named_things_are_merged_by_name():

@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 - a script, no package
-"""Generates docs/reference/manifest.md: every field of the manifest, and the pod's variables.
+"""Generates docs/reference/manifest.md: every field of the manifests, and the pod's variables.
 
 `python tools/reference/manifest.py` writes it from the manifest's models, by way of the schema that
 the CRD has (`crds/generate.py`). A field that came after version 0.1 says so in its model:
@@ -10,10 +10,11 @@ import json
 import runpy
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from diptych.manifest import KIND, MANIFESTS
 from diptych.manifest.documents import FieldPath
 from diptych.manifest.environment import (
     AGENT_VARIABLES,
@@ -32,12 +33,14 @@ WIDTH = 120
 FIRST_VERSION = "0.1"
 
 INTRODUCTION = """\
-# The Agent manifest, field by field
+# The manifests, field by field
 
 <!-- tools/reference/manifest.py writes this from the models in app/diptych/manifest. -->
 
-How the fields work together is in [agent.md](../spec/agent.md). `kubectl explain agent.spec` shows
-the same texts. A field that is not listed is an error, and so is a value out of bounds:
+How the fields work together is in [agent.md](../spec/agent.md) and [kinds.md](../spec/kinds.md).
+`kubectl explain agents.diptych.dev.spec` shows the same texts. The fields of an Agent come first;
+those of [ModelAPI](#modelapi), [MCPServer](#mcpserver) and [AgentPool](#agentpool) begin with the
+kind. A field that is not listed is an error, and so is a value out of bounds:
 `diptych check FILE` names the file, the field and the fix. The Kubernetes API checks the same
 bounds and rules.
 
@@ -67,30 +70,34 @@ def text() -> str:
             "type_name": schema.get("type_name", ""),
         }
 
-    manifest = _Manifest(generator["manifest_schema"](document))
+    roots = {
+        "" if kind == KIND else kind: generator["manifest_schema"](document, model)
+        for kind, model in MANIFESTS.items()
+    }
     environment = [
         ENVIRONMENT,
         _variables(PROCESS_VARIABLES),
         WITHOUT_MANIFEST,
         _variables((*AGENT_VARIABLES, *NAMED_VARIABLES)),
     ]
-    return "\n".join([INTRODUCTION, *manifest.sections(), *environment])
+    return "\n".join([INTRODUCTION, *_Manifests(roots).sections(), *environment])
 
 
-class _Manifest:
+class _Manifests:
     """The sections of the page: one for each mapping, or for the first of several that are alike.
 
     `_paths` are the mappings' paths by their fields, written as JSON.
     """
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, roots: Mapping[str, Schema]) -> None:
         self._paths: dict[str, str] = {}
         self._mappings: dict[str, Schema] = {}
-        self._collect("", schema)
+        for kind, schema in roots.items():
+            self._collect(kind, schema)
 
     def sections(self) -> Iterator[str]:
         for path, schema in self._mappings.items():
-            yield f"## {f'`{path}`' if path else 'The manifest'}\n"
+            yield f"## {f'`{path}`' if path else 'Agent'}\n"
             yield _wrap(schema["description"]) + "\n"
             if rules := [rule["message"] for rule in schema.get(CEL_RULES, ())]:
                 yield _wrap(f"Rules: {'; '.join(rules)}.") + "\n"

@@ -5,14 +5,11 @@ documentation in the cluster (`kubectl explain agent.spec`, by the CRD that `crd
 of these models) and in docs/reference/manifest.md.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    TypeAdapter,
-)
+from pydantic import Field, TypeAdapter
 
 from diptych.core.context_window import MIN_LIMIT
 from diptych.core.run_settings import AnswerMode, OnMaxSteps, RunSettings
@@ -38,6 +35,7 @@ from diptych.manifest.fields import (
     TextSource,
     Url,
 )
+from diptych.manifest.metadata import AS_WRITTEN, Metadata, SharedName
 from diptych.manifest.model import ModelSpec
 from diptych.manifest.policy import HookSpec, PolicyRuleSpec
 from diptych.manifest.rules import (
@@ -48,7 +46,7 @@ from diptych.manifest.rules import (
 )
 from diptych.manifest.schedules import ScheduleSpec, TriggerSpec
 from diptych.manifest.sessions import SessionsSpec
-from diptych.manifest.settings import DEADLINE, NAMESPACE, CallerParameter, ChatConfig
+from diptych.manifest.settings import DEADLINE, CallerParameter, ChatConfig
 from diptych.manifest.tools import ToolServerSpec
 
 _DEFAULTS = RunSettings()
@@ -162,7 +160,6 @@ class PeerSpec(StrictModel):
         return self.as_ or self.name or ""
 
 
-API_VERSION = "diptych.dev/v1alpha1"
 KIND = "Agent"
 REFERENCES = "diptych.dev/references"
 """The annotation of a manifest that the operator has resolved for a pod. It names the folder with
@@ -171,23 +168,58 @@ PLATFORM_POLICY = "diptych.dev/policy"
 """The annotation of such a manifest with the platform's rules for all agents, as JSON. They have
 the form of `spec.policy`, and no rule of the agent weakens them."""
 
-_SERVER_METADATA = {
-    "creationTimestamp",
-    "deletionGracePeriodSeconds",
-    "deletionTimestamp",
-    "finalizers",
-    "generation",
-    "managedFields",
-    "ownerReferences",
-    "resourceVersion",
-    "selfLink",
-    "uid",
-}
 _HAS_COST = (
     "has(self.budget) && (has(self.budget.cost)"
     " || has(self.budget.perSession) && has(self.budget.perSession.cost)"
     " || has(self.budget.perDay) && has(self.budget.perDay.cost))"
 )
+
+
+class HostingSpec(StrictModel):
+    """The pods that the agent runs in, if they are not its own."""
+
+    pool: SharedName
+    """The AgentPool of the agent's namespace that it runs in."""
+
+
+def _not_in_pool(field: str, cel: str, is_absent: Callable[[Any], object]) -> Rule:
+    return Rule(
+        f"!has(self.hosting) || {cel}",
+        f"{field} needs pods of the agent's own: remove it, or hosting.pool",
+        lambda spec: spec.hosting is None or is_absent(spec),
+    )
+
+
+def _not_of_container(field: str, name: str) -> tuple[str, str, Callable[[Any], object]]:
+    return (
+        f"container.{field}",
+        f"!has(self.container) || !has(self.container.{field})",
+        lambda spec: name not in spec.container.model_fields_set,
+    )
+
+
+_OWN_PODS: tuple[tuple[str, str, Callable[[Any], object]], ...] = (
+    ("podTemplate", "!has(self.podTemplate)", lambda spec: spec.pod_template is None),
+    ("replicas", "!has(self.replicas)", lambda spec: "replicas" not in spec.model_fields_set),
+    _not_of_container("image", "image"),
+    _not_of_container("imagePullPolicy", "image_pull_policy"),
+    _not_of_container("envFrom", "env_from"),
+    _not_of_container("resources", "resources"),
+    (
+        "container.env with anything but DEBUG_MOCK_RESPONSES",
+        (
+            "!has(self.container) || !has(self.container.env)"
+            " || self.container.env.all(e, e.name == 'DEBUG_MOCK_RESPONSES')"
+        ),
+        lambda spec: all(v.name == "DEBUG_MOCK_RESPONSES" for v in spec.container.env),
+    ),
+    (
+        "a tool server with command",
+        "!has(self.tools) || self.tools.all(t, !has(t.command))",
+        lambda spec: not any(tool.command for tool in spec.tools),
+    ),
+)
+"""What an Agent in a pool cannot have: the field, whether it is absent in CEL and in Python."""
 
 
 class AgentSpec(StrictModel):
@@ -207,10 +239,15 @@ class AgentSpec(StrictModel):
             lambda spec: spec.replicas <= 1 or spec.sessions.redis,
         ),
         Rule(
-            f"!({_HAS_COST}) || has(self.model) && has(self.model.prices)",
+            f"!({_HAS_COST}) || has(self.model)"
+            " && (has(self.model.prices) || has(self.model.apiRef))",
             "budget.cost needs model.prices: give input and output, the prices of a million tokens",
-            lambda spec: not spec.budget.has_cost or (spec.model and spec.model.prices),
+            lambda spec: (
+                not spec.budget.has_cost
+                or (spec.model and (spec.model.prices or spec.model.api_ref))
+            ),
         ),
+        *(_not_in_pool(*rule) for rule in _OWN_PODS),
     )
 
     description: Text = ""
@@ -259,6 +296,8 @@ class AgentSpec(StrictModel):
     """Messages that start runs at certain times."""
     triggers: Annotated[ShortList[TriggerSpec], UniqueNames("triggers", lambda t: t.name)] = ()
     """Addresses at which deliveries of other programs (webhooks) start runs."""
+    hosting: HostingSpec | None = None
+    """The pods that it runs in; pods of its own if absent."""
     replicas: Annotated[int, Field(ge=0, le=1000)] = 1
     """How many pods serve the agent; `kubectl scale` and autoscalers set it. More than 1 need
     sessions.redis."""
@@ -284,15 +323,8 @@ class AgentSpec(StrictModel):
 _RULES = TypeAdapter(tuple[PolicyRuleSpec, ...])
 
 
-class Metadata(StrictModel):
+class AgentMetadata(Metadata):
     """The object's name; the rest belongs to Kubernetes, which writes more than users do."""
-
-    name: Annotated[DnsLabel, pattern("[a-z].*", "must begin with a letter", 63)]
-    """The agent's name."""
-    namespace: DnsLabel = NAMESPACE
-    """The namespace that the agent is in."""
-    labels: Any = None
-    annotations: Any = None
 
     @property
     def platform_policy(self) -> tuple[PolicyRuleSpec, ...]:
@@ -311,13 +343,6 @@ class Metadata(StrictModel):
         return Path(folder) if isinstance(folder, str) else None
 
 
-def _without_server_metadata(value: object) -> object:
-    """Leave out what a Kubernetes API server adds to an object's metadata."""
-    if not isinstance(value, dict):
-        return value
-    return {name: inner for name, inner in value.items() if name not in _SERVER_METADATA}
-
-
 class AgentManifest(StrictModel):
     """An AI agent: a model, its instructions, the tools and the other agents that it may call."""
 
@@ -325,7 +350,7 @@ class AgentManifest(StrictModel):
     """The version of the manifest's format."""
     kind: Literal["Agent"]
     """The kind of the manifest."""
-    metadata: Annotated[Metadata, BeforeValidator(_without_server_metadata)]
+    metadata: Annotated[AgentMetadata, AS_WRITTEN]
     """The agent's name and namespace. Labels and annotations are allowed too."""
     spec: AgentSpec
     """What the agent is and may do."""

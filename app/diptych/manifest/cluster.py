@@ -37,6 +37,11 @@ Quantity: TypeAlias = Annotated[
 ]
 
 
+ImageName: TypeAlias = Annotated[
+    str, pattern(r"[!-~]+", "must be the name of an image, without blanks", 512)
+]
+
+
 class VariableRef(KeyRef):
     """A key that a variable takes its value from."""
 
@@ -128,10 +133,7 @@ class Resources(StrictModel):
 class ContainerSpec(StrictModel):
     """Kubernetes' own fields of the agent's container."""
 
-    image: (
-        Annotated[str, pattern(r"[!-~]+", "must be the name of an image, without blanks", 512)]
-        | None
-    ) = None
+    image: ImageName | None = None
     """An image in place of the operator's default; it must hold the `diptych` command."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
     """When the image is pulled."""
@@ -162,8 +164,8 @@ class PodTemplate(StrictModel):
     """Labels and annotations of the pods."""
     spec: FreeForm = Field(default_factory=dict)
     """Any part of a Kubernetes PodSpec. Mappings are merged. In lists, entries with the same name
-    are merged (volumeMounts by mountPath, ports by containerPort); other lists are replaced. The
-    agent's own container is called `agent`."""
+    are merged (volumeMounts by mountPath, ports by containerPort); other lists are replaced. Our
+    container is called `agent`, that of an MCPServer `server`."""
 
 
 _RESERVED = r"([^/]*[.])?(kubernetes[.]io|k8s[.]io|diptych[.]dev)/.*"
@@ -355,7 +357,7 @@ class NetworkSpec(StrictModel):
 
 
 class AllowedNamespaces(StrictModel):
-    """The namespaces whose Agents may delegate to this one."""
+    """The namespaces whose Agents may use an object, or delegate to an Agent."""
 
     rules = (
         Rule(
@@ -366,7 +368,7 @@ class AllowedNamespaces(StrictModel):
     )
 
     from_: Literal["Same", "All", "Selector"] = Field(alias="from")
-    """`Same` allows the agent's own namespace, `All` every namespace, `Selector` its own and those
+    """`Same` allows the object's own namespace, `All` every namespace, `Selector` its own and those
     that `selector` selects."""
     selector: LabelSelector | None = None
     """Selects namespaces by their labels."""

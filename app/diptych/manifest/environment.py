@@ -247,6 +247,9 @@ def _model(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any] | 
     if not (url or provider):
         problems.append("MODEL_API_URL: is required, or MODEL_PROVIDER, such as openai")
         url = "http://unset.invalid"  # never asked: the problem refuses the agent
+    if not name:
+        problems.append("MODEL_NAME: is required")
+        name = "unset"
     model = _without_none(provider=provider, endpoint=url, name=name)
     if _value(environ, "MODEL_API_KEY"):  # the `Reference.variable` of this reference
         model["apiKey"] = {"secretKeyRef": {"name": "model", "key": "api-key"}}

@@ -7,7 +7,7 @@ know each other by URLs, which exist only once their ports are bound. So loading
     configs = loaded.resolve(urls)             # one URL for each of loaded.names
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shutil import which
@@ -15,22 +15,42 @@ from typing import Any
 
 from diptych.core.catalog import Catalog, Peer, Unavailable
 from diptych.core.errors import ConfigError
-from diptych.manifest import API_VERSION, KIND, AgentManifest, AgentSpec
+from diptych.manifest import (
+    API_VERSION,
+    KIND,
+    MANIFESTS,
+    AgentManifest,
+    AgentPoolManifest,
+    AgentSpec,
+    Manifest,
+    McpServerManifest,
+    ModelApiManifest,
+)
 from diptych.manifest.access import unknown_keys
+from diptych.manifest.cluster import PodTemplate
 from diptych.manifest.documents import Document, FieldPath, SourceLocation, read_documents
 from diptych.manifest.environment import MOCK, manifest_content, public_url
-from diptych.manifest.model import NEEDS_ENDPOINT, NEEDS_KEY, FallbackSpec, ModelSpec
+from diptych.manifest.mcp_server import python_problem
+from diptych.manifest.model import NEEDS_ENDPOINT, NEEDS_KEY, Address
 from diptych.manifest.pod_spec import pod_spec_mistakes
 from diptych.manifest.providers import KEYED, PUBLIC
 from diptych.manifest.references import ReferenceTargets, redis_names, service_problems
 from diptych.manifest.resolver import named_calls, resolve_manifest, script_of, variable_path
+from diptych.manifest.rules import one_of
 from diptych.manifest.secret_sources import SecretSources
 from diptych.manifest.settings import NAMESPACE, AgentConfig, DataFolder
-from diptych.manifest.validation import raise_problems, shown_value, validate_manifest
+from diptych.manifest.shared import ObjectId, SharedObjects, models_of
+from diptych.manifest.validation import (
+    raise_problems,
+    shown_value,
+    validate_manifest,
+    validate_object,
+)
 from diptych.policy.unmatched import is_glob, unmatched
 
 _KEY_KINDS = ("Secret", "ConfigMap")
 _GROUP = API_VERSION.partition("/")[0]
+_KINDS = one_of([f'"{kind}"' for kind in MANIFESTS])
 _MAX_NAME = 64  # characters of another API's kind in a note
 _PLACEHOLDER_URL = "http://127.0.0.1:0"
 
@@ -78,6 +98,8 @@ class LoadedAgents:
 def load_agents(files: Sequence[Path], options: LocalOptions) -> LoadedAgents:
     """Load every Agent of the files. Raises `ConfigError` with all problems."""
     contents = _read_files(files)
+    if contents.sources and not any(kind == KIND for kind, *_ in contents.sources):
+        contents.problems.append(_without_agent(files))
     redis = {name for manifest, _ in contents.manifests for name in redis_names(manifest)}
     problems = contents.problems + service_problems(options.services, redis)
     try:
@@ -91,7 +113,11 @@ def load_agents(files: Sequence[Path], options: LocalOptions) -> LoadedAgents:
     if len(contents.manifests) == 1:
         targets = replace(targets, public_url=public_url(options.environ))
     # Agents with mistakes are targets too: a reference to one is no mistake of its own.
-    agents = dict.fromkeys(contents.sources, _PLACEHOLDER_URL)
+    agents = {
+        (namespace, name): _PLACEHOLDER_URL
+        for kind, namespace, name in contents.sources
+        if kind == KIND
+    }
     try:
         _resolve_all(contents.manifests, replace(targets, agents=agents))
     except ConfigError as error:
@@ -107,11 +133,17 @@ def check_files(files: Sequence[Path]) -> "FileContents":
         SecretSources({}, documents=contents.key_documents)
     except ConfigError as error:
         contents.problems += error.problems
+    shared = contents.shared
     for manifest, location in contents.manifests:
-        for path, problem in _cluster_problems(manifest.spec):
+        for path, problem in (*_cluster_problems(manifest.spec), *shared.problems(manifest)):
             contents.problems.append(f"{location.locate(path)}: {problem}")
-        for path, note in _missing_in_cluster(manifest.spec):
-            contents.notes.append(f"{location.locate(path)}: {note}")
+        models = models_of(manifest.spec.model) if manifest.spec.model else ()
+        contents.add_notes(location, models)
+    for api, location in contents.apis.values():
+        contents.add_notes(location, [(("spec",), api.spec)])
+    for path, template, location in contents.pod_templates():
+        for place, problem in pod_spec_mistakes(template.spec, path):
+            contents.problems.append(f"{location.locate(place)}: {problem}")
     return contents
 
 
@@ -157,13 +189,16 @@ def load_content(
 class FileContents:
     """The contents of files: valid manifests, Secrets and ConfigMaps, problems and notes.
 
-    `sources` maps the namespace and name of every Agent, valid or not, to its document. `agents`
-    has the file and name of each valid one.
+    `manifests` are the Agents. `sources` maps kind, namespace and name of every object, valid or
+    not, to its document. `names` has the file, kind and name of each valid one.
     """
 
     manifests: list[tuple[AgentManifest, SourceLocation]] = field(default_factory=list)
-    agents: list[tuple[Path, str]] = field(default_factory=list)
-    sources: dict[tuple[str, str], str] = field(default_factory=dict)
+    apis: dict[ObjectId, tuple[ModelApiManifest, SourceLocation]] = field(default_factory=dict)
+    servers: dict[ObjectId, tuple[McpServerManifest, SourceLocation]] = field(default_factory=dict)
+    pools: list[tuple[AgentPoolManifest, SourceLocation]] = field(default_factory=list)
+    names: list[tuple[Path, str, str]] = field(default_factory=list)
+    sources: dict[tuple[str, str, str], str] = field(default_factory=dict)
     key_documents: list[Document] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -173,42 +208,77 @@ class FileContents:
         is_foreign = isinstance(version, str) and not version.startswith(f"{_GROUP}/")
         if kind in _KEY_KINDS:
             self.key_documents.append(document)
-        elif kind == KIND:
-            self._add_agent(file, document)
+        elif kind == KIND or (isinstance(kind, str) and kind in MANIFESTS and not is_foreign):
+            self._add_object(file, kind, document)
         elif kind is None:
-            self.problems.append(f'{document.source}: kind: is required; it must be "{KIND}"')
+            self.problems.append(f"{document.source}: kind: is required; it must be {_KINDS}")
         elif is_foreign and isinstance(kind, str):
             what = f"a {kind[:_MAX_NAME]} of {str(version)[:_MAX_NAME]} is passed over"
             self.notes.append(f"{document.source}: {what}")
         else:
             self.problems.append(
-                f'{document.source}: kind: must be "{KIND}"{shown_value(kind, ())}; an object of '
+                f"{document.source}: kind: must be {_KINDS}{shown_value(kind, ())}; an object of "
                 "another API names that in apiVersion"
             )
 
-    def _add_agent(self, file: Path, document: Document) -> None:
-        self._add_source(document)
+    def _add_object(self, file: Path, kind: str, document: Document) -> None:
+        self._add_source(kind, document)
         self.notes += (f"{document.source}: {note}" for note in document.notes)
+        location = document.location
         try:
-            manifest = validate_manifest(document.content, document.location)
+            manifest: Manifest = validate_object(MANIFESTS[kind], document.content, location)
         except ConfigError as error:
             self.problems += error.problems
-        else:
-            self.manifests.append((manifest, document.location))
-            self.agents.append((file, manifest.metadata.name))
-            self.notes += _missing_programs(manifest.spec, document.location)
+            return
+        name = manifest.metadata.namespace, manifest.metadata.name
+        self.names.append((file, kind, manifest.metadata.name))
+        match manifest:
+            case AgentManifest():
+                self.manifests.append((manifest, location))
+                self.notes += _missing_programs(manifest.spec, location)
+            case ModelApiManifest():
+                self.apis[name] = manifest, location
+            case McpServerManifest():
+                self.servers[name] = manifest, location
+                self.problems += _code_problems(manifest, location)
+            case AgentPoolManifest():
+                self.pools.append((manifest, location))
 
-    def _add_source(self, document: Document) -> None:
+    def _add_source(self, kind: str, document: Document) -> None:
         metadata = document.content.get("metadata")
         if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
             return
-        full_name = str(metadata.get("namespace", NAMESPACE)), metadata["name"]
+        full_name = kind, str(metadata.get("namespace", NAMESPACE)), metadata["name"]
         if full_name in self.sources:
             self.problems.append(
-                f"{document.source}: metadata.name: the Agent {full_name[1]} stands already in "
+                f"{document.source}: metadata.name: the {kind} {full_name[2]} stands already in "
                 f"{self.sources[full_name]}; rename or remove one"
             )
         self.sources.setdefault(full_name, document.source)
+
+    @property
+    def shared(self) -> SharedObjects:
+        return SharedObjects(self.apis, self.servers)
+
+    def add_notes(
+        self, location: SourceLocation, models: Iterable[tuple[FieldPath, Address]]
+    ) -> None:
+        """Add a note for each field that only a cluster misses."""
+        for place, model in models:
+            for path, note in _missing_in_cluster(place, model):
+                self.notes.append(f"{location.locate(path)}: {note}")
+
+    def pod_templates(self) -> Iterator[tuple[FieldPath, PodTemplate, SourceLocation]]:
+        """Find the pod templates, each with the path of its spec."""
+        for agent, location in self.manifests:
+            if agent.spec.pod_template:
+                yield ("spec", "podTemplate", "spec"), agent.spec.pod_template, location
+        for server, location in self.servers.values():
+            if template := server.spec.runtime.pod_template:
+                yield ("spec", "runtime", "podTemplate", "spec"), template, location
+        for pool, location in self.pools:
+            if pool.spec.pod_template:
+                yield ("spec", "podTemplate", "spec"), pool.spec.pod_template, location
 
     def scripts(self) -> Iterator[tuple[str, str]]:
         """Find the values of DEBUG_MOCK_RESPONSES in the manifests, each with its place."""
@@ -247,9 +317,12 @@ def _read_files(files: Sequence[Path]) -> FileContents:
         for document in documents:
             contents.add(file, document)
     if not contents.sources and not contents.problems:
-        names = ", ".join(map(str, files)) or "the command line"
-        contents.problems.append(f"{names}: there is no Agent in it")
+        contents.problems.append(_without_agent(files))
     return contents
+
+
+def _without_agent(files: Sequence[Path]) -> str:
+    return f"{', '.join(map(str, files)) or 'the command line'}: there is no Agent in it"
 
 
 def _cluster_problems(spec: AgentSpec) -> Iterator[tuple[FieldPath, str]]:
@@ -258,24 +331,20 @@ def _cluster_problems(spec: AgentSpec) -> Iterator[tuple[FieldPath, str]]:
     if spec.model is None and not is_scripted:
         yield ("spec", "model"), f"is required, unless {MOCK} is set in container.env"
     yield from unknown_keys(spec.access)
-    if spec.pod_template:
-        yield from pod_spec_mistakes(spec.pod_template.spec, ("spec", "podTemplate", "spec"))
 
 
-def _missing_in_cluster(spec: AgentSpec) -> Iterator[tuple[FieldPath, str]]:
+def _missing_in_cluster(path: FieldPath, model: Address) -> Iterator[tuple[FieldPath, str]]:
     """Find what a laptop takes from the provider or the environment, and a cluster does not."""
-    for path, model in _models(spec.model):
-        if model.provider and not model.endpoint and model.provider not in PUBLIC:
-            yield (*path, "endpoint"), f"works on this machine; {NEEDS_ENDPOINT}"
-        if model.provider in KEYED and not model.carries_key:
-            yield (*path, "apiKey"), f"works on this machine; {NEEDS_KEY}"
+    if model.provider and not model.endpoint and model.provider not in PUBLIC:
+        yield (*path, "endpoint"), f"works on this machine; {NEEDS_ENDPOINT}"
+    if model.provider in KEYED and not model.carries_key:
+        yield (*path, "apiKey"), f"works on this machine; {NEEDS_KEY}"
 
 
-def _models(model: ModelSpec | None) -> Iterator[tuple[FieldPath, ModelSpec | FallbackSpec]]:
-    if model:
-        yield ("spec", "model"), model
-        for number, fallback in enumerate(model.fallbacks):
-            yield ("spec", "model", "fallbacks", number), fallback
+def _code_problems(server: McpServerManifest, location: SourceLocation) -> Iterator[str]:
+    code = server.spec.source.python
+    if code is not None and (problem := python_problem(code)):
+        yield f"{location.locate(('spec', 'source', 'python'))}: {problem}"
 
 
 def _missing_programs(spec: AgentSpec, location: SourceLocation) -> Iterator[str]:

@@ -1,12 +1,13 @@
 """The part of a manifest that says which model an agent asks, and how."""
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 from pydantic import AfterValidator, Field
 
 from diptych.core.run_settings import ActionFormat, RunSettings
 from diptych.manifest.budget import PricesSpec
 from diptych.manifest.fields import (
+    DnsLabel,
     Duration,
     Headers,
     OneLine,
@@ -15,6 +16,7 @@ from diptych.manifest.fields import (
     Url,
     decimal,
 )
+from diptych.manifest.metadata import SharedName
 from diptych.manifest.providers import KEYED, PROVIDERS, PUBLIC, unknown_provider
 from diptych.manifest.rules import Rule, StrictModel, rule_error
 from diptych.manifest.settings import InputKind, TimeoutConfig
@@ -76,11 +78,10 @@ class Timeouts(StrictModel):
     """Until the reply is complete, with all retries."""
 
 
-class _Endpoint(StrictModel):
-    """The fields that a model and its fallbacks share."""
+class Address(StrictModel):
+    """The fields that a model, its fallbacks and a ModelAPI share."""
 
-    at_least_one_of = ("provider", "endpoint")
-    rules = (
+    rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "!has(self.apiKey) || !has(self.headers)"
             " || self.headers.all(x, x.name.lowerAscii() != 'authorization')",
@@ -107,8 +108,6 @@ class _Endpoint(StrictModel):
     """Whose model it is: a service, or a server on this machine. It implies the endpoint, and on a
     laptop the environment variable with the key, such as `OPENAI_API_KEY`. `openai` reads
     `OPENAI_BASE_URL`, `azure` needs `AZURE_OPENAI_ENDPOINT`."""
-    name: OneLine
-    """The model's name, as its endpoint knows it."""
     endpoint: Url | None = None
     """The base URL of an OpenAI-compatible API, such as https://models.example.com/v1. It may end
     in /chat/completions, and have a query. A bare host gets /v1. It overrides the provider's, and
@@ -124,6 +123,44 @@ class _Endpoint(StrictModel):
         """Whether the manifest says which key to send."""
         is_header = any(header.name.lower() in KEY_HEADERS for header in self.headers)
         return self.api_key is not None or is_header
+
+
+class ApiRef(StrictModel):
+    """A ModelAPI."""
+
+    name: SharedName
+    """The ModelAPI's name."""
+    namespace: DnsLabel | None = None
+    """Its namespace, if it is another one. The ModelAPI's allowedNamespaces must agree."""
+
+
+class _Endpoint(Address):
+    """The fields that a model and its fallbacks share."""
+
+    at_least_one_of = ("provider", "endpoint", "apiRef")
+    usual = ("name",)
+    rules = (
+        Rule(
+            "!has(self.apiRef) || !has(self.provider) && !has(self.endpoint)"
+            " && !has(self.apiKey) && !has(self.headers)",
+            "apiRef takes provider, endpoint, apiKey and headers from the ModelAPI; remove them",
+            lambda spec: (
+                spec.api_ref is None
+                or not (spec.provider or spec.endpoint or spec.api_key or spec.headers)
+            ),
+        ),
+        Rule(
+            "has(self.name) || has(self.apiRef)",
+            "name is required: the model's name, as its endpoint knows it",
+            lambda spec: spec.name is not None or spec.api_ref is not None,
+        ),
+        *Address.rules,
+    )
+
+    api_ref: ApiRef | None = None
+    """The ModelAPI that has the endpoint, its key and its limits."""
+    name: OneLine | None = None
+    """The model's name, as its endpoint knows it. With apiRef the ModelAPI's default if absent."""
 
 
 class FallbackSpec(_Endpoint):

@@ -198,10 +198,14 @@ class _Resolver(References):
             provider = PROVIDERS.get(spec.provider or "", _OTHER_PROVIDER)
             api_key = self._model_key(path, spec, provider, is_required=not is_mocked)
             headers = self._values((*path, "headers"), spec.headers, is_required=not is_mocked)
+            if spec.api_ref:
+                self.add_problem(
+                    (*path, "apiRef"), f"there is no ModelAPI {spec.api_ref.name} here"
+                )
             if api_key and provider.key_header:
                 headers[provider.key_header], api_key = api_key, None
             return ModelConfig(
-                name=spec.name,
+                name=spec.name or "",
                 endpoint=self._model_url(path, spec, provider).rstrip("/"),
                 api_key=api_key,
                 headers=headers,
@@ -249,12 +253,20 @@ class _Resolver(References):
 
     def _tool(self, path: FieldPath, tool: ToolServerSpec) -> ToolServerConfig:
         ref = tool.service_ref
+        if tool.ref:
+            self.add_problem((*path, "ref"), f"there is no MCPServer {tool.ref.name} here")
         plain = {
             variable.name: variable.value for variable in tool.env if variable.value is not None
         }
         return ToolServerConfig(
             name=tool.name,
-            url=self.service_url((*path, "serviceRef"), ref) if ref else tool.url,
+            url=(
+                self.service_url((*path, "serviceRef"), ref)
+                if ref
+                else "http://unresolved.invalid"
+                if tool.ref
+                else tool.url
+            ),
             command=tool.command or (),
             env={**self._values((*path, "env"), tool.env), **plain},
             allow=tool.allow,

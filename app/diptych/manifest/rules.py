@@ -5,7 +5,7 @@ API accepts, the pod must accept too.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -33,6 +33,11 @@ def cel_matches(pattern: str) -> str:
     """Write in CEL that the whole of a string matches a pattern."""
     quote = '"' if "'" in pattern else "'"
     return f"self.matches(r{quote}^({pattern})${quote})"
+
+
+def one_of(names: Sequence[str]) -> str:
+    """Write a choice: `a, b or c`."""
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,6 +178,9 @@ class StrictModel(BaseModel):
     at_least_one_of: ClassVar[tuple[str, ...]] = ()
     """Fields of which at least one must be given, as the API names them."""
 
+    usual: ClassVar[tuple[str, ...]] = ()
+    """Fields that a correction of a mistake shows though they may be left out."""
+
     rules: ClassVar[tuple[Rule, ...]] = ()
     """The mapping's other rules."""
 
@@ -183,7 +191,7 @@ class StrictModel(BaseModel):
         if self.at_most_one_of and self._count(self.at_most_one_of) > 1:
             raise rule_error(f"needs only one of {', '.join(self.at_most_one_of)}")
         if self.at_least_one_of and not self._count(self.at_least_one_of):
-            raise rule_error(f"needs {' or '.join(self.at_least_one_of)}")
+            raise rule_error(f"needs {one_of(self.at_least_one_of)}")
         for rule in self.rules:
             rule.check(self)
         return self

@@ -1,7 +1,7 @@
 """The part of a manifest that says which tool servers (MCP) an agent uses."""
 
 import re
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from pydantic import (
     Field,
@@ -15,6 +15,7 @@ from diptych.manifest.fields import (
     LongList,
     LongText,
     NonEmptyList,
+    ObjectName,
     OneLine,
     Port,
     SecretSource,
@@ -30,7 +31,15 @@ from diptych.manifest.rules import (
 )
 from diptych.manifest.settings import ALL_TOOLS, CALL_TIMEOUT
 
-_VISIBLE = r"[^\x00-\x20\x7f-\xa0]"
+OWN_SERVER = ("diptych.dev", "MCPServer")
+VISIBLE = r"[^\x00-\x20\x7f-\xa0]"
+
+
+Path: TypeAlias = Annotated[
+    str,
+    Field(max_length=1024, pattern=r"^/[!-~]*$"),
+    Rule("self.matches('^/[!-~]*$')", 'must begin with "/" and hold no blanks'),
+]
 
 
 class ServiceRef(StrictModel):
@@ -43,12 +52,37 @@ class ServiceRef(StrictModel):
     its annotation `diptych.dev/allowed-namespaces`."""
     port: Port = 8000
     """The Service's port."""
-    path: Annotated[
-        str,
-        Field(max_length=1024, pattern=r"^/[!-~]*$"),
-        Rule("self.matches('^/[!-~]*$')", 'must begin with "/" and hold no blanks'),
-    ] = "/mcp"
+    path: Path = "/mcp"
     """The path of the MCP endpoint."""
+
+
+class ToolServerRef(StrictModel):
+    """An MCPServer, or an object of another group that has a server's address."""
+
+    rules = (
+        Rule(
+            "has(self.apiGroup) == has(self.kind)",
+            "apiGroup and kind belong together; leave both out for an MCPServer of diptych.dev",
+            lambda spec: (spec.api_group is None) == (spec.kind is None),
+        ),
+    )
+
+    name: ObjectName
+    """The object's name."""
+    namespace: DnsLabel | None = None
+    """Its namespace, if it is another one. An MCPServer's allowedNamespaces must agree."""
+    api_group: ObjectName | None = None
+    """The API group of another kind, such as mcp.x-k8s.io; the platform says which may be read."""
+    kind: Annotated[str, pattern("[A-Z][A-Za-z0-9]*", "must be the name of a kind", 63)] | None = (
+        None
+    )
+    """Its kind, such as RemoteMCPServer. Its address is `status.address.url`, `status.url` or
+    `spec.url`."""
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it is no MCPServer of ours."""
+        return self.api_group is not None and (self.api_group, self.kind) != OWN_SERVER
 
 
 class ToolVariable(StrictModel):
@@ -87,6 +121,13 @@ class Pin(StrictModel):
     """The SHA-256 of the tool's name, description and schema, as `diptych pin` writes it."""
 
 
+Pins: TypeAlias = Annotated[
+    tuple[Pin, ...],
+    Field(strict=False, max_length=256),
+    UniqueNames("pinned tools", lambda pin: pin.tool, "tool"),
+]
+
+
 class Override(StrictModel):
     """What the manifest says about some tools in place of their server."""
 
@@ -108,9 +149,9 @@ class Override(StrictModel):
 
 
 class ToolServerSpec(StrictModel):
-    """An MCP server; exactly one of url, serviceRef and command says how to reach it."""
+    """An MCP server; exactly one of url, serviceRef, command and ref says how to reach it."""
 
-    exactly_one_of = ("url", "serviceRef", "command")
+    exactly_one_of = ("url", "serviceRef", "command", "ref")
     rules = (
         Rule(
             "!has(self.command) || !has(self.headers) || size(self.headers) == 0",
@@ -124,9 +165,9 @@ class ToolServerSpec(StrictModel):
         ),
         Rule(
             "!has(self.command) || size(self.command) == 0"
-            f" || self.command[0].matches(r'{_VISIBLE}')",
+            f" || self.command[0].matches(r'{VISIBLE}')",
             "command must begin with the name of a program",
-            lambda spec: not spec.command or re.search(_VISIBLE, spec.command[0]),
+            lambda spec: not spec.command or re.search(VISIBLE, spec.command[0]),
         ),
     )
 
@@ -144,6 +185,9 @@ class ToolServerSpec(StrictModel):
     """The server's MCP endpoint (streamable HTTP)."""
     service_ref: ServiceRef | None = None
     """The Service behind which the server runs."""
+    ref: ToolServerRef | None = None
+    """The MCPServer. What its `tools` allow, pin and override holds here, too; the fields here can
+    only narrow it."""
     command: NonEmptyList[Text] | None = None
     """A program in the pod, with its arguments, that speaks MCP over standard input and output."""
     env: Annotated[LongList[ToolVariable], UniqueNames("variables", lambda v: v.name)] = ()
@@ -154,11 +198,7 @@ class ToolServerSpec(StrictModel):
     """HTTP headers that every request to the server carries."""
     timeout: Duration = CALL_TIMEOUT
     """How long one call may take."""
-    pin: Annotated[
-        tuple[Pin, ...],
-        Field(strict=False, max_length=256),
-        UniqueNames("pinned tools", lambda pin: pin.tool, "tool"),
-    ] = ()
+    pin: Pins = ()
     """Tools that cannot be used when their name, description or schema has changed. Tools without a
     pin are not looked at; `allow` says which there may be. `diptych pin FILE` writes them."""
     overrides: LongList[Override] = ()

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice, takewhile
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -18,8 +18,11 @@ from diptych.core.errors import ConfigError
 from diptych.manifest import AgentManifest
 from diptych.manifest.documents import FieldPath, SourceLocation, resolve_scalar
 from diptych.manifest.providers import PROVIDERS
+from diptych.manifest.rules import StrictModel
 
 MAX_LINES = 50
+
+M = TypeVar("M", bound=StrictModel)
 
 _MAX_SHOWN = 64  # characters of a value
 _SECRET_FIELDS = {
@@ -32,6 +35,7 @@ _SECRET_FIELDS = {
     "signingKey",
     "keys",
     "instructions",
+    "python",
 }
 _PLAIN = re.compile(r'"[A-Za-z][\w./-]*"')
 _MODEL_NAME = re.compile(r"[A-Za-z]([\w./:-]{0,62}\w)?", re.ASCII)
@@ -63,20 +67,28 @@ def raise_problems(problems: Sequence[str]) -> None:
 
 
 def validate_manifest(content: Mapping[str, Any], location: SourceLocation) -> AgentManifest:
+    """Make the typed Agent of a document. Raises `ConfigError` with a line for each mistake."""
+    return validate_object(AgentManifest, content, location)
+
+
+def validate_object(model: type[M], content: Mapping[str, Any], location: SourceLocation) -> M:
     """Make the typed manifest of a document. Raises `ConfigError` with a line for each mistake."""
     blank_fields = list(_blank_fields(content.get("spec"), ("spec",)))
     mistakes: list[ErrorDetails] = []
     try:
-        manifest = AgentManifest.model_validate(content)
+        manifest = model.model_validate(content)
         if not blank_fields:
             return manifest
     except ValidationError as error:
         mistakes = error.errors(include_url=False)
-    raise _config_error(list(_error_lines(mistakes, blank_fields, location)))
+    raise _config_error(list(_error_lines(model, mistakes, blank_fields, location)))
 
 
 def _error_lines(
-    mistakes: Sequence[ErrorDetails], blank_fields: Sequence[FieldPath], location: SourceLocation
+    model: type[BaseModel],
+    mistakes: Sequence[ErrorDetails],
+    blank_fields: Sequence[FieldPath],
+    location: SourceLocation,
 ) -> Iterator[str]:
     """Write a line per mistake and blank field, except blank fields inside a refused one."""
     paths = [tuple(part for part in mistake["loc"] if part != "[key]") for mistake in mistakes]
@@ -93,7 +105,8 @@ def _error_lines(
     for number, (mistake, path) in enumerate(zip(mistakes, paths, strict=True)):
         if path not in blanks:
             is_shown = number < MAX_LINES  # the others are only counted: wording takes time
-            yield f"{location.locate(path)}: {_message(mistake, path) if is_shown else ''}"
+            text = _message(model, mistake, path) if is_shown else ""
+            yield f"{location.locate(path)}: {text}"
     for path in blanks:
         yield f"{location.locate(path)}: is empty; give it a value or remove it"
 
@@ -119,15 +132,16 @@ def _blank_fields(value: object, path: FieldPath) -> Iterator[FieldPath]:
             yield from _blank_fields(inner, (*path, index))
 
 
-def _message(mistake: ErrorDetails, path: FieldPath) -> str:
+def _message(model: type[BaseModel], mistake: ErrorDetails, path: FieldPath) -> str:
     kind, value, context = mistake["type"], mistake["input"], mistake.get("ctx", {})
     match kind:
         case "extra_forbidden":
-            message = _unknown_field(path)
+            message = _unknown_field(model, path)
         case "missing" | "invalid_key" | "dict_type":
             message = _MESSAGES[kind]
         case "model_type" | "tuple_type":
-            message = _MESSAGES[kind] + _correction(value, path, is_list=kind == "tuple_type")
+            is_list = kind == "tuple_type"
+            message = _MESSAGES[kind] + _correction(model, value, path, is_list=is_list)
         case "string_type" if isinstance(value, Mapping | list):
             message = "must be a string"
         case "rule":
@@ -147,14 +161,14 @@ def shown_value(value: object, path: FieldPath) -> str:
     return "" if is_unsafe or len(text) > _MAX_SHOWN else f" (got {text})"
 
 
-def _unknown_field(path: FieldPath) -> str:
+def _unknown_field(model: type[BaseModel], path: FieldPath) -> str:
     name = _normalized(str(path[-1]))
-    known = _fields(AgentManifest, path[:-1])
+    known = _fields(model, path[:-1])
     from_name = (field for field in known if _normalized(field) == f"{name}from")  # url: urlFrom
     if similar := closest_name(name, known) or next(from_name, None):
         return f'is not a known field (did you mean "{similar}"?)'
     place = tuple(part for part in path[:-1] if isinstance(part, str))
-    elsewhere = [p for p in _all_paths(AgentManifest, ()) if _normalized(p[-1]) == name]
+    elsewhere = [p for p in _all_paths(model, ()) if _normalized(p[-1]) == name]
     if elsewhere:
         nearest = min(elsewhere, key=lambda p: (-_shared(place, p), len(p)))
         return f'is not a known field here (did you mean "{".".join(nearest)}"?)'
@@ -166,7 +180,7 @@ def _shared(one: Sequence[str], other: Sequence[str]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def _correction(value: object, path: FieldPath, *, is_list: bool) -> str:
+def _correction(manifest: type[BaseModel], value: object, path: FieldPath, *, is_list: bool) -> str:
     """Write the field as it was probably meant; "" if that is anybody's guess."""
     *place, name = (part for part in path if isinstance(part, str))
     is_list = is_list or isinstance(path[-1], int)
@@ -176,7 +190,7 @@ def _correction(value: object, path: FieldPath, *, is_list: bool) -> str:
         provider, _, of_provider = value.partition(":")
         if provider in PROVIDERS and _MODEL_NAME.fullmatch(of_provider):
             return f"; write model: {{provider: {provider}, name: {of_provider}}}"
-    model = _fields(AgentManifest, tuple(place)).get(name)
+    model = _fields(manifest, tuple(place)).get(name)
     text = shown_value(value, path)[len(" (got ") : -1] or "…"
     if name == "command" and isinstance(value, str):
         text = text.strip('"').replace(" ", ", ")
@@ -193,6 +207,7 @@ def _needed_fields(model: type[BaseModel], text: str = "…") -> str:
     is_url = "://" in text
     one_of = getattr(model, "exactly_one_of", ()) or getattr(model, "at_least_one_of", ())
     needed = [f.alias or name for name, f in model.model_fields.items() if f.is_required()]
+    needed += getattr(model, "usual", ())
     urls = [name for name in one_of if name in _URLS]
     needed += urls[:1] if is_url and urls else one_of[:1]
     fields = _fields(model, ())

@@ -89,8 +89,8 @@ def test_a_servers_name_may_be_spelt_in_four_ways(variable: str) -> None:
             {},
             [
                 "MODEL_API_URL: is required, or MODEL_PROVIDER, such as openai",
-                "AGENT_NAME: is required",
                 "MODEL_NAME: is required",
+                "AGENT_NAME: is required",
             ],
         ),
         (

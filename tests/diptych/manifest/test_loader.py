@@ -321,6 +321,7 @@ def test_all_files_are_looked_at_and_a_broken_agent_is_still_there_to_refer_to()
 
 PUBLIC_URL = "PUBLIC_URL must start with http:// or https://"
 NO_KIND = "an object of another API names that in apiVersion"
+KINDS = '"Agent", "ModelAPI", "MCPServer" or "AgentPool"'
 BAD_URL = "env: [{name: PUBLIC_URL, value: a.example}]"
 FROM_MAP = "envFrom: [{configMapRef: {name: c}}]"
 CONFIG_MAP = "kind: ConfigMap\nmetadata: {name: c}\ndata: "
@@ -331,13 +332,13 @@ CONFIG_MAP = "kind: ConfigMap\nmetadata: {name: c}\ndata: "
     [
         ([TOOLS_SECRET], "there is no Agent in it"),
         (["apiVersion: apps/v1\nkind: Deployment\n"], "there is no Agent in it"),
-        (["kind: Deployment\n"], f'kind: must be "Agent" (got "Deployment"); {NO_KIND}'),
+        (["kind: Deployment\n"], f'kind: must be {KINDS} (got "Deployment"); {NO_KIND}'),
         (
             [agent(), "apiVersion: diptych.dev/v1alpha1\nkind: Agnt\n"],
-            f'document 2: kind: must be "Agent" (got "Agnt"); {NO_KIND}',
+            f'document 2: kind: must be {KINDS} (got "Agnt"); {NO_KIND}',
         ),
         (["kind: List\nitems: [1]\n"], "item 1: must be a mapping of fields"),
-        (["spec: {}\n"], 'kind: is required; it must be "Agent"'),
+        (["spec: {}\n"], f"kind: is required; it must be {KINDS}"),
         (
             [agent(), agent()],
             (

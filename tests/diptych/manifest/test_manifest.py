@@ -128,9 +128,9 @@ tools: [{name: calculator, url: 'http://a:99999/'}]
 tools: [{name: calculator, url: 'http://user:secret@calc/'}]
     spec.tools[0].url: must not hold a user or password; use a reference to a Secret for that
 tools: [{name: calculator}]
-    spec.tools[0]: needs exactly one of url, serviceRef, command
+    spec.tools[0]: needs exactly one of url, serviceRef, command, ref
 tools: [{name: calc, url: URL, command: [calc]}]
-    spec.tools[0]: needs exactly one of url, serviceRef, command
+    spec.tools[0]: needs exactly one of url, serviceRef, command, ref
 tools: [{name: a, command: [a], headers: [{name: b, value: c}]}]
     spec.tools[0]: a command has no headers; remove them, or give a url
 tools: [{name: calc, url: URL, env: [{name: A, value: b}]}]
@@ -142,7 +142,7 @@ tools: [{name: calc, url: URL, allow: []}]
 model: {apiKey: REF, headers: [{name: authorization, value: Bearer c}]}
     spec.model: needs only one of apiKey and a header Authorization
 model: {fallbacks: [{name: small}]}
-    spec.model.fallbacks[0]: needs provider or endpoint
+    spec.model.fallbacks[0]: needs provider, endpoint or apiRef
 model: {provider: opnai}
     spec.model.provider: must be one of openai, anthropic, gemini, mistral, groq, deepseek,
     openrouter, together, xai, azure, ollama, lmstudio, llamacpp, vllm; did you mean "openai"?
@@ -231,6 +231,30 @@ outputSchema: []
     spec.outputSchema: must be a mapping of fields
 podTemplate: {spec: 5}
     spec.podTemplate.spec: must be a mapping of fields
+model: {apiRef: {name: house}}
+    spec.model: apiRef takes provider, endpoint, apiKey and headers from the ModelAPI; remove them
+model: {fallbacks: [{endpoint: URL}]}
+    spec.model.fallbacks[0]: name is required: the model's name, as its endpoint knows it
+tools: [{name: a, ref: {name: b, kind: Server}}]
+    spec.tools[0].ref: apiGroup and kind belong together; leave both out for an MCPServer of
+    diptych.dev
+hosting: {pool: p}, podTemplate: {}
+    spec: podTemplate needs pods of the agent's own: remove it, or hosting.pool
+hosting: {pool: p}, replicas: 1
+    spec: replicas needs pods of the agent's own: remove it, or hosting.pool
+hosting: {pool: p}, container: {image: a}
+    spec: container.image needs pods of the agent's own: remove it, or hosting.pool
+hosting: {pool: p}, container: {imagePullPolicy: Always}
+    spec: container.imagePullPolicy needs pods of the agent's own: remove it, or hosting.pool
+hosting: {pool: p}, container: {envFrom: []}
+    spec: container.envFrom needs pods of the agent's own: remove it, or hosting.pool
+hosting: {pool: p}, container: {resources: {}}
+    spec: container.resources needs pods of the agent's own: remove it, or hosting.pool
+hosting: {pool: p}, container: {env: [{name: DEBUG_MOCK_RESPONSES}, {name: A}]}
+    spec: container.env with anything but DEBUG_MOCK_RESPONSES needs pods of the agent's own:
+    remove it, or hosting.pool
+hosting: {pool: p}, tools: [{name: a, url: URL}, {name: b, command: [b]}]
+    spec: a tool server with command needs pods of the agent's own: remove it, or hosting.pool
 hooks: [{at: onCall, url: "https://h"}]
     spec.hooks[0].at: must be "beforeCall", "afterCall", "afterStep" or "validateAnswer"
     (got "onCall")
@@ -409,7 +433,7 @@ def test_all_mistakes_are_told_at_once() -> None:
     content = manifest(loop={"maxSteps": 0}, tools=[{"name": "a", "url": "b"}, {"name": "c"}])
     assert problems_of(content) == [
         'spec.tools[0].url: must start with http:// or https:// (got "b")',
-        "spec.tools[1]: needs exactly one of url, serviceRef, command",
+        "spec.tools[1]: needs exactly one of url, serviceRef, command, ref",
         "spec.loop.maxSteps: must be 1 or more (got 0)",
     ]
 

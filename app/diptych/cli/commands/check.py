@@ -34,7 +34,7 @@ async def check(
 ) -> int:
     """Check manifests without running anything.
 
-    Prints `ok` for each Agent, or one line per error. No secret is read and no reference
+    Prints `ok` for each object, or one line per error. No secret is read and no reference
     is followed. The exit code is 2 if anything is wrong.
 
     With `--online` each Agent's model is asked what it takes, its tool servers for their tools, and
@@ -58,11 +58,13 @@ async def check(
         return await _check_online(loaded, as_json=as_json)
     for warning in checked.unmatched_names():  # online each has its sentence
         typer.echo(f"warning: {warning}", err=True)
-    for file, name in checked.agents:
+    for file, kind, name in checked.names:
+        is_agent = kind == "Agent"
         if as_json:
-            _print_json({"file": str(file), "agent": name, "ok": True})
+            named = {"agent": name} if is_agent else {"kind": kind, "name": name}
+            _print_json({"file": str(file), **named, "ok": True})
         else:
-            typer.echo(f"{file}: {name}: ok")
+            typer.echo(f"{file}: {name if is_agent else f'{kind} {name}'}: ok")
     return COMPLETED
 
 

@@ -1,0 +1,102 @@
+"""The objects that Agents share, as files hold them, and what they say of an Agent's references."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TypeAlias
+
+from diptych.manifest.agent import AgentManifest, AgentSpec
+from diptych.manifest.cluster import AllowedNamespaces
+from diptych.manifest.documents import FieldPath, SourceLocation
+from diptych.manifest.mcp_server import McpServerManifest
+from diptych.manifest.model import ApiRef, FallbackSpec, ModelSpec
+from diptych.manifest.model_api import ModelApiManifest, ModelApiSpec
+from diptych.manifest.tools import ToolServerRef
+
+ObjectId: TypeAlias = tuple[str, str]
+"""Namespace and name."""
+Problem: TypeAlias = tuple[FieldPath, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedObjects:
+    """ModelAPIs and MCPServers by namespace and name, each with its place."""
+
+    apis: Mapping[ObjectId, tuple[ModelApiManifest, SourceLocation]] = field(default_factory=dict)
+    servers: Mapping[ObjectId, tuple[McpServerManifest, SourceLocation]] = field(
+        default_factory=dict
+    )
+
+    def problems(self, agent: AgentManifest) -> Iterator[Problem]:
+        """Find references that objects of the files refuse; others may be in the cluster."""
+        spec, namespace = agent.spec, agent.metadata.namespace
+        if spec.model:
+            for path, model in models_of(spec.model):
+                yield from self._model_problems(path, model, namespace)
+            yield from self._price_problems(spec, namespace)
+        for number, tool in enumerate(spec.tools):
+            ref = tool.ref
+            found = ref and not ref.is_foreign and self.servers.get(_id(ref, namespace))
+            if ref and found:
+                allowed = found[0].spec.allowed_namespaces
+                if problem := consent_problem("MCPServer", _id(ref, namespace), namespace, allowed):
+                    yield ("spec", "tools", number, "ref"), problem
+
+    def _model_problems(
+        self, path: FieldPath, model: ModelSpec | FallbackSpec, namespace: str
+    ) -> Iterator[Problem]:
+        if (ref := model.api_ref) is None or not (api := self._api(ref, namespace)):
+            return
+        allowed = api.allowed_namespaces
+        if problem := consent_problem("ModelAPI", _id(ref, namespace), namespace, allowed):
+            yield (*path, "apiRef"), problem
+        if problem := model_problem(ref.name, api, model.name):
+            yield (*path, "name"), problem
+
+    def _price_problems(self, spec: AgentSpec, namespace: str) -> Iterator[Problem]:
+        model = spec.model
+        if not spec.budget.has_cost or model is None or model.prices or model.api_ref is None:
+            return
+        api = self._api(model.api_ref, namespace)
+        if api and (name := model.name or api.default) and name not in api.prices:
+            where = f"ModelAPI {model.api_ref.name}, or as model.prices"
+            yield ("spec", "budget"), f"cost needs the prices of {name}: give them in {where}"
+
+    def _api(self, ref: ApiRef, namespace: str) -> ModelApiSpec | None:
+        found = self.apis.get(_id(ref, namespace))
+        return found[0].spec if found else None
+
+
+def models_of(model: ModelSpec) -> Iterator[tuple[FieldPath, ModelSpec | FallbackSpec]]:
+    """List a model and its fallbacks, with their paths in an Agent."""
+    path: FieldPath = ("spec", "model")
+    yield path, model
+    for number, fallback in enumerate(model.fallbacks):
+        yield (*path, "fallbacks", number), fallback
+
+
+def model_problem(api_name: str, api: ModelApiSpec, name: str | None) -> str | None:
+    """Return why a ModelAPI does not serve a model of this name, or its default."""
+    if name is None:
+        missing = f"is required: ModelAPI {api_name} has no default"
+        return None if api.default else missing
+    if api.models and not any(fnmatchcase(name, pattern) for pattern in api.models):
+        return f"is no model of ModelAPI {api_name}, which has {', '.join(api.models)}"
+    return None
+
+
+def consent_problem(
+    kind: str, target: ObjectId, namespace: str, allowed: AllowedNamespaces | None
+) -> str | None:
+    """Return why an object may not be used from a namespace; nobody here knows its labels."""
+    its_namespace, name = target
+    if namespace == its_namespace or (allowed and allowed.from_ != "Same"):
+        return None
+    return (
+        f"{kind} {name} of namespace {its_namespace} does not allow namespace {namespace}; set "
+        "its allowedNamespaces"
+    )
+
+
+def _id(ref: ApiRef | ToolServerRef, namespace: str) -> ObjectId:
+    return ref.namespace or namespace, ref.name
